@@ -1,0 +1,158 @@
+"""The kinds of target this repository has."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("@cuda//:defs.bzl", "NVCC")
+
+def _and(deps, more):
+    """deps and what more has that deps has not: naming one of them in a BUILD file is no mistake."""
+    if type(deps) != "list":
+        return deps + more
+    return deps + [dep for dep in more if dep not in deps]
+
+def cadre_test(name, deps = [], tags = [], **kwargs):
+    """A GoogleTest program."""
+    cc_test(
+        name = name,
+        deps = _and(deps, ["//third_party:gtest_main", "//third_party:rpc_shared"]),
+        tags = tags,
+        **kwargs
+    )
+
+def cadre_binary(name, deps = [], **kwargs):
+    """A program linked to the machine's shared libraries."""
+    cc_binary(
+        name = name,
+        deps = _and(deps, ["//third_party:rpc_shared"]),
+        **kwargs
+    )
+
+def cadre_static_binary(name, deps = [], **kwargs):
+    """A program that needs only the C and C++ libraries to run, and starts in a few milliseconds."""
+    cc_binary(
+        name = name,
+        deps = _and(deps, ["//third_party:rpc_static"]),
+        **kwargs
+    )
+
+_TORCH = ["//third_party:torch", "//third_party:gloo", "//third_party:rpc_shared"]
+
+def torch_binary(name, deps = [], **kwargs):
+    """A program with libtorch in it."""
+    cc_binary(
+        name = name,
+        deps = _and(deps, _TORCH),
+        **kwargs
+    )
+
+def torch_test(name, deps = [], tags = [], **kwargs):
+    """A GoogleTest program with libtorch in it. Not run under sanitizers, which libtorch was not built with."""
+    cc_test(
+        name = name,
+        deps = _and(deps, ["//third_party:gtest_main"] + _TORCH),
+        tags = tags + ["nosan"],
+        **kwargs
+    )
+
+def _proto_label(label, suffix):
+    if ":" not in label:
+        fail("write %s with a colon" % label)
+    return label + suffix
+
+def cadre_cc_proto(name, srcs, deps = [], grpc = False, visibility = ["//visibility:public"]):
+    """C++ for .proto files. Paths in `import` and `#include` start at the root of the repository.
+
+    Targets: NAME (the .proto files, with those they import), NAME_cc (messages) and, with grpc = True, NAME_cc_grpc (the
+    services), so that code that only handles messages does not depend on gRPC.
+
+    Args:
+      name: by custom the file's name without .proto.
+      srcs: .proto files of this package.
+      deps: other cadre_cc_proto targets, by their plain name.
+      grpc: whether there are services in srcs.
+      visibility: of all the targets.
+    """
+    native.filegroup(
+        name = name,
+        srcs = srcs + deps,
+        visibility = visibility,
+    )
+    stems = [src[:-len(".proto")] for src in srcs]
+    locations = " ".join(["$(location %s)" % src for src in srcs])
+    native.genrule(
+        name = name + "_cc_generate",
+        srcs = srcs + deps,
+        outs = [stem + suffix for stem in stems for suffix in [".pb.h", ".pb.cc"]],
+        cmd = "protoc -I. --cpp_out=$(GENDIR) " + locations,
+        visibility = ["//visibility:private"],
+    )
+    cc_library(
+        name = name + "_cc",
+        srcs = [stem + ".pb.cc" for stem in stems],
+        hdrs = [stem + ".pb.h" for stem in stems],
+        copts = ["-w"],
+        deps = [_proto_label(dep, "_cc") for dep in deps] + ["//third_party:protobuf"],
+        visibility = visibility,
+    )
+    if not grpc:
+        return
+    native.genrule(
+        name = name + "_cc_grpc_generate",
+        srcs = srcs + deps,
+        outs = [stem + suffix for stem in stems for suffix in [".grpc.pb.h", ".grpc.pb.cc"]],
+        cmd = "protoc -I. --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR) " + locations,
+        visibility = ["//visibility:private"],
+    )
+    cc_library(
+        name = name + "_cc_grpc",
+        srcs = [stem + ".grpc.pb.cc" for stem in stems],
+        hdrs = [stem + ".grpc.pb.h" for stem in stems],
+        copts = ["-w"],
+        deps = [":" + name + "_cc", "//third_party:grpc"],
+        visibility = visibility,
+    )
+
+def cuda_library(name, srcs, hdrs = [], deps = [], nvccopts = [], textual_inputs = [], visibility = None):
+    """CUDA kernels and the host functions that launch them.
+
+    Where there is no nvcc the library has its headers and no code, and CADRE_HAVE_CUDA_KERNELS is not defined for those who
+    depend on it.
+
+    Args:
+      name: the library.
+      srcs: .cu files.
+      hdrs: headers of the host functions; plain C++.
+      deps: what the headers need.
+      nvccopts: more options for nvcc.
+      textual_inputs: other files that the .cu files include.
+      visibility: of the library.
+    """
+    if not NVCC:
+        cc_library(name = name, hdrs = hdrs, deps = deps, visibility = visibility)
+        return
+    objects = []
+    for src in srcs:
+        obj = name + "_" + src.replace("/", "_").replace(".cu", "") + ".o"
+        native.genrule(
+            name = name + "_" + src.replace("/", "_").replace(".cu", "") + "_nvcc",
+            srcs = [src] + hdrs + textual_inputs,
+            outs = [obj],
+            # One binary for every GPU since Turing: machine code where it pays, PTX for what is newer.
+            cmd = " ".join([
+                NVCC,
+                "-std=c++17 -O2 -I. -I$(GENDIR)",
+                "-Xcompiler=-fPIC,-Wall",
+                "-arch=all-major",
+                " ".join(nvccopts),
+                "-c $(location %s) -o $@" % src,
+            ]),
+            visibility = ["//visibility:private"],
+        )
+        objects.append(obj)
+    cc_library(
+        name = name,
+        srcs = objects,
+        hdrs = hdrs,
+        defines = ["CADRE_HAVE_CUDA_KERNELS"],
+        deps = deps + ["@cuda//:cudart"],
+        visibility = visibility,
+    )
