@@ -1,0 +1,28 @@
+// Early return on a status that is not OK.
+#ifndef CADRE_BASE_STATUS_MACROS_H_
+#define CADRE_BASE_STATUS_MACROS_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#define CADRE_CONCAT_INNER(a, b) a##b
+#define CADRE_CONCAT(a, b) CADRE_CONCAT_INNER(a, b)
+
+// RETURN_IF_ERROR(Open(path));
+#define RETURN_IF_ERROR(expression)                     \
+  do {                                                  \
+    absl::Status cadre_status = (expression);           \
+    if (!cadre_status.ok()) return cadre_status;        \
+  } while (false)
+
+// ASSIGN_OR_RETURN(const int fd, Open(path));
+#define ASSIGN_OR_RETURN(target, expression) \
+  CADRE_ASSIGN_OR_RETURN(CADRE_CONCAT(cadre_result_, __LINE__), target, expression)
+#define CADRE_ASSIGN_OR_RETURN(result, target, expression) \
+  auto result = (expression);                              \
+  if (!result.ok()) return std::move(result).status();     \
+  target = *std::move(result)
+
+#endif  // CADRE_BASE_STATUS_MACROS_H_

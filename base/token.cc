@@ -1,0 +1,196 @@
+#include "base/token.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+constexpr size_t kRandomBytes = 32;
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+absl::Status CheckTokenFile(const struct stat& info, const std::string& path) {
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("token file ", path, " is no regular file"));
+  }
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("token file ", path, " belongs to user ", info.st_uid,
+                     ", not to you: make a copy of your own with mode 600"));
+  }
+  if ((info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("token file ", path, " is open to other users: chmod 600 ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokenSize(size_t size, const std::string& path) {
+  if (size >= kTokenBytesMin && size <= kTokenBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("token file ", path, " must hold ", kTokenBytesMin,
+                                                 " to ", kTokenBytesMax, " bytes"));
+}
+
+// Up to `limit` bytes.
+absl::StatusOr<std::string> ReadUpTo(int fd, size_t limit, const std::string& path) {
+  std::string content(limit, '\0');
+  size_t size = 0;
+  while (size < limit) {
+    const ssize_t got = read(fd, &content[size], limit - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError("read token file", path);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  content.resize(size);
+  return content;
+}
+
+absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
+  while (!data.empty()) {
+    const ssize_t put = write(fd, data.data(), data.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return SystemError("write", path);
+    data.remove_prefix(static_cast<size_t>(put));
+  }
+  return absl::OkStatus();
+}
+
+// A file that was not there, with mode 0600, that holds the token.
+absl::Status WriteNew(const std::string& path, absl::string_view token) {
+  const FileDescriptor file(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (file.get() < 0) return SystemError("create", path);
+  const absl::Status written = WriteAll(file.get(), absl::StrCat(token, "\n"), path);
+  if (!written.ok()) unlink(path.c_str());
+  return written;
+}
+
+// A new file beside `path` that holds the token; its name.
+absl::StatusOr<std::string> WriteTemporary(const std::string& path, absl::string_view token) {
+  const std::string temporary = absl::StrCat(path, ".", RandomToken().substr(0, 16));
+  RETURN_IF_ERROR(WriteNew(temporary, token));
+  return temporary;
+}
+
+// This user's directory for what its processes share; made where it is absent.
+absl::StatusOr<std::string> RuntimeDirectory() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  // Containers and `su` often leave a variable behind that names a directory which is not there.
+  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK | X_OK) == 0;
+  const std::string path = absl::StrCat(usable ? runtime : "/tmp", "/cadre-", geteuid());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return SystemError("create", path);
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return SystemError("look at", path);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " must be a directory of yours with mode 700: remove or rename it"));
+  }
+  return path;
+}
+
+}  // namespace
+
+std::string RandomToken() {
+  char bytes[kRandomBytes];
+  size_t filled = 0;
+  while (filled < sizeof(bytes)) {
+    const ssize_t got = getrandom(bytes + filled, sizeof(bytes) - filled, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      // A token that can be guessed is worse than none.
+      fprintf(stderr, "cadre: the kernel gives no random bytes: %s\n", strerror(errno));
+      abort();
+    }
+    filled += static_cast<size_t>(got);
+  }
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
+}
+
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
+  // O_NONBLOCK: a pipe put in its place must not hold us up.
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    if (errno == ELOOP) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token file ", path, " is a symbolic link: name the file itself"));
+    }
+    return SystemError("open token file", path);
+  }
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return SystemError("look at token file", path);
+  RETURN_IF_ERROR(CheckTokenFile(info, path));
+  ASSIGN_OR_RETURN(std::string token, ReadUpTo(file.get(), kTokenBytesMax + 2, path));
+  if (!token.empty() && token.back() == '\n') token.pop_back();
+  RETURN_IF_ERROR(CheckTokenSize(token.size(), path));
+  return token;
+}
+
+absl::Status WriteTokenFile(const std::string& path, absl::string_view token) {
+  RETURN_IF_ERROR(CheckTokenSize(token.size(), path));
+  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(path, token));
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const absl::Status failed = SystemError("replace", path);
+    unlink(temporary.c_str());
+    return failed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CreateTokenFile(const std::string& path, absl::string_view token) {
+  RETURN_IF_ERROR(CheckTokenSize(token.size(), path));
+  return WriteNew(path, token);
+}
+
+absl::StatusOr<std::string> LoopbackToken(int port) {
+  ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
+  const std::string path = absl::StrCat(directory, "/rdzv-", port, ".token");
+  absl::StatusOr<std::string> present = ReadTokenFile(path);
+  if (present.ok() || !absl::IsNotFound(present.status())) return present;
+  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(path, RandomToken()));
+  // Unlike rename, link fails where another process was first, so all read the same token.
+  const bool linked = link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST;
+  const absl::Status failed = linked ? absl::OkStatus() : SystemError("create", path);
+  unlink(temporary.c_str());
+  RETURN_IF_ERROR(failed);
+  return ReadTokenFile(path);
+}
+
+bool EqualConstantTime(absl::string_view a, absl::string_view b) {
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = difference | static_cast<unsigned char>(a[i] ^ b[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace cadre

@@ -1,0 +1,45 @@
+// Random tokens that prove a caller belongs to a job or a user, and the files they live in. A token
+// is never printed, logged or put into an argument list. Thread safe.
+#ifndef CADRE_BASE_TOKEN_H_
+#define CADRE_BASE_TOKEN_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+// Accepted size of a token, without its newline.
+inline constexpr size_t kTokenBytesMin = 16;
+inline constexpr size_t kTokenBytesMax = 4096;
+
+// 256 bits from the kernel, as 64 hexadecimal digits.
+std::string RandomToken();
+
+// The file's content without its trailing newline. The file must be a regular one, not a symbolic
+// link, belong to this user or root, and be closed to everyone else.
+//   NOT_FOUND           no such file
+//   PERMISSION_DENIED   owner or mode are too open, or it cannot be read; the message says what to
+//   do INVALID_ARGUMENT    no regular file, or of the wrong size
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
+
+// Writes `token` to `path` with mode 0600, replacing it in one step.
+absl::Status WriteTokenFile(const std::string& path, absl::string_view token);
+
+// Writes `token` to a new file `path` with mode 0600. ALREADY_EXISTS: something is there, and stays
+// as it is.
+absl::Status CreateTokenFile(const std::string& path, absl::string_view token);
+
+// The token that this user's processes on this machine share for the server on `port`: whoever asks
+// first makes it, all others get the same one. It lies in ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>/.
+absl::StatusOr<std::string> LoopbackToken(int port);
+
+// Whether both are equal, in a time that depends on their lengths only.
+bool EqualConstantTime(absl::string_view a, absl::string_view b);
+
+}  // namespace cadre
+
+#endif  // CADRE_BASE_TOKEN_H_

@@ -1,0 +1,146 @@
+#include "base/token.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status_matchers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+class TokenTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/token_XXXXXX";
+    ASSERT_NE(mkdtemp(&name[0]), nullptr);
+    directory_ = name;
+    setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+  }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+  std::string File(const std::string& content, mode_t mode = 0600) const {
+    const std::string path = Path("file");
+    std::ofstream(path) << content;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(TokenTest, RandomTokensAreLongAndDiffer) {
+  EXPECT_THAT(RandomToken(), MatchesRegex("[0-9a-f]{64}"));
+  EXPECT_NE(RandomToken(), RandomToken());
+}
+
+TEST_F(TokenTest, WhatIsWrittenIsRead) {
+  ASSERT_OK(WriteTokenFile(Path("t"), "0123456789abcdef"));
+  ASSERT_OK(WriteTokenFile(Path("t"), "fedcba9876543210"));
+  const absl::StatusOr<std::string> token = ReadTokenFile(Path("t"));
+  ASSERT_OK(token);
+  EXPECT_EQ(*token, "fedcba9876543210");
+  struct stat info;
+  ASSERT_EQ(stat(Path("t").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(TokenTest, WhatIsThereIsNotCreatedAnew) {
+  ASSERT_OK(CreateTokenFile(Path("t"), "0123456789abcdef"));
+  EXPECT_THAT(CreateTokenFile(Path("t"), "fedcba9876543210"),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(Path("t"))));
+  const absl::StatusOr<std::string> token = ReadTokenFile(Path("t"));
+  ASSERT_OK(token);
+  EXPECT_EQ(*token, "0123456789abcdef");
+  // Neither is what a link leads to, even to nothing.
+  ASSERT_EQ(symlink(Path("none").c_str(), Path("link").c_str()), 0);
+  EXPECT_THAT(CreateTokenFile(Path("link"), "0123456789abcdef"),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(TokenTest, FileOpenToOthersIsRefused) {
+  EXPECT_THAT(ReadTokenFile(File("0123456789abcdef", 0640)),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("chmod 600 ")));
+}
+
+TEST_F(TokenTest, AbsentFile) {
+  EXPECT_THAT(ReadTokenFile(Path("none")), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(TokenTest, SymbolicLinkIsRefused) {
+  ASSERT_EQ(symlink(File("0123456789abcdef").c_str(), Path("link").c_str()), 0);
+  EXPECT_THAT(ReadTokenFile(Path("link")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("symbolic link")));
+}
+
+TEST_F(TokenTest, PipeIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(ReadTokenFile(Path("pipe")), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(TokenTest, SizeLimits) {
+  EXPECT_THAT(ReadTokenFile(File(std::string(kTokenBytesMin - 1, 'x') + "\n")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("16 to 4096")));
+  EXPECT_OK(ReadTokenFile(File(std::string(kTokenBytesMin, 'x'))));
+  EXPECT_OK(ReadTokenFile(File(std::string(kTokenBytesMax, 'x') + "\n")));
+  EXPECT_THAT(ReadTokenFile(File(std::string(kTokenBytesMax + 1, 'x'))),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(WriteTokenFile(Path("t"), "short"), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(TokenTest, AllWhoAskForAPortAtOnceGetOneToken) {
+  std::vector<absl::StatusOr<std::string>> tokens(16, std::string());
+  std::vector<std::thread> threads;
+  for (auto& token : tokens) threads.emplace_back([&token] { token = LoopbackToken(29400); });
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::string> distinct;
+  for (const auto& token : tokens) {
+    ASSERT_OK(token);
+    distinct.insert(*token);
+  }
+  EXPECT_EQ(distinct.size(), 1u);
+  const absl::StatusOr<std::string> other = LoopbackToken(29401);
+  ASSERT_OK(other);
+  EXPECT_EQ(distinct.count(*other), 0u);
+}
+
+TEST_F(TokenTest, LoopbackDirectoryOpenToOthersIsRefused) {
+  const std::string shared = Path("cadre-" + std::to_string(geteuid()));
+  ASSERT_EQ(mkdir(shared.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(shared.c_str(), 0777), 0);
+  EXPECT_THAT(LoopbackToken(29400),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("mode 700")));
+}
+
+TEST_F(TokenTest, LoopbackDirectoryThatIsALinkIsRefused) {
+  ASSERT_EQ(mkdir(Path("elsewhere").c_str(), 0700), 0);
+  const std::string shared = Path("cadre-" + std::to_string(geteuid()));
+  ASSERT_EQ(symlink(Path("elsewhere").c_str(), shared.c_str()), 0);
+  EXPECT_THAT(LoopbackToken(29400), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(TokenTest, RuntimeDirectoryThatIsNotThereIsPassedOver) {
+  setenv("XDG_RUNTIME_DIR", Path("gone").c_str(), 1);
+  EXPECT_OK(LoopbackToken(1));
+}
+
+TEST(EqualConstantTime, ComparesContentAndLength) {
+  EXPECT_TRUE(EqualConstantTime("", ""));
+  EXPECT_TRUE(EqualConstantTime("abc", "abc"));
+  EXPECT_FALSE(EqualConstantTime("abc", "abd"));
+  EXPECT_FALSE(EqualConstantTime("abc", "abcd"));
+  EXPECT_FALSE(EqualConstantTime("abc", ""));
+}
+
+}  // namespace
+}  // namespace cadre
