@@ -1,0 +1,61 @@
+// gRPC settings that server and clients share: limits, keepalive, credentials, metadata keys, and
+// how statuses cross. Thread safe.
+#ifndef CADRE_PROTO_CHANNEL_ARGUMENTS_H_
+#define CADRE_PROTO_CHANNEL_ARGUMENTS_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/transport_security.h"
+
+namespace cadre {
+
+// One message, in either direction.
+inline constexpr int kMessageBytesMax = 1 << 20;
+// All metadata of one call.
+inline constexpr int kMetadataBytesMax = 8 << 10;
+// Text of a status; longer ones are cut, so that they fit into the metadata.
+inline constexpr size_t kStatusTextBytesMax = 1 << 10;
+// Calls that one connection may have under way.
+inline constexpr int kCallsPerConnectionMax = 1024;
+
+// A peer that is silent for kKeepaliveTime is asked, and given up kKeepaliveTimeout later.
+inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(10);
+inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(5);
+// The server closes connections that ask more often.
+inline constexpr absl::Duration kPingIntervalMin = absl::Seconds(5);
+
+inline constexpr absl::Duration kReconnectBackoffMin = absl::Milliseconds(50);
+inline constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(3);
+// Resolving a name, and connecting, take no longer than this each.
+inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+// Metadata of every call: the token.
+inline constexpr char kTokenMetadata[] = "cadre-token";
+// Initial metadata by which a server says that it is one of ours.
+inline constexpr char kServerMetadata[] = "cadre-server";
+
+void SetServerArguments(grpc::ServerBuilder& builder);
+grpc::ChannelArguments ClientChannelArguments();
+
+// INVALID_ARGUMENT naming the file when one of tls_dir is absent, unreadable, or (key.pem) open to
+// other users.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const TransportSecurity& security);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const TransportSecurity& security);
+
+// Keeps gRPC's own lines off stderr, unless GRPC_VERBOSITY or GRPC_TRACE asks for them: what they
+// say reaches the user as a status, in our words. May be called any number of times.
+void QuietGrpcLog();
+
+grpc::Status ToGrpcStatus(const absl::Status& status);
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+}  // namespace cadre
+
+#endif  // CADRE_PROTO_CHANNEL_ARGUMENTS_H_
