@@ -1,0 +1,26 @@
+// The only mutator of durable state: live and on replay. Deterministic; any sequence of records
+// that Step produced is accepted, a record that fits nothing is ignored.
+#ifndef CADRE_RENDEZVOUS_CORE_APPLY_H_
+#define CADRE_RENDEZVOUS_CORE_APPLY_H_
+
+#include <string>
+
+#include "proto/record.pb.h"
+#include "rendezvous/core/state.h"
+
+namespace cadre {
+
+// Ended jobs that are remembered; the oldest goes first.
+constexpr size_t kMaxEndedJobs = 1000;
+constexpr int kMaxCollateral = 16;
+constexpr int kMaxEarlier = 64;
+constexpr int kMaxTimeline = 256;
+
+void ApplyRecord(const v1::Record& record, State* state);
+
+// Equal texts, equal states.
+std::string DumpState(const State& state);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_APPLY_H_

@@ -1,0 +1,248 @@
+#include "rendezvous/core/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/apply.h"
+#include "rendezvous/core/core_impl.h"
+#include "rendezvous/core/invariants.h"
+#include "rendezvous/core/report.h"
+#include "rendezvous/core/snapshot.h"
+#include "rendezvous/core/text.h"
+
+namespace cadre {
+
+Effects Core::Impl::Step(MonoTime at, const Event& event) {
+  Effects effects;
+  out = &effects;
+  const MonoTime due = NextDeadline();
+  const MonoTime before = now;
+  now = std::max(now, at);
+  if (!stepped) {
+    LinkRestoredNodes();
+  } else if (due != MonoTime::Never() && now - due > config.lease / 2) {
+    // The host slept, not the nodes: what they said meanwhile may still lie in its queue.
+    ForgivePause(now - before);
+  }
+  stepped = true;
+  Dispatch(event);
+  RunTimers();
+  FinishTouchedJobs();
+  out = nullptr;
+  return effects;
+}
+
+void Core::Impl::Dispatch(const Event& event) {
+  if (const auto* said = std::get_if<NodeSaid>(&event)) {
+    OnNodeSaid(*said);
+  } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
+    OnStreamClosed(closed->stream);
+  } else if (const auto* called = std::get_if<StoreCalled>(&event)) {
+    OnStoreRequest(called->request.job(), Asker{called->call, ""}, called->request);
+  } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
+    OnCallDropped(dropped->call);
+  } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
+    CancelJob(cancelled->job, cancelled->reason, cancelled->signal);
+  }
+}
+
+void Core::Impl::ForgivePause(absl::Duration pause) {
+  for (auto& [name, live] : lives) {
+    for (auto& [node, link] : live.links) {
+      link.last_heard = std::min(now, link.last_heard + pause);
+      link.gone_since = std::min(now, link.gone_since + pause);
+    }
+  }
+  Note("", absl::StrCat("the server stood still for ", ShortDuration(pause),
+                        "; every lease is extended by that"));
+}
+
+void Core::Impl::LinkRestoredNodes() {
+  for (const auto& [name, job] : state.jobs) {
+    if (HasEnded(job.phase)) continue;
+    for (const auto& [node, unused] : job.nodes) {
+      Link& link = lives[name].links[node];
+      link.last_heard = link.gone_since = now;
+      // They have a whole lease to find the server again.
+      link.gone_limit = config.lease;
+      SetNodeTimer(name, node, &link, LostAt(link));
+    }
+    Touch(name, true);
+  }
+}
+
+void Core::Impl::RunTimers() {
+  while (!node_timers.empty() && std::get<0>(*node_timers.begin()) <= now) {
+    const auto [at, job, node] = *node_timers.begin();
+    node_timers.erase(node_timers.begin());
+    OnNodeTimer(job, node);
+  }
+  for (const auto& [at, job] : job_deadlines) {
+    if (at > now) break;
+    touched.insert(job);
+  }
+}
+
+void Core::Impl::FinishTouchedJobs() {
+  while (!touched.empty()) {
+    const std::string name = *touched.begin();
+    JobState* job = FindJob(name);
+    if (job != nullptr) {
+      Live* live = &lives[name];
+      DeliverAnswers(name, live->keyspace.Expire(now));
+      while (Advance(name, job, live)) {
+      }
+      PushStatus(name, *job, live);
+      SetDeadline(name, live);
+    }
+    touched.erase(name);
+  }
+}
+
+void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* live) {
+  if (!live->changed) return;
+  if (HasEnded(job.phase)) {
+    live->changed = false;
+    return;
+  }
+  if (live->links.size() > kMaxNodesToldAtOnce && now < live->last_push + kPushInterval) return;
+  v1::ServerMessage message = NewMessage(name, job.generation.number);
+  *message.mutable_status() = MakeStatus(name, job, WaitingFor(job, *live, now), true);
+  for (const auto& [node, link] : live->links) {
+    if (link.stream.has_value()) Send(*link.stream, message);
+  }
+  live->changed = false;
+  live->last_push = now;
+}
+
+void Core::Impl::SetDeadline(const std::string& name, Live* live) {
+  const JobState* job = FindJob(name);
+  MonoTime at = std::min(PhaseDeadline(*job, *live), live->keyspace.NextDeadline());
+  if (live->changed) at = std::min(at, live->last_push + kPushInterval);
+  if (at == live->deadline) return;
+  if (live->deadline != MonoTime::Never()) job_deadlines.erase({live->deadline, name});
+  if (at != MonoTime::Never()) job_deadlines.insert({at, name});
+  live->deadline = at;
+}
+
+MonoTime Core::Impl::NextDeadline() const {
+  // Replayed jobs get their timers in the first step.
+  if (!stepped && state.jobs.size() > state.ended_jobs.size()) return MonoTime();
+  MonoTime at = MonoTime::Never();
+  if (!node_timers.empty()) at = std::get<0>(*node_timers.begin());
+  if (!job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
+  return at;
+}
+
+void Core::Impl::DropLive(const std::string& name) {
+  const auto found = lives.find(name);
+  if (found == lives.end()) return;
+  Live& live = found->second;
+  for (auto& [node, link] : live.links) {
+    SetNodeTimer(name, node, &link, MonoTime::Never());
+    if (!link.stream.has_value()) continue;
+    sessions.erase(*link.stream);
+    Close(*link.stream, absl::UnavailableError("the job is long over"));
+  }
+  if (live.deadline != MonoTime::Never()) job_deadlines.erase({live.deadline, name});
+  lives.erase(found);
+}
+
+JobState* Core::Impl::FindJob(const std::string& name) {
+  const auto found = state.jobs.find(name);
+  return found == state.jobs.end() ? nullptr : &found->second;
+}
+
+v1::Record Core::Impl::NewRecord(const std::string& job) const {
+  v1::Record record;
+  record.set_job(job);
+  return record;
+}
+
+void Core::Impl::Commit(v1::Record record) {
+  std::string oldest;
+  if (record.has_job_ended() && !state.ended_jobs.empty()) {
+    oldest = state.ended_jobs.begin()->second;
+  }
+  ApplyRecord(record, &state);
+  if (!oldest.empty() && FindJob(oldest) == nullptr) DropLive(oldest);
+  out->append.push_back(std::move(record));
+}
+
+v1::ServerMessage Core::Impl::NewMessage(const std::string& job, uint64_t generation) const {
+  v1::ServerMessage message;
+  message.set_job(job);
+  message.set_generation(generation);
+  return message;
+}
+
+void Core::Impl::Send(StreamId stream, v1::ServerMessage message) {
+  out->send.push_back({stream, std::move(message)});
+}
+
+void Core::Impl::SendToNode(const std::string& job, const std::string& node,
+                            v1::ServerMessage message) {
+  const auto live = lives.find(job);
+  if (live == lives.end()) return;
+  const auto link = live->second.links.find(node);
+  if (link == live->second.links.end() || !link->second.stream.has_value()) return;
+  Send(*link->second.stream, std::move(message));
+}
+
+void Core::Impl::Note(const std::string& job, std::string text) {
+  out->notes.push_back({job, OneLine(text, kMaxMessageBytes)});
+}
+
+void Core::Impl::Touch(const std::string& job, bool changed) {
+  touched.insert(job);
+  if (changed) lives[job].changed = true;
+}
+
+Core::Core(const CoreConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Core::~Core() = default;
+
+Effects Core::Step(MonoTime now, const Event& event) { return impl_->Step(now, event); }
+MonoTime Core::NextDeadline() const { return impl_->NextDeadline(); }
+void Core::Apply(const v1::Record& record) { ApplyRecord(record, &impl_->state); }
+std::vector<v1::Record> Core::Snapshot() const { return SnapshotOf(impl_->state); }
+std::string Core::DebugString() const { return DumpState(impl_->state); }
+
+absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) const {
+  const auto found = impl_->state.jobs.find(std::string(name));
+  if (found == impl_->state.jobs.end()) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
+  }
+  const JobState& job = found->second;
+  if (job.verdict.has_value()) {
+    return absl::StrCat("ended (", v1::JobPhase_Name(job.phase), "): ", job.verdict->message());
+  }
+  const auto live = impl_->lives.find(found->first);
+  static const Live* const kNothing = new Live();
+  const std::string waits =
+      impl_->WaitingFor(job, live == impl_->lives.end() ? *kNothing : live->second, now);
+  return ExplainText(job, waits);
+}
+
+absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
+  const auto found = impl_->state.jobs.find(std::string(name));
+  if (found == impl_->state.jobs.end()) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
+  }
+  const auto live = impl_->lives.find(found->first);
+  static const Live* const kNothing = new Live();
+  return MakeStatus(
+      found->first, found->second,
+      impl_->WaitingFor(found->second, live == impl_->lives.end() ? *kNothing : live->second, now),
+      false);
+}
+
+std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
+  std::vector<v1::JobStatus> statuses;
+  for (const auto& [name, job] : impl_->state.jobs) statuses.push_back(*Status(now, name));
+  return statuses;
+}
+
+absl::Status Core::CheckInvariants() const { return CheckCore(*impl_); }
+
+}  // namespace cadre

@@ -1,0 +1,176 @@
+// Inside of Core: durable state, what connects it with the world, and the steps of its machine.
+// Each group of methods has its own file. One thread.
+#ifndef CADRE_RENDEZVOUS_CORE_CORE_IMPL_H_
+#define CADRE_RENDEZVOUS_CORE_CORE_IMPL_H_
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "rendezvous/core/core.h"
+#include "rendezvous/core/formation.h"
+#include "rendezvous/core/keyspace.h"
+#include "rendezvous/core/state.h"
+
+namespace cadre {
+
+// Jobs that have not ended.
+constexpr size_t kMaxLiveJobs = 10000;
+// Streams that the core has closed and whose end the host has not reported yet.
+constexpr size_t kMaxClosingStreams = 65536;
+// The nodes of a larger job hear of changes this often at most: with each worker's start told to
+// each node, what is sent grows with the square of the nodes.
+constexpr size_t kMaxNodesToldAtOnce = 16;
+constexpr absl::Duration kPushInterval = absl::Milliseconds(200);
+
+// One open stream.
+struct Session {
+  std::string job;
+  std::string node;
+  uint64_t incarnation = 0;
+};
+
+// How a node is connected. It exists for every node of a job that has not ended; afterwards only as
+// long as the stream is open.
+struct Link {
+  std::optional<StreamId> stream;
+  MonoTime last_heard;
+  // Without a stream: since when, and how long that may last.
+  MonoTime gone_since;
+  absl::Duration gone_limit;
+  // When its timer fires; it may be early, then it is set again.
+  MonoTime timer = MonoTime::Never();
+  // The node still stops workers of this generation, which is over; 0 when it does not.
+  uint64_t old_generation = 0;
+};
+
+// The volatile part of a job.
+struct Live {
+  std::map<std::string, Link> links;
+  // Links that have a stream; those of them that could take part in a generation.
+  size_t open = 0;
+  size_t ready = 0;
+  Keyspace keyspace;
+  // The last node that came with another spec, for those who wait for it.
+  std::string refusal;
+  // Something changed that its nodes are shown.
+  bool changed = false;
+  MonoTime last_push = MonoTime::FromMicros(std::numeric_limits<int64_t>::min() / 2);
+  // When the job must be looked at again.
+  MonoTime deadline = MonoTime::Never();
+};
+
+struct Core::Impl {
+  explicit Impl(const CoreConfig& config) : config(config) {}
+
+  // core.cc: the frame of a step.
+  Effects Step(MonoTime at, const Event& event);
+  void Dispatch(const Event& event);
+  void ForgivePause(absl::Duration pause);
+  void LinkRestoredNodes();
+  void RunTimers();
+  void FinishTouchedJobs();
+  void PushStatus(const std::string& name, const JobState& job, Live* live);
+  void SetDeadline(const std::string& name, Live* live);
+  MonoTime NextDeadline() const;
+  // Forgets what is volatile of a job; its streams are closed.
+  void DropLive(const std::string& name);
+  JobState* FindJob(const std::string& name);
+  // A record for the job, to fill in and Commit.
+  v1::Record NewRecord(const std::string& job) const;
+  void Commit(v1::Record record);
+  v1::ServerMessage NewMessage(const std::string& job, uint64_t generation) const;
+  void Send(StreamId stream, v1::ServerMessage message);
+  void SendToNode(const std::string& job, const std::string& node, v1::ServerMessage message);
+  void Note(const std::string& job, std::string text);
+  void Touch(const std::string& job, bool changed);
+
+  // membership.cc: nodes come, renew, leave and are lost.
+  void OnNodeSaid(const NodeSaid& said);
+  void OnJoin(StreamId stream, const v1::NodeMessage& message);
+  bool PrepareJob(StreamId stream, const std::string& name, const v1::Join& join);
+  bool MayJoin(StreamId stream, const std::string& name, const v1::Join& join);
+  void Admit(StreamId stream, const std::string& name, const v1::NodeMessage& message);
+  void Resume(StreamId stream, const std::string& name, const v1::NodeMessage& message);
+  // The node is no member, and has workers of a generation that goes on or went by without it.
+  void StopOldWorkers(StreamId stream, const std::string& name, const std::string& node,
+                      uint64_t generation);
+  void Attach(StreamId stream, const std::string& name, const std::string& node,
+              uint64_t incarnation);
+  void SendWelcome(StreamId stream, const std::string& name);
+  void Reject(StreamId stream, const std::string& job, absl::StatusCode code,
+              absl::string_view message);
+  void OnGenerationEvent(StreamId stream, const v1::NodeMessage& message);
+  // The job's view of a node whose stream is no more.
+  void Detach(const Session& session);
+  // Forgets the connection; its timer goes with it.
+  void EraseLink(const std::string& name, Live* live, const std::string& node);
+  void OnStreamClosed(StreamId stream);
+  void OnLeave(const Session& session, const v1::Leave& leave);
+  void Close(StreamId stream, absl::Status status);
+  MonoTime LostAt(const Link& link) const;
+  void SetNodeTimer(const std::string& job, const std::string& node, Link* link, MonoTime at);
+  void OnNodeTimer(const std::string& job, const std::string& node);
+  // Takes the node out of the job and, where its workers are missed, stops the others.
+  void RemoveNode(const std::string& name, const std::string& node, v1::FailureCause cause,
+                  const std::string& reason, absl::Status close);
+  // The node was silent before what was taken for the root cause happened.
+  bool WasSilentBeforeFailure(const JobState& job, const Link& link) const;
+
+  // generation.cc: generations form, run, stop and end.
+  bool Advance(const std::string& name, JobState* job, Live* live);
+  bool AdvanceGathering(const std::string& name, JobState* job, Live* live);
+  bool AdvanceRunning(const std::string& name, JobState* job);
+  bool AdvanceStopping(const std::string& name, JobState* job, Live* live);
+  Gathering GatheringOf(const JobState& job, const Live& live) const;
+  bool IsReady(const Live& live, const std::string& node) const;
+  std::vector<std::string> ReadyNodes(const JobState& job, const Live& live) const;
+  void Form(const std::string& name, JobState* job, const Live& live, uint32_t size,
+            const std::string& reason);
+  void OnWorkerStarted(const Session& session, const v1::WorkerStarted& started);
+  void OnWorkerExited(const Session& session, const v1::WorkerExited& exited);
+  void OnNodeStopped(const Session& session, uint64_t generation, const v1::NodeStopped& stopped);
+  void EndWorker(const std::string& name, uint32_t rank, const std::optional<v1::Failure>& failure);
+  // Stops the running generation, or corrects why it is stopped.
+  void OrderStop(const std::string& name, JobState* job, const std::string& reason,
+                 const std::optional<v1::Failure>& root_cause);
+  void Conclude(const std::string& name, JobState* job);
+  void EndJob(const std::string& name, JobState* job, v1::JobPhase outcome, int exit_status,
+              const std::string& message, const std::optional<v1::Failure>& root_cause);
+  // The job has ended: what its nodes are told.
+  v1::ServerMessage FinishedMessage(const std::string& name, const JobState& job) const;
+  void CancelJob(const std::string& name, const std::string& reason, int signal);
+  MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
+  MonoTime StopDeadline(const JobState& job) const;
+  std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
+
+  // store_calls.cc: from the wire to the keyspace and back.
+  void OnStoreRequest(const std::string& job, const Asker& asker, const v1::StoreRequest& request);
+  void DeliverAnswers(const std::string& job, const std::vector<StoreAnswerTo>& answers);
+  void OnCallDropped(CallId call);
+  void AbortWaiters(const std::string& job, absl::string_view message);
+
+  const CoreConfig config;
+  State state;
+  std::map<std::string, Live> lives;
+  std::map<StreamId, Session> sessions;
+  std::set<StreamId> closing;
+  std::map<CallId, std::string> calls;  // waiting calls, by job
+  std::set<std::tuple<MonoTime, std::string, std::string>> node_timers;
+  std::set<std::pair<MonoTime, std::string>> job_deadlines;
+  std::set<std::string> touched;
+  bool stepped = false;
+
+  // Of the step under way.
+  MonoTime now;
+  Effects* out = nullptr;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_CORE_IMPL_H_

@@ -1,0 +1,65 @@
+// All that can happen to the core. Plain values; the host builds them from the wire and the clock.
+#ifndef CADRE_RENDEZVOUS_CORE_EVENT_H_
+#define CADRE_RENDEZVOUS_CORE_EVENT_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "proto/rendezvous.pb.h"
+#include "proto/store.pb.h"
+
+namespace cadre {
+
+// One node's stream, numbered by the host and never reused in its life.
+struct StreamId {
+  uint64_t value = 0;
+  friend bool operator==(StreamId a, StreamId b) { return a.value == b.value; }
+  friend bool operator<(StreamId a, StreamId b) { return a.value < b.value; }
+};
+
+// One unary store call that waits for an answer, numbered by the host likewise.
+struct CallId {
+  uint64_t value = 0;
+  friend bool operator==(CallId a, CallId b) { return a.value == b.value; }
+  friend bool operator<(CallId a, CallId b) { return a.value < b.value; }
+};
+
+// A node said something on its stream. Its stream may be new to the core only with a Join.
+struct NodeSaid {
+  StreamId stream;
+  v1::NodeMessage message;
+};
+
+// The stream ended, for whatever reason.
+struct StreamClosed {
+  StreamId stream;
+};
+
+// A store operation that came outside any stream.
+struct StoreCalled {
+  CallId call;
+  v1::StoreRequest request;
+};
+
+// The caller has gone; nobody waits for the answer any more.
+struct StoreCallDropped {
+  CallId call;
+};
+
+// A user ends a job.
+struct JobCancelled {
+  std::string job;
+  std::string reason;
+  int signal = 0;
+};
+
+// Nothing but time has passed.
+struct Tick {};
+
+using Event =
+    std::variant<NodeSaid, StreamClosed, StoreCalled, StoreCallDropped, JobCancelled, Tick>;
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_EVENT_H_

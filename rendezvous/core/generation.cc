@@ -1,0 +1,462 @@
+// Generations form, run, stop and end.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/core_impl.h"
+#include "rendezvous/core/policy.h"
+#include "rendezvous/core/ranks.h"
+#include "rendezvous/core/report.h"
+#include "rendezvous/core/restart.h"
+#include "rendezvous/core/text.h"
+
+namespace cadre {
+namespace {
+
+MonoTime At(int64_t us) { return MonoTime::FromMicros(us); }
+
+MonoTime TotalDeadline(const JobState& job) {
+  return At(job.created_us) + job.policy.total_timeout;
+}
+
+MonoTime StartDeadline(const JobState& job) {
+  return At(job.generation.formed_us) + job.policy.start_timeout;
+}
+
+bool AllStarted(const GenerationState& generation) {
+  return generation.started == generation.workers.size();
+}
+
+// The user or the clock has the last word: nothing that happens afterwards changes the reason.
+bool IsSettled(const std::optional<v1::Failure>& root_cause) {
+  if (!root_cause.has_value()) return false;
+  return root_cause->cause() == v1::TOTAL_TIMEOUT ||
+         (root_cause->cause() == v1::CANCELLED && root_cause->node().empty());
+}
+
+v1::Failure TotalTimeout(const JobState& job) {
+  return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number,
+                      absl::StrCat("the job took longer than timeouts.total, ",
+                                   ShortDuration(job.policy.total_timeout)));
+}
+
+v1::Failure StartTimeout(const JobState& job) {
+  const GenerationState& generation = job.generation;
+  const auto first =
+      std::find(generation.workers.begin(), generation.workers.end(), WorkerPhase::kAssigned);
+  const uint32_t rank = first - generation.workers.begin();
+  auto member = generation.members.begin();
+  while (member->first_rank + member->slots <= rank) ++member;
+  v1::Failure failure = PlainFailure(
+      v1::START_TIMEOUT, member->node, generation.number,
+      absl::StrCat(RanksNotStarted(generation), " did not start within ",
+                   ShortDuration(job.policy.start_timeout), " in generation ", generation.number));
+  failure.set_rank(rank);
+  failure.set_local_rank(rank - member->first_rank);
+  return failure;
+}
+
+}  // namespace
+
+bool Core::Impl::Advance(const std::string& name, JobState* job, Live* live) {
+  switch (job->phase) {
+    case v1::GATHERING:
+      return AdvanceGathering(name, job, live);
+    case v1::RUNNING:
+      return AdvanceRunning(name, job);
+    case v1::STOPPING:
+      return AdvanceStopping(name, job, live);
+    default:
+      return false;
+  }
+}
+
+bool Core::Impl::AdvanceGathering(const std::string& name, JobState* job, Live* live) {
+  if (now >= TotalDeadline(*job)) {
+    const v1::Failure failure = TotalTimeout(*job);
+    EndJob(name, job, v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
+    return true;
+  }
+  const FormationDecision decision = DecideFormation(GatheringOf(*job, *live), job->policy, now);
+  switch (decision.kind) {
+    case FormationDecision::kWait:
+      return false;
+    case FormationDecision::kForm:
+      Form(name, job, *live, decision.size, decision.reason);
+      return true;
+    case FormationDecision::kGiveUp:
+      break;
+  }
+  const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", job->generation.number,
+                                           JoinTimeoutText(*job, ReadyNodes(*job, *live)));
+  EndJob(name, job, v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
+  return true;
+}
+
+bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job) {
+  const GenerationState& generation = job->generation;
+  if (generation.succeeded == generation.workers.size()) {
+    EndJob(name, job, v1::SUCCEEDED, 0,
+           generation.workers.size() == 1
+               ? "the worker succeeded"
+               : absl::StrCat("all ", generation.workers.size(), " workers succeeded"),
+           std::nullopt);
+    return true;
+  }
+  if (now >= TotalDeadline(*job)) {
+    const v1::Failure failure = TotalTimeout(*job);
+    OrderStop(name, job, failure.message(), failure);
+    return true;
+  }
+  if (!AllStarted(generation) && now >= StartDeadline(*job)) {
+    const v1::Failure failure = StartTimeout(*job);
+    OrderStop(name, job, failure.message(), failure);
+    return true;
+  }
+  // Once workers have finished their work, more of them would only do it again.
+  if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && generation.succeeded == 0 &&
+      job->policy.SizeFor(lives[name].ready) > generation.members.size()) {
+    OrderStop(name, job,
+              absl::StrCat("scale up to ", Count(job->policy.SizeFor(lives[name].ready), "node")),
+              std::nullopt);
+    return true;
+  }
+  return false;
+}
+
+bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* live) {
+  if (now >= TotalDeadline(*job) && !IsSettled(job->generation.root_cause)) {
+    const v1::Failure failure = TotalTimeout(*job);
+    OrderStop(name, job, failure.message(), failure);
+  }
+  if (job->generation.nodes_busy == 0) {
+    Conclude(name, job);
+    return true;
+  }
+  if (now < StopDeadline(*job)) return false;
+  std::vector<std::string> silent;
+  for (const MemberState& member : job->generation.members) {
+    if (!member.lost && !member.cleared && live->links.count(member.node) != 0) {
+      silent.push_back(member.node);
+    }
+  }
+  for (const std::string& node : silent) {
+    RemoveNode(name, node, v1::NODE_LOST, "it did not stop its workers in time",
+               absl::DeadlineExceededError("this node did not stop its workers in time"));
+  }
+  return !silent.empty();
+}
+
+bool Core::Impl::IsReady(const Live& live, const std::string& node) const {
+  const auto link = live.links.find(node);
+  return link != live.links.end() && link->second.stream.has_value() &&
+         link->second.old_generation == 0;
+}
+
+Gathering Core::Impl::GatheringOf(const JobState& job, const Live& live) const {
+  Gathering gathering;
+  gathering.present = live.ready;
+  gathering.since = At(job.gathering_us);
+  gathering.not_before = At(job.not_before_us);
+  gathering.last_join = At(job.last_join_us);
+  for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
+  // Looked for one by one only when they can be complete: a large job gathers in linear time.
+  gathering.survivors_in =
+      live.ready >= gathering.survivors &&
+      std::all_of(job.generation.members.begin(), job.generation.members.end(),
+                  [&](const MemberState& m) { return m.lost || IsReady(live, m.node); });
+  if (!job.expected_nodes.empty() && live.ready >= job.expected_nodes.size()) {
+    std::set<std::string> here;
+    for (const auto& [name, link] : live.links) {
+      if (!IsReady(live, name)) continue;
+      here.insert(name);
+      here.insert(job.nodes.at(name).host);
+    }
+    gathering.all_expected =
+        std::all_of(job.expected_nodes.begin(), job.expected_nodes.end(),
+                    [&here](const std::string& name) { return here.count(name) != 0; });
+  }
+  return gathering;
+}
+
+std::vector<std::string> Core::Impl::ReadyNodes(const JobState& job, const Live& live) const {
+  std::vector<std::string> ready;
+  for (const auto& [name, node] : job.nodes) {
+    if (IsReady(live, name)) ready.push_back(name);
+  }
+  return ready;
+}
+
+void Core::Impl::Form(const std::string& name, JobState* job, const Live& live, uint32_t size,
+                      const std::string& reason) {
+  std::vector<std::string> previous;
+  for (const MemberState& member : job->generation.members) {
+    previous.push_back(member.lost ? "" : member.node);
+  }
+  // Those who took part before come first, then whoever came first.
+  std::set<std::string> survivors(previous.begin(), previous.end());
+  std::vector<std::pair<bool, RankCandidate>> chosen;
+  for (const std::string& node_name : ReadyNodes(*job, live)) {
+    const NodeState& node = job->nodes.at(node_name);
+    chosen.push_back({survivors.count(node_name) == 0,
+                      {node_name, node.host, node.slots, node.wanted_node_rank, node.admission}});
+  }
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(a.first, a.second.admission) <
+           std::make_pair(b.first, b.second.admission);
+  });
+  std::vector<RankCandidate> candidates;
+  for (size_t i = 0; i < size; ++i) candidates.push_back(std::move(chosen[i].second));
+  RankAssignment ranks = AssignRanks(std::move(candidates), previous);
+  for (std::string& note : ranks.notes) Note(name, std::move(note));
+
+  v1::Record record = NewRecord(name);
+  v1::GenerationFormed* formed = record.mutable_generation_formed();
+  formed->set_generation(job->generation.number + 1);
+  for (v1::Member& member : ranks.members) *formed->add_members() = std::move(member);
+  const NodeState& master = job->nodes.at(formed->members(0).node());
+  formed->set_master_addr(master.master_addr.empty() ? master.address : master.master_addr);
+  formed->set_master_port(master.master_port == 0 ? master.held_port : master.master_port);
+  formed->set_restart_count(job->restart_count);
+  formed->set_at_us(now.micros());
+  Commit(std::move(record));
+  Note(name, absl::StrCat("generation ", job->generation.number, " forms with ",
+                          Count(size, "node"), ": ", reason));
+  for (size_t rank = 0; rank < job->generation.members.size(); ++rank) {
+    v1::ServerMessage message = NewMessage(name, job->generation.number);
+    *message.mutable_assign() = MakeAssign(*job, rank);
+    SendToNode(name, job->generation.members[rank].node, std::move(message));
+  }
+  Touch(name, true);
+}
+
+void Core::Impl::OnWorkerStarted(const Session& session, const v1::WorkerStarted& started) {
+  JobState* job = FindJob(session.job);
+  const MemberState& member = job->generation.members[NodeRankOf(*job, session.node)];
+  const uint32_t rank = member.first_rank + started.local_rank();
+  if (job->phase != v1::RUNNING || started.local_rank() >= member.slots ||
+      job->generation.workers[rank] != WorkerPhase::kAssigned) {
+    return;
+  }
+  v1::Record record = NewRecord(session.job);
+  record.mutable_worker_ran()->set_generation(job->generation.number);
+  record.mutable_worker_ran()->set_rank(rank);
+  record.mutable_worker_ran()->set_pid(started.pid());
+  record.mutable_worker_ran()->set_at_us(now.micros());
+  Commit(std::move(record));
+  Touch(session.job, true);
+}
+
+void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& exited) {
+  JobState* job = FindJob(session.job);
+  const GenerationState& generation = job->generation;
+  const MemberState& member = generation.members[NodeRankOf(*job, session.node)];
+  const uint32_t rank = member.first_rank + exited.local_rank();
+  if (exited.local_rank() >= member.slots || generation.workers[rank] == WorkerPhase::kSucceeded ||
+      generation.workers[rank] == WorkerPhase::kFailed) {
+    return;
+  }
+  const v1::WorkerExit& exit = exited.exit();
+  const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
+                       exit.signal() == 0 && exit.exec_errno() == 0;
+  if (success) return EndWorker(session.job, rank, std::nullopt);
+  v1::Failure failure = WorkerFailure(*job, member, exited.local_rank(), exit, exited.cause());
+  failure.set_unix_ms(config.unix_ms_at_zero + now.micros() / 1000);
+  if (job->phase == v1::RUNNING) {
+    EndWorker(session.job, rank, failure);
+    return OrderStop(session.job, job, failure.message(), failure);
+  }
+  // A worker that a stop order ended is no evidence of anything.
+  const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
+  failure.set_collateral(!stopped_by_us);
+  EndWorker(session.job, rank, failure);
+}
+
+void Core::Impl::EndWorker(const std::string& name, uint32_t rank,
+                           const std::optional<v1::Failure>& failure) {
+  v1::Record record = NewRecord(name);
+  record.mutable_worker_ended()->set_generation(FindJob(name)->generation.number);
+  record.mutable_worker_ended()->set_rank(rank);
+  if (failure.has_value()) *record.mutable_worker_ended()->mutable_failure() = *failure;
+  record.mutable_worker_ended()->set_at_us(now.micros());
+  Commit(std::move(record));
+  Touch(name, true);
+}
+
+void Core::Impl::OnNodeStopped(const Session& session, uint64_t generation,
+                               const v1::NodeStopped& stopped) {
+  JobState* job = FindJob(session.job);
+  const MemberState& member = job->generation.members[NodeRankOf(*job, session.node)];
+  if (member.cleared) return;
+  v1::Record record = NewRecord(session.job);
+  record.mutable_node_cleared()->set_generation(generation);
+  record.mutable_node_cleared()->set_node(session.node);
+  record.mutable_node_cleared()->set_held_port(stopped.held_port() <= 65535 ? stopped.held_port()
+                                                                            : 0);
+  record.mutable_node_cleared()->set_at_us(now.micros());
+  Commit(std::move(record));
+  Touch(session.job, true);
+  if (job->phase != v1::RUNNING || member.succeeded == member.slots) return;
+  // No process is left, yet not every worker's end was reported.
+  uint32_t rank = member.first_rank;
+  while (job->generation.workers[rank] == WorkerPhase::kSucceeded) ++rank;
+  v1::Failure failure = PlainFailure(
+      v1::CRASH, session.node, generation,
+      absl::StrCat("rank ", rank, " (local rank ", rank - member.first_rank, ") on ", session.node,
+                   " is gone in generation ", generation, "; how it ended is unknown"));
+  failure.set_rank(rank);
+  failure.set_local_rank(rank - member.first_rank);
+  EndWorker(session.job, rank, failure);
+  OrderStop(session.job, job, failure.message(), failure);
+}
+
+void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::string& reason,
+                           const std::optional<v1::Failure>& root_cause) {
+  const bool first = job->phase == v1::RUNNING;
+  v1::Record record = NewRecord(name);
+  v1::StopOrdered* order = record.mutable_stop_ordered();
+  order->set_generation(job->generation.number);
+  order->set_reason(reason);
+  if (root_cause.has_value()) {
+    *order->mutable_root_cause() = *root_cause;
+    order->mutable_root_cause()->set_unix_ms(config.unix_ms_at_zero + now.micros() / 1000);
+  }
+  order->set_at_us(now.micros());
+  Commit(std::move(record));
+  Note(name, absl::StrCat(first ? "stopping generation " : "the cause of stopping generation ",
+                          job->generation.number, first ? ": " : " is: ", reason));
+  Touch(name, true);
+  if (!first) return;
+  AbortWaiters(name,
+               absl::StrCat("generation ", job->generation.number, " is being stopped: ", reason));
+  for (const MemberState& member : job->generation.members) {
+    if (member.lost) continue;
+    v1::ServerMessage message = NewMessage(name, job->generation.number);
+    *message.mutable_stop() = MakeStop(*job);
+    SendToNode(name, member.node, std::move(message));
+  }
+}
+
+void Core::Impl::Conclude(const std::string& name, JobState* job) {
+  const std::optional<v1::Failure> root_cause = job->generation.root_cause;
+  const uint32_t survivors =
+      std::count_if(job->generation.members.begin(), job->generation.members.end(),
+                    [](const MemberState& member) { return !member.lost; });
+  const RestartDecision decision =
+      DecideRestart(root_cause, job->policy, job->counted_restarts_us, survivors, now);
+  if (!decision.again) {
+    const std::string message = decision.reason.empty()
+                                    ? root_cause->message()
+                                    : absl::StrCat(root_cause->message(), "; ", decision.reason);
+    return EndJob(name, job,
+                  root_cause->cause() == v1::CANCELLED ? v1::CANCELLED_PHASE : v1::FAILED,
+                  ExitStatusFor(*root_cause), message, root_cause);
+  }
+  v1::Record record = NewRecord(name);
+  v1::GatheringBegan* began = record.mutable_gathering_began();
+  began->set_restart_count(job->restart_count + 1);
+  began->set_not_before_us((now + decision.delay).micros());
+  began->set_at_us(now.micros());
+  began->set_counted(decision.counted);
+  Commit(std::move(record));
+  Note(name, absl::StrCat("gathering again: ", decision.reason));
+  Touch(name, true);
+}
+
+v1::ServerMessage Core::Impl::FinishedMessage(const std::string& name, const JobState& job) const {
+  v1::ServerMessage message = NewMessage(name, job.generation.number);
+  *message.mutable_finished()->mutable_verdict() = *job.verdict;
+  *message.mutable_finished()->mutable_timeline() = job.timeline;
+  message.mutable_finished()->mutable_timeline()->set_job(name);
+  return message;
+}
+
+void Core::Impl::EndJob(const std::string& name, JobState* job, v1::JobPhase outcome,
+                        int exit_status, const std::string& message,
+                        const std::optional<v1::Failure>& root_cause) {
+  v1::Record record = NewRecord(name);
+  *record.mutable_job_ended()->mutable_verdict() =
+      MakeVerdict(name, *job, outcome, exit_status, message, root_cause);
+  record.mutable_job_ended()->set_at_us(now.micros());
+  Commit(std::move(record));
+  Note(name, absl::StrCat("ended, ", v1::JobPhase_Name(outcome), ": ", message));
+  AbortWaiters(name, absl::StrCat("job ", name, " has ended"));
+  Live& live = lives[name];
+  const v1::ServerMessage finished = FinishedMessage(name, *job);
+  std::vector<std::string> gone;
+  for (auto& [node, link] : live.links) {
+    link.last_heard = now;
+    if (link.stream.has_value()) {
+      Send(*link.stream, finished);
+    } else {
+      gone.push_back(node);
+    }
+  }
+  for (const std::string& node : gone) EraseLink(name, &live, node);
+  Touch(name, true);
+}
+
+void Core::Impl::CancelJob(const std::string& name, const std::string& reason, int signal) {
+  JobState* job = FindJob(name);
+  if (job == nullptr || HasEnded(job->phase) || IsSettled(job->generation.root_cause)) {
+    // The root cause of a generation that is over settles nothing for a job that gathers again; it
+    // would have ended the job.
+    return;
+  }
+  v1::Failure failure = PlainFailure(
+      v1::CANCELLED, "", job->generation.number,
+      reason.empty() ? "cancelled"
+                     : absl::StrCat("cancelled: ", OneLine(reason, kMaxNodeTextBytes)));
+  if (signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
+  if (job->phase != v1::GATHERING) return OrderStop(name, job, failure.message(), failure);
+  EndJob(name, job, v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(), failure);
+}
+
+MonoTime Core::Impl::StopDeadline(const JobState& job) const {
+  return At(job.generation.stopping_us) + job.policy.stop_grace + config.stop_margin;
+}
+
+MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const {
+  switch (job.phase) {
+    case v1::GATHERING:
+      return std::min(TotalDeadline(job),
+                      DecideFormation(GatheringOf(job, live), job.policy, now).again_at);
+    case v1::RUNNING:
+      return AllStarted(job.generation) ? TotalDeadline(job)
+                                        : std::min(TotalDeadline(job), StartDeadline(job));
+    case v1::STOPPING:
+      return IsSettled(job.generation.root_cause) ? StopDeadline(job)
+                                                  : std::min(StopDeadline(job), TotalDeadline(job));
+    default:
+      return MonoTime::Never();
+  }
+}
+
+std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTime at) const {
+  const auto left = [at](MonoTime until) {
+    return absl::StrCat(", ", ShortDuration(until - at), " left");
+  };
+  const GenerationState& generation = job.generation;
+  switch (job.phase) {
+    case v1::GATHERING: {
+      const FormationDecision decision = DecideFormation(GatheringOf(job, live), job.policy, at);
+      const std::string missing = MissingText(job, decision, ReadyNodes(job, live));
+      return absl::StrCat(missing,
+                          decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
+                          live.refusal.empty() ? "" : "; ", live.refusal);
+    }
+    case v1::RUNNING:
+      if (AllStarted(generation)) return "";
+      return absl::StrCat(Count(generation.workers.size() - generation.started, "worker"),
+                          " to start (", RanksNotStarted(generation), ")",
+                          left(StartDeadline(job)));
+    case v1::STOPPING:
+      return absl::StrCat("workers on ", NodesNotStopped(generation), " to stop",
+                          left(StopDeadline(job)));
+    default:
+      return "";
+  }
+}
+
+}  // namespace cadre

@@ -1,0 +1,438 @@
+// Nodes come, renew, leave and are lost.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/core_impl.h"
+#include "rendezvous/core/policy.h"
+#include "rendezvous/core/report.h"
+#include "rendezvous/core/text.h"
+
+namespace cadre {
+namespace {
+
+bool IsReadyLink(const Link& link) { return link.stream.has_value() && link.old_generation == 0; }
+
+// Changes a link and keeps the job's counts of links right.
+template <typename Change>
+void ChangeLink(Live* live, Link* link, Change change) {
+  live->open -= link->stream.has_value();
+  live->ready -= IsReadyLink(*link);
+  change(link);
+  live->open += link->stream.has_value();
+  live->ready += IsReadyLink(*link);
+}
+
+// Whether the Join comes from a life of an agent that took part in the run that is over.
+bool IsOfEndedJob(const JobState* job, const v1::NodeMessage& message) {
+  if (job == nullptr || !HasEnded(job->phase)) return false;
+  if (message.generation() != 0) return true;
+  const auto node = job->nodes.find(message.join().node());
+  return node != job->nodes.end() && node->second.incarnation == message.incarnation();
+}
+
+}  // namespace
+
+void Core::Impl::OnNodeSaid(const NodeSaid& said) {
+  const v1::NodeMessage& message = said.message;
+  // The host may still have had this in its queue when it was told to close the stream.
+  if (closing.count(said.stream) != 0) return;
+  const auto found = sessions.find(said.stream);
+  if (found == sessions.end()) {
+    if (message.has_join()) return OnJoin(said.stream, message);
+    return Close(said.stream,
+                 absl::InvalidArgumentError("the first message of a stream must be a Join"));
+  }
+  const Session session = found->second;
+  if (message.has_join() || message.job() != session.job ||
+      message.incarnation() != session.incarnation) {
+    sessions.erase(found);
+    Detach(session);
+    return Close(
+        said.stream,
+        absl::InvalidArgumentError(
+            message.has_join() ? "a stream carries one Join"
+                               : "job or incarnation differs from those of the stream's Join"));
+  }
+  Live& live = lives[session.job];
+  live.links[session.node].last_heard = now;
+  JobState* job = FindJob(session.job);
+  if (message.has_store()) {
+    return OnStoreRequest(session.job, Asker{std::nullopt, session.node}, message.store());
+  }
+  if (HasEnded(job->phase)) return;
+  switch (message.body_case()) {
+    case v1::NodeMessage::kWorkerStarted:
+    case v1::NodeMessage::kWorkerExited:
+    case v1::NodeMessage::kNodeStopped:
+      return OnGenerationEvent(said.stream, message);
+    case v1::NodeMessage::kLeave:
+      return OnLeave(session, message.leave());
+    case v1::NodeMessage::kCancel:
+      return CancelJob(session.job, message.cancel().reason(), message.cancel().signal());
+    case v1::NodeMessage::kRenew:
+    case v1::NodeMessage::kProgress:
+    case v1::NodeMessage::kJoin:
+    case v1::NodeMessage::kStore:
+      return;
+    case v1::NodeMessage::BODY_NOT_SET:
+      // A newer agent may say what this server does not know yet.
+      return Note(session.job, absl::StrCat("node ", session.node, " sent an unknown message"));
+  }
+}
+
+void Core::Impl::OnGenerationEvent(StreamId stream, const v1::NodeMessage& message) {
+  const Session session = sessions[stream];
+  JobState* job = FindJob(session.job);
+  Live& live = lives[session.job];
+  Link& link = live.links[session.node];
+  const uint64_t generation = message.generation();
+  if (link.old_generation != 0 && generation == link.old_generation) {
+    if (!message.has_node_stopped()) return;
+    // The port it holds now; it had none to give while those workers ran.
+    if (message.node_stopped().held_port() != 0) {
+      v1::Record record = NewRecord(session.job);
+      record.mutable_node_cleared()->set_generation(generation);
+      record.mutable_node_cleared()->set_node(session.node);
+      record.mutable_node_cleared()->set_held_port(message.node_stopped().held_port());
+      record.mutable_node_cleared()->set_at_us(now.micros());
+      Commit(std::move(record));
+    }
+    ChangeLink(&live, &link, [](Link* changed) { changed->old_generation = 0; });
+    return Touch(session.job, true);
+  }
+  if (generation > job->generation.number) {
+    sessions.erase(stream);
+    Detach(session);
+    return Close(stream, absl::InvalidArgumentError(absl::StrCat(
+                             "generation ", generation, " has not begun; the current one is ",
+                             job->generation.number)));
+  }
+  if (generation < job->generation.number || NodeRankOf(*job, session.node) < 0) {
+    return Note(session.job, absl::StrCat("ignored what node ", session.node,
+                                          " says of generation ", generation));
+  }
+  if (message.has_worker_started()) return OnWorkerStarted(session, message.worker_started());
+  if (message.has_worker_exited()) return OnWorkerExited(session, message.worker_exited());
+  OnNodeStopped(session, generation, message.node_stopped());
+}
+
+void Core::Impl::OnJoin(StreamId stream, const v1::NodeMessage& message) {
+  const v1::Join& join = message.join();
+  const std::string& name = join.spec().name();
+  absl::Status valid = CheckSpec(join.spec());
+  if (valid.ok()) valid = CheckJoin(join);
+  if (valid.ok() && message.job() != name) {
+    valid = absl::InvalidArgumentError(absl::StrCat("the message is for job ",
+                                                    OneLine(message.job(), kMaxJobNameBytes),
+                                                    ", its spec for ", name));
+  }
+  if (!valid.ok()) {
+    const std::string shown = IsJobName(message.job()) ? message.job() : "";
+    return Reject(stream, shown, valid.code(), std::string(valid.message()));
+  }
+  // It was away when the job ended, or the server was: it must not begin the job anew.
+  if (IsOfEndedJob(FindJob(name), message)) return Resume(stream, name, message);
+  if (!PrepareJob(stream, name, join)) return;
+  const auto& nodes = FindJob(name)->nodes;
+  const auto found = nodes.find(join.node());
+  if (found != nodes.end() && found->second.incarnation == message.incarnation()) {
+    return Resume(stream, name, message);
+  }
+  if (!MayJoin(stream, name, join)) return;
+  Admit(stream, name, message);
+}
+
+bool Core::Impl::PrepareJob(StreamId stream, const std::string& name, const v1::Join& join) {
+  if (!config.only_job.empty() && name != config.only_job) {
+    Reject(stream, name, absl::StatusCode::kFailedPrecondition,
+           absl::StrCat("this endpoint is served by a launcher of job ", config.only_job,
+                        " and ends with it; use another port for job ", name,
+                        ", or 'cadre server' for several jobs"));
+    return false;
+  }
+  const JobState* job = FindJob(name);
+  if (job != nullptr && !HasEnded(job->phase)) {
+    const absl::Status same = CheckSameJob(job->spec, join.spec());
+    if (same.ok()) return true;
+    lives[name].refusal = absl::StrCat("node ", OneLine(join.node(), kMaxNodeTextBytes),
+                                       " was refused: ", same.message());
+    Touch(name, true);
+    Reject(stream, name, same.code(), std::string(same.message()));
+    return false;
+  }
+  if (job != nullptr && lives[name].open > 0) {
+    Reject(stream, name, absl::StatusCode::kFailedPrecondition,
+           absl::StrCat("job ", name, " has ended (", job->verdict->message(),
+                        "); its last nodes are still leaving"));
+    return false;
+  }
+  if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
+    Reject(stream, name, absl::StatusCode::kResourceExhausted,
+           absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
+    return false;
+  }
+  DropLive(name);
+  v1::Record record = NewRecord(name);
+  *record.mutable_job_created()->mutable_spec() = join.spec();
+  record.mutable_job_created()->set_at_us(now.micros());
+  Commit(std::move(record));
+  Note(name, absl::StrCat("created by node ", join.node()));
+  return true;
+}
+
+bool Core::Impl::MayJoin(StreamId stream, const std::string& name, const v1::Join& join) {
+  const JobState& job = *FindJob(name);
+  const auto found = job.nodes.find(join.node());
+  if (found != job.nodes.end()) {
+    if (lives[name].links[join.node()].stream.has_value()) {
+      Reject(stream, name, absl::StatusCode::kAlreadyExists,
+             absl::StrCat("node ", join.node(), " is already in job ", name, "; give --node-name"));
+      return false;
+    }
+    // A new life of the agent is proof that the old one is over.
+    RemoveNode(name, join.node(), v1::NODE_LOST, "its agent was started anew", absl::OkStatus());
+    // What was lost with it takes effect before the node counts as present again.
+    while (Advance(name, FindJob(name), &lives[name])) {
+    }
+    if (HasEnded(job.phase)) {
+      Reject(stream, name, absl::StatusCode::kFailedPrecondition,
+             absl::StrCat("job ", name, " has ended: ", job.verdict->message()));
+      return false;
+    }
+  }
+  if (job.slots + join.slots() > kMaxSlotsPerJob || job.nodes.size() >= kMaxNodes) {
+    Reject(stream, name, absl::StatusCode::kResourceExhausted,
+           absl::StrCat("job ", name, " has ", Count(job.nodes.size(), "node"), " with ",
+                        Count(job.slots, "slot"), "; at most ", kMaxNodes, " and ", kMaxSlotsPerJob,
+                        " are allowed"));
+    return false;
+  }
+  return true;
+}
+
+void Core::Impl::Admit(StreamId stream, const std::string& name, const v1::NodeMessage& message) {
+  const v1::Join& join = message.join();
+  v1::Record record = NewRecord(name);
+  v1::NodeAdmitted* admitted = record.mutable_node_admitted();
+  admitted->set_node(join.node());
+  admitted->set_host(join.host().empty() ? join.node() : join.host());
+  admitted->set_address(join.address());
+  admitted->set_slots(join.slots());
+  admitted->set_incarnation(message.incarnation());
+  admitted->set_wanted_node_rank(join.wanted_node_rank());
+  admitted->set_held_port(join.held_port());
+  // One list is enough for the job.
+  if (FindJob(name)->expected_nodes.empty()) {
+    *admitted->mutable_expected_nodes() = join.expected_nodes();
+  }
+  admitted->set_master_addr(join.master_addr());
+  admitted->set_master_port(join.master_port());
+  admitted->set_at_us(now.micros());
+  Commit(std::move(record));
+  lives[name].refusal.clear();
+  Attach(stream, name, join.node(), message.incarnation());
+  SendWelcome(stream, name);
+  // It was taken for lost and comes back with workers of a generation that goes on without it.
+  if (message.generation() != 0) StopOldWorkers(stream, name, join.node(), message.generation());
+}
+
+void Core::Impl::StopOldWorkers(StreamId stream, const std::string& name, const std::string& node,
+                                uint64_t generation) {
+  Live& live = lives[name];
+  ChangeLink(&live, &live.links[node], [&](Link* link) { link->old_generation = generation; });
+  v1::ServerMessage stop = NewMessage(name, generation);
+  stop.mutable_stop()->set_reason(
+      absl::StrCat("generation ", generation, " went on without this node"));
+  *stop.mutable_stop()->mutable_grace() = ToProto(FindJob(name)->policy.stop_grace);
+  Send(stream, std::move(stop));
+}
+
+void Core::Impl::Resume(StreamId stream, const std::string& name, const v1::NodeMessage& message) {
+  const std::string& node = message.join().node();
+  Link& link = lives[name].links[node];
+  if (link.stream.has_value()) {
+    const StreamId old = *link.stream;
+    sessions.erase(old);
+    Close(old, absl::AbortedError("a newer stream of the same agent took this one's place"));
+  }
+  Attach(stream, name, node, message.incarnation());
+  SendWelcome(stream, name);
+  const JobState& job = *FindJob(name);
+  if (HasEnded(job.phase)) return Send(stream, FinishedMessage(name, job));
+  const int rank = NodeRankOf(job, node);
+  if (rank < 0) {
+    // A server that was started anew no longer knows that a spare has workers to stop.
+    if (message.generation() != 0) StopOldWorkers(stream, name, node, message.generation());
+    return;
+  }
+  const GenerationState& generation = job.generation;
+  const MemberState& member = generation.members[rank];
+  v1::ServerMessage order = NewMessage(name, generation.number);
+  if (job.phase == v1::STOPPING && !member.cleared) {
+    *order.mutable_stop() = MakeStop(job);
+    return Send(stream, std::move(order));
+  }
+  const auto first = generation.workers.begin() + member.first_rank;
+  const bool unstarted =
+      std::find(first, first + member.slots, WorkerPhase::kAssigned) != first + member.slots;
+  if (job.phase == v1::RUNNING && unstarted) {
+    *order.mutable_assign() = MakeAssign(job, rank);
+    Send(stream, std::move(order));
+  }
+}
+
+void Core::Impl::Attach(StreamId stream, const std::string& name, const std::string& node,
+                        uint64_t incarnation) {
+  sessions[stream] = {name, node, incarnation};
+  Live& live = lives[name];
+  Link& link = live.links[node];
+  ChangeLink(&live, &link, [&](Link* changed) {
+    changed->stream = stream;
+    changed->last_heard = now;
+  });
+  SetNodeTimer(name, node, &link, LostAt(link));
+  Touch(name, true);
+}
+
+void Core::Impl::SendWelcome(StreamId stream, const std::string& name) {
+  const JobState& job = *FindJob(name);
+  v1::ServerMessage message = NewMessage(name, job.generation.number);
+  message.mutable_welcome()->set_server_id(config.server_id);
+  *message.mutable_welcome()->mutable_lease() = ToProto(config.lease);
+  *message.mutable_welcome()->mutable_spec() = job.spec;
+  Send(stream, std::move(message));
+}
+
+void Core::Impl::Reject(StreamId stream, const std::string& job, absl::StatusCode code,
+                        absl::string_view message) {
+  const std::string text = Shortened(message, kMaxMessageBytes);
+  v1::ServerMessage rejected = NewMessage(job, 0);
+  rejected.mutable_rejected()->set_code(static_cast<int>(code));
+  rejected.mutable_rejected()->set_message(text);
+  Send(stream, std::move(rejected));
+  Note(job, absl::StrCat("rejected a Join: ", text));
+  Close(stream, absl::Status(code, text));
+}
+
+void Core::Impl::OnStreamClosed(StreamId stream) {
+  closing.erase(stream);
+  const auto found = sessions.find(stream);
+  if (found == sessions.end()) return;
+  const Session session = found->second;
+  sessions.erase(found);
+  Detach(session);
+}
+
+void Core::Impl::Detach(const Session& session) {
+  Live& live = lives[session.job];
+  Link& link = live.links[session.node];
+  ChangeLink(&live, &link, [](Link* changed) { changed->stream.reset(); });
+  if (HasEnded(FindJob(session.job)->phase)) return EraseLink(session.job, &live, session.node);
+  link.gone_since = now;
+  link.gone_limit = config.reconnect_grace;
+  SetNodeTimer(session.job, session.node, &link, LostAt(link));
+  Touch(session.job, false);
+}
+
+void Core::Impl::EraseLink(const std::string& name, Live* live, const std::string& node) {
+  Link& link = live->links[node];
+  ChangeLink(live, &link, [](Link* changed) { changed->stream.reset(); });
+  SetNodeTimer(name, node, &link, MonoTime::Never());
+  live->links.erase(node);
+}
+
+void Core::Impl::OnLeave(const Session& session, const v1::Leave& leave) {
+  const bool known = leave.cause() == v1::PREEMPTED || leave.cause() == v1::CANCELLED;
+  const std::string reason = OneLine(leave.reason(), kMaxNodeTextBytes);
+  RemoveNode(session.job, session.node, known ? leave.cause() : v1::NODE_LOST,
+             reason.empty() ? "it left" : absl::StrCat("it left: ", reason), absl::OkStatus());
+}
+
+void Core::Impl::Close(StreamId stream, absl::Status status) {
+  out->close.push_back({stream, std::move(status)});
+  closing.insert(stream);
+  // Numbers grow, so the first one is the oldest.
+  if (closing.size() > kMaxClosingStreams) closing.erase(closing.begin());
+}
+
+MonoTime Core::Impl::LostAt(const Link& link) const {
+  return link.stream.has_value() ? link.last_heard + config.lease
+                                 : link.gone_since + link.gone_limit;
+}
+
+void Core::Impl::SetNodeTimer(const std::string& job, const std::string& node, Link* link,
+                              MonoTime at) {
+  if (link->timer == at) return;
+  if (link->timer != MonoTime::Never()) node_timers.erase({link->timer, job, node});
+  if (at != MonoTime::Never()) node_timers.insert({at, job, node});
+  link->timer = at;
+}
+
+void Core::Impl::OnNodeTimer(const std::string& name, const std::string& node) {
+  Live& live = lives[name];
+  Link& link = live.links[node];
+  link.timer = MonoTime::Never();
+  // A renewal only moves last_heard; the timer finds that out here.
+  if (LostAt(link) > now) return SetNodeTimer(name, node, &link, LostAt(link));
+  if (HasEnded(FindJob(name)->phase)) {
+    sessions.erase(*link.stream);
+    Close(*link.stream,
+          absl::DeadlineExceededError("the job has ended; this stream is not needed"));
+    return EraseLink(name, &live, node);
+  }
+  const std::string silence = ShortDuration(config.lease);
+  if (link.stream.has_value()) {
+    return RemoveNode(
+        name, node, v1::NODE_LOST, absl::StrCat("nothing was heard of it for ", silence),
+        absl::DeadlineExceededError(absl::StrCat("nothing was heard of this node for ", silence)));
+  }
+  RemoveNode(name, node, v1::NODE_LOST, "its connection ended", absl::OkStatus());
+}
+
+bool Core::Impl::WasSilentBeforeFailure(const JobState& job, const Link& link) const {
+  const MonoTime failed = MonoTime::FromMicros(job.generation.failed_us);
+  if (!link.stream.has_value()) return link.gone_since <= failed;
+  // It had missed a renewal already.
+  return link.last_heard + config.lease / 2 < failed;
+}
+
+void Core::Impl::RemoveNode(const std::string& name, const std::string& node,
+                            v1::FailureCause cause, const std::string& reason, absl::Status close) {
+  JobState* job = FindJob(name);
+  Live* live = &lives[name];
+  const Link link = live->links[node];
+  const int rank = NodeRankOf(*job, node);
+  const uint64_t generation = job->generation.number;
+  const bool member = rank >= 0;
+  // A node whose workers have all succeeded is not missed.
+  const bool missed =
+      member && job->generation.members[rank].succeeded < job->generation.members[rank].slots;
+  v1::Record record = NewRecord(name);
+  record.mutable_node_removed()->set_node(node);
+  record.mutable_node_removed()->set_cause(cause);
+  record.mutable_node_removed()->set_reason(reason);
+  Commit(std::move(record));
+  live->keyspace.ForgetNode(node);
+  if (link.stream.has_value()) {
+    sessions.erase(*link.stream);
+    Close(*link.stream, std::move(close));
+  }
+  EraseLink(name, live, node);
+  Note(name, absl::StrCat("node ", node, " is out: ", reason));
+  Touch(name, true);
+  if (!missed) return;
+  const v1::Failure failure = PlainFailure(
+      cause, node, generation,
+      absl::StrCat("node ", node, cause == v1::PREEMPTED ? " was preempted" : " is lost",
+                   " in generation ", generation, ": ", reason));
+  if (job->phase == v1::RUNNING) return OrderStop(name, job, failure.message(), failure);
+  const std::optional<v1::Failure>& root = job->generation.root_cause;
+  // The others' workers notice a dead peer sooner than the server notices a dead node.
+  if (root.has_value() && root->rank() >= 0 && root->node() != node &&
+      WasSilentBeforeFailure(*job, link)) {
+    OrderStop(name, job, failure.message(), failure);
+  }
+}
+
+}  // namespace cadre

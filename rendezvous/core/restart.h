@@ -1,0 +1,40 @@
+// Whether a stopped generation is followed by another, after how long, or why not. Pure.
+#ifndef CADRE_RENDEZVOUS_CORE_RESTART_H_
+#define CADRE_RENDEZVOUS_CORE_RESTART_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "rendezvous/core/policy.h"
+
+namespace cadre {
+
+struct RestartDecision {
+  bool again = false;
+  // It counts against the budget.
+  bool counted = false;
+  absl::Duration delay = absl::ZeroDuration();
+  // Why, or why not; empty where the failure says it all.
+  std::string reason;
+};
+
+// `root_cause` is absent where nothing failed (scale-up). `counted_restarts_us` holds the moments
+// of the restarts that counted so far, oldest first. `survivors` are the members that are left.
+//
+// An elastic job that loses a node and still has enough of them goes on without touching its
+// budget: it was asked to live with fewer.
+RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
+                              const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
+                              MonoTime now);
+
+// What `cadre run` exits with on account of this failure.
+int ExitStatusFor(const v1::Failure& failure);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_RESTART_H_

@@ -1,0 +1,44 @@
+// Stories about the core as text: lines that say what happens, each followed by what the core does.
+// Pure; for tests.
+//
+//   # a comment, kept as it is
+//   > spec nodes=2 restarts=1
+//   > join a slots=2
+//       record NodeAdmitted a
+//       a: Welcome lease=10s
+//
+// Events:
+//   lease DURATION | grace DURATION         of the server; before anything else
+//   spec [nodes=2..4] [restarts=N] [settle=D] [join=D] [start=D] [stop=D] [total=D] [backoff=D..D]
+//        [window=D] [unit=N] [scale_up=immediately|never] [on=CRASH,...] [command=WORD] [job=NAME]
+//   join NODE [slots=N] [port=N] [rank=N] [expect=a,b] [incarnation=N]     on a new stream
+//   up NODE [LOCAL_RANK]            its worker runs; all of them without a number
+//   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME]
+//   done NODE                       all its workers succeed
+//   stopped NODE [port=N]           no worker is left
+//   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
+//   silence NODE | wake NODE        during `wait` every other node renews its lease
+//   wait DURATION                   with every step that is due on the way
+//   store NODE RANK OPERATION... [wait=D] [generation=N] [id=N]
+//   call NUMBER RANK OPERATION...   the same outside any stream;  drop NUMBER
+//   OPERATION: set K V | get K | add K N | cas K OLD NEW | delete K | barrier NAME [size=N]
+//              | publish NAME ID | get_id NAME
+//   restart_server                  from its records; all streams are gone
+//   explain
+#ifndef CADRE_RENDEZVOUS_CORE_SCRIPT_H_
+#define CADRE_RENDEZVOUS_CORE_SCRIPT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+// The story with what the core really does after each event. INVALID_ARGUMENT names the line that
+// cannot be read; INTERNAL the one after which the core's promises no longer hold.
+absl::StatusOr<std::string> PlayScript(absl::string_view script);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_SCRIPT_H_

@@ -1,0 +1,44 @@
+// Text for people: peers' strings made safe to show, durations, lists, signal and error names.
+// Pure.
+#ifndef CADRE_RENDEZVOUS_CORE_TEXT_H_
+#define CADRE_RENDEZVOUS_CORE_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace cadre {
+
+// At most `limit` bytes, cut at a character, "..." where something was cut.
+std::string Shortened(absl::string_view text, size_t limit);
+
+// One line: control characters escaped (\n, \x1b), then shortened.
+std::string OneLine(absl::string_view text, size_t limit);
+
+// In quotes, one line, 64 bytes of it.
+std::string Quoted(absl::string_view text);
+
+bool HasControlCharacters(absl::string_view text);
+
+// "9m58s", "1h30m", "3s", "250ms"; over a second rounded up to whole seconds.
+std::string ShortDuration(absl::Duration duration);
+
+// "a", "a, b", "a, b, c and 4 more": three at most. `total` counts those that were left out of
+// `first` as well.
+std::string FirstFew(const std::vector<std::string>& first, size_t total);
+constexpr size_t kFirstFew = 3;
+
+// "1 node", "2 nodes".
+std::string Count(uint64_t n, absl::string_view noun);
+
+// "SIGKILL", or "" for one without a common name.
+absl::string_view SignalName(int signal);
+
+// "No such file or directory", or "error 99".
+std::string ErrnoText(int error);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_TEXT_H_

@@ -1,0 +1,65 @@
+// Keeps the order that core.h demands: the core's records are saved before what it says goes out.
+// Effects of one batch of events are saved together. One thread.
+//
+// When they cannot be saved they are held, in order, and tried again; the host then refuses new
+// work, so that what is held stays small.
+#ifndef CADRE_RENDEZVOUS_SERVICE_COMMIT_QUEUE_H_
+#define CADRE_RENDEZVOUS_SERVICE_COMMIT_QUEUE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "rendezvous/core/effect.h"
+#include "rendezvous/store/record_log.h"
+
+namespace cadre {
+
+// How often a failing disk is tried again, and a compaction that failed.
+inline constexpr absl::Duration kSaveRetry = absl::Milliseconds(250);
+inline constexpr absl::Duration kCompactionRetry = absl::Seconds(30);
+
+class CommitQueue {
+ public:
+  struct Host {
+    // What was saved may go out.
+    std::function<void(const Effects&)> deliver;
+    // The records that give the core's state.
+    std::function<std::vector<v1::Record>()> snapshot;
+    // A line for the log.
+    std::function<void(const std::string&)> say;
+  };
+
+  // Without a log nothing is saved, and effects go out at once.
+  CommitQueue(std::unique_ptr<RecordLog> log, Host host);
+
+  // Delivers at once when neither these nor earlier effects have to be saved first.
+  void Add(MonoTime now, Effects effects);
+  // Saves and delivers what is held.
+  void Commit(MonoTime now);
+
+  // OK, or why nothing can be saved at present.
+  const absl::Status& trouble() const { return trouble_; }
+  // When Commit should be called though nothing else happens.
+  MonoTime NextDeadline() const { return trouble_.ok() ? MonoTime::Never() : retry_at_; }
+
+ private:
+  void EnterTrouble(absl::Status why);
+  void DeliverHeld();
+  void CompactIfDue(MonoTime now);
+
+  const std::unique_ptr<RecordLog> log_;
+  const Host host_;
+  std::vector<v1::Record> records_;
+  std::vector<Effects> held_;
+  absl::Status trouble_;
+  MonoTime retry_at_;
+  MonoTime compact_at_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_COMMIT_QUEUE_H_

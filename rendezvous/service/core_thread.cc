@@ -1,0 +1,437 @@
+#include "rendezvous/service/core_thread.h"
+
+#include <sys/random.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "rendezvous/service/commit_queue.h"
+
+namespace cadre {
+namespace {
+
+// The thread looks around at least this often, whatever the core asks for.
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
+// Events whose records are saved together at most: the first of them waits for the last.
+constexpr size_t kEventsPerCommit = 512;
+
+// steady_clock and MonoNow() both are CLOCK_MONOTONIC.
+std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
+  return std::chrono::steady_clock::time_point(std::chrono::microseconds(time.micros()));
+}
+
+v1::StoreReply Failed(const v1::StoreRequest& request, absl::StatusCode code,
+                      absl::string_view message) {
+  v1::StoreReply reply;
+  reply.set_request_id(request.request_id());
+  reply.set_client(request.client());
+  reply.set_code(static_cast<int>(code));
+  reply.set_message(std::string(message));
+  return reply;
+}
+
+bool Ended(const v1::JobStatus& status) {
+  return status.phase() == v1::SUCCEEDED || status.phase() == v1::FAILED ||
+         status.phase() == v1::CANCELLED_PHASE;
+}
+
+}  // namespace
+
+CoreConfig NewCoreConfig() {
+  CoreConfig config;
+  if (getrandom(&config.server_id, sizeof(config.server_id), 0) !=
+      static_cast<ssize_t>(sizeof(config.server_id))) {
+    config.server_id = static_cast<uint64_t>(MonoNow().micros());
+  }
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  config.unix_ms_at_zero =
+      int64_t{wall.tv_sec} * 1000 + wall.tv_nsec / 1000000 - MonoNow().micros() / 1000;
+  return config;
+}
+
+struct CoreThread::State {
+  // Either an event for the core, or something to run beside it.
+  struct Task {
+    Event event;
+    std::function<void(MonoTime)> run;
+    // What the task counts against the limits; bookkeeping tasks count nothing, because there is at
+    // most one for each stream and call.
+    size_t bytes = 0;
+  };
+  struct Call {
+    v1::StoreRequest request;
+    std::function<void(const v1::StoreReply&)> done;
+  };
+
+  State(const CoreConfig& config, LogFunction log, OpenedLog durable)
+      : core(config),
+        log(std::move(log)),
+        commits(std::move(durable.log), {[this](const Effects& effects) { CarryOut(effects); },
+                                         [this] { return core.Snapshot(); },
+                                         [this](const std::string& line) { Say(line); }}) {
+    for (const v1::Record& record : durable.records) core.Apply(record);
+  }
+
+  // --- on any thread ---
+
+  // False when a limit is reached. Tasks without bytes always fit.
+  bool Enqueue(Task task) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return EnqueueLocked(std::move(task));
+  }
+
+  bool EnqueueLocked(Task task) {
+    if (task.bytes > 0) {
+      if (queued_events >= kEventQueueLimit || queued_bytes + task.bytes > kEventQueueBytesLimit) {
+        return false;
+      }
+      ++queued_events;
+      queued_bytes += task.bytes;
+    }
+    queue.push_back(std::move(task));
+    changed.notify_one();
+    return true;
+  }
+
+  void Run(std::function<void(MonoTime)> run) {
+    Task task;
+    task.run = std::move(run);
+    Enqueue(std::move(task));
+  }
+
+  std::shared_ptr<Outbox> FindStream(StreamId stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = streams.find(stream);
+    return found == streams.end() ? nullptr : found->second;
+  }
+
+  std::shared_ptr<Outbox> TakeStream(StreamId stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = streams.find(stream);
+    if (found == streams.end()) return nullptr;
+    std::shared_ptr<Outbox> outbox = std::move(found->second);
+    streams.erase(found);
+    return outbox;
+  }
+
+  // --- on the core thread ---
+
+  void Loop() {
+    for (;;) {
+      std::deque<Task> batch;
+      bool last = false;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        const MonoTime until =
+            std::min({core.NextDeadline(), commits.NextDeadline(), MonoNow() + kLongestWait});
+        changed.wait_until(lock, ToSteady(until), [this] { return stopping || !queue.empty(); });
+        batch.swap(queue);
+        queued_events = 0;
+        queued_bytes = 0;
+        last = stopping;
+      }
+      size_t handled = 0;
+      for (Task& task : batch) {
+        Handle(task);
+        if (++handled % kEventsPerCommit == 0) commits.Commit(MonoNow());
+      }
+      // After the batch, because a Renew in it may be what a lease is waiting for.
+      if (core.NextDeadline() <= MonoNow()) Step(Tick{});
+      commits.Commit(MonoNow());
+      if (last) return;
+    }
+  }
+
+  void Handle(Task& task) {
+    if (task.run) {
+      // It is not shown what may still be lost.
+      commits.Commit(MonoNow());
+      task.run(MonoNow());
+      return;
+    }
+    if (!commits.trouble().ok() && Refuse(&task.event)) return;
+    // What a node says after the core has closed its stream is of no interest any more. What it
+    // said before it left is, so the registry of open streams is not the one to ask.
+    const auto* said = std::get_if<NodeSaid>(&task.event);
+    if (said != nullptr && closed_by_core.count(said->stream) > 0) return;
+    if (const auto* closed = std::get_if<StreamClosed>(&task.event)) {
+      closed_by_core.erase(closed->stream);
+    }
+    Step(task.event);
+  }
+
+  void Step(const Event& event) {
+    const MonoTime now = MonoNow();
+    commits.Add(now, core.Step(now, event));
+  }
+
+  // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
+  bool Refuse(Event* event) {
+    const absl::Status& why = commits.trouble();
+    if (const auto* called = std::get_if<StoreCalled>(event)) {
+      Reply({called->call, Failed(called->request, why.code(), why.message())});
+      return true;
+    }
+    auto* said = std::get_if<NodeSaid>(event);
+    if (said == nullptr) return false;
+    if (said->message.has_join()) {
+      if (const auto outbox = TakeStream(said->stream)) {
+        closed_by_core.insert(said->stream);
+        outbox->Close(absl::UnavailableError(why.message()));
+      }
+      return true;
+    }
+    if (!said->message.has_store()) return false;
+    if (const auto outbox = FindStream(said->stream)) {
+      v1::ServerMessage message;
+      message.set_job(said->message.job());
+      message.set_generation(said->message.generation());
+      *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
+      outbox->Send(message);
+    }
+    said->message.mutable_renew();
+    return false;
+  }
+
+  void Say(const std::string& line) {
+    if (log) log(line);
+  }
+
+  // What the core asks for besides its records, in the order that core.h demands.
+  void CarryOut(const Effects& effects) {
+    for (const SendToStream& send : effects.send) {
+      if (const auto outbox = FindStream(send.stream)) outbox->Send(send.message);
+    }
+    for (const ReplyToCall& reply : effects.reply) Reply(reply);
+    for (const cadre::CloseStream& close : effects.close) {
+      if (const auto outbox = TakeStream(close.stream)) {
+        closed_by_core.insert(close.stream);
+        outbox->Close(close.status);
+      }
+    }
+    if (!log) return;
+    for (const Note& note : effects.notes) {
+      log(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
+    }
+  }
+
+  void Reply(const ReplyToCall& reply) {
+    std::function<void(const v1::StoreReply&)> done;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto found = calls.find(reply.call);
+      if (found == calls.end()) return;
+      done = std::move(found->second.done);
+      calls.erase(found);
+    }
+    done(reply.reply);
+  }
+
+  // The thread has ended; nobody is left waiting.
+  void CloseAll() {
+    std::map<StreamId, std::shared_ptr<Outbox>> open;
+    std::map<CallId, Call> waiting;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      open.swap(streams);
+      waiting.swap(calls);
+    }
+    for (const auto& [id, outbox] : open) {
+      outbox->Close(absl::UnavailableError("the server goes away"));
+    }
+    for (const auto& [id, call] : waiting) {
+      call.done(Failed(call.request, absl::StatusCode::kUnavailable, "the server goes away"));
+    }
+  }
+
+  // Owned by the core thread.
+  Core core;
+  // Until their StreamClosed.
+  std::set<StreamId> closed_by_core;
+  const LogFunction log;
+  CommitQueue commits;
+
+  // Guards all below. Never held while something outside is called.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> queue;
+  size_t queued_events = 0;
+  size_t queued_bytes = 0;
+  bool stopping = false;
+  uint64_t last_stream = 0;
+  uint64_t last_call = 0;
+  std::map<StreamId, std::shared_ptr<Outbox>> streams;
+  std::map<CallId, Call> calls;
+
+  std::thread thread;
+};
+
+namespace {
+
+CoreConfig WithServerId(CoreConfig config, const RecordLog* log) {
+  if (log != nullptr) config.server_id = log->server_id();
+  return config;
+}
+
+}  // namespace
+
+CoreThread::CoreThread(const CoreConfig& config, LogFunction log, OpenedLog durable) {
+  const CoreConfig own = WithServerId(config, durable.log.get());
+  state_ = std::make_unique<State>(own, std::move(log), std::move(durable));
+  state_->thread = std::thread([state = state_.get()] { state->Loop(); });
+}
+
+CoreThread::~CoreThread() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->stopping = true;
+    state_->changed.notify_one();
+  }
+  state_->thread.join();
+  state_->CloseAll();
+}
+
+StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const StreamId stream{++state_->last_stream};
+  state_->streams[stream] = std::move(outbox);
+  return stream;
+}
+
+absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
+  State::Task task;
+  task.bytes = message.ByteSizeLong() + 1;
+  task.event = NodeSaid{stream, std::move(message)};
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  // Behind a StreamClosed it would bring back a node that has gone.
+  if (state_->streams.count(stream) == 0) return absl::OkStatus();
+  if (state_->EnqueueLocked(std::move(task))) return absl::OkStatus();
+  return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+}
+
+void CoreThread::CloseStream(StreamId stream) {
+  State::Task task;
+  task.event = StreamClosed{stream};
+  // Declared before the lock, so that it is let go after it.
+  std::shared_ptr<Outbox> outbox;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto found = state_->streams.find(stream);
+  if (found != state_->streams.end()) {
+    outbox = std::move(found->second);
+    state_->streams.erase(found);
+  }
+  state_->EnqueueLocked(std::move(task));
+}
+
+CallId CoreThread::CallStore(v1::StoreRequest request,
+                             std::function<void(const v1::StoreReply&)> done) {
+  State::Task task;
+  task.bytes = request.ByteSizeLong() + 1;
+  // Echoed in an answer that the core does not give; the operation itself is not needed for that.
+  v1::StoreRequest echo;
+  echo.set_request_id(request.request_id());
+  echo.set_client(request.client());
+  CallId call;
+  bool queued = false;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    call.value = ++state_->last_call;
+    task.event = StoreCalled{call, std::move(request)};
+    queued = state_->EnqueueLocked(std::move(task));
+    if (queued) state_->calls[call] = State::Call{echo, done};
+  }
+  if (!queued) {
+    done(Failed(echo, absl::StatusCode::kResourceExhausted,
+                "the server has too much to do; call again later"));
+  }
+  return call;
+}
+
+void CoreThread::DropCall(CallId call) {
+  State::Call dropped;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto found = state_->calls.find(call);
+  if (found == state_->calls.end()) return;
+  dropped = std::move(found->second);
+  state_->calls.erase(found);
+  State::Task task;
+  task.event = StoreCallDropped{call};
+  state_->EnqueueLocked(std::move(task));
+}
+
+void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
+  state_->Run([state = state_.get(), job = std::string(job), done = std::move(done)](MonoTime now) {
+    done(state->core.Status(now, job));
+  });
+}
+
+void CoreThread::AskAllStatuses(std::function<void(std::vector<v1::JobStatus>)> done) {
+  state_->Run([state = state_.get(), done = std::move(done)](MonoTime now) {
+    done(state->core.AllStatuses(now));
+  });
+}
+
+void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
+                           StatusDone done) {
+  JobCancelled cancelled{std::string(job), std::string(reason), signal};
+  state_->Run([state = state_.get(), cancelled = std::move(cancelled),
+               done = std::move(done)](MonoTime now) {
+    const absl::StatusOr<v1::JobStatus> before = state->core.Status(now, cancelled.job);
+    if (before.ok() && Ended(*before)) {
+      done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
+      return;
+    }
+    if (before.ok() && state->commits.trouble().ok()) state->Step(cancelled);
+    state->commits.Commit(now);
+    if (!state->commits.trouble().ok()) {
+      done(state->commits.trouble());
+      return;
+    }
+    done(before.ok() ? state->core.Status(now, cancelled.job) : before);
+  });
+}
+
+namespace {
+
+// Starts something that answers once, and waits for the answer. It comes: the core thread works off
+// its whole queue before it ends. The promise is shared because set_value still uses it when the
+// waiting thread has already gone on.
+template <typename Answer, typename Ask>
+Answer WaitFor(const Ask& ask) {
+  auto promise = std::make_shared<std::promise<Answer>>();
+  std::future<Answer> answer = promise->get_future();
+  ask([promise](Answer value) { promise->set_value(std::move(value)); });
+  return answer.get();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobStatus> CoreThread::Status(absl::string_view job) {
+  return WaitFor<absl::StatusOr<v1::JobStatus>>(
+      [&](StatusDone done) { AskStatus(job, std::move(done)); });
+}
+
+std::vector<v1::JobStatus> CoreThread::AllStatuses() {
+  using All = std::vector<v1::JobStatus>;
+  return WaitFor<All>([&](std::function<void(All)> done) { AskAllStatuses(std::move(done)); });
+}
+
+absl::StatusOr<v1::JobStatus> CoreThread::Cancel(absl::string_view job, absl::string_view reason,
+                                                 int signal) {
+  return WaitFor<absl::StatusOr<v1::JobStatus>>(
+      [&](StatusDone done) { AskCancel(job, reason, signal, std::move(done)); });
+}
+
+}  // namespace cadre

@@ -1,0 +1,92 @@
+// The one thread that owns the core. Everything else in the server only decodes and posts.
+//
+// With a log the state outlives this object: records are saved, those of one batch of events
+// together, before anything that follows from them is said. Without one it lives as long as this.
+#ifndef CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_H_
+#define CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/store.pb.h"
+#include "rendezvous/core/core.h"
+#include "rendezvous/store/record_log.h"
+
+namespace cadre {
+
+// Messages and store calls that may wait for the core, together: this many, and of this size.
+inline constexpr size_t kEventQueueLimit = 65536;
+inline constexpr size_t kEventQueueBytesLimit = 128 << 20;
+
+// A configuration for a server that begins its life now, on this machine's clocks.
+CoreConfig NewCoreConfig();
+
+// Where the core's messages for one stream go. Called on the core thread; must not block.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  virtual void Send(const v1::ServerMessage& message) = 0;
+  // Nothing is sent after this.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+class CoreThread {
+ public:
+  // Receives the core's notes, a line each, on the core thread; must not block.
+  using LogFunction = std::function<void(const std::string&)>;
+
+  // Starts the thread, with the state that `durable` holds. A log brings its own server_id.
+  //
+  // While it cannot save, changes are refused: store calls with its error, new streams with
+  // UNAVAILABLE; what nodes say is taken, and leases are kept.
+  explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr, OpenedLog durable = {});
+  // Stops it; streams still open are closed, and calls still waiting answered, with UNAVAILABLE.
+  ~CoreThread();
+  CoreThread(const CoreThread&) = delete;
+  CoreThread& operator=(const CoreThread&) = delete;
+
+  // All methods are thread safe and return without waiting for the core, except the last three.
+
+  // The outbox is kept until Close was called on it or CloseStream returns. A Send or Close that is
+  // under way on the core thread may end a little later.
+  StreamId OpenStream(std::shared_ptr<Outbox> outbox);
+  // RESOURCE_EXHAUSTED when the queue is full (kEventQueueLimit): the sender should be closed. On a
+  // stream that was closed the message is dropped.
+  absl::Status Post(StreamId stream, v1::NodeMessage message);
+  void CloseStream(StreamId stream);
+
+  // `done` is called once, on the core thread, unless DropCall came first. When the queue is full
+  // it is called with RESOURCE_EXHAUSTED before CallStore returns.
+  CallId CallStore(v1::StoreRequest request, std::function<void(const v1::StoreReply&)> done);
+  void DropCall(CallId call);
+
+  // `done` is called once, on the core thread. Errors: NOT_FOUND (no such job); for a cancellation
+  // FAILED_PRECONDITION (it has ended).
+  using StatusDone = std::function<void(absl::StatusOr<v1::JobStatus>)>;
+  void AskStatus(absl::string_view job, StatusDone done);
+  void AskAllStatuses(std::function<void(std::vector<v1::JobStatus>)> done);
+  void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done);
+
+  // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
+  // thread itself.
+  absl::StatusOr<v1::JobStatus> Status(absl::string_view job);
+  std::vector<v1::JobStatus> AllStatuses();
+  absl::StatusOr<v1::JobStatus> Cancel(absl::string_view job, absl::string_view reason, int signal);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_H_

@@ -1,0 +1,224 @@
+#include "rendezvous/service/core_thread.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/status_matchers.h"
+#include "rendezvous/service/join_for_test.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// Keeps what the core sends.
+class Inbox final : public Outbox {
+ public:
+  void Send(const v1::ServerMessage& message) override {
+    const absl::MutexLock lock(&mutex_);
+    messages_.push_back(message);
+  }
+  void Close(const absl::Status& status) override {
+    const absl::MutexLock lock(&mutex_);
+    closed_ = status;
+  }
+
+  // Whether a message with this body has come, or comes in time.
+  bool Await(v1::ServerMessage::BodyCase body) {
+    const absl::MutexLock lock(&mutex_);
+    const auto come = [&] {
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.body_case() == body) return true;
+      }
+      return false;
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&come), kPatience);
+  }
+  absl::Status AwaitClose() {
+    const absl::MutexLock lock(&mutex_);
+    const auto come = [&] { return closed_.has_value(); };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&come), kPatience)) {
+      return absl::DeadlineExceededError("still open");
+    }
+    return *closed_;
+  }
+  std::vector<v1::ServerMessage> messages() {
+    const absl::MutexLock lock(&mutex_);
+    return messages_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<v1::ServerMessage> messages_;
+  std::optional<absl::Status> closed_;
+};
+
+// Keeps the core thread busy until it is destroyed.
+class Blockade {
+ public:
+  explicit Blockade(CoreThread& core) {
+    core.AskAllStatuses([this](std::vector<v1::JobStatus>) {
+      entered_.Notify();
+      open_.WaitForNotificationWithTimeout(kPatience);
+      left_.Notify();
+    });
+    entered_.WaitForNotification();
+  }
+  ~Blockade() {
+    open_.Notify();
+    left_.WaitForNotification();
+  }
+
+ private:
+  absl::Notification entered_, open_, left_;
+};
+
+class CoreThreadTest : public ::testing::Test {
+ protected:
+  // Opens a stream and joins on it.
+  std::shared_ptr<Inbox> AddNode(const std::string& node, uint32_t min, uint32_t max) {
+    auto inbox = std::make_shared<Inbox>();
+    last_stream_ = core_->OpenStream(inbox);
+    EXPECT_OK(core_->Post(last_stream_, JoinForTest(node, min, max)));
+    return inbox;
+  }
+
+  StreamId last_stream_;
+  std::unique_ptr<CoreThread> core_ = std::make_unique<CoreThread>(NewCoreConfig());
+};
+
+TEST_F(CoreThreadTest, TwoNodesFormAGeneration) {
+  const auto first = AddNode("node0", 2, 2);
+  EXPECT_TRUE(first->Await(v1::ServerMessage::kWelcome));
+  const auto second = AddNode("node1", 2, 2);
+  EXPECT_TRUE(first->Await(v1::ServerMessage::kAssign));
+  EXPECT_TRUE(second->Await(v1::ServerMessage::kAssign));
+  EXPECT_EQ(second->messages().front().body_case(), v1::ServerMessage::kWelcome);
+  const absl::StatusOr<v1::JobStatus> status = core_->Status("job");
+  ASSERT_OK(status);
+  EXPECT_EQ(status->generation(), 1u);
+  EXPECT_EQ(status->world_size(), 4u);
+  EXPECT_EQ(core_->AllStatuses().size(), 1u);
+}
+
+TEST_F(CoreThreadTest, DeadlinesPassWithoutEvents) {
+  // The settle window ends although nobody else says anything.
+  EXPECT_TRUE(AddNode("node0", 1, 2)->Await(v1::ServerMessage::kAssign));
+}
+
+TEST_F(CoreThreadTest, CancelEndsTheJobOnce) {
+  const auto node = AddNode("node0", 2, 2);
+  ASSERT_TRUE(node->Await(v1::ServerMessage::kWelcome));
+  ASSERT_OK(core_->Cancel("job", "enough", 2));
+  EXPECT_TRUE(node->Await(v1::ServerMessage::kFinished));
+  EXPECT_THAT(core_->Cancel("job", "enough", 2),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has ended")));
+}
+
+TEST_F(CoreThreadTest, UnknownJob) {
+  EXPECT_THAT(core_->Status("none"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(core_->Cancel("none", "", 0), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(CoreThreadTest, QueueIsBoundedInNumber) {
+  const StreamId stream = core_->OpenStream(std::make_shared<Inbox>());
+  v1::NodeMessage renew;
+  renew.mutable_renew();
+  const Blockade blockade(*core_);
+  for (size_t i = 0; i < kEventQueueLimit; ++i) ASSERT_OK(core_->Post(stream, renew));
+  EXPECT_THAT(core_->Post(stream, renew), StatusIs(absl::StatusCode::kResourceExhausted));
+  v1::StoreReply reply;
+  core_->CallStore(GetForTest("k", 1), [&reply](const v1::StoreReply& answer) { reply = answer; });
+  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(reply.request_id(), 1u);
+  EXPECT_EQ(reply.client(), 7u);
+}
+
+TEST_F(CoreThreadTest, QueueIsBoundedInSize) {
+  const StreamId stream = core_->OpenStream(std::make_shared<Inbox>());
+  v1::NodeMessage large;
+  large.mutable_leave()->set_reason(std::string(4 << 20, 'x'));
+  const Blockade blockade(*core_);
+  absl::Status status;
+  size_t accepted = 0;
+  while (status.ok() && accepted <= kEventQueueBytesLimit >> 22) {
+    status = core_->Post(stream, large);
+    if (status.ok()) ++accepted;
+  }
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(accepted, (kEventQueueBytesLimit >> 22) - 1);
+}
+
+TEST_F(CoreThreadTest, StoreCallIsAnsweredOnce) {
+  ASSERT_TRUE(AddNode("node0", 1, 1)->Await(v1::ServerMessage::kAssign));
+  absl::Notification answered;
+  v1::StoreReply got;
+  core_->CallStore(GetForTest("k", 1), [&](const v1::StoreReply& reply) {
+    got = reply;
+    answered.Notify();
+  });
+  absl::Notification stored;
+  core_->CallStore(SetForTest("k", "v", 2), [&](const v1::StoreReply&) { stored.Notify(); });
+  ASSERT_TRUE(stored.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_EQ(got.code(), 0) << got.message();
+  EXPECT_EQ(got.value(), "v");
+}
+
+TEST_F(CoreThreadTest, NobodyIsLeftWaitingAtTheEnd) {
+  const auto node = AddNode("node0", 1, 1);
+  ASSERT_TRUE(node->Await(v1::ServerMessage::kAssign));
+  v1::StoreReply kept;
+  bool dropped_answered = false;
+  core_->CallStore(GetForTest("k", 1), [&kept](const v1::StoreReply& reply) { kept = reply; });
+  core_->DropCall(core_->CallStore(
+      GetForTest("k", 2), [&dropped_answered](const v1::StoreReply&) { dropped_answered = true; }));
+  core_ = nullptr;
+  EXPECT_EQ(kept.code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(dropped_answered);
+  EXPECT_THAT(node->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = core_->OpenStream(inbox);
+  core_->CloseStream(stream);
+  EXPECT_OK(core_->Post(stream, JoinForTest("node0", 1, 1)));
+  EXPECT_TRUE(core_->AllStatuses().empty());
+  EXPECT_TRUE(inbox->messages().empty());
+  EXPECT_EQ(inbox.use_count(), 1);
+}
+
+TEST_F(CoreThreadTest, WhatWasSaidBeforeTheEndCounts) {
+  const StreamId stream = core_->OpenStream(std::make_shared<Inbox>());
+  {
+    const Blockade blockade(*core_);
+    EXPECT_OK(core_->Post(stream, JoinForTest("node0", 2, 2)));
+    core_->CloseStream(stream);
+  }
+  EXPECT_OK(core_->Status("job"));
+}
+
+TEST(CoreThreadLog, NotesAreLogged) {
+  absl::Mutex mutex;
+  std::vector<std::string> lines;
+  {
+    CoreThread core(NewCoreConfig(), [&](const std::string& line) {
+      const absl::MutexLock lock(&mutex);
+      lines.push_back(line);
+    });
+    EXPECT_OK(core.Post(core.OpenStream(std::make_shared<Inbox>()), JoinForTest("node0", 1, 1)));
+    core.AllStatuses();
+  }
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(lines.front(), HasSubstr("job job: "));
+}
+
+}  // namespace
+}  // namespace cadre

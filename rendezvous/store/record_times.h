@@ -1,0 +1,32 @@
+// Records name moments on the monotonic clock of the machine that wrote them. Pure.
+#ifndef CADRE_RENDEZVOUS_STORE_RECORD_TIMES_H_
+#define CADRE_RENDEZVOUS_STORE_RECORD_TIMES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "proto/record.pb.h"
+
+namespace cadre {
+
+// A monotonic clock, tied to the wall clock.
+struct ClockBase {
+  // Names one start of the machine: between two of them monotonic times do not compare.
+  std::string boot_id;
+  // Wall clock at monotonic time 0, microseconds since the Unix epoch.
+  int64_t unix_us_at_zero = 0;
+};
+
+// This machine's, now.
+ClockBase ThisClockBase();
+
+// What to add to times on `from` to have them on `to`. Within one start of the machine nothing,
+// whatever was done to the wall clock.
+int64_t ShiftBetween(const ClockBase& from, const ClockBase& to);
+
+// Adds `shift_us` to every moment that the record names. 0 means "not yet" and stays.
+void ShiftTimes(int64_t shift_us, v1::Record* record);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_STORE_RECORD_TIMES_H_

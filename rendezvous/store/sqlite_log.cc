@@ -1,0 +1,300 @@
+#include "rendezvous/store/sqlite_log.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rendezvous/store/sqlite_file.h"
+#include "rendezvous/store/state_directory.h"
+#include "rendezvous/store/tail_file.h"
+
+namespace cadre {
+namespace {
+
+// "CDRE": what tells our file from another program's.
+constexpr int64_t kApplicationId = 0x43445245;
+// A snapshot and twice as much again.
+constexpr int64_t kCompactionFactor = 3;
+
+constexpr char kSchema[] =
+    "CREATE TABLE header(server_id INTEGER, first INTEGER, snapshot_bytes INTEGER);"
+    // Clocks by which the records from `first` on tell the time.
+    "CREATE TABLE life(first INTEGER PRIMARY KEY, boot_id BLOB, unix_us_at_zero INTEGER);"
+    "CREATE TABLE log(number INTEGER PRIMARY KEY, crc INTEGER, record BLOB);";
+
+int64_t CrcOf(int64_t number, absl::string_view bytes) {
+  const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&number), sizeof(number));
+  return static_cast<int64_t>(
+      crc32(crc, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+bool HasContent(const std::string& path) {
+  struct stat file;
+  return stat(path.c_str(), &file) == 0 && file.st_size > 0;
+}
+
+class SqliteLog final : public RecordLog {
+ public:
+  SqliteLog(SqliteLogOptions options, std::unique_ptr<StateDirectory> directory)
+      : options_(std::move(options)), directory_(std::move(directory)) {}
+
+  absl::Status Open(std::vector<v1::Record>* records) {
+    const bool is_new = !HasContent(Path());
+    ASSIGN_OR_RETURN(tail_, TailFile::Open(absl::StrCat(options_.directory, "/tail")));
+    if (is_new && tail_->Read().has_value()) {
+      return Damaged("state.db is missing, though it was here before");
+    }
+    absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
+    if (!file.ok()) return Broken(file.status());
+    file_ = *std::move(file);
+    RETURN_IF_ERROR(CheckFormat());
+    if (server_id_ == 0) RETURN_IF_ERROR(Broken(Create()));
+    RETURN_IF_ERROR(ReadRecords(records));
+    RETURN_IF_ERROR(CheckTail());
+    RETURN_IF_ERROR(Broken(BeginLife()));
+    return Named(tail_->Write({server_id_, last_}));
+  }
+
+  uint64_t server_id() const override { return server_id_; }
+
+  absl::Status Append(const std::vector<v1::Record>& records) override {
+    RETURN_IF_ERROR(Ready());
+    int64_t number = last_;
+    int64_t bytes = 0;
+    const absl::Status status = file_->Transact([&]() -> absl::Status {
+      for (const v1::Record& record : records) RETURN_IF_ERROR(Insert(record, &number, &bytes));
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return Failed(status);
+    Committed(number);
+    log_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+
+  bool WantsCompaction() const override {
+    return log_bytes_ > std::max(kCompactionBytesMin, kCompactionFactor * snapshot_bytes_);
+  }
+
+  absl::Status Compact(const std::vector<v1::Record>& snapshot) override {
+    RETURN_IF_ERROR(Ready());
+    // Numbers go on, so that the tail file can tell an old copy from the newest.
+    int64_t number = last_;
+    int64_t bytes = 0;
+    const absl::Status status = file_->Transact([&]() -> absl::Status {
+      RETURN_IF_ERROR(file_->Run("DELETE FROM log", {}));
+      RETURN_IF_ERROR(file_->Run("DELETE FROM life", {}));
+      RETURN_IF_ERROR(InsertLife());
+      for (const v1::Record& record : snapshot) RETURN_IF_ERROR(Insert(record, &number, &bytes));
+      return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2", {last_ + 1, bytes});
+    });
+    if (!status.ok()) return Failed(status);
+    first_ = last_ + 1;
+    Committed(number);
+    log_bytes_ = snapshot_bytes_ = bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string Path() const { return absl::StrCat(options_.directory, "/state.db"); }
+
+  absl::Status Damaged(absl::string_view what) const {
+    return absl::DataLossError(absl::StrCat(
+        "the state in ", options_.directory, " is damaged: ", what,
+        "; restore the directory from a copy, or move it away to begin with an empty state, in "
+        "which running jobs start anew"));
+  }
+
+  // Whose file is it? Fills server_id_ unless it is new.
+  absl::Status CheckFormat() {
+    const absl::StatusOr<int64_t> tables = file_->Number("SELECT count(*) FROM sqlite_schema");
+    if (!tables.ok()) return Broken(tables.status());
+    if (*tables == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const int64_t application, file_->Number("PRAGMA application_id"));
+    if (application != kApplicationId) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Path(), " belongs to another program; give --state-dir another directory"));
+    }
+    ASSIGN_OR_RETURN(const int64_t format, file_->Number("PRAGMA user_version"));
+    if (format != kStateFormat) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          Path(), " has format ", format, ", and this version of cadre reads format ", kStateFormat,
+          "; run the version that wrote it, or move the directory away"));
+    }
+    std::string check;
+    const absl::Status checked = file_->Run(
+        "PRAGMA quick_check(1)", {},
+        [&](sqlite3_stmt* statement) { check = std::string(ColumnBytes(statement, 0)); });
+    if (!checked.ok()) return Broken(checked);
+    if (check != "ok") return Damaged(check);
+    RETURN_IF_ERROR(file_->Run(
+        "SELECT server_id, first, snapshot_bytes FROM header", {}, [&](sqlite3_stmt* statement) {
+          server_id_ = static_cast<uint64_t>(sqlite3_column_int64(statement, 0));
+          first_ = sqlite3_column_int64(statement, 1);
+          snapshot_bytes_ = sqlite3_column_int64(statement, 2);
+        }));
+    return server_id_ == 0 ? Damaged("it has no header") : absl::OkStatus();
+  }
+
+  absl::Status Create() {
+    server_id_ = options_.new_server_id;
+    return file_->Transact([&]() -> absl::Status {
+      RETURN_IF_ERROR(file_->Execute(kSchema));
+      RETURN_IF_ERROR(file_->Execute(absl::StrCat("PRAGMA application_id=", kApplicationId,
+                                                  "; PRAGMA user_version=", kStateFormat)
+                                         .c_str()));
+      return file_->Run("INSERT INTO header VALUES(?1, ?2, 0)",
+                        {static_cast<int64_t>(server_id_), first_});
+    });
+  }
+
+  absl::Status ReadRecords(std::vector<v1::Record>* records) {
+    std::vector<std::pair<int64_t, int64_t>> shifts;  // from which record on
+    RETURN_IF_ERROR(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first",
+                               {}, [&](sqlite3_stmt* statement) {
+                                 life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
+                                                   sqlite3_column_int64(statement, 2)};
+                                 shifts.emplace_back(sqlite3_column_int64(statement, 0),
+                                                     ShiftBetween(*life_, options_.clock));
+                               }));
+    int64_t next = first_;
+    int64_t shift = 0;
+    size_t lives = 0;
+    bool good = true;
+    const absl::Status read = file_->Run(
+        "SELECT number, crc, record FROM log ORDER BY number", {}, [&](sqlite3_stmt* statement) {
+          const int64_t number = sqlite3_column_int64(statement, 0);
+          const absl::string_view bytes = ColumnBytes(statement, 2);
+          while (lives < shifts.size() && shifts[lives].first <= number) {
+            shift = shifts[lives++].second;
+          }
+          good = good && number == next && lives > 0 &&
+                 sqlite3_column_int64(statement, 1) == CrcOf(number, bytes);
+          if (!good) return;
+          ++next;
+          log_bytes_ += static_cast<int64_t>(bytes.size());
+          v1::Record& record = records->emplace_back();
+          good = record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+          ShiftTimes(shift, &record);
+        });
+    if (!read.ok()) return Broken(read);
+    if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
+    last_ = next - 1;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTail() const {
+    const std::optional<Tail> tail = tail_->Read();
+    if (!tail.has_value()) return absl::OkStatus();
+    if (tail->server_id != server_id_) {
+      return Damaged("state.db belongs to another server than the one that was here before");
+    }
+    if (tail->last > last_) {
+      return Damaged(absl::StrCat("its last ", tail->last - last_, " records are missing"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status InsertLife() {
+    return file_->Run("INSERT OR REPLACE INTO life VALUES(?1, ?2, ?3)",
+                      {last_ + 1, options_.clock.boot_id, options_.clock.unix_us_at_zero});
+  }
+
+  absl::Status BeginLife() {
+    if (life_.has_value() && life_->boot_id == options_.clock.boot_id &&
+        !options_.clock.boot_id.empty()) {
+      return absl::OkStatus();
+    }
+    return file_->Transact([&] { return InsertLife(); });
+  }
+
+  absl::Status Insert(const v1::Record& record, int64_t* number, int64_t* bytes) {
+    const std::string blob = record.SerializeAsString();
+    ++*number;
+    *bytes += static_cast<int64_t>(blob.size());
+    return file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)", {*number, CrcOf(*number, blob), blob});
+  }
+
+  void Committed(int64_t number) {
+    last_ = number;
+    // Where this fails a loss would go unnoticed, which is no reason to refuse what is safe.
+    tail_->Write({server_id_, last_}).IgnoreError();
+  }
+
+  // A disk that failed once is asked anew: what it holds must be what was acknowledged.
+  absl::Status Ready() {
+    if (tail_->IsRemoved()) {
+      return absl::UnavailableError(absl::StrCat("the state directory ", options_.directory,
+                                                 " was removed; restart the server"));
+    }
+    if (!lost_.ok()) return lost_;
+    if (file_ != nullptr) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
+    if (!file.ok()) return Named(file.status());
+    // An Append that failed may have come through all the same.
+    RETURN_IF_ERROR(Named((*file)->Run("DELETE FROM log WHERE number > ?1", {last_})));
+    const absl::StatusOr<int64_t> last = (*file)->Number("SELECT max(number) FROM log");
+    if (!last.ok()) return Named(last.status());
+    if (*last != last_ && last_ >= first_) {
+      lost_ = Damaged("it has lost records while the server ran");
+      return lost_;
+    }
+    file_ = *std::move(file);
+    return absl::OkStatus();
+  }
+
+  absl::Status Failed(const absl::Status& status) {
+    if (!absl::IsResourceExhausted(status)) file_.reset();
+    return Named(status);
+  }
+
+  absl::Status Named(const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::Status(
+        absl::IsResourceExhausted(status) ? status.code() : absl::StatusCode::kUnavailable,
+        absl::StrCat("cannot save state in ", options_.directory, ": ", status.message()));
+  }
+
+  // While opening.
+  absl::Status Broken(const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::IsDataLoss(status) ? Damaged(status.message()) : Named(status);
+  }
+
+  const SqliteLogOptions options_;
+  const std::unique_ptr<StateDirectory> directory_;
+  std::unique_ptr<TailFile> tail_;
+  // Null after a failure of the disk.
+  std::unique_ptr<SqliteFile> file_;
+  absl::Status lost_;
+  uint64_t server_id_ = 0;
+  // Numbers of the first record that is kept and the last one.
+  int64_t first_ = 1;
+  int64_t last_ = 0;
+  int64_t log_bytes_ = 0;
+  int64_t snapshot_bytes_ = 0;
+  // The clocks of the newest records.
+  std::optional<ClockBase> life_;
+};
+
+}  // namespace
+
+absl::StatusOr<OpenedLog> OpenSqliteLog(const SqliteLogOptions& options) {
+  // A file size limit is an error like a full disk, not the end of the process.
+  signal(SIGXFSZ, SIG_IGN);
+  ASSIGN_OR_RETURN(std::unique_ptr<StateDirectory> directory,
+                   StateDirectory::Lock(options.directory));
+  auto log = std::make_unique<SqliteLog>(options, std::move(directory));
+  OpenedLog opened;
+  RETURN_IF_ERROR(log->Open(&opened.records));
+  opened.log = std::move(log);
+  return opened;
+}
+
+}  // namespace cadre
