@@ -1,0 +1,205 @@
+#include "agent/core/agent_core.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "agent/core/exits.h"
+#include "agent/core/impl.h"
+
+namespace cadre {
+
+std::string AgentCore::Impl::Server() const {
+  return config.server.empty() ? "the rendezvous server"
+                               : absl::StrCat("the rendezvous server at ", config.server);
+}
+
+absl::Duration AgentCore::Impl::StopGrace() const {
+  const v1::JobSpec& from = ever_welcomed ? spec : config.join.spec();
+  if (!from.timeouts().has_stop_grace()) return kDefaultStopGrace;
+  return absl::Seconds(from.timeouts().stop_grace().seconds()) +
+         absl::Nanoseconds(from.timeouts().stop_grace().nanos());
+}
+
+absl::Duration AgentCore::Impl::Patience() const {
+  // Workers that have all exited wait for the verdict, not for nodes.
+  const bool has_worked = Alive() || (generation != 0 && !stop_ordered);
+  return has_worked ? config.orphan_timeout : config.connect_timeout;
+}
+
+void AgentCore::Impl::Up(v1::NodeMessage message, uint64_t generation_named) {
+  if (!link_up) return;
+  message.set_job(config.job);
+  message.set_generation(generation_named);
+  message.set_incarnation(config.incarnation);
+  commands.push_back(SendUp{std::move(message)});
+}
+
+void AgentCore::Impl::SendJoin() {
+  v1::NodeMessage message;
+  *message.mutable_join() = config.join;
+  // The port is the workers' while they run.
+  message.mutable_join()->set_held_port(Alive() ? 0 : held_port);
+  Up(std::move(message), Alive() ? generation : 0);
+}
+
+void AgentCore::Impl::SendStopped(uint64_t stopped) {
+  v1::NodeMessage message;
+  message.mutable_node_stopped()->set_held_port(Alive() ? 0 : held_port);
+  Up(std::move(message), stopped);
+}
+
+void AgentCore::Impl::FailStoreCalls(const absl::Status& status) {
+  for (v1::StoreReply& reply : store_calls.FailAll(status)) {
+    commands.push_back(StoreAnswer{std::move(reply)});
+  }
+}
+
+void AgentCore::Impl::OnLinkUp() {
+  link_up = true;
+  welcomed = false;
+  SendJoin();
+}
+
+void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
+  link_up = false;
+  welcomed = false;
+  renew_at = MonoTime::Never();
+  if (leaving) return;
+  if (!away_since) away_since = now;
+  const std::string reason = OneLine(status.message());
+  if (status.code() == absl::StatusCode::kUnauthenticated) {
+    return Leave(Exit{kExitServerUnreachable,
+                      absl::StrCat(Server(), " refuses this token (", reason,
+                                   "); every node of a job needs the same one"),
+                      {},
+                      {}},
+                 StopGrace());
+  }
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    return Leave(Exit{kExitInternal,
+                      absl::StrCat(Server(), " does not understand this agent (", reason,
+                                   "); run the same version of cadre on every node"),
+                      {},
+                      {}},
+                 StopGrace());
+  }
+  if (cancel_signal != 0) {
+    return Leave(Exit{kExitSignalBase + cancel_signal, "", {}, {}}, StopGrace());
+  }
+  if (reason == away_reason) return;
+  away_reason = reason;
+  const absl::Duration left = absl::Ceil(*away_since + Patience() - now, absl::Seconds(1));
+  commands.push_back(Say{Alive()
+                             ? absl::StrCat("lost ", Server(), ": ", reason,
+                                            " (workers keep running; stops them in ",
+                                            absl::FormatDuration(left), ")")
+                             : absl::StrCat("waiting for ", Server(), ": ", reason,
+                                            " (gives up in ", absl::FormatDuration(left), ")")});
+}
+
+void AgentCore::Impl::StopAlive(absl::Duration grace) {
+  if (!Alive()) return;
+  phase = Phase::kStopping;
+  commands.push_back(StopWorkers{generation, grace});
+}
+
+void AgentCore::Impl::Leave(Exit exit, absl::Duration grace) {
+  leaving = std::move(exit);
+  next_assign.reset();
+  if (!Alive()) return Finish();
+  leave_by = now + grace + kKillMargin;
+  if (phase == Phase::kRunning || grace == absl::ZeroDuration()) StopAlive(grace);
+}
+
+void AgentCore::Impl::Finish() {
+  FailStoreCalls(absl::AbortedError("the job is over on this node"));
+  phase = Phase::kDone;
+  commands.push_back(*std::move(leaving));
+}
+
+void AgentCore::Impl::OnDeadlines() {
+  if (phase == Phase::kDone) return;
+  if (leaving) {
+    if (now < leave_by) return;
+    if (leaving->message.empty()) {
+      leaving->message = "some processes of this node did not die when they were killed";
+    }
+    return Finish();
+  }
+  if (cancel_by <= now) {
+    return Leave(Exit{kExitSignalBase + cancel_signal,
+                      absl::StrCat(Server(),
+                                   " did not end the job in time; left without its "
+                                   "verdict"),
+                      {},
+                      {}},
+                 absl::ZeroDuration());
+  }
+  if (away_since) {
+    const absl::Duration patience = Patience();
+    if (*away_since + patience <= now) {
+      const std::string why = away_reason.empty() ? "no answer" : away_reason;
+      return Leave(Exit{kExitServerUnreachable,
+                        absl::StrCat(Server(), " could not be reached for ",
+                                     absl::FormatDuration(patience), ": ", why),
+                        {},
+                        {}},
+                   StopGrace());
+    }
+  }
+  if (renew_at <= now) {
+    v1::NodeMessage message;
+    message.mutable_renew();
+    Up(std::move(message), Alive() ? generation : 0);
+    renew_at = now + lease / 3;
+  }
+  SendProgress();
+  ReportHangs();
+}
+
+AgentCore::AgentCore(AgentConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+AgentCore::~AgentCore() = default;
+
+std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event) {
+  Impl& core = *impl_;
+  if (core.phase == Impl::Phase::kDone) return {};
+  core.now = now;
+  if (!core.away_since && !core.welcomed) core.away_since = now;
+  std::visit(
+      [&core](const auto& e) {
+        using T = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<T, LinkUp>) core.OnLinkUp();
+        if constexpr (std::is_same_v<T, LinkDown>) core.OnLinkDown(e.status);
+        if constexpr (std::is_same_v<T, ServerSaid>) core.OnServerSaid(e.message);
+        if constexpr (std::is_same_v<T, WorkerRuns>) core.OnWorkerRuns(e);
+        if constexpr (std::is_same_v<T, WorkerDied>) core.OnWorkerDied(e);
+        if constexpr (std::is_same_v<T, AllGone>) core.OnAllGone(e);
+        if constexpr (std::is_same_v<T, SupervisorLost>) core.OnSupervisorLost();
+        if constexpr (std::is_same_v<T, WorkerProgress>) core.OnProgress(e);
+        if constexpr (std::is_same_v<T, SignalReceived>) core.OnSignal(e.signal);
+        if constexpr (std::is_same_v<T, WorkerAsked>) core.OnWorkerAsked(e.request);
+      },
+      event);
+  core.OnDeadlines();
+  return std::exchange(core.commands, {});
+}
+
+MonoTime AgentCore::NextDeadline() const {
+  const Impl& core = *impl_;
+  if (core.phase == Impl::Phase::kDone) return MonoTime::Never();
+  if (core.leaving) return core.leave_by;
+  MonoTime next = std::min(core.cancel_by, core.renew_at);
+  if (core.away_since) {
+    next = std::min(next, *core.away_since + core.Patience());
+  }
+  if (!core.welcomed) return next;
+  for (const auto& [local_rank, worker] : core.workers) {
+    if (worker.progress) next = std::min(next, worker.progress_sent_at + kProgressInterval);
+    if (core.phase == Impl::Phase::kRunning) next = std::min(next, core.HangsAt(worker));
+  }
+  return next;
+}
+
+}  // namespace cadre

@@ -1,0 +1,133 @@
+// What an agent does on each order, exit or signal. Pure, like rendezvous/core: the daemon feeds it
+// events with the time and carries out the commands in order.
+//
+//   CONNECTING --Welcome--> WAITING --Assign--> RUNNING --Stop--> STOPPING --all gone--> WAITING
+//   any --Finished / Rejected / given up--> (stop what runs) --> DONE
+//
+// The server away (LinkDown) changes nothing for running workers until `orphan_timeout`.
+#ifndef CADRE_AGENT_CORE_AGENT_CORE_H_
+#define CADRE_AGENT_CORE_AGENT_CORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+// --- events ---
+struct LinkUp {};
+struct LinkDown {
+  absl::Status status;
+};
+struct ServerSaid {
+  v1::ServerMessage message;
+};
+// From the supervisor. `exit` is set by WorkerDied only.
+struct WorkerRuns {
+  uint64_t generation;
+  uint32_t local_rank;
+  int32_t pid;
+};
+struct WorkerDied {
+  uint64_t generation;
+  uint32_t local_rank;
+  v1::WorkerExit exit;
+};
+// Every process of the generation is gone; `held_port` is the next one for MASTER_PORT.
+struct AllGone {
+  uint64_t generation;
+  uint32_t held_port;
+};
+struct SupervisorLost {};
+struct WorkerProgress {
+  uint64_t generation;
+  v1::Progress progress;
+};
+// SIGINT, SIGTERM, ... to this process.
+struct SignalReceived {
+  int signal;
+};
+// A worker asked for a store operation; the answer comes back as StoreAnswer.
+struct WorkerAsked {
+  v1::StoreRequest request;
+};
+struct AgentTick {};
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, SupervisorLost,
+                 WorkerProgress, SignalReceived, WorkerAsked, AgentTick>;
+
+// --- commands ---
+struct SendUp {
+  v1::NodeMessage message;
+};
+// Start the workers of this assignment.
+struct StartWorkers {
+  uint64_t generation;
+  v1::Assign assign;
+};
+// SIGTERM, SIGCONT, after `grace` SIGKILL; ends with AllGone. Again with a shorter grace: hurry.
+struct StopWorkers {
+  uint64_t generation;
+  absl::Duration grace;
+};
+// Give this to the worker that asked (matched by client and request_id).
+struct StoreAnswer {
+  v1::StoreReply reply;
+};
+// New state to show (nodes in, workers up, what is waited for).
+struct ShowStatus {
+  v1::JobStatus status;
+};
+// A line for the person at the terminal.
+struct Say {
+  std::string line;
+};
+// The last command: leave with this status. The workers are gone.
+struct Exit {
+  int status;
+  // One line for stderr; empty when there is nothing to add to the verdict.
+  std::string message;
+  v1::Verdict verdict;    // empty when the server gave none
+  v1::Timeline timeline;  // likewise
+};
+using AgentCommand =
+    std::variant<SendUp, StartWorkers, StopWorkers, StoreAnswer, ShowStatus, Say, Exit>;
+
+struct AgentConfig {
+  std::string job;
+  uint64_t incarnation = 0;
+  // host:port of the server, for people. Empty: lines do not name it.
+  std::string server;
+  // Sent on every (re)connection.
+  v1::Join join;
+  // Give up when the server was never reached for this long (exit 69).
+  absl::Duration connect_timeout = absl::Minutes(10);
+  // Keep workers without a server for this long, then stop them (exit 69).
+  absl::Duration orphan_timeout = absl::Seconds(60);
+};
+
+class AgentCore {
+ public:
+  explicit AgentCore(AgentConfig config);
+  ~AgentCore();
+
+  std::vector<AgentCommand> Step(MonoTime now, const AgentEvent& event);
+  MonoTime NextDeadline() const;
+
+  struct Impl;  // impl.h
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CORE_AGENT_CORE_H_

@@ -1,0 +1,461 @@
+#include "agent/core/agent_core.h"
+
+#include <signal.h>
+
+#include <optional>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agent/core/impl.h"
+#include "agent/core/store_calls.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string Up(const v1::NodeMessage& m) {
+  switch (m.body_case()) {
+    case v1::NodeMessage::kJoin:
+      return absl::StrCat("up join port=", m.join().held_port(), " gen=", m.generation());
+    case v1::NodeMessage::kRenew:
+      return "up renew";
+    case v1::NodeMessage::kWorkerStarted:
+      return absl::StrCat("up started ", m.generation(), "/", m.worker_started().local_rank());
+    case v1::NodeMessage::kWorkerExited:
+      return absl::StrCat(
+          "up exited ", m.generation(), "/", m.worker_exited().local_rank(), " ",
+          m.worker_exited().cause() == 0 ? "OK" : v1::FailureCause_Name(m.worker_exited().cause()));
+    case v1::NodeMessage::kNodeStopped:
+      return absl::StrCat("up stopped ", m.generation(), " port=", m.node_stopped().held_port());
+    case v1::NodeMessage::kLeave:
+      return absl::StrCat("up leave ", v1::FailureCause_Name(m.leave().cause()));
+    case v1::NodeMessage::kStore:
+      return absl::StrCat("up store ", m.store().client(), "/", m.store().request_id());
+    case v1::NodeMessage::kProgress:
+      return absl::StrCat("up progress ", m.progress().local_rank(), " step=", m.progress().step());
+    case v1::NodeMessage::kCancel:
+      return absl::StrCat("up cancel ", m.cancel().signal());
+    case v1::NodeMessage::BODY_NOT_SET:
+      break;
+  }
+  return "up nothing";
+}
+
+struct Words {
+  std::string operator()(const SendUp& c) const { return Up(c.message); }
+  std::string operator()(const StartWorkers& c) const {
+    return absl::StrCat("start ", c.generation);
+  }
+  std::string operator()(const StopWorkers& c) const {
+    return absl::StrCat("stop ", c.generation, " grace=", absl::FormatDuration(c.grace));
+  }
+  std::string operator()(const StoreAnswer& c) const {
+    return absl::StrCat("answer ", c.reply.client(), "/", c.reply.request_id(), " ",
+                        absl::StatusCodeToString(static_cast<absl::StatusCode>(c.reply.code())));
+  }
+  std::string operator()(const ShowStatus&) const { return "show"; }
+  std::string operator()(const Say& c) const { return absl::StrCat("say ", c.line); }
+  std::string operator()(const Exit& c) const {
+    return absl::StrCat("exit ", c.status, c.message.empty() ? "" : absl::StrCat(" ", c.message));
+  }
+};
+
+// Feeds a core and tells what it wants in words.
+class AgentCoreTest : public testing::Test {
+ protected:
+  using Lines = std::vector<std::string>;
+
+  AgentCoreTest() { core_.emplace(Config()); }
+
+  static AgentConfig Config() {
+    AgentConfig config;
+    config.job = "j";
+    config.incarnation = 9;
+    config.server = "h:1";
+    config.join.set_node("n1");
+    config.join.set_held_port(500);
+    config.join.mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
+    return config;
+  }
+
+  Lines Feed(const AgentEvent& event) {
+    Lines lines;
+    for (const AgentCommand& command : core_->Step(now_, event)) {
+      lines.push_back(std::visit(Words{}, command));
+      if (const auto* up = std::get_if<SendUp>(&command)) {
+        EXPECT_EQ(up->message.job(), "j");
+        EXPECT_EQ(up->message.incarnation(), 9u);
+      }
+    }
+    return lines;
+  }
+  Lines After(absl::Duration d) {
+    now_ = now_ + d;
+    return Feed(AgentTick{});
+  }
+  // Time passes to the next deadline, which must be `d` away.
+  Lines Deadline(absl::Duration d) {
+    EXPECT_EQ(absl::FormatDuration(core_->NextDeadline() - now_), absl::FormatDuration(d));
+    return After(d);
+  }
+
+  Lines Welcome(uint64_t server_id = 1) {
+    v1::ServerMessage m;
+    m.mutable_welcome()->set_server_id(server_id);
+    m.mutable_welcome()->mutable_lease()->set_seconds(9);
+    *m.mutable_welcome()->mutable_spec() = Config().join.spec();
+    return Feed(ServerSaid{m});
+  }
+  Lines Assign(uint64_t generation) {
+    v1::ServerMessage m;
+    m.set_generation(generation);
+    m.mutable_assign()->set_local_world_size(2);
+    return Feed(ServerSaid{m});
+  }
+  Lines Stop(uint64_t generation, int grace = 5) {
+    v1::ServerMessage m;
+    m.set_generation(generation);
+    m.mutable_stop()->set_reason("rank 3 failed");
+    m.mutable_stop()->mutable_grace()->set_seconds(grace);
+    return Feed(ServerSaid{m});
+  }
+  Lines Finished(v1::JobPhase outcome, int status) {
+    v1::ServerMessage m;
+    m.mutable_finished()->mutable_verdict()->set_outcome(outcome);
+    m.mutable_finished()->mutable_verdict()->set_exit_status(status);
+    return Feed(ServerSaid{m});
+  }
+  Lines Rejected(absl::StatusCode code) {
+    v1::ServerMessage m;
+    m.mutable_rejected()->set_code(static_cast<int>(code));
+    m.mutable_rejected()->set_message("other\ncommand");
+    return Feed(ServerSaid{m});
+  }
+  Lines Down(const absl::Status& status = absl::UnavailableError("connection refused")) {
+    return Feed(LinkDown{status});
+  }
+  Lines Died(uint64_t generation, uint32_t local_rank, int code, int signal = 0) {
+    v1::WorkerExit exit;
+    exit.set_exit_code(code);
+    exit.set_signal(signal);
+    return Feed(WorkerDied{generation, local_rank, exit});
+  }
+  Lines Asks(uint64_t client, uint64_t id, uint64_t generation, const std::string& job = "j") {
+    v1::StoreRequest request;
+    request.set_job(job);
+    request.set_generation(generation);
+    request.set_client(client);
+    request.set_request_id(id);
+    return Feed(WorkerAsked{request});
+  }
+  Lines StoreSays(uint64_t client, uint64_t id) {
+    v1::ServerMessage m;
+    m.mutable_store()->set_client(client);
+    m.mutable_store()->set_request_id(id);
+    return Feed(ServerSaid{m});
+  }
+  Lines Progress(uint32_t local_rank, uint64_t step, uint64_t generation = 1) {
+    v1::Progress progress;
+    progress.set_local_rank(local_rank);
+    progress.set_step(step);
+    return Feed(WorkerProgress{generation, progress});
+  }
+
+  // Connected, and generation 1 with two workers running.
+  void Run() {
+    ASSERT_THAT(Feed(LinkUp{}), ElementsAre("up join port=500 gen=0"));
+    ASSERT_THAT(Welcome(), IsEmpty());
+    ASSERT_THAT(Assign(1), ElementsAre("start 1"));
+    ASSERT_THAT(Feed(WorkerRuns{1, 0, 100}), ElementsAre("up started 1/0"));
+    ASSERT_THAT(Feed(WorkerRuns{1, 1, 101}), ElementsAre("up started 1/1"));
+  }
+
+  MonoTime now_ = MonoTime::FromMicros(1000);
+  std::optional<AgentCore> core_;
+};
+
+TEST_F(AgentCoreTest, Success_EndsWithTheServersStatus) {
+  Run();
+  EXPECT_THAT(Died(1, 0, 0), ElementsAre("up exited 1/0 OK"));
+  EXPECT_THAT(Died(1, 1, 0), ElementsAre("up exited 1/1 OK"));
+  EXPECT_THAT(Finished(v1::SUCCEEDED, 0), ElementsAre("stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 0"));
+  EXPECT_THAT(Feed(LinkUp{}), IsEmpty());
+  EXPECT_EQ(core_->NextDeadline(), MonoTime::Never());
+}
+
+TEST_F(AgentCoreTest, WorkerFails_StopsOnOrderAndRunsTheNextGeneration) {
+  Run();
+  EXPECT_THAT(Died(1, 0, 1), ElementsAre("up exited 1/0 CRASH"));
+  EXPECT_THAT(Died(1, 0, 1), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Died(1, 1, 0, SIGTERM), ElementsAre("up exited 1/1 CRASH"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Assign(2), ElementsAre("start 2"));
+  EXPECT_THAT(Feed(WorkerRuns{1, 0, 100}), IsEmpty());
+  EXPECT_THAT(Feed(WorkerRuns{2, 0, 102}), ElementsAre("up started 2/0"));
+}
+
+TEST_F(AgentCoreTest, Assign_RepeatsAndOlderOnes_AreIgnored) {
+  Run();
+  EXPECT_THAT(Assign(1), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Assign(1), IsEmpty());
+  EXPECT_THAT(Assign(3), ElementsAre("start 3"));
+  EXPECT_THAT(Assign(2), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, AssignWhileAnOlderGenerationRuns_StopsThatFirst) {
+  Run();
+  EXPECT_THAT(Assign(2), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Assign(2), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("start 2"));
+}
+
+TEST_F(AgentCoreTest, Stop_OfWhatNeverStarted_IsAnsweredAndFencesIt) {
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Stop(4), ElementsAre("up stopped 4 port=500"));
+  EXPECT_THAT(Assign(4), IsEmpty());
+  EXPECT_THAT(Stop(4), ElementsAre("up stopped 4 port=500"));
+}
+
+TEST_F(AgentCoreTest, Stop_RepeatedWithLessGrace_Hurries) {
+  Run();
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Stop(1), IsEmpty());
+  EXPECT_THAT(Stop(1, 1), ElementsAre("stop 1 grace=1s"));
+}
+
+TEST_F(AgentCoreTest, Lease_IsRenewedThreeTimes) {
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Deadline(absl::Seconds(3)), ElementsAre("up renew"));
+  EXPECT_THAT(Deadline(absl::Seconds(3)), ElementsAre("up renew"));
+  Down();
+  EXPECT_THAT(After(absl::Seconds(3)), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, NeverReached_SaysEachReasonOnceThenGivesUp) {
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  const std::string waiting = "say waiting for the rendezvous server at h:1: ";
+  EXPECT_THAT(Down(), ElementsAre(waiting + "connection refused (gives up in 10m)"));
+  EXPECT_THAT(Down(), IsEmpty());
+  now_ = now_ + absl::Seconds(60);
+  EXPECT_THAT(Down(absl::UnavailableError("no route")),
+              ElementsAre(waiting + "no route (gives up in 9m)"));
+  EXPECT_THAT(Deadline(absl::Minutes(9)),
+              ElementsAre("exit 69 the rendezvous server at h:1 could not be reached for 10m: no "
+                          "route"));
+}
+
+TEST_F(AgentCoreTest, ConnectedButNotWelcomed_GivesUpToo) {
+  Feed(AgentTick{});
+  Feed(LinkUp{});
+  EXPECT_THAT(Deadline(absl::Minutes(10)), ElementsAre(HasSubstr("exit 69")));
+}
+
+TEST_F(AgentCoreTest, ReachedAfterWaiting_IsSaidOnce) {
+  Down();
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(), ElementsAre("say reached the rendezvous server at h:1"));
+}
+
+TEST_F(AgentCoreTest, WrongToken_IsNotRetried) {
+  EXPECT_THAT(Down(absl::UnauthenticatedError("token is wrong")),
+              ElementsAre("exit 69 the rendezvous server at h:1 refuses this token (token is "
+                          "wrong); every node of a job needs the same one"));
+}
+
+TEST_F(AgentCoreTest, Rejected_Table) {
+  struct Case {
+    absl::StatusCode code;
+    int status;
+  };
+  for (const Case& c :
+       {Case{absl::StatusCode::kInvalidArgument, 64}, Case{absl::StatusCode::kAlreadyExists, 75},
+        Case{absl::StatusCode::kFailedPrecondition, 75}}) {
+    core_.emplace(Config());
+    Feed(LinkUp{});
+    EXPECT_THAT(Rejected(c.code),
+                ElementsAre(absl::StrCat("exit ", c.status,
+                                         " the rendezvous server at h:1 refuses this node: other "
+                                         "command")));
+  }
+}
+
+TEST_F(AgentCoreTest, LinkLost_WorkersGoOnAndAllIsSaidAgain) {
+  Run();
+  EXPECT_THAT(Down(), ElementsAre("say lost the rendezvous server at h:1: connection refused "
+                                  "(workers keep running; stops them in 1m)"));
+  EXPECT_THAT(Died(1, 0, 0), IsEmpty());
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Welcome(), ElementsAre("say reached the rendezvous server at h:1", "up started 1/0",
+                                     "up exited 1/0 OK", "up started 1/1"));
+}
+
+TEST_F(AgentCoreTest, LinkLostForTooLong_StopsOrphans) {
+  Run();
+  Down();
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Feed(AllGone{1, 501}),
+              ElementsAre("exit 69 the rendezvous server at h:1 could not be reached for 1m: "
+                          "connection refused"));
+}
+
+TEST_F(AgentCoreTest, StoppedWhileLinkIsDown_SaysSoAfterReconnecting) {
+  Run();
+  Stop(1);
+  Down();
+  EXPECT_THAT(Feed(AllGone{1, 501}), IsEmpty());
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=501 gen=0"));
+  EXPECT_THAT(Welcome(), testing::Contains("up stopped 1 port=501"));
+}
+
+TEST_F(AgentCoreTest, ServerLostItsState_StopsAndJoinsAfresh) {
+  Run();
+  Down();
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(2), testing::Contains("stop 1 grace=5s"));
+  // The server's own generations begin anew: it hears nothing of this one but its end.
+  EXPECT_THAT(Stop(1), IsEmpty()) << "it stops already";
+  EXPECT_THAT(Died(1, 0, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Stop(1), IsEmpty()) << "an order that crossed the report";
+  EXPECT_THAT(Assign(1), ElementsAre("start 1"));
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+}
+
+TEST_F(AgentCoreTest, FirstSignal_CancelsTheJobThroughTheServer) {
+  Run();
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
+              ElementsAre("say stopping (again to kill)", "up cancel 2"));
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
+}
+
+TEST_F(AgentCoreTest, SecondSignal_KillsAtOnce) {
+  Run();
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("up leave CANCELLED", "stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 130"));
+}
+
+TEST_F(AgentCoreTest, SecondSignal_ProcessThatDoesNotDie_IsNotWaitedFor) {
+  Run();
+  Feed(SignalReceived{SIGTERM});
+  Feed(SignalReceived{SIGTERM});
+  EXPECT_THAT(Deadline(absl::Seconds(2)), ElementsAre(HasSubstr("exit 143 some processes")));
+}
+
+TEST_F(AgentCoreTest, SignalWithoutServer_StopsHere) {
+  Run();
+  Down();
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre("say stopping (again to kill)", "stop 1 grace=5s"));
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
+}
+
+TEST_F(AgentCoreTest, SignalBeforeAnyServer_LeavesAtOnce) {
+  Down();
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
+              ElementsAre("say stopping (again to kill)", "exit 130"));
+}
+
+TEST_F(AgentCoreTest, ServerIgnoresTheCancel_LeavesAnyway) {
+  Run();
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(After(absl::Seconds(6)), ElementsAre("up renew"));
+  EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("stop 1 grace=0"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(HasSubstr("exit 130 the rendezvous server")));
+}
+
+TEST_F(AgentCoreTest, LinkLostAfterTheCancel_StopsHere) {
+  Run();
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Down(), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 130"));
+}
+
+TEST_F(AgentCoreTest, SupervisorLost_LeavesAsALostNode) {
+  Run();
+  EXPECT_THAT(Feed(SupervisorLost{}),
+              ElementsAre("up leave NODE_LOST",
+                          "exit 70 cadre-supervisor died; the workers of this node were killed"));
+}
+
+TEST_F(AgentCoreTest, StoreRequests_TravelAndAreResent) {
+  Run();
+  EXPECT_THAT(Asks(7, 1, 1), ElementsAre("up store 7/1"));
+  EXPECT_THAT(Asks(7, 1, 1), IsEmpty());
+  EXPECT_THAT(Asks(7, 2, 1), ElementsAre("up store 7/2"));
+  EXPECT_THAT(StoreSays(7, 1), ElementsAre("answer 7/1 OK"));
+  EXPECT_THAT(StoreSays(7, 1), IsEmpty());
+  Down();
+  EXPECT_THAT(Asks(7, 3, 1), IsEmpty());
+  Feed(LinkUp{});
+  const Lines said = Welcome();
+  EXPECT_THAT(said, testing::IsSupersetOf({"up store 7/2", "up store 7/3"}));
+  EXPECT_THAT(said, testing::Not(testing::Contains("up store 7/1")));
+}
+
+TEST_F(AgentCoreTest, StoreRequests_OfOtherGenerationsOrJobs_AreRefused) {
+  EXPECT_THAT(Asks(7, 1, 0), ElementsAre("answer 7/1 ABORTED"));
+  Run();
+  EXPECT_THAT(Asks(7, 1, 2), ElementsAre("answer 7/1 ABORTED"));
+  EXPECT_THAT(Asks(7, 1, 1, "k"), ElementsAre("answer 7/1 ABORTED"));
+  Asks(7, 4, 1);
+  EXPECT_THAT(Stop(1), ElementsAre("answer 7/4 ABORTED", "stop 1 grace=5s"));
+  EXPECT_THAT(Asks(7, 5, 1), ElementsAre("answer 7/5 ABORTED"));
+}
+
+TEST_F(AgentCoreTest, Progress_GoesUpOncePerSecondNewestOnly) {
+  Run();
+  EXPECT_THAT(Progress(0, 1), ElementsAre("up progress 0 step=1"));
+  EXPECT_THAT(Progress(0, 2), IsEmpty());
+  EXPECT_THAT(Progress(0, 3), IsEmpty());
+  EXPECT_THAT(Progress(1, 7), ElementsAre("up progress 1 step=7"));
+  EXPECT_THAT(Progress(5, 7), IsEmpty());
+  EXPECT_THAT(Progress(0, 9, 2), IsEmpty());
+  EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("up progress 0 step=3"));
+}
+
+TEST_F(AgentCoreTest, WorkerWithoutProgress_IsReportedAsHangingOnce) {
+  Run();
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->set_server_id(1);
+  welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
+  welcome.mutable_welcome()->mutable_spec()->mutable_timeouts()->mutable_progress()->set_seconds(
+      60);
+  Feed(ServerSaid{welcome});
+  Progress(0, 1);
+  now_ = now_ + absl::Seconds(40);
+  Progress(0, 2);
+  now_ = now_ + absl::Seconds(40);
+  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress 0 step=2"));
+  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(20));
+  EXPECT_THAT(Deadline(absl::Seconds(20)), ElementsAre("up exited 1/0 HANG"));
+  now_ = now_ + absl::Seconds(1000);
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Died(1, 0, 0, SIGKILL), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, Status_IsShown) {
+  v1::ServerMessage m;
+  m.mutable_status()->set_name("j");
+  EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show"));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,34 @@
+// How a worker's end and a refused join are judged. Pure; any thread.
+#ifndef CADRE_AGENT_CORE_EXITS_H_
+#define CADRE_AGENT_CORE_EXITS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// Exit statuses of `cadre run` that are not a worker's own.
+inline constexpr int kExitUsage = 64;
+inline constexpr int kExitServerUnreachable = 69;
+inline constexpr int kExitInternal = 70;
+inline constexpr int kExitRetryLater = 75;
+inline constexpr int kExitSignalBase = 128;
+
+// FAILURE_CAUSE_UNSPECIFIED is success.
+v1::FailureCause ClassifyExit(const v1::WorkerExit& exit);
+
+// What the launcher exits with when its Join is refused with this code.
+int ExitStatusOfRejection(absl::StatusCode code);
+
+// One line, at most 1 KiB, with control characters written as \xNN: safe for a terminal.
+std::string OneLine(absl::string_view text);
+
+// "SIGINT", or "signal 63" for one without a name.
+std::string SignalName(int signal);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CORE_EXITS_H_

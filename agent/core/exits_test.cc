@@ -1,0 +1,57 @@
+#include "agent/core/exits.h"
+
+#include <errno.h>
+
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+TEST(ClassifyExit, Table) {
+  struct Case {
+    int code;
+    int signal;
+    int exec_errno;
+    bool out_of_memory;
+    v1::FailureCause expected;
+  };
+  for (const Case& c : {
+           Case{0, 0, 0, false, v1::FAILURE_CAUSE_UNSPECIFIED},
+           Case{0, 0, 0, true, v1::FAILURE_CAUSE_UNSPECIFIED},
+           Case{1, 0, 0, false, v1::CRASH},
+           Case{0, 9, 0, false, v1::CRASH},
+           Case{0, 9, 0, true, v1::OUT_OF_MEMORY},
+           Case{1, 0, 0, true, v1::OUT_OF_MEMORY},
+           Case{127, 0, ENOENT, false, v1::EXEC_FAILED},
+           Case{0, 0, EACCES, false, v1::EXEC_FAILED},
+       }) {
+    v1::WorkerExit exit;
+    exit.set_exit_code(c.code);
+    exit.set_signal(c.signal);
+    exit.set_exec_errno(c.exec_errno);
+    exit.set_out_of_memory(c.out_of_memory);
+    EXPECT_EQ(ClassifyExit(exit), c.expected) << exit.ShortDebugString();
+  }
+}
+
+TEST(ExitStatusOfRejection, Table) {
+  EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kInvalidArgument), 64);
+  EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kFailedPrecondition), 75);
+  EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kAlreadyExists), 75);
+  EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kUnauthenticated), 69);
+  EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kInternal), 70);
+}
+
+TEST(OneLine, ControlCharacters_AreMadeVisible) {
+  EXPECT_EQ(OneLine("a\nb\tc\x1b[31m\x7f"), "a b c\\x1b[31m\\x7f");
+  EXPECT_EQ(OneLine("caf\xc3\xa9"), "caf\xc3\xa9");
+  EXPECT_LE(OneLine(std::string(5000, '\x01')).size(), 1028u);
+}
+
+TEST(SignalName, KnownAndUnknown) {
+  EXPECT_EQ(SignalName(15), "SIGTERM");
+  EXPECT_EQ(SignalName(63), "signal 63");
+}
+
+}  // namespace
+}  // namespace cadre

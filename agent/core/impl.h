@@ -1,0 +1,131 @@
+// State of the agent core. Orders from the server are in orders.cc, what happens on this node in
+// local_events.cc, leaving and deadlines in agent_core.cc.
+#ifndef CADRE_AGENT_CORE_IMPL_H_
+#define CADRE_AGENT_CORE_IMPL_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/core/agent_core.h"
+#include "agent/core/store_calls.h"
+
+namespace cadre {
+
+// How long workers may outlive the SIGKILL they were sent before the agent leaves without them.
+inline constexpr absl::Duration kKillMargin = absl::Seconds(2);
+// How long the server may take, beyond the stop grace, to act on a Cancel.
+inline constexpr absl::Duration kCancelMargin = absl::Seconds(2);
+// Once it has: how long beyond the grace it may wait for the other nodes.
+inline constexpr absl::Duration kOtherNodesMargin = absl::Seconds(12);
+// Progress of one worker goes up at most once within this.
+inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
+// Until the server names one.
+inline constexpr absl::Duration kDefaultLease = absl::Seconds(10);
+inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(30);
+
+struct AgentCore::Impl {
+  enum class Phase {
+    kIdle,      // no worker of ours is alive; connecting or waiting for an assignment
+    kRunning,   // StartWorkers was given, all of them may or may not have exited
+    kStopping,  // StopWorkers was given; AllGone will come
+    kDone,      // Exit was given
+  };
+
+  struct Worker {
+    int32_t pid = 0;  // 0: not started yet
+    std::optional<v1::WorkerExited> exited;
+    MonoTime progress_sent_at;
+    bool progress_sent = false;
+    std::optional<v1::Progress> progress;  // not sent yet
+    // When it last reported a new step; unset for a program that reports none, which cannot hang by
+    // this measure.
+    std::optional<MonoTime> progressed_at;
+    uint64_t step = 0;
+  };
+
+  explicit Impl(AgentConfig c) : config(std::move(c)), held_port(config.join.held_port()) {}
+
+  // orders.cc
+  void OnServerSaid(const v1::ServerMessage& message);
+  void OnWelcome(const v1::Welcome& welcome);
+  void OnRejected(const v1::Rejected& rejected);
+  void OnAssign(uint64_t assigned, const v1::Assign& assign);
+  void OnStop(uint64_t stopped, const v1::Stop& stop);
+  void OnFinished(const v1::Finished& finished);
+  void Start(uint64_t assigned, const v1::Assign& assign);
+  void SpeakAgain();
+
+  // local_events.cc
+  void OnWorkerRuns(const WorkerRuns& event);
+  void OnWorkerDied(const WorkerDied& event);
+  void OnAllGone(const AllGone& event);
+  void OnSupervisorLost();
+  void OnProgress(const WorkerProgress& event);
+  void OnSignal(int signal);
+  void OnWorkerAsked(const v1::StoreRequest& request);
+  void SendProgress();
+  void ReportHangs();
+  // When a worker that has reported progress counts as hanging; Never() for the others.
+  MonoTime HangsAt(const Worker& worker) const;
+
+  // agent_core.cc
+  void OnLinkUp();
+  void OnLinkDown(const absl::Status& status);
+  void OnDeadlines();
+  void StopAlive(absl::Duration grace);
+  // Exits with `exit` once no worker is left, at the latest kKillMargin after `grace`.
+  void Leave(Exit exit, absl::Duration grace);
+  void Finish();
+  void Up(v1::NodeMessage message, uint64_t generation_named);
+  void SendJoin();
+  void SendStopped(uint64_t stopped);
+  void FailStoreCalls(const absl::Status& status);
+  bool Alive() const { return phase == Phase::kRunning || phase == Phase::kStopping; }
+  std::string Server() const;
+  absl::Duration StopGrace() const;
+  // How long the server may be away.
+  absl::Duration Patience() const;
+
+  AgentConfig config;
+  MonoTime now;
+  std::vector<AgentCommand> commands;
+  Phase phase = Phase::kIdle;
+
+  // The server.
+  bool link_up = false;
+  bool welcomed = false;  // on this connection
+  bool ever_welcomed = false;
+  uint64_t server_id = 0;
+  absl::Duration lease = kDefaultLease;
+  v1::JobSpec spec;  // as the server holds it, once welcomed
+  MonoTime renew_at = MonoTime::Never();
+  // Since when the server has been away; unset while welcomed.
+  std::optional<MonoTime> away_since;
+  std::string away_reason;  // last one that was said
+
+  // Workers. `generation` is the newest that was assigned here, alive or not.
+  uint64_t generation = 0;
+  bool stop_ordered = false;  // the server wants NodeStopped for `generation`
+  bool rejoin_when_gone = false;
+  // The generation whose end was reported to a server that does not know it; its order to stop may
+  // still be on the way. Only its own generations are told apart from it by `generation` being set.
+  uint64_t forgotten_generation = 0;
+  uint32_t held_port;
+  std::map<uint32_t, Worker> workers;
+  std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
+  StoreCalls store_calls;
+
+  // Leaving.
+  int cancel_signal = 0;  // of the Cancel that the server has not answered with Finished
+  MonoTime cancel_by = MonoTime::Never();
+  std::optional<Exit> leaving;
+  MonoTime leave_by = MonoTime::Never();
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CORE_IMPL_H_

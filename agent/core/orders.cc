@@ -1,0 +1,167 @@
+// What the agent does on each message from the server.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/core/exits.h"
+#include "agent/core/impl.h"
+
+namespace cadre {
+namespace {
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+}  // namespace
+
+void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
+  switch (message.body_case()) {
+    case v1::ServerMessage::kWelcome:
+      return OnWelcome(message.welcome());
+    case v1::ServerMessage::kRejected:
+      return OnRejected(message.rejected());
+    case v1::ServerMessage::kAssign:
+      return OnAssign(message.generation(), message.assign());
+    case v1::ServerMessage::kStop:
+      return OnStop(message.generation(), message.stop());
+    case v1::ServerMessage::kFinished:
+      return OnFinished(message.finished());
+    case v1::ServerMessage::kStatus:
+      commands.push_back(ShowStatus{message.status()});
+      return;
+    case v1::ServerMessage::kStore:
+      // One that nobody waits for answers a request of a generation that was stopped.
+      if (store_calls.Answered(message.store())) commands.push_back(StoreAnswer{message.store()});
+      return;
+    case v1::ServerMessage::BODY_NOT_SET:
+      // A newer server's message: what an older agent cannot do it leaves.
+      return;
+  }
+}
+
+void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
+  const bool forgot_us = ever_welcomed && welcome.server_id() != server_id;
+  if (!away_reason.empty() && !leaving) {
+    commands.push_back(Say{absl::StrCat("reached ", Server())});
+    away_reason.clear();
+  }
+  welcomed = true;
+  ever_welcomed = true;
+  away_since.reset();
+  server_id = welcome.server_id();
+  spec = welcome.spec();
+  const absl::Duration offered = FromProto(welcome.lease());
+  lease = offered > absl::ZeroDuration() ? offered : kDefaultLease;
+  renew_at = now + lease / 3;
+  if (forgot_us) {
+    // Its generations count from the start again: what we run belongs to nobody.
+    stop_ordered = false;
+    next_assign.reset();
+    FailStoreCalls(absl::AbortedError("the server lost its state; the generation is over"));
+    if (!Alive()) {
+      generation = 0;
+      workers.clear();
+      return;
+    }
+    rejoin_when_gone = true;
+    commands.push_back(Say{"the server lost its state: stopping the workers and joining afresh"});
+    if (phase == Phase::kRunning) StopAlive(StopGrace());
+    return;
+  }
+  SpeakAgain();
+}
+
+void AgentCore::Impl::SpeakAgain() {
+  if (generation == 0) return;
+  for (const auto& [local_rank, worker] : workers) {
+    if (worker.pid != 0) {
+      v1::NodeMessage message;
+      message.mutable_worker_started()->set_local_rank(local_rank);
+      message.mutable_worker_started()->set_pid(worker.pid);
+      Up(std::move(message), generation);
+    }
+    if (worker.exited) {
+      v1::NodeMessage message;
+      *message.mutable_worker_exited() = *worker.exited;
+      Up(std::move(message), generation);
+    }
+  }
+  if (stop_ordered && !Alive()) SendStopped(generation);
+  for (v1::StoreRequest& request : store_calls.All()) {
+    v1::NodeMessage message;
+    *message.mutable_store() = std::move(request);
+    Up(std::move(message), generation);
+  }
+  if (cancel_signal != 0) {
+    v1::NodeMessage message;
+    message.mutable_cancel()->set_signal(cancel_signal);
+    message.mutable_cancel()->set_reason(
+        absl::StrCat(SignalName(cancel_signal), " at node ", config.join.node()));
+    Up(std::move(message), generation);
+  }
+}
+
+void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {
+  if (leaving) return;
+  Leave(Exit{ExitStatusOfRejection(static_cast<absl::StatusCode>(rejected.code())),
+             absl::StrCat(Server(), " refuses this node: ", OneLine(rejected.message())),
+             {},
+             {}},
+        StopGrace());
+}
+
+void AgentCore::Impl::OnAssign(uint64_t assigned, const v1::Assign& assign) {
+  if (leaving) return;
+  if (Alive() && rejoin_when_gone) {
+    next_assign = {assigned, assign};
+    return;
+  }
+  if (assigned <= generation) return;  // a repeat, or older than what we know
+  if (!Alive()) return Start(assigned, assign);
+  // The order to stop was lost with a connection.
+  next_assign = {assigned, assign};
+  if (phase == Phase::kRunning) {
+    FailStoreCalls(absl::AbortedError(
+        absl::StrCat("generation ", generation, " is over; the current one is ", assigned)));
+    StopAlive(StopGrace());
+  }
+}
+
+void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
+  generation = assigned;
+  stop_ordered = false;
+  phase = Phase::kRunning;
+  workers.clear();
+  for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers[i];
+  commands.push_back(StartWorkers{assigned, assign});
+}
+
+void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
+  if (generation == 0 && stopped == forgotten_generation) return;
+  if (leaving) return;
+  const absl::Duration grace = FromProto(stop.grace());
+  if (cancel_signal != 0) cancel_by = now + grace + kOtherNodesMargin;
+  // The workers are being stopped already; their end is the answer.
+  if (rejoin_when_gone) return;
+  if (stopped < generation) return SendStopped(stopped);
+  if (next_assign && next_assign->first <= stopped) next_assign.reset();
+  stop_ordered = true;
+  if (!Alive()) {
+    // Also when it never started here: its Assign must not start it any more.
+    generation = stopped;
+    return SendStopped(stopped);
+  }
+  FailStoreCalls(absl::AbortedError(
+      absl::StrCat("generation ", generation, " is being stopped: ", OneLine(stop.reason()))));
+  if (phase == Phase::kRunning || grace < StopGrace()) StopAlive(grace);
+}
+
+void AgentCore::Impl::OnFinished(const v1::Finished& finished) {
+  if (leaving) return;
+  // After success nothing is left but what the workers themselves left behind.
+  const bool succeeded = finished.verdict().outcome() == v1::SUCCEEDED;
+  const absl::Duration grace = succeeded ? absl::ZeroDuration() : StopGrace();
+  Leave(Exit{finished.verdict().exit_status(), "", finished.verdict(), finished.timeline()}, grace);
+}
+
+}  // namespace cadre

@@ -1,0 +1,56 @@
+#include "agent/core/store_calls.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+
+absl::StatusOr<bool> StoreCalls::Add(const v1::StoreRequest& request) {
+  const Key key{request.client(), request.request_id()};
+  if (waiting_.count(key) != 0) return false;
+  const size_t bytes = request.ByteSizeLong();
+  if (waiting_.size() >= kMaxPendingStoreCalls || bytes_ + bytes > kMaxPendingStoreBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this node already has ", waiting_.size(),
+                     " unanswered store operations; wait for some of them"));
+  }
+  waiting_.emplace(key, request);
+  bytes_ += bytes;
+  return true;
+}
+
+bool StoreCalls::Answered(const v1::StoreReply& reply) {
+  const auto found = waiting_.find({reply.client(), reply.request_id()});
+  if (found == waiting_.end()) return false;
+  bytes_ -= found->second.ByteSizeLong();
+  waiting_.erase(found);
+  return true;
+}
+
+std::vector<v1::StoreReply> StoreCalls::FailAll(const absl::Status& status) {
+  std::vector<v1::StoreReply> replies;
+  for (const auto& [key, request] : waiting_) {
+    replies.push_back(RefuseStoreRequest(request, status));
+  }
+  waiting_.clear();
+  bytes_ = 0;
+  return replies;
+}
+
+std::vector<v1::StoreRequest> StoreCalls::All() const {
+  std::vector<v1::StoreRequest> requests;
+  for (const auto& [key, request] : waiting_) requests.push_back(request);
+  return requests;
+}
+
+v1::StoreReply RefuseStoreRequest(const v1::StoreRequest& request, const absl::Status& status) {
+  v1::StoreReply reply;
+  reply.set_client(request.client());
+  reply.set_request_id(request.request_id());
+  reply.set_code(static_cast<int>(status.code()));
+  reply.set_message(std::string(status.message()));
+  return reply;
+}
+
+}  // namespace cadre

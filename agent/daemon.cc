@@ -1,0 +1,465 @@
+#include "agent/daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "agent/core/exits.h"
+#include "agent/event_queue.h"
+#include "agent/local_service.h"
+#include "agent/port_hold.h"
+#include "agent/progress_lines.h"
+#include "agent/rank_output.h"
+#include "agent/run_files.h"
+#include "agent/worker_start.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+
+extern char** environ;
+
+namespace cadre {
+namespace {
+
+// Between two redraws that only progress asks for.
+constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
+constexpr int kInvalidEnvironment = EINVAL;
+
+// Closes the descriptor with the scope.
+class SignalReader {
+ public:
+  static absl::StatusOr<std::unique_ptr<SignalReader>> Make() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+    const int fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a signalfd");
+    return std::unique_ptr<SignalReader>(new SignalReader(fd));
+  }
+  ~SignalReader() { close(fd_); }
+  int fd() const { return fd_; }
+
+  std::vector<int> Read() {
+    std::vector<int> signals;
+    signalfd_siginfo info;
+    while (read(fd_, &info, sizeof(info)) == sizeof(info)) {
+      signals.push_back(static_cast<int>(info.ssi_signo));
+    }
+    return signals;
+  }
+
+ private:
+  explicit SignalReader(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+std::vector<std::string> InheritedEnvironment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
+// How one worker's bytes become lines.
+struct WorkerOutput {
+  LineAssembler standard_output;
+  LineAssembler standard_error;
+  LineAssembler progress;
+};
+
+v1::WorkerExit ToProto(const ExitedFrame& frame) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(frame.exit_code);
+  exit.set_signal(frame.signal);
+  exit.set_core_dumped(frame.core_dumped);
+  exit.set_exec_errno(frame.exec_errno);
+  exit.set_exec_step(frame.exec_step);
+  exit.set_out_of_memory(frame.out_of_memory);
+  exit.set_last_lines(frame.last_lines);
+  exit.set_error_json(frame.error_json);
+  exit.set_pid(frame.pid);
+  return exit;
+}
+
+class Daemon {
+ public:
+  Daemon(const DaemonOptions& options, std::unique_ptr<SupervisorClient> supervisor,
+         ServerLink& link, Display& display)
+      : options_(options), supervisor_(std::move(supervisor)), link_(link), display_(display) {}
+
+  absl::StatusOr<Exit> Run();
+
+ private:
+  absl::Status Open();
+  void StartLink();
+  absl::Status Loop();
+  void Wait();
+  void ReadSupervisor();
+
+  void Feed(const AgentEvent& event);
+  void Execute(AgentCommand command);
+  void ForgetEarlierRun();
+  void StartWorkersOf(const StartWorkers& command);
+  void FailToStart(const StartWorkers& command, const absl::Status& why,
+                   const DirectoryFailure& directory);
+  void StopWorkersOf(const StopWorkers& command);
+  void ToSupervisor(const Frame& frame);
+  void LoseSupervisor();
+  AllGone Gone(uint64_t generation);
+
+  void OnFrame(Frame frame);
+  void OnOutput(const OutputFrame& frame);
+  void OnProgressLines(const OutputFrame& frame, const std::string& lines);
+  void FlushOutput(uint32_t local_rank);
+  void ShowStatusNow();
+
+  void LeaveFiles(const Exit& exit);
+  void LeaveOwnVerdict(const Exit& exit);
+  void LeaveVerdict(const v1::Verdict& verdict, const v1::Timeline& timeline);
+
+  const DaemonOptions& options_;
+  std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost
+  ServerLink& link_;
+  Display& display_;
+  std::vector<std::string> environment_;
+  PortHold hold_;
+  std::unique_ptr<SignalReader> signals_;
+  std::unique_ptr<EventQueue> queue_;
+  std::unique_ptr<LocalService> local_;
+  std::unique_ptr<AgentCore> core_;
+
+  std::deque<AgentEvent> own_events_;  // what carrying out a command led to
+  v1::JobSpec spec_;
+  uint64_t generation_ = 0;
+  std::string earlier_verdict_;      // of the file that was there before
+  bool generation_started_ = false;  // the supervisor was told of it
+  std::map<uint32_t, WorkerOutput> outputs_;
+  std::map<uint32_t, v1::Progress> progress_;
+  v1::JobStatus status_;
+  MonoTime status_shown_at_;
+  std::optional<Exit> exit_;
+};
+
+absl::Status Daemon::Open() {
+  environment_ = InheritedEnvironment();
+  earlier_verdict_ = VerdictMark(options_.output.log_dir, options_.core.job);
+  ASSIGN_OR_RETURN(signals_, SignalReader::Make());
+  ASSIGN_OR_RETURN(queue_, EventQueue::Make());
+  LocalService::Options local;
+  local.job = options_.core.job;
+  local.address = options_.core.join.address();
+  local.on_request = [queue = queue_.get()](v1::StoreRequest request) {
+    return queue->PushRequest(std::move(request));
+  };
+  ASSIGN_OR_RETURN(local_, LocalService::Open(std::move(local)));
+  ASSIGN_OR_RETURN(hold_, PortHold::Acquire(""));
+  AgentConfig config = options_.core;
+  config.join.set_held_port(hold_.port());
+  spec_ = config.join.spec();
+  core_ = std::make_unique<AgentCore>(std::move(config));
+  return absl::OkStatus();
+}
+
+void Daemon::StartLink() {
+  EventQueue* queue = queue_.get();
+  LinkCallbacks callbacks;
+  callbacks.on_up = [queue] { queue->Push(LinkUp{}); };
+  callbacks.on_message = [queue](v1::ServerMessage message) {
+    queue->Push(ServerSaid{std::move(message)});
+  };
+  callbacks.on_down = [queue](absl::Status status) { queue->Push(LinkDown{std::move(status)}); };
+  link_.Start(std::move(callbacks));
+}
+
+absl::StatusOr<Exit> Daemon::Run() {
+  RETURN_IF_ERROR(Open());
+  Feed(AgentTick{});  // from now on the core counts how long the server is away
+  StartLink();
+  const absl::Status status = Loop();
+  if (exit_) {
+    LeaveFiles(*exit_);
+    display_.Finish(*exit_);
+  }
+  link_.Stop();
+  if (!status.ok()) return status;
+  return *std::move(exit_);
+}
+
+absl::Status Daemon::Loop() {
+  while (!exit_) {
+    Wait();
+    for (AgentEvent& event : queue_->TakeAll()) Feed(event);
+    if (queue_->overflowed()) {
+      return absl::ResourceExhaustedError(
+          "the agent does not keep up with the server; its workers are killed");
+    }
+    for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
+    ReadSupervisor();
+    local_->Accept();
+    if (core_->NextDeadline() <= MonoNow()) Feed(AgentTick{});
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Wait() {
+  const short supervisor_events =
+      POLLIN | (supervisor_ != nullptr && supervisor_->WantsWrite() ? POLLOUT : 0);
+  pollfd fds[] = {
+      {queue_->fd(), POLLIN, 0},
+      {signals_->fd(), POLLIN, 0},
+      {local_->fd(), POLLIN, 0},
+      {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
+  };
+  const MonoTime deadline = core_->NextDeadline();
+  timespec timeout = {};
+  if (deadline != MonoTime::Never()) {
+    timeout = absl::ToTimespec(std::max(deadline - MonoNow(), absl::ZeroDuration()));
+  }
+  // Interrupted or not: the loop looks at everything.
+  ppoll(fds, std::size(fds), deadline == MonoTime::Never() ? nullptr : &timeout, nullptr);
+}
+
+void Daemon::ReadSupervisor() {
+  if (supervisor_ == nullptr) return;
+  if (supervisor_->WantsWrite() && !supervisor_->Flush().ok()) return LoseSupervisor();
+  absl::StatusOr<std::vector<Frame>> frames = supervisor_->Read();
+  if (!frames.ok()) return LoseSupervisor();
+  for (Frame& frame : *frames) OnFrame(std::move(frame));
+}
+
+void Daemon::LoseSupervisor() {
+  if (supervisor_ == nullptr) return;
+  supervisor_.reset();  // kills what is left
+  Feed(SupervisorLost{});
+}
+
+void Daemon::ForgetEarlierRun() {
+  if (options_.output.log_dir.empty()) return;
+  const absl::Status status = RemoveVerdict(options_.output.log_dir, options_.core.job);
+  if (!status.ok()) display_.Line(std::string(status.message()));
+}
+
+// Gives the event to the core, carries out what it asks for, and goes on with what that led to.
+void Daemon::Feed(const AgentEvent& event) {
+  if (const auto* said = std::get_if<ServerSaid>(&event);
+      said != nullptr && said->message.has_welcome() && spec_.command().empty()) {
+    spec_ = said->message.welcome().spec();
+  }
+  for (AgentCommand& command : core_->Step(MonoNow(), event)) Execute(std::move(command));
+  while (!own_events_.empty()) {
+    const AgentEvent own = std::move(own_events_.front());
+    own_events_.pop_front();
+    for (AgentCommand& command : core_->Step(MonoNow(), own)) Execute(std::move(command));
+  }
+}
+
+void Daemon::Execute(AgentCommand command) {
+  if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
+  if (auto* start = std::get_if<StartWorkers>(&command)) return StartWorkersOf(*start);
+  if (auto* stop = std::get_if<StopWorkers>(&command)) return StopWorkersOf(*stop);
+  if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
+  if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
+  if (auto* show = std::get_if<ShowStatus>(&command)) {
+    status_ = std::move(show->status);
+    return ShowStatusNow();
+  }
+  exit_ = std::move(std::get<Exit>(command));
+}
+
+void Daemon::StartWorkersOf(const StartWorkers& command) {
+  if (generation_ == 0) ForgetEarlierRun();
+  generation_ = command.generation;
+  generation_started_ = false;
+  outputs_.clear();
+  progress_.clear();
+  local_->SetAssignment(command.generation, command.assign);
+  WorkerStartOptions start;
+  start.environment.job = options_.core.job;
+  start.environment.generation = command.generation;
+  start.environment.assign = command.assign;
+  start.environment.spec = spec_;
+  start.environment.base = environment_;
+  start.environment.socket = local_->socket_path();
+  start.environment.token_file = local_->token_path();
+  start.environment.env_style = options_.env_style;
+  start.environment.gpus_per_worker_own = options_.gpus_per_worker_own;
+  start.environment.virtual_local_rank = options_.virtual_local_rank;
+  start.output = options_.output;
+  start.bind = options_.bind;
+  start.scratch = local_->directory();
+  DirectoryFailure directory;
+  absl::StatusOr<std::vector<StartFrame>> frames = PrepareWorkers(start, &directory);
+  if (!frames.ok()) return FailToStart(command, frames.status(), directory);
+  hold_.Release();
+  generation_started_ = true;
+  for (StartFrame& frame : *frames) {
+    const PrefixFields fields = {options_.core.join.host(),
+                                 spec_.role().empty() ? "default" : spec_.role(),
+                                 command.assign.first_rank() + frame.local_rank, frame.local_rank};
+    const std::string prefix = LinePrefix(options_.output.prefix_template, fields);
+    outputs_[frame.local_rank] = {LineAssembler(prefix), LineAssembler(prefix), LineAssembler()};
+    ToSupervisor(std::move(frame));
+  }
+}
+
+void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
+                         const DirectoryFailure& directory) {
+  v1::WorkerExit exit;
+  if (directory.error != 0) {
+    exit.set_exec_errno(directory.error);
+    exit.set_exec_step(absl::StrCat("log directory ", directory.path));
+  } else {
+    exit.set_exec_errno(kInvalidEnvironment);
+    exit.set_exec_step("prepare");
+  }
+  exit.set_last_lines(std::string(why.message()));
+  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
+    own_events_.push_back(WorkerDied{command.generation, i, exit});
+  }
+}
+
+void Daemon::StopWorkersOf(const StopWorkers& command) {
+  if (!generation_started_ || supervisor_ == nullptr) {
+    own_events_.push_back(Gone(command.generation));
+    return;
+  }
+  StopFrame frame;
+  frame.generation = command.generation;
+  frame.grace_ms = static_cast<uint32_t>(
+      std::min<int64_t>(absl::ToInt64Milliseconds(command.grace), UINT32_MAX));
+  ToSupervisor(frame);
+}
+
+void Daemon::ToSupervisor(const Frame& frame) {
+  if (supervisor_ == nullptr) return;
+  const absl::Status sent = supervisor_->Send(frame);
+  if (sent.ok()) return;
+  display_.Line(absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message()));
+  supervisor_.reset();
+  own_events_.push_back(SupervisorLost{});
+}
+
+AllGone Daemon::Gone(uint64_t generation) {
+  if (hold_.port() == 0) {
+    absl::StatusOr<PortHold> next = PortHold::Acquire("");
+    if (next.ok()) {
+      hold_ = *std::move(next);
+    } else {
+      display_.Line(std::string(next.status().message()));
+    }
+  }
+  return AllGone{generation, hold_.port()};
+}
+
+void Daemon::OnFrame(Frame frame) {
+  if (const auto* started = std::get_if<StartedFrame>(&frame)) {
+    return Feed(WorkerRuns{started->generation, started->local_rank, started->pid});
+  }
+  if (const auto* output = std::get_if<OutputFrame>(&frame)) return OnOutput(*output);
+  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
+    if (exited->generation == generation_) FlushOutput(exited->local_rank);
+    return Feed(WorkerDied{exited->generation, exited->local_rank, ToProto(*exited)});
+  }
+  if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
+    if (gone->generation != generation_) return;
+    for (const auto& [local_rank, output] : outputs_) FlushOutput(local_rank);
+    return Feed(Gone(gone->generation));
+  }
+}
+
+void Daemon::OnOutput(const OutputFrame& frame) {
+  const auto worker = outputs_.find(frame.local_rank);
+  if (frame.generation != generation_ || worker == outputs_.end()) return;
+  WorkerOutput& output = worker->second;
+  if (frame.stream == 3) {
+    return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
+  }
+  LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
+  const std::string lines = assembler.Add(frame.bytes, frame.dropped);
+  if (!lines.empty()) display_.WorkerLines(lines, frame.stream == 2);
+}
+
+void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines) {
+  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
+    std::optional<v1::Progress> progress = ParseProgressLine(line);
+    if (!progress) continue;
+    progress->set_local_rank(frame.local_rank);
+    progress_[frame.local_rank] = *progress;
+    Feed(WorkerProgress{frame.generation, *std::move(progress)});
+  }
+  if (MonoNow() - status_shown_at_ >= kProgressRedraw) ShowStatusNow();
+}
+
+void Daemon::FlushOutput(uint32_t local_rank) {
+  const auto worker = outputs_.find(local_rank);
+  if (worker == outputs_.end()) return;
+  for (const bool to_stderr : {false, true}) {
+    const std::string rest = to_stderr ? worker->second.standard_error.Finish()
+                                       : worker->second.standard_output.Finish();
+    if (!rest.empty()) display_.WorkerLines(rest, to_stderr);
+  }
+}
+
+void Daemon::ShowStatusNow() {
+  std::vector<v1::Progress> progress;
+  for (const auto& [local_rank, newest] : progress_) progress.push_back(newest);
+  display_.Status(status_, progress);
+  status_shown_at_ = MonoNow();
+}
+
+void Daemon::LeaveVerdict(const v1::Verdict& verdict, const v1::Timeline& timeline) {
+  if (options_.output.log_dir.empty()) return;
+  const absl::Status status = WriteVerdict(options_.output.log_dir, verdict, timeline);
+  if (!status.ok()) display_.Line(std::string(status.message()));
+}
+
+// What this node knows, where the server said nothing. A verdict that another node of the job wrote
+// meanwhile knows more and is kept.
+void Daemon::LeaveOwnVerdict(const Exit& exit) {
+  const std::string mark = VerdictMark(options_.output.log_dir, options_.core.job);
+  if (!mark.empty() && mark != earlier_verdict_) return;
+  v1::Verdict verdict;
+  verdict.set_job(options_.core.job);
+  verdict.set_outcome(exit.status > kExitSignalBase ? v1::CANCELLED_PHASE : v1::FAILED);
+  verdict.set_message(!exit.message.empty() ? exit.message
+                      : exit.status > kExitSignalBase
+                          ? absl::StrCat("cancelled: signal ", exit.status - kExitSignalBase)
+                          : "the server gave no verdict");
+  verdict.set_exit_status(exit.status);
+  LeaveVerdict(verdict, {});
+}
+
+void Daemon::LeaveFiles(const Exit& exit) {
+  const v1::Verdict& verdict = exit.verdict;
+  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return LeaveOwnVerdict(exit);
+  LeaveVerdict(verdict, exit.timeline);
+  const char* parents_file = getenv("TORCHELASTIC_ERROR_FILE");
+  const v1::Failure& cause = verdict.root_cause();
+  if (parents_file == nullptr || cause.exit().error_json().empty() ||
+      cause.node() != options_.core.join.node()) {
+    return;
+  }
+  const absl::Status status =
+      WriteFile(parents_file, WithErrorCode(cause.exit().error_json(), cause.exit()));
+  if (!status.ok()) display_.Line(std::string(status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
+                              std::unique_ptr<SupervisorClient> supervisor, ServerLink& link,
+                              Display& display) {
+  return Daemon(options, std::move(supervisor), link, display).Run();
+}
+
+}  // namespace cadre

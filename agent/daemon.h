@@ -1,0 +1,48 @@
+// Wires one agent: supervisor, server link, local service, output, signals. One loop thread, no
+// decisions (those are agent/core's).
+#ifndef CADRE_AGENT_DAEMON_H_
+#define CADRE_AGENT_DAEMON_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/core/agent_core.h"
+#include "agent/output_options.h"
+#include "agent/server_link.h"
+#include "agent/supervisor_client.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// Where lines for people go: the live status block or plain lines. Called on the loop thread.
+class Display {
+ public:
+  virtual ~Display() = default;
+  // Whole lines of a worker, prefixed, each with its '\n'. `to_stderr`: which stream they came
+  // from.
+  virtual void WorkerLines(const std::string& lines, bool to_stderr) = 0;
+  virtual void Line(const std::string& line) = 0;  // a line of the launcher's own
+  virtual void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) = 0;
+  virtual void Finish(const Exit& exit) = 0;
+};
+
+struct DaemonOptions {
+  AgentConfig core;
+  OutputOptions output;
+  std::string env_style;  // "", "slurm", "mpi", "slurm,mpi"
+  bool gpus_per_worker_own = false;
+  bool virtual_local_rank = false;  // torchrun's: LOCAL_RANK is 0, one GPU is visible
+  std::string bind = "none";        // none | core | numa | gpu
+};
+
+// Runs until the agent core says Exit; returns what it said. `supervisor` was started before.
+// Blocked signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT) are read from a signalfd.
+absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
+                              std::unique_ptr<SupervisorClient> supervisor, ServerLink& link,
+                              Display& display);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_DAEMON_H_

@@ -1,0 +1,283 @@
+// The daemon with the real supervisor and real workers. The server is a script: what it decides is
+// tested with the rendezvous core; here it only gives orders.
+#include "agent/daemon.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Welcomes a node, starts generation 1, and ends the job when all its workers have ended: with the
+// status of the first that failed. A Cancel ends it with 128 + signal.
+class ScriptedServer : public ServerLink {
+ public:
+  explicit ScriptedServer(uint32_t workers) : workers_(workers) {}
+
+  void Start(LinkCallbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    if (refuses_) return callbacks_.on_down(absl::UnauthenticatedError("wrong token"));
+    callbacks_.on_up();
+  }
+
+  void Send(v1::NodeMessage message) override {
+    if (message.has_join()) return Admit(message.join());
+    if (message.has_worker_started() && ++started_ == workers_ && signal_when_started_ != 0) {
+      kill(getpid(), signal_when_started_);
+    }
+    if (message.has_worker_started() && refuses_when_started_) {
+      callbacks_.on_down(absl::UnauthenticatedError("wrong token"));
+    }
+    if (message.has_worker_exited()) {
+      if (message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED && !failure_) {
+        failure_ = message.worker_exited();
+      }
+      if (++exited_ == workers_ && cancelled_by_ == 0) Finish();
+    }
+    if (message.has_cancel()) {
+      cancelled_by_ = message.cancel().signal();
+      v1::ServerMessage stop = Message();
+      stop.mutable_stop()->mutable_grace()->set_seconds(5);
+      callbacks_.on_message(stop);
+    }
+    if (message.has_node_stopped()) {
+      next_port_ = message.node_stopped().held_port();
+      Finish();
+    }
+  }
+
+  void Stop() override { stopped_ = true; }
+
+  int signal_when_started_ = 0;
+  bool refuses_ = false;
+  bool refuses_when_started_ = false;
+  uint32_t first_port_ = 0;
+  uint32_t next_port_ = 0;
+  bool stopped_ = false;
+
+ private:
+  v1::ServerMessage Message() const {
+    v1::ServerMessage message;
+    message.set_job("j");
+    message.set_generation(1);
+    return message;
+  }
+
+  void Admit(const v1::Join& join) {
+    first_port_ = join.held_port();
+    v1::ServerMessage welcome = Message();
+    welcome.mutable_welcome()->set_server_id(1);
+    *welcome.mutable_welcome()->mutable_spec() = join.spec();
+    callbacks_.on_message(welcome);
+    v1::ServerMessage assign = Message();
+    assign.mutable_assign()->set_nodes(1);
+    assign.mutable_assign()->set_local_world_size(workers_);
+    assign.mutable_assign()->set_world_size(workers_);
+    assign.mutable_assign()->set_master_addr("127.0.0.1");
+    assign.mutable_assign()->set_master_port(join.held_port());
+    callbacks_.on_message(assign);
+  }
+
+  void Finish() {
+    v1::ServerMessage finished = Message();
+    v1::Verdict& verdict = *finished.mutable_finished()->mutable_verdict();
+    verdict.set_job("j");
+    verdict.set_outcome(v1::SUCCEEDED);
+    if (failure_) {
+      verdict.set_outcome(v1::FAILED);
+      verdict.set_exit_status(failure_->exit().exit_code());
+      verdict.mutable_root_cause()->set_node("n");
+      *verdict.mutable_root_cause()->mutable_exit() = failure_->exit();
+    }
+    if (cancelled_by_ != 0) {
+      verdict.set_outcome(v1::CANCELLED_PHASE);
+      verdict.set_exit_status(128 + cancelled_by_);
+    }
+    callbacks_.on_message(finished);
+  }
+
+  const uint32_t workers_;
+  LinkCallbacks callbacks_;
+  uint32_t started_ = 0;
+  uint32_t exited_ = 0;
+  int cancelled_by_ = 0;
+  std::optional<v1::WorkerExited> failure_;
+};
+
+class Recorder : public Display {
+ public:
+  void WorkerLines(const std::string& lines, bool to_stderr) override {
+    (to_stderr ? standard_error : standard_output) += lines;
+  }
+  void Line(const std::string& line) override { absl::StrAppend(&own, line, "\n"); }
+  void Status(const v1::JobStatus&, const std::vector<v1::Progress>& newest) override {
+    progress = newest;
+  }
+  void Finish(const Exit&) override { ++finished; }
+
+  std::string standard_output;
+  std::string standard_error;
+  std::string own;
+  std::vector<v1::Progress> progress;
+  int finished = 0;
+};
+
+class DaemonTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("CADRE_SUPERVISOR",
+           std::filesystem::absolute("agent/supervisor/cadre-supervisor").c_str(), 1);
+    // As the launcher does before its first thread.
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    logs_ = testing::TempDir() + "/daemon_XXXXXX";
+    ASSERT_NE(mkdtemp(logs_.data()), nullptr);
+  }
+
+  absl::StatusOr<Exit> Run(ScriptedServer& server, const std::vector<std::string>& command) {
+    DaemonOptions options;
+    options.core.job = "j";
+    options.core.incarnation = 1;
+    options.core.join.set_node("n");
+    options.core.join.set_host("host");
+    for (const std::string& word : command) options.core.join.mutable_spec()->add_command(word);
+    options.output.log_dir = logs_;
+    auto supervisor = SupervisorClient::Start();
+    if (!supervisor.ok()) return supervisor.status();
+    return RunAgent(options, *std::move(supervisor), server, display_);
+  }
+
+  std::string ReadLog(const std::string& name) const {
+    std::stringstream content;
+    content << std::ifstream(absl::StrCat(logs_, "/j/", name)).rdbuf();
+    return content.str();
+  }
+
+  std::string logs_;
+  Recorder display_;
+};
+
+TEST_F(DaemonTest, TwoWorkers_OutputFilesAndVerdict) {
+  ScriptedServer server(2);
+  const auto exit = Run(server, {"/bin/sh", "-c", "echo out $RANK of $WORLD_SIZE; echo err >&2"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 0);
+  EXPECT_THAT(display_.standard_output, HasSubstr("[host:0] out 0 of 2\n"));
+  EXPECT_THAT(display_.standard_output, HasSubstr("[host:1] out 1 of 2\n"));
+  EXPECT_THAT(display_.standard_error, HasSubstr("[host:1] err\n"));
+  EXPECT_EQ(ReadLog("generation_1/rank_1/stdout.log"), "out 1 of 2\n");
+  EXPECT_EQ(ReadLog("generation_1/rank_0/stderr.log"), "err\n");
+  EXPECT_THAT(ReadLog("verdict.json"), HasSubstr("\"SUCCEEDED\""));
+  EXPECT_NE(ReadLog("timeline.json"), "");
+  EXPECT_EQ(display_.finished, 1);
+  EXPECT_TRUE(server.stopped_);
+  EXPECT_NE(server.first_port_, 0u);
+}
+
+TEST_F(DaemonTest, FailingWorker_GivesItsStatusAndErrorFile) {
+  const std::string parents = logs_ + "/parent.json";
+  setenv("TORCHELASTIC_ERROR_FILE", parents.c_str(), 1);
+  ScriptedServer server(1);
+  const auto exit = Run(server, {"/bin/sh", "-c",
+                                 "echo '{\"message\":{\"message\":\"boom\"}}' > "
+                                 "$TORCHELASTIC_ERROR_FILE; printf partial; exit 7"});
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 7);
+  EXPECT_EQ(display_.standard_output, "[host:0] partial\n");
+  std::stringstream handed_on;
+  handed_on << std::ifstream(parents).rdbuf();
+  EXPECT_THAT(handed_on.str(), HasSubstr("\"errorCode\":7"));
+}
+
+TEST_F(DaemonTest, Signal_CancelsAndNextPortIsHeld) {
+  ScriptedServer server(1);
+  server.signal_when_started_ = SIGINT;
+  const auto exit = Run(server, {"/bin/sleep", "1000"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 130);
+  EXPECT_THAT(display_.own, HasSubstr("stopping (again to kill)"));
+  EXPECT_NE(server.next_port_, 0u);
+}
+
+TEST_F(DaemonTest, Progress_ReachesTheDisplay) {
+  ScriptedServer server(1);
+  const auto exit =
+      Run(server, {"/bin/sh", "-c", "eval \"echo step=120 loss=0.5 >&$CADRE_PROGRESS_FD\""});
+  ASSERT_OK(exit);
+  ASSERT_EQ(display_.progress.size(), 1u);
+  EXPECT_EQ(display_.progress[0].step(), 120u);
+}
+
+TEST_F(DaemonTest, NoSuchProgram_IsReportedAsSuch) {
+  ScriptedServer server(1);
+  const auto exit = Run(server, {"/no/such/program"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->verdict.root_cause().exit().exec_errno(), ENOENT);
+}
+
+TEST_F(DaemonTest, LogDirectoryThatCannotBeMade_FailsTheWorkersNotTheAgent) {
+  logs_ = "/proc/none";
+  ScriptedServer server(2);
+  const auto exit = Run(server, {"/bin/true"});
+  ASSERT_OK(exit);
+  const v1::WorkerExit& worker = exit->verdict.root_cause().exit();
+  EXPECT_THAT(worker.last_lines(), HasSubstr("/proc/none"));
+  EXPECT_EQ(worker.exec_step(), "log directory /proc/none");
+  EXPECT_EQ(worker.exec_errno(), ENOENT);
+}
+
+TEST_F(DaemonTest, RunWithoutAVerdict_LeavesItsOwnInPlaceOfAnEarlierOne) {
+  const std::string job = logs_ + "/j";
+  ASSERT_TRUE(std::filesystem::create_directories(job));
+  std::ofstream(job + "/verdict.json") << "\"SUCCEEDED\"";
+  std::ofstream(job + "/timeline.json") << "earlier";
+  ScriptedServer server(1);
+  server.refuses_when_started_ = true;
+  const auto exit = Run(server, {"/bin/sleep", "1000"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 69);
+  const std::string verdict = ReadLog("verdict.json");
+  EXPECT_THAT(verdict, HasSubstr("\"FAILED\""));
+  EXPECT_THAT(verdict, HasSubstr("\"exit_status\": 69"));
+  EXPECT_THAT(verdict, HasSubstr("refuses this token"));
+  EXPECT_THAT(ReadLog("timeline.json"), testing::Not(HasSubstr("earlier")));
+}
+
+TEST_F(DaemonTest, ServerThatNeverTookTheNode_LeavesNoEarlierVerdict) {
+  ASSERT_TRUE(std::filesystem::create_directories(logs_ + "/j"));
+  std::ofstream(logs_ + "/j/verdict.json") << "\"SUCCEEDED\"";
+  ScriptedServer server(1);
+  server.refuses_ = true;
+  const auto exit = Run(server, {"/bin/true"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 69);
+  EXPECT_THAT(ReadLog("verdict.json"), HasSubstr("\"FAILED\""));
+}
+
+TEST_F(DaemonTest, FirstWorkers_StartWithoutAnEarlierVerdict) {
+  ASSERT_TRUE(std::filesystem::create_directories(logs_ + "/j"));
+  std::ofstream(logs_ + "/j/verdict.json") << "\"SUCCEEDED\"";
+  ScriptedServer server(1);
+  const auto exit = Run(server, {"/bin/sh", "-c", "test ! -e \"$0\"", logs_ + "/j/verdict.json"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 0);
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,45 @@
+// The directory in which workers find their agent: a unix socket and a token, for this user only.
+// Owned by one thread; removed with the object.
+#ifndef CADRE_AGENT_LOCAL_DIRECTORY_H_
+#define CADRE_AGENT_LOCAL_DIRECTORY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+class LocalDirectory {
+ public:
+  // Makes <parent>/cadre-<uid>/agent-<pid>/ with mode 0700, listens on `socket` in it and writes
+  // `token`. `parent` empty: XDG_RUNTIME_DIR, or /tmp where that is unset or too long for a socket.
+  // Directories there of agents that were killed are removed first.
+  // PERMISSION_DENIED: cadre-<uid> belongs to somebody else.
+  static absl::StatusOr<std::unique_ptr<LocalDirectory>> Make(const std::string& parent = "");
+  ~LocalDirectory();
+  LocalDirectory(const LocalDirectory&) = delete;
+  LocalDirectory& operator=(const LocalDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string socket_path() const { return path_ + "/socket"; }
+  std::string token_path() const { return path_ + "/token"; }
+  const std::string& token() const { return token_; }
+  // Non-blocking; readable when a worker connects.
+  int listener() const { return listener_; }
+
+  // The next connection of this user or root, non-blocking; -1 when there is none. Others are
+  // turned away.
+  int Accept();
+
+ private:
+  LocalDirectory() = default;
+
+  std::string path_;
+  std::string token_;
+  int listener_ = -1;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LOCAL_DIRECTORY_H_

@@ -1,0 +1,264 @@
+#include "agent/local_service.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+
+#include <chrono>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/local_directory.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "proto/channel_arguments.h"
+#include "proto/local.grpc.pb.h"
+#include "proto/store.grpc.pb.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kTokenMetadata[] = "cadre-token";
+constexpr std::chrono::milliseconds kShutdownLimit{100};
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+bool KnowsToken(const grpc::CallbackServerContext& context, const std::string& token) {
+  const auto found = context.client_metadata().find(kTokenMetadata);
+  return found != context.client_metadata().end() &&
+         EqualConstantTime(absl::string_view(found->second.data(), found->second.size()), token);
+}
+
+grpc::Status WrongToken() {
+  return grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                      "the token is missing or wrong: send the content of CADRE_TOKEN_FILE");
+}
+
+class HelloService final : public v1::Local::CallbackService {
+ public:
+  HelloService(const LocalService::Options& options, std::string token)
+      : options_(options), token_(std::move(token)) {}
+
+  void SetAssignment(uint64_t generation, const v1::Assign& assign) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    generation_ = generation;
+    assign_ = assign;
+  }
+
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
+                                  const v1::HelloRequest* request, v1::HelloReply* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(KnowsToken(*context, token_) ? Fill(*request, *reply) : WrongToken());
+    return reactor;
+  }
+
+ private:
+  grpc::Status Fill(const v1::HelloRequest& request, v1::HelloReply& reply)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (request.generation() != generation_) {
+      return grpc::Status(
+          grpc::StatusCode::ABORTED,
+          absl::StrCat("generation ", request.generation(),
+                       " is not the current one of this node: that is ", generation_));
+    }
+    const int64_t local_rank = int64_t{request.rank()} - assign_.first_rank();
+    if (local_rank < 0 || local_rank >= assign_.local_world_size()) {
+      return grpc::Status(grpc::StatusCode::NOT_FOUND,
+                          absl::StrCat("rank ", request.rank(), " is not on this node, which has ",
+                                       assign_.local_world_size(), " from ", assign_.first_rank()));
+    }
+    reply.set_job(options_.job);
+    reply.set_generation(generation_);
+    reply.set_rank(static_cast<uint32_t>(request.rank()));
+    reply.set_local_rank(static_cast<uint32_t>(local_rank));
+    reply.set_node_rank(assign_.node_rank());
+    reply.set_world_size(assign_.world_size());
+    reply.set_local_world_size(assign_.local_world_size());
+    reply.set_nodes(assign_.nodes());
+    reply.set_restart_count(assign_.restart_count());
+    reply.set_address(options_.address);
+    return grpc::Status::OK;
+  }
+
+  const LocalService::Options& options_;
+  const std::string token_;
+  absl::Mutex mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  v1::Assign assign_ ABSL_GUARDED_BY(mutex_);
+};
+
+class StoreService;
+
+// One operation of a worker. Whoever takes it out of the service's map finishes it.
+class StoreCall final : public grpc::ServerUnaryReactor {
+ public:
+  StoreCall(StoreService& service, const v1::StoreRequest& request, v1::StoreReply* reply)
+      : service_(service), key_(request.client(), request.request_id()), reply_(reply) {}
+
+  void OnCancel() override;
+  void OnDone() override { delete this; }
+  void Answer(const v1::StoreReply& reply);
+  const std::pair<uint64_t, uint64_t>& key() const { return key_; }
+
+ private:
+  StoreService& service_;
+  const std::pair<uint64_t, uint64_t> key_;
+  v1::StoreReply* const reply_;
+};
+
+class StoreService final : public v1::Store::CallbackService {
+ public:
+  StoreService(const LocalService::Options& options, std::string token)
+      : options_(options), token_(std::move(token)) {}
+
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const v1::StoreRequest* request,
+                                    v1::StoreReply* reply) override {
+    auto* call = new StoreCall(*this, *request, reply);
+    if (!KnowsToken(*context, token_)) {
+      call->Finish(WrongToken());
+      return call;
+    }
+    if (!Remember(call)) {
+      call->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                absl::StrCat("this agent already has ", kMaxLocalCalls,
+                                             " store operations waiting; try again later")));
+      return call;
+    }
+    const absl::Status taken = options_.on_request(*request);
+    if (!taken.ok() && Forget(call)) call->Finish(ToGrpc(taken));
+    return call;
+  }
+
+  void Answer(const v1::StoreReply& reply) {
+    for (StoreCall* call : Take({reply.client(), reply.request_id()})) call->Answer(reply);
+  }
+
+  void FinishAll(const grpc::Status& status) {
+    for (StoreCall* call : TakeAll()) call->Finish(status);
+  }
+
+  // False when somebody else finishes it.
+  bool Forget(StoreCall* call) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto range = calls_.equal_range(call->key());
+    for (auto it = range.first; it != range.second; ++it) {
+      if (it->second != call) continue;
+      calls_.erase(it);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  using Key = std::pair<uint64_t, uint64_t>;
+
+  bool Remember(StoreCall* call) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (closed_ || calls_.size() >= kMaxLocalCalls) return false;
+    calls_.emplace(call->key(), call);
+    return true;
+  }
+
+  std::vector<StoreCall*> Take(const Key& key) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    std::vector<StoreCall*> taken;
+    const auto range = calls_.equal_range(key);
+    for (auto it = range.first; it != range.second; ++it) taken.push_back(it->second);
+    calls_.erase(range.first, range.second);
+    return taken;
+  }
+
+  std::vector<StoreCall*> TakeAll() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    std::vector<StoreCall*> taken;
+    for (const auto& [key, call] : calls_) taken.push_back(call);
+    calls_.clear();
+    return taken;
+  }
+
+  const LocalService::Options& options_;
+  const std::string token_;
+  absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // A repeated request waits beside the first one.
+  std::multimap<Key, StoreCall*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+void StoreCall::OnCancel() {
+  if (service_.Forget(this)) Finish(grpc::Status::CANCELLED);
+}
+
+void StoreCall::Answer(const v1::StoreReply& reply) {
+  *reply_ = reply;
+  // Only an OK status carries a body, and a failed compare-and-set returns what it found.
+  const bool in_body = reply.code() == 0 || !reply.value().empty();
+  Finish(in_body ? grpc::Status::OK
+                 : grpc::Status(static_cast<grpc::StatusCode>(reply.code()), reply.message()));
+}
+
+}  // namespace
+
+struct LocalService::State {
+  State(Options o, std::unique_ptr<LocalDirectory> d)
+      : options(std::move(o)),
+        directory(std::move(d)),
+        hello(options, directory->token()),
+        store(options, directory->token()) {}
+
+  const Options options;
+  const std::unique_ptr<LocalDirectory> directory;
+  HelloService hello;
+  StoreService store;
+  std::unique_ptr<grpc::Server> server;  // once a worker has connected
+};
+
+absl::StatusOr<std::unique_ptr<LocalService>> LocalService::Open(Options options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LocalDirectory> directory, LocalDirectory::Make(options.parent));
+  return std::unique_ptr<LocalService>(
+      new LocalService(std::make_unique<State>(std::move(options), std::move(directory))));
+}
+
+LocalService::LocalService(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+LocalService::~LocalService() {
+  if (state_->server == nullptr) return;
+  state_->store.FinishAll(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is leaving"));
+  state_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
+}
+
+int LocalService::fd() const { return state_->directory->listener(); }
+const std::string& LocalService::directory() const { return state_->directory->path(); }
+std::string LocalService::socket_path() const { return state_->directory->socket_path(); }
+std::string LocalService::token_path() const { return state_->directory->token_path(); }
+
+void LocalService::Accept() {
+  for (int fd = state_->directory->Accept(); fd >= 0; fd = state_->directory->Accept()) {
+    if (state_->server == nullptr) {
+      // gRPC would write to the terminal of the workers.
+      QuietGrpcLog();
+      grpc::ServerBuilder builder;
+      builder.RegisterService(&state_->hello);
+      builder.RegisterService(&state_->store);
+      // Also says how often workers may ping, without which a long wait ends with too_many_pings.
+      SetServerArguments(builder);
+      state_->server = builder.BuildAndStart();
+    }
+    grpc::AddInsecureChannelFromFd(state_->server.get(), fd);
+  }
+}
+
+void LocalService::SetAssignment(uint64_t generation, const v1::Assign& assign) {
+  state_->hello.SetAssignment(generation, assign);
+}
+
+void LocalService::Answer(const v1::StoreReply& reply) { state_->store.Answer(reply); }
+
+}  // namespace cadre

@@ -1,0 +1,62 @@
+// What an agent serves to its own workers over the unix socket: who they are (v1::Local) and the
+// store (v1::Store). gRPC starts with the first connection: a job whose workers never ask does not
+// pay for it.
+//
+// The loop thread owns the object; requests arrive on gRPC's threads.
+#ifndef CADRE_AGENT_LOCAL_SERVICE_H_
+#define CADRE_AGENT_LOCAL_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/store.pb.h"
+
+namespace cadre {
+
+// Store operations of workers that may wait for an answer at once.
+inline constexpr size_t kMaxLocalCalls = 65536;
+
+class LocalService {
+ public:
+  struct Options {
+    std::string job;
+    // Address of this node as others reach it.
+    std::string address;
+    // Where the socket's directory goes; empty: as LocalDirectory chooses.
+    std::string parent;
+    // Takes a worker's store request; on gRPC's threads, must not block. An error is the answer.
+    std::function<absl::Status(v1::StoreRequest)> on_request;
+  };
+
+  static absl::StatusOr<std::unique_ptr<LocalService>> Open(Options options);
+  // Workers that wait are told UNAVAILABLE; takes 100 ms at most.
+  ~LocalService();
+
+  // Readable when Accept should be called.
+  int fd() const;
+  void Accept();
+
+  // The directory, for files that workers and agent share.
+  const std::string& directory() const;
+  std::string socket_path() const;
+  std::string token_path() const;
+
+  // Which generation's workers run here, for Hello.
+  void SetAssignment(uint64_t generation, const v1::Assign& assign);
+  // Answers every call that waits with this client and request id.
+  void Answer(const v1::StoreReply& reply);
+
+ private:
+  struct State;
+  explicit LocalService(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LOCAL_SERVICE_H_

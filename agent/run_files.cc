@@ -1,0 +1,113 @@
+#include "agent/run_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <google/protobuf/util/json_util.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+namespace {
+
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  // A reader should find rank 0 and status 0 written out.
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (!status.ok()) {
+    return absl::InternalError(absl::StrCat("cannot write ", message.GetTypeName(), " as JSON"));
+  }
+  return json;
+}
+
+absl::Status WriteAll(int fd, absl::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = write(fd, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, "write");
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string RankDirectory(const std::string& log_dir, const std::string& job, uint64_t generation,
+                          uint32_t rank) {
+  return absl::StrCat(log_dir, "/", job, "/generation_", generation, "/rank_", rank);
+}
+
+absl::Status MakeDirectories(const std::string& path, int* error_number) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  if (error_number != nullptr) *error_number = error.value();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make directory ", path));
+}
+
+absl::Status WriteFile(const std::string& path, absl::string_view content) {
+  // Several launchers of one job may share the directory.
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".part");
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary));
+  absl::Status status = WriteAll(fd, content);
+  if (close(fd) != 0 && status.ok()) status = absl::ErrnoToStatus(errno, "close");
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = absl::ErrnoToStatus(errno, "rename");
+  }
+  if (status.ok()) return status;
+  unlink(temporary.c_str());
+  return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
+}
+
+absl::Status WriteVerdict(const std::string& log_dir, const v1::Verdict& verdict,
+                          const v1::Timeline& timeline) {
+  const std::string directory = absl::StrCat(log_dir, "/", verdict.job());
+  RETURN_IF_ERROR(MakeDirectories(directory));
+  ASSIGN_OR_RETURN(const std::string verdict_json, ToJson(verdict));
+  ASSIGN_OR_RETURN(const std::string timeline_json, ToJson(timeline));
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/verdict.json"), verdict_json));
+  return WriteFile(absl::StrCat(directory, "/timeline.json"), timeline_json);
+}
+
+absl::Status RemoveVerdict(const std::string& log_dir, const std::string& job) {
+  for (const char* name : {"verdict.json", "timeline.json"}) {
+    const std::string path = absl::StrCat(log_dir, "/", job, "/", name);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string VerdictMark(const std::string& log_dir, const std::string& job) {
+  struct stat found;
+  if (stat(absl::StrCat(log_dir, "/", job, "/verdict.json").c_str(), &found) != 0) return "";
+  return absl::StrCat(found.st_ino, ".", found.st_mtim.tv_sec, ".", found.st_mtim.tv_nsec);
+}
+
+std::string WithErrorCode(const std::string& error_json, const v1::WorkerExit& exit) {
+  const int code = exit.signal() != 0 ? -exit.signal() : exit.exit_code();
+  if (code == 0) return error_json;
+  nlohmann::json parsed = nlohmann::json::parse(error_json, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object() || !parsed.contains("message") || !parsed["message"].is_object()) {
+    return error_json;
+  }
+  parsed["message"]["errorCode"] = code;
+  // Bytes that are no UTF-8 would make dump throw.
+  return parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace cadre

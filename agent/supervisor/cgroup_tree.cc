@@ -1,0 +1,195 @@
+#include "agent/supervisor/cgroup_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "agent/supervisor/cgroup_files.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kPrefix[] = "cadre-";
+
+bool IsCgroup2(const char* path) {
+  struct statfs fs;
+  return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+// Where cgroup v2 is mounted: alone, or beside v1 (hybrid). Empty: not at all.
+std::string MountPoint() {
+  for (const char* path : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+    if (IsCgroup2(path)) return path;
+  }
+  return "";
+}
+
+// Our path in the hierarchy whose /proc/self/cgroup line has `controller`; "" is cgroup v2.
+std::string OwnPath(absl::string_view own_cgroups, absl::string_view controller) {
+  for (absl::string_view line : absl::StrSplit(own_cgroups, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const std::vector<absl::string_view> controllers = absl::StrSplit(parts[1], ',');
+    if (std::find(controllers.begin(), controllers.end(), controller) == controllers.end()) {
+      continue;
+    }
+    return parts[2] == "/" ? "" : std::string(parts[2]);
+  }
+  return "";
+}
+
+bool WriteFile(const std::string& path, absl::string_view text) {
+  ScopedFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return fd.ok() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+ScopedFd OpenDirectory(const std::string& path) {
+  return ScopedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+// Whether the supervisor that made `path` is dead. Its pid may belong to another pid namespace, so
+// only a lock that nobody holds is proof; the pid alone covers the moment before it is taken.
+bool OwnerIsDead(const std::string& path, absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
+  pid_t pid = 0;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &pid) || pid <= 0) return false;
+  if (kill(pid, 0) == 0 || errno != ESRCH) return false;
+  ScopedFd fd = OpenDirectory(path);
+  return fd.ok() && flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+}  // namespace
+
+CgroupTree CgroupTree::None(std::string why) {
+  CgroupTree tree;
+  tree.degraded_ = std::move(why);
+  tree.FindMemoryCounter(ReadKernelFile("/proc/self/cgroup").value_or(""));
+  return tree;
+}
+
+CgroupTree CgroupTree::Open(const std::string& id) {
+  const std::string mount = MountPoint();
+  if (mount.empty()) return None("no cgroup v2 is mounted");
+  const std::string own = ReadKernelFile("/proc/self/cgroup").value_or("");
+  const std::string parent = absl::StrCat(mount, OwnPath(own, ""));
+  const std::string root = absl::StrCat(parent, "/", kPrefix, getpid(), "-", id);
+  if (mkdir(root.c_str(), 0755) != 0) {
+    return None(absl::StrCat("cannot make a cgroup in ", parent, ": ", strerror(errno)));
+  }
+  CgroupTree tree;
+  tree.lock_ = OpenDirectory(root);
+  if (!tree.lock_.ok() || flock(tree.lock_.get(), LOCK_EX | LOCK_NB) != 0 ||
+      access(absl::StrCat(root, "/cgroup.kill").c_str(), W_OK) != 0) {
+    rmdir(root.c_str());
+    return None(absl::StrCat("cgroups in ", parent, " have no cgroup.kill (Linux 5.14)"));
+  }
+  tree.root_ = root;
+  const std::string controllers =
+      ReadKernelFile(absl::StrCat(root, "/cgroup.controllers")).value_or("");
+  const std::vector<std::string> names =
+      absl::StrSplit(absl::StripAsciiWhitespace(controllers), ' ');
+  if (std::find(names.begin(), names.end(), "memory") != names.end()) {
+    tree.memory_per_worker_ = WriteFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
+  }
+  tree.FindMemoryCounter(own);
+  tree.RemoveDeadTrees(parent);
+  return tree;
+}
+
+void CgroupTree::FindMemoryCounter(absl::string_view own_cgroups) {
+  const std::string v2 = absl::StrCat(MountPoint(), OwnPath(own_cgroups, ""), "/memory.events");
+  const std::string v1 =
+      absl::StrCat("/sys/fs/cgroup/memory", OwnPath(own_cgroups, "memory"), "/memory.oom_control");
+  for (const std::string& path : {v2, v1, std::string("/proc/vmstat")}) {
+    shared_memory_counter_ = path;
+    if (access(path.c_str(), R_OK) == 0) return;
+  }
+}
+
+void CgroupTree::RemoveDeadTrees(const std::string& parent) {
+  for (const std::string& name : Subdirectories(parent)) {
+    if (name.compare(0, sizeof(kPrefix) - 1, kPrefix) != 0) continue;
+    const std::string path = absl::StrCat(parent, "/", name);
+    if (path == root_ || !OwnerIsDead(path, name)) continue;
+    KillCgroup(path);
+    if (!RemoveCgroup(path)) to_remove_.push_back(path);
+  }
+}
+
+std::string CgroupTree::GenerationPath(uint64_t generation) const {
+  return absl::StrCat(root_, "/g", generation);
+}
+
+std::string CgroupTree::WorkerPath(uint64_t generation, uint32_t local_rank) const {
+  return absl::StrCat(root_, "/g", generation, "/r", local_rank);
+}
+
+ScopedFd CgroupTree::AddWorker(uint64_t generation, uint32_t local_rank) {
+  if (!usable()) return ScopedFd();
+  const std::string above = GenerationPath(generation);
+  if (mkdir(above.c_str(), 0755) == 0 && memory_per_worker_) {
+    WriteFile(absl::StrCat(above, "/cgroup.subtree_control"), "+memory");
+  }
+  const std::string path = WorkerPath(generation, local_rank);
+  if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return ScopedFd();
+  return OpenDirectory(path);
+}
+
+ScopedFd CgroupTree::Watch(uint64_t generation) const {
+  if (!usable()) return ScopedFd();
+  const std::string path = absl::StrCat(GenerationPath(generation), "/cgroup.events");
+  return ScopedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+bool CgroupTree::Populated(const ScopedFd& events) {
+  char text[256];
+  const ssize_t n = events.ok() ? pread(events.get(), text, sizeof(text), 0) : 0;
+  if (n <= 0) return false;
+  return ValueOf(absl::string_view(text, static_cast<size_t>(n)), "populated").value_or(0) != 0;
+}
+
+std::vector<int> CgroupTree::Processes(uint64_t generation) const {
+  if (!usable()) return {};
+  return CgroupProcesses(GenerationPath(generation));
+}
+
+void CgroupTree::KillGeneration(uint64_t generation) const {
+  if (usable()) KillCgroup(GenerationPath(generation));
+}
+
+void CgroupTree::KillAll() const {
+  if (usable()) KillCgroup(root_);
+}
+
+uint64_t CgroupTree::OutOfMemoryKills(uint64_t generation, uint32_t local_rank) const {
+  const std::string path = memory_per_worker_
+                               ? absl::StrCat(WorkerPath(generation, local_rank), "/memory.events")
+                               : shared_memory_counter_;
+  return ValueOf(ReadKernelFile(path).value_or(""), "oom_kill").value_or(0);
+}
+
+void CgroupTree::RemoveGeneration(uint64_t generation) {
+  if (usable()) to_remove_.push_back(GenerationPath(generation));
+  to_remove_.erase(std::remove_if(to_remove_.begin(), to_remove_.end(), RemoveCgroup),
+                   to_remove_.end());
+}
+
+bool CgroupTree::RemoveAll() {
+  to_remove_.erase(std::remove_if(to_remove_.begin(), to_remove_.end(), RemoveCgroup),
+                   to_remove_.end());
+  return (!usable() || RemoveCgroup(root_)) && to_remove_.empty();
+}
+
+}  // namespace cadre

@@ -1,0 +1,63 @@
+// The supervisor's own cgroups: cadre-<pid>-<id>/g<generation>/r<local rank>, below the cgroup it
+// runs in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
+#ifndef CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
+#define CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "agent/supervisor/scoped_fd.h"
+
+namespace cadre {
+
+class CgroupTree {
+ public:
+  // Makes the tree's root, and kills and removes the trees of supervisors that are dead. Never
+  // fails: where there are no cgroups to be had, usable() is false and degraded() says why.
+  static CgroupTree Open(const std::string& id);
+  // A tree that is switched off.
+  static CgroupTree None(std::string why);
+
+  bool usable() const { return !root_.empty(); }
+  const std::string& root() const { return root_; }
+  const std::string& degraded() const { return degraded_; }
+
+  // The directory of a new worker's cgroup, to clone into. Not ok() when it cannot be made.
+  ScopedFd AddWorker(uint64_t generation, uint32_t local_rank);
+  // cgroup.events of the generation; epoll reports EPOLLPRI when it changes.
+  ScopedFd Watch(uint64_t generation) const;
+  // Whether a process is left, from that file.
+  static bool Populated(const ScopedFd& events);
+  std::vector<int> Processes(uint64_t generation) const;
+  void KillGeneration(uint64_t generation) const;
+  void KillAll() const;
+
+  // How often the kernel killed a process of this worker for want of memory, ever. Counted per
+  // worker where the memory controller is ours to use; else for the cgroup that all workers share.
+  uint64_t OutOfMemoryKills(uint64_t generation, uint32_t local_rank) const;
+  bool CountsMemoryPerWorker() const { return memory_per_worker_; }
+
+  // Removes what is empty; what the kernel still holds is tried again at the next call.
+  void RemoveGeneration(uint64_t generation);
+  // True when all of the tree is gone.
+  bool RemoveAll();
+
+ private:
+  std::string GenerationPath(uint64_t generation) const;
+  std::string WorkerPath(uint64_t generation, uint32_t local_rank) const;
+  void FindMemoryCounter(absl::string_view own_cgroups);
+  void RemoveDeadTrees(const std::string& parent);
+
+  std::string root_;
+  std::string degraded_;
+  ScopedFd lock_;  // held on root_: tells later supervisors that this one lives
+  bool memory_per_worker_ = false;
+  std::string shared_memory_counter_;
+  std::vector<std::string> to_remove_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_

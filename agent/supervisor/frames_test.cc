@@ -1,0 +1,149 @@
+#include "agent/supervisor/frames.h"
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Feeds `bytes` one at a time and returns the single frame that must come out at the last byte.
+Frame RoundTrip(const Frame& frame) {
+  const std::string bytes = EncodeFrame(frame);
+  FrameReader reader;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    auto next = reader.Next();
+    EXPECT_THAT(next, IsOk());
+    EXPECT_FALSE(next->has_value()) << "a frame before its last byte, at " << i;
+    reader.Append(absl::string_view(&bytes[i], 1));
+  }
+  auto next = reader.Next();
+  EXPECT_THAT(next, IsOk());
+  EXPECT_TRUE(next->has_value());
+  return **next;
+}
+
+TEST(FramesTest, StartCarriesEveryField) {
+  StartFrame start;
+  start.generation = 0x1122334455667788;
+  start.local_rank = 7;
+  start.argv = {"train", "", std::string("a\0b", 3)};
+  start.environment = {"PATH=/bin"};
+  start.working_dir = "/tmp";
+  start.stdout_path = "/o";
+  start.stderr_path = "/e";
+  start.forward_stdout = false;
+  start.error_file = "/x.json";
+  start.cpus = {0, 4000000000u};
+  const auto got = std::get<StartFrame>(RoundTrip(start));
+  EXPECT_EQ(got.generation, start.generation);
+  EXPECT_EQ(got.local_rank, 7u);
+  EXPECT_EQ(got.argv, start.argv);
+  EXPECT_EQ(got.environment, start.environment);
+  EXPECT_EQ(got.working_dir, "/tmp");
+  EXPECT_EQ(got.stdout_path, "/o");
+  EXPECT_EQ(got.stderr_path, "/e");
+  EXPECT_FALSE(got.forward_stdout);
+  EXPECT_TRUE(got.forward_stderr);
+  EXPECT_EQ(got.error_file, "/x.json");
+  EXPECT_THAT(got.cpus, ElementsAre(0u, 4000000000u));
+}
+
+TEST(FramesTest, ExitedCarriesEveryField) {
+  ExitedFrame exited;
+  exited.generation = 3;
+  exited.local_rank = 1;
+  exited.pid = 77;
+  exited.exit_code = -1;
+  exited.signal = 11;
+  exited.core_dumped = true;
+  exited.exec_errno = 2;
+  exited.exec_step = "chdir";
+  exited.out_of_memory = true;
+  exited.last_lines = "bye\n";
+  exited.error_json = "{}";
+  const auto got = std::get<ExitedFrame>(RoundTrip(exited));
+  EXPECT_EQ(got.generation, 3u);
+  EXPECT_EQ(got.pid, 77);
+  EXPECT_EQ(got.exit_code, -1);
+  EXPECT_EQ(got.signal, 11);
+  EXPECT_TRUE(got.core_dumped);
+  EXPECT_EQ(got.exec_errno, 2);
+  EXPECT_EQ(got.exec_step, "chdir");
+  EXPECT_TRUE(got.out_of_memory);
+  EXPECT_EQ(got.last_lines, "bye\n");
+  EXPECT_EQ(got.error_json, "{}");
+}
+
+TEST(FramesTest, SmallFramesKeepTheirType) {
+  EXPECT_EQ(std::get<StopFrame>(RoundTrip(StopFrame{5, 30000})).grace_ms, 30000u);
+  EXPECT_EQ(std::get<SignalFrame>(RoundTrip(SignalFrame{5, 10})).signal, 10);
+  EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
+  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 2, 44})).pid, 44);
+  EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).generation, 5u);
+  const auto output = std::get<OutputFrame>(RoundTrip(OutputFrame{5, 2, 3, 12, "x\n"}));
+  EXPECT_EQ(output.stream, 3);
+  EXPECT_EQ(output.dropped, 12u);
+  EXPECT_EQ(output.bytes, "x\n");
+}
+
+TEST(FramesTest, FramesInOneReadComeOutInOrder) {
+  FrameReader reader;
+  for (uint64_t g = 1; g <= 1000; ++g) reader.Append(EncodeFrame(AllGoneFrame{g}));
+  for (uint64_t g = 1; g <= 1000; ++g) {
+    auto next = reader.Next();
+    ASSERT_OK(next);
+    ASSERT_TRUE(next->has_value());
+    EXPECT_EQ(std::get<AllGoneFrame>(**next).generation, g);
+  }
+  auto next = reader.Next();
+  ASSERT_OK(next);
+  EXPECT_FALSE(next->has_value());
+}
+
+TEST(FramesTest, RefusesABrokenPeer) {
+  const std::string good = EncodeFrame(StopFrame{1, 2});
+  std::string too_long = good;
+  too_long[3] = 0x7f;
+  std::string empty(4, '\0');
+  std::string unknown = good;
+  unknown[4] = 99;
+  std::string zero_type = good;
+  zero_type[4] = 0;
+  std::string trailing = good + "x";
+  trailing[0] = static_cast<char>(trailing[0] + 1);
+  std::string shortened = good.substr(0, good.size() - 1);
+  shortened[0] = static_cast<char>(shortened[0] - 1);
+  for (const std::string& bytes : {too_long, empty, unknown, zero_type, trailing, shortened}) {
+    FrameReader reader;
+    reader.Append(bytes);
+    EXPECT_THAT(reader.Next(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("frame of")));
+  }
+}
+
+TEST(FramesTest, ALyingCountDoesNotAllocate) {
+  std::string bytes = EncodeFrame(StartFrame{});
+  // argv's count follows length, type, generation and local_rank.
+  for (size_t i = 17; i < 21; ++i) bytes[i] = '\xff';
+  FrameReader reader;
+  reader.Append(bytes);
+  EXPECT_THAT(reader.Next(), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(FramesTest, LargestFrameIsAccepted) {
+  OutputFrame output;
+  output.bytes.assign(kMaxFrameBytes - (EncodeFrame(OutputFrame{}).size() - 4), 'x');
+  FrameReader reader;
+  reader.Append(EncodeFrame(output));
+  EXPECT_THAT(reader.Next(), IsOk());
+  output.bytes.push_back('x');
+  FrameReader over;
+  over.Append(EncodeFrame(output));
+  EXPECT_THAT(over.Next(), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,142 @@
+#include "agent/supervisor/loop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/reap.h"
+#include "agent/supervisor/start.h"
+#include "agent/supervisor/stop.h"
+#include "base/clock.h"
+
+namespace cadre {
+namespace {
+
+constexpr size_t kAgentChunkBytes = 64 << 10;
+constexpr int kMaxEvents = 64;
+
+// Carries out the agent's frames. False: the agent is gone, or talks nonsense and counts as gone.
+bool HandleAgent(State& state, FrameReader& reader) {
+  static char chunk[kAgentChunkBytes];
+  const ssize_t n = recv(state.agent.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
+  for (;;) {
+    auto next = reader.Next();
+    if (!next.ok()) {
+      Complain(absl::StrCat("from the agent: ", next.status().message()));
+      return false;
+    }
+    if (!next->has_value()) return true;
+    const Frame& frame = **next;
+    if (const auto* start = std::get_if<StartFrame>(&frame)) {
+      StartWorker(state, *start);
+    } else if (const auto* stop = std::get_if<StopFrame>(&frame)) {
+      StopGeneration(state, *stop, MonoNow());
+    } else if (const auto* signal = std::get_if<SignalFrame>(&frame)) {
+      SignalGeneration(state, *signal);
+    }
+  }
+}
+
+void HandleStream(State& state, uint64_t slot, CapturedStream Worker::*stream) {
+  const auto found = state.workers.find(slot);
+  if (found == state.workers.end() || !(found->second.*stream).open()) return;
+  CapturedStream& captured = found->second.*stream;
+  if (captured.ReadOnce(state.outbox)) return;
+  captured.FlushRest(state.outbox);
+  CloseStream(state, captured);
+}
+
+void HandleSignals(State& state, int signal_fd) {
+  signalfd_siginfo info;
+  while (read(signal_fd, &info, sizeof(info)) > 0) {
+  }
+  ReapAll(state);
+}
+
+// The order of the sources within one turn does not matter: each handler looks at the facts, and
+// finds nothing to do for a slot that is gone.
+bool Dispatch(State& state, FrameReader& reader, int signal_fd, const epoll_event& event) {
+  const uint64_t slot = event.data.u64 >> 8;
+  switch (static_cast<Source>(event.data.u64 & 0xff)) {
+    case Source::kAgent:
+      if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
+      return HandleAgent(state, reader);
+    case Source::kSignals:
+      HandleSignals(state, signal_fd);
+      return true;
+    case Source::kExit:
+      HandleExit(state, slot);
+      return true;
+    case Source::kExec:
+      HandleExecStatus(state, slot);
+      return true;
+    case Source::kStdout:
+      HandleStream(state, slot, &Worker::standard_output);
+      return true;
+    case Source::kStderr:
+      HandleStream(state, slot, &Worker::standard_error);
+      return true;
+    case Source::kProgress:
+      HandleStream(state, slot, &Worker::progress);
+      return true;
+    case Source::kCgroup:
+      return true;  // AdvanceGenerations reads it
+  }
+  return true;
+}
+
+int TimeoutMs(const State& state) {
+  const MonoTime deadline = NextDeadline(state);
+  if (deadline == MonoTime::Never()) return -1;
+  const int64_t us = std::max<int64_t>(0, deadline.micros() - MonoNow().micros());
+  // Rounded up: waking early would only spin.
+  return static_cast<int>(std::min<int64_t>((us + 999) / 1000, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+absl::Status RunLoop(State& state) {
+  state.epoll.Reset(epoll_create1(EPOLL_CLOEXEC));
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  ScopedFd signals(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!state.epoll.ok() || !signals.ok()) {
+    return absl::InternalError(absl::StrCat("epoll or signalfd: ", strerror(errno)));
+  }
+  state.Watch(state.agent.get(), Source::kAgent, 0, EPOLLIN);
+  state.Watch(signals.get(), Source::kSignals, 0, EPOLLIN);
+
+  FrameReader reader;
+  bool wants_write = false;
+  for (bool agent_lives = true; agent_lives;) {
+    epoll_event events[kMaxEvents];
+    const int n = epoll_wait(state.epoll.get(), events, kMaxEvents, TimeoutMs(state));
+    for (int i = 0; i < n && agent_lives; ++i) {
+      agent_lives = Dispatch(state, reader, signals.get(), events[i]);
+    }
+    if (agent_lives) AdvanceGenerations(state, MonoNow());
+    agent_lives = agent_lives && state.outbox.Flush();
+    if (wants_write == state.outbox.empty()) {
+      wants_write = !wants_write;
+      const uint32_t wanted = wants_write ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
+      state.Rewatch(state.agent.get(), Source::kAgent, 0, wanted);
+    }
+  }
+  if (ShutDown(state)) return absl::OkStatus();
+  return absl::DeadlineExceededError("some processes of the workers outlive SIGKILL");
+}
+
+}  // namespace cadre

@@ -1,0 +1,82 @@
+// cadre-supervisor: starts, watches, signals and reaps the workers of one agent. The agent starts
+// it with a socket as descriptor 3; nobody else has use for it. CADRE_CGROUPS=off in the
+// environment keeps it from using cgroups.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/supervisor/loop.h"
+
+namespace cadre {
+namespace {
+
+constexpr int kAgentFd = 3;
+constexpr int kUsage = 64;
+constexpr int kInternalError = 70;
+
+// The agent decides what a signal means; those that the terminal or a scheduler sends to everybody
+// are left pending here for good. SIGCHLD is read from a signalfd.
+void BlockSignals() {
+  struct sigaction fallback = {};
+  fallback.sa_handler = SIG_DFL;
+  // An ignored SIGCHLD would lose exit statuses.
+  sigaction(SIGCHLD, &fallback, nullptr);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+}
+
+// Many workers take many descriptors; each worker gets the old limit back.
+rlimit RaiseDescriptorLimit() {
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit raised = before;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return before;
+}
+
+int Main(const std::string& id) {
+  BlockSignals();
+  close_range(kAgentFd + 1, ~0u, 0);
+  fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ScopedFd null_device(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_device.ok()) {
+    fprintf(stderr, "cadre-supervisor: /dev/null: %s\n", strerror(errno));
+    return kInternalError;
+  }
+  const char* cgroups = getenv("CADRE_CGROUPS");
+  const bool off = cgroups != nullptr && strcmp(cgroups, "off") == 0;
+  State state(ScopedFd(kAgentFd), id,
+              off ? CgroupTree::None("switched off by CADRE_CGROUPS=off") : CgroupTree::Open(id));
+  state.null_device = std::move(null_device);
+  state.descriptors = RaiseDescriptorLimit();
+  state.outbox.Send(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
+  state.outbox.Flush();
+  const absl::Status status = RunLoop(state);
+  if (status.ok()) return 0;
+  fprintf(stderr, "cadre-supervisor: %s\n", status.ToString().c_str());
+  return kInternalError;
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  if (argc != 2 || getsockopt(cadre::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    fprintf(stderr, "cadre-supervisor: started by cadre itself, with a socket as descriptor 3\n");
+    return cadre::kUsage;
+  }
+  return cadre::Main(argv[1]);
+}

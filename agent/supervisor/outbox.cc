@@ -1,0 +1,47 @@
+#include "agent/supervisor/outbox.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+namespace cadre {
+namespace {
+
+// Above this much, output is written at once and does not wait for the end of the loop's turn.
+constexpr size_t kEagerBytes = 256 << 10;
+// An empty queue gives back memory above this.
+constexpr size_t kKeptCapacity = 1 << 20;
+
+}  // namespace
+
+void Outbox::Send(const Frame& frame) {
+  if (!broken_) queue_ += EncodeFrame(frame);
+}
+
+bool Outbox::SendOutput(const OutputFrame& frame) {
+  if (queued() + frame.bytes.size() > kMaxQueuedBytes) Flush();
+  if (queued() + frame.bytes.size() > kMaxQueuedBytes) return false;
+  Send(frame);
+  if (queued() > kEagerBytes) Flush();
+  return true;
+}
+
+bool Outbox::Flush() {
+  while (!broken_ && !empty()) {
+    const ssize_t n = send(fd_, queue_.data() + used_, queued(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n < 0) broken_ = true;
+    if (n > 0) used_ += static_cast<size_t>(n);
+  }
+  if (broken_ || empty()) {
+    queue_.clear();
+    used_ = 0;
+    if (queue_.capacity() > kKeptCapacity) queue_.shrink_to_fit();
+  } else if (used_ > queue_.size() / 2) {
+    queue_.erase(0, used_);
+    used_ = 0;
+  }
+  return !broken_;
+}
+
+}  // namespace cadre

@@ -1,0 +1,178 @@
+// What becomes of the bytes that workers write, with the real supervisor.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/outbox.h"
+#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::StartsWith;
+
+// `size` bytes with every value in them, the same each time.
+std::string Binary(size_t size) {
+  std::string bytes(size, '\0');
+  uint32_t state = 1;
+  for (char& byte : bytes) {
+    state = state * 1664525 + 1013904223;
+    byte = static_cast<char>(state >> 24);
+  }
+  return bytes;
+}
+
+size_t IndexOfExit(const SupervisorRig& rig) {
+  const auto exit = std::find_if(rig.frames.begin(), rig.frames.end(), [](const Frame& frame) {
+    return std::holds_alternative<ExitedFrame>(frame);
+  });
+  return static_cast<size_t>(exit - rig.frames.begin());
+}
+
+TEST(OutputTest, StreamsAreKeptApartAndPrecedeTheExit) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("echo one; echo two >&2; echo three"));
+  EXPECT_EQ(rig.Output(kStdoutStream), "one\nthree\n");
+  EXPECT_EQ(rig.Output(kStderrStream), "two\n");
+  EXPECT_EQ(IndexOfExit(rig), rig.frames.size() - 1);
+}
+
+TEST(OutputTest, AMegabyteArrivesWholeThoughTheAgentReadsLate) {
+  SupervisorRig rig;
+  const std::string bytes = Binary(1 << 20);
+  WriteFile(rig.folder() + "/bytes", bytes);
+  StartFrame start = rig.Shell("cat bytes; cat bytes >&2");
+  start.stdout_path = rig.folder() + "/new/folders/stdout.log";
+  rig.Send(start);
+  rig.Until([&] { return rig.Started().has_value(); });
+  // The worker ends though nobody reads: only then do we look.
+  ASSERT_TRUE(WaitUntilDead(rig.Started()->pid));
+  rig.Until([&] { return rig.Exit().has_value(); });
+  EXPECT_TRUE(rig.Output(kStdoutStream) == bytes);
+  EXPECT_TRUE(rig.Output(kStderrStream) == bytes);
+  EXPECT_TRUE(ReadFile(start.stdout_path) == bytes);
+  EXPECT_EQ(rig.Dropped(kStdoutStream), 0u);
+  EXPECT_EQ(IndexOfExit(rig), rig.frames.size() - 1);
+}
+
+TEST(OutputTest, AnAgentThatDoesNotReadLosesBytesButHoldsNobodyUp) {
+  SupervisorRig rig;
+  constexpr size_t kBytes = 64 << 20;
+  StartFrame start = rig.Shell(absl::StrCat("head -c ", kBytes, " /dev/zero; echo end >&2"));
+  start.stdout_path = rig.folder() + "/stdout.log";
+  start.error_file = rig.folder() + "/error.json";
+  rig.Send(start);
+  rig.Until([&] { return rig.Started().has_value(); });
+  ASSERT_TRUE(WaitUntilDead(rig.Started()->pid));
+  rig.Until([&] { return rig.Exit().has_value(); });
+  const size_t got = rig.Output(kStdoutStream).size();
+  EXPECT_GT(rig.Dropped(kStdoutStream), 0u);
+  EXPECT_EQ(got + rig.Dropped(kStdoutStream), kBytes);
+  EXPECT_EQ(ReadFile(start.stdout_path).size(), kBytes) << "the file is always whole";
+  EXPECT_EQ(rig.Exit()->exit_code, 0);
+}
+
+TEST(OutputTest, NotForwardedStillReachesTheFileAndTheEvidence) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("echo out; echo err >&2");
+  start.stdout_path = rig.folder() + "/stdout.log";
+  start.forward_stdout = false;
+  start.forward_stderr = false;
+  const ExitedFrame exited = rig.Run(start);
+  EXPECT_EQ(rig.Output(kStdoutStream), "");
+  EXPECT_EQ(rig.Output(kStderrStream), "");
+  EXPECT_EQ(ReadFile(start.stdout_path), "out\n");
+  EXPECT_EQ(exited.last_lines, "err\n");
+}
+
+TEST(OutputTest, FilesAreAppendedTo) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("echo new");
+  start.stdout_path = rig.folder() + "/stdout.log";
+  WriteFile(start.stdout_path, "old\n");
+  rig.Run(start);
+  EXPECT_EQ(ReadFile(start.stdout_path), "old\nnew\n");
+}
+
+TEST(OutputTest, LastLinesAreStdoutWhereStderrIsEmpty) {
+  SupervisorRig rig;
+  EXPECT_EQ(rig.Run(rig.Shell("echo only this")).last_lines, "only this\n");
+}
+
+TEST(OutputTest, LastLinesStartAtALineAndKeepTheirLimit) {
+  SupervisorRig rig;
+  const ExitedFrame exited = rig.Run(rig.Shell("seq 1 5000 >&2"));
+  EXPECT_LE(exited.last_lines.size(), kMaxTailBytes);
+  EXPECT_GT(exited.last_lines.size(), kMaxTailBytes - 10);
+  EXPECT_THAT(exited.last_lines, EndsWith("\n4999\n5000\n"));
+  EXPECT_EQ(exited.last_lines.find('\n'), 4u) << "not cut in the middle of a number";
+}
+
+TEST(OutputTest, ALineWithoutAnEndIsPassedOn) {
+  SupervisorRig rig;
+  const ExitedFrame exited = rig.Run(rig.Shell("head -c 3000000 /dev/zero | tr '\\0' x"));
+  EXPECT_EQ(rig.Output(kStdoutStream), std::string(3000000, 'x'));
+  EXPECT_EQ(exited.last_lines, std::string(kMaxTailBytes, 'x'));
+}
+
+TEST(OutputTest, ProgressComesInWholeLines) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("printf 'step=1\\nst' >&3; printf 'ep=2\\nrest' >&3"));
+  for (const Frame& frame : rig.frames) {
+    const auto* output = std::get_if<OutputFrame>(&frame);
+    if (output == nullptr || output->stream != kProgressStream) continue;
+    EXPECT_TRUE(output->bytes == "rest" || output->bytes.back() == '\n') << output->bytes;
+  }
+  EXPECT_EQ(rig.Output(kProgressStream), "step=1\nstep=2\nrest");
+}
+
+TEST(OutputTest, AnEndlessProgressLineIsPassedOnInPieces) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("head -c 100000 /dev/zero | tr '\\0' x >&3"));
+  EXPECT_EQ(rig.Output(kProgressStream), std::string(100000, 'x'));
+}
+
+TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("seq 1 200000");
+  start.stdout_path = "/dev/full";
+  const ExitedFrame exited = rig.Run(start);
+  EXPECT_EQ(exited.exit_code, 0);
+  EXPECT_THAT(rig.Output(kStdoutStream), StartsWith("1\n2\n"));
+  EXPECT_THAT(rig.Output(kStdoutStream), EndsWith("\n200000\n"));
+}
+
+TEST(OutputTest, AGrandchildThatHoldsStdoutDoesNotDelayTheExit) {
+  SupervisorRig rig;
+  // The worker waits until the other has its session: what is in its own group dies with it.
+  rig.Run(
+      rig.Shell("echo worker; mkfifo up; setsid sh -c 'echo >up; exec sleep 1000' & read x <up;"
+                "exit 3"));
+  EXPECT_EQ(rig.Exit()->exit_code, 3);
+  EXPECT_EQ(rig.Output(kStdoutStream), "worker\n");
+}
+
+TEST(OutputTest, WhatAGrandchildWritesLaterStillArrives) {
+  SupervisorRig rig;
+  rig.Run(
+      rig.Shell("mkfifo fifo up; setsid sh -c 'echo >up; read go <fifo; echo late' & read x <up"));
+  // Opened for both, so that this side never waits for the other.
+  const int fifo = open((rig.folder() + "/fifo").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fifo, 0);
+  ASSERT_EQ(write(fifo, "go\n", 3), 3);
+  rig.Until([&] { return rig.Output(kStdoutStream) == "late\n"; });
+  close(fifo);
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,20 @@
+// pidfd system calls; glibc 2.36 declares them without C linkage. Any thread.
+#ifndef CADRE_AGENT_SUPERVISOR_PIDFD_H_
+#define CADRE_AGENT_SUPERVISOR_PIDFD_H_
+
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace cadre {
+
+// O_CLOEXEC always. -1: errno says why.
+inline int OpenPidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+inline int SignalPidfd(int pidfd, int signal) {
+  return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0));
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_SUPERVISOR_PIDFD_H_

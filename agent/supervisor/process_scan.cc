@@ -1,0 +1,83 @@
+#include "agent/supervisor/process_scan.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "agent/supervisor/cgroup_files.h"
+#include "agent/supervisor/pidfd.h"
+#include "agent/supervisor/scoped_fd.h"
+
+namespace cadre {
+namespace {
+
+// An environment may be megabytes long; the marker is put first in it, so this much is enough.
+constexpr size_t kEnvironmentBytes = 64 << 10;
+
+std::vector<pid_t> AllPids() {
+  std::vector<pid_t> pids;
+  DIR* dir = opendir("/proc");
+  if (dir == nullptr) return pids;
+  while (const dirent* entry = readdir(dir)) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(entry->d_name, &pid)) pids.push_back(pid);
+  }
+  closedir(dir);
+  return pids;
+}
+
+}  // namespace
+
+std::optional<ProcessInfo> InspectProcess(pid_t pid) {
+  const auto text = ReadKernelFile(absl::StrCat("/proc/", pid, "/stat"));
+  if (!text.has_value()) return std::nullopt;
+  // "pid (any name, with any characters) state parent group session ..."
+  const size_t end = text->rfind(')');
+  ProcessInfo info;
+  info.pid = pid;
+  int group = 0;
+  if (end == std::string::npos || sscanf(text->c_str() + end + 1, " %c %d %d %d", &info.state,
+                                         &info.parent, &group, &info.session) != 4) {
+    return std::nullopt;
+  }
+  return info;
+}
+
+bool HasMarker(pid_t pid, absl::string_view marker) {
+  ScopedFd fd(open(absl::StrCat("/proc/", pid, "/environ").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.ok()) return false;
+  std::string text(kEnvironmentBytes, '\0');
+  const ssize_t n = read(fd.get(), &text[0], text.size());
+  if (n <= 0) return false;
+  const std::string wanted = absl::StrCat(kMarkerVariable, "=", marker);
+  const bool any_generation = absl::EndsWith(marker, ".");
+  for (absl::string_view entry :
+       absl::StrSplit(absl::string_view(text.data(), static_cast<size_t>(n)), '\0')) {
+    if (any_generation ? absl::StartsWith(entry, wanted) : entry == wanted) return true;
+  }
+  return false;
+}
+
+std::vector<pid_t> KillProcesses(const std::function<bool(const ProcessInfo&)>& belongs) {
+  std::vector<pid_t> found;
+  for (const pid_t pid : AllPids()) {
+    const auto first = InspectProcess(pid);
+    if (!first.has_value() || first->state == 'Z' || pid == getpid() || !belongs(*first)) continue;
+    ScopedFd pidfd(OpenPidfd(pid));
+    const auto pinned = InspectProcess(pid);
+    if (!pidfd.ok() || !pinned.has_value() || pinned->state == 'Z' || !belongs(*pinned)) continue;
+    SignalPidfd(pidfd.get(), SIGKILL);
+    found.push_back(pid);
+  }
+  return found;
+}
+
+}  // namespace cadre

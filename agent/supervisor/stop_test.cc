@@ -1,0 +1,239 @@
+// Stopping generations, with the real supervisor. Each test runs with cgroups where the machine has
+// them, and without.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/cgroup_files.h"
+#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A grace that no test waits for.
+constexpr uint32_t kLongGraceMs = 600000;
+
+pid_t ToPid(const std::string& text) {
+  pid_t pid = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &pid)) << text;
+  return pid;
+}
+
+bool Alive(pid_t pid) {
+  const auto info = InspectProcess(pid);
+  return info.has_value() && info->state != 'Z';
+}
+
+class StopTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { setenv("CADRE_CGROUPS", GetParam(), 1); }
+  void TearDown() override { unsetenv("CADRE_CGROUPS"); }
+};
+INSTANTIATE_TEST_SUITE_P(Cgroups, StopTest, ::testing::Values("on", "off"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(StopTest, SaysWhyThereAreNoCgroups) {
+  SupervisorRig rig;
+  EXPECT_EQ(rig.ready().pid, rig.client().pid());
+  EXPECT_NE(rig.ready().cgroup.empty(), rig.ready().degraded.empty());
+  if (std::string(GetParam()) == "off") {
+    EXPECT_THAT(rig.ready().degraded, HasSubstr("CADRE_CGROUPS"));
+  }
+}
+
+TEST_P(StopTest, SendsSigtermFirst) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Stop(kLongGraceMs);
+  ASSERT_TRUE(rig.Exit().has_value());
+  EXPECT_EQ(rig.Exit()->exit_code, 5);
+  EXPECT_EQ(rig.Output(1), "up\nbye\n");
+}
+
+TEST_P(StopTest, KillsAtTheEndOfTheGrace) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  const MonoTime before = MonoNow();
+  rig.Stop(100);
+  EXPECT_GE(MonoNow() - before, absl::Milliseconds(100));
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
+TEST_P(StopTest, NoGraceKillsAtOnce) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Stop(0);
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+  EXPECT_FALSE(rig.Exit()->out_of_memory);
+}
+
+TEST_P(StopTest, ASecondStopShortensTheGrace) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Send(StopFrame{1, kLongGraceMs});
+  rig.Stop(0);
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
+TEST_P(StopTest, ASecondStopDoesNotLengthenIt) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Send(StopFrame{1, 50});
+  rig.Stop(kLongGraceMs);
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
+TEST_P(StopTest, AStoppedWorkerActsOnSigterm) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap 'exit 5' TERM; echo up; kill -STOP $$; while :; do :; done"));
+  rig.Lines(1);
+  rig.Stop(kLongGraceMs);
+  EXPECT_EQ(rig.Exit()->exit_code, 5);
+}
+
+TEST_P(StopTest, AGrandchildInItsOwnSessionDiesToo) {
+  SupervisorRig rig;
+  rig.Send(
+      rig.Shell("setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done' & wait"));
+  const pid_t grandchild = ToPid(rig.Lines(1)[0]);
+  ASSERT_TRUE(Alive(grandchild));
+  rig.Stop(kLongGraceMs);
+  EXPECT_FALSE(Alive(grandchild));
+}
+
+TEST_P(StopTest, WhatAFinishedWorkerLeftBehindDiesAtTheStop) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("mkfifo up; setsid sh -c 'echo $$; echo >up; exec sleep 1000' & read x <up"));
+  const pid_t left = ToPid(rig.Lines(1)[0]);
+  rig.Until([&] { return rig.Exit().has_value(); });
+  EXPECT_EQ(rig.Exit()->exit_code, 0);
+  EXPECT_TRUE(Alive(left)) << "a daemon may outlive its worker until the generation ends";
+  EXPECT_EQ(rig.AllGoneCount(), 0);
+  rig.Stop(0);
+  EXPECT_FALSE(Alive(left));
+}
+
+TEST_P(StopTest, TheRestOfTheGroupDiesWithTheWorker) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("sleep 1000 & echo $!; exit 1"));
+  EXPECT_TRUE(WaitUntilDead(ToPid(rig.Lines(1)[0])));
+}
+
+TEST_P(StopTest, ATreeOfForkingProcessesDies) {
+  SupervisorRig rig;
+  WriteFile(rig.folder() + "/tree",
+            "#!/bin/sh\n"
+            "[ $1 = 0 ] && { echo leaf; exec sleep 1000; }\n"
+            "setsid ./tree $(($1 - 1)) &\n"
+            "./tree $(($1 - 1)) &\n"
+            "wait\n",
+            0755);
+  rig.Send(rig.Shell("exec ./tree 5"));
+  rig.Lines(32);
+  // Every one of them has the mark, wherever it went.
+  const auto count = [&] {
+    int found = 0;
+    for (pid_t pid : CgroupProcesses(rig.ready().cgroup)) found += Alive(pid) ? 1 : 0;
+    return found;
+  };
+  if (!rig.ready().cgroup.empty()) {
+    EXPECT_GE(count(), 63);
+  }
+  rig.Stop(0);
+  EXPECT_EQ(rig.AllGoneCount(), 1);
+  if (!rig.ready().cgroup.empty()) {
+    EXPECT_EQ(count(), 0);
+  }
+  EXPECT_THAT(KillProcesses(
+                  [&](const ProcessInfo& process) { return process.parent == rig.client().pid(); }),
+              IsEmpty());
+}
+
+TEST_P(StopTest, AllGoneIsSaidOncePerGeneration) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("true"));
+  rig.Stop(0);
+  rig.Send(StopFrame{1, 0});
+  rig.Send(StopFrame{2, 0});  // never had a worker: nothing is left of it
+  rig.Until([&] { return rig.AllGoneCount(2) > 0; });
+  EXPECT_EQ(rig.AllGoneCount(1), 1);
+}
+
+TEST_P(StopTest, AStartAfterTheStopIsRefused) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Send(StopFrame{1, kLongGraceMs});
+  const ExitedFrame refused = rig.Run(rig.Shell("true", 1));
+  EXPECT_EQ(refused.exec_errno, ECANCELED);
+  EXPECT_THAT(refused.exec_step, HasSubstr("stopped"));
+}
+
+TEST_P(StopTest, GenerationsAreIndependent) {
+  SupervisorRig rig;
+  StartFrame other = rig.Shell("setsid sh -c 'echo $$; exec sleep 1000' & wait", 0, 2);
+  rig.Send(other);
+  const pid_t survivor = ToPid(rig.Lines(1, 0, 2)[0]);
+  rig.Send(rig.Shell("setsid sh -c 'echo $$; exec sleep 1000' & wait"));
+  const pid_t victim = ToPid(rig.Lines(1)[0]);
+  rig.Stop(0);
+  EXPECT_FALSE(Alive(victim));
+  EXPECT_TRUE(Alive(survivor));
+  EXPECT_FALSE(rig.Exit(0, 2).has_value());
+  rig.Stop(0, 2);
+  EXPECT_FALSE(Alive(survivor));
+}
+
+TEST_P(StopTest, SignalsReachTheGroup) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap 'echo usr1; exit 0' USR1; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  rig.Send(SignalFrame{99, SIGKILL});  // no such generation
+  rig.Send(SignalFrame{1, SIGUSR1});
+  rig.Until([&] { return rig.Exit().has_value(); });
+  EXPECT_EQ(rig.Output(1), "up\nusr1\n");
+}
+
+TEST_P(StopTest, ManyGenerationsLeaveNothingBehind) {
+  SupervisorRig rig;
+  // One round first: what is opened once stays open.
+  rig.Run(rig.Shell("true", 0, 1));
+  rig.Stop(0, 1);
+  const auto before = OpenDescriptors(rig.client().pid());
+  constexpr uint64_t kRounds = 500;
+  for (uint64_t generation = 2; generation <= kRounds; ++generation) {
+    for (uint32_t local_rank : {0u, 1u}) {
+      StartFrame start = rig.Shell("", local_rank, generation);
+      start.argv = {"/bin/true"};
+      rig.Send(start);
+    }
+    rig.Until([&] { return rig.Exit(0, generation) && rig.Exit(1, generation); });
+    EXPECT_EQ(rig.Exit(0, generation)->exit_code, 0);
+    rig.Stop(0, generation);
+    rig.frames.clear();
+  }
+  EXPECT_EQ(OpenDescriptors(rig.client().pid()), before);
+  if (!rig.ready().cgroup.empty()) {
+    EXPECT_THAT(Subdirectories(rig.ready().cgroup), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace cadre

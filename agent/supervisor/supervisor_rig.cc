@@ -1,0 +1,192 @@
+#include "agent/supervisor/supervisor_rig.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "agent/supervisor/pidfd.h"
+#include "agent/supervisor/scoped_fd.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+
+SupervisorRig::SupervisorRig() {
+  const char* base = getenv("TEST_TMPDIR");
+  folder_ = absl::StrCat(base != nullptr ? base : "/tmp", "/rig_XXXXXX");
+  EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
+  auto client = SupervisorClient::Start();
+  EXPECT_THAT(client, IsOk());
+  if (!client.ok()) abort();
+  client_ = *std::move(client);
+  Until([&] { return !frames.empty(); });
+  if (!frames.empty()) ready_ = std::get<ReadyFrame>(frames.front());
+}
+
+SupervisorRig::~SupervisorRig() {
+  client_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+StartFrame SupervisorRig::Shell(const std::string& script, uint32_t local_rank,
+                                uint64_t generation) {
+  StartFrame start;
+  start.generation = generation;
+  start.local_rank = local_rank;
+  start.argv = {"sh", "-c", script};
+  start.environment = {"PATH=/usr/bin:/bin"};
+  start.working_dir = folder_;
+  return start;
+}
+
+void SupervisorRig::Send(const Frame& frame) { EXPECT_OK(client_->Send(frame)); }
+
+bool SupervisorRig::Pump(absl::Duration patience) {
+  const short writing = client_->WantsWrite() ? POLLOUT : 0;
+  pollfd ready = {client_->fd(), static_cast<short>(POLLIN | writing), 0};
+  if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) <= 0) return false;
+  if ((ready.revents & POLLOUT) != 0) {
+    EXPECT_OK(client_->Flush());
+  }
+  auto read = client_->Read();
+  EXPECT_THAT(read, IsOk());
+  if (!read.ok()) return false;
+  frames.insert(frames.end(), read->begin(), read->end());
+  return true;
+}
+
+bool SupervisorRig::Until(const std::function<bool()>& done) {
+  const MonoTime end = MonoNow() + kPatience;
+  while (!done()) {
+    const absl::Duration left = end - MonoNow();
+    if (left <= absl::ZeroDuration() || !Pump(left)) {
+      ADD_FAILURE() << "the supervisor did not say what was waited for";
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<ExitedFrame> SupervisorRig::Exit(uint32_t local_rank, uint64_t generation) const {
+  for (const Frame& frame : frames) {
+    const auto* exited = std::get_if<ExitedFrame>(&frame);
+    if (exited != nullptr && exited->local_rank == local_rank && exited->generation == generation) {
+      return *exited;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<StartedFrame> SupervisorRig::Started(uint32_t local_rank, uint64_t generation) const {
+  for (const Frame& frame : frames) {
+    const auto* started = std::get_if<StartedFrame>(&frame);
+    if (started != nullptr && started->local_rank == local_rank &&
+        started->generation == generation) {
+      return *started;
+    }
+  }
+  return std::nullopt;
+}
+
+int SupervisorRig::AllGoneCount(uint64_t generation) const {
+  return static_cast<int>(std::count_if(frames.begin(), frames.end(), [&](const Frame& frame) {
+    const auto* gone = std::get_if<AllGoneFrame>(&frame);
+    return gone != nullptr && gone->generation == generation;
+  }));
+}
+
+std::string SupervisorRig::Output(uint8_t stream, uint32_t local_rank, uint64_t generation) const {
+  std::string bytes;
+  for (const Frame& frame : frames) {
+    const auto* output = std::get_if<OutputFrame>(&frame);
+    if (output != nullptr && output->stream == stream && output->local_rank == local_rank &&
+        output->generation == generation) {
+      bytes += output->bytes;
+    }
+  }
+  return bytes;
+}
+
+uint64_t SupervisorRig::Dropped(uint8_t stream, uint32_t local_rank, uint64_t generation) const {
+  uint64_t dropped = 0;
+  for (const Frame& frame : frames) {
+    const auto* output = std::get_if<OutputFrame>(&frame);
+    if (output != nullptr && output->stream == stream && output->local_rank == local_rank &&
+        output->generation == generation) {
+      dropped += output->dropped;
+    }
+  }
+  return dropped;
+}
+
+ExitedFrame SupervisorRig::Run(const StartFrame& start) {
+  Send(start);
+  Until([&] { return Exit(start.local_rank, start.generation).has_value(); });
+  return Exit(start.local_rank, start.generation).value_or(ExitedFrame{});
+}
+
+std::vector<std::string> SupervisorRig::Lines(size_t count, uint32_t local_rank,
+                                              uint64_t generation) {
+  const auto enough = [&] {
+    const std::string text = Output(1, local_rank, generation);
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= count;
+  };
+  std::vector<std::string> lines(count);
+  if (!Until(enough)) return lines;
+  lines = absl::StrSplit(Output(1, local_rank, generation), '\n');
+  lines.resize(count);
+  return lines;
+}
+
+void SupervisorRig::Stop(uint32_t grace_ms, uint64_t generation) {
+  Send(StopFrame{generation, grace_ms});
+  Until([&] { return AllGoneCount(generation) > 0; });
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void WriteFile(const std::string& path, const std::string& text, int mode) {
+  std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(chmod(path.c_str(), static_cast<mode_t>(mode)), 0);
+}
+
+bool WaitUntilDead(pid_t pid, absl::Duration patience) {
+  ScopedFd pidfd(OpenPidfd(pid));
+  if (!pidfd.ok()) return true;
+  pollfd exit = {pidfd.get(), POLLIN, 0};
+  return poll(&exit, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1;
+}
+
+std::vector<int> OpenDescriptors(pid_t pid) {
+  std::vector<int> open;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/fd"), error)) {
+    int fd = -1;
+    if (absl::SimpleAtoi(entry.path().filename().string(), &fd)) open.push_back(fd);
+  }
+  std::sort(open.begin(), open.end());
+  return open;
+}
+
+}  // namespace cadre

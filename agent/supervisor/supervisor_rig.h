@@ -1,0 +1,77 @@
+// A real supervisor with real workers, for tests: starts it, collects its frames, waits for what a
+// test expects with a deadline and never by sleeping. One thread.
+#ifndef CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_
+#define CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/supervisor/frames.h"
+#include "agent/supervisor_client.h"
+
+namespace cadre {
+
+// Long enough for a loaded machine and a sanitizer; nothing that works takes this long.
+inline constexpr absl::Duration kPatience = absl::Seconds(20);
+
+class SupervisorRig {
+ public:
+  // Fails the test when it cannot start.
+  SupervisorRig();
+  ~SupervisorRig();
+
+  SupervisorClient& client() { return *client_; }
+  // Ends it as the agent's own end would, destructor included.
+  void Close() { client_.reset(); }
+  const ReadyFrame& ready() const { return ready_; }
+  // An empty folder, removed at the end.
+  const std::string& folder() const { return folder_; }
+
+  // A worker that runs `script` under /bin/sh, with this environment's PATH.
+  StartFrame Shell(const std::string& script, uint32_t local_rank = 0, uint64_t generation = 1);
+  void Send(const Frame& frame);
+  // Reads once, waiting for at most `patience`; false when nothing came. Collects what it read.
+  bool Pump(absl::Duration patience = kPatience);
+  // Reads until `done`. False, and a failure of the test, after kPatience.
+  bool Until(const std::function<bool()>& done);
+
+  std::optional<ExitedFrame> Exit(uint32_t local_rank = 0, uint64_t generation = 1) const;
+  std::optional<StartedFrame> Started(uint32_t local_rank = 0, uint64_t generation = 1) const;
+  int AllGoneCount(uint64_t generation = 1) const;
+  // What came on this stream so far.
+  std::string Output(uint8_t stream, uint32_t local_rank = 0, uint64_t generation = 1) const;
+  uint64_t Dropped(uint8_t stream, uint32_t local_rank = 0, uint64_t generation = 1) const;
+
+  // Starts it and waits for its end.
+  ExitedFrame Run(const StartFrame& start);
+  // Waits until the worker has printed `count` lines on stdout, and gives them.
+  std::vector<std::string> Lines(size_t count, uint32_t local_rank = 0, uint64_t generation = 1);
+  // Stops and waits for AllGone.
+  void Stop(uint32_t grace_ms = 0, uint64_t generation = 1);
+
+  std::vector<Frame> frames;
+
+ private:
+  std::unique_ptr<SupervisorClient> client_;
+  ReadyFrame ready_;
+  std::string folder_;
+};
+
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& text, int mode = 0644);
+
+// Waits on a pidfd until the process has ended (a zombie has); true at once when there is none.
+bool WaitUntilDead(pid_t pid, absl::Duration patience = kPatience);
+
+// Open descriptors of a process, sorted; empty when it is gone.
+std::vector<int> OpenDescriptors(pid_t pid);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_

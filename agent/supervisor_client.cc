@@ -1,0 +1,307 @@
+#include "agent/supervisor_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "agent/supervisor/cgroup_files.h"
+#include "agent/supervisor/pidfd.h"
+#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/scoped_fd.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+
+extern char** environ;
+
+namespace cadre {
+namespace {
+
+constexpr int kSupervisorFd = 3;
+constexpr size_t kMaxQueuedBytes = 16 << 20;
+// What one call of Read() takes at most, so that a talkative worker does not hold up the caller.
+constexpr size_t kMaxReadBytes = 4 << 20;
+constexpr size_t kChunkBytes = 256 << 10;
+// More room in the kernel means fewer turns of both loops; a refusal does no harm.
+constexpr int kSocketBytes = 1 << 20;
+constexpr absl::Duration kExitLimit = absl::Seconds(2);
+constexpr absl::Duration kSweepLimit = absl::Seconds(1);
+constexpr int kSweepPollMs = 2;
+
+std::string FindSupervisor() {
+  const char* given = getenv("CADRE_SUPERVISOR");
+  if (given != nullptr && *given != '\0') return given;
+  char path[4096];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
+  const std::string self(path, n > 0 ? static_cast<size_t>(n) : 0);
+  return absl::StrCat(self.substr(0, self.rfind('/') + 1), "cadre-supervisor");
+}
+
+// Names this supervisor's cgroup and marks its workers' environment: no secret, but unlike that of
+// any other supervisor, in other pid namespaces included.
+absl::StatusOr<std::string> MakeId() {
+  char bytes[8];
+  if (getrandom(bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
+    return absl::InternalError(absl::StrCat("getrandom: ", strerror(errno)));
+  }
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
+}
+
+// A session of its own, so that Ctrl-C on the terminal reaches neither it nor the workers.
+int SpawnSupervisor(const std::string& path, const std::string& id, int socket, pid_t* pid) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  // A socket that already is descriptor 3 loses its close-on-exec flag by this too.
+  posix_spawn_file_actions_adddup2(&files, socket, kSupervisorFd);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addclosefrom_np(&files, kSupervisorFd + 1);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigset_t signals;
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&attributes, &signals);
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&attributes, &signals);
+  char* const argv[] = {const_cast<char*>("cadre-supervisor"), const_cast<char*>(id.c_str()),
+                        nullptr};
+  const int error = posix_spawn(pid, path.c_str(), &files, &attributes, argv, environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return error;
+}
+
+}  // namespace
+
+struct SupervisorClient::State {
+  std::string id;
+  pid_t pid = 0;
+  ScopedFd pidfd;
+  ScopedFd socket;
+  FrameReader reader;
+  std::string queue;
+  size_t written = 0;
+  std::string cgroup;
+  std::set<pid_t> workers;  // started and not exited; each leads a session
+  std::set<pid_t> killed;   // by the sweep; reaped by it when they come to us as subreaper
+  bool gone = false;
+
+  void Note(const Frame& frame);
+  absl::Status ReadSocket(bool* closed);
+  absl::Status Lost(absl::string_view why);
+  bool WaitForSupervisor(absl::Duration limit) const;
+  bool ReapSupervisor();
+  void KillWorkers();
+  bool Sweep();
+  bool IsReaped(pid_t process) const;
+};
+
+SupervisorClient::SupervisorClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
+  auto state = std::make_unique<State>();
+  const std::string path = FindSupervisor();
+  ASSIGN_OR_RETURN(state->id, MakeId());
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
+  }
+  state->socket.Reset(ends[0]);
+  ScopedFd theirs(ends[1]);
+  for (const int end : ends) {
+    setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof(kSocketBytes));
+  }
+  // If the supervisor dies, what it started comes to us and can be found.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const int error = SpawnSupervisor(path, state->id, theirs.get(), &state->pid);
+  if (error != 0) {
+    const std::string message =
+        absl::StrCat(path, ": ", strerror(error),
+                     "; install cadre-supervisor beside this program or set CADRE_SUPERVISOR");
+    return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
+  }
+  state->pidfd.Reset(OpenPidfd(state->pid));
+  return std::unique_ptr<SupervisorClient>(new SupervisorClient(std::move(state)));
+}
+
+SupervisorClient::~SupervisorClient() {
+  if (state_->gone) return;
+  // Half a close: what it said last can still be read if it does not end in good order.
+  shutdown(state_->socket.get(), SHUT_WR);
+  if (!state_->WaitForSupervisor(kExitLimit)) SignalPidfd(state_->pidfd.get(), SIGKILL);
+  if (state_->ReapSupervisor()) return;
+  for (auto frames = Read(); frames.ok() && !frames->empty(); frames = Read()) {
+  }
+}
+
+int SupervisorClient::fd() const { return state_->socket.get(); }
+bool SupervisorClient::WantsWrite() const { return state_->written < state_->queue.size(); }
+pid_t SupervisorClient::pid() const { return state_->pid; }
+
+absl::Status SupervisorClient::Send(const Frame& frame) {
+  const std::string bytes = EncodeFrame(frame);
+  if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
+                                                   " bytes; at most ", kMaxFrameBytes, " fit"));
+  }
+  if (state_->queue.size() - state_->written + bytes.size() > kMaxQueuedBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the supervisor, pid ", state_->pid,
+                                                     ", does not read; over ", kMaxQueuedBytes,
+                                                     " bytes are waiting for it"));
+  }
+  state_->queue += bytes;
+  return Flush();
+}
+
+absl::Status SupervisorClient::Flush() {
+  State& s = *state_;
+  while (WantsWrite()) {
+    const ssize_t n = send(s.socket.get(), s.queue.data() + s.written, s.queue.size() - s.written,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
+    if (n < 0) {
+      // Read() tells the rest and cleans up.
+      return absl::UnavailableError(
+          absl::StrCat("the supervisor, pid ", s.pid, ", is gone: ", strerror(errno)));
+    }
+    s.written += static_cast<size_t>(n);
+  }
+  s.queue.clear();
+  s.written = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
+  State& s = *state_;
+  if (s.gone) return s.Lost("it was gone before");
+  bool closed = false;
+  const absl::Status read = s.ReadSocket(&closed);
+  std::vector<Frame> frames;
+  for (;;) {
+    auto next = s.reader.Next();
+    if (!next.ok()) return s.Lost(next.status().message());
+    if (!next->has_value()) break;
+    s.Note(**next);
+    frames.push_back(*std::move(*next));
+  }
+  // What it said before it went comes first; the end is still there at the next call.
+  if (!frames.empty()) return frames;
+  if (!read.ok()) return s.Lost(read.message());
+  if (closed) return s.Lost("it closed its socket");
+  return frames;
+}
+
+absl::Status SupervisorClient::State::ReadSocket(bool* closed) {
+  std::string chunk(kChunkBytes, '\0');
+  for (size_t total = 0; total < kMaxReadBytes;) {
+    const ssize_t n = recv(socket.get(), &chunk[0], chunk.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n < 0) return absl::UnavailableError(strerror(errno));
+    *closed = n == 0;
+    if (n == 0) break;
+    reader.Append(absl::string_view(chunk.data(), static_cast<size_t>(n)));
+    total += static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+void SupervisorClient::State::Note(const Frame& frame) {
+  if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
+  if (const auto* started = std::get_if<StartedFrame>(&frame)) workers.insert(started->pid);
+  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) workers.erase(exited->pid);
+}
+
+absl::Status SupervisorClient::State::Lost(absl::string_view why) {
+  if (!gone) {
+    gone = true;
+    // It may be alive and talk nonsense; two masters for the same workers would be worse.
+    SignalPidfd(pidfd.get(), SIGKILL);
+    ReapSupervisor();
+    KillWorkers();
+  }
+  return absl::UnavailableError(absl::StrCat("the supervisor, pid ", pid, ", is gone: ", why));
+}
+
+bool SupervisorClient::State::WaitForSupervisor(absl::Duration limit) const {
+  const MonoTime end = MonoNow() + limit;
+  for (MonoTime now = MonoNow(); now < end; now = MonoNow()) {
+    pollfd exit = {pidfd.get(), POLLIN, 0};
+    const int n = poll(&exit, 1, static_cast<int>(absl::ToInt64Milliseconds(end - now)) + 1);
+    if (n > 0) return true;
+  }
+  return false;
+}
+
+// Only after the supervisor has ended or was killed; one that SIGKILL does not end is left. True
+// when it ended by itself and says that no process of its workers is left.
+bool SupervisorClient::State::ReapSupervisor() {
+  if (!WaitForSupervisor(kExitLimit)) return false;
+  siginfo_t info = {};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 &&
+         info.si_code == CLD_EXITED && info.si_status == 0;
+}
+
+// Kills what a dead supervisor left, until there is nothing, for one second at most.
+void SupervisorClient::State::KillWorkers() {
+  const MonoTime end = MonoNow() + kSweepLimit;
+  while (!Sweep() && MonoNow() < end) poll(nullptr, 0, kSweepPollMs);
+  workers.clear();
+  killed.clear();
+}
+
+// Nothing here looks at whose child a process is: this program may have children of its own. What
+// is ours is in the supervisor's cgroup, in a worker's session, or carries the supervisor's mark.
+bool SupervisorClient::State::Sweep() {
+  bool left = false;
+  if (!cgroup.empty()) {
+    for (const pid_t pid : CgroupProcesses(cgroup)) killed.insert(pid);
+    KillCgroup(cgroup);
+    left = !RemoveCgroup(cgroup);
+  }
+  const std::string marker = absl::StrCat(id, ".");
+  for (const pid_t pid : KillProcesses([&](const ProcessInfo& process) {
+         return workers.count(process.session) > 0 || HasMarker(process.pid, marker);
+       })) {
+    killed.insert(pid);
+    left = true;
+  }
+  killed.insert(workers.begin(), workers.end());
+  for (auto it = killed.begin(); it != killed.end();) {
+    const bool reaped = IsReaped(*it);
+    left = left || !reaped;
+    it = reaped ? killed.erase(it) : std::next(it);
+  }
+  return !left;
+}
+
+// Reaps it where it is our child. Where it is not, its parent may itself be dying, and the process
+// comes to us only after that: then it still counts as there.
+bool SupervisorClient::State::IsReaped(pid_t process) const {
+  siginfo_t info = {};
+  if (waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | __WALL) == 0) {
+    return info.si_pid != 0;
+  }
+  const auto left = InspectProcess(process);
+  if (!left.has_value()) return true;
+  return left->parent != getpid() && killed.count(left->parent) == 0;
+}
+
+}  // namespace cadre

@@ -1,0 +1,47 @@
+// The agent's end of the supervisor's socket. Used by one thread, the daemon's loop.
+#ifndef CADRE_AGENT_SUPERVISOR_CLIENT_H_
+#define CADRE_AGENT_SUPERVISOR_CLIENT_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "agent/supervisor/frames.h"
+
+namespace cadre {
+
+class SupervisorClient {
+ public:
+  // Starts `cadre-supervisor` (beside this program, or CADRE_SUPERVISOR) with posix_spawn. Must be
+  // called before gRPC is initialised. NOT_FOUND: no such program.
+  static absl::StatusOr<std::unique_ptr<SupervisorClient>> Start();
+
+  // Kills every worker by cgroup if the supervisor is gone; else closes the socket (the supervisor
+  // then kills what is left and exits) and reaps it, waiting 2 s at most.
+  ~SupervisorClient();
+
+  // Readable when frames may be there; watch it for POLLIN, and for POLLOUT while WantsWrite().
+  int fd() const;
+  bool WantsWrite() const;
+  // Queues the frame and writes what the socket takes. RESOURCE_EXHAUSTED: over 16 MiB queued.
+  absl::Status Send(const Frame& frame);
+  absl::Status Flush();
+  // All frames that can be read without blocking. UNAVAILABLE: the supervisor is gone; its workers
+  // have been killed before this returns.
+  absl::StatusOr<std::vector<Frame>> Read();
+  pid_t pid() const;
+
+ private:
+  struct State;
+  explicit SupervisorClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_SUPERVISOR_CLIENT_H_

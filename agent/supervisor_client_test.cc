@@ -1,0 +1,192 @@
+// Lives and deaths of the supervisor as its agent sees them: nothing may stay alive.
+#include "agent/supervisor_client.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+pid_t ToPid(const std::string& text) {
+  pid_t pid = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &pid)) << text;
+  return pid;
+}
+
+bool Alive(pid_t pid) {
+  const auto info = InspectProcess(pid);
+  return info.has_value() && info->state != 'Z';
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// A child of this very process, which the client must leave alone.
+class OwnChild {
+ public:
+  OwnChild() {
+    char* const argv[] = {const_cast<char*>("sleep"), const_cast<char*>("1000"), nullptr};
+    char* const environment[] = {nullptr};
+    EXPECT_EQ(posix_spawnp(&pid_, "sleep", nullptr, nullptr, argv, environment), 0);
+  }
+  ~OwnChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  bool alive() const { return Alive(pid_); }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+class SupervisorClientTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { setenv("CADRE_CGROUPS", GetParam(), 1); }
+  void TearDown() override { unsetenv("CADRE_CGROUPS"); }
+
+  // A worker with a grandchild in a session of its own, both deaf to SIGTERM.
+  static std::vector<pid_t> StartStubborn(SupervisorRig& rig) {
+    rig.Send(
+        rig.Shell("trap '' TERM HUP; echo $$;"
+                  "setsid sh -c 'echo $$; while :; do sleep 0.01; done' &"
+                  "while :; do sleep 0.01; done"));
+    const auto lines = rig.Lines(2);
+    return {ToPid(lines[0]), ToPid(lines[1])};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cgroups, SupervisorClientTest, ::testing::Values("on", "off"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(SupervisorClientTest, ClosingKillsEverythingWithinASecond) {
+  OwnChild own;
+  SupervisorRig rig;
+  const auto pids = StartStubborn(rig);
+  const pid_t supervisor = rig.client().pid();
+  const MonoTime before = MonoNow();
+  rig.Close();
+  EXPECT_LT(MonoNow() - before, absl::Seconds(1));
+  for (const pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
+  EXPECT_FALSE(InspectProcess(supervisor).has_value()) << "not reaped";
+  EXPECT_FALSE(Exists(rig.ready().cgroup));
+  EXPECT_TRUE(own.alive());
+}
+
+TEST_P(SupervisorClientTest, KillingTheSupervisorLeavesNothing) {
+  OwnChild own;
+  SupervisorRig rig;
+  const auto pids = StartStubborn(rig);
+  kill(rig.client().pid(), SIGKILL);
+  const MonoTime before = MonoNow();
+  pollfd gone = {rig.client().fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&gone, 1, 10000), 1);
+  auto read = rig.client().Read();
+  while (read.ok()) read = rig.client().Read();
+  EXPECT_THAT(read, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("supervisor")));
+  EXPECT_LT(MonoNow() - before, absl::Seconds(1));
+  for (const pid_t pid : pids) EXPECT_FALSE(InspectProcess(pid).has_value()) << pid;
+  EXPECT_FALSE(Exists(rig.ready().cgroup));
+  EXPECT_TRUE(own.alive());
+  EXPECT_THAT(rig.client().Read(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(rig.client().Send(StopFrame{1, 0}), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_P(SupervisorClientTest, KillingTheSupervisorBeforeAnyReadLeavesNothing) {
+  SupervisorRig rig;
+  const auto pids = StartStubborn(rig);
+  kill(rig.client().pid(), SIGKILL);
+  rig.Close();
+  for (const pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
+  EXPECT_FALSE(Exists(rig.ready().cgroup));
+}
+
+TEST_P(SupervisorClientTest, AStoppedSupervisorHoldsTheAgentUpForASetTimeOnly) {
+  SupervisorRig rig;
+  const auto pids = StartStubborn(rig);
+  kill(rig.client().pid(), SIGSTOP);
+  const MonoTime before = MonoNow();
+  rig.Close();
+  EXPECT_LT(MonoNow() - before, absl::Seconds(5));
+  for (const pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
+}
+
+TEST_P(SupervisorClientTest, SignalsOfTheTerminalDoNotReachIt) {
+  SupervisorRig rig;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGTSTP}) {
+    kill(rig.client().pid(), signal);
+  }
+  EXPECT_EQ(rig.Run(rig.Shell("exit 4")).exit_code, 4);
+  EXPECT_NE(getpgid(rig.client().pid()), getpgrp());
+}
+
+TEST_P(SupervisorClientTest, ASupervisorStartsBesideOthers) {
+  SupervisorRig first;
+  first.Send(first.Shell("echo up; exec sleep 1000"));
+  first.Lines(1);
+  {
+    SupervisorRig second;
+    EXPECT_EQ(second.Run(second.Shell("true")).exit_code, 0);
+  }
+  EXPECT_TRUE(Alive(first.Started()->pid)) << "the second one's end is not the first one's";
+}
+
+TEST(SupervisorClientStartTest, NamesAProgramThatIsNotThere) {
+  const std::string real = getenv("CADRE_SUPERVISOR");
+  setenv("CADRE_SUPERVISOR", "/nowhere/cadre-supervisor", 1);
+  EXPECT_THAT(SupervisorClient::Start(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/cadre-supervisor")));
+  setenv("CADRE_SUPERVISOR", real.c_str(), 1);
+}
+
+TEST(SupervisorClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {
+  std::string cgroup;
+  {
+    SupervisorRig rig;
+    cgroup = rig.ready().cgroup;
+  }
+  if (cgroup.empty()) GTEST_SKIP() << "no cgroups here";
+  // The pid is free again, and so is the name.
+  ASSERT_EQ(mkdir(cgroup.c_str(), 0755), 0);
+  ASSERT_EQ(mkdir((cgroup + "/g1").c_str(), 0755), 0);
+  SupervisorRig next;
+  EXPECT_FALSE(Exists(cgroup));
+}
+
+TEST(SupervisorClientStartTest, ACommandOverTheLimitIsRefusedByName) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("true");
+  start.environment.push_back(std::string(kMaxFrameBytes, 'x'));
+  EXPECT_THAT(rig.client().Send(start),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("environment")));
+  EXPECT_EQ(rig.Run(rig.Shell("true", 1)).exit_code, 0);
+}
+
+TEST(SupervisorClientStartTest, TheQueueIsBounded) {
+  SupervisorRig rig;
+  kill(rig.client().pid(), SIGSTOP);
+  StartFrame start = rig.Shell("true");
+  start.environment.push_back("X=" + std::string(1 << 20, 'x'));
+  absl::Status status;
+  for (int sent = 0; sent < 64 && status.ok(); ++sent) status = rig.client().Send(start);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("does not read")));
+  kill(rig.client().pid(), SIGCONT);
+}
+
+}  // namespace
+}  // namespace cadre

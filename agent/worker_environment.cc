@@ -1,0 +1,141 @@
+#include "agent/worker_environment.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Variables Inherit(const WorkerEnvironmentOptions& options) {
+  Variables variables;
+  for (const std::string& entry : options.base) {
+    const size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  for (const auto& [name, value] : options.spec.env()) variables[name] = value;
+  return variables;
+}
+
+void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
+                 const std::string& error_file, Variables& out) {
+  const v1::Assign& assign = options.assign;
+  const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
+  const std::string world = absl::StrCat(assign.world_size());
+  out["RANK"] = rank;
+  out["LOCAL_RANK"] = absl::StrCat(options.virtual_local_rank ? 0 : local_rank);
+  out["WORLD_SIZE"] = world;
+  out["LOCAL_WORLD_SIZE"] = absl::StrCat(assign.local_world_size());
+  out["GROUP_RANK"] = absl::StrCat(assign.node_rank());
+  out["GROUP_WORLD_SIZE"] = absl::StrCat(assign.nodes());
+  out["NODE_RANK"] = absl::StrCat(assign.node_rank());
+  // All workers of a job have one role.
+  out["ROLE_NAME"] = options.spec.role().empty() ? "default" : options.spec.role();
+  out["ROLE_RANK"] = rank;
+  out["ROLE_WORLD_SIZE"] = world;
+  out["MASTER_ADDR"] = assign.master_addr();
+  out["MASTER_PORT"] = absl::StrCat(assign.master_port());
+  out["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(assign.restart_count());
+  out["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(assign.max_restarts());
+  out["TORCHELASTIC_RUN_ID"] = options.job;
+  // "True" would make every rank a client of a store that nobody serves.
+  out["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  out["TORCHELASTIC_ERROR_FILE"] = error_file;
+  out.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (assign.local_world_size() > 1) out.emplace("OMP_NUM_THREADS", "1");
+}
+
+void SetCadre(const WorkerEnvironmentOptions& options, Variables& out) {
+  out["CADRE_JOB"] = options.job;
+  out["CADRE_GENERATION"] = absl::StrCat(options.generation);
+  out["CADRE_AGENT"] = options.socket;
+  out["CADRE_TOKEN_FILE"] = options.token_file;
+}
+
+absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_rank,
+                       Variables& out) {
+  const v1::Assign& assign = options.assign;
+  const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
+  const std::string world = absl::StrCat(assign.world_size());
+  for (const absl::string_view style :
+       absl::StrSplit(options.env_style, absl::ByAnyChar(", "), absl::SkipEmpty())) {
+    if (style == "slurm") {
+      out["SLURM_PROCID"] = rank;
+      out["SLURM_LOCALID"] = absl::StrCat(local_rank);
+      out["SLURM_NTASKS"] = world;
+      out["SLURM_NPROCS"] = world;
+      out["SLURM_NODEID"] = absl::StrCat(assign.node_rank());
+      out["SLURM_NNODES"] = absl::StrCat(assign.nodes());
+    } else if (style == "mpi") {
+      out["OMPI_COMM_WORLD_RANK"] = rank;
+      out["OMPI_COMM_WORLD_SIZE"] = world;
+      out["OMPI_COMM_WORLD_LOCAL_RANK"] = absl::StrCat(local_rank);
+      out["OMPI_COMM_WORLD_NODE_RANK"] = absl::StrCat(local_rank);
+      out["OMPI_COMM_WORLD_LOCAL_SIZE"] = absl::StrCat(assign.local_world_size());
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env-style: '", style, "' is unknown; expected slurm, mpi or both"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetGpus(const WorkerEnvironmentOptions& options, uint32_t local_rank, Variables& out) {
+  if (!options.gpus_per_worker_own && !options.virtual_local_rank) return absl::OkStatus();
+  const uint32_t each = std::max<uint32_t>(1, options.spec.resources().gpus_per_worker());
+  const uint32_t first = local_rank * each;
+  std::vector<std::string> own;
+  const auto inherited = out.find("CUDA_VISIBLE_DEVICES");
+  if (inherited == out.end()) {
+    for (uint32_t i = 0; i < each; ++i) own.push_back(absl::StrCat(first + i));
+  } else {
+    const std::vector<std::string> visible =
+        absl::StrSplit(inherited->second, absl::ByAnyChar(", "), absl::SkipEmpty());
+    if (visible.size() < first + each) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("local rank ", local_rank, " needs GPU ", first + each - 1,
+                       " of its node, but CUDA_VISIBLE_DEVICES=", inherited->second, " names only ",
+                       visible.size(), "; start fewer workers or make more GPUs visible"));
+    }
+    own.assign(visible.begin() + first, visible.begin() + first + each);
+  }
+  out["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(own, ",");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
+    const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file) {
+  Variables variables = Inherit(options);
+  SetTorchrun(options, local_rank, error_file, variables);
+  SetCadre(options, variables);
+  RETURN_IF_ERROR(SetStyles(options, local_rank, variables));
+  RETURN_IF_ERROR(SetGpus(options, local_rank, variables));
+  std::vector<std::string> environment;
+  environment.reserve(variables.size());
+  for (const auto& [name, value] : variables) environment.push_back(absl::StrCat(name, "=", value));
+  return environment;
+}
+
+std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank) {
+  std::vector<std::string> arguments;
+  for (const std::string& argument : spec.command()) {
+    arguments.push_back(
+        absl::StrReplaceAll(argument, {{"${local_rank}", absl::StrCat(local_rank)}}));
+  }
+  return arguments;
+}
+
+}  // namespace cadre

@@ -1,0 +1,41 @@
+// Turns an assignment into the frames that start its workers: environment, paths, binding. Makes
+// the log directories. One thread.
+#ifndef CADRE_AGENT_WORKER_START_H_
+#define CADRE_AGENT_WORKER_START_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/output_options.h"
+#include "agent/supervisor/frames.h"
+#include "agent/worker_environment.h"
+
+namespace cadre {
+
+struct WorkerStartOptions {
+  WorkerEnvironmentOptions environment;
+  OutputOptions output;
+  std::string bind = "none";
+  // Where error files go when there is no log directory.
+  std::string scratch;
+};
+
+// Whether the worker's stream is to be shown on the terminal.
+bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
+                     uint32_t local_rank, uint32_t rank);
+
+// Why a log directory could not be made.
+struct DirectoryFailure {
+  int error = 0;  // errno; 0: no directory is to blame
+  std::string path;
+};
+
+// One frame for each local rank, in order. All or none; `failure`, where given, tells of a
+// directory that could not be made.
+absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
+                                                       DirectoryFailure* failure = nullptr);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_WORKER_START_H_
