@@ -1,0 +1,13 @@
+#include "launcher/commands/commands.h"
+
+namespace cadre {
+
+const std::vector<Command>& AllCommands() {
+  static const auto* const commands = new std::vector<Command>{
+      RunCommand(),        ServerCommand(), StatusCommand(),   WhyCommand(),
+      CancelCommand(),     TokenCommand(),  ValidateCommand(), DoctorCommand(),
+      CompletionCommand(), ManCommand(),    VersionCommand()};
+  return *commands;
+}
+
+}  // namespace cadre

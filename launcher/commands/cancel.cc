@@ -1,0 +1,38 @@
+// cadre cancel: ends a job with grace.
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = ControlFlags();
+  flags.push_back({"reason", "TEXT", "What the verdict says [cancelled by a user]."});
+  return flags;
+}
+
+int Run(const Parsed& parsed) {
+  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const auto client = ControlClient::Connect(settings);
+  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  const auto job =
+      (*client)->Cancel(parsed.rest[0], settings.GetOr("reason", "cancelled by a user"));
+  if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  return Print(absl::StrCat("cancelling ", parsed.rest[0], "\n"));
+}
+
+}  // namespace
+
+Command CancelCommand() {
+  Command command;
+  command.name = "cancel";
+  command.summary = "Stop a job on all its nodes, with grace.";
+  command.positionals = "JOB";
+  command.min_positionals = command.max_positionals = 1;
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,44 @@
+#include "launcher/commands/commands.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/display/escape.h"
+
+extern char** environ;
+
+namespace cadre {
+
+int Fail(int status, absl::string_view text) {
+  const std::string line = absl::StrCat("cadre: ", EscapeControl(text), "\n");
+  fwrite(line.data(), 1, line.size(), stderr);
+  fflush(stderr);
+  return status;
+}
+
+int Print(absl::string_view text) {
+  const bool written = fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return fflush(stdout) == 0 && written ? 0 : kExitInternal;
+}
+
+std::map<std::string, std::string> ReadEnvironment() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == text.npos || equals == 0) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::string HostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+}  // namespace cadre

@@ -1,0 +1,37 @@
+// cadre completion and cadre man.
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/scripts.h"
+
+namespace cadre {
+namespace {
+
+int RunCompletion(const Parsed& parsed) {
+  const std::string& shell = parsed.rest[0];
+  if (shell == "bash") return Print(BashCompletion(AllCommands()));
+  if (shell == "zsh") return Print(ZshCompletion(AllCommands()));
+  if (shell == "fish") return Print(FishCompletion(AllCommands()));
+  return Fail(kExitUsage, absl::StrCat("expected bash, zsh or fish, got '", shell, "'"));
+}
+
+}  // namespace
+
+Command CompletionCommand() {
+  Command command;
+  command.name = "completion";
+  command.summary = "Print a completion script for bash, zsh or fish.";
+  command.positionals = "SHELL";
+  command.min_positionals = command.max_positionals = 1;
+  command.run = RunCompletion;
+  return command;
+}
+
+Command ManCommand() {
+  Command command;
+  command.name = "man";
+  command.summary = "Print the manual page: cadre man | man -l -";
+  command.run = [](const Parsed&) { return Print(ManualPage(AllCommands())); };
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,40 @@
+// Asks a server about its jobs. Blocks, ten seconds at most.
+#ifndef CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
+#define CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/command.h"
+#include "launcher/flags/settings.h"
+#include "proto/control.pb.h"
+
+namespace cadre {
+
+class ControlClient {
+ public:
+  // From --server, --token-file and --tls-dir. INVALID_ARGUMENT where they make no sense.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(const Settings& settings);
+  ~ControlClient();
+
+  absl::StatusOr<std::vector<v1::JobStatus>> List();
+  absl::StatusOr<v1::JobStatus> Get(const std::string& job);
+  absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
+
+ private:
+  struct State;
+  explicit ControlClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// The flags that Connect reads.
+std::vector<Flag> ControlFlags();
+
+// What the process exits with for a failed call.
+int ControlExit(const absl::Status& status);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_

@@ -1,0 +1,171 @@
+// cadre doctor: looks at this machine and says what to fix.
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "agent/cpus.h"
+#include "agent/gpus.h"
+#include "agent/supervisor_client.h"
+#include "launcher/commands/commands.h"
+#include "launcher/display/table.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+namespace {
+
+constexpr rlim_t kWantedFiles = 4096;
+constexpr int kSupervisorMillis = 2000;
+
+struct Finding {
+  std::string what;
+  // "ok", "note" (works, but less well) or "fix".
+  std::string verdict;
+  std::string text;
+};
+
+// What the supervisor says first; empty when it says nothing in time.
+std::optional<ReadyFrame> FirstWords(SupervisorClient& supervisor) {
+  pollfd readable = {supervisor.fd(), POLLIN, 0};
+  if (poll(&readable, 1, kSupervisorMillis) != 1) return std::nullopt;
+  const absl::StatusOr<std::vector<Frame>> frames = supervisor.Read();
+  if (!frames.ok() || frames->empty()) return std::nullopt;
+  const auto* ready = std::get_if<ReadyFrame>(&frames->front());
+  return ready == nullptr ? std::nullopt : std::optional<ReadyFrame>(*ready);
+}
+
+std::vector<Finding> Supervisor() {
+  const auto supervisor = SupervisorClient::Start();
+  if (!supervisor.ok()) return {{"supervisor", "fix", std::string(supervisor.status().message())}};
+  const std::optional<ReadyFrame> ready = FirstWords(**supervisor);
+  if (!ready.has_value()) {
+    return {{"supervisor", "fix",
+             "starts, but says nothing; are cadre and cadre-supervisor of the "
+             "same version?"}};
+  }
+  std::vector<Finding> findings = {
+      {"supervisor", "ok", absl::StrCat("starts (pid ", (*supervisor)->pid(), ")")}};
+  if (ready->cgroup.empty()) {
+    findings.push_back({"cgroup v2", "note",
+                        absl::StrCat(ready->degraded,
+                                     "; workers are contained by session only. Try "
+                                     "systemd-run --user --scope -p Delegate=yes")});
+  } else {
+    findings.push_back({"cgroup v2", "ok", "workers get one of their own"});
+  }
+  return findings;
+}
+
+Finding RuntimeDirectory() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  const std::string parent = runtime != nullptr && runtime[0] != '\0' ? runtime : "/tmp";
+  if (access(parent.c_str(), W_OK | X_OK) != 0) {
+    return {"runtime directory", "fix",
+            absl::StrCat(parent, " is not writable; set XDG_RUNTIME_DIR to a directory of yours")};
+  }
+  const std::string own = absl::StrCat(parent, "/cadre-", getuid());
+  struct stat info;
+  if (lstat(own.c_str(), &info) == 0 &&
+      (!S_ISDIR(info.st_mode) || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
+    return {"runtime directory", "fix",
+            absl::StrCat(own, " must be a directory of yours with mode 0700; remove it")};
+  }
+  return {"runtime directory", "ok", own};
+}
+
+Finding Gpus() {
+  const GpuList found = FindGpus();
+  if (found.gpus.empty()) return {"GPUs", "note", absl::StrCat("none: ", found.reason)};
+  return {"GPUs", "ok", absl::StrCat(found.gpus.size(), " (", found.gpus[0].name, ")")};
+}
+
+Finding Cpus() {
+  const absl::StatusOr<std::vector<CpuCore>> cores = FindCores();
+  if (!cores.ok()) return {"CPUs", "fix", std::string(cores.status().message())};
+  return {"CPUs", "ok", absl::StrCat(cores->size(), " cores usable")};
+}
+
+Finding Nccl() {
+  for (const char* name : {"libnccl.so.2", "libnccl.so", "/usr/local/cuda/lib64/libnccl.so.2"}) {
+    void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    auto* version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
+    int number = 0;
+    const bool known = version != nullptr && version(&number) == 0;
+    return {"NCCL", "ok", known ? absl::StrCat(name, ", version ", number) : name};
+  }
+  return {"NCCL", "note", "not found; only CPU collectives will work"};
+}
+
+Finding Loopback() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool good = fd >= 0 &&
+                    bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                    listen(fd, 1) == 0;
+  if (fd >= 0) close(fd);
+  if (!good) return {"loopback", "fix", "cannot listen on 127.0.0.1; run: ip link set lo up"};
+  return {"loopback", "ok", "127.0.0.1 can be listened on"};
+}
+
+Finding Files() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kWantedFiles) {
+    return {"open files", "ok", absl::StrCat("limit ", limit.rlim_cur)};
+  }
+  if (limit.rlim_cur < 256) {
+    return {"open files", "fix", absl::StrCat("limit ", limit.rlim_cur, "; run: ulimit -n 4096")};
+  }
+  return {"open files", "note",
+          absl::StrCat("limit ", limit.rlim_cur, "; for a server of many nodes: ulimit -n 4096")};
+}
+
+std::vector<Flag> Flags() { return {{"output", "plain|json", "Form of what is printed [plain]."}}; }
+
+int Run(const Parsed& parsed) {
+  const std::string form = parsed.GetOr("output", "plain");
+  if (form != "plain" && form != "json") {
+    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
+  }
+  bool good = true;
+  std::vector<std::vector<std::string>> rows;
+  nlohmann::json json = nlohmann::json::array();
+  std::vector<Finding> findings = Supervisor();
+  for (const auto check : {RuntimeDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
+    findings.push_back(check());
+  }
+  for (const Finding& finding : findings) {
+    good = good && finding.verdict != "fix";
+    rows.push_back({finding.what, finding.verdict, finding.text});
+    json.push_back({{"what", finding.what}, {"verdict", finding.verdict}, {"text", finding.text}});
+  }
+  const std::string text =
+      form == "json" ? json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                     : FormatTable({"WHAT", "STATE", "FOUND"}, rows);
+  const int printed = Print(text);
+  return good ? printed : 1;
+}
+
+}  // namespace
+
+Command DoctorCommand() {
+  Command command;
+  command.name = "doctor";
+  command.summary = "Check this machine and say what to fix.";
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

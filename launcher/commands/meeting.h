@@ -1,0 +1,41 @@
+// How one launcher takes part in the rendezvous: alone, as the one that serves it, or as a client.
+// Used by one thread.
+#ifndef CADRE_LAUNCHER_COMMANDS_MEETING_H_
+#define CADRE_LAUNCHER_COMMANDS_MEETING_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "agent/server_link.h"
+#include "launcher/flags/run_options.h"
+#include "rendezvous/service/core_thread.h"
+#include "rendezvous/service/server.h"
+
+namespace cadre {
+
+struct Meeting {
+  // In the order of construction: the link ends first, the core last.
+  std::unique_ptr<CoreThread> core;
+  std::unique_ptr<Server> server;
+  std::unique_ptr<ServerLink> link;
+  // host:port as people know it; empty when alone.
+  std::string endpoint;
+  // Address under which other nodes reach this one's workers.
+  std::string address;
+  // All nodes are on this machine.
+  bool loopback = true;
+};
+
+// The caller has started the supervisor: this may start gRPC. INVALID_ARGUMENT (token, TLS,
+// address) and others name what is wrong.
+absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options);
+
+// The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
+// one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.
+absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
+                                      int port, bool loopback);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_COMMANDS_MEETING_H_

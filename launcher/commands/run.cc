@@ -1,0 +1,180 @@
+// cadre run: one node's share of a job.
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "agent/daemon.h"
+#include "agent/supervisor_client.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/meeting.h"
+#include "launcher/commands/slots.h"
+#include "launcher/display/output_writer.h"
+#include "launcher/display/run_display.h"
+#include "launcher/environment/identity.h"
+#include "launcher/flags/run_flags.h"
+#include "launcher/flags/run_options.h"
+#include "launcher/spec/reader.h"
+#include "launcher/spec/scalars.h"
+
+namespace cadre {
+namespace {
+
+// How long the end waits for a terminal or pipe that does not read.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
+// And for other nodes to take the verdict.
+constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+
+uint64_t RandomIncarnation() {
+  uint64_t value = 0;
+  // The kernel gives eight bytes at once; 0 would mean "none".
+  while (getrandom(&value, sizeof(value), 0) != sizeof(value) || value == 0) {
+  }
+  return value;
+}
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+std::string NodeName(const RunOptions& options, const Meeting& meeting) {
+  if (!options.node_name.empty()) return options.node_name;
+  // Several launchers of one machine meet over loopback; their process ids tell them apart.
+  if (options.endpoint.has_value() && meeting.loopback) {
+    return absl::StrCat(HostName(), "-",
+                        options.node_rank >= 0 ? static_cast<int64_t>(options.node_rank)
+                                               : static_cast<int64_t>(getpid()));
+  }
+  return HostName();
+}
+
+OutputOptions Output(const RunOptions& options, uint32_t slots) {
+  OutputOptions output;
+  output.log_dir = options.job.logs().dir();
+  for (uint32_t i = 0; i < slots; ++i) {
+    const uint32_t only_file = options.redirects.Of(i) & ~options.tee.Of(i);
+    output.standard_output.push_back({true, (only_file & 1) == 0});
+    output.standard_error.push_back({true, (only_file & 2) == 0});
+  }
+  output.terminal_local_ranks = options.terminal_local_ranks;
+  output.terminal_ranks.insert(options.job.logs().tee().begin(), options.job.logs().tee().end());
+  const char* prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  if (prefix != nullptr) output.prefix_template = prefix;
+  return output;
+}
+
+DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t slots) {
+  DaemonOptions daemon;
+  daemon.core.job = options.job.name();
+  daemon.core.incarnation = RandomIncarnation();
+  daemon.core.server = meeting.endpoint;
+  daemon.core.connect_timeout = DurationFromProto(options.job.rendezvous().join_timeout());
+  daemon.core.orphan_timeout = options.orphan_timeout;
+  v1::Join& join = daemon.core.join;
+  join.set_node(NodeName(options, meeting));
+  // Two agents of one host are told apart by the node's name in every line.
+  join.set_host(options.node_name.empty() ? HostName() : options.node_name);
+  join.set_address(options.local_addr.empty() ? meeting.address : options.local_addr);
+  join.set_slots(slots);
+  *join.mutable_spec() = options.job;
+  join.set_wanted_node_rank(options.node_rank);
+  for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
+  join.set_master_addr(options.master_addr);
+  join.set_master_port(options.master_port);
+  daemon.output = Output(options, slots);
+  daemon.env_style = options.env_style;
+  daemon.gpus_per_worker_own = options.gpus_per_worker_own;
+  daemon.virtual_local_rank = options.virtual_local_rank;
+  daemon.bind = options.job.placement().bind();
+  return daemon;
+}
+
+RunDisplayOptions Look(const RunOptions& options) {
+  RunDisplayOptions look = DetectTerminal(options.no_progress);
+  look.json = options.json;
+  look.timeline = options.timeline;
+  look.log_dir = options.job.logs().dir();
+  look.nodes = options.job.nodes();
+  return look;
+}
+
+// From here on everything is known; what fails is the machine's or the server's doing.
+int Start(const RunOptions& options, uint32_t slots) {
+  // Before gRPC, whose threads must never be in a process that forks.
+  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
+  if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
+  absl::StatusOr<Meeting> meeting = ArrangeMeeting(options);
+  if (!meeting.ok()) {
+    const bool usage = absl::IsInvalidArgument(meeting.status());
+    return Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
+  }
+  OutputWriter writer;
+  RunDisplay display(Look(options), writer);
+  for (const std::string& notice : options.notices) display.Line(notice);
+  if (meeting->server != nullptr) {
+    display.Line(absl::StrCat("serving the rendezvous at ", meeting->endpoint));
+  }
+  const absl::StatusOr<Exit> exit =
+      RunAgent(Daemon(options, *meeting, slots), *std::move(supervisor), *meeting->link, display);
+  if (meeting->server != nullptr) meeting->server->Shutdown(kDrainTimeout);
+  writer.Flush(kFlushTimeout);
+  const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
+  // Workers, sockets and files are cleared away; tearing down what is left only takes time.
+  fflush(stdout);
+  _exit(status);
+}
+
+int Run(const Parsed& parsed) {
+  std::map<std::string, std::string> environment = ReadEnvironment();
+  const absl::StatusOr<std::optional<Identity>> identity = DetectIdentity(environment);
+  if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
+  const Settings settings(parsed, std::move(environment), RunFlags());
+  std::optional<v1::JobSpec> spec;
+  const std::string path = settings.GetOr("spec", "");
+  if (!path.empty()) {
+    absl::StatusOr<v1::JobSpec> read = ReadSpecFile(path);
+    if (!read.ok()) return Fail(kExitBadSpec, read.status().message());
+    spec = *std::move(read);
+  }
+  absl::StatusOr<RunOptions> options = ResolveRun(settings, std::move(spec), *identity);
+  if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  const absl::StatusOr<uint32_t> slots = CountSlots(
+      options->job, options->gpus_per_worker_own || options->virtual_local_rank, ThisMachine());
+  if (!slots.ok()) return Fail(kExitUsage, slots.status().message());
+  options->job.mutable_logs()->set_dir(Absolute(options->job.logs().dir()));
+  return Start(*options, *slots);
+}
+
+}  // namespace
+
+Command RunCommand() {
+  Command command;
+  command.name = "run";
+  command.summary = "Run a program on this node as its part of a job.";
+  command.positionals = "[--] PROGRAM [ARGUMENT...]";
+  command.takes_program = true;
+  command.spec_flag = "spec";
+  command.flags = RunFlags();
+  command.run = Run;
+  command.description =
+      "Run it on every node, like torchrun. A program that ends in .py runs under python3 -u. "
+      "Times\n"
+      "are written 90s, 10m, 1h30m. Every flag can also be set as CADRE_<NAME>, and torchrun's as\n"
+      "PET_<NAME>. 'cadre run job.yaml [options]' reads the job from a file.\n"
+      "python3 is $PYTHON_EXEC where that is set, otherwise the first python3 on PATH.\n"
+      "\n"
+      "Exit status: 0 when all workers succeeded; the root cause's own status, or 128 + signal;\n"
+      "64 usage; 65 bad spec; 69 server unreachable; 75 worth trying later; 70 internal error;\n"
+      "124 timed out: a hang, the start timeout or the total timeout.";
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,39 @@
+#include "launcher/commands/state.h"
+
+#include <stdlib.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rendezvous/store/kill_for_test.h"
+#include "rendezvous/store/sqlite_log.h"
+
+namespace cadre {
+
+absl::StatusOr<std::string> DefaultStateDir(int port) {
+  const char* state = getenv("XDG_STATE_HOME");
+  const char* home = getenv("HOME");
+  const bool has_state = state != nullptr && state[0] == '/';
+  if (!has_state && (home == nullptr || home[0] == '\0')) {
+    return absl::InvalidArgumentError(
+        "there is no HOME to keep the state in: give --state-dir DIR, or --state-dir none");
+  }
+  return absl::StrCat(has_state ? state : absl::StrCat(home, "/.local/state"), "/cadre/server-",
+                      port);
+}
+
+absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config) {
+  if (directory.empty() || directory == kNoStateDir) return OpenedLog();
+  SqliteLogOptions options;
+  options.directory = directory;
+  options.new_server_id = config.server_id;
+  options.clock = ThisClockBase();
+  ASSIGN_OR_RETURN(OpenedLog opened, OpenSqliteLog(options));
+  if (const char* order = getenv(kKillServerForTest)) {
+    ASSIGN_OR_RETURN(opened.log, KillForTest(order, std::move(opened.log)));
+  }
+  return opened;
+}
+
+}  // namespace cadre

@@ -1,0 +1,24 @@
+// Where a server keeps its state. Used by one thread.
+#ifndef CADRE_LAUNCHER_COMMANDS_STATE_H_
+#define CADRE_LAUNCHER_COMMANDS_STATE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/core/core.h"
+#include "rendezvous/store/record_log.h"
+
+namespace cadre {
+
+// The word that stands for no directory at all.
+inline constexpr char kNoStateDir[] = "none";
+
+// ${XDG_STATE_HOME:-~/.local/state}/cadre/server-<port>. INVALID_ARGUMENT: there is no home.
+absl::StatusOr<std::string> DefaultStateDir(int port);
+
+// Opens, or begins, the state in `directory`; nothing for "" and "none". Errors as OpenSqliteLog's.
+absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_COMMANDS_STATE_H_

@@ -1,0 +1,79 @@
+// cadre status: what runs, where, since when.
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+#include "launcher/display/status_block.h"
+#include "launcher/display/table.h"
+#include "proto/control.pb.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = ControlFlags();
+  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  return flags;
+}
+
+std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::JobStatus& job : jobs) {
+    rows.push_back({job.name(), PhaseName(job.phase()), absl::StrCat(job.generation()),
+                    absl::StrCat(job.nodes_size()),
+                    absl::StrCat(job.workers_running(), "/", job.world_size()),
+                    absl::StrCat(job.restarts(), "/", job.max_restarts()),
+                    job.has_verdict() ? job.verdict().message() : job.waiting_for()});
+  }
+  return FormatTable({"JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "WAITING FOR"},
+                     rows);
+}
+
+std::string Json(const std::vector<v1::JobStatus>& jobs) {
+  v1::ListJobsReply reply;
+  for (const v1::JobStatus& job : jobs) *reply.add_jobs() = job;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  google::protobuf::util::MessageToJsonString(reply, &json, options).ok();
+  return json + "\n";
+}
+
+int Run(const Parsed& parsed) {
+  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const std::string form = settings.GetOr("output", "plain");
+  if (form != "plain" && form != "json") {
+    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
+  }
+  const auto client = ControlClient::Connect(settings);
+  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  std::vector<v1::JobStatus> jobs;
+  if (parsed.rest.empty()) {
+    auto all = (*client)->List();
+    if (!all.ok()) return Fail(ControlExit(all.status()), all.status().message());
+    jobs = *std::move(all);
+  } else {
+    auto one = (*client)->Get(parsed.rest[0]);
+    if (!one.ok()) return Fail(ControlExit(one.status()), one.status().message());
+    jobs.push_back(*std::move(one));
+  }
+  if (form == "json") return Print(Json(jobs));
+  std::string text = JobsTable(jobs);
+  if (!parsed.rest.empty()) absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
+  return Print(text);
+}
+
+}  // namespace
+
+Command StatusCommand() {
+  Command command;
+  command.name = "status";
+  command.summary = "Show a server's jobs, or one job and its nodes.";
+  command.positionals = "[JOB]";
+  command.max_positionals = 1;
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

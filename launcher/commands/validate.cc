@@ -1,0 +1,46 @@
+// cadre validate: reads a spec and says what is wrong with it.
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/spec/reader.h"
+
+namespace cadre {
+namespace {
+
+std::string Workers(const v1::WorkersPerNode& workers) {
+  switch (workers.kind()) {
+    case v1::WorkersPerNode::GPU:
+      return "one worker per GPU";
+    case v1::WorkersPerNode::CPU:
+      return "one worker per core";
+    case v1::WorkersPerNode::AUTO:
+      return "one worker per GPU, or per core where there is none";
+    default:
+      return absl::StrCat(workers.count(), workers.count() == 1 ? " worker" : " workers");
+  }
+}
+
+int Run(const Parsed& parsed) {
+  absl::StatusOr<v1::JobSpec> spec = ReadSpecFile(parsed.rest[0]);
+  if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
+  FillSpecDefaults(*spec);
+  const v1::NodeRange& nodes = spec->nodes();
+  return Print(absl::StrCat(
+      parsed.rest[0], ": ok (", spec->command(0), " on ",
+      nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
+                                 : absl::StrCat(nodes.min(), " to ", nodes.max()),
+      nodes.max() == 1 ? " node, " : " nodes, ", Workers(spec->workers_per_node()), " each)\n"));
+}
+
+}  // namespace
+
+Command ValidateCommand() {
+  Command command;
+  command.name = "validate";
+  command.summary = "Check a job spec.";
+  command.positionals = "FILE";
+  command.min_positionals = command.max_positionals = 1;
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,116 @@
+#include "launcher/display/run_display.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/util/json_util.h"
+#include "launcher/display/escape.h"
+#include "launcher/display/verdict_text.h"
+
+namespace cadre {
+namespace {
+
+size_t TerminalWidth() {
+  size_t columns = 0;
+  const char* text = getenv("COLUMNS");
+  winsize size = {};
+  if (text == nullptr || !absl::SimpleAtoi(text, &columns) || columns == 0) {
+    columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  }
+  // One less, so that no terminal wraps.
+  return std::max<size_t>(columns, 20) - 1;
+}
+
+std::string JsonVerdict(const Exit& exit) {
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  google::protobuf::util::MessageToJsonString(exit.verdict, &json, options).ok();
+  return json + "\n";
+}
+
+}  // namespace
+
+RunDisplayOptions DetectTerminal(bool no_progress) {
+  RunDisplayOptions options;
+  const char* term = getenv("TERM");
+  const char* no_color = getenv("NO_COLOR");
+  const bool able = isatty(STDERR_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
+  options.live = able && !no_progress;
+  options.output_shares_terminal = isatty(STDOUT_FILENO);
+  options.color = able && (no_color == nullptr || no_color[0] == '\0');
+  return options;
+}
+
+RunDisplay::RunDisplay(RunDisplayOptions options, OutputWriter& writer)
+    : options_(std::move(options)), writer_(writer) {}
+
+std::string RunDisplay::Erase() {
+  if (drawn_ == 0) return "";
+  std::string codes = "\r";
+  for (size_t i = 1; i < drawn_; ++i) codes += "\x1b[A";
+  drawn_ = 0;
+  return codes + "\x1b[J";
+}
+
+std::string RunDisplay::Draw() const { return absl::StrJoin(block_, "\n"); }
+
+void RunDisplay::WorkerLines(const std::string& lines, bool to_stderr) {
+  const int fd = to_stderr ? STDERR_FILENO : STDOUT_FILENO;
+  const bool around =
+      options_.live && !block_.empty() && (to_stderr || options_.output_shares_terminal);
+  if (!around) {
+    writer_.Write(fd, lines);
+    return;
+  }
+  // One piece, so that the block is never left out half.
+  std::string text = absl::StrCat(Erase(), lines, Draw());
+  drawn_ = block_.size();
+  writer_.Write(fd, std::move(text));
+}
+
+void RunDisplay::Line(const std::string& line) {
+  WorkerLines(absl::StrCat("cadre: ", EscapeControl(line), "\n"), true);
+}
+
+void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) {
+  if (!options_.live) {
+    for (const std::string& line : plain_.Update(status)) Line(line);
+    return;
+  }
+  std::vector<std::string> block =
+      StatusBlock(status, progress, options_.nodes, TerminalWidth(), options_.color);
+  if (block == block_) return;
+  std::string text = Erase();
+  block_ = std::move(block);
+  drawn_ = block_.size();
+  writer_.Write(STDERR_FILENO, absl::StrCat(text, Draw()));
+}
+
+void RunDisplay::Finish(const Exit& exit) {
+  std::string text = Erase();
+  block_.clear();
+  const bool succeeded = exit.verdict.outcome() == v1::SUCCEEDED;
+  const bool ended = exit.verdict.outcome() != v1::JOB_PHASE_UNSPECIFIED;
+  if (ended && !succeeded) {
+    absl::StrAppend(&text, VerdictText(exit.verdict, options_.log_dir, absl::LocalTimeZone()));
+  } else if (ended && (options_.live || options_.timeline)) {
+    absl::StrAppend(&text, SuccessText(exit.verdict, exit.timeline));
+  }
+  if (options_.timeline) absl::StrAppend(&text, TimelineText(exit.timeline));
+  if (!exit.message.empty()) {
+    absl::StrAppend(&text, "cadre: ", EscapeControl(exit.message), "\n");
+  }
+  writer_.Write(STDERR_FILENO, std::move(text));
+  if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonVerdict(exit));
+}
+
+}  // namespace cadre

@@ -1,0 +1,56 @@
+// What a person sees of `cadre run`: on a terminal one live block below the workers' output, in a
+// pipe plain lines. One thread, the agent's loop; never makes it wait.
+#ifndef CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
+#define CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
+
+#include <string>
+#include <vector>
+
+#include "agent/daemon.h"
+#include "launcher/display/output_writer.h"
+#include "launcher/display/status_block.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+struct RunDisplayOptions {
+  // Draw the live block on standard error.
+  bool live = false;
+  // Workers' standard output goes to the same terminal as the block.
+  bool output_shares_terminal = false;
+  bool color = false;
+  // The verdict as JSON on standard output.
+  bool json = false;
+  // Where the time went, also on success.
+  bool timeline = false;
+  std::string log_dir;
+  v1::NodeRange nodes;
+};
+
+// From the terminal, TERM, NO_COLOR and COLUMNS.
+RunDisplayOptions DetectTerminal(bool no_progress);
+
+class RunDisplay : public Display {
+ public:
+  RunDisplay(RunDisplayOptions options, OutputWriter& writer);
+
+  void WorkerLines(const std::string& lines, bool to_stderr) override;
+  void Line(const std::string& line) override;
+  void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
+  void Finish(const Exit& exit) override;
+
+ private:
+  std::string Erase();
+  std::string Draw() const;
+
+  const RunDisplayOptions options_;
+  OutputWriter& writer_;
+  std::vector<std::string> block_;
+  // Lines of the block that are on the terminal.
+  size_t drawn_ = 0;
+  StatusLines plain_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_

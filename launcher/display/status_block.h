@@ -1,0 +1,40 @@
+// A job's state in a few lines, for the bottom of a terminal or as a line in a pipe. Pure.
+#ifndef CADRE_LAUNCHER_DISPLAY_STATUS_BLOCK_H_
+#define CADRE_LAUNCHER_DISPLAY_STATUS_BLOCK_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+// Two or three lines without '\n', none wider than `width`; `nodes` is what the job asked for.
+std::vector<std::string> StatusBlock(const v1::JobStatus& status,
+                                     const std::vector<v1::Progress>& progress,
+                                     const v1::NodeRange& nodes, size_t width, bool color);
+
+// "gathering", "running", ...
+std::string PhaseName(v1::JobPhase phase);
+
+// A table of the job's nodes and their ranks.
+std::string NodesTable(const v1::JobStatus& job);
+
+// What a pipe is told: nothing unless something a person would want to know has changed.
+class StatusLines {
+ public:
+  // Lines without '\n'.
+  std::vector<std::string> Update(const v1::JobStatus& status);
+
+ private:
+  uint64_t formed_ = 0;
+  uint64_t running_ = 0;
+  uint32_t restarts_ = 0;
+  bool said_waiting_ = false;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_DISPLAY_STATUS_BLOCK_H_

@@ -1,0 +1,108 @@
+#include "launcher/display/status_block.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+v1::JobStatus Running() {
+  v1::JobStatus status;
+  status.set_name("mnist");
+  status.set_phase(v1::RUNNING);
+  status.set_generation(1);
+  status.set_nodes_in(2);
+  status.set_world_size(4);
+  status.set_workers_running(4);
+  status.set_max_restarts(3);
+  return status;
+}
+
+v1::NodeRange Two() {
+  v1::NodeRange nodes;
+  nodes.set_min(2);
+  nodes.set_max(2);
+  return nodes;
+}
+
+TEST(StatusBlockTest, Running_SaysNodesWorkersRestarts) {
+  const auto lines = StatusBlock(Running(), {}, Two(), 100, false);
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_EQ(lines[0], "cadre mnist | running | nodes 2/2 | workers 4/4 | restarts 0/3");
+}
+
+TEST(StatusBlockTest, ProgressAndWaiting_HaveTheirLines) {
+  v1::JobStatus status = Running();
+  status.set_waiting_for("1 of 2 nodes, until 10 s");
+  v1::Progress progress;
+  progress.set_step(12);
+  progress.set_samples_per_second(100);
+  progress.set_loss(0.5);
+  const auto lines = StatusBlock(status, {progress, progress}, Two(), 100, false);
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[1], "  step 12 | 200 samples/s here | loss 0.5000");
+  EXPECT_EQ(lines[2], "  waiting for 1 of 2 nodes, until 10 s");
+}
+
+TEST(StatusBlockTest, NarrowTerminal_LinesAreCut) {
+  v1::JobStatus status = Running();
+  status.set_waiting_for(std::string(200, 'x'));
+  for (const std::string& line : StatusBlock(status, {}, Two(), 20, false)) {
+    EXPECT_LE(line.size(), 20u);
+  }
+}
+
+TEST(StatusBlockTest, PeersText_IsEscaped) {
+  v1::JobStatus status = Running();
+  status.set_waiting_for("\x1b[2J");
+  EXPECT_THAT(StatusBlock(status, {}, Two(), 100, false)[1], HasSubstr("\\x1b[2J"));
+}
+
+TEST(NodesTableTest, ANodeWithoutRank_IsASpareOnlyOfARunningJob) {
+  v1::JobStatus status = Running();
+  v1::NodeStatus& first = *status.add_nodes();
+  first.set_name("n0");
+  first.set_host("h0");
+  first.set_slots(2);
+  first.set_first_rank(2);
+  first.set_node_rank(1);
+  v1::NodeStatus& second = *status.add_nodes();
+  second.set_name("n1");
+  second.set_host("h1");
+  second.set_slots(2);
+  second.set_node_rank(-1);
+  EXPECT_EQ(NodesTable(status),
+            "NODE  HOST  SLOTS  NODE RANK  RANKS\n"
+            "n0    h0    2      1          2-3\n"
+            "n1    h1    2      spare      -\n");
+  status.set_phase(v1::GATHERING);
+  EXPECT_THAT(NodesTable(status), HasSubstr("n1    h1    2      -          -\n"));
+}
+
+TEST(StatusLinesTest, EachChange_IsSaidOnce) {
+  StatusLines lines;
+  v1::JobStatus status = Running();
+  status.set_phase(v1::GATHERING);
+  status.set_waiting_for("nodes: 1 of 2");
+  EXPECT_THAT(lines.Update(status), ElementsAre("waiting for nodes: 1 of 2"));
+  EXPECT_THAT(lines.Update(status), IsEmpty());
+  status = Running();
+  status.set_workers_running(3);
+  EXPECT_THAT(lines.Update(status), ElementsAre("generation 1 formed: 2 nodes, 4 workers"));
+  EXPECT_THAT(lines.Update(Running()), ElementsAre("generation 1 running"));
+  EXPECT_THAT(lines.Update(Running()), IsEmpty());
+  status = Running();
+  status.set_generation(2);
+  status.set_restarts(1);
+  EXPECT_THAT(lines.Update(status),
+              ElementsAre("restart 1 of 3", "generation 2 formed: 2 nodes, 4 workers",
+                          "generation 2 running"));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,212 @@
+#include "launcher/display/verdict_text.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "launcher/display/escape.h"
+#include "launcher/display/table.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+namespace {
+
+constexpr size_t kShownLines = 20;
+
+std::string SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? absl::StrCat("signal ", signal)
+                         : absl::StrCat("signal ", signal, " (SIG", name, ")");
+}
+
+std::string CauseText(v1::FailureCause cause) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(v1::FailureCause_Name(cause)), {{"_", " "}});
+}
+
+std::string Who(const v1::Failure& failure) {
+  std::string who;
+  if (failure.rank() >= 0) {
+    who = absl::StrCat("rank ", failure.rank());
+    if (failure.local_rank() >= 0) {
+      absl::StrAppend(&who, " (local rank ", failure.local_rank(), ")");
+    }
+  }
+  if (!failure.node().empty()) {
+    absl::StrAppend(&who, who.empty() ? "node " : " on ", EscapeControl(failure.node()));
+  }
+  return who.empty() ? "the job" : who;
+}
+
+// "was cancelled: WHY"; the server's message begins with the word too.
+std::string CancelledText(absl::string_view message) {
+  while (absl::ConsumePrefix(&message, "cancelled: ")) {
+  }
+  if (message.empty() || message == "cancelled") return "was cancelled";
+  if (absl::StartsWith(message, "cancelled ")) return absl::StrCat("was ", message);
+  return absl::StrCat("was cancelled: ", message);
+}
+
+void Row(std::string& text, absl::string_view name, absl::string_view value) {
+  if (!value.empty()) absl::StrAppendFormat(&text, "  %-10s %s\n", name, value);
+}
+
+// The last lines of `output`, each escaped and indented.
+void Quote(std::string& text, absl::string_view title, absl::string_view output) {
+  output = absl::StripAsciiWhitespace(output);
+  if (output.empty()) return;
+  std::vector<absl::string_view> lines = absl::StrSplit(output, '\n');
+  const size_t from = lines.size() > kShownLines ? lines.size() - kShownLines : 0;
+  absl::StrAppend(&text, "  ", title, "\n");
+  for (size_t i = from; i < lines.size(); ++i) {
+    absl::StrAppend(&text, "    | ", EscapeControl(lines[i]), "\n");
+  }
+}
+
+// How the worker of a failure ended. A hung one had not ended when it failed.
+std::string HowItEnded(const v1::Failure& failure) {
+  if (failure.cause() == v1::HANG) {
+    constexpr absl::string_view kNoProgress = "made no progress";
+    // The message begins with the rank, which stands before this text already.
+    const size_t at = failure.message().find(kNoProgress.data(), 0, kNoProgress.size());
+    return at == std::string::npos ? std::string(kNoProgress)
+                                   : EscapeControl(failure.message().substr(at));
+  }
+  return failure.has_exit() ? ExitText(failure.exit()) : "";
+}
+
+std::string Plural(uint64_t count, const char* one) {
+  return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
+}
+
+std::string Took(int64_t from_us, int64_t to_us) {
+  if (to_us == 0 || to_us < from_us) return "-";
+  return absl::FormatDuration(absl::Milliseconds((to_us - from_us + 500) / 1000));
+}
+
+int64_t End(const v1::GenerationTimeline& g) {
+  return std::max({g.stopped_us(), g.stopping_us(), g.failed_us(), g.running_us(), g.formed_us()});
+}
+
+}  // namespace
+
+std::string ExitText(const v1::WorkerExit& exit) {
+  std::string text;
+  if (exit.exec_errno() != 0) {
+    text = absl::StrCat("could not be started: ", EscapeControl(exit.exec_step()), ": ",
+                        strerror(exit.exec_errno()));
+  } else if (exit.signal() != 0) {
+    text = SignalName(exit.signal());
+    if (exit.core_dumped()) text += ", core dumped";
+  } else {
+    text = absl::StrCat("exit code ", exit.exit_code());
+  }
+  if (exit.out_of_memory()) text += ", killed for want of memory";
+  return text;
+}
+
+std::string ErrorFileText(const std::string& error_json) {
+  const nlohmann::json root = nlohmann::json::parse(error_json, nullptr, false);
+  if (!root.is_object() || !root.contains("message")) return "";
+  const nlohmann::json& message = root["message"];
+  if (message.is_string()) return message.get<std::string>();
+  if (!message.is_object()) return "";
+  if (message.contains("extraInfo") && message["extraInfo"].is_object()) {
+    const nlohmann::json& extra = message["extraInfo"];
+    if (extra.contains("py_callstack") && extra["py_callstack"].is_string()) {
+      return extra["py_callstack"].get<std::string>();
+    }
+  }
+  const auto inner = message.find("message");
+  return inner != message.end() && inner->is_string() ? inner->get<std::string>() : "";
+}
+
+std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
+                        absl::TimeZone zone) {
+  std::string text = absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ",
+                                  verdict.outcome() == v1::CANCELLED_PHASE
+                                      ? CancelledText(EscapeControl(verdict.message()))
+                                      : absl::StrCat("failed: ", EscapeControl(verdict.message())),
+                                  "\n");
+  // Who cancels a job knows why; nothing failed.
+  if (verdict.has_root_cause() && verdict.outcome() != v1::CANCELLED_PHASE) {
+    const v1::Failure& root = verdict.root_cause();
+    const bool exited = root.has_exit();
+    const std::string ended = HowItEnded(root);
+    absl::StrAppend(&text, "Root cause (first observed failure): ", Who(root),
+                    ended.empty() ? "" : ", ", ended, "\n");
+    if (root.unix_ms() > 0) {
+      Row(text, "time",
+          absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), zone));
+    }
+    Row(text, "host", EscapeControl(root.node()));
+    Row(text, "cause", absl::StrCat(CauseText(root.cause()), ", generation ", root.generation()));
+    if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
+    if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0) {
+      Row(text, "logs",
+          absl::StrCat(log_dir, "/", verdict.job(), "/generation_", root.generation(), "/rank_",
+                       root.rank(), "/"));
+    }
+    const std::string traceback = ErrorFileText(root.exit().error_json());
+    if (!traceback.empty()) {
+      Quote(text, "error", traceback);
+    } else {
+      Quote(text, "last lines", root.exit().last_lines());
+    }
+  }
+  if (verdict.collateral_size() > 0) {
+    absl::StrAppend(&text, "What followed from it:\n");
+    for (const v1::Failure& failure : verdict.collateral()) {
+      absl::StrAppend(&text, "  ", Who(failure), ": ",
+                      failure.has_exit() ? ExitText(failure.exit()) : CauseText(failure.cause()),
+                      "\n");
+    }
+  }
+  if (verdict.restarts() > 0) {
+    absl::StrAppend(&text, "After ", Plural(verdict.restarts(), "restart"), ", ",
+                    Plural(verdict.generations(), "generation"), ".\n");
+  }
+  return text;
+}
+
+std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline) {
+  int64_t end = 0;
+  int64_t running = 0;
+  for (const v1::GenerationTimeline& g : timeline.generations()) {
+    end = std::max(end, End(g));
+    if (g.running_us() > 0) running += End(g) - g.running_us();
+  }
+  std::string text = absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " succeeded");
+  if (end > 0) {
+    absl::StrAppend(&text, " in ", Took(0, end), ", of which workers ran ",
+                    Took(0, std::max<int64_t>(running, 1)));
+  }
+  if (verdict.restarts() > 0) {
+    absl::StrAppend(&text, "; ", Plural(verdict.restarts(), "restart"));
+  }
+  return text + "\n";
+}
+
+std::string TimelineText(const v1::Timeline& timeline) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::GenerationTimeline& g : timeline.generations()) {
+    rows.push_back(
+        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), absl::StrCat(g.world_size()),
+         Took(g.gathering_us(), g.formed_us()), Took(g.formed_us(), g.running_us()),
+         g.running_us() == 0 ? "-"
+                             : Took(g.running_us(), g.failed_us() > 0 ? g.failed_us() : End(g)),
+         g.stopping_us() == 0 ? "-" : Took(g.stopping_us(), g.stopped_us()), g.end_reason()});
+  }
+  return FormatTable(
+      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
+}
+
+}  // namespace cadre

@@ -1,0 +1,30 @@
+// How the end of a job reads. Pure.
+#ifndef CADRE_LAUNCHER_DISPLAY_VERDICT_TEXT_H_
+#define CADRE_LAUNCHER_DISPLAY_VERDICT_TEXT_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.
+std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
+                        absl::TimeZone zone);
+
+// One line: how long, how many generations, where the time went.
+std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline);
+
+// Every generation's phases, a table.
+std::string TimelineText(const v1::Timeline& timeline);
+
+// "exit code 7", "signal 9 (SIGKILL), core dumped".
+std::string ExitText(const v1::WorkerExit& exit);
+
+// The traceback of a torchelastic error file, or its message; empty when it is no such file.
+std::string ErrorFileText(const std::string& error_json);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_DISPLAY_VERDICT_TEXT_H_

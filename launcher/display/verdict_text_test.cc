@@ -1,0 +1,148 @@
+#include "launcher/display/verdict_text.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::Verdict Failed() {
+  v1::Verdict verdict;
+  verdict.set_job("mnist");
+  verdict.set_outcome(v1::FAILED);
+  verdict.set_message("rank 3 failed");
+  verdict.set_restarts(1);
+  verdict.set_generations(2);
+  v1::Failure& root = *verdict.mutable_root_cause();
+  root.set_cause(v1::CRASH);
+  root.set_rank(3);
+  root.set_local_rank(1);
+  root.set_node("node1");
+  root.set_generation(2);
+  root.set_unix_ms(1700000000123);
+  root.mutable_exit()->set_signal(9);
+  root.mutable_exit()->set_pid(4711);
+  root.mutable_exit()->set_last_lines("one\ntwo \x1b[31mred\n");
+  return verdict;
+}
+
+TEST(VerdictTextTest, Failure_NamesRankHostSignalPidAndLogs) {
+  const std::string text = VerdictText(Failed(), "/logs", absl::UTCTimeZone());
+  for (const char* expected :
+       {"job mnist failed", "rank 3 (local rank 1) on node1", "signal 9 (SIGKILL)", "4711",
+        "2023-11-14_22:13:20.123", "/logs/mnist/generation_2/rank_3/", "crash, generation 2",
+        "    | one\n", "two \\x1b[31mred", "After 1 restart, 2 generations."}) {
+    EXPECT_THAT(text, HasSubstr(expected));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {
+  v1::Verdict verdict = Failed();
+  v1::Failure& root = *verdict.mutable_root_cause();
+  root.set_cause(v1::HANG);
+  root.mutable_exit()->clear_signal();
+  root.set_message("rank 3 on node1 made no progress for 5s");
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("rank 3 (local rank 1) on node1, made no progress for 5s\n"));
+  EXPECT_THAT(text, Not(HasSubstr("exit code")));
+  root.clear_message();
+  EXPECT_THAT(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
+              HasSubstr("on node1, made no progress\n"));
+}
+
+TEST(VerdictTextTest, ErrorFile_IsShownInPlaceOfTheLastLines) {
+  v1::Verdict verdict = Failed();
+  verdict.mutable_root_cause()->mutable_exit()->set_error_json(
+      R"x({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "Traceback:\n  f()"}}})x");
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("    | Traceback:\n    |   f()\n"));
+  EXPECT_THAT(text, Not(HasSubstr("| one")));
+}
+
+TEST(VerdictTextTest, ErrorFileForms) {
+  EXPECT_EQ(ErrorFileText(R"({"message": "plain", "timestamp": 3})"), "plain");
+  EXPECT_EQ(ErrorFileText(R"({"message": {"message": "E: x"}})"), "E: x");
+  for (const char* odd : {"", "[", "[]", "{}", R"({"message": 3})", R"({"message": {}})"}) {
+    EXPECT_EQ(ErrorFileText(odd), "") << odd;
+  }
+}
+
+TEST(VerdictTextTest, Exits) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(7);
+  EXPECT_EQ(ExitText(exit), "exit code 7");
+  exit.set_signal(11);
+  exit.set_core_dumped(true);
+  EXPECT_EQ(ExitText(exit), "signal 11 (SIGSEGV), core dumped");
+  exit.set_exec_errno(2);
+  exit.set_exec_step("exec");
+  EXPECT_EQ(ExitText(exit), "could not be started: exec: No such file or directory");
+}
+
+TEST(VerdictTextTest, NodeFailure_HasNoWorker) {
+  v1::Verdict verdict = Failed();
+  verdict.mutable_root_cause()->clear_exit();
+  verdict.mutable_root_cause()->set_rank(-1);
+  verdict.mutable_root_cause()->set_local_rank(-1);
+  verdict.mutable_root_cause()->set_cause(v1::NODE_LOST);
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("failure): node node1\n"));
+  EXPECT_THAT(text, HasSubstr("node lost"));
+  EXPECT_THAT(text, Not(HasSubstr("/logs")));
+}
+
+TEST(VerdictTextTest, Cancelled_IsOneLine) {
+  v1::Verdict verdict = Failed();
+  verdict.set_outcome(v1::CANCELLED_PHASE);
+  verdict.set_message("SIGINT at node n0");
+  verdict.set_restarts(0);
+  EXPECT_EQ(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
+            "cadre: job mnist was cancelled: SIGINT at node n0\n");
+}
+
+TEST(VerdictTextTest, Cancelled_IsSaidOnce) {
+  const struct {
+    const char* message;
+    const char* said;
+  } kCases[] = {{"cancelled: SIGINT at node vm", "was cancelled: SIGINT at node vm"},
+                {"cancelled: cancelled by a user", "was cancelled by a user"},
+                {"cancelled", "was cancelled"},
+                {"", "was cancelled"}};
+  for (const auto& c : kCases) {
+    v1::Verdict verdict;
+    verdict.set_job("w");
+    verdict.set_outcome(v1::CANCELLED_PHASE);
+    verdict.set_message(c.message);
+    EXPECT_EQ(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
+              "cadre: job w " + std::string(c.said) + "\n");
+  }
+}
+
+TEST(VerdictTextTest, Timeline_HasEveryPhase) {
+  v1::Timeline timeline;
+  v1::GenerationTimeline& g = *timeline.add_generations();
+  g.set_generation(1);
+  g.set_nodes(2);
+  g.set_world_size(4);
+  g.set_formed_us(10000);
+  g.set_running_us(30000);
+  g.set_failed_us(1030000);
+  g.set_stopping_us(1030000);
+  g.set_stopped_us(1035000);
+  g.set_end_reason("rank 1: signal 9");
+  const std::string text = TimelineText(timeline);
+  for (const char* expected : {"10ms", "20ms", "1s", "5ms", "rank 1: signal 9"}) {
+    EXPECT_THAT(text, HasSubstr(expected));
+  }
+  v1::Verdict verdict;
+  verdict.set_job("a");
+  EXPECT_EQ(SuccessText(verdict, timeline),
+            "cadre: job a succeeded in 1.035s, of which workers ran 1.005s\n");
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,17 @@
+// The agent's link to a server in its own process: no socket, no gRPC.
+#ifndef CADRE_LAUNCHER_EMBEDDED_LINK_H_
+#define CADRE_LAUNCHER_EMBEDDED_LINK_H_
+
+#include <memory>
+
+#include "agent/server_link.h"
+#include "rendezvous/service/core_thread.h"
+
+namespace cadre {
+
+// `core` must outlive it. Callbacks run on the core thread, on_up within Start.
+std::unique_ptr<ServerLink> MakeEmbeddedLink(CoreThread& core);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_EMBEDDED_LINK_H_

@@ -1,0 +1,45 @@
+// Where the rendezvous is: reading "host:port", finding its address, and whether that address is
+// this machine's. Blocks on name resolution only.
+#ifndef CADRE_LAUNCHER_ENDPOINT_ENDPOINT_H_
+#define CADRE_LAUNCHER_ENDPOINT_ENDPOINT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+// torchrun's port for its c10d rendezvous.
+inline constexpr int kDefaultRendezvousPort = 29400;
+
+struct Endpoint {
+  std::string host;
+  int port = kDefaultRendezvousPort;
+};
+
+// "host", "host:port", "[::1]:port"; of several, separated by commas, the first.
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
+
+struct ResolvedEndpoint {
+  // Numeric, without brackets.
+  std::string address;
+  int port = 0;
+  bool loopback = false;
+  // The address belongs to an interface of this machine.
+  bool here = false;
+};
+
+// UNAVAILABLE: the name has no address (now).
+absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint);
+
+// "address:port", with brackets around IPv6.
+std::string HostPort(absl::string_view address, int port);
+
+// The address under which the machine at `peer` (numeric) reaches this one: the source address of a
+// route to it. Sends nothing. Empty when there is no route.
+std::string AddressTowards(const std::string& peer, int port);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_ENDPOINT_ENDPOINT_H_

@@ -1,0 +1,65 @@
+// Who the environment says this launcher is: under Slurm, an MPI launcher, Kubernetes, or with
+// MASTER_ADDR and friends set. Pure: environments come in as maps.
+#ifndef CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
+#define CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+using EnvironmentMap = std::map<std::string, std::string>;
+
+struct Identity {
+  // Who said so, for messages: "Slurm", "Open MPI", ...
+  std::string source;
+  int node_rank = -1;
+  // 0: it does not say.
+  uint32_t nodes = 0;
+  // Where the first node can be reached; empty: it does not say.
+  std::string endpoint_host;
+  int endpoint_port = 0;
+  // Every node's name, in order; empty: it does not say.
+  std::vector<std::string> node_names;
+  // This node's name among them.
+  std::string node_name;
+  // A name for the job that is the same on every node.
+  std::string job_name;
+};
+
+// Each returns nothing where its variables are absent, INVALID_ARGUMENT naming the variable where
+// they make no sense.
+absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environment);
+absl::StatusOr<std::optional<Identity>> ReadMpi(const EnvironmentMap& environment);
+absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment);
+absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment);
+
+// The first of them that says something. MASTER_ADDR comes first: a person set it.
+absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment);
+
+// "n[01-03,07],g-a[1-2]" to names. INVALID_ARGUMENT for a list that is malformed or has more than
+// kMaxHosts names.
+inline constexpr size_t kMaxHosts = 65536;
+absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list);
+// "2(x3),1" to {2, 2, 2, 1}.
+absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text);
+
+// A port between 20000 and 29399 that depends on `seed` only, for jobs that share a machine.
+int PortFor(absl::string_view seed);
+
+// The variable as a number from 0; nothing where it is unset, INVALID_ARGUMENT where it is no
+// number.
+absl::StatusOr<std::optional<uint32_t>> NumberIn(const EnvironmentMap& environment,
+                                                 const std::string& name);
+// Empty where it is unset.
+std::string TextIn(const EnvironmentMap& environment, const std::string& name);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_

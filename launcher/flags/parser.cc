@@ -1,0 +1,189 @@
+#include "launcher/flags/parser.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "launcher/flags/nearest.h"
+
+namespace cadre {
+namespace {
+
+// "-m,--module,--no-python,--no_python": everything under which CLI11 should know the flag.
+std::string CliNames(const Flag& flag) {
+  std::string names = absl::StrCat("--", flag.name);
+  if (flag.short_name != '\0') absl::StrAppend(&names, ",-", std::string(1, flag.short_name));
+  const std::string underscored = absl::StrReplaceAll(flag.name, {{"-", "_"}});
+  if (underscored != flag.name) absl::StrAppend(&names, ",--", underscored);
+  return names;
+}
+
+std::string UnknownFlag(const Command& command, const std::string& argument) {
+  const std::string given =
+      absl::StrReplaceAll(argument.substr(0, argument.find('=')), {{"_", "-"}});
+  std::vector<std::string> names;
+  for (const Flag& flag : command.flags) names.push_back(absl::StrCat("--", flag.name));
+  const std::string nearest = Nearest(given, names);
+  std::string text = absl::StrCat("unknown flag '", argument, "'");
+  if (!nearest.empty()) {
+    absl::StrAppend(&text, "; did you mean '", nearest, "'?");
+  } else {
+    absl::StrAppend(&text, "; see 'cadre ", command.name, " --help'");
+  }
+  return text;
+}
+
+absl::Status CheckPositionals(const Command& command, const Parsed& parsed) {
+  if (command.takes_program || parsed.Has("help")) return absl::OkStatus();
+  if (parsed.rest.size() > command.max_positionals) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument '", parsed.rest[command.max_positionals],
+                     "'; usage: cadre ", command.name, " [options] ", command.positionals));
+  }
+  if (parsed.rest.size() < command.min_positionals) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an argument is missing; usage: cadre ", command.name, " [options] ", command.positionals));
+  }
+  return absl::OkStatus();
+}
+
+bool IsSpecFile(const std::string& argument) {
+  return absl::EndsWith(argument, ".yaml") || absl::EndsWith(argument, ".yml");
+}
+
+// What CLI11 found wrong, or, where it only has its own words for it, ours.
+std::string ParseError(const Command& command, const std::vector<std::string>& arguments,
+                       const std::exception& error) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    const size_t equals = argument.find('=');
+    if (equals == std::string::npos || !absl::StartsWith(argument, "--")) continue;
+    const std::string name = absl::StrReplaceAll(argument.substr(2, equals - 2), {{"_", "-"}});
+    const bool switched =
+        name == "help" ||
+        std::any_of(command.flags.begin(), command.flags.end(),
+                    [&](const Flag& flag) { return flag.value.empty() && flag.name == name; });
+    if (switched) {
+      return absl::StrCat("--", name, " takes no value, got '", argument.substr(equals + 1), "'");
+    }
+  }
+  return absl::StrReplaceAll(error.what(), {{"\n", " "}});
+}
+
+struct Slot {
+  std::vector<std::string> values;
+  bool given = false;
+};
+
+void AddFlag(const Flag& flag, CLI::App& app, Slot& slot) {
+  if (flag.value.empty()) {
+    app.add_flag(CliNames(flag), slot.given)->disable_flag_override();
+    return;
+  }
+  app.add_option(CliNames(flag), slot.values)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(flag.repeated ? CLI::MultiOptionPolicy::TakeAll
+                                          : CLI::MultiOptionPolicy::TakeLast);
+}
+
+// `parsed` are the flags before a spec file, `parsed.rest` that file and all that follows.
+absl::StatusOr<Parsed> ParseAfterSpec(const Command& command,
+                                      const std::vector<std::string>& arguments,
+                                      const Parsed& parsed) {
+  const std::string& file = parsed.rest.front();
+  if (const std::optional<std::string> given = parsed.Get(command.spec_flag)) {
+    return absl::InvalidArgumentError(absl::StrCat("two job files, '", *given, "' and '", file,
+                                                   "': leave one of them out, or put '--' before a "
+                                                   "program of that name"));
+  }
+  std::vector<std::string> all(arguments.begin(), arguments.end() - parsed.rest.size());
+  all.push_back(absl::StrCat("--", command.spec_flag, "=", file));
+  all.insert(all.end(), parsed.rest.begin() + 1, parsed.rest.end());
+  return ParseArguments(command, all);
+}
+
+}  // namespace
+
+absl::StatusOr<Parsed> ParseArguments(const Command& command,
+                                      const std::vector<std::string>& arguments) {
+  CLI::App app;
+  // The help is ours; CLI11 would exit from within.
+  app.set_help_flag();
+  app.prefix_command(command.takes_program);
+  app.allow_extras(!command.takes_program);
+  std::deque<Slot> slots;
+  for (const Flag& flag : command.flags) AddFlag(flag, app, slots.emplace_back());
+  bool help = false;
+  app.add_flag("--help,-h", help)->disable_flag_override();
+
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(ParseError(command, arguments, error));
+  }
+
+  Parsed parsed;
+  for (size_t i = 0; i < command.flags.size(); ++i) {
+    if (slots[i].given) parsed.flags[command.flags[i].name] = {"1"};
+    if (!slots[i].values.empty()) parsed.flags[command.flags[i].name] = slots[i].values;
+  }
+  if (help) parsed.flags["help"] = {"1"};
+  parsed.rest = app.remaining();
+  if (!parsed.rest.empty() && parsed.rest.front() == "--") {
+    parsed.rest.erase(parsed.rest.begin());
+    return parsed;
+  }
+  if (!command.spec_flag.empty() && !parsed.rest.empty() && IsSpecFile(parsed.rest.front())) {
+    return ParseAfterSpec(command, arguments, parsed);
+  }
+  // CLI11 takes what it does not know for the beginning of the program.
+  for (const std::string& argument : parsed.rest) {
+    if (absl::StartsWith(argument, "-") && argument.size() > 1) {
+      return absl::InvalidArgumentError(UnknownFlag(command, argument));
+    }
+    if (command.takes_program) break;
+  }
+  RETURN_IF_ERROR(CheckPositionals(command, parsed));
+  return parsed;
+}
+
+std::string HelpText(const Command& command) {
+  std::string text = absl::StrCat(
+      "Usage: cadre ", command.name, command.flags.empty() ? "" : " [options]",
+      command.positionals.empty() ? "" : " ", command.positionals, "\n\n", command.summary, "\n");
+  if (!command.description.empty()) absl::StrAppend(&text, "\n", command.description, "\n");
+  std::vector<std::string> groups;
+  for (const Flag& flag : command.flags) {
+    if (std::find(groups.begin(), groups.end(), flag.group) == groups.end()) {
+      groups.push_back(flag.group);
+    }
+  }
+  constexpr size_t kColumn = 30;
+  for (const std::string& group : groups) {
+    absl::StrAppend(&text, "\n", group, ":\n");
+    for (const Flag& flag : command.flags) {
+      if (flag.group != group) continue;
+      std::string left =
+          flag.short_name == '\0'
+              ? absl::StrCat("      --", flag.name)
+              : absl::StrCat("  -", std::string(1, flag.short_name), ", --", flag.name);
+      if (!flag.value.empty()) absl::StrAppend(&left, " ", flag.value);
+      if (left.size() + 2 > kColumn) {
+        absl::StrAppend(&text, left, "\n", std::string(kColumn, ' '), flag.help, "\n");
+      } else {
+        left.resize(kColumn, ' ');
+        absl::StrAppend(&text, left, flag.help, "\n");
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace cadre

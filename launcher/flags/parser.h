@@ -1,0 +1,23 @@
+// Reads a subcommand's arguments by its table. The only place that knows CLI11.
+#ifndef CADRE_LAUNCHER_FLAGS_PARSER_H_
+#define CADRE_LAUNCHER_FLAGS_PARSER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/command.h"
+
+namespace cadre {
+
+// INVALID_ARGUMENT: one line that names what is wrong, with the nearest flag where one is near.
+// `--help` and `-h` are seen as the flag "help".
+absl::StatusOr<Parsed> ParseArguments(const Command& command,
+                                      const std::vector<std::string>& arguments);
+
+// The text of `cadre COMMAND --help`.
+std::string HelpText(const Command& command);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_FLAGS_PARSER_H_

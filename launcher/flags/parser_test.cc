@@ -1,0 +1,138 @@
+#include "launcher/flags/parser.h"
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Command Example() {
+  Command command;
+  command.name = "run";
+  command.summary = "Runs.";
+  command.positionals = "[--] PROGRAM";
+  command.takes_program = true;
+  command.flags = {{"nproc-per-node", "N", "Workers."},
+                   {"standalone", "", "Alone."},
+                   {"env", "K=V", "More environment."}};
+  command.flags[2].repeated = true;
+  command.flags.push_back({"module", "", "A module."});
+  command.flags.back().short_name = 'm';
+  return command;
+}
+
+TEST(ParserTest, DashAndUnderscoreAndEquals_AreTheSame) {
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"--nproc-per-node", "2", "prog"},
+        {"--nproc_per_node", "2", "prog"},
+        {"--nproc_per_node=2", "prog"},
+        {"--nproc-per-node=2", "--", "prog"}}) {
+    const auto parsed = ParseArguments(Example(), form);
+    ASSERT_OK(parsed);
+    EXPECT_EQ(parsed->Get("nproc-per-node"), "2");
+    EXPECT_THAT(parsed->rest, ElementsAre("prog"));
+  }
+}
+
+TEST(ParserTest, AfterTheProgram_NothingIsOurs) {
+  const auto parsed = ParseArguments(
+      Example(), {"--standalone", "-m", "prog", "--nproc-per-node", "9", "-m", "--", "--help"});
+  ASSERT_OK(parsed);
+  EXPECT_TRUE(parsed->Has("standalone"));
+  EXPECT_TRUE(parsed->Has("module"));
+  EXPECT_FALSE(parsed->Has("nproc-per-node"));
+  EXPECT_FALSE(parsed->Has("help"));
+  EXPECT_THAT(parsed->rest, ElementsAre("prog", "--nproc-per-node", "9", "-m", "--", "--help"));
+}
+
+TEST(ParserTest, AfterTwoDashes_AFlagIsAProgram) {
+  const auto parsed = ParseArguments(Example(), {"--standalone", "--", "--odd", "-x"});
+  ASSERT_OK(parsed);
+  EXPECT_THAT(parsed->rest, ElementsAre("--odd", "-x"));
+}
+
+TEST(ParserTest, AfterASpecFile_FlagsGoOn) {
+  Command command = Example();
+  command.spec_flag = "spec";
+  command.flags.push_back({"spec", "FILE", "A file."});
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"job.yaml", "--nproc-per-node", "2", "--standalone"},
+        {"--standalone", "job.yaml", "--nproc_per_node=2"},
+        {"--nproc-per-node", "2", "--standalone", "job.yaml"}}) {
+    const auto parsed = ParseArguments(command, form);
+    ASSERT_OK(parsed);
+    EXPECT_EQ(parsed->Get("spec"), "job.yaml");
+    EXPECT_EQ(parsed->Get("nproc-per-node"), "2");
+    EXPECT_TRUE(parsed->Has("standalone"));
+    EXPECT_TRUE(parsed->rest.empty());
+  }
+  EXPECT_EQ(ParseArguments(command, {"a.yml", "--help"})->Get("help"), "1");
+  EXPECT_THAT(ParseArguments(command, {"a.yml", "other", "--standalone"})->rest,
+              ElementsAre("other", "--standalone"));
+  EXPECT_THAT(ParseArguments(command, {"--", "a.yml", "--standalone"})->rest,
+              ElementsAre("a.yml", "--standalone"));
+  EXPECT_THAT(ParseArguments(command, {"prog", "a.yml"})->rest, ElementsAre("prog", "a.yml"));
+  EXPECT_THAT(ParseArguments(command, {"a.yml", "--nproc-per-nod", "2"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'--nproc-per-node'")));
+  for (const std::vector<std::string>& two :
+       {std::vector<std::string>{"a.yml", "b.yaml"}, {"--spec", "a.yml", "b.yaml"}}) {
+    EXPECT_THAT(ParseArguments(command, two),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'a.yml' and 'b.yaml'")));
+  }
+}
+
+TEST(ParserTest, SwitchWithAValue_IsRefusedByName) {
+  for (const char* argument : {"--standalone=7", "--standalone=x", "--standalone=false"}) {
+    EXPECT_THAT(ParseArguments(Example(), {argument, "prog"}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("--standalone takes no value, got '")))
+        << argument;
+  }
+  EXPECT_OK(ParseArguments(Example(), {"prog", "--standalone=7"}));
+}
+
+TEST(ParserTest, UnknownFlag_NamesTheNearest) {
+  EXPECT_THAT(ParseArguments(Example(), {"--nproc-per-nod", "2", "prog"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("unknown flag '--nproc-per-nod'; did you mean "
+                                 "'--nproc-per-node'?")));
+  EXPECT_THAT(ParseArguments(Example(), {"--zzzzzz", "prog"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cadre run --help")));
+}
+
+TEST(ParserTest, MissingValue_IsAnError) {
+  EXPECT_THAT(ParseArguments(Example(), {"--nproc-per-node"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nproc-per-node")));
+}
+
+TEST(ParserTest, LastWins_RepeatedAreKept) {
+  const auto parsed = ParseArguments(Example(), {"--env", "A=1", "--nproc-per-node", "1",
+                                                 "--nproc-per-node", "3", "--env", "B=2", "p"});
+  ASSERT_OK(parsed);
+  EXPECT_EQ(parsed->Get("nproc-per-node"), "3");
+  EXPECT_THAT(parsed->flags.at("env"), ElementsAre("A=1", "B=2"));
+}
+
+TEST(ParserTest, PositionalCount_IsChecked) {
+  Command command;
+  command.name = "why";
+  command.positionals = "JOB";
+  command.min_positionals = command.max_positionals = 1;
+  EXPECT_OK(ParseArguments(command, {"a"}));
+  EXPECT_THAT(ParseArguments(command, {}), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ParseArguments(command, {"a", "b"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'b'")));
+  EXPECT_OK(ParseArguments(command, {"--help"}));
+}
+
+TEST(ParserTest, Help_ListsEveryFlagOnce) {
+  const std::string help = HelpText(Example());
+  for (const Flag& flag : Example().flags) EXPECT_THAT(help, HasSubstr("--" + flag.name));
+  EXPECT_EQ(help.find("nproc_per_node"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cadre

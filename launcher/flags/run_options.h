@@ -1,0 +1,80 @@
+// What `cadre run` was asked to do, from flags, variables, environment and spec together. Pure.
+#ifndef CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
+#define CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/endpoint/endpoint.h"
+#include "launcher/environment/identity.h"
+#include "launcher/flags/settings.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// torchrun's -r and -t: bit 1 standard output, bit 2 standard error, for all or by local rank.
+struct StreamChoice {
+  uint32_t all = 0;
+  std::map<uint32_t, uint32_t> by_local_rank;
+  uint32_t Of(uint32_t local_rank) const {
+    const auto it = by_local_rank.find(local_rank);
+    return it == by_local_rank.end() ? all : it->second;
+  }
+};
+
+struct RunOptions {
+  // Complete: defaults are filled in.
+  v1::JobSpec job;
+  // Absent: this node alone, without any server.
+  std::optional<Endpoint> endpoint;
+  int node_rank = -1;
+  // Empty: the host's name.
+  std::string node_name;
+  std::vector<std::string> expected_nodes;
+  std::string local_addr;
+  std::string bind_host;
+  std::string master_addr;
+  uint32_t master_port = 0;
+  std::string token_file;
+  std::string tls_dir;
+  // Where a server of ours keeps its state; empty: nowhere.
+  std::string state_dir;
+  absl::Duration orphan_timeout = absl::Seconds(60);
+
+  std::string env_style;
+  bool gpus_per_worker_own = false;
+  bool virtual_local_rank = false;
+  StreamChoice redirects;
+  StreamChoice tee;
+  std::set<uint32_t> terminal_local_ranks;
+  bool json = false;
+  bool no_progress = false;
+  bool timeline = false;
+  // Lines to say once: flags that are accepted and change nothing.
+  std::vector<std::string> notices;
+};
+
+// `spec` is what --spec named, or nothing. INVALID_ARGUMENT: one line that names the flag or
+// variable and what was expected.
+absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
+                                      const std::optional<Identity>& identity);
+
+// "3", or "0:1,1:3".
+absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text);
+
+// The command with python3 in front where it is due.
+absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
+                                                      std::vector<std::string> program);
+
+// A job's name made of any text: other characters than [a-z0-9-] become dashes.
+std::string JobNameFrom(absl::string_view text);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_

@@ -1,0 +1,245 @@
+#include "launcher/flags/run_options.h"
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "launcher/flags/parser.h"
+#include "launcher/flags/run_flags.h"
+#include "launcher/spec/reader.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Command RunCommand() {
+  Command command;
+  command.name = "run";
+  command.takes_program = true;
+  command.flags = RunFlags();
+  return command;
+}
+
+absl::StatusOr<RunOptions> Resolve(const std::vector<std::string>& arguments,
+                                   std::map<std::string, std::string> environment = {},
+                                   std::optional<v1::JobSpec> spec = std::nullopt,
+                                   std::optional<Identity> identity = std::nullopt) {
+  absl::StatusOr<Parsed> parsed = ParseArguments(RunCommand(), arguments);
+  if (!parsed.ok()) return parsed.status();
+  return ResolveRun(Settings(*parsed, std::move(environment), RunFlags()), std::move(spec),
+                    identity);
+}
+
+TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
+  const auto options = Resolve({"--nnodes",
+                                "1:2",
+                                "--nproc-per-node",
+                                "4",
+                                "--rdzv-backend",
+                                "c10d",
+                                "--rdzv_endpoint",
+                                "head:1234",
+                                "--rdzv-id",
+                                "My_Job",
+                                "--rdzv-conf",
+                                "join_timeout=60,last_call_timeout=5",
+                                "--max-restarts",
+                                "3",
+                                "--monitor-interval",
+                                "0.1",
+                                "--start-method",
+                                "spawn",
+                                "--event-log-handler",
+                                "null",
+                                "--role",
+                                "trainer",
+                                "--log-dir",
+                                "/logs",
+                                "-r",
+                                "3",
+                                "-t",
+                                "0:1,1:3",
+                                "--local-ranks-filter",
+                                "0,1",
+                                "--duplicate-stdout-filters",
+                                "x",
+                                "--duplicate-stderr-filters",
+                                "x",
+                                "--node-rank",
+                                "1",
+                                "--local-addr",
+                                "10.0.0.2",
+                                "--logs-specs",
+                                "default",
+                                "--numa-binding",
+                                "node",
+                                "--signals-to-handle",
+                                "SIGTERM",
+                                "--shutdown-timeout",
+                                "7",
+                                "--virtual-local-rank",
+                                "train.py",
+                                "--lr",
+                                "1"});
+  ASSERT_OK(options);
+  const v1::JobSpec& job = options->job;
+  EXPECT_EQ(job.nodes().min(), 1u);
+  EXPECT_EQ(job.nodes().max(), 2u);
+  EXPECT_EQ(job.workers_per_node().count(), 4u);
+  EXPECT_EQ(options->endpoint->host, "head");
+  EXPECT_EQ(options->endpoint->port, 1234);
+  EXPECT_EQ(job.name(), "my-job");
+  EXPECT_EQ(job.rendezvous().join_timeout().seconds(), 60);
+  EXPECT_EQ(job.rendezvous().settle().seconds(), 5);
+  EXPECT_EQ(job.restart().max(), 3u);
+  EXPECT_EQ(job.role(), "trainer");
+  EXPECT_EQ(job.logs().dir(), "/logs");
+  EXPECT_EQ(options->redirects.Of(5), 3u);
+  EXPECT_EQ(options->tee.Of(1), 3u);
+  EXPECT_EQ(options->tee.Of(2), 0u);
+  EXPECT_THAT(options->terminal_local_ranks, ElementsAre(0, 1));
+  EXPECT_EQ(options->node_rank, 1);
+  EXPECT_EQ(options->local_addr, "10.0.0.2");
+  EXPECT_EQ(job.placement().bind(), "numa");
+  EXPECT_EQ(job.timeouts().stop_grace().seconds(), 7);
+  EXPECT_TRUE(options->virtual_local_rank);
+  EXPECT_EQ(options->notices.size(), 7u);
+  EXPECT_THAT(job.command(), ElementsAre("python3", "-u", "train.py", "--lr", "1"));
+}
+
+TEST(RunOptionsTest, Precedence_FlagThenCadreThenPetThenSpec) {
+  const v1::JobSpec spec = *ReadSpec("command: [x]\nrestart: {max: 1}\n", "f");
+  EXPECT_EQ(Resolve({}, {}, spec)->job.restart().max(), 1u);
+  EXPECT_EQ(Resolve({}, {{"PET_MAX_RESTARTS", "2"}}, spec)->job.restart().max(), 2u);
+  EXPECT_EQ(Resolve({}, {{"PET_MAX_RESTARTS", "2"}, {"CADRE_MAX_RESTARTS", "3"}}, spec)
+                ->job.restart()
+                .max(),
+            3u);
+  EXPECT_EQ(Resolve({"--max-restarts", "4", "y"}, {{"CADRE_MAX_RESTARTS", "3"}}, spec)
+                ->job.restart()
+                .max(),
+            4u);
+  EXPECT_EQ(Resolve({"x"})->job.restart().max(), 0u);
+  // PET_ is torchrun's: our own flags do not listen to it.
+  EXPECT_EQ(Resolve({"x"}, {{"PET_SPARES", "2"}})->job.spares(), 0u);
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_SPARES", "2"}})->job.spares(), 2u);
+}
+
+TEST(RunOptionsTest, Programs) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::vector<std::string> command;
+  } kCases[] = {
+      {{"./train", "-x"}, {"./train", "-x"}},
+      {{"train.py", "-x"}, {"python3", "-u", "train.py", "-x"}},
+      {{"--no-python", "train.py"}, {"train.py"}},
+      {{"-m", "pkg.mod", "a"}, {"python3", "-u", "-m", "pkg.mod", "a"}},
+      {{"--module", "pkg.mod"}, {"python3", "-u", "-m", "pkg.mod"}},
+      {{"--", "-odd"}, {"-odd"}},
+  };
+  for (const auto& c : kCases) {
+    const auto options = Resolve(c.arguments);
+    ASSERT_OK(options);
+    EXPECT_EQ(
+        std::vector<std::string>(options->job.command().begin(), options->job.command().end()),
+        c.command);
+  }
+  EXPECT_EQ(Resolve({"a.py"}, {{"PYTHON_EXEC", "/opt/py"}})->job.command(0), "/opt/py");
+  EXPECT_EQ(Resolve({"a"}, {{"PET_MODULE", "1"}})->job.command(2), "-m");
+}
+
+TEST(RunOptionsTest, OneNode_NeedsNoEndpoint) {
+  EXPECT_FALSE(Resolve({"x"})->endpoint.has_value());
+  EXPECT_FALSE(Resolve({"--standalone", "x"})->endpoint.has_value());
+  EXPECT_FALSE(Resolve({"--standalone", "--nnodes", "1:4", "x"})->endpoint.has_value());
+  EXPECT_EQ(Resolve({"--master-port", "1234", "x"})->master_port, 1234u);
+}
+
+TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
+  const auto options = Resolve({"--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1",
+                                "--master-port", "29501", "x"});
+  ASSERT_OK(options);
+  EXPECT_EQ(options->endpoint->host, "10.0.0.1");
+  EXPECT_EQ(options->endpoint->port, 29501);
+  EXPECT_EQ(options->node_rank, 0);
+  EXPECT_EQ(options->master_addr, "");
+}
+
+TEST(RunOptionsTest, Identity_FillsWhatFlagsLeaveOpen) {
+  Identity slurm;
+  slurm.source = "Slurm";
+  slurm.nodes = 2;
+  slurm.node_rank = 1;
+  slurm.node_name = "n2";
+  slurm.node_names = {"n1", "n2"};
+  slurm.endpoint_host = "n1";
+  slurm.endpoint_port = 23456;
+  slurm.job_name = "slurm-17-0";
+  auto options = Resolve({"x"}, {}, std::nullopt, slurm);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.nodes().min(), 2u);
+  EXPECT_EQ(options->endpoint->host, "n1");
+  EXPECT_EQ(options->endpoint->port, 23456);
+  EXPECT_EQ(options->job.name(), "slurm-17-0");
+  EXPECT_THAT(options->expected_nodes, ElementsAre("n1", "n2"));
+  options = Resolve({"--nnodes", "1:2", "--rdzv-endpoint", "other", "x"}, {}, std::nullopt, slurm);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->job.nodes().min(), 1u);
+  EXPECT_EQ(options->endpoint->host, "other");
+  // Slurm's list does not override --standalone.
+  EXPECT_FALSE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoint.has_value());
+}
+
+TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::vector<std::string> said;
+  } kCases[] = {
+      {{}, {"program is missing"}},
+      {{"--nproc-per-node", "two", "x"}, {"--nproc-per-node", "'two'", "gpu, cpu or auto"}},
+      {{"--nnodes", "2", "x"}, {"2 nodes", "--rdzv-endpoint"}},
+      {{"--nnodes", "4:2", "x"}, {"--nnodes", "2..4"}},
+      {{"--standalone", "--nnodes", "2", "x"}, {"--standalone"}},
+      {{"--rdzv-endpoint", "h:99999", "x"}, {"--rdzv-endpoint", "99999"}},
+      {{"--rdzv-backend", "zeus", "x"}, {"--rdzv-backend", "c10d"}},
+      {{"--rdzv-conf", "join_timeout", "x"}, {"--rdzv-conf", "KEY=VALUE"}},
+      {{"--rdzv-conf", "join_timeout=soon", "x"}, {"--rdzv-conf", "seconds"}},
+      {{"--join-timeout", "10", "x"}, {"--join-timeout", "90s"}},
+      {{"--env", "A", "x"}, {"--env", "NAME=VALUE"}},
+      {{"--env-style", "pbs", "x"}, {"--env-style", "slurm, mpi"}},
+      {{"-r", "4", "x"}, {"--redirects", "0 to 3"}},
+      {{"-t", "1,2", "x"}, {"--tee"}},
+      {{"--job-name", "Bad_Name", "x"}, {"--job-name", "small letters"}},
+      {{"-m", "--no-python", "x"}, {"--module", "--no-python"}},
+      {{"--master-port", "0", "x"}, {"--master-port"}},
+      {{"--bind", "socket", "x"}, {"--bind", "numa"}},
+      {{"--numa-binding", "x", "x"}, {"--numa-binding", "node, socket", "'x'"}},
+      {{"--never-exit-codes", "300", "x"}, {"--never-exit-codes", "1 to 255", "'300'"}},
+      {{"--never-exit-codes", ",", "x"}, {"--never-exit-codes", "1 to 255"}},
+      {{"--max-restarts", "99999999999", "x"}, {"--max-restarts", "0 to 4294967295"}},
+      {{"--rdzv-endpoint", "http://127.0.0.1:33", "x"}, {"--rdzv-endpoint", "malformed"}},
+      {{""}, {"the program is empty"}},
+      {{"", "x"}, {"the program is empty"}},
+  };
+  for (const auto& c : kCases) {
+    const auto options = Resolve(c.arguments);
+    ASSERT_FALSE(options.ok()) << c.arguments[0];
+    for (const std::string& text : c.said) {
+      EXPECT_THAT(options, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
+    }
+  }
+  EXPECT_THAT(Resolve({"x"}, {{"PET_NNODES", "many"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_NNODES")));
+  EXPECT_THAT(Resolve({"x"}, {{"PET_STANDALONE", "maybe"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("PET_STANDALONE")));
+}
+
+TEST(RunOptionsTest, JobNames_ComeFromTheProgram) {
+  EXPECT_EQ(Resolve({"/a/b/Train_1.py"})->job.name(), "train-1");
+  EXPECT_EQ(Resolve({"/bin/true"})->job.name(), "true");
+  EXPECT_EQ(JobNameFrom("___"), "job");
+  EXPECT_EQ(JobNameFrom(std::string(100, 'x')).size(), 63u);
+}
+
+}  // namespace
+}  // namespace cadre

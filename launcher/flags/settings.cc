@@ -1,0 +1,61 @@
+#include "launcher/flags/settings.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace cadre {
+
+Settings::Settings(Parsed parsed, std::map<std::string, std::string> environment,
+                   const std::vector<Flag>& flags)
+    : parsed_(std::move(parsed)), environment_(std::move(environment)) {
+  for (const Flag& flag : flags) torchrun_[flag.name] = flag.torchrun;
+}
+
+std::optional<Setting> Settings::FromEnvironment(const std::string& name) const {
+  const std::string suffix = absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
+  const auto known = torchrun_.find(name);
+  const bool torchrun = known != torchrun_.end() && known->second;
+  for (const char* prefix : {"CADRE_", "PET_"}) {
+    if (prefix[0] == 'P' && !torchrun) continue;
+    const std::string variable = absl::StrCat(prefix, suffix);
+    const auto it = environment_.find(variable);
+    if (it != environment_.end() && !it->second.empty()) return Setting{it->second, variable};
+  }
+  return std::nullopt;
+}
+
+std::optional<Setting> Settings::Get(const std::string& name) const {
+  const std::optional<std::string> given = parsed_.Get(name);
+  if (given.has_value()) return Setting{*given, absl::StrCat("--", name)};
+  return FromEnvironment(name);
+}
+
+std::string Settings::GetOr(const std::string& name, const std::string& fallback) const {
+  const std::optional<Setting> setting = Get(name);
+  return setting.has_value() ? setting->value : fallback;
+}
+
+std::vector<Setting> Settings::All(const std::string& name) const {
+  std::vector<Setting> all;
+  const auto it = parsed_.flags.find(name);
+  if (it != parsed_.flags.end()) {
+    for (const std::string& value : it->second) all.push_back({value, absl::StrCat("--", name)});
+  } else if (std::optional<Setting> setting = FromEnvironment(name)) {
+    all.push_back(*std::move(setting));
+  }
+  return all;
+}
+
+absl::StatusOr<bool> Settings::Switch(const std::string& name) const {
+  const std::optional<Setting> setting = Get(name);
+  if (!setting.has_value()) return false;
+  const std::string word = absl::AsciiStrToLower(setting->value);
+  if (word == "1" || word == "true" || word == "yes") return true;
+  if (word == "0" || word == "false" || word == "no") return false;
+  return absl::InvalidArgumentError(
+      absl::StrCat(setting->origin, ": expected 1 or 0, got '", setting->value, "'"));
+}
+
+}  // namespace cadre

@@ -1,0 +1,49 @@
+// One flag's value, from the first of: command line, CADRE_<NAME>, PET_<NAME>. Pure.
+#ifndef CADRE_LAUNCHER_FLAGS_SETTINGS_H_
+#define CADRE_LAUNCHER_FLAGS_SETTINGS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/command.h"
+
+namespace cadre {
+
+struct Setting {
+  std::string value;
+  // "--nnodes" or "CADRE_NNODES": what an error about it begins with.
+  std::string origin;
+};
+
+class Settings {
+ public:
+  Settings(Parsed parsed, std::map<std::string, std::string> environment,
+           const std::vector<Flag>& flags);
+
+  // CADRE_ and PET_ variables that are empty count as unset.
+  std::optional<Setting> Get(const std::string& name) const;
+  std::string GetOr(const std::string& name, const std::string& fallback) const;
+  // Every value of a repeated flag; a variable holds one.
+  std::vector<Setting> All(const std::string& name) const;
+  // A switch: given, or its variable is 1, true or yes. INVALID_ARGUMENT for other words.
+  absl::StatusOr<bool> Switch(const std::string& name) const;
+
+  const std::vector<std::string>& rest() const { return parsed_.rest; }
+  const std::map<std::string, std::string>& environment() const { return environment_; }
+
+ private:
+  std::optional<Setting> FromEnvironment(const std::string& name) const;
+
+  Parsed parsed_;
+  std::map<std::string, std::string> environment_;
+  // Flags that PET_<NAME> sets too.
+  std::map<std::string, bool> torchrun_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_FLAGS_SETTINGS_H_

@@ -1,0 +1,74 @@
+// The cadre command: finds the subcommand, reads its arguments, runs it.
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/flags/nearest.h"
+#include "launcher/flags/parser.h"
+
+namespace cadre {
+namespace {
+
+std::string Overview() {
+  std::string text =
+      "cadre launches distributed training and keeps it alive.\n\n"
+      "  cadre run --standalone --nproc-per-node 2 train.py    two workers here\n"
+      "  cadre run --nnodes 2 --rdzv-endpoint head --token-file job.token train.py\n"
+      "                                                        the same line on two nodes\n"
+      "  cadre run job.yaml                                    from a file\n\n"
+      "Commands:\n";
+  for (const Command& command : AllCommands()) {
+    std::string name = command.name;
+    name.resize(12, ' ');
+    absl::StrAppend(&text, "  ", name, command.summary, "\n");
+  }
+  return text + "\n'cadre COMMAND --help' says more.\n";
+}
+
+int Dispatch(const std::vector<std::string>& arguments) {
+  const std::string name = arguments.empty() ? "--help" : arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") return Print(Overview());
+  const std::string wanted = name == "--version" ? "version" : name;
+  std::vector<std::string> names;
+  for (const Command& command : AllCommands()) {
+    names.push_back(command.name);
+    if (command.name != wanted) continue;
+    const absl::StatusOr<Parsed> parsed =
+        ParseArguments(command, {arguments.begin() + 1, arguments.end()});
+    if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
+    if (parsed->Has("help")) return Print(HelpText(command));
+    return command.run(*parsed);
+  }
+  const std::string nearest = Nearest(wanted, names);
+  return Fail(
+      kExitUsage,
+      absl::StrCat(absl::StartsWith(name, "-") ? "unknown flag '" : "unknown command '", name, "'",
+                   nearest.empty() ? "; see 'cadre --help'"
+                                   : absl::StrCat("; did you mean '", nearest, "'?")));
+}
+
+// Before any thread, so that every thread inherits it: `run` and `server` take signals as they come
+// from a descriptor, and a reader that has gone must not end the launcher.
+void ArrangeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // Other commands end at Ctrl-C by themselves.
+  if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "server")) {
+    cadre::ArrangeSignals();
+  }
+  return cadre::Dispatch(arguments);
+}

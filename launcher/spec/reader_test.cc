@@ -1,0 +1,162 @@
+#include "launcher/spec/reader.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "launcher/spec/yaml_tree.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kWhole[] = R"(name: mnist
+command: [./train, --epochs, "10"]
+nodes: 2..4
+workers_per_node: gpu
+env: {NCCL_DEBUG: WARN, FLAG: no, NUMBER: 0x10}
+working_dir: .
+role: trainer
+resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
+placement: {bind: numa, spread_over: switch}
+rendezvous: {join_timeout: 10m, settle: 3s}
+timeouts: {start: 5m, progress: 10m, stop_grace: 30s, total: 24h}
+restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93]}
+elastic: {scale_up: immediately, unit: 1}
+spares: 1
+priority: -2
+logs: {dir: logs, tee: [0]}
+slurm: {partition: gpu, account: x, extra: ["--exclusive"]}
+)";
+
+TEST(ReaderTest, EveryKey_ArrivesInTheSpec) {
+  const auto spec = ReadSpec(kWhole, "job.yaml");
+  ASSERT_OK(spec);
+  EXPECT_EQ(spec->name(), "mnist");
+  ASSERT_EQ(spec->command_size(), 3);
+  EXPECT_EQ(spec->command(2), "10");
+  EXPECT_EQ(spec->nodes().min(), 2u);
+  EXPECT_EQ(spec->nodes().max(), 4u);
+  EXPECT_EQ(spec->workers_per_node().kind(), v1::WorkersPerNode::GPU);
+  // Text stays text: YAML's own ideas about "no" and 0x10 do not apply.
+  EXPECT_EQ(spec->env().at("FLAG"), "no");
+  EXPECT_EQ(spec->env().at("NUMBER"), "0x10");
+  EXPECT_EQ(spec->resources().memory_per_worker(), uint64_t{8} << 30);
+  EXPECT_EQ(spec->placement().bind(), "numa");
+  EXPECT_EQ(spec->rendezvous().join_timeout().seconds(), 600);
+  EXPECT_EQ(spec->timeouts().total().seconds(), 86400);
+  EXPECT_EQ(spec->restart().max(), 3u);
+  EXPECT_EQ(spec->restart().backoff_max().seconds(), 60);
+  EXPECT_EQ(spec->restart().on_size(), 2);
+  EXPECT_EQ(spec->restart().never_exit_codes(1), 93u);
+  EXPECT_EQ(spec->elastic().scale_up(), v1::ElasticPolicy::IMMEDIATELY);
+  EXPECT_EQ(spec->priority(), -2);
+  EXPECT_EQ(spec->logs().tee_size(), 1);
+  EXPECT_EQ(spec->slurm().extra(0), "--exclusive");
+}
+
+TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
+  const struct {
+    std::string text;
+    std::string error;
+  } kCases[] = {
+      {"name: a\ncomand: [x]\n", "job.yaml:2:1: unknown key 'comand'; did you mean 'command'?"},
+      {"command: [x]\nrestart:\n  maxx: 1\n",
+       "job.yaml:3:3: unknown key 'maxx'; did you mean 'max'?"},
+      {"command: [x]\ncommand: [y]\n", "job.yaml:2:1: key 'command' comes twice"},
+      {"command: [x]\nenv: {A: 1, A: 2}\n", "job.yaml:2:13: key 'A' comes twice"},
+      {"command: x\n", "job.yaml:1:10: 'command': expected a list, got text"},
+      {"command: [x]\nnodes: [2]\n", "job.yaml:2:8: 'nodes': expected a single value, got a list"},
+      {"command: [x]\nnodes: many\n",
+       "job.yaml:2:8: 'nodes': expected a number of nodes from 1, or a range such as 2..4, got "
+       "'many'"},
+      {"command: [x]\nrestart: {on: [sometimes]}\n", "'on': expected crash, hang"},
+      {"command: [x]\nrestart: {never_exit_codes: [300]}\n", "exit code from 1 to 255"},
+      {"command: [[x]]\n", "expected a list of single values"},
+      {"command: [x]\ntimeouts: 3\n", "'timeouts': expected a mapping, got text"},
+      {"command: [x]\nspares:\n", "'spares': expected a single value, got nothing"},
+      {"command: [&a x]\n", "anchors (&name) are not allowed"},
+      {"command: [x, *a]\n", "job.yaml:1:14"},
+      {"command: [!!str x]\n", "tags ("},
+      {"command: [x]\n---\ncommand: [y]\n", "a second document"},
+      {"command: [x\n", "job.yaml:"},
+      {"\"command\n", "job.yaml:"},
+      {"name: a\n", "'command' is missing"},
+      {"name: a\ncommand: []\n",
+       "job.yaml:2:10: 'command': the list is empty; expected one such as"},
+      {"command: ['']\n", "job.yaml:1:10: 'command': its first item, the program, is empty"},
+      {"command: ['', x]\n", "the program, is empty"},
+      {"command: [x]\nname: a\xff\n", "job.yaml:2:8: not UTF-8"},
+      {"command: [caf\xc3]\n", "job.yaml:1:14: not UTF-8"},
+      {"", "expected a mapping"},
+      {"- a\n", "expected a mapping"},
+      {"name: UPPER\ncommand: [x]\n", "small letters"},
+      {"command: [x]\nenv: {\"A=B\": c}\n", "cannot be a variable's name"},
+      {"command: [\"a\\0b\"]\n", "NUL"},
+      {"command: [x]\npriority: 1.5\n", "expected a number from -1000000"},
+      {"? [a]\n: b\n", "expected a key"},
+  };
+  for (const auto& c : kCases) {
+    const auto spec = ReadSpec(c.text, "job.yaml");
+    ASSERT_FALSE(spec.ok()) << c.text;
+    EXPECT_THAT(spec.status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.error)))
+        << c.text;
+    EXPECT_THAT(std::string(spec.status().message()), StartsWith("job.yaml:")) << c.text;
+    EXPECT_EQ(spec.status().message().find('\n'), absl::string_view::npos) << c.text;
+  }
+}
+
+TEST(ReaderTest, Limits_Hold) {
+  EXPECT_THAT(ReadSpec(std::string(kMaxSpecBytes + 1, ' '), "f"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 1048576")));
+
+  std::string many = "command: [x]\nlogs: {tee: [";
+  for (size_t i = 0; i < kMaxSpecNodes; ++i) absl::StrAppend(&many, "1,");
+  EXPECT_THAT(ReadSpec(many + "1]}\n", "f"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 10000 values")));
+
+  const std::string deep = "command: " + std::string(17, '[') + std::string(17, ']');
+  EXPECT_THAT(ReadSpec(deep, "f"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nested more than 16 deep")));
+  EXPECT_FALSE(ReadSpec("command: " + std::string(500000, '['), "f").ok());
+}
+
+TEST(ReaderTest, MissingFile_SaysSo) {
+  EXPECT_THAT(ReadSpecFile("/no/such/job.yaml"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such/job.yaml")));
+  EXPECT_THAT(ReadSpecFile("/"), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(ReaderTest, Defaults_LeaveWhatWasSaid) {
+  v1::JobSpec spec = *ReadSpec("command: [x]\ntimeouts: {stop_grace: 0s}\n", "f");
+  FillSpecDefaults(spec);
+  EXPECT_EQ(spec.timeouts().stop_grace().seconds(), 0);
+  EXPECT_EQ(spec.timeouts().start().seconds(), 300);
+  EXPECT_EQ(spec.nodes().max(), 1u);
+  EXPECT_EQ(spec.restart().max(), 0u);
+  EXPECT_EQ(spec.workers_per_node().count(), 1u);
+}
+
+TEST(ReaderTest, Schema_HasTheReadersKeys) {
+  std::ifstream file("launcher/spec/job.schema.json");
+  ASSERT_TRUE(file.good());
+  const nlohmann::json schema = nlohmann::json::parse(file);
+  for (const auto& [mapping, keys] : SpecKeys()) {
+    const nlohmann::json& place = mapping.empty() ? schema : schema["properties"][mapping];
+    std::vector<std::string> in_schema;
+    for (const auto& [key, unused] : place["properties"].items()) in_schema.push_back(key);
+    std::vector<std::string> in_reader = keys;
+    std::sort(in_reader.begin(), in_reader.end());
+    EXPECT_EQ(in_schema, in_reader) << "mapping '" << mapping << "'";
+    EXPECT_EQ(place["additionalProperties"], false);
+  }
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,192 @@
+#include "launcher/spec/scalars.h"
+
+#include <cctype>
+#include <limits>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+absl::Status Expected(absl::string_view what, absl::string_view got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected ", what, ", got '", got.substr(0, 64), "'"));
+}
+
+bool AllDigits(absl::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+  }
+  return true;
+}
+
+// Cuts "2..4" in two; `separator` alone for a text without one is not a range.
+bool Cut(absl::string_view text, absl::string_view separator, absl::string_view* low,
+         absl::string_view* high) {
+  const size_t at = text.find(separator);
+  if (at == absl::string_view::npos) return false;
+  *low = text.substr(0, at);
+  *high = text.substr(at + separator.size());
+  return true;
+}
+
+constexpr char kDurationForm[] = "a duration such as 90s, 10m, 1h30m or 500ms";
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text) {
+  static constexpr struct {
+    absl::string_view unit;
+    int64_t milliseconds;
+  } kUnits[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+  absl::string_view left = text;
+  int64_t milliseconds = 0;
+  size_t next_unit = 0;
+  if (left.empty()) return Expected(kDurationForm, text);
+  while (!left.empty()) {
+    size_t digits = 0;
+    while (digits < left.size() && left[digits] >= '0' && left[digits] <= '9') ++digits;
+    size_t letters = digits;
+    while (letters < left.size() && std::isalpha(static_cast<unsigned char>(left[letters]))) {
+      ++letters;
+    }
+    int64_t amount = 0;
+    // Nine digits of hours are over a hundred thousand years and still fit.
+    if (digits == 0 || digits > 9 || !absl::SimpleAtoi(left.substr(0, digits), &amount)) {
+      return Expected(kDurationForm, text);
+    }
+    const absl::string_view unit = left.substr(digits, letters - digits);
+    while (next_unit < 4 && kUnits[next_unit].unit != unit) ++next_unit;
+    if (next_unit == 4) return Expected(kDurationForm, text);
+    milliseconds += amount * kUnits[next_unit].milliseconds;
+    ++next_unit;
+    left.remove_prefix(letters);
+  }
+  return absl::Milliseconds(milliseconds);
+}
+
+absl::StatusOr<std::pair<absl::Duration, absl::Duration>> ParseDurationRange(
+    absl::string_view text) {
+  absl::string_view low = text;
+  absl::string_view high = text;
+  Cut(text, "..", &low, &high);
+  ASSIGN_OR_RETURN(const absl::Duration from, ParseDuration(low));
+  ASSIGN_OR_RETURN(const absl::Duration to, ParseDuration(high));
+  if (from > to) return Expected("a range from the shorter to the longer, such as 1s..1m", text);
+  return std::make_pair(from, to);
+}
+
+absl::StatusOr<uint32_t> ParseCount(absl::string_view text) {
+  uint32_t value = 0;
+  if (!AllDigits(text)) return Expected("a number", text);
+  if (!absl::SimpleAtoi(text, &value)) return Expected("a number from 0 to 4294967295", text);
+  return value;
+}
+
+absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text) {
+  const absl::StatusOr<uint32_t> code = ParseCount(text);
+  if (code.ok() && *code >= 1 && *code <= 255) return code;
+  return Expected("an exit code from 1 to 255", text);
+}
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
+  static constexpr struct {
+    absl::string_view unit;
+    int shift;
+  } kUnits[] = {{"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+  size_t digits = 0;
+  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
+  uint64_t amount = 0;
+  for (const auto& unit : kUnits) {
+    if (text.substr(digits) != unit.unit || !absl::SimpleAtoi(text.substr(0, digits), &amount)) {
+      continue;
+    }
+    if (amount > (std::numeric_limits<uint64_t>::max() >> unit.shift)) break;
+    return amount << unit.shift;
+  }
+  return Expected("a size such as 512MiB or 8GiB", text);
+}
+
+absl::StatusOr<v1::NodeRange> ParseNodeRange(absl::string_view text) {
+  absl::string_view low = text;
+  absl::string_view high = text;
+  if (!Cut(text, "..", &low, &high)) Cut(text, ":", &low, &high);
+  const absl::StatusOr<uint32_t> min = ParseCount(low);
+  const absl::StatusOr<uint32_t> max = ParseCount(high);
+  if (!min.ok() || !max.ok() || *min < 1 || *min > *max) {
+    return Expected("a number of nodes from 1, or a range such as 2..4", text);
+  }
+  v1::NodeRange range;
+  range.set_min(*min);
+  range.set_max(*max);
+  return range;
+}
+
+absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text) {
+  v1::WorkersPerNode workers;
+  if (text == "gpu") {
+    workers.set_kind(v1::WorkersPerNode::GPU);
+  } else if (text == "cpu") {
+    workers.set_kind(v1::WorkersPerNode::CPU);
+  } else if (text == "auto") {
+    workers.set_kind(v1::WorkersPerNode::AUTO);
+  } else {
+    const absl::StatusOr<uint32_t> count = ParseCount(text);
+    if (!count.ok() || *count < 1) return Expected("a number from 1, gpu, cpu or auto", text);
+    workers.set_kind(v1::WorkersPerNode::COUNT);
+    workers.set_count(*count);
+  }
+  return workers;
+}
+
+absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text) {
+  static constexpr struct {
+    absl::string_view name;
+    v1::FailureCause cause;
+  } kCauses[] = {{"crash", v1::CRASH},
+                 {"hang", v1::HANG},
+                 {"out_of_memory", v1::OUT_OF_MEMORY},
+                 {"node_lost", v1::NODE_LOST},
+                 {"exec_failed", v1::EXEC_FAILED},
+                 {"preempted", v1::PREEMPTED},
+                 {"start_timeout", v1::START_TIMEOUT}};
+  for (const auto& known : kCauses) {
+    if (known.name == text) return known.cause;
+  }
+  return Expected("crash, hang, out_of_memory, node_lost, preempted, start_timeout or exec_failed",
+                  text);
+}
+
+absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text) {
+  if (text == "immediately") return v1::ElasticPolicy::IMMEDIATELY;
+  if (text == "at_checkpoint") return v1::ElasticPolicy::AT_CHECKPOINT;
+  if (text == "never") return v1::ElasticPolicy::NEVER;
+  return Expected("immediately, at_checkpoint or never", text);
+}
+
+absl::Status CheckJobName(absl::string_view name) {
+  bool good = !name.empty() && name.size() <= 63 && name[0] != '-';
+  for (const char c : name) {
+    good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
+  }
+  if (good) return absl::OkStatus();
+  return Expected("a name of at most 63 small letters, digits and dashes", name);
+}
+
+google::protobuf::Duration DurationToProto(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+  return proto;
+}
+
+absl::Duration DurationFromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+}  // namespace cadre

@@ -1,0 +1,41 @@
+// Text to values, by the type that is due: durations, sizes, ranges. Used by the job spec and by
+// flags. Pure. Every error says what was expected.
+#ifndef CADRE_LAUNCHER_SPEC_SCALARS_H_
+#define CADRE_LAUNCHER_SPEC_SCALARS_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// "90s", "10m", "1h30m", "500ms", "0s": units h, m, s, ms, each at most once, largest first.
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
+// "1s..1m", or one duration for both ends.
+absl::StatusOr<std::pair<absl::Duration, absl::Duration>> ParseDurationRange(
+    absl::string_view text);
+// Decimal digits only.
+absl::StatusOr<uint32_t> ParseCount(absl::string_view text);
+absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text);
+// "512MiB", "8GiB", "1KiB", "100B", "2TiB".
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+// "2", "2..4" or torchrun's "2:4".
+absl::StatusOr<v1::NodeRange> ParseNodeRange(absl::string_view text);
+// A number from 1, or gpu, cpu, auto.
+absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text);
+// "crash", "hang", "out_of_memory", "node_lost", "preempted", ...
+absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
+absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
+// [a-z0-9][a-z0-9-]{0,62}
+absl::Status CheckJobName(absl::string_view name);
+
+google::protobuf::Duration DurationToProto(absl::Duration duration);
+absl::Duration DurationFromProto(const google::protobuf::Duration& duration);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_SPEC_SCALARS_H_

@@ -1,0 +1,213 @@
+#include "launcher/spec/yaml_tree.h"
+
+#include <exception>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "yaml-cpp/eventhandler.h"
+#include "yaml-cpp/exceptions.h"
+#include "yaml-cpp/parser.h"
+
+namespace cadre {
+namespace {
+
+// Thrown through yaml-cpp, which has no other way to be stopped; caught in ParseYaml.
+struct Refused : std::exception {
+  Refused(const YAML::Mark& mark, std::string message) : mark(mark), message(std::move(message)) {}
+  const char* what() const noexcept override { return message.c_str(); }
+  YAML::Mark mark;
+  std::string message;
+};
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Refuse(mark, "", anchor);
+    Add(NewNode(mark, YamlNode::Kind::kNull));
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    throw Refused(mark, "aliases (*name) are not allowed; write the value out");
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    Refuse(mark, tag, anchor);
+    YamlNode node = NewNode(mark, YamlNode::Kind::kScalar);
+    node.scalar = value;
+    Add(std::move(node));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Refuse(mark, tag, anchor);
+    Open(NewNode(mark, YamlNode::Kind::kSequence), mark);
+  }
+  void OnSequenceEnd() override { Close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Refuse(mark, tag, anchor);
+    Open(NewNode(mark, YamlNode::Kind::kMapping), mark);
+  }
+  void OnMapEnd() override { Close(); }
+
+  YamlNode Take() { return std::move(root_); }
+
+ private:
+  struct Level {
+    YamlNode node;
+    bool has_key = false;
+    YamlNode key;
+  };
+
+  static void Refuse(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    if (anchor != 0) throw Refused(mark, "anchors (&name) are not allowed");
+    // "?" is a plain node, "!" a quoted one.
+    if (!tag.empty() && tag != "?" && tag != "!") {
+      throw Refused(mark, absl::StrCat("tags (", tag.substr(0, 64), ") are not allowed"));
+    }
+  }
+
+  YamlNode NewNode(const YAML::Mark& mark, YamlNode::Kind kind) {
+    if (++count_ > kMaxSpecNodes) {
+      throw Refused(mark, absl::StrCat("more than ", kMaxSpecNodes, " values"));
+    }
+    YamlNode node;
+    node.kind = kind;
+    node.line = mark.line + 1;
+    node.column = mark.column + 1;
+    return node;
+  }
+
+  void Open(YamlNode node, const YAML::Mark& mark) {
+    if (levels_.size() >= kMaxSpecDepth) {
+      throw Refused(mark, absl::StrCat("nested more than ", kMaxSpecDepth, " deep"));
+    }
+    levels_.emplace_back();
+    levels_.back().node = std::move(node);
+  }
+
+  void Close() {
+    YamlNode node = std::move(levels_.back().node);
+    levels_.pop_back();
+    Add(std::move(node));
+  }
+
+  void Add(YamlNode node) {
+    if (levels_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Level& level = levels_.back();
+    if (level.node.kind == YamlNode::Kind::kSequence) {
+      level.node.items.push_back(std::move(node));
+    } else if (!level.has_key) {
+      level.key = std::move(node);
+      level.has_key = true;
+    } else {
+      level.node.entries.emplace_back(std::move(level.key), std::move(node));
+      level.has_key = false;
+    }
+  }
+
+  size_t count_ = 0;
+  std::vector<Level> levels_;
+  YamlNode root_;
+};
+
+// A second document is refused at its first event.
+class NothingMore : public TreeBuilder {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    throw Refused(mark, "a second document; a spec is one document");
+  }
+};
+
+// Bytes of the character of UTF-8 that `text` begins with; 0: it begins with none.
+size_t CharacterSize(absl::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Longer than needed, halves of UTF-16 pairs, or past the last character there is.
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return size;
+}
+
+// yaml-cpp would put replacement characters, and a program would get an argument nobody wrote.
+absl::Status CheckUtf8(absl::string_view text, absl::string_view file) {
+  YamlNode place;
+  while (!text.empty()) {
+    const size_t size = CharacterSize(text);
+    if (size == 0) return ErrorAt(file, place, "not UTF-8; save the file as UTF-8 text");
+    ++place.column;
+    if (text[0] == '\n') {
+      ++place.line;
+      place.column = 1;
+    }
+    text.remove_prefix(size);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrorAtMark(absl::string_view file, const YAML::Mark& mark,
+                         absl::string_view message) {
+  YamlNode place;
+  place.line = mark.line + 1;
+  place.column = mark.column + 1;
+  return ErrorAt(file, place, message);
+}
+
+}  // namespace
+
+const char* KindName(YamlNode::Kind kind) {
+  switch (kind) {
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kScalar:
+      return "text";
+    case YamlNode::Kind::kSequence:
+      return "a list";
+    case YamlNode::Kind::kMapping:
+      return "a mapping";
+  }
+  return "nothing";
+}
+
+absl::Status ErrorAt(absl::string_view file, const YamlNode& node, absl::string_view message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ":", node.line, ":", node.column, ": ", message));
+}
+
+absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view file) {
+  if (text.size() > kMaxSpecBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", text.size(), " bytes; a spec has at most ", kMaxSpecBytes));
+  }
+  RETURN_IF_ERROR(CheckUtf8(text, file));
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    TreeBuilder builder;
+    parser.HandleNextDocument(builder);
+    NothingMore nothing_more;
+    parser.HandleNextDocument(nothing_more);
+    return builder.Take();
+  } catch (const Refused& refused) {
+    return ErrorAtMark(file, refused.mark, refused.message);
+  } catch (const YAML::Exception& error) {
+    return ErrorAtMark(file, error.mark, error.msg);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));
+  }
+}
+
+}  // namespace cadre
