@@ -1,0 +1,114 @@
+#include "worker_runtime/agent_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "proto/channel_arguments.h"
+#include "worker_runtime/agent_worker.h"
+
+namespace cadre {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments arguments = ClientChannelArguments();
+  // Every worker has its own connection, also where several live in one process.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // The agent is on this machine: ask again soon.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // The repetition here keeps the request's id and shrinks its wait.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // gRPC names a unix peer after its socket's path, which need not be a valid host name.
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
+  return arguments;
+}
+
+// Pauses between attempts: doubling, and never beyond the deadline. False when that has passed.
+class Pauses {
+ public:
+  explicit Pauses(MonoTime deadline) : deadline_(deadline) {}
+
+  bool Next() {
+    const MonoTime now = MonoNow();
+    if (now >= deadline_) return false;
+    // A timed wait on a condition that never comes true is a pause.
+    absl::Mutex mutex;
+    absl::MutexLock lock(&mutex);
+    const bool never = false;
+    mutex.AwaitWithTimeout(absl::Condition(&never), std::min(pause_, deadline_ - now));
+    pause_ = std::min(pause_ * 2, kLongestPause);
+    return true;
+  }
+
+ private:
+  const MonoTime deadline_;
+  absl::Duration pause_ = kFirstPause;
+};
+
+}  // namespace
+
+AgentChannel::AgentChannel(const std::string& socket, const std::string& token)
+    : socket_(socket), token_(token) {
+  const auto channel = grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
+                                                 grpc::InsecureChannelCredentials(), Arguments());
+  local_ = v1::Local::NewStub(channel);
+  store_ = v1::Store::NewStub(channel);
+}
+
+absl::Status AgentChannel::CallOnce(absl::Duration wait, const Call& call) const {
+  grpc::ClientContext context;
+  if (!token_.empty()) context.AddMetadata(kTokenMetadata, token_);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + wait + kCallMargin));
+  const grpc::Status status = call(&context);
+  if (status.ok()) return absl::OkStatus();
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return absl::UnavailableError(
+        absl::StrCat("the agent at ", socket_, " cannot be reached: ", status.error_message()));
+  }
+  // gRPC's own words for "no answer at all"; the store says who or what is missing.
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+      status.error_message() == "Deadline Exceeded") {
+    return absl::DeadlineExceededError(absl::StrCat("the agent at ", socket_,
+                                                    " did not answer within ",
+                                                    absl::FormatDuration(wait + kCallMargin)));
+  }
+  return FromGrpcStatus(status);
+}
+
+absl::Status AgentChannel::Hello(const v1::HelloRequest& request, v1::HelloReply* reply,
+                                 absl::Duration patience) {
+  Pauses pauses(MonoNow() + patience);
+  while (true) {
+    const absl::Status status = CallOnce(absl::ZeroDuration(), [&](grpc::ClientContext* context) {
+      return local_->Hello(context, request, reply);
+    });
+    if (!absl::IsUnavailable(status) || !pauses.Next()) return status;
+  }
+}
+
+absl::Status AgentChannel::Execute(v1::StoreRequest request, v1::StoreReply* reply,
+                                   absl::Duration patience) {
+  const absl::Duration wait = absl::Milliseconds(request.wait_ms());
+  const MonoTime waits_until = MonoNow() + wait;
+  Pauses pauses(wait > absl::ZeroDuration() ? waits_until : MonoNow() + patience);
+  while (true) {
+    const absl::Duration left = std::max(waits_until - MonoNow(), absl::ZeroDuration());
+    request.set_wait_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(left)));
+    absl::Status status = CallOnce(left, [&](grpc::ClientContext* context) {
+      return store_->Execute(context, request, reply);
+    });
+    if (status.ok() && reply->code() != 0) {
+      status = absl::Status(static_cast<absl::StatusCode>(reply->code()), reply->message());
+    }
+    if (!absl::IsUnavailable(status) || !pauses.Next()) return status;
+  }
+}
+
+}  // namespace cadre

@@ -1,0 +1,36 @@
+// A Worker whose store is its node's agent, reached over a unix socket with gRPC.
+#ifndef CADRE_WORKER_RUNTIME_AGENT_WORKER_H_
+#define CADRE_WORKER_RUNTIME_AGENT_WORKER_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker_runtime/worker.h"
+#include "worker_runtime/worker_environment.h"
+
+namespace cadre {
+
+constexpr size_t kMaxStoreKeyBytes = 256;
+constexpr size_t kMaxStoreValueBytes = 64 * 1024;
+// A longer wait is cut to this.
+constexpr absl::Duration kMaxStoreWait = absl::Hours(1);
+// What a call may take beyond the time it waits.
+constexpr absl::Duration kCallMargin = absl::Seconds(10);
+
+// How long calls are repeated while the agent, or the server behind it, cannot be reached. A call
+// with a timeout of its own is repeated for as long as that.
+struct AgentWorkerOptions {
+  absl::Duration hello_patience = absl::Seconds(10);
+  absl::Duration call_patience = absl::Minutes(1);
+};
+
+// Says hello to the agent. As Worker::Connect, for an environment that was read elsewhere. Several
+// workers may live in one process.
+absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
+                                                       const AgentWorkerOptions& options = {});
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_AGENT_WORKER_H_

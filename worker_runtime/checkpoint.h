@@ -1,0 +1,35 @@
+// Checkpoints of a data-parallel job: rank 0 saves, all ranks load the same one.
+//
+//   CheckpointDirectory directory("checkpoints");
+//   auto newest = LoadNewest(*worker, directory, timeout);      // on all ranks, before training
+//   if (newest.ok() && newest->checkpoint) { Read(newest->checkpoint->path); ... }
+//   ...
+//   SaveCheckpoint(*worker, directory, step, [&](const std::string& path) { ... }, timeout);
+#ifndef CADRE_WORKER_RUNTIME_CHECKPOINT_H_
+#define CADRE_WORKER_RUNTIME_CHECKPOINT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker_runtime/checkpoint_directory.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+// Called by all ranks with the same step; `writer` runs on rank 0. Returns on all when the
+// checkpoint is on disk, with rank 0's status. ABORTED: the generation has moved on, nothing was
+// changed.
+absl::Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
+                            const CheckpointDirectory::Writer& writer, absl::Duration timeout);
+
+// Called by all ranks. Rank 0 chooses the newest whole checkpoint, and all get that one, also where
+// a newer one has appeared since. It stays on disk until two more were saved. The directory must be
+// one that all nodes see; NOT_FOUND says so on the rank that does not.
+absl::StatusOr<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
+                                            absl::Duration timeout);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_CHECKPOINT_H_

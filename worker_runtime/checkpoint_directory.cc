@@ -1,0 +1,269 @@
+#include "worker_runtime/checkpoint_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "worker_runtime/durable_file.h"
+
+namespace cadre {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kLatest[] = "LATEST";
+constexpr char kData[] = "data";
+constexpr char kManifest[] = "manifest";
+constexpr char kTemporaryPrefix[] = ".tmp_g";
+// Of LATEST and of a manifest.
+constexpr size_t kMaxTextBytes = 4096;
+
+// First line of a manifest; another format gets another number.
+constexpr char kManifestHeader[] = "cadre checkpoint 1";
+
+std::string ManifestText(int64_t step, const FileSum& sum) {
+  return absl::StrFormat("%s\nstep %d\nbytes %d\ncrc32c %08x\nend\n", kManifestHeader, step,
+                         sum.bytes, sum.crc32c);
+}
+
+// The checkpoint's step and generation by its directory's name.
+std::optional<Checkpoint> ParseName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "step_")) return std::nullopt;
+  const std::vector<std::string> parts = absl::StrSplit(name, "_g");
+  Checkpoint checkpoint;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &checkpoint.step) ||
+      !absl::SimpleAtoi(parts[1], &checkpoint.generation) || checkpoint.step < 0) {
+    return std::nullopt;
+  }
+  return checkpoint;
+}
+
+// Names in the directory; none when it does not exist.
+absl::StatusOr<std::vector<std::string>> List(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", directory));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Whose unfinished work a name is; nothing for other names.
+std::optional<uint64_t> TemporaryGeneration(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kTemporaryPrefix)) return std::nullopt;
+  uint64_t generation = 0;
+  if (!absl::SimpleAtoi(name.substr(0, name.find('_')), &generation)) return std::nullopt;
+  return generation;
+}
+
+}  // namespace
+
+CheckpointDirectory::CheckpointDirectory(std::string directory, int keep)
+    : directory_(std::move(directory)), keep_(std::max(keep, 2)) {}
+
+std::string CheckpointDirectory::Name(int64_t step, uint64_t generation) {
+  return absl::StrCat("step_", step, "_g", generation);
+}
+
+std::string CheckpointDirectory::Path(absl::string_view name) const {
+  return absl::StrCat(directory_, "/", name);
+}
+
+std::string CheckpointDirectory::TemporaryPath(uint64_t generation, absl::string_view name) const {
+  return Path(absl::StrCat(kTemporaryPrefix, generation, "_", name));
+}
+
+absl::Status CheckpointDirectory::Save(int64_t step, uint64_t generation, const Writer& writer,
+                                       const Fence& fence) const {
+  if (step < 0) return absl::InvalidArgumentError(absl::StrCat("step ", step, " is negative"));
+  RETURN_IF_ERROR(Prepare(generation));
+  const std::string name = Name(step, generation);
+  const std::string temporary = TemporaryPath(generation, name);
+  absl::Status status = Write(temporary, step, writer);
+  if (status.ok()) status = Commit(temporary, name, generation, fence);
+  if (!status.ok()) {
+    RemoveTree(temporary).IgnoreError();
+    return absl::Status(status.code(),
+                        absl::StrCat("checkpoint of step ", step, ": ", status.message()));
+  }
+  RemoveOld({step, generation, ""});
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointDirectory::Prepare(uint64_t generation) const {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(),
+                               absl::StrCat("cannot make the checkpoint directory ", directory_));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
+  for (const std::string& name : names) {
+    const std::optional<uint64_t> owner = TemporaryGeneration(name);
+    // A later generation's is being written right now, and this one will be told so by the fence.
+    if (owner.has_value() && *owner <= generation) RETURN_IF_ERROR(RemoveTree(Path(name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointDirectory::Write(const std::string& temporary, int64_t step,
+                                        const Writer& writer) const {
+  std::error_code error;
+  if (!fs::create_directory(temporary, error)) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make ", temporary));
+  }
+  const std::string data = absl::StrCat(temporary, "/", kData);
+  RETURN_IF_ERROR(writer(data));
+  RETURN_IF_ERROR(Sync(data));
+  ASSIGN_OR_RETURN(const FileSum sum, SumFile(data));
+  RETURN_IF_ERROR(WriteAndSync(absl::StrCat(temporary, "/", kManifest), ManifestText(step, sum)));
+  return Sync(temporary);
+}
+
+absl::Status CheckpointDirectory::Commit(const std::string& temporary, const std::string& name,
+                                         uint64_t generation, const Fence& fence) const {
+  const std::string latest = TemporaryPath(generation, kLatest);
+  RETURN_IF_ERROR(WriteAndSync(latest, absl::StrCat(name, "\n")));
+  RETURN_IF_ERROR(fence());
+  if (fs::exists(Path(name))) {
+    // A directory cannot be renamed over one that is not empty.
+    const std::string replaced = TemporaryPath(generation, absl::StrCat("replaced_", name));
+    RETURN_IF_ERROR(Rename(Path(name), replaced));
+  }
+  RETURN_IF_ERROR(Rename(temporary, Path(name)));
+  RETURN_IF_ERROR(Sync(directory_));
+  RETURN_IF_ERROR(Rename(latest, Path(kLatest)));
+  return Sync(directory_);
+}
+
+void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
+  const absl::StatusOr<std::vector<std::string>> names = List(directory_);
+  if (!names.ok()) return;
+  std::vector<std::pair<int64_t, std::string>> older;
+  for (const std::string& name : *names) {
+    const std::optional<Checkpoint> found = ParseName(name);
+    const bool replaced =
+        absl::StrContains(name, "replaced_") && TemporaryGeneration(name) == newest.generation;
+    const bool same_step =
+        found.has_value() && found->step == newest.step && found->generation < newest.generation;
+    if (replaced || same_step) RemoveTree(Path(name)).IgnoreError();
+    if (found.has_value() && found->step < newest.step) older.emplace_back(found->step, name);
+  }
+  // Those of later steps belong to a run that was gone back from; they are their owner's to delete.
+  std::sort(older.rbegin(), older.rend());
+  for (size_t i = static_cast<size_t>(keep_) - 1; i < older.size(); ++i) {
+    // What cannot be removed now is tried again after the next save.
+    RemoveTree(Path(older[i].second)).IgnoreError();
+  }
+}
+
+absl::StatusOr<std::vector<Checkpoint>> CheckpointDirectory::Candidates(
+    std::string* warning) const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
+  std::vector<Checkpoint> found;
+  for (const std::string& name : names) {
+    std::optional<Checkpoint> checkpoint = ParseName(name);
+    if (!checkpoint.has_value()) continue;
+    checkpoint->path = absl::StrCat(Path(name), "/", kData);
+    found.push_back(*std::move(checkpoint));
+  }
+  const absl::StatusOr<std::string> latest = ReadSmallFile(Path(kLatest), kMaxTextBytes);
+  const std::optional<Checkpoint> first =
+      latest.ok() ? ParseName(absl::StripAsciiWhitespace(*latest)) : std::nullopt;
+  if (latest.ok() && !first.has_value()) *warning = absl::StrCat(Path(kLatest), " is damaged");
+  // After LATEST's come those before it, and only then those of a run that was gone back from.
+  std::sort(found.begin(), found.end(), [&first](const Checkpoint& a, const Checkpoint& b) {
+    const auto rank = [&first](const Checkpoint& c) {
+      const bool is_first =
+          first.has_value() && c.step == first->step && c.generation == first->generation;
+      const bool is_later = first.has_value() && c.step > first->step;
+      return std::make_tuple(is_first, !is_later, c.step, c.generation);
+    };
+    return rank(a) > rank(b);
+  });
+  if (first.has_value() &&
+      (found.empty() || found[0].step != first->step || found[0].generation != first->generation)) {
+    *warning = absl::StrCat(Path(kLatest), " names ", Name(first->step, first->generation),
+                            ", which is not there");
+  }
+  return found;
+}
+
+absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
+                                                      bool read_data) const {
+  std::optional<Checkpoint> checkpoint = ParseName(name);
+  std::error_code error;
+  if (!checkpoint.has_value() || !fs::is_directory(Path(name), error)) {
+    return absl::NotFoundError(absl::StrCat("no checkpoint ", name, " in ", directory_));
+  }
+  checkpoint->path = absl::StrCat(Path(name), "/", kData);
+  const auto damaged = [&name](const auto&... what) {
+    return absl::DataLossError(absl::StrCat("checkpoint ", name, " is damaged: ", what...));
+  };
+  const auto text = ReadSmallFile(absl::StrCat(Path(name), "/", kManifest), kMaxTextBytes);
+  if (!text.ok()) return damaged(text.status().message());
+  const std::vector<std::string> lines = absl::StrSplit(*text, '\n');
+  uint64_t bytes = 0;
+  if (lines.size() != 6 || !absl::StartsWith(lines[2], "bytes ") ||
+      !absl::SimpleAtoi(lines[2].substr(6), &bytes)) {
+    return damaged("its manifest is not whole");
+  }
+  FileSum sum{bytes, 0};
+  if (read_data) {
+    const absl::StatusOr<FileSum> read = SumFile(checkpoint->path);
+    if (!read.ok()) return damaged(read.status().message());
+    sum = *read;
+  } else {
+    const uint64_t size = fs::file_size(checkpoint->path, error);
+    if (error) return damaged("its data cannot be read: ", error.message());
+    sum.bytes = size;
+  }
+  if (sum.bytes != bytes) {
+    return damaged("its data has ", sum.bytes, " bytes and should have ", bytes);
+  }
+  if (read_data && *text != ManifestText(checkpoint->step, sum)) {
+    return damaged("its data is not what was written (the checksum differs)");
+  }
+  return *std::move(checkpoint);
+}
+
+absl::StatusOr<NewestCheckpoint> CheckpointDirectory::FindNewest() const {
+  NewestCheckpoint newest;
+  ASSIGN_OR_RETURN(const std::vector<Checkpoint> candidates, Candidates(&newest.warning));
+  for (const Checkpoint& candidate : candidates) {
+    absl::StatusOr<Checkpoint> checked =
+        Check(Name(candidate.step, candidate.generation), /*read_data=*/true);
+    if (checked.ok()) {
+      newest.checkpoint = *std::move(checked);
+      break;
+    }
+    absl::StrAppend(&newest.warning, newest.warning.empty() ? "" : "; ",
+                    checked.status().message());
+  }
+  if (newest.checkpoint.has_value() && !newest.warning.empty()) {
+    absl::StrAppend(&newest.warning, "; step ", newest.checkpoint->step, " is used instead");
+  }
+  if (!newest.checkpoint.has_value() && !newest.warning.empty()) {
+    return absl::DataLossError(absl::StrCat(newest.warning, "; no whole checkpoint is left in ",
+                                            directory_,
+                                            ": remove them to start from the beginning"));
+  }
+  return newest;
+}
+
+}  // namespace cadre

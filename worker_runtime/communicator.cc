@@ -1,0 +1,74 @@
+#include "worker_runtime/communicator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+
+size_t SizeOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat64:
+    case DataType::kInt64:
+      return 8;
+    case DataType::kFloat32:
+    case DataType::kInt32:
+      return 4;
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+      return 2;
+    case DataType::kUint8:
+      return 1;
+  }
+  return 0;
+}
+
+bool IsFloatingPoint(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kFloat64 || type == DataType::kFloat16 ||
+         type == DataType::kBfloat16;
+}
+
+namespace {
+
+absl::Status Lacks(const char* operation) {
+  return absl::UnimplementedError(absl::StrCat("this backend has no ", operation));
+}
+
+}  // namespace
+
+std::shared_ptr<Work> Communicator::Reduce(Buffer, Reduction, int) {
+  return FinishedWork(Lacks("reduce to one rank"));
+}
+
+std::shared_ptr<Work> Communicator::ReduceScatter(Buffer, Buffer, Reduction) {
+  return FinishedWork(Lacks("reduce-scatter"));
+}
+
+std::shared_ptr<Work> Communicator::AllGatherVarying(Buffer, Buffer, absl::Span<const size_t>) {
+  return FinishedWork(Lacks("all-gather of varying sizes"));
+}
+
+std::shared_ptr<Work> Communicator::Send(Buffer, int, int) { return FinishedWork(Lacks("send")); }
+
+std::shared_ptr<Work> Communicator::Receive(Buffer, int, int) {
+  return FinishedWork(Lacks("receive"));
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(int, int) {
+  return Lacks("split");
+}
+
+absl::StatusOr<std::shared_ptr<void>> Communicator::AllocateBuffer(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  const size_t rounded = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  }
+  std::memset(memory, 0, rounded);
+  return std::shared_ptr<void>(memory, std::free);
+}
+
+}  // namespace cadre

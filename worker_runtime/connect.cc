@@ -1,0 +1,32 @@
+#include "worker_runtime/connect.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/hierarchical/hierarchical_communicator.h"
+#include "worker_runtime/shared_memory/limits.h"
+#include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/solo_communicator.h"
+
+namespace cadre {
+
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(Worker& worker,
+                                                      const CommunicatorOptions& options) {
+  const char* const variable = std::getenv("CADRE_CPU_BACKEND");
+  const absl::string_view backend = variable == nullptr ? "" : variable;
+  if (backend != "" && backend != "gloo" && backend != "shared_memory") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "CADRE_CPU_BACKEND is '", backend, "'; it may be gloo or shared_memory, or not be set"));
+  }
+  const WorkerPlace& place = worker.place();
+  if (place.world_size == 1) return MakeSoloCommunicator();
+  if (backend == "gloo") return ConnectGloo(worker, options);
+  if (backend == "shared_memory") return ConnectSharedMemory(worker, options);
+  if (place.nodes > 1) return ConnectHierarchical(worker, options);
+  if (place.world_size > kMaxSharedMemoryRanks) return ConnectGloo(worker, options);
+  return ConnectSharedMemory(worker, options);
+}
+
+}  // namespace cadre

@@ -1,0 +1,83 @@
+#include "worker_runtime/cuda/device.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+// cudaError_t, as numbers: the test is compiled without CUDA too.
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kInsufficientDriver = 35;
+constexpr int kIllegalAddress = 700;
+
+bool HasRuntime() { return !absl::IsUnimplemented(CountCudaDevices().status()); }
+
+TEST(CudaStatusTest, SaysWhatAndWhyInCudasWords) {
+  EXPECT_OK(CudaStatus(0, "nothing"));
+  if (!HasRuntime()) GTEST_SKIP() << CountCudaDevices().status();
+  EXPECT_THAT(CudaStatus(kOutOfMemory, "allocating 8 bytes"),
+              StatusIs(absl::StatusCode::kResourceExhausted, "allocating 8 bytes: out of memory"));
+  EXPECT_THAT(CudaStatus(kInvalidValue, "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "x: invalid argument"));
+  EXPECT_THAT(
+      CudaStatus(kInsufficientDriver, "x"),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("driver version is insufficient")));
+  EXPECT_THAT(CudaStatus(kIllegalAddress, "x"),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("illegal memory access")));
+}
+
+TEST(CudaDeviceTest, SaysWhyThereIsNoGpu) {
+  const auto devices = CountCudaDevices();
+  if (devices.ok()) GTEST_SKIP() << *devices << " GPUs are here";
+  if (!HasRuntime()) GTEST_SKIP() << devices.status();
+  EXPECT_THAT(devices, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AnyOf(HasSubstr("no NVIDIA driver is installed here"),
+                                      HasSubstr("the driver is for CUDA"))));
+  // Everything else fails cleanly as well.
+  EXPECT_THAT(CudaStream::Create(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(CudaEvent::Create(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(AllocateOnCudaDevice(8), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(DescribeCudaDevice(0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  const CudaDeviceScope scope(0);
+  EXPECT_THAT(scope.status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(CudaDeviceTest, CopiesAndTimesWork) {
+  const auto devices = CountCudaDevices();
+  if (!devices.ok()) GTEST_SKIP() << devices.status();
+  const CudaDeviceScope scope(0);
+  ASSERT_OK(scope.status());
+  auto stream = CudaStream::Create();
+  auto begin = CudaEvent::Create(), end = CudaEvent::Create();
+  ASSERT_OK(stream);
+  ASSERT_OK(begin);
+  ASSERT_OK(end);
+  const std::string sent = "over there and back";
+  auto memory = AllocateOnCudaDevice(2 * sent.size());
+  ASSERT_OK(memory);
+  char* const data = static_cast<char*>(memory->get());
+  std::string received(sent.size(), ' ');
+  ASSERT_OK((*begin)->Record((*stream)->handle()));
+  ASSERT_OK(FillOnCudaDevice(data, 'x', 2 * sent.size(), (*stream)->handle()));
+  ASSERT_OK(CopyToCudaDevice(data, sent.data(), sent.size() - 1, (*stream)->handle()));
+  ASSERT_OK(CopyOnCudaDevice(data + sent.size(), data, sent.size(), (*stream)->handle()));
+  ASSERT_OK(CopyFromCudaDevice(&received[0], data + sent.size(), sent.size(), (*stream)->handle()));
+  ASSERT_OK((*end)->Record((*stream)->handle()));
+  ASSERT_OK((*stream)->Synchronize());
+  EXPECT_EQ(received, "over there and bacx");
+  const auto happened = (*end)->Happened();
+  ASSERT_OK(happened);
+  EXPECT_TRUE(*happened);
+  const auto duration = (*end)->Since(**begin);
+  ASSERT_OK(duration);
+  EXPECT_GT(*duration, absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace cadre

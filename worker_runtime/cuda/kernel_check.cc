@@ -1,0 +1,75 @@
+#include "worker_runtime/cuda/kernel_check.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+
+namespace cadre {
+
+absl::Status CheckKernelBuffer(const Buffer& buffer) {
+  RETURN_IF_ERROR(CheckBuffer(buffer));
+  if (IsFloatingPoint(buffer.type) && buffer.type != DataType::kFloat64) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("kernels know float32, float16 and bfloat16, not ", Name(buffer.type)));
+}
+
+absl::Status CheckConvert(const Buffer& from, const Buffer& to) {
+  RETURN_IF_ERROR(CheckKernelBuffer(from));
+  RETURN_IF_ERROR(CheckKernelBuffer(to));
+  if (from.count != to.count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("converting ", from.count, " elements into ", to.count));
+  }
+  if (from.data == to.data && from.count > 0 && SizeOf(from.type) != SizeOf(to.type)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("converting ", Name(from.type), " to ", Name(to.type), " in place"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(absl::Span<const BucketPart> parts, const Buffer& bucket) {
+  RETURN_IF_ERROR(CheckKernelBuffer(bucket));
+  for (const BucketPart& part : parts) {
+    RETURN_IF_ERROR(CheckKernelBuffer(part.tensor));
+    if (part.tensor.type != parts.front().tensor.type) {
+      return absl::InvalidArgumentError(absl::StrCat("a bucket's parts are ",
+                                                     Name(parts.front().tensor.type), " and ",
+                                                     Name(part.tensor.type)));
+    }
+    if (part.tensor.count > bucket.count || part.offset > bucket.count - part.tensor.count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a part of ", part.tensor.count, " elements at ", part.offset,
+                       " does not fit into a bucket of ", bucket.count));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSelection(const Buffer& data, const Selection& selection, const void* scratch) {
+  RETURN_IF_ERROR(CheckBuffer(data));
+  if (data.type != DataType::kFloat32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("elements are selected among float32, not ", Name(data.type)));
+  }
+  if (data.count > kMaxSelectable) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("elements are selected among ", kMaxSelectable, " at most, not ", data.count));
+  }
+  const bool has_room =
+      selection.capacity == 0 || (selection.indices != nullptr && selection.values != nullptr);
+  if (has_room && selection.found != nullptr && scratch != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("a selection has no memory to go to");
+}
+
+absl::Status CheckTopK(const Buffer& data, size_t k, const Selection& selection) {
+  if (k <= data.count && k <= selection.capacity) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("selecting ", k, " of ", data.count,
+                                                 " elements with room for ", selection.capacity));
+}
+
+absl::Status CheckThreshold(float threshold) {
+  if (threshold >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a threshold of ", threshold, " is no magnitude"));
+}
+
+}  // namespace cadre

@@ -1,0 +1,49 @@
+// The plain way: the average of all ranks' gradients. What the wrappers go around.
+#ifndef CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_
+#define CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_
+
+#include <memory>
+#include <string>
+
+#include "worker_runtime/communication_hook.h"
+#include "worker_runtime/hooks/hook_thread.h"
+
+namespace cadre {
+
+// Divides by the number of ranks, then sums, in the type that the bucket has: what an average can
+// hold does not overflow on the way.
+class AllReduceHook : public CommunicationHook {
+ public:
+  absl::Status Layout(absl::Span<const BucketView>) override { return absl::OkStatus(); }
+  std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
+  absl::StatusOr<std::string> SaveState() const override;
+  absl::Status LoadState(absl::string_view state) override;
+  uint64_t bytes_given() const override { return thread_.bytes_given(); }
+
+ private:
+  HookThread thread_;
+};
+
+// Cuts every element of this rank's gradients to at most `limit`, up and down, before `inner`
+// reduces them. NaN stays.
+class ClippingHook : public CommunicationHook {
+ public:
+  ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner)
+      : limit_(limit), inner_(std::move(inner)) {}
+
+  // INVALID_ARGUMENT: the limit is not positive, or as CheckFloatBuckets().
+  absl::Status Layout(absl::Span<const BucketView> buckets) override;
+  std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
+  absl::StatusOr<std::string> SaveState() const override { return inner_->SaveState(); }
+  absl::Status LoadState(absl::string_view state) override { return inner_->LoadState(state); }
+  bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
+  uint64_t bytes_given() const override { return inner_->bytes_given(); }
+
+ private:
+  const double limit_;
+  const std::shared_ptr<CommunicationHook> inner_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_

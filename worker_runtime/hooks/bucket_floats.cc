@@ -1,0 +1,55 @@
+#include "worker_runtime/hooks/bucket_floats.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/element_scaling.h"
+
+namespace cadre {
+namespace {
+
+constexpr size_t kMaxElements = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+absl::Status CheckFloatBuckets(absl::string_view hook, absl::Span<const BucketView> buckets) {
+  for (const BucketView& bucket : buckets) {
+    const DataType type = bucket.buffer.type;
+    if (type != DataType::kFloat32 && type != DataType::kFloat16 && type != DataType::kBfloat16) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the gradients of bucket ", bucket.index, " are ", Name(type), "; ", hook,
+                       " works on float32: convert the model, or synchronize without this hook"));
+    }
+    if (bucket.buffer.count > kMaxElements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bucket ", bucket.index, " has ", bucket.buffer.count, " elements; ", hook,
+                       " takes at most ", kMaxElements, ": lower bucket_bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<float> LoadFloats(const Buffer& buffer) {
+  std::vector<float> values(buffer.count);
+  if (buffer.count == 0) return values;
+  if (buffer.type == DataType::kFloat32) {
+    std::memcpy(values.data(), buffer.data, buffer.count * sizeof(float));
+  } else {
+    WidenToFloat(buffer.type, buffer.data, buffer.count, values.data());
+  }
+  return values;
+}
+
+void StoreFloats(absl::Span<const float> values, const Buffer& buffer) {
+  if (values.empty()) return;
+  if (buffer.type == DataType::kFloat32) {
+    std::memcpy(buffer.data, values.data(), values.size() * sizeof(float));
+  } else {
+    NarrowFromFloat(buffer.type, values.data(), values.size(), buffer.data);
+  }
+}
+
+}  // namespace cadre

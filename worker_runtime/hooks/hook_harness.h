@@ -1,0 +1,55 @@
+// For the tests of hooks: ranks as threads of one process, and steps with gradients that everybody
+// can work out.
+#ifndef CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
+#define CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "worker_runtime/bucket.h"
+#include "worker_runtime/communication_hook.h"
+
+namespace cadre {
+
+inline constexpr absl::Duration kHookTestTimeout = absl::Seconds(60);
+
+// Runs `body` as every rank, each with a communicator; returns when all are done.
+void WithRanks(int ranks, const std::function<void(Communicator&)>& body);
+
+// Element i of a gradient: about normally distributed, the same whenever asked.
+float GradientValue(int rank, int step, size_t parameter, size_t i);
+
+using Shapes = std::vector<std::vector<int64_t>>;
+size_t CountOf(const std::vector<int64_t>& shape);
+
+// One rank's float32 gradients, in buckets.
+class TestGradients {
+ public:
+  TestGradients(Shapes shapes, std::vector<Bucket> assignment);
+
+  std::vector<BucketView> views() const;
+  std::vector<float>& bucket(size_t b) { return values_[b]; }
+  // A copy.
+  std::vector<float> Get(size_t parameter) const;
+  std::vector<std::vector<float>> GetAll() const;
+  void Set(size_t parameter, const std::vector<float>& values);
+  // Writes GradientValue() everywhere.
+  void Fill(int rank, int step);
+
+ private:
+  const Shapes shapes_;
+  std::vector<std::vector<float>> values_;
+  std::vector<std::vector<GradientView>> gradients_;
+};
+
+// Starts the hook for all buckets and waits for all of them.
+absl::Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
+                       const TestGradients& gradients);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_

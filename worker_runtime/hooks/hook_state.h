@@ -1,0 +1,56 @@
+// What a hook remembers, as bytes for a checkpoint: the hook's name, numbers, and floats by
+// parameter. Little-endian. Pure.
+#ifndef CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_
+#define CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/communication_hook.h"
+
+namespace cadre {
+
+// Floats for some of the parameters.
+using FloatsByParameter = std::map<size_t, std::vector<float>>;
+
+// Those of this gradient; zeros when there were none.
+std::vector<float>& Of(FloatsByParameter& floats, const GradientView& gradient);
+
+// INVALID_ARGUMENT: naming a gradient that has another number of elements.
+absl::Status CheckSizes(const FloatsByParameter& floats, absl::Span<const BucketView> buckets);
+
+class HookStateWriter {
+ public:
+  explicit HookStateWriter(absl::string_view hook);
+  void Put(uint64_t number);
+  void Put(const FloatsByParameter& floats);
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// `state` must live as long as this. All errors are INVALID_ARGUMENT.
+class HookStateReader {
+ public:
+  explicit HookStateReader(absl::string_view state) : rest_(state) {}
+  // First: whether that hook wrote it.
+  absl::Status Expect(absl::string_view hook);
+  absl::StatusOr<uint64_t> Number();
+  absl::StatusOr<FloatsByParameter> Floats();
+  // Last: whether that was all.
+  absl::Status End() const;
+
+ private:
+  absl::string_view rest_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_

@@ -1,0 +1,118 @@
+#include "worker_runtime/hooks/partial.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kName[] = "partial";
+
+size_t Bytes(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
+
+// Tensors of different types cannot be summed in one message.
+std::vector<Bucket> SplitByType(const Bucket& group, absl::Span<const Parameter> parameters) {
+  std::map<DataType, Bucket> parts;
+  for (const size_t i : group) parts[parameters[i].value.type].push_back(i);
+  std::vector<Bucket> result;
+  for (auto& [type, part] : parts) result.push_back(std::move(part));
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<PartialHook>> PartialHook::Create(std::vector<Parameter> parameters,
+                                                                 size_t threshold) {
+  if (parameters.empty()) {
+    return absl::InvalidArgumentError("there are no parameters that could be averaged in turn");
+  }
+  std::vector<size_t> counts;
+  for (const Parameter& parameter : parameters) {
+    if (!IsFloatingPoint(parameter.value.type)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
+          "; only floating point parameters can be averaged"));
+    }
+    counts.push_back(parameter.value.count);
+  }
+  std::vector<Bucket> groups;
+  for (const Bucket& group : FusionGroups(counts, ReverseOrder(counts.size()), threshold)) {
+    for (Bucket& part : SplitByType(group, parameters)) groups.push_back(std::move(part));
+  }
+  return std::shared_ptr<PartialHook>(new PartialHook(std::move(parameters), std::move(groups)));
+}
+
+absl::Status PartialHook::AverageNextGroup(Communicator& communicator, absl::Duration timeout) {
+  RETURN_IF_ERROR(Average(communicator, groups_[next_], timeout));
+  next_ = (next_ + 1) % groups_.size();
+  return absl::OkStatus();
+}
+
+absl::Status PartialHook::AverageAll(Communicator& communicator, absl::Duration timeout) {
+  for (const Bucket& group : groups_) RETURN_IF_ERROR(Average(communicator, group, timeout));
+  return absl::OkStatus();
+}
+
+absl::Status PartialHook::Average(Communicator& communicator, const Bucket& group,
+                                  absl::Duration timeout) {
+  if (communicator.size() == 1) return absl::OkStatus();
+  const DataType type = parameters_[group.front()].value.type;
+  size_t bytes = 0;
+  for (const size_t i : group) bytes += Bytes(parameters_[i].value);
+  if (bytes == 0) return absl::OkStatus();
+  std::vector<char> fused(bytes);
+  char* at = fused.data();
+  for (const size_t i : group) {
+    const Buffer& value = parameters_[i].value;
+    if (value.count > 0) std::memcpy(at, value.data, Bytes(value));
+    at += Bytes(value);
+  }
+  const Buffer all{fused.data(), bytes / SizeOf(type), type};
+  MultiplyInPlace(all, 1.0 / communicator.size());
+  bytes_given_ += bytes;
+  RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.AllReduce(all, ReduceOp::kSum), timeout));
+  at = fused.data();
+  for (const size_t i : group) {
+    const Buffer& value = parameters_[i].value;
+    if (value.count > 0) std::memcpy(value.data, at, Bytes(value));
+    at += Bytes(value);
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Work> PartialHook::Start(Communicator&, const BucketView&) {
+  return FinishedWork(absl::OkStatus());
+}
+
+absl::StatusOr<std::string> PartialHook::SaveState() const {
+  HookStateWriter writer(kName);
+  writer.Put(groups_.size());
+  writer.Put(next_);
+  return writer.Take();
+}
+
+absl::Status PartialHook::LoadState(absl::string_view state) {
+  HookStateReader reader(state);
+  RETURN_IF_ERROR(reader.Expect(kName));
+  ASSIGN_OR_RETURN(const uint64_t groups, reader.Number());
+  ASSIGN_OR_RETURN(const uint64_t next, reader.Number());
+  RETURN_IF_ERROR(reader.End());
+  if (groups != groups_.size() || next >= groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the state of the partial hook is about ", groups, " groups, here are ",
+                     groups_.size(), ": it was saved for another model or threshold"));
+  }
+  next_ = next;
+  return absl::OkStatus();
+}
+
+}  // namespace cadre

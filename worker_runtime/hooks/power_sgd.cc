@@ -1,0 +1,180 @@
+#include "worker_runtime/hooks/power_sgd.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/hooks/bucket_floats.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kName[] = "power-sgd";
+
+}  // namespace
+
+absl::Status PowerSgdHook::Layout(absl::Span<const BucketView> buckets) {
+  if (options_.matrix_approximation_rank < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("PowerSGD cannot approximate by rank ",
+                                                   options_.matrix_approximation_rank,
+                                                   ": expected at least 1"));
+  }
+  if (options_.start_power_sgd_iter < 2 && (options_.use_error_feedback || options_.warm_start)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PowerSGD cannot start at step ", options_.start_power_sgd_iter,
+                     ": with error feedback or warm start expected at least 2"));
+  }
+  if (!(options_.min_compression_rate > 0) || !(options_.orthogonalization_epsilon >= 0)) {
+    return absl::InvalidArgumentError(
+        "PowerSGD needs a positive min_compression_rate and an orthogonalization_epsilon of at "
+        "least 0");
+  }
+  RETURN_IF_ERROR(CheckFloatBuckets("PowerSGD", buckets));
+  return CheckSizes(errors_, buckets);
+}
+
+std::shared_ptr<Work> PowerSgdHook::Start(Communicator& communicator, const BucketView& bucket) {
+  return thread_.Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
+}
+
+absl::Status PowerSgdHook::Reduce(Communicator& communicator, const BucketView& bucket) {
+  RETURN_IF_ERROR(AgreeOnIteration(communicator));
+  if (iteration_ < options_.start_power_sgd_iter) {
+    RETURN_IF_ERROR(ReduceInFull(communicator, bucket));
+  } else {
+    RETURN_IF_ERROR(Compress(communicator, bucket));
+  }
+  if (bucket.index + 1 == bucket.bucket_count) ++iteration_;
+  return absl::OkStatus();
+}
+
+// A rank that joined later would still reduce in full.
+absl::Status PowerSgdHook::AgreeOnIteration(Communicator& communicator) {
+  if (iteration_agreed_) return absl::OkStatus();
+  iteration_agreed_ = true;
+  if (communicator.size() == 1) return absl::OkStatus();
+  return thread_.Broadcast(communicator, {&iteration_, 1, DataType::kInt64}, 0);
+}
+
+absl::Status PowerSgdHook::ReduceInFull(Communicator& communicator, const BucketView& bucket) {
+  if (bucket.buffer.count == 0 || communicator.size() == 1) return absl::OkStatus();
+  MultiplyInPlace(bucket.buffer, 1.0 / communicator.size());
+  return thread_.AllReduce(communicator, bucket.buffer, ReduceOp::kSum);
+}
+
+absl::Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& bucket) {
+  const DataType type = bucket.buffer.type;
+  const float factor = 1.0f / static_cast<float>(communicator.size());
+  std::vector<float> values = LoadFloats(bucket.buffer);
+  std::vector<Matrix> matrices;
+  // What is summed first: the gradients that stay whole, and behind them the Ps.
+  std::vector<float> first;
+  std::vector<GradientView> whole;
+  size_t q_count = 0;
+  for (const GradientView& gradient : bucket.gradients) {
+    const auto shape =
+        CompressibleShape(gradient.shape, static_cast<size_t>(options_.matrix_approximation_rank),
+                          options_.min_compression_rate);
+    float* const at = values.data() + gradient.offset;
+    if (!shape) {
+      whole.push_back(gradient);
+      first.insert(first.end(), at, at + gradient.count);
+      continue;
+    }
+    matrices.push_back({gradient, *shape, at, 0, q_count});
+    q_count += shape->q_count();
+    if (!options_.use_error_feedback) continue;
+    const std::vector<float>& error = Of(errors_, gradient);
+    for (size_t k = 0; k < error.size(); ++k) at[k] += error[k];
+  }
+  ASSIGN_OR_RETURN(std::vector<float> qs, InitialQs(communicator, matrices, q_count));
+  for (Matrix& matrix : matrices) {
+    matrix.p = first.size();
+    first.resize(first.size() + matrix.shape.p_count());
+    MultiplyByQ(matrix.shape, matrix.values, qs.data() + matrix.q, first.data() + matrix.p);
+  }
+  RETURN_IF_ERROR(thread_.SumFloats(communicator, first.data(), first.size(), type));
+  for (const Matrix& matrix : matrices) {
+    Orthogonalize(first.data() + matrix.p, matrix.shape.rows, matrix.shape.rank,
+                  options_.orthogonalization_epsilon);
+    MultiplyByP(matrix.shape, matrix.values, first.data() + matrix.p, qs.data() + matrix.q);
+  }
+  RETURN_IF_ERROR(thread_.SumFloats(communicator, qs.data(), qs.size(), type));
+  for (float& value : qs) value *= factor;
+  std::vector<float> approximation;
+  for (const Matrix& matrix : matrices) {
+    const float* const q = qs.data() + matrix.q;
+    approximation.resize(matrix.gradient.count);
+    Recompose(matrix.shape, first.data() + matrix.p, q, approximation.data());
+    if (options_.use_error_feedback) {
+      std::vector<float>& error = Of(errors_, matrix.gradient);
+      for (size_t k = 0; k < error.size(); ++k) error[k] = matrix.values[k] - approximation[k];
+    }
+    std::copy(approximation.begin(), approximation.end(), matrix.values);
+    if (options_.warm_start) {
+      qs_[matrix.gradient.parameter].assign(q, q + matrix.shape.q_count());
+    }
+  }
+  const float* at = first.data();
+  for (const GradientView& gradient : whole) {
+    for (size_t k = 0; k < gradient.count; ++k) values[gradient.offset + k] = *at++ * factor;
+  }
+  StoreFloats(values, bucket.buffer);
+  return absl::OkStatus();
+}
+
+// With warm start the last step's; random ones where there is none, or where it has died away.
+absl::StatusOr<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communicator,
+                                                           absl::Span<const Matrix> matrices,
+                                                           size_t count) {
+  std::vector<float> qs(count);
+  bool agreed = true;
+  for (const Matrix& matrix : matrices) {
+    const size_t parameter = matrix.gradient.parameter;
+    const absl::Span<float> q(qs.data() + matrix.q, matrix.shape.q_count());
+    const auto last = qs_.find(parameter);
+    if (options_.warm_start && last != qs_.end() && last->second.size() == q.size()) {
+      std::copy(last->second.begin(), last->second.end(), q.begin());
+    }
+    if (std::all_of(q.begin(), q.end(), [](float value) { return value == 0; })) {
+      FillRandom(options_.random_seed, static_cast<uint64_t>(iteration_), parameter, q);
+    }
+    agreed = !agreed_.insert(parameter).second && agreed;
+  }
+  // All ranks come here for the first time together, or else some rank has loaded a state.
+  if (!agreed && communicator.size() > 1) {
+    RETURN_IF_ERROR(thread_.Broadcast(communicator, {qs.data(), qs.size(), DataType::kFloat32}, 0));
+  }
+  for (const Matrix& matrix : matrices) {
+    Orthogonalize(qs.data() + matrix.q, matrix.shape.columns, matrix.shape.rank,
+                  options_.orthogonalization_epsilon);
+  }
+  return qs;
+}
+
+absl::StatusOr<std::string> PowerSgdHook::SaveState() const {
+  HookStateWriter writer(kName);
+  writer.Put(static_cast<uint64_t>(iteration_));
+  writer.Put(errors_);
+  writer.Put(qs_);
+  return writer.Take();
+}
+
+absl::Status PowerSgdHook::LoadState(absl::string_view state) {
+  HookStateReader reader(state);
+  RETURN_IF_ERROR(reader.Expect(kName));
+  ASSIGN_OR_RETURN(const uint64_t iteration, reader.Number());
+  ASSIGN_OR_RETURN(FloatsByParameter errors, reader.Floats());
+  ASSIGN_OR_RETURN(FloatsByParameter qs, reader.Floats());
+  RETURN_IF_ERROR(reader.End());
+  iteration_ = static_cast<int64_t>(iteration);
+  errors_ = std::move(errors);
+  qs_ = std::move(qs);
+  iteration_agreed_ = false;
+  agreed_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace cadre

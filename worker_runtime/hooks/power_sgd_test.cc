@@ -1,0 +1,321 @@
+#include "worker_runtime/hooks/power_sgd.h"
+
+#include <cmath>
+#include <map>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/hooks/hook_harness.h"
+#include "worker_runtime/hooks/sixteen_bit.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A matrix, a bias, a convolution, and a matrix that would not get smaller.
+const Shapes kShapes = {{12, 20}, {12}, {8, 3, 5}, {2, 3}};
+const std::vector<Bucket> kBuckets = {{3, 2}, {1, 0}};
+
+using Matrix = std::vector<std::vector<double>>;
+
+Matrix Product(const Matrix& a, const Matrix& b) {
+  Matrix c(a.size(), std::vector<double>(b[0].size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < b[0].size(); ++j) {
+      for (size_t k = 0; k < b.size(); ++k) c[i][j] += a[i][k] * b[k][j];
+    }
+  }
+  return c;
+}
+
+Matrix Transposed(const Matrix& a) {
+  Matrix t(a[0].size(), std::vector<double>(a.size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < a[0].size(); ++j) t[j][i] = a[i][j];
+  }
+  return t;
+}
+
+Matrix Combined(const Matrix& a, const Matrix& b, double factor) {
+  Matrix c = a;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < a[0].size(); ++j) c[i][j] += factor * b[i][j];
+  }
+  return c;
+}
+
+// Gram-Schmidt on columns.
+Matrix Orthonormal(const Matrix& a) {
+  Matrix columns = Transposed(a);
+  for (size_t c = 0; c < columns.size(); ++c) {
+    for (size_t before = 0; before < c; ++before) {
+      double product = 0;
+      for (size_t i = 0; i < a.size(); ++i) product += columns[c][i] * columns[before][i];
+      for (size_t i = 0; i < a.size(); ++i) columns[c][i] -= product * columns[before][i];
+    }
+    double norm = 0;
+    for (const double x : columns[c]) norm += x * x;
+    for (double& x : columns[c]) x /= std::sqrt(norm);
+  }
+  return Transposed(columns);
+}
+
+Matrix GradientMatrix(int rank, int step, size_t parameter) {
+  const size_t rows = kShapes[parameter][0], columns = CountOf(kShapes[parameter]) / rows;
+  Matrix m(rows, std::vector<double>(columns));
+  for (size_t i = 0; i < rows * columns; ++i) {
+    m[i / columns][i % columns] = GradientValue(rank, step, parameter, i);
+  }
+  return m;
+}
+
+// The algorithm of the paper for one parameter on all ranks, in double precision.
+class Reference {
+ public:
+  Reference(int ranks, const PowerSgdOptions& options, size_t parameter)
+      : ranks_(ranks), options_(options), parameter_(parameter) {
+    const Matrix like = GradientMatrix(0, 0, parameter);
+    errors_.assign(ranks, Combined(like, like, -1));
+  }
+
+  Matrix Average(int step) const {
+    Matrix sum = GradientMatrix(0, step, parameter_);
+    for (int r = 1; r < ranks_; ++r) sum = Combined(sum, GradientMatrix(r, step, parameter_), 1);
+    return Combined(sum, sum, 1.0 / ranks_ - 1);
+  }
+
+  // `iteration` counts from 0.
+  Matrix Compressed(int step, int64_t iteration) {
+    std::vector<Matrix> m;
+    for (int r = 0; r < ranks_; ++r) {
+      m.push_back(GradientMatrix(r, step, parameter_));
+      if (options_.use_error_feedback) m[r] = Combined(m[r], errors_[r], 1);
+    }
+    if (q_.empty() || !options_.warm_start) q_ = RandomQ(iteration, m[0][0].size());
+    q_ = Orthonormal(q_);
+    Matrix p = Product(m[0], q_);
+    for (int r = 1; r < ranks_; ++r) p = Combined(p, Product(m[r], q_), 1);
+    p = Orthonormal(p);
+    q_ = Product(Transposed(m[0]), p);
+    for (int r = 1; r < ranks_; ++r) q_ = Combined(q_, Product(Transposed(m[r]), p), 1);
+    q_ = Combined(q_, q_, 1.0 / ranks_ - 1);
+    const Matrix result = Product(p, Transposed(q_));
+    for (int r = 0; r < ranks_; ++r) errors_[r] = Combined(m[r], result, -1);
+    return result;
+  }
+
+ private:
+  Matrix RandomQ(int64_t iteration, size_t columns) const {
+    const size_t rank = options_.matrix_approximation_rank;
+    std::vector<float> values(columns * rank);
+    FillRandom(options_.random_seed, iteration, parameter_, absl::MakeSpan(values));
+    Matrix q(columns, std::vector<double>(rank));
+    for (size_t i = 0; i < values.size(); ++i) q[i / rank][i % rank] = values[i];
+    return q;
+  }
+
+  const int ranks_;
+  const PowerSgdOptions options_;
+  const size_t parameter_;
+  std::vector<Matrix> errors_;
+  Matrix q_;
+};
+
+void ExpectMatrix(const std::vector<float>& ours, const Matrix& expected, int step, size_t p) {
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const size_t columns = expected[0].size();
+    ASSERT_NEAR(ours[i], expected[i / columns][i % columns], 2e-4)
+        << "step " << step << ", parameter " << p << ", element " << i;
+  }
+}
+
+void ExpectLikeReference(int ranks, const PowerSgdOptions& options, int steps) {
+  WithRanks(ranks, [&](Communicator& communicator) {
+    std::vector<Reference> references;
+    for (size_t p = 0; p < kShapes.size(); ++p) references.emplace_back(ranks, options, p);
+    PowerSgdHook hook(options);
+    TestGradients gradients(kShapes, kBuckets);
+    ASSERT_OK(hook.Layout(gradients.views()));
+    for (int step = 0; step < steps; ++step) {
+      gradients.Fill(communicator.rank(), step);
+      ASSERT_OK(ReduceAll(hook, communicator, gradients));
+      const bool compressing = step >= options.start_power_sgd_iter;
+      for (size_t p = 0; p < kShapes.size(); ++p) {
+        const bool matrix = p == 0 || p == 2;
+        const Matrix expected = compressing && matrix ? references[p].Compressed(step, step)
+                                                      : references[p].Average(step);
+        // A vector is a column here; the elements are the same.
+        ExpectMatrix(gradients.Get(p), expected, step, p);
+      }
+    }
+    EXPECT_EQ(hook.iteration(), steps);
+  });
+}
+
+PowerSgdOptions EarlyStart(int rank) {
+  PowerSgdOptions options;
+  options.start_power_sgd_iter = 2;
+  options.matrix_approximation_rank = rank;
+  return options;
+}
+
+TEST(PowerSgd, SeveralSteps_IsTheAlgorithm) {
+  for (const int ranks : {1, 2, 3}) ExpectLikeReference(ranks, EarlyStart(1), 8);
+  ExpectLikeReference(2, EarlyStart(2), 8);
+}
+
+TEST(PowerSgd, WithoutWarmStart_QIsNewInEachStep) {
+  PowerSgdOptions options = EarlyStart(2);
+  options.warm_start = false;
+  options.random_seed = 5;
+  ExpectLikeReference(2, options, 6);
+}
+
+TEST(PowerSgd, WithoutErrorFeedback_IsTheAlgorithm) {
+  PowerSgdOptions options = EarlyStart(1);
+  options.use_error_feedback = false;
+  ExpectLikeReference(2, options, 6);
+}
+
+TEST(PowerSgd, GradientsOfRankOne_AreExact) {
+  WithRanks(2, [](Communicator& communicator) {
+    PowerSgdHook hook(EarlyStart(1));
+    TestGradients gradients({{10, 30}}, {{0}});
+    ASSERT_OK(hook.Layout(gradients.views()));
+    std::vector<float> mine(300);
+    for (size_t i = 0; i < 300; ++i) mine[i] = (i / 30 + 1.0f) * (i % 30 - 7.0f);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<float> scaled = mine;
+      for (float& x : scaled) x *= communicator.rank() == 0 ? 1.0f : 3.0f;
+      gradients.Set(0, scaled);
+      ASSERT_OK(ReduceAll(hook, communicator, gradients));
+      for (size_t i = 0; i < 300; ++i) ASSERT_NEAR(gradients.Get(0)[i], 2 * mine[i], 1e-2);
+    }
+  });
+}
+
+TEST(PowerSgd, GradientsThatDieAway_StayFiniteAndComeBack) {
+  WithRanks(2, [](Communicator& communicator) {
+    PowerSgdHook hook(EarlyStart(2));
+    TestGradients gradients({{10, 30}}, {{0}});
+    ASSERT_OK(hook.Layout(gradients.views()));
+    for (int step = 0; step < 6; ++step) {
+      gradients.Set(0, std::vector<float>(300, step == 5 ? 1.0f : 0.0f));
+      ASSERT_OK(ReduceAll(hook, communicator, gradients));
+    }
+    for (const float value : gradients.Get(0)) EXPECT_NEAR(value, 1, 1e-5);
+  });
+}
+
+TEST(PowerSgd, BytesAreThoseOfTheFactors) {
+  WithRanks(2, [](Communicator& communicator) {
+    PowerSgdHook hook(EarlyStart(1));
+    TestGradients gradients({{100, 200}, {7}}, {{1, 0}});
+    ASSERT_OK(hook.Layout(gradients.views()));
+    // In the third step rank 0 also tells its Q.
+    for (int step = 0; step < 3; ++step) ASSERT_OK(ReduceAll(hook, communicator, gradients));
+    const uint64_t before = hook.bytes_given();
+    ASSERT_OK(ReduceAll(hook, communicator, gradients));
+    EXPECT_EQ(hook.bytes_given() - before, (7 + 100 + 200) * 4u);
+  });
+}
+
+TEST(PowerSgd, InSixteenBits_HalvesTheFactors) {
+  WithRanks(2, [](Communicator& communicator) {
+    const auto hook = Fp16Hook(std::make_shared<PowerSgdHook>(EarlyStart(1)));
+    TestGradients gradients({{100, 200}, {7}}, {{1, 0}});
+    ASSERT_OK(hook->Layout(gradients.views()));
+    std::vector<float> mine(20000);
+    for (size_t i = 0; i < mine.size(); ++i) mine[i] = (i / 200) * 0.01f * ((i % 200) * 0.01f - 1);
+    uint64_t before = 0;
+    for (int step = 0; step < 5; ++step) {
+      gradients.Set(0, mine);
+      before = hook->bytes_given();
+      ASSERT_OK(ReduceAll(*hook, communicator, gradients));
+    }
+    EXPECT_EQ(hook->bytes_given() - before, (7 + 100 + 200) * 2u);
+    for (size_t i = 0; i < mine.size(); ++i) ASSERT_NEAR(gradients.Get(0)[i], mine[i], 5e-3);
+  });
+}
+
+TEST(PowerSgd, State_LoadedMidway_ContinuesTheSame) {
+  WithRanks(2, [](Communicator& communicator) {
+    PowerSgdHook first(EarlyStart(2)), second(EarlyStart(2));
+    // Laid out as after a restart: what is remembered follows its parameter.
+    TestGradients before(kShapes, kBuckets), after(kShapes, kBuckets);
+    ASSERT_OK(first.Layout(before.views()));
+    for (int step = 0; step < 5; ++step) {
+      before.Fill(communicator.rank(), step);
+      ASSERT_OK(ReduceAll(first, communicator, before));
+    }
+    const auto state = first.SaveState();
+    ASSERT_OK(state);
+    ASSERT_OK(second.LoadState(*state));
+    ASSERT_OK(second.Layout(after.views()));
+    for (int step = 5; step < 9; ++step) {
+      before.Fill(communicator.rank(), step);
+      ASSERT_OK(ReduceAll(first, communicator, before));
+      after.Fill(communicator.rank(), step);
+      ASSERT_OK(ReduceAll(second, communicator, after));
+      EXPECT_EQ(before.GetAll(), after.GetAll()) << "step " << step;
+    }
+    EXPECT_EQ(second.iteration(), 9);
+  });
+}
+
+TEST(PowerSgd, State_OnlyOnRankZero_OthersTakeItsFactors) {
+  WithRanks(2, [](Communicator& communicator) {
+    PowerSgdHook first(EarlyStart(1)), second(EarlyStart(1));
+    TestGradients gradients({{10, 30}}, {{0}});
+    ASSERT_OK(first.Layout(gradients.views()));
+    std::vector<float> mine(300);
+    for (size_t i = 0; i < 300; ++i) mine[i] = (i / 30 + 1.0f) * (i % 30 - 7.0f);
+    for (int step = 0; step < 4; ++step) {
+      gradients.Set(0, mine);
+      ASSERT_OK(ReduceAll(first, communicator, gradients));
+    }
+    if (communicator.rank() == 0) {
+      const auto state = first.SaveState();
+      ASSERT_OK(state);
+      ASSERT_OK(second.LoadState(*state));
+    }
+    ASSERT_OK(second.Layout(gradients.views()));
+    gradients.Set(0, mine);
+    ASSERT_OK(ReduceAll(second, communicator, gradients));
+    EXPECT_EQ(second.iteration(), 5);
+    for (size_t i = 0; i < 300; ++i) EXPECT_NEAR(gradients.Get(0)[i], mine[i], 1e-2);
+  });
+}
+
+TEST(PowerSgd, Layout_OptionsOutOfRange_Refused) {
+  TestGradients gradients({{4, 4}}, {{0}});
+  const auto layout = [&](const PowerSgdOptions& options) {
+    return PowerSgdHook(options).Layout(gradients.views());
+  };
+  EXPECT_OK(layout(PowerSgdOptions()));
+  EXPECT_THAT(layout(EarlyStart(0)), StatusIs(absl::StatusCode::kInvalidArgument));
+  PowerSgdOptions options;
+  options.start_power_sgd_iter = 1;
+  EXPECT_THAT(layout(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("start at step 1")));
+  options.use_error_feedback = options.warm_start = false;
+  EXPECT_OK(layout(options));
+  options.min_compression_rate = 0;
+  EXPECT_THAT(layout(options), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(PowerSgd, DefaultsArePyTorchs) {
+  const PowerSgdOptions options;
+  EXPECT_EQ(options.matrix_approximation_rank, 1);
+  EXPECT_EQ(options.start_power_sgd_iter, 1000);
+  EXPECT_EQ(options.min_compression_rate, 2);
+  EXPECT_TRUE(options.use_error_feedback);
+  EXPECT_TRUE(options.warm_start);
+  EXPECT_EQ(options.orthogonalization_epsilon, 0);
+  EXPECT_EQ(options.random_seed, 0u);
+}
+
+}  // namespace
+}  // namespace cadre

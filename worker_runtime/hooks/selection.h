@@ -1,0 +1,25 @@
+// Which elements of a gradient are worth sending. Pure.
+#ifndef CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_
+#define CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace cadre {
+
+// Both give indices in ascending order. NaN counts as larger than everything, so that it is sent
+// and seen rather than kept.
+
+// The `count` elements of the largest magnitude; of equal ones those that come first. All, when
+// there are not more.
+std::vector<int32_t> LargestElements(absl::Span<const float> values, size_t count);
+
+// All elements of at least that magnitude.
+std::vector<int32_t> ElementsFrom(absl::Span<const float> values, float magnitude);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_

@@ -1,0 +1,62 @@
+#include "worker_runtime/hooks/sixteen_bit.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/hooks/all_reduce.h"
+
+namespace cadre {
+
+SixteenBitHook::SixteenBitHook(DataType type, std::shared_ptr<CommunicationHook> inner)
+    : type_(type), inner_(std::move(inner)) {}
+
+absl::Status SixteenBitHook::Layout(absl::Span<const BucketView> buckets) {
+  std::vector<BucketView> narrow(buckets.begin(), buckets.end());
+  copies_.assign(buckets.size(), {});
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].buffer.type != DataType::kFloat32) {
+      return absl::InvalidArgumentError(absl::StrCat("the gradients of bucket ", buckets[b].index,
+                                                     " are ", Name(buckets[b].buffer.type),
+                                                     "; only float32 can travel as ", Name(type_)));
+    }
+    copies_[b].resize(buckets[b].buffer.count);
+    narrow[b].buffer = {copies_[b].data(), copies_[b].size(), type_};
+  }
+  return inner_->Layout(narrow);
+}
+
+std::shared_ptr<Work> SixteenBitHook::Start(Communicator& communicator, const BucketView& bucket) {
+  return thread_.Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
+}
+
+absl::Status SixteenBitHook::Reduce(Communicator& communicator, const BucketView& bucket) {
+  auto* const wide = static_cast<float*>(bucket.buffer.data);
+  BucketView narrow = bucket;
+  narrow.buffer = {copies_[bucket.index].data(), bucket.buffer.count, type_};
+  NarrowFromFloat(type_, wide, bucket.buffer.count, narrow.buffer.data);
+  RETURN_IF_ERROR(thread_.Wait(communicator, inner_->Start(communicator, narrow)));
+  WidenToFloat(type_, narrow.buffer.data, bucket.buffer.count, wide);
+  return absl::OkStatus();
+}
+
+namespace {
+
+std::shared_ptr<CommunicationHook> Wrap(DataType type, std::shared_ptr<CommunicationHook> inner) {
+  if (inner == nullptr) inner = std::make_shared<AllReduceHook>();
+  return std::make_shared<SixteenBitHook>(type, std::move(inner));
+}
+
+}  // namespace
+
+std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner) {
+  return Wrap(DataType::kFloat16, std::move(inner));
+}
+
+std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> inner) {
+  return Wrap(DataType::kBfloat16, std::move(inner));
+}
+
+}  // namespace cadre

@@ -1,0 +1,35 @@
+// Bandwidth as nccl-tests counts it: what a collective would need of each rank's link, so that
+// numbers compare between collectives and world sizes, and with the hardware. Pure.
+#ifndef CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_
+#define CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_
+
+#include <cstddef>
+
+#include "absl/time/time.h"
+
+namespace cadre {
+
+enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
+
+// Bytes per second. `bytes` is the whole buffer: of reduce-scatter the input, of all-gather the
+// output.
+inline double BusBandwidth(Collective collective, size_t bytes, absl::Duration duration,
+                           int ranks) {
+  const double algorithm = static_cast<double>(bytes) / absl::ToDoubleSeconds(duration);
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return algorithm * 2 * others;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+      return algorithm * others;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return algorithm;
+  }
+  return 0;
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_

@@ -1,0 +1,154 @@
+#include "worker_runtime/nccl/device_collective.h"
+
+#ifdef CADRE_WITH_NCCL
+
+#include <cstring>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "worker_runtime/element_scaling.h"
+
+namespace cadre {
+namespace {
+
+class DeviceCollective : public DeviceOperation {
+ public:
+  DeviceCollective(std::shared_ptr<NcclHandle> handle, CudaStreamHandle stream,
+                   std::function<ncclResult_t(ncclComm_t)> call)
+      : handle_(std::move(handle)), stream_(stream), call_(std::move(call)) {}
+
+  absl::Status Prepare(CudaStreamHandle producer) {
+    ASSIGN_OR_RETURN(ready_, CudaEvent::Create());
+    ASSIGN_OR_RETURN(started_, CudaEvent::Create());
+    ASSIGN_OR_RETURN(done_, CudaEvent::Create());
+    return ready_->Record(producer);
+  }
+
+  absl::Status Start(MonoTime deadline) override {
+    RETURN_IF_ERROR(ready_->MakeWait(stream_));
+    RETURN_IF_ERROR(started_->Record(stream_));
+    if (call_) RETURN_IF_ERROR(handle_->Run("NCCL", deadline, call_));
+    return done_->Record(stream_);
+  }
+
+  absl::StatusOr<Stage> Look() override {
+    ASSIGN_OR_RETURN(const bool is_done, done_->Happened());
+    if (is_done) return Stage::kDone;
+    ASSIGN_OR_RETURN(const bool has_started, started_->Happened());
+    return has_started ? Stage::kRunning : Stage::kWaiting;
+  }
+
+  absl::Duration duration() const override {
+    return done_->Since(*started_).value_or(absl::ZeroDuration());
+  }
+
+ private:
+  const std::shared_ptr<NcclHandle> handle_;
+  const CudaStreamHandle stream_;
+  const std::function<ncclResult_t(ncclComm_t)> call_;
+  std::unique_ptr<CudaEvent> ready_, started_, done_;
+};
+
+class HostOperation : public DeviceOperation {
+ public:
+  explicit HostOperation(std::function<absl::Status(MonoTime)> body) : body_(std::move(body)) {}
+  absl::Status Start(MonoTime deadline) override { return body_(deadline); }
+  absl::StatusOr<Stage> Look() override { return Stage::kDone; }
+  absl::Duration duration() const override { return absl::ZeroDuration(); }
+
+ private:
+  const std::function<absl::Status(MonoTime)> body_;
+};
+
+ncclRedOp_t BuiltIn(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kAverage:
+      return ncclAvg;
+  }
+  return ncclSum;
+}
+
+// `factor` in the bytes of an element.
+void WriteScalar(DataType type, double factor, void* bytes) {
+  const float narrow = static_cast<float>(factor);
+  if (type == DataType::kFloat64) {
+    memcpy(bytes, &factor, sizeof(factor));
+  } else if (type == DataType::kFloat32) {
+    memcpy(bytes, &narrow, sizeof(narrow));
+  } else {
+    NarrowFromFloat(type, &narrow, 1, bytes);
+  }
+}
+
+}  // namespace
+
+ncclDataType_t NcclType(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return ncclFloat32;
+    case DataType::kFloat64:
+      return ncclFloat64;
+    case DataType::kFloat16:
+      return ncclFloat16;
+    case DataType::kBfloat16:
+      return ncclBfloat16;
+    case DataType::kInt32:
+      return ncclInt32;
+    case DataType::kInt64:
+      return ncclInt64;
+    case DataType::kUint8:
+      return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+absl::Status NcclReduction::Check(const Reduction& reduction) {
+  const bool is_sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
+  if (is_sum || reduction.premultiply == 1) return absl::OkStatus();
+  return absl::UnimplementedError("NCCL multiplies before a sum or average only");
+}
+
+ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
+                                 const Reduction& reduction, DataType type,
+                                 const std::function<ncclResult_t(ncclRedOp_t)>& call) {
+  if (reduction.premultiply == 1) return call(BuiltIn(reduction.op));
+  double factor = reduction.premultiply;
+  if (reduction.op == ReduceOp::kAverage) {
+    int size = 1;
+    const ncclResult_t counted = api.CommCount(communicator, &size);
+    if (counted != ncclSuccess) return counted;
+    factor /= size;
+  }
+  double scalar = 0;
+  WriteScalar(type, factor, &scalar);
+  ncclRedOp_t made;
+  const ncclResult_t created = api.RedOpCreatePreMulSum(&made, &scalar, NcclType(type),
+                                                        ncclScalarHostImmediate, communicator);
+  if (created != ncclSuccess) return created;
+  const ncclResult_t result = call(made);
+  // NCCL copies the operation into what it queues, so it may go as soon as the call has returned.
+  api.RedOpDestroy(made, communicator);
+  return result;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
+    std::shared_ptr<NcclHandle> handle, CudaStreamHandle producer, CudaStreamHandle stream,
+    std::function<ncclResult_t(ncclComm_t)> call) {
+  auto operation = std::make_unique<DeviceCollective>(std::move(handle), stream, std::move(call));
+  RETURN_IF_ERROR(operation->Prepare(producer));
+  return std::unique_ptr<DeviceOperation>(std::move(operation));
+}
+
+std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(MonoTime)> body) {
+  return std::make_unique<HostOperation>(std::move(body));
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_WITH_NCCL

@@ -1,0 +1,44 @@
+// An NCCL call as an operation of the progress thread: its place on the stream, and how far the
+// GPU is with it. Only where CADRE_WITH_NCCL is defined.
+#ifndef CADRE_WORKER_RUNTIME_NCCL_DEVICE_COLLECTIVE_H_
+#define CADRE_WORKER_RUNTIME_NCCL_DEVICE_COLLECTIVE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/cuda/device.h"
+#include "worker_runtime/nccl/nccl_handle.h"
+#include "worker_runtime/nccl/progress_thread.h"
+
+#ifdef CADRE_WITH_NCCL
+
+namespace cadre {
+
+ncclDataType_t NcclType(DataType type);
+
+// A reduction as NCCL has it: built in, or made for one call.
+class NcclReduction {
+ public:
+  // UNIMPLEMENTED: a factor for maximum or minimum. On the progress thread, inside Run().
+  static absl::Status Check(const Reduction& reduction);
+  static ncclResult_t With(const NcclApi& api, ncclComm_t communicator, const Reduction& reduction,
+                           DataType type, const std::function<ncclResult_t(ncclRedOp_t)>& call);
+};
+
+// Runs `call` on `stream` once all that `producer` has been given so far is done. Called on the
+// caller's thread, with the device current.
+absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
+    std::shared_ptr<NcclHandle> handle, CudaStreamHandle producer, CudaStreamHandle stream,
+    std::function<ncclResult_t(ncclComm_t)> call);
+
+// Runs `body` on the progress thread; done when it returns.
+std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(MonoTime)> body);
+
+}  // namespace cadre
+
+#endif  // CADRE_WITH_NCCL
+
+#endif  // CADRE_WORKER_RUNTIME_NCCL_DEVICE_COLLECTIVE_H_

@@ -1,0 +1,119 @@
+#include "worker_runtime/nccl/nccl_api.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "worker_runtime/nccl/nccl_library.h"
+
+namespace cadre {
+
+absl::Status NcclUnavailable() {
+  return absl::UnimplementedError(
+      "this program was built without NCCL's header nccl.h (2.14 or newer) or CUDA's runtime");
+}
+
+std::string NcclVersionText(int version) {
+  // Until 2.8 the major version was worth 1000.
+  const int major = version < 10000 ? version / 1000 : version / 10000;
+  const int rest = version < 10000 ? version % 1000 : version % 10000;
+  return absl::StrCat(major, ".", rest / 100, ".", rest % 100);
+}
+
+#ifdef CADRE_WITH_NCCL
+namespace {
+
+template <typename F>
+absl::Status Need(const char* name, F* function) {
+  ASSIGN_OR_RETURN(void* const address, NcclFunction(name));
+  *function = reinterpret_cast<F>(address);
+  return absl::OkStatus();
+}
+
+template <typename F>
+void Want(const char* name, F* function) {
+  const absl::StatusOr<void*> address = NcclFunction(name);
+  if (address.ok()) *function = reinterpret_cast<F>(*address);
+}
+
+absl::Status Fill(NcclApi* api) {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  RETURN_IF_ERROR(Need("ncclGetVersion", &get_version));
+  get_version(&api->version);
+  RETURN_IF_ERROR(Need("ncclGetErrorString", &api->GetErrorString));
+  RETURN_IF_ERROR(Need("ncclCommInitRankConfig", &api->CommInitRankConfig));
+  RETURN_IF_ERROR(Need("ncclCommGetAsyncError", &api->CommGetAsyncError));
+  RETURN_IF_ERROR(Need("ncclCommFinalize", &api->CommFinalize));
+  RETURN_IF_ERROR(Need("ncclCommDestroy", &api->CommDestroy));
+  RETURN_IF_ERROR(Need("ncclCommAbort", &api->CommAbort));
+  RETURN_IF_ERROR(Need("ncclCommCount", &api->CommCount));
+  RETURN_IF_ERROR(Need("ncclCommUserRank", &api->CommUserRank));
+  RETURN_IF_ERROR(Need("ncclAllReduce", &api->AllReduce));
+  RETURN_IF_ERROR(Need("ncclReduce", &api->Reduce));
+  RETURN_IF_ERROR(Need("ncclReduceScatter", &api->ReduceScatter));
+  RETURN_IF_ERROR(Need("ncclBroadcast", &api->Broadcast));
+  RETURN_IF_ERROR(Need("ncclAllGather", &api->AllGather));
+  RETURN_IF_ERROR(Need("ncclSend", &api->Send));
+  RETURN_IF_ERROR(Need("ncclRecv", &api->Recv));
+  RETURN_IF_ERROR(Need("ncclGroupStart", &api->GroupStart));
+  RETURN_IF_ERROR(Need("ncclGroupEnd", &api->GroupEnd));
+  RETURN_IF_ERROR(Need("ncclRedOpCreatePreMulSum", &api->RedOpCreatePreMulSum));
+  RETURN_IF_ERROR(Need("ncclRedOpDestroy", &api->RedOpDestroy));
+  Want("ncclGetLastError", &api->GetLastError);
+  Want("ncclCommSplit", &api->CommSplit);
+  Want("ncclMemAlloc", &api->MemAlloc);
+  Want("ncclMemFree", &api->MemFree);
+  Want("ncclCommRegister", &api->CommRegister);
+  Want("ncclCommDeregister", &api->CommDeregister);
+  Want("ncclCommInitRankScalable", &api->CommInitRankScalable);
+  Want("ncclCommShrink", &api->CommShrink);
+  Want("ncclCommRevoke", &api->CommRevoke);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const NcclApi*> Load() {
+  auto* const api = new NcclApi;
+  const absl::Status status = Fill(api);
+  if (status.ok()) return api;
+  const int version = api->version;
+  delete api;
+  if (version == 0) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; it is ",
+                                                  NcclVersionText(version), ", 2.14 is needed"));
+}
+
+absl::StatusCode CodeOf(ncclResult_t result) {
+  switch (result) {
+    case ncclSystemError:
+    case ncclRemoteError:
+      return absl::StatusCode::kUnavailable;
+    case ncclInvalidArgument:
+      return absl::StatusCode::kInvalidArgument;
+    case ncclInvalidUsage:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<const NcclApi*> LoadNcclApi() {
+  static const auto* const api = new absl::StatusOr<const NcclApi*>(Load());
+  return *api;
+}
+
+absl::Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
+                        absl::string_view what) {
+  if (result == ncclSuccess) return absl::OkStatus();
+  std::string text = absl::StrCat(what, ": ", api.GetErrorString(result));
+  const char* const last = api.GetLastError != nullptr ? api.GetLastError(communicator) : nullptr;
+  if (last != nullptr && *last != '\0') absl::StrAppend(&text, ": ", last);
+  text = absl::StrReplaceAll(text, {{"\n", " "}});
+  absl::StripTrailingAsciiWhitespace(&text);
+  return absl::Status(CodeOf(result), text);
+}
+
+#endif  // CADRE_WITH_NCCL
+
+}  // namespace cadre

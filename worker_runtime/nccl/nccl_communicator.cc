@@ -1,0 +1,366 @@
+#include "worker_runtime/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/nccl/device_collective.h"
+#include "worker_runtime/nccl/device_memory.h"
+#include "worker_runtime/nccl/nccl_api.h"
+#include "worker_runtime/nccl/nccl_handle.h"
+#include "worker_runtime/nccl/progress_thread.h"
+#include "worker_runtime/nccl/root_ids.h"
+#include "worker_runtime/nccl/root_plan.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre {
+
+#ifdef CADRE_WITH_NCCL
+namespace {
+
+std::string Elements(const Buffer& buffer) {
+  return absl::StrCat(buffer.count, " ", Name(buffer.type));
+}
+
+class NcclBackend : public NcclCommunicator {
+ public:
+  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Create(
+      std::shared_ptr<NcclHandle> handle, const NcclOptions& options);
+  ~NcclBackend() override;
+
+  int rank() const override { return handle_->place().rank; }
+  int size() const override { return handle_->place().size; }
+  CudaStreamHandle stream() const override { return stream_->handle(); }
+
+  std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override;
+  std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override;
+  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override;
+  std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override;
+  std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override;
+  std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
+                                         absl::Span<const size_t> counts) override;
+  std::shared_ptr<Work> Barrier() override;
+  std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override;
+  std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag) override;
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<NcclCommunicator>> Shrink(absl::Span<const int> leaving) override;
+  void Abort() override;
+
+ private:
+  using Call = std::function<ncclResult_t(ncclComm_t)>;
+
+  NcclBackend(std::shared_ptr<NcclHandle> handle, const NcclOptions& options,
+              std::unique_ptr<CudaStream> stream, std::shared_ptr<void> word)
+      : handle_(std::move(handle)),
+        options_(options),
+        stream_(std::move(stream)),
+        word_(std::move(word)),
+        progress_(ProgressOptionsFor()) {}
+
+  ProgressOptions ProgressOptionsFor();
+  // `call` is null where there is nothing to send.
+  std::shared_ptr<Work> Start(const absl::Status& check, std::string what, Call call);
+  std::shared_ptr<Work> Fail(const absl::Status& status, absl::string_view what);
+  // Lowers the flag to the least of all ranks'.
+  absl::StatusOr<bool> AllAgree(bool agrees);
+
+  const std::shared_ptr<NcclHandle> handle_;
+  const NcclOptions options_;
+  const std::unique_ptr<CudaStream> stream_;
+  // An int32 on the GPU, for what only has to meet.
+  const std::shared_ptr<void> word_;
+  absl::Mutex agreement_mutex_;
+  // Last, so that it stops first.
+  ProgressThread progress_;
+};
+
+ProgressOptions NcclBackend::ProgressOptionsFor() {
+  ProgressOptions options;
+  options.timeout = options_.timeout;
+  options.where = absl::StrCat(" on communicator \"", options_.name, "\"");
+  // The thread's device stays as it is set here.
+  options.begin = [this] { SetCudaDevice(handle_->place().device).IgnoreError(); };
+  options.check_health = [this] { return handle_->CheckHealth(); };
+  options.quiesce = [this] { handle_->Quiesce(); };
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Create(
+    std::shared_ptr<NcclHandle> handle, const NcclOptions& options) {
+  const CudaDeviceScope scope(handle->place().device);
+  RETURN_IF_ERROR(scope.status());
+  ASSIGN_OR_RETURN(auto stream, CudaStream::Create());
+  ASSIGN_OR_RETURN(auto word, AllocateOnCudaDevice(sizeof(int32_t)));
+  RETURN_IF_ERROR(FillOnCudaDevice(word.get(), 0, sizeof(int32_t), stream->handle()));
+  return std::unique_ptr<NcclCommunicator>(
+      new NcclBackend(std::move(handle), options, std::move(stream), std::move(word)));
+}
+
+NcclBackend::~NcclBackend() {
+  if (progress_.status().ok() && progress_.idle()) handle_->Finish(MonoNow() + kFinishWait);
+}
+
+std::shared_ptr<Work> NcclBackend::Fail(const absl::Status& status, absl::string_view what) {
+  progress_.Fail(absl::Status(
+      status.code(),
+      absl::StrCat(what, " on communicator \"", options_.name, "\": ", status.message())));
+  return FinishedWork(progress_.status());
+}
+
+std::shared_ptr<Work> NcclBackend::Start(const absl::Status& check, std::string what, Call call) {
+  if (!check.ok()) return Fail(check, what);
+  const CudaDeviceScope scope(handle_->place().device);
+  if (!scope.status().ok()) return Fail(scope.status(), what);
+  auto operation =
+      MakeDeviceCollective(handle_, options_.producer(), stream_->handle(), std::move(call));
+  if (!operation.ok()) return Fail(operation.status(), what);
+  return progress_.Enqueue(std::move(what), *std::move(operation));
+}
+
+std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction) {
+  absl::Status check = CheckBuffer(buffer);
+  check.Update(CheckReduction(reduction, buffer.type));
+  check.Update(NcclReduction::Check(reduction));
+  Call call = [this, buffer, reduction](ncclComm_t own) {
+    const NcclApi& api = handle_->api();
+    return NcclReduction::With(api, own, reduction, buffer.type, [&](ncclRedOp_t op) {
+      return api.AllReduce(buffer.data, buffer.data, buffer.count, NcclType(buffer.type), op, own,
+                           static_cast<cudaStream_t>(stream()));
+    });
+  };
+  return Start(check, absl::StrCat("all-reduce (", Name(reduction.op), ") of ", Elements(buffer)),
+               buffer.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, int root) {
+  absl::Status check = CheckRoot(root, size());
+  check.Update(CheckBuffer(buffer));
+  check.Update(CheckReduction(reduction, buffer.type));
+  check.Update(NcclReduction::Check(reduction));
+  Call call = [this, buffer, reduction, root](ncclComm_t own) {
+    const NcclApi& api = handle_->api();
+    return NcclReduction::With(api, own, reduction, buffer.type, [&](ncclRedOp_t op) {
+      return api.Reduce(buffer.data, buffer.data, buffer.count, NcclType(buffer.type), op, root,
+                        own, static_cast<cudaStream_t>(stream()));
+    });
+  };
+  return Start(
+      check,
+      absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", Elements(buffer)),
+      buffer.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Reduction reduction) {
+  absl::Status check = CheckScatter(input, output, size());
+  check.Update(CheckReduction(reduction, input.type));
+  check.Update(NcclReduction::Check(reduction));
+  Call call = [this, input, output, reduction](ncclComm_t own) {
+    const NcclApi& api = handle_->api();
+    return NcclReduction::With(api, own, reduction, input.type, [&](ncclRedOp_t op) {
+      return api.ReduceScatter(input.data, output.data, output.count, NcclType(output.type), op,
+                               own, static_cast<cudaStream_t>(stream()));
+    });
+  };
+  return Start(check,
+               absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", Elements(input)),
+               output.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::Broadcast(Buffer buffer, int root) {
+  absl::Status check = CheckRoot(root, size());
+  check.Update(CheckBuffer(buffer));
+  Call call = [this, buffer, root](ncclComm_t own) {
+    return handle_->api().Broadcast(buffer.data, buffer.data, buffer.count, NcclType(buffer.type),
+                                    root, own, static_cast<cudaStream_t>(stream()));
+  };
+  return Start(check, absl::StrCat("broadcast from rank ", root, " of ", Elements(buffer)),
+               buffer.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::AllGather(Buffer input, Buffer output) {
+  Call call = [this, input, output](ncclComm_t own) {
+    return handle_->api().AllGather(input.data, output.data, input.count, NcclType(input.type), own,
+                                    static_cast<cudaStream_t>(stream()));
+  };
+  return Start(CheckGather(input, output, size()), absl::StrCat("all-gather of ", Elements(input)),
+               input.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::AllGatherVarying(Buffer input, Buffer output,
+                                                    absl::Span<const size_t> counts) {
+  const absl::Status check = CheckVaryingGather(input, output, counts, rank(), size());
+  // NCCL has no such operation; a group of broadcasts runs as one.
+  Call call = [this, input, output,
+               all = std::vector<size_t>(counts.begin(), counts.end())](ncclComm_t own) {
+    const NcclApi& api = handle_->api();
+    ncclResult_t result = api.GroupStart();
+    char* place = static_cast<char*>(output.data);
+    for (size_t root = 0; root < all.size() && result == ncclSuccess; ++root) {
+      const void* source = static_cast<int>(root) == rank() ? input.data : place;
+      if (all[root] > 0) {
+        result = api.Broadcast(source, place, all[root], NcclType(output.type),
+                               static_cast<int>(root), own, static_cast<cudaStream_t>(stream()));
+      }
+      place += all[root] * SizeOf(output.type);
+    }
+    const ncclResult_t ended = api.GroupEnd();
+    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  };
+  return Start(check, absl::StrCat("all-gather of varying ", Elements(output)),
+               output.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::Barrier() {
+  return Start(absl::OkStatus(), "barrier", [this](ncclComm_t own) {
+    return handle_->api().AllReduce(word_.get(), word_.get(), 1, ncclInt32, ncclMin, own,
+                                    static_cast<cudaStream_t>(stream()));
+  });
+}
+
+std::shared_ptr<Work> NcclBackend::Send(Buffer buffer, int to, int tag) {
+  absl::Status check = CheckPeer(to, rank(), size());
+  check.Update(CheckBuffer(buffer));
+  Call call = [this, buffer, to](ncclComm_t own) {
+    return handle_->api().Send(buffer.data, buffer.count, NcclType(buffer.type), to, own,
+                               static_cast<cudaStream_t>(stream()));
+  };
+  return Start(check, absl::StrCat("send to rank ", to, " (", tag, ") of ", Elements(buffer)),
+               buffer.count > 0 ? std::move(call) : nullptr);
+}
+
+std::shared_ptr<Work> NcclBackend::Receive(Buffer buffer, int from, int tag) {
+  absl::Status check = CheckPeer(from, rank(), size());
+  check.Update(CheckBuffer(buffer));
+  Call call = [this, buffer, from](ncclComm_t own) {
+    return handle_->api().Recv(buffer.data, buffer.count, NcclType(buffer.type), from, own,
+                               static_cast<cudaStream_t>(stream()));
+  };
+  return Start(check,
+               absl::StrCat("receive from rank ", from, " (", tag, ") of ", Elements(buffer)),
+               buffer.count > 0 ? std::move(call) : nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int key) {
+  // Outlives this call should it end early.
+  auto child = std::make_shared<std::shared_ptr<NcclHandle>>();
+  const auto work = progress_.Enqueue(
+      absl::StrCat("split by color ", color),
+      MakeHostOperation([handle = handle_, color, key, child](MonoTime deadline) -> absl::Status {
+        ASSIGN_OR_RETURN(*child, handle->Split(color, key, deadline));
+        return absl::OkStatus();
+      }));
+  RETURN_IF_ERROR(WaitOrAbort(*this, work, 2 * options_.timeout));
+  if (color < 0 || *child == nullptr) return nullptr;
+  NcclOptions options = options_;
+  options.name = absl::StrCat(options_.name, "/", color);
+  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group, Create(*child, options));
+  return group;
+}
+
+absl::StatusOr<bool> NcclBackend::AllAgree(bool agrees) {
+  absl::MutexLock lock(&agreement_mutex_);
+  int32_t flag = agrees ? 1 : 0;
+  auto word = AllocateOnCudaDevice(sizeof(flag));
+  // Without these bytes this rank cannot even say so; the others run into the deadline.
+  RETURN_IF_ERROR(word.status());
+  RETURN_IF_ERROR(CopyToCudaDevice(word->get(), &flag, sizeof(flag), stream()));
+  const Buffer buffer = {word->get(), 1, DataType::kInt32};
+  RETURN_IF_ERROR(WaitOrAbort(*this, AllReduce(buffer, ReduceOp::kMin), 2 * options_.timeout));
+  RETURN_IF_ERROR(CopyFromCudaDevice(&flag, word->get(), sizeof(flag), stream()));
+  RETURN_IF_ERROR(stream_->Synchronize());
+  return flag == 1;
+}
+
+absl::StatusOr<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
+  const CudaDeviceScope scope(handle_->place().device);
+  RETURN_IF_ERROR(scope.status());
+  absl::StatusOr<std::shared_ptr<void>> memory =
+      AllocateForNccl(handle_, bytes, MonoNow() + options_.timeout);
+  if (memory.ok()) {
+    const absl::Status zeroed = FillOnCudaDevice(memory->get(), 0, bytes, stream());
+    if (!zeroed.ok()) memory = zeroed;
+  }
+  ASSIGN_OR_RETURN(const bool all_have_it, AllAgree(memory.ok()));
+  if (!memory.ok() || all_have_it) return memory;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("another rank has no ", bytes, " bytes of GPU memory"));
+}
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(
+    absl::Span<const int> leaving) {
+  for (const int other : leaving) {
+    if (other >= 0 && other < size() && other != rank()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank(), " of ", size(), " cannot shrink without rank ", other));
+  }
+  if (leaving.empty()) return absl::InvalidArgumentError("no rank leaves the communicator");
+  if (!progress_.idle()) {
+    return absl::FailedPreconditionError("a communicator shrinks only when nothing runs on it");
+  }
+  const CudaDeviceScope scope(handle_->place().device);
+  RETURN_IF_ERROR(scope.status());
+  ASSIGN_OR_RETURN(auto child, handle_->Shrink(leaving, MonoNow() + options_.timeout));
+  return Create(std::move(child), options_);
+}
+
+void NcclBackend::Abort() {
+  // Whoever fails it first lets the thread out of NCCL; afterwards it is not in there.
+  if (progress_.status().ok()) handle_->Interrupt();
+  progress_.Fail(
+      absl::AbortedError(absl::StrCat("communicator \"", options_.name, "\" was aborted")));
+}
+
+// This rank's GPU, or why it has none.
+absl::StatusOr<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const int devices, CountCudaDevices());
+  const int device = options.device >= 0 ? options.device : worker.place().local_rank;
+  if (device < devices) return device;
+  return absl::FailedPreconditionError(
+      absl::StrCat("local rank ", worker.place().local_rank, " needs GPU ", device, ", but only ",
+                   devices, " are visible; start no more workers than GPUs"));
+}
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions& options,
+                                                       MonoTime deadline, Formation* formation) {
+  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+  NcclHandle::Place place;
+  place.rank = worker.rank();
+  place.size = worker.world_size();
+  ASSIGN_OR_RETURN(place.device, ChooseDevice(worker, options));
+  const int roots = RootCount(place.size, api->CommInitRankScalable != nullptr);
+  ASSIGN_OR_RETURN(const auto ids, formation->ShareIds(roots, deadline));
+  const CudaDeviceScope scope(place.device);
+  RETURN_IF_ERROR(scope.status());
+  ASSIGN_OR_RETURN(auto handle, NcclHandle::Form(*api, place, ids, deadline,
+                                                 [&] { return formation->LookForFailure(); }));
+  return NcclBackend::Create(std::move(handle), options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker,
+                                                              const NcclOptions& options) {
+  const MonoTime deadline = MonoNow() + options.timeout;
+  ASSIGN_OR_RETURN(Formation formation, Formation::Begin(worker, options.name));
+  auto communicator = Join(worker, options, deadline, &formation);
+  if (communicator.ok()) return communicator;
+  formation.ReportFailure(communicator.status());
+  return absl::Status(communicator.status().code(),
+                      absl::StrCat("connecting communicator \"", options.name, "\" as rank ",
+                                   worker.rank(), ": ", communicator.status().message()));
+}
+
+#else
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const NcclOptions&) {
+  return NcclUnavailable();
+}
+
+#endif
+
+}  // namespace cadre

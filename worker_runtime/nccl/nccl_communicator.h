@@ -1,0 +1,69 @@
+// Collectives between GPUs, by NCCL. Every buffer is memory of this rank's GPU, and so is what
+// AllocateBuffer() gives. NCCL is loaded at run time: a program that links this starts without it,
+// without a driver and without a GPU.
+#ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
+#define CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/cuda/device.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+// How long the destructor lets what was sent reach the others.
+constexpr absl::Duration kFinishWait = absl::Seconds(5);
+
+struct NcclOptions {
+  // Distinguishes several communicators over the same workers.
+  std::string name = "world";
+  // For connecting, and for each operation from when it runs on the GPU.
+  absl::Duration timeout = absl::Minutes(10);
+  // The GPU, as CUDA counts them here; -1: the worker's local rank.
+  int device = -1;
+  // The stream that produces what is sent, asked at every call, on the caller's thread. An
+  // operation begins when all that the stream was given by then is done; calls themselves do not
+  // wait, so reduction overlaps what the stream does next.
+  std::function<CudaStreamHandle()> producer = [] { return CudaStreamHandle(); };
+};
+
+// Operations run on a stream of the communicator's own. When Wait() of one returned OK its result
+// is there for every stream. Beyond Communicator:
+// - Send and Receive take their turn with the other operations, and tags are not compared: that is
+//   how NCCL has it. Two ranks that send to each other must not both send first.
+// - Averages and multiplied sums are NCCL's own: in float16 and bfloat16 the factor is rounded to
+//   the type. A factor for maximum or minimum is UNIMPLEMENTED.
+// - Split needs NCCL 2.18.
+// Errors: UNAVAILABLE (a peer or the network failed), DEADLINE_EXCEEDED (some rank did not take
+// part), INTERNAL (CUDA or NCCL failed), each in NCCL's or CUDA's own words.
+class NcclCommunicator : public Communicator {
+ public:
+  // A communicator of all but the ranks `leaving`, renumbered in order; only the others call it.
+  // This one must be idle, or have failed where NCCL can revoke (2.28.7). UNIMPLEMENTED: NCCL is
+  // older than 2.27.3. ABORTED: this one has ended.
+  virtual absl::StatusOr<std::unique_ptr<NcclCommunicator>> Shrink(
+      absl::Span<const int> leaving) = 0;
+
+  // The stream that operations run on; for measuring.
+  virtual CudaStreamHandle stream() const = 0;
+};
+
+// Every rank of the world calls it the same number of times with the same name; `worker` must
+// outlive the call, not the communicator. One rank per GPU, except where NCCL_HOSTID differs
+// between the ranks. Besides the above:
+//   FAILED_PRECONDITION  no GPU or driver here, or no such GPU; why, in CUDA's words
+//   NOT_FOUND            no NCCL here; where it was looked for
+//   UNAVAILABLE          another rank failed; which, and why
+//   UNIMPLEMENTED        this program was built without NCCL or CUDA
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker,
+                                                              const NcclOptions& options);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_

@@ -1,0 +1,111 @@
+// What can be known of the NCCL path without a GPU: NCCL is loaded and called for real.
+#include <stdlib.h>
+
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "worker_runtime/nccl/nccl_api.h"
+#include "worker_runtime/nccl/nccl_communicator.h"
+#include "worker_runtime/nccl/nccl_handle.h"
+#include "worker_runtime/nccl/unique_id.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kDeadline = absl::Seconds(20);
+
+class NcclFailureTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("NCCL_SOCKET_IFNAME", "lo", 1); }
+};
+
+TEST(NcclVersionTextTest, ReadsBothWaysOfCounting) {
+  EXPECT_EQ(NcclVersionText(22809), "2.28.9");
+  EXPECT_EQ(NcclVersionText(21803), "2.18.3");
+  EXPECT_EQ(NcclVersionText(2708), "2.7.8");
+}
+
+TEST_F(NcclFailureTest, EveryRankHearsWhyThereIsNoGpu) {
+  const auto devices = CountCudaDevices();
+  if (devices.ok()) GTEST_SKIP() << *devices << " GPUs are here";
+  InProcessWorkers workers(4);
+  const MonoTime start = MonoNow();
+  workers.Run([&](Worker& worker) {
+    NcclOptions options;
+    options.timeout = kDeadline;
+    const absl::Status status = ConnectNccl(worker, options).status();
+    if (absl::IsUnimplemented(status) || absl::IsNotFound(status)) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("NCCL"));
+      return;
+    }
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("connecting communicator \"world\" as rank"),
+                                       HasSubstr("CUDA driver"), HasSubstr("no NVIDIA driver"))));
+  });
+  EXPECT_LT(MonoNow() - start, kDeadline);
+}
+
+#ifdef CADRE_WITH_NCCL
+
+TEST_F(NcclFailureTest, TheTableIsFilledFromTheLibrary) {
+  const auto api = LoadNcclApi();
+  if (!api.ok()) GTEST_SKIP() << api.status();
+  EXPECT_GE((*api)->version, 21400);
+  EXPECT_NE((*api)->AllReduce, nullptr);
+  EXPECT_EQ((*api)->CommSplit != nullptr, (*api)->version >= 21800);
+  EXPECT_EQ((*api)->CommInitRankScalable != nullptr, (*api)->version >= 22300);
+  EXPECT_EQ((*api)->CommShrink != nullptr, (*api)->version >= 22703);
+  EXPECT_EQ((*api)->CommRevoke != nullptr, (*api)->version >= 22807);
+  RecordProperty("nccl", NcclVersionText((*api)->version));
+}
+
+TEST_F(NcclFailureTest, ErrorsKeepNcclsWords) {
+  const auto api = LoadNcclApi();
+  if (!api.ok()) GTEST_SKIP() << api.status();
+  EXPECT_OK(NcclStatus(**api, ncclSuccess, nullptr, "x"));
+  EXPECT_THAT(NcclStatus(**api, ncclRemoteError, nullptr, "ncclAllReduce"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("ncclAllReduce: "), HasSubstr("remote"))));
+  EXPECT_THAT(NcclStatus(**api, ncclSystemError, nullptr, "x"),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(NcclStatus(**api, ncclInvalidArgument, nullptr, "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(NcclStatus(**api, ncclInvalidUsage, nullptr, "x"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(NcclStatus(**api, ncclUnhandledCudaError, nullptr, "x"),
+              StatusIs(absl::StatusCode::kInternal));
+}
+
+TEST_F(NcclFailureTest, NcclItselfRefusesWithoutAGpuAndSaysWhy) {
+  if (CountCudaDevices().ok()) GTEST_SKIP() << "a GPU is here";
+  const auto api = LoadNcclApi();
+  if (!api.ok()) GTEST_SKIP() << api.status();
+  std::vector<std::string> ids;
+  for (int i = 0; i < 2; ++i) {
+    const auto id = MintNcclUniqueId();
+    ASSERT_OK(id);
+    ids.push_back(*id);
+  }
+  const MonoTime deadline = MonoNow() + kDeadline;
+  EXPECT_THAT(NcclHandle::Form(**api, {0, 2, 0}, {ids[0]}, deadline, nullptr),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("CUDA driver version")));
+  EXPECT_THAT(NcclHandle::Form(**api, {0, 1, 0}, {ids[1]}, deadline, nullptr),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("ncclCommInitRankConfig")));
+  if ((*api)->CommInitRankScalable != nullptr) {
+    EXPECT_THAT(NcclHandle::Form(**api, {0, 4, 0}, ids, deadline, nullptr),
+                StatusIs(absl::StatusCode::kInternal, HasSubstr("ncclCommInitRankScalable")));
+  }
+  EXPECT_LT(MonoNow(), deadline);
+  EXPECT_THAT(NcclHandle::Form(**api, {0, 1, 0}, {}, deadline, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+#endif  // CADRE_WITH_NCCL
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,278 @@
+#include "worker_runtime/nccl/nccl_handle.h"
+
+#ifdef CADRE_WITH_NCCL
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "worker_runtime/cuda/device.h"
+
+namespace cadre {
+namespace {
+
+// NCCL tells when it is ready only to who asks; the first answers come soon, others take seconds.
+constexpr std::chrono::microseconds kFirstPoll(10);
+constexpr std::chrono::microseconds kLastPoll(1000);
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
+
+ncclConfig_t NonBlocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+absl::Status Ended() { return absl::AbortedError("the communicator has ended"); }
+
+absl::Status Lacks(const NcclApi& api, const char* function, const char* since) {
+  return absl::UnimplementedError(absl::StrCat("NCCL ", NcclVersionText(api.version), " has no ",
+                                               function, "; ", since, " is needed"));
+}
+
+std::vector<ncclUniqueId> UniqueIds(const std::vector<std::string>& ids) {
+  std::vector<ncclUniqueId> result(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    memcpy(result[i].internal, ids[i].data(), std::min(ids[i].size(), sizeof(ncclUniqueId)));
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const Place& place,
+                                                             const std::vector<std::string>& ids,
+                                                             MonoTime deadline, const Look& look) {
+  std::vector<ncclUniqueId> unique_ids = UniqueIds(ids);
+  if (unique_ids.empty()) return absl::InvalidArgumentError("a communicator needs an id");
+  if (unique_ids.size() > 1 && api.CommInitRankScalable == nullptr) {
+    return Lacks(api, "ncclCommInitRankScalable", "2.23");
+  }
+  std::shared_ptr<NcclHandle> handle(new NcclHandle(api, place));
+  ncclConfig_t config = NonBlocking();
+  absl::string_view what = "ncclCommInitRankConfig";
+  ncclResult_t result;
+  if (unique_ids.size() == 1) {
+    result = api.CommInitRankConfig(&handle->communicator_, place.size, unique_ids[0], place.rank,
+                                    &config);
+  } else {
+    what = "ncclCommInitRankScalable";
+    result =
+        api.CommInitRankScalable(&handle->communicator_, place.size, place.rank,
+                                 static_cast<int>(unique_ids.size()), unique_ids.data(), &config);
+  }
+  const absl::Status status = handle->Settle(result, handle->communicator_, what, deadline, look);
+  if (status.ok()) return handle;
+  handle->Abort(kAbortWait).IgnoreError();
+  return status;
+}
+
+NcclHandle::~NcclHandle() {
+  if (communicator_ == nullptr) return;
+  // Nobody shares it any more. Its end may take as long as a kernel needs to notice.
+  std::thread([&api = api_, communicator = communicator_, device = place_.device] {
+    const CudaDeviceScope scope(device);
+    api.CommAbort(communicator);
+  }).detach();
+}
+
+bool NcclHandle::Enter(MonoTime deadline) {
+  const auto is_free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration left = std::max(deadline - MonoNow(), absl::ZeroDuration());
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&is_free), left)) return false;
+  busy_ = true;
+  return true;
+}
+
+void NcclHandle::Leave() {
+  absl::MutexLock lock(&mutex_);
+  busy_ = false;
+}
+
+absl::Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator,
+                                absl::string_view what, MonoTime deadline, const Look& look) {
+  std::chrono::microseconds pause = kFirstPoll;
+  MonoTime next_look = MonoNow() + kLookInterval;
+  while (result == ncclInProgress) {
+    if (ending_ || interrupted_) return Ended();
+    const MonoTime now = MonoNow();
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, ": NCCL still waits for the other ranks"));
+    }
+    if (look && now >= next_look) {
+      RETURN_IF_ERROR(look());
+      next_look = MonoNow() + kLookInterval;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLastPoll);
+    const ncclResult_t asked = api_.CommGetAsyncError(communicator, &result);
+    if (asked != ncclSuccess) result = asked;
+  }
+  return NcclStatus(api_, result, communicator, what);
+}
+
+absl::Status NcclHandle::Run(absl::string_view what, MonoTime deadline,
+                             const std::function<ncclResult_t(ncclComm_t)>& call) {
+  if (!Enter(deadline)) {
+    return absl::DeadlineExceededError(absl::StrCat(what, ": another thread is inside NCCL"));
+  }
+  absl::Status status = Ended();
+  if (communicator_ != nullptr && !ending_) {
+    status = Settle(call(communicator_), communicator_, what, deadline, nullptr);
+  }
+  Leave();
+  return status;
+}
+
+absl::Status NcclHandle::CheckHealth() {
+  if (ending_ || !Enter(MonoNow())) return absl::OkStatus();
+  absl::Status status;
+  if (communicator_ != nullptr) {
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = api_.CommGetAsyncError(communicator_, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result != ncclInProgress) status = NcclStatus(api_, result, communicator_, "NCCL");
+  }
+  Leave();
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
+    absl::string_view what, MonoTime deadline,
+    const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make) {
+  // NCCL writes the child from a thread of its own, before the parent is ready again. When that is
+  // not waited for, the place must stay: it is given up.
+  auto place = std::make_unique<ncclComm_t>(nullptr);
+  const absl::Status made =
+      Run(what, deadline, [&](ncclComm_t parent) { return make(parent, place.get()); });
+  if (!made.ok()) {
+    if (absl::IsDeadlineExceeded(made) || absl::IsAborted(made)) place.release();
+    return made;
+  }
+  if (*place == nullptr) return nullptr;
+  std::shared_ptr<NcclHandle> child(new NcclHandle(api_, place_));
+  child->communicator_ = *place;
+  RETURN_IF_ERROR(Settle(ncclInProgress, child->communicator_, what, deadline, nullptr));
+  RETURN_IF_ERROR(NcclStatus(api_, api_.CommUserRank(child->communicator_, &child->place_.rank),
+                             child->communicator_, "ncclCommUserRank"));
+  RETURN_IF_ERROR(NcclStatus(api_, api_.CommCount(child->communicator_, &child->place_.size),
+                             child->communicator_, "ncclCommCount"));
+  return child;
+}
+
+absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key,
+                                                              MonoTime deadline) {
+  if (api_.CommSplit == nullptr) return Lacks(api_, "ncclCommSplit", "2.18");
+  ncclConfig_t config = NonBlocking();
+  // -1 is NCCL_SPLIT_NOCOLOR, which older headers lack.
+  return MakeChild("ncclCommSplit", deadline, [&](ncclComm_t parent, ncclComm_t* child) {
+    return api_.CommSplit(parent, color < 0 ? -1 : color, key, child, &config);
+  });
+}
+
+absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Shrink(absl::Span<const int> leaving,
+                                                               MonoTime deadline) {
+  if (api_.CommShrink == nullptr) return Lacks(api_, "ncclCommShrink", "2.27.3");
+  ncclConfig_t config = NonBlocking();
+  std::vector<int> list(leaving.begin(), leaving.end());
+  ASSIGN_OR_RETURN(auto child,
+                   MakeChild("ncclCommShrink", deadline, [&](ncclComm_t parent, ncclComm_t* made) {
+                     // 0 is NCCL_SHRINK_DEFAULT: what ran was stopped
+                     // before, or nothing runs.
+                     return api_.CommShrink(parent, list.data(), static_cast<int>(list.size()),
+                                            made, &config, 0);
+                   }));
+  if (child == nullptr) return absl::InternalError("ncclCommShrink gave no communicator");
+  return child;
+}
+
+bool NcclHandle::RevokeWithin(absl::Duration wait) {
+  if (api_.CommRevoke == nullptr || ending_) return false;
+  const absl::Status status = Run("ncclCommRevoke", MonoNow() + wait,
+                                  [this](ncclComm_t own) { return api_.CommRevoke(own, 0); });
+  if (!status.ok()) return false;
+  absl::MutexLock lock(&mutex_);
+  revoked_ = true;
+  return true;
+}
+
+void NcclHandle::Interrupt() { interrupted_ = true; }
+
+void NcclHandle::Quiesce() {
+  interrupted_ = false;
+  if (!RevokeWithin(kAbortWait / 2)) Abort(kAbortWait).IgnoreError();
+}
+
+void NcclHandle::Finish(MonoTime deadline) {
+  bool revoked = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    revoked = revoked_;
+  }
+  // What was revoked must not be finalized.
+  const bool is_clean = !revoked && Run("ncclCommFinalize", deadline, [this](ncclComm_t own) {
+                                      return api_.CommFinalize(own);
+                                    }).ok();
+  if (!is_clean || !Enter(deadline)) {
+    Abort(kAbortWait).IgnoreError();
+    return;
+  }
+  if (communicator_ != nullptr && !ending_) {
+    api_.CommDestroy(communicator_);
+    communicator_ = nullptr;
+  }
+  Leave();
+}
+
+absl::Status NcclHandle::Abort(absl::Duration wait) {
+  ending_ = true;
+  const MonoTime deadline = MonoNow() + wait;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!abort_began_) {
+      abort_began_ = true;
+      std::thread([self = shared_from_this()] {
+        const CudaDeviceScope scope(self->place_.device);
+        // Whoever is inside sees ending_ and leaves; NCCL allows no second thread before.
+        if (!self->Enter(MonoTime::Never())) return;
+        if (self->communicator_ != nullptr) self->api_.CommAbort(self->communicator_);
+        self->communicator_ = nullptr;
+        self->Leave();
+        absl::MutexLock lock(&self->mutex_);
+        self->ended_ = true;
+      }).detach();
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration left = std::max(deadline - MonoNow(), absl::ZeroDuration());
+  if (mutex_.AwaitWithTimeout(absl::Condition(&ended_), left)) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("NCCL did not end its communicator in ", absl::FormatDuration(wait)));
+}
+
+absl::StatusOr<void*> NcclHandle::Register(void* data, size_t bytes, MonoTime deadline) {
+  if (api_.CommRegister == nullptr || api_.CommDeregister == nullptr) {
+    return Lacks(api_, "ncclCommRegister", "2.19");
+  }
+  void* registration = nullptr;
+  RETURN_IF_ERROR(Run("ncclCommRegister", deadline, [&](ncclComm_t own) {
+    return api_.CommRegister(own, data, bytes, &registration);
+  }));
+  return registration;
+}
+
+void NcclHandle::Deregister(void* registration) {
+  Run("ncclCommDeregister", MonoNow() + absl::Seconds(1), [&](ncclComm_t own) {
+    return api_.CommDeregister(own, registration);
+  }).IgnoreError();
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_WITH_NCCL

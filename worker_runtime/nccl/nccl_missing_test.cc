@@ -1,0 +1,33 @@
+// A machine without NCCL. A process loads the library once, so this is a test of its own.
+#include <stdlib.h>
+
+#include "base/status_matchers.h"
+#include "worker_runtime/nccl/nccl_api.h"
+#include "worker_runtime/nccl/nccl_communicator.h"
+#include "worker_runtime/nccl/unique_id.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(NcclMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
+  setenv("CADRE_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+  const auto says_where =
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(HasSubstr("NCCL was not found as /nowhere/libnccl.so.2"),
+                     HasSubstr("cannot open shared object file"), HasSubstr("CADRE_NCCL_LIBRARY")));
+  InProcessWorkers workers(1);
+  const absl::Status connected = ConnectNccl(workers.worker(0), {}).status();
+  if (absl::IsUnimplemented(connected)) {
+    EXPECT_THAT(std::string(connected.message()), HasSubstr("nccl.h"));
+    GTEST_SKIP() << connected;
+  }
+  EXPECT_THAT(connected, says_where);
+  EXPECT_THAT(MintNcclUniqueId(), says_where);
+}
+
+}  // namespace
+}  // namespace cadre

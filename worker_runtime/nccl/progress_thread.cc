@@ -1,0 +1,144 @@
+#include "worker_runtime/nccl/progress_thread.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+
+namespace cadre {
+
+ProgressThread::ProgressThread(ProgressOptions options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+ProgressThread::~ProgressThread() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (status_.ok()) status_ = absl::CancelledError("the communicator was destroyed");
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
+                                              std::unique_ptr<DeviceOperation> operation) {
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok() && waiting_.size() >= kMaxWaitingDeviceOperations) {
+    status_ = absl::ResourceExhaustedError(absl::StrCat(kMaxWaitingDeviceOperations,
+                                                        " collectives wait already", options_.where,
+                                                        "; wait for some of them first"));
+  }
+  if (!status_.ok()) return FinishedWork(status_);
+  Entry entry;
+  entry.what = std::move(what);
+  entry.operation = std::move(operation);
+  entry.work = std::make_shared<Work>();
+  entry.number = ++enqueued_;
+  auto work = entry.work;
+  waiting_.push_back(std::move(entry));
+  ++unfinished_;
+  return work;
+}
+
+void ProgressThread::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok()) status_ = status;
+}
+
+absl::Status ProgressThread::status() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+bool ProgressThread::idle() const {
+  absl::MutexLock lock(&mutex_);
+  return unfinished_ == 0;
+}
+
+absl::Status ProgressThread::Told(const Entry& entry, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(entry.what, ", call ", entry.number,
+                                                  options_.where, ": ", status.message()));
+}
+
+void ProgressThread::Run() {
+  options_.begin();
+  RunWhileHealthy();
+  EndAfterFailure();
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&stopping_));
+}
+
+void ProgressThread::RunWhileHealthy() {
+  bool can_start = false;
+  const auto news = [this, &can_start]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !status_.ok() || (can_start && !waiting_.empty());
+  };
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      can_start = started_.size() < kMaxStartedOperations;
+      mutex_.AwaitWithTimeout(absl::Condition(&news),
+                              started_.empty() ? kHealthInterval : kPollInterval);
+      if (!status_.ok()) return;
+    }
+    if (can_start) StartNext();
+    if (!started_.empty()) LookAtOldest();
+    LookAtHealth();
+  }
+}
+
+void ProgressThread::StartNext() {
+  Entry entry;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (waiting_.empty()) return;
+    entry = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  const absl::Status status = entry.operation->Start(MonoNow() + options_.timeout);
+  if (!status.ok()) Fail(Told(entry, status));
+  started_.push_back(std::move(entry));
+}
+
+void ProgressThread::LookAtOldest() {
+  Entry& oldest = started_.front();
+  const absl::StatusOr<DeviceOperation::Stage> stage = oldest.operation->Look();
+  if (!stage.ok()) return Fail(Told(oldest, stage.status()));
+  if (*stage == DeviceOperation::Stage::kDone) {
+    {
+      absl::MutexLock lock(&mutex_);
+      --unfinished_;
+    }
+    oldest.work->Complete(absl::OkStatus(), oldest.operation->duration());
+    return started_.pop_front();
+  }
+  if (*stage != DeviceOperation::Stage::kRunning) return;
+  const MonoTime now = MonoNow();
+  if (oldest.runs_since == MonoTime::Never()) oldest.runs_since = now;
+  if (now - oldest.runs_since < options_.timeout) return;
+  Fail(Told(oldest, absl::DeadlineExceededError(
+                        absl::StrCat("not done after ", absl::FormatDuration(options_.timeout),
+                                     "; some rank is stuck, or has made another call"))));
+}
+
+void ProgressThread::LookAtHealth() {
+  const MonoTime now = MonoNow();
+  if (now < next_health_check_) return;
+  next_health_check_ = now + kHealthInterval;
+  const absl::Status health = options_.check_health();
+  if (health.ok()) return;
+  if (!started_.empty()) return Fail(Told(started_.front(), health));
+  Fail(absl::Status(health.code(), absl::StrCat(health.message(), options_.where)));
+}
+
+void ProgressThread::EndAfterFailure() {
+  options_.quiesce();
+  absl::MutexLock lock(&mutex_);
+  for (std::deque<Entry>* const entries : {&started_, &waiting_}) {
+    for (Entry& entry : *entries) entry.work->Complete(status_, absl::ZeroDuration());
+    entries->clear();
+  }
+  unfinished_ = 0;
+}
+
+}  // namespace cadre

@@ -1,0 +1,81 @@
+#include "worker_runtime/nccl/unique_id.h"
+
+#ifdef CADRE_HAVE_NCCL_HEADERS
+#include <nccl.h>
+#endif
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "worker_runtime/nccl/nccl_library.h"
+
+namespace cadre {
+namespace {
+
+// Published in the id's place, so that the others do not wait for what will not come:
+// "no id: CODE MESSAGE". An id is exactly kNcclUniqueIdBytes long; this is made not to be.
+constexpr char kRefusal[] = "no id: ";
+
+std::string Refusal(const absl::Status& status) {
+  std::string text = absl::StrCat(kRefusal, static_cast<int>(status.code()), " ", status.message());
+  if (text.size() == kNcclUniqueIdBytes) text.push_back(' ');
+  return text;
+}
+
+absl::StatusOr<std::string> ParsePublished(absl::string_view communicator, std::string published) {
+  if (published.size() == kNcclUniqueIdBytes) return published;
+  absl::string_view text = published;
+  int code = 0;
+  const size_t code_end = text.find(' ', sizeof(kRefusal) - 1);
+  if (!absl::ConsumePrefix(&text, kRefusal) || code_end == absl::string_view::npos ||
+      !absl::SimpleAtoi(text.substr(0, text.find(' ')), &code)) {
+    return absl::InternalError(absl::StrCat("communicator \"", communicator, "\" has an id of ",
+                                            published.size(), " bytes, not NCCL's ",
+                                            kNcclUniqueIdBytes));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code),
+                      absl::StrCat("rank 0: ", absl::string_view(published).substr(code_end + 1)));
+}
+
+}  // namespace
+
+#ifdef CADRE_HAVE_NCCL_HEADERS
+
+static_assert(sizeof(ncclUniqueId) == kNcclUniqueIdBytes, "another NCCL than we know");
+
+absl::StatusOr<std::string> MintNcclUniqueId() {
+  ASSIGN_OR_RETURN(void* const mint, NcclFunction("ncclGetUniqueId"));
+  ASSIGN_OR_RETURN(void* const explain, NcclFunction("ncclGetErrorString"));
+  ncclUniqueId id;
+  const ncclResult_t result = reinterpret_cast<decltype(&ncclGetUniqueId)>(mint)(&id);
+  if (result != ncclSuccess) {
+    return absl::UnavailableError(absl::StrCat(
+        "ncclGetUniqueId: ", reinterpret_cast<decltype(&ncclGetErrorString)>(explain)(result),
+        "; NCCL_DEBUG=WARN prints more, NCCL_SOCKET_IFNAME names the interface"));
+  }
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+#else
+
+absl::StatusOr<std::string> MintNcclUniqueId() {
+  return absl::UnimplementedError("this program was built without NCCL's header nccl.h");
+}
+
+#endif
+
+absl::StatusOr<std::string> ShareNcclUniqueId(Worker& worker, absl::string_view communicator,
+                                              absl::Duration timeout) {
+  if (worker.rank() == 0) {
+    const absl::StatusOr<std::string> id = MintNcclUniqueId();
+    RETURN_IF_ERROR(
+        worker.PublishCommunicatorId(communicator, id.ok() ? *id : Refusal(id.status())));
+    return id;
+  }
+  ASSIGN_OR_RETURN(std::string published, worker.CommunicatorId(communicator, timeout));
+  return ParsePublished(communicator, std::move(published));
+}
+
+}  // namespace cadre

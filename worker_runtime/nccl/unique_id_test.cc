@@ -1,0 +1,78 @@
+#include "worker_runtime/nccl/unique_id.h"
+
+#include <stdlib.h>
+
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "worker_runtime/nccl/nccl_library.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+
+class NcclUniqueIdTest : public ::testing::Test {
+ protected:
+  // NCCL binds an interface even for the id alone; a test machine may have no other.
+  static void SetUpTestSuite() { setenv("NCCL_SOCKET_IFNAME", "lo", 1); }
+};
+
+TEST(NcclLibraryTest, LooksWhereItUsuallyIs) {
+  EXPECT_THAT(NcclLibraryPaths(nullptr, nullptr),
+              ElementsAre("libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"));
+  EXPECT_THAT(NcclLibraryPaths("", "/opt/cuda"),
+              ElementsAre("libnccl.so.2", "/opt/cuda/lib64/libnccl.so.2",
+                          "/opt/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"));
+  EXPECT_THAT(NcclLibraryPaths("/my/libnccl.so", "/opt/cuda"), ElementsAre("/my/libnccl.so"));
+}
+
+TEST_F(NcclUniqueIdTest, MintsDifferentIds) {
+  const auto one = MintNcclUniqueId();
+  if (absl::IsNotFound(one.status()) || absl::IsUnimplemented(one.status())) {
+    GTEST_SKIP() << one.status();
+  }
+  ASSERT_OK(one);
+  const auto other = MintNcclUniqueId();
+  ASSERT_OK(other);
+  EXPECT_EQ(one->size(), kNcclUniqueIdBytes);
+  EXPECT_NE(*one, *other);
+}
+
+TEST_F(NcclUniqueIdTest, AllRanksGetWhatRankZeroMinted) {
+  InProcessWorkers workers(3);
+  std::vector<absl::StatusOr<std::string>> ids(3);
+  workers.Run(
+      [&ids](Worker& worker) { ids[worker.rank()] = ShareNcclUniqueId(worker, "world", kLong); });
+  if (!ids[0].ok()) {
+    EXPECT_EQ(ids[1].status().code(), ids[0].status().code());
+    GTEST_SKIP() << ids[0].status();
+  }
+  ASSERT_OK(ids[1]);
+  ASSERT_OK(ids[2]);
+  EXPECT_EQ(*ids[1], *ids[0]);
+  EXPECT_EQ(*ids[2], *ids[0]);
+}
+
+TEST_F(NcclUniqueIdTest, AllHearWhyRankZeroCannot) {
+  InProcessWorkers workers(2);
+  ASSERT_OK(workers.worker(0).PublishCommunicatorId("world", "no id: 5 NCCL was not found"));
+  EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", kLong),
+              StatusIs(absl::StatusCode::kNotFound, "rank 0: NCCL was not found"));
+  ASSERT_OK(workers.worker(0).PublishCommunicatorId("odd", "abc"));
+  EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "odd", kLong),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("3 bytes")));
+}
+
+TEST_F(NcclUniqueIdTest, WaitingEnds) {
+  InProcessWorkers workers(2);
+  EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+}  // namespace
+}  // namespace cadre

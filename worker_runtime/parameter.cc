@@ -1,0 +1,184 @@
+#include "worker_runtime/parameter.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre {
+namespace {
+
+// Room for one rank's complaint in the exchange of verdicts.
+constexpr size_t kVerdictBytes = 512;
+// Of all the descriptions of rank 0's parameters together.
+constexpr int64_t kMaxTableBytes = int64_t{64} << 20;
+
+std::string Describe(const Parameter& parameter) {
+  std::string text =
+      absl::StrCat("'", absl::CHexEscape(parameter.name), "' ", Name(parameter.value.type),
+                   " with ", parameter.value.count, " elements");
+  if (!parameter.shape.empty()) {
+    absl::StrAppend(&text, " [", absl::StrJoin(parameter.shape, ", "), "]");
+  }
+  return text;
+}
+
+std::vector<std::string> DescribeAll(absl::Span<const Parameter> parameters) {
+  std::vector<std::string> lines;
+  lines.reserve(parameters.size());
+  for (const Parameter& parameter : parameters) lines.push_back(Describe(parameter));
+  return lines;
+}
+
+Buffer Bytes(void* data, size_t count) { return {data, count, DataType::kUint8}; }
+
+absl::StatusOr<std::string> BroadcastText(Communicator& communicator, std::string text,
+                                          absl::Duration timeout) {
+  int64_t size = text.size();
+  RETURN_IF_ERROR(
+      WaitOrAbort(communicator, communicator.Broadcast({&size, 1, DataType::kInt64}, 0), timeout));
+  if (size < 0 || size > kMaxTableBytes) {
+    return absl::DataLossError(absl::StrCat("rank 0 announced a table of parameters of ", size,
+                                            " bytes; at most ", kMaxTableBytes, " are accepted"));
+  }
+  text.resize(size);
+  if (size == 0) return text;
+  RETURN_IF_ERROR(
+      WaitOrAbort(communicator, communicator.Broadcast(Bytes(&text[0], text.size()), 0), timeout));
+  return text;
+}
+
+// What is wrong with `mine`, or nothing.
+std::string Compare(int rank, const std::vector<std::string>& mine,
+                    const std::vector<std::string>& first) {
+  for (size_t i = 0; i < std::min(mine.size(), first.size()); ++i) {
+    if (mine[i] == first[i]) continue;
+    return absl::StrCat("parameter ", i, " is ", mine[i], " on rank ", rank, " but ", first[i],
+                        " on rank 0");
+  }
+  if (mine.size() == first.size()) return "";
+  const bool more = mine.size() > first.size();
+  return absl::StrCat("rank ", rank, " has ", mine.size(), " parameters but rank 0 has ",
+                      first.size(), "; only rank ", more ? rank : 0, " has ",
+                      more ? mine[first.size()] : first[mine.size()]);
+}
+
+uint64_t Mix(uint64_t hash, uint64_t word) {
+  constexpr uint64_t kPrime = 0x9E3779B97F4A7C15u;
+  hash = (hash ^ word) * kPrime;
+  return hash ^ (hash >> 29);
+}
+
+// Four chains, because one would wait for its multiplications.
+uint64_t Hash(const void* data, size_t bytes, uint64_t hash) {
+  constexpr size_t kLanes = 4;
+  constexpr size_t kWord = sizeof(uint64_t);
+  const auto* at = static_cast<const unsigned char*>(data);
+  std::array<uint64_t, kLanes> lanes = {hash, hash + 1, hash + 2, hash + 3};
+  for (; bytes >= kLanes * kWord; at += kLanes * kWord, bytes -= kLanes * kWord) {
+    std::array<uint64_t, kLanes> words;
+    std::memcpy(words.data(), at, sizeof(words));
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] = Mix(lanes[i], words[i]);
+  }
+  hash = lanes[0];
+  for (size_t i = 1; i < kLanes; ++i) hash = Mix(hash, lanes[i]);
+  while (bytes > 0) {
+    uint64_t word = 0;
+    const size_t take = std::min(bytes, kWord);
+    std::memcpy(&word, at, take);
+    hash = Mix(hash, word);
+    at += take;
+    bytes -= take;
+  }
+  return hash;
+}
+
+uint64_t HashOf(const Parameter& parameter) {
+  return Hash(parameter.value.data, parameter.value.count * SizeOf(parameter.value.type), 1);
+}
+
+}  // namespace
+
+absl::Status CheckSameParameters(Communicator& communicator, absl::Span<const Parameter> parameters,
+                                 absl::Duration timeout) {
+  if (communicator.size() == 1) return absl::OkStatus();
+  const std::vector<std::string> mine = DescribeAll(parameters);
+  ASSIGN_OR_RETURN(const std::string text,
+                   BroadcastText(communicator, absl::StrJoin(mine, "\n"), timeout));
+  std::vector<std::string> first;
+  if (!text.empty()) first = absl::StrSplit(text, '\n');
+  std::string verdict = Compare(communicator.rank(), mine, first);
+  verdict.resize(kVerdictBytes, '\0');
+  verdict.back() = '\0';
+  std::string all(kVerdictBytes * communicator.size(), '\0');
+  RETURN_IF_ERROR(WaitOrAbort(
+      communicator,
+      communicator.AllGather(Bytes(&verdict[0], verdict.size()), Bytes(&all[0], all.size())),
+      timeout));
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const char* complaint = all.data() + rank * kVerdictBytes;
+    if (*complaint == '\0') continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(complaint, "; all ranks must build the same model"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BroadcastParameters(Communicator& communicator, absl::Span<const Parameter> parameters,
+                                 absl::Duration timeout) {
+  if (communicator.size() == 1) return absl::OkStatus();
+  std::vector<std::shared_ptr<Work>> works;
+  works.reserve(parameters.size());
+  for (const Parameter& parameter : parameters) {
+    if (parameter.value.count > 0) works.push_back(communicator.Broadcast(parameter.value, 0));
+  }
+  absl::Status status;
+  for (const auto& work : works) status.Update(WaitOrAbort(communicator, work, timeout));
+  return status;
+}
+
+uint64_t Fingerprint(absl::Span<const Parameter> parameters) {
+  uint64_t total = 0;
+  for (const Parameter& parameter : parameters) total = Mix(total, HashOf(parameter));
+  return total == 0 ? 1 : total;
+}
+
+absl::StatusOr<uint64_t> CheckEqualValues(Communicator& communicator,
+                                          absl::Span<const Parameter> parameters,
+                                          absl::Duration timeout) {
+  std::vector<int64_t> mine;
+  uint64_t total = 0;
+  for (const Parameter& parameter : parameters) {
+    const uint64_t hash = HashOf(parameter);
+    total = Mix(total, hash);
+    mine.push_back(static_cast<int64_t>(hash));
+  }
+  if (communicator.size() == 1 || mine.empty()) return total;
+  std::vector<int64_t> all(mine.size() * communicator.size());
+  RETURN_IF_ERROR(WaitOrAbort(communicator,
+                              communicator.AllGather({mine.data(), mine.size(), DataType::kInt64},
+                                                     {all.data(), all.size(), DataType::kInt64}),
+                              timeout));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    std::vector<int> differing;
+    for (int rank = 1; rank < communicator.size(); ++rank) {
+      if (all[rank * mine.size() + i] != all[i]) differing.push_back(rank);
+    }
+    if (differing.empty()) continue;
+    return absl::DataLossError(absl::StrCat(
+        "parameter '", absl::CHexEscape(parameters[i].name), "' differs from rank 0's on rank",
+        differing.size() > 1 ? "s " : " ", absl::StrJoin(differing, ", ")));
+  }
+  return total;
+}
+
+}  // namespace cadre

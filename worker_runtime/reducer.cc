@@ -1,0 +1,497 @@
+#include "worker_runtime/reducer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/gradient_scan.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre {
+namespace {
+
+absl::Status CheckReducible(const std::vector<Parameter>& parameters) {
+  if (parameters.empty()) {
+    return absl::InvalidArgumentError("there are no parameters whose gradients could be reduced");
+  }
+  if (parameters.size() >= static_cast<size_t>(kMaxTailWord)) {
+    return absl::InvalidArgumentError(absl::StrCat(parameters.size(), " parameters; at most ",
+                                                   kMaxTailWord - 1, " can be reduced together"));
+  }
+  std::set<std::string> names;
+  for (const Parameter& parameter : parameters) {
+    if (!names.insert(parameter.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two parameters have the name '", absl::CHexEscape(parameter.name), "'"));
+    }
+    if (parameter.value.type != DataType::kFloat32 && parameter.value.type != DataType::kFloat64) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
+          "; gradients that are reduced must be float32 or float64"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration Until(MonoTime deadline) {
+  return std::max(deadline - MonoNow(), absl::ZeroDuration());
+}
+
+void FillWithZeros(const Buffer& buffer) {
+  if (buffer.count > 0) std::memset(buffer.data, 0, buffer.count * SizeOf(buffer.type));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communicator,
+                                                         std::vector<Parameter> parameters,
+                                                         ReducerOptions options) {
+  // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
+  RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
+  RETURN_IF_ERROR(CheckReducible(parameters));
+  if (options.broadcast_parameters) {
+    RETURN_IF_ERROR(BroadcastParameters(communicator, parameters, options.timeout));
+  }
+  std::unique_ptr<Reducer> reducer(
+      new Reducer(communicator, std::move(parameters), std::move(options)));
+  RETURN_IF_ERROR(reducer->LayOut(ReverseOrder(reducer->size())));
+  return reducer;
+}
+
+Reducer::Reducer(Communicator& communicator, std::vector<Parameter> parameters,
+                 ReducerOptions options)
+    : communicator_(communicator),
+      parameters_(std::move(parameters)),
+      options_(std::move(options)),
+      expected_marks_(parameters_.size(), 1),
+      marks_(parameters_.size()),
+      accumulated_(parameters_.size()) {}
+
+Reducer::~Reducer() {
+  bool running = false;
+  for (const BucketState& state : states_) {
+    running = running || (state.work != nullptr && !state.work->done());
+  }
+  if (!running) return;
+  communicator_.Abort();
+  for (const BucketState& state : states_) {
+    if (state.work != nullptr) state.work->Wait(kAbortGrace).IgnoreError();
+  }
+}
+
+void Reducer::Enter(WorkerPhase phase, int bucket) {
+  if (options_.page != nullptr) options_.page->Enter(phase, step_, bucket);
+}
+
+absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
+  std::vector<GradientShape> shapes;
+  for (const Parameter& parameter : parameters_) {
+    const Buffer& value = parameter.value;
+    shapes.push_back({value.count * SizeOf(value.type), value.type, -1});
+  }
+  std::vector<Bucket> assignment =
+      AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
+  if (assignment == buckets_.assignment()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(GradientBuckets buckets,
+                   GradientBuckets::Allocate(communicator_, parameters_, std::move(assignment),
+                                             TailCount(communicator_.size(), size())));
+  // What was accumulated so far moves along.
+  if (layout_ > 0) buckets.CopyFrom(buckets_);
+  buckets_ = std::move(buckets);
+  ++layout_;
+  absl::MutexLock lock(&mutex_);
+  states_.assign(buckets_.size(), BucketState());
+  if (options_.hook == nullptr) return absl::OkStatus();
+  std::vector<BucketView> views;
+  for (size_t b = 0; b < buckets_.size(); ++b) views.push_back(buckets_.View(b));
+  return options_.hook->Layout(views);
+}
+
+bool Reducer::IsMarked(size_t i) const {
+  absl::MutexLock lock(&mutex_);
+  return marks_[i] > 0;
+}
+
+absl::Status Reducer::FailTogether(absl::Status status) {
+  Enter(WorkerPhase::kFailed);
+  absl::MutexLock lock(&mutex_);
+  if (!failure_.ok()) return failure_;
+  failure_ = std::move(status);
+  phase_ = Phase::kIdle;
+  return failure_;
+}
+
+absl::Status Reducer::Fail(absl::Status status) {
+  status = FailTogether(std::move(status));
+  communicator_.Abort();
+  return status;
+}
+
+absl::Status Reducer::AdoptReadyOrder() {
+  std::vector<int32_t> order;
+  {
+    absl::MutexLock lock(&mutex_);
+    order.assign(ready_order_.begin(), ready_order_.end());
+  }
+  // Gradients that the first step left unready go last.
+  std::vector<bool> seen(size());
+  for (int32_t i : order) seen[i] = true;
+  for (size_t i : ReverseOrder(size())) {
+    if (!seen[i]) order.push_back(static_cast<int32_t>(i));
+  }
+  if (communicator_.size() > 1) {
+    const absl::Status sent = WaitOrAbort(
+        communicator_, communicator_.Broadcast({order.data(), order.size(), DataType::kInt32}, 0),
+        options_.timeout);
+    if (!sent.ok()) {
+      return Fail(
+          absl::Status(sent.code(), absl::StrCat("broadcast of the order in which gradients "
+                                                 "become ready: ",
+                                                 sent.message())));
+    }
+  }
+  const absl::Status laid_out = LayOut({order.begin(), order.end()});
+  if (!laid_out.ok()) return Fail(laid_out);
+  ready_order_adopted_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Reducer::BeginStep(bool synchronize, double weight) {
+  if (!(weight >= 0) || std::isinf(weight)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a rank's weight is how many samples its gradients stand for, not ", weight));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    if (phase_ == Phase::kSynchronized) {
+      const bool started =
+          std::any_of(marks_.begin(), marks_.end(), [](int marks) { return marks > 0; });
+      if (started) {
+        return absl::FailedPreconditionError(
+            "BeginStep() during a step: call Finish() after the backward pass");
+      }
+      weight_ = weight;
+      if (synchronize) return absl::OkStatus();
+      --step_;
+    }
+    if (!synchronize) {
+      phase_ = Phase::kLocal;
+      return absl::OkStatus();
+    }
+  }
+  if (first_step_done_ && !ready_order_adopted_) RETURN_IF_ERROR(AdoptReadyOrder());
+  ResetStep(weight);
+  Enter(WorkerPhase::kForward);
+  return absl::OkStatus();
+}
+
+void Reducer::ResetStep(double weight) {
+  weight_ = weight;
+  ++step_;
+  held_.clear();
+  const bool alike = options_.hook == nullptr || options_.hook->KeepsReplicasEqual();
+  const bool compare = alike && communicator_.size() > 1 && options_.fingerprint_every > 0 &&
+                       step_ % options_.fingerprint_every == 0;
+  fingerprint_ = compare ? Fingerprint(parameters_) : 0;
+  absl::MutexLock lock(&mutex_);
+  phase_ = Phase::kSynchronized;
+  marks_.assign(size(), 0);
+  ready_order_.clear();
+  next_bucket_ = 0;
+  not_finite_.reset();
+  for (size_t b = 0; b < states_.size(); ++b) {
+    states_[b] = BucketState();
+    states_[b].pending = buckets_.assignment()[b].size();
+  }
+}
+
+// Whether the gradient is complete with this mark.
+absl::StatusOr<bool> Reducer::Claim(size_t i) {
+  absl::Status refused;
+  bool first = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    const std::string name = absl::StrCat("'", absl::CHexEscape(parameters_[i].name), "'");
+    if (phase_ == Phase::kIdle) {
+      refused = absl::FailedPreconditionError(
+          absl::StrCat("the gradient of ", name,
+                       " became ready outside a step: begin one before the backward "
+                       "pass (did the forward pass go around the data-parallel module?)"));
+    } else if (!CountsOnly() && marks_[i] >= expected_marks_[i]) {
+      refused = absl::FailedPreconditionError(absl::StrCat(
+          "the gradient of ", name, " became ready ",
+          options_.static_graph ? "more often than in the first step" : "twice", " in step ", step_,
+          ": run one backward pass for each step, or accumulate without synchronization"));
+    } else {
+      first = ready_order_.empty();
+      if (++marks_[i] == 1) ready_order_.push_back(i);
+      if (!first) return !CountsOnly() && marks_[i] == expected_marks_[i];
+    }
+  }
+  if (!refused.ok()) return Fail(refused);
+  Enter(WorkerPhase::kBackward);
+  return !CountsOnly() && expected_marks_[i] == 1;
+}
+
+void Reducer::Contribute(size_t i, const void* gradient) {
+  const Buffer& place = buckets_.Gradient(i);
+  bool finite = true;
+  if (options_.non_finite == NonFinite::kIgnore) {
+    if (gradient != place.data && place.count > 0) {
+      std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
+    }
+  } else if (gradient != place.data) {
+    finite = CopyAndCheckFinite(place, gradient);
+  } else {
+    finite = IsFinite(place);
+  }
+  if (finite) return;
+  absl::MutexLock lock(&mutex_);
+  if (!not_finite_) not_finite_ = i;
+}
+
+StepNote Reducer::Note() const {
+  StepNote note;
+  note.weight = weight_;
+  note.not_finite = not_finite_;
+  note.step = step_;
+  note.fingerprint = fingerprint_;
+  for (size_t i = 0; i < size(); ++i) {
+    note.used.push_back(weight_ > 0 && (marks_[i] > 0 || accumulated_[i]));
+  }
+  return note;
+}
+
+std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
+  const BucketView view = buckets_.View(bucket);
+  if (weight_ == 0) FillWithZeros(view.buffer);
+  if (options_.hook != nullptr) {
+    if (weight_ > 0 && weight_ != 1) MultiplyInPlace(view.buffer, weight_);
+    return options_.hook->Start(communicator_, view);
+  }
+  if (communicator_.size() == 1) return nullptr;
+  if (bucket + 1 == buckets_.size()) {
+    WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
+  }
+  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
+  return communicator_.AllReduce(
+      buckets_.WithTail(bucket),
+      Reduction(ReduceOp::kSum, TailFactor(weight_, communicator_.size())));
+}
+
+void Reducer::LaunchReady() {
+  while (next_bucket_ < states_.size() && states_[next_bucket_].pending == 0) {
+    const size_t bucket = next_bucket_++;
+    if (options_.page != nullptr) {
+      states_[bucket].sequence =
+          options_.page->Begin(step_, static_cast<int>(bucket), buckets_.View(bucket).buffer);
+    }
+    states_[bucket].work = Launch(bucket);
+  }
+}
+
+absl::Status Reducer::MarkReady(size_t i) { return MarkReady(i, buckets_.Gradient(i).data); }
+
+absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (failure_.ok() && phase_ == Phase::kLocal) {
+      accumulated_[i] = true;
+      return absl::OkStatus();
+    }
+  }
+  ASSIGN_OR_RETURN(const bool complete, Claim(i));
+  Contribute(i, gradient);
+  if (!complete) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  --states_[buckets_.BucketOf(i)].pending;
+  LaunchReady();
+  return absl::OkStatus();
+}
+
+absl::Status Reducer::CheckGraph() const {
+  if (!options_.static_graph || !first_step_done_ || weight_ == 0) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < size(); ++i) {
+    if (marks_[i] < expected_marks_[i]) names.push_back(absl::CHexEscape(parameters_[i].name));
+  }
+  if (names.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "gradients did not become ready in step ", step_, " on rank ", communicator_.rank(),
+      " as often as in the first step: ", JoinNames(std::move(names)),
+      "; the graph changes, so do not set static_graph"));
+}
+
+absl::Status Reducer::CollectMissing() {
+  absl::Status changed;
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    changed = CheckGraph();
+  }
+  if (!changed.ok()) return Fail(changed);
+  absl::MutexLock lock(&mutex_);
+  for (size_t i = 0; i < size(); ++i) {
+    const bool complete = !CountsOnly() && marks_[i] > 0 && marks_[i] >= expected_marks_[i];
+    if (!complete) --states_[buckets_.BucketOf(i)].pending;
+    if (marks_[i] > 0 && weight_ > 0) continue;
+    const Buffer& place = buckets_.Gradient(i);
+    const char* data = static_cast<const char*>(place.data);
+    held_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
+  }
+  if (CountsOnly() && weight_ > 0) {
+    expected_marks_ = marks_;
+    graph_known_ = true;
+  }
+  LaunchReady();
+  return absl::OkStatus();
+}
+
+absl::Status Reducer::Explain(size_t bucket, const absl::Status& status) const {
+  std::string text = absl::StrCat("rank ", communicator_.rank(), ", step ", step_, ", ",
+                                  buckets_.Describe(bucket, parameters_), ": ", status.message());
+  if (options_.page != nullptr && !absl::IsInvalidArgument(status)) {
+    absl::StrAppend(&text, "; where the ranks are: ", options_.page->DescribeAll());
+  }
+  return absl::Status(status.code(), text);
+}
+
+absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
+  const MonoTime begin = MonoNow();
+  report.buckets = buckets_.size();
+  report.bytes = buckets_.bytes();
+  for (size_t b = 0; b < states_.size(); ++b) {
+    const BucketState& state = states_[b];
+    absl::Status reduced;
+    if (state.work != nullptr) {
+      if (!state.work->done()) Enter(WorkerPhase::kWaiting, static_cast<int>(b));
+      reduced = state.work->Wait(Until(deadline));
+      report.communication += state.work->duration();
+    }
+    if (options_.page != nullptr) options_.page->End(state.sequence, reduced.ok());
+    if (!reduced.ok()) return Fail(Explain(b, reduced));
+  }
+  report.exposed_wait = MonoNow() - begin;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
+  StepNote own;
+  {
+    absl::MutexLock lock(&mutex_);
+    own = Note();
+  }
+  const int ranks = communicator_.size();
+  if (ranks == 1) {
+    return StepNotes{own.weight, own.weight != 1, {{own.not_finite, own.step, 0}}, own.used};
+  }
+  if (options_.hook != nullptr) {
+    WriteTail(own, communicator_.rank(), ranks, buckets_.tail());
+    const absl::Status reduced =
+        WaitOrAbort(communicator_,
+                    communicator_.AllReduce(buckets_.tail(),
+                                            Reduction(ReduceOp::kSum, TailFactor(weight_, ranks))),
+                    Until(deadline));
+    if (!reduced.ok()) return Fail(Explain(buckets_.size() - 1, reduced));
+  }
+  return ReadTail(buckets_.tail(), ranks, size());
+}
+
+std::string Reducer::DescribeNonFinite(const StepNotes& notes) const {
+  std::vector<std::string> found;
+  for (size_t rank = 0; rank < notes.ranks.size(); ++rank) {
+    const std::optional<size_t> parameter = notes.ranks[rank].not_finite;
+    if (!parameter || *parameter >= size()) continue;
+    found.push_back(
+        absl::StrCat("rank ", rank, " of '", absl::CHexEscape(parameters_[*parameter].name), "'"));
+  }
+  if (found.empty()) return "";
+  return absl::StrCat("a gradient is not finite in step ", step_, ": on ",
+                      JoinNames(std::move(found)));
+}
+
+absl::Status Reducer::CheckDrift(const StepNotes& notes) {
+  const std::vector<int> drifted = Drifted(notes);
+  if (drifted.empty()) return absl::OkStatus();
+  // All ranks come here. Values are compared one by one, to name the parameter.
+  const absl::Status named =
+      CheckEqualValues(communicator_, parameters_, options_.timeout).status();
+  return absl::DataLossError(absl::StrCat(
+      "the parameters were different before step ", step_, " on rank ",
+      absl::StrJoin(drifted, ", "), " than on rank 0",
+      named.ok() ? "" : absl::StrCat(": ", named.message()),
+      "; something changed them without the other ranks, or a step went around the reducer"));
+}
+
+absl::Status Reducer::Judge(const StepNotes& notes, StepReport& report) {
+  absl::Status same = CheckSameStep(notes, step_);
+  if (!same.ok()) return same;
+  RETURN_IF_ERROR(CheckDrift(notes));
+  report.weight = notes.uneven ? notes.weight : communicator_.size();
+  report.used = notes.used;
+  report.reason = DescribeNonFinite(notes);
+  if (report.reason.empty()) return absl::OkStatus();
+  if (options_.non_finite == NonFinite::kError) return absl::OutOfRangeError(report.reason);
+  report.skipped = true;
+  return absl::OkStatus();
+}
+
+void Reducer::Settle(const StepNotes& notes) {
+  const double ranks = communicator_.size();
+  // With weights that add up to the number of ranks it is the average already.
+  if (notes.uneven && notes.weight > 0 && communicator_.size() > 1) {
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      MultiplyInPlace(buckets_.View(b).buffer, ranks / notes.weight);
+    }
+  }
+  for (const Held& held : held_) {
+    const Buffer& place = buckets_.Gradient(held.index);
+    if (notes.used[held.index] || held.bytes.empty()) continue;
+    std::memcpy(place.data, held.bytes.data(), held.bytes.size());
+  }
+}
+
+absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
+  StepReport report;
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    report.step = step_;
+    if (phase_ == Phase::kLocal) {
+      phase_ = Phase::kIdle;
+      return report;
+    }
+    if (phase_ == Phase::kIdle) {
+      return absl::FailedPreconditionError("Finish() without BeginStep()");
+    }
+  }
+  const MonoTime deadline = MonoNow() + timeout;
+  RETURN_IF_ERROR(CollectMissing());
+  RETURN_IF_ERROR(WaitForBuckets(report, deadline));
+  ASSIGN_OR_RETURN(const StepNotes notes, ExchangeNotes(deadline));
+  const absl::Status judged = Judge(notes, report);
+  if (!judged.ok()) return FailTogether(judged);
+  Settle(notes);
+  report.synchronized = true;
+  first_step_done_ = true;
+  ++finished_steps_;
+  Enter(WorkerPhase::kBetween);
+  absl::MutexLock lock(&mutex_);
+  phase_ = Phase::kIdle;
+  accumulated_.assign(size(), false);
+  return report;
+}
+
+}  // namespace cadre

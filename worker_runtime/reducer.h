@@ -1,0 +1,225 @@
+// Averages gradients over the ranks while the backward pass is still running.
+//
+//   ASSIGN_OR_RETURN(auto reducer, Reducer::Create(communicator, parameters, {}));
+//   for (...) {
+//     RETURN_IF_ERROR(reducer->BeginStep());
+//     // backward: writes gradient i to reducer->Gradient(i), then, from any thread,
+//     //           reducer->MarkReady(i);
+//     ASSIGN_OR_RETURN(StepReport report, reducer->Finish(absl::Minutes(1)));
+//     // Gradient(i) now holds the average.
+//   }
+//
+// Gradients live in buckets; a bucket is reduced as soon as all of its gradients are ready and the
+// buckets before it have been started, so that all ranks start them in the same order whatever the
+// order of their backward passes. The first step uses the reverse of the order of registration;
+// after it the buckets are laid out once more, in the order in which rank 0's gradients became
+// ready.
+//
+// A rank's part counts by its weight: with BeginStep(true, weight) every gradient becomes
+// sum(weight * gradient) / sum(weight). A rank without data takes part with weight 0. A gradient
+// that is not ready at the end counts as what its place holds; where no rank had it, it stays as it
+// was. All of that, and the checks below, travel behind the last bucket's gradients: they cost no
+// collective of their own, except with a hook.
+#ifndef CADRE_WORKER_RUNTIME_REDUCER_H_
+#define CADRE_WORKER_RUNTIME_REDUCER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker_runtime/bucket.h"
+#include "worker_runtime/communication_hook.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/gradient_buckets.h"
+#include "worker_runtime/parameter.h"
+#include "worker_runtime/progress_page.h"
+#include "worker_runtime/step_tail.h"
+
+namespace cadre {
+
+// What becomes of a step in which some rank's gradient is NaN or infinite.
+enum class NonFinite {
+  // Finish() fails on all ranks, naming the rank, the parameter and the step.
+  kError,
+  // It succeeds on all ranks with report.skipped set: no optimizer may step.
+  kSkip,
+  // Nobody looks.
+  kIgnore,
+};
+
+struct ReducerOptions {
+  // The first bucket is small so that communication starts early.
+  size_t first_bucket_bytes = size_t{1} << 20;
+  size_t bucket_bytes = size_t{25} << 20;
+  // The first step counts how often each gradient becomes ready (a parameter may be used several
+  // times) and all later steps must be the same; otherwise a gradient becomes ready once.
+  bool static_graph = false;
+  NonFinite non_finite = NonFinite::kError;
+  // Every so many steps the ranks compare a hash of their parameters; 0: never. Not with a hook
+  // that lets replicas differ.
+  int64_t fingerprint_every = 100;
+  // Rank 0's parameters are copied to all ranks at construction.
+  bool broadcast_parameters = true;
+  // Replaces the all-reduce of each bucket, and the division before it. The reducer's own.
+  std::shared_ptr<CommunicationHook> hook;
+  // Where to write how far this rank is; errors about ranks that did not come then say where they
+  // are. May be null.
+  std::shared_ptr<ProgressPage> page;
+  // For the collectives of Create() and BeginStep(). Longer than the communicator's own timeout,
+  // whose error names the rank that did not come.
+  absl::Duration timeout = absl::Minutes(11);
+};
+
+struct StepReport {
+  // Counts synchronized steps from 1.
+  int64_t step = 0;
+  // False after BeginStep(false): nothing was exchanged.
+  bool synchronized = false;
+  // Gradients must not be used. On all ranks alike.
+  bool skipped = false;
+  // With skipped: whose gradients are not finite.
+  std::string reason;
+  // Of all ranks together; 0: no rank had data, and no gradient changed.
+  double weight = 0;
+  size_t buckets = 0;
+  size_t bytes = 0;
+  // How long the all-reduces themselves took, and how long Finish() waited for them: the rest was
+  // hidden behind the backward pass.
+  absl::Duration communication;
+  absl::Duration exposed_wait;
+  // Whether any rank had a gradient for the parameter.
+  std::vector<bool> used;
+};
+
+// MarkReady() may be called from any thread between BeginStep() and Finish(); everything else from
+// one thread at a time. Collectives are the same on all ranks as long as all make the same calls.
+// After an error every later call returns that error; unless all ranks got it together, the
+// communicator is aborted, so that no rank waits for one that gave up.
+class Reducer {
+ public:
+  // Collective. INVALID_ARGUMENT: the ranks disagree about the parameters (see
+  // CheckSameParameters), a type is not float32 or float64, or a name appears twice.
+  static absl::StatusOr<std::unique_ptr<Reducer>> Create(Communicator& communicator,
+                                                         std::vector<Parameter> parameters,
+                                                         ReducerOptions options);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  size_t size() const { return parameters_.size(); }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  // Members of each bucket, in the order of their reduction.
+  const std::vector<Bucket>& buckets() const { return buckets_.assignment(); }
+  // Steps that were synchronized so far.
+  int64_t finished_steps() const { return finished_steps_; }
+
+  // Where gradient i lives, initially zero. Moves, with its content, when layout() changes, which
+  // only BeginStep() does.
+  Buffer Gradient(size_t i) const { return buckets_.Gradient(i); }
+  uint64_t layout() const { return layout_; }
+  // Keeps the memory of Gradient(i) alive, for frameworks that share ownership.
+  std::shared_ptr<void> Storage(size_t i) const { return buckets_.Storage(i); }
+
+  // Starts a step. With synchronize == false gradients only accumulate locally: MarkReady() does
+  // nothing and Finish() exchanges nothing. Calling it again before the first MarkReady() is
+  // allowed. INVALID_ARGUMENT: the weight is negative or not finite.
+  absl::Status BeginStep(bool synchronize = true, double weight = 1);
+
+  // Gradient i is complete, in its place, or at `gradient` from where it is copied.
+  // FAILED_PRECONDITION: no step was begun, or i has been marked in this step already.
+  absl::Status MarkReady(size_t i);
+  absl::Status MarkReady(size_t i, const void* gradient);
+  bool IsMarked(size_t i) const;
+
+  // Waits until all gradients hold the average.
+  //   DEADLINE_EXCEEDED    names the bucket that some rank did not reduce
+  //   INVALID_ARGUMENT     the ranks reduced different things, or are in different steps
+  //   OUT_OF_RANGE         a gradient is not finite: rank, parameter, step
+  //   DATA_LOSS            the ranks' parameters have become different: parameter, ranks, step
+  //   FAILED_PRECONDITION  with static_graph: names the gradients that are not as in the first step
+  absl::StatusOr<StepReport> Finish(absl::Duration timeout);
+
+ private:
+  enum class Phase { kIdle, kLocal, kSynchronized };
+
+  // A bucket in the step under way.
+  struct BucketState {
+    size_t pending = 0;
+    std::shared_ptr<Work> work;
+    uint64_t sequence = 0;
+  };
+  // What a gradient that is not ready held before the ranks' parts were added.
+  struct Held {
+    size_t index = 0;
+    std::vector<char> bytes;
+  };
+
+  Reducer(Communicator& communicator, std::vector<Parameter> parameters, ReducerOptions options);
+
+  absl::Status LayOut(const std::vector<size_t>& order);
+  absl::Status AdoptReadyOrder();
+  void ResetStep(double weight);
+  bool CountsOnly() const { return options_.static_graph && !graph_known_; }
+
+  absl::StatusOr<bool> Claim(size_t i);
+  void Contribute(size_t i, const void* gradient);
+  void LaunchReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Status CollectMissing();
+  absl::Status CheckGraph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
+  absl::StatusOr<StepNotes> ExchangeNotes(MonoTime deadline);
+  absl::Status Judge(const StepNotes& notes, StepReport& report);
+  absl::Status CheckDrift(const StepNotes& notes);
+  void Settle(const StepNotes& notes);
+  std::string DescribeNonFinite(const StepNotes& notes) const;
+
+  // Ends the use of this reducer; Fail() also that of the communicator.
+  absl::Status FailTogether(absl::Status status);
+  absl::Status Fail(absl::Status status);
+  absl::Status Explain(size_t bucket, const absl::Status& status) const;
+  void Enter(WorkerPhase phase, int bucket = -1);
+
+  Communicator& communicator_;
+  const std::vector<Parameter> parameters_;
+  const ReducerOptions options_;
+
+  // Change only in Create(), BeginStep() and Finish().
+  GradientBuckets buckets_;
+  uint64_t layout_ = 0;
+  bool first_step_done_ = false;
+  bool ready_order_adopted_ = false;
+  int64_t step_ = 0;
+  int64_t finished_steps_ = 0;
+  double weight_ = 1;
+  uint64_t fingerprint_ = 0;
+  std::vector<Held> held_;
+  // With static_graph: how often each gradient became ready in the first step
+  // that this rank had data for.
+  std::vector<int> expected_marks_;
+  bool graph_known_ = false;
+
+  mutable absl::Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kIdle;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<BucketState> states_;
+  std::vector<int> marks_ ABSL_GUARDED_BY(mutex_);
+  // Marked since the last synchronized step, in steps that were not synchronized.
+  std::vector<bool> accumulated_ ABSL_GUARDED_BY(mutex_);
+  std::vector<size_t> ready_order_ ABSL_GUARDED_BY(mutex_);
+  size_t next_bucket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<size_t> not_finite_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_REDUCER_H_

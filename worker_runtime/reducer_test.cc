@@ -1,0 +1,548 @@
+#include "worker_runtime/reducer.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+// One rank's model: parameters of the given sizes, all with the same value.
+struct Model {
+  Model(std::vector<size_t> sizes, float value) {
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      values.emplace_back(sizes[i], value);
+      names.push_back("p" + std::to_string(i));
+    }
+  }
+  std::vector<Parameter> parameters() {
+    std::vector<Parameter> result;
+    for (size_t i = 0; i < values.size(); ++i) {
+      result.push_back({names[i], {values[i].data(), values[i].size(), DataType::kFloat32}, {}});
+    }
+    return result;
+  }
+  std::vector<std::vector<float>> values;
+  std::vector<std::string> names;
+};
+
+// Each gradient in a bucket of its own, unless the test says otherwise.
+ReducerOptions Small() {
+  ReducerOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  options.timeout = kLong;
+  return options;
+}
+
+absl::Span<float> Floats(Buffer buffer) { return {static_cast<float*>(buffer.data), buffer.count}; }
+
+void Fill(const Reducer& reducer, size_t i, float value) {
+  for (float& one : Floats(reducer.Gradient(i))) one = value;
+}
+
+void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
+                absl::Duration timeout = kLong) {
+  InProcessWorkers workers(world_size);
+  workers.Run([&](Worker& worker) {
+    CommunicatorOptions options;
+    options.timeout = timeout;
+    auto communicator = ConnectGloo(worker, options);
+    ASSERT_OK(communicator);
+    body(**communicator);
+  });
+}
+
+TEST(Reducer, AveragesOverRanksWhateverTheOrderOfReadiness) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({5, 1, 300, 17}, communicator.rank());
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    for (int step = 0; step < 4; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      for (size_t k = 0; k < 4; ++k) {
+        const size_t i = (k + communicator.rank() + step) % 4;
+        Fill(**reducer, i, 10 * i + communicator.rank() + step);
+        ASSERT_OK((*reducer)->MarkReady(i));
+      }
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_TRUE(report->synchronized);
+      EXPECT_EQ(report->step, step + 1);
+      EXPECT_EQ(report->buckets, 4u);
+      EXPECT_EQ(report->bytes, 323 * sizeof(float));
+      EXPECT_GT(report->communication, absl::ZeroDuration());
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_THAT(Floats((*reducer)->Gradient(i)),
+                    Each(::testing::FloatNear(10 * i + 1 + step, 1e-4)));
+      }
+    }
+  });
+}
+
+TEST(Reducer, StartsEveryoneFromRankZero) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({3, 2}, 1.5f + communicator.rank());
+    ASSERT_OK(Reducer::Create(communicator, model.parameters(), Small()));
+    EXPECT_THAT(model.values[0], Each(1.5f));
+    EXPECT_THAT(model.values[1], Each(1.5f));
+  });
+}
+
+TEST(Reducer, ReducesWhileTheBackwardPassIsStillRunning) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({4, 4}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep());
+    Fill(**reducer, 1, communicator.rank());
+    ASSERT_OK((*reducer)->MarkReady(1));
+    // Gradient 0 is not ready, and yet 1 can be awaited: operations run in order, so this one is
+    // behind its all-reduce.
+    ASSERT_OK(communicator.Barrier()->Wait(kLong));
+    EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(0.5f));
+    ASSERT_OK((*reducer)->MarkReady(0));
+    ASSERT_OK((*reducer)->Finish(kLong));
+  });
+}
+
+TEST(Reducer, AdoptsTheReadyOrderOfRankZeroAfterTheFirstStep) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2, 2, 2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    EXPECT_THAT((*reducer)->buckets(), ElementsAre(ElementsAre(2), ElementsAre(1), ElementsAre(0)));
+    const uint64_t layout = (*reducer)->layout();
+    ASSERT_OK((*reducer)->BeginStep());
+    std::vector<size_t> order = {1, 0, 2};
+    if (communicator.rank() == 1) order = {0, 1, 2};
+    for (size_t i : order) {
+      Fill(**reducer, i, 3.0f + i);
+      ASSERT_OK((*reducer)->MarkReady(i));
+    }
+    ASSERT_OK((*reducer)->Finish(kLong));
+    EXPECT_EQ((*reducer)->layout(), layout);
+    ASSERT_OK((*reducer)->BeginStep());
+    EXPECT_NE((*reducer)->layout(), layout);
+    EXPECT_THAT((*reducer)->buckets(), ElementsAre(ElementsAre(1), ElementsAre(0), ElementsAre(2)));
+    // Gradients move along.
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_THAT(Floats((*reducer)->Gradient(i)), Each(3.0f + i));
+    }
+    // Buckets other than rank 0's would add gradients of different parameters.
+    for (size_t i = 0; i < 3; ++i) ASSERT_OK((*reducer)->MarkReady(i));
+    ASSERT_OK((*reducer)->Finish(kLong));
+    EXPECT_THAT(Floats((*reducer)->Gradient(2)), Each(5.0f));
+  });
+}
+
+TEST(Reducer, TakesAGradientFromElsewhereAndFromAnyThread) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({64, 64, 64, 64}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    const std::vector<float> gradient(64, 2.0f * communicator.rank());
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      std::vector<std::thread> threads;
+      for (size_t i = 0; i < 4; ++i) {
+        threads.emplace_back([&, i] { EXPECT_OK((*reducer)->MarkReady(i, gradient.data())); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      ASSERT_OK((*reducer)->Finish(kLong));
+      for (size_t i = 0; i < 4; ++i) EXPECT_THAT(Floats((*reducer)->Gradient(i)), Each(1.0f));
+    }
+  });
+}
+
+TEST(Reducer, AnUnreadyGradientContributesWhatItHolds) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2, 2, 2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      Fill(**reducer, 0, 4);
+      Fill(**reducer, 1, 5.0f + communicator.rank());
+      Fill(**reducer, 2, 0);
+      ASSERT_OK((*reducer)->MarkReady(0));
+      if (communicator.rank() == 1) {
+        Fill(**reducer, 2, 6);
+        ASSERT_OK((*reducer)->MarkReady(2));
+      }
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_THAT(report->used, ElementsAre(true, false, true));
+      EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(4.0f));
+      EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(5.0f + communicator.rank()))
+          << "no rank had it: it stays";
+      EXPECT_THAT(Floats((*reducer)->Gradient(2)), Each(3.0f));
+    }
+  });
+}
+
+TEST(Reducer, WhatWasAccumulatedCountsAsUsed) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2, 2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep(false));
+    Fill(**reducer, 1, 2.0f * communicator.rank());
+    if (communicator.rank() == 1) {
+      ASSERT_OK((*reducer)->MarkReady(1));
+    }
+    ASSERT_OK((*reducer)->Finish(kLong));
+    ASSERT_OK((*reducer)->BeginStep());
+    ASSERT_OK((*reducer)->MarkReady(0));
+    const auto report = (*reducer)->Finish(kLong);
+    ASSERT_OK(report);
+    EXPECT_THAT(report->used, ElementsAre(true, true));
+    EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(1.0f));
+  });
+}
+
+TEST(Reducer, WithAStaticGraphGradientsMayBecomeReadySeveralTimes) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2, 2, 2}, 0);
+    ReducerOptions options = Small();
+    options.static_graph = true;
+    auto reducer = Reducer::Create(communicator, model.parameters(), options);
+    ASSERT_OK(reducer);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      for (int pass = 1; pass <= 2; ++pass) {
+        Fill(**reducer, 0, pass * (1.0f + communicator.rank()));
+        ASSERT_OK((*reducer)->MarkReady(0));
+      }
+      Fill(**reducer, 1, 7);
+      ASSERT_OK((*reducer)->MarkReady(1));
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_THAT(report->used, ElementsAre(true, true, false));
+      EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(3.0f)) << step;
+      EXPECT_THAT(Floats((*reducer)->Gradient(1)), Each(7.0f));
+    }
+    ASSERT_OK((*reducer)->BeginStep());
+    ASSERT_OK((*reducer)->MarkReady(0));
+    ASSERT_OK((*reducer)->MarkReady(1));
+    EXPECT_THAT((*reducer)->Finish(kLong),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("in step 4"), HasSubstr("first step: p0;"))));
+    // The first error stays.
+    EXPECT_THAT((*reducer)->BeginStep(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  });
+}
+
+TEST(Reducer, RanksCountByTheirWeight) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({3, 200}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    // Rank 0 has no data; what lies in its places does not count.
+    const std::vector<double> weights = {0, 10, 30};
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_OK((*reducer)->BeginStep(true, weights[communicator.rank()]));
+      for (size_t i = 0; i < 2; ++i) {
+        Fill(**reducer, i, communicator.rank() == 0 ? NAN : 4.0f * communicator.rank());
+        if (communicator.rank() > 0) {
+          ASSERT_OK((*reducer)->MarkReady(i));
+        }
+      }
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_NEAR(report->weight, 40, 1e-4);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_THAT(Floats((*reducer)->Gradient(i)), Each(::testing::FloatNear(7, 1e-5)));
+      }
+    }
+    // Nobody has any: nothing changes.
+    Fill(**reducer, 0, 5.0f + communicator.rank());
+    ASSERT_OK((*reducer)->BeginStep(true, 0));
+    const auto report = (*reducer)->Finish(kLong);
+    ASSERT_OK(report);
+    EXPECT_EQ(report->weight, 0);
+    EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(5.0f + communicator.rank()));
+    EXPECT_THAT((*reducer)->BeginStep(true, -1), StatusIs(absl::StatusCode::kInvalidArgument));
+  });
+}
+
+void MarkAll(Reducer& reducer, float value) {
+  for (size_t i = 0; i < reducer.size(); ++i) {
+    Fill(reducer, i, value);
+    ASSERT_OK(reducer.MarkReady(i));
+  }
+}
+
+TEST(Reducer, NamesTheRankWhoseGradientIsNotFinite) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({3, 200}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep());
+    MarkAll(**reducer, 1);
+    ASSERT_OK((*reducer)->Finish(kLong));
+    ASSERT_OK((*reducer)->BeginStep());
+    std::vector<float> gradient(200, 1);
+    if (communicator.rank() == 1) gradient[150] = -INFINITY;
+    ASSERT_OK((*reducer)->MarkReady(1, gradient.data()));
+    ASSERT_OK((*reducer)->MarkReady(0));
+    EXPECT_THAT((*reducer)->Finish(kLong),
+                StatusIs(absl::StatusCode::kOutOfRange,
+                         HasSubstr("not finite in step 2: on rank 1 of 'p1'")));
+  });
+}
+
+TEST(Reducer, SkipsAStepTogether) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({3, 200}, 0);
+    ReducerOptions options = Small();
+    options.non_finite = NonFinite::kSkip;
+    auto reducer = Reducer::Create(communicator, model.parameters(), options);
+    ASSERT_OK(reducer);
+    for (int step = 1; step <= 4; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      MarkAll(**reducer, communicator.rank() == 0 && step == 2 ? NAN : 1);
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      EXPECT_EQ(report->skipped, step == 2);
+      EXPECT_EQ(report->reason.empty(), step != 2) << report->reason;
+    }
+  });
+}
+
+TEST(Reducer, NamesTheReplicaThatDrifted) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({4, 4}, 1);
+    ReducerOptions options = Small();
+    options.fingerprint_every = 2;
+    auto reducer = Reducer::Create(communicator, model.parameters(), options);
+    ASSERT_OK(reducer);
+    for (int step = 1; step <= 3; ++step) {
+      ASSERT_OK((*reducer)->BeginStep());
+      MarkAll(**reducer, 1);
+      ASSERT_OK((*reducer)->Finish(kLong)) << step;
+    }
+    if (communicator.rank() == 2) model.values[1][3] = 1.0000001f;
+    ASSERT_OK((*reducer)->BeginStep());
+    MarkAll(**reducer, 1);
+    EXPECT_THAT((*reducer)->Finish(kLong),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         AllOf(HasSubstr("before step 4 on rank 2"),
+                               HasSubstr("'p1' differs from rank 0's on rank 2"))));
+  });
+}
+
+TEST(Reducer, SaysWhereTheRanksAreWhenOneDoesNotCome) {
+  std::string directory = ::testing::TempDir() + "/reducer_XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  absl::Notification gave_up;
+  OnEachRank(2, [&](Communicator& communicator) {
+    Model model({4}, 0);
+    ReducerOptions options = Small();
+    auto page = ProgressPage::Create(directory, {1, communicator.rank(), 2});
+    ASSERT_OK(page);
+    options.page = *std::move(page);
+    auto reducer = Reducer::Create(communicator, model.parameters(), options);
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep());
+    if (communicator.rank() == 1) {
+      gave_up.WaitForNotification();
+      return;
+    }
+    ASSERT_OK((*reducer)->MarkReady(0));
+    // Until the other one has begun its step too.
+    while (options.page->DescribeAll().find("step 1, is in the forward pass") ==
+           std::string::npos) {
+      std::this_thread::yield();
+    }
+    EXPECT_THAT((*reducer)->Finish(absl::Milliseconds(50)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("rank 0, step 1, bucket 0 of 1 (p0)"),
+                               ContainsRegex("rank 0 .*: step 1, waits for bucket 0"),
+                               ContainsRegex("rank 1 .*: step 1, is in the forward pass"))));
+    gave_up.Notify();
+  });
+  std::filesystem::remove_all(directory);
+}
+
+TEST(Reducer, RefusesTheSameGradientTwice) {
+  OnEachRank(1, [](Communicator& communicator) {
+    Model model({2, 2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep());
+    ASSERT_OK((*reducer)->MarkReady(1));
+    EXPECT_THAT((*reducer)->MarkReady(1), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                   HasSubstr("'p1' became ready twice in step 1")));
+  });
+}
+
+TEST(Reducer, RefusesAGradientOutsideAStep) {
+  OnEachRank(1, [](Communicator& communicator) {
+    Model model({2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    EXPECT_THAT((*reducer)->MarkReady(0),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
+  });
+}
+
+TEST(Reducer, AccumulatesWithoutExchange) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep(false));
+    Fill(**reducer, 0, 1.0f + communicator.rank());
+    ASSERT_OK((*reducer)->MarkReady(0));
+    const auto local = (*reducer)->Finish(kLong);
+    ASSERT_OK(local);
+    EXPECT_FALSE(local->synchronized);
+    EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(1.0f + communicator.rank()));
+    ASSERT_OK((*reducer)->BeginStep());
+    for (float& one : Floats((*reducer)->Gradient(0))) one += 10;
+    ASSERT_OK((*reducer)->MarkReady(0));
+    ASSERT_OK((*reducer)->Finish(kLong));
+    // The sum of both passes, averaged over the ranks.
+    EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(11.5f));
+  });
+}
+
+TEST(Reducer, NamesTheParameterOnWhichRanksDisagree) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({4, communicator.rank() == 2 ? size_t{9} : size_t{8}}, 0);
+    EXPECT_THAT(Reducer::Create(communicator, model.parameters(), Small()),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("'p1' float32 with 9 elements on rank 2"),
+                               HasSubstr("'p1' float32 with 8 elements on rank 0"))));
+  });
+}
+
+TEST(Reducer, NoticesEqualParametersInAnotherOrder) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({4, 4}, 0);
+    if (communicator.rank() == 1) std::swap(model.names[0], model.names[1]);
+    EXPECT_THAT(Reducer::Create(communicator, model.parameters(), Small()),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("parameter 0 is 'p1'")));
+  });
+}
+
+TEST(Reducer, NamesAParameterThatOnlyOneRankHas) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({4, 4}, 0);
+    auto parameters = model.parameters();
+    if (communicator.rank() == 1) parameters.pop_back();
+    EXPECT_THAT(
+        Reducer::Create(communicator, parameters, Small()),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 HasSubstr("rank 1 has 1 parameters but rank 0 has 2; only rank 0 has 'p1'")));
+  });
+}
+
+TEST(Reducer, RefusesTypesThatCannotBeAveraged) {
+  OnEachRank(1, [](Communicator& communicator) {
+    std::vector<int64_t> values(3);
+    EXPECT_THAT(Reducer::Create(communicator, {{"steps", {values.data(), 3, DataType::kInt64}, {}}},
+                                Small()),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'steps' is int64")));
+  });
+}
+
+TEST(Reducer, ARankThatNeverComesEndsTheStepOfTheOthers) {
+  absl::Notification gave_up;
+  OnEachRank(2, [&](Communicator& communicator) {
+    Model model({4}, 0);
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    ASSERT_OK((*reducer)->BeginStep());
+    if (communicator.rank() == 1) {
+      gave_up.WaitForNotification();
+      return;
+    }
+    ASSERT_OK((*reducer)->MarkReady(0));
+    EXPECT_THAT((*reducer)->Finish(absl::Milliseconds(50)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("step 1"), HasSubstr("bucket 0 of 1 (p0)"))));
+    gave_up.Notify();
+  });
+}
+
+TEST(Reducer, ARankThatNeverComesEndsTheConstructionOfTheOthers) {
+  absl::Notification gave_up;
+  OnEachRank(2, [&](Communicator& communicator) {
+    Model model({4}, 0);
+    if (communicator.rank() == 1) {
+      gave_up.WaitForNotification();
+      return;
+    }
+    ReducerOptions options = Small();
+    options.timeout = absl::Milliseconds(50);
+    EXPECT_FALSE(Reducer::Create(communicator, model.parameters(), options).ok());
+    // Rank 0 broadcasts without waiting for the others, so it may get as far as to the first
+    // collective that needs them; whichever it was, none of its buffers is in use any more.
+    gave_up.Notify();
+  });
+}
+
+// The buckets lie in shared memory and are reduced in place, also after they were laid out anew.
+TEST(Reducer, ReducesInSharedMemory) {
+  InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) {
+    auto communicator = ConnectSharedMemory(worker, {"world", kLong});
+    ASSERT_OK(communicator);
+    Model model({5, 1, 30000, 17}, 0);
+    auto reducer = Reducer::Create(**communicator, model.parameters(), Small());
+    ASSERT_OK(reducer);
+    for (int step = 0; step < 4; ++step) {
+      ASSERT_OK((*reducer)->BeginStep(true, step < 2 ? 1 : worker.rank()));
+      MarkAll(**reducer, 6.0f * worker.rank() + step);
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report);
+      // (0 + 6 + 12) / 3, and (1 * 6 + 2 * 12) / 3.
+      const float expected = (step < 2 ? 6.0f : 10.0f) + step;
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_THAT(Floats((*reducer)->Gradient(i)), Each(::testing::FloatNear(expected, 1e-4)));
+      }
+    }
+    ASSERT_OK((*reducer)->BeginStep());
+    MarkAll(**reducer, worker.rank() == 2 ? NAN : 1);
+    EXPECT_THAT((*reducer)->Finish(kLong), StatusIs(absl::StatusCode::kOutOfRange,
+                                                    HasSubstr("not finite in step 5: on rank 2")));
+  });
+}
+
+TEST(CheckEqualValues, NamesTheParameterAndTheRank) {
+  OnEachRank(3, [](Communicator& communicator) {
+    Model model({4, 4}, 1);
+    const auto hash = CheckEqualValues(communicator, model.parameters(), kLong);
+    ASSERT_OK(hash);
+    EXPECT_NE(*hash, 0u);
+    if (communicator.rank() == 2) model.values[1][3] = 1.0000001f;
+    EXPECT_THAT(
+        CheckEqualValues(communicator, model.parameters(), kLong),
+        StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'p1' differs from rank 0's on rank 2")));
+  });
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,79 @@
+#include "worker_runtime/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+absl::Status CheckWorld(int64_t samples, int world_size, int rank) {
+  if (samples < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a data set of ", samples, " samples: the number must not be negative"));
+  }
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " of ", world_size, ": ranks are 0 to world size - 1"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DistributedSampler> DistributedSampler::Create(const SamplerOptions& options) {
+  RETURN_IF_ERROR(CheckWorld(options.samples, options.world_size, options.rank));
+  if (options.shuffle && options.samples > kMaxShuffledSamples) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot shuffle ", options.samples,
+                                                   " samples: at most ", kMaxShuffledSamples));
+  }
+  return DistributedSampler(options);
+}
+
+DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
+  const int64_t world = options.world_size;
+  size_ = options.drop_last ? options.samples / world : (options.samples + world - 1) / world;
+}
+
+std::vector<int64_t> DistributedSampler::Epoch(int64_t epoch) const {
+  std::vector<int64_t> order;
+  if (options_.shuffle) {
+    order = RandomPermutation(options_.samples, options_.seed + static_cast<uint64_t>(epoch));
+  } else {
+    order.resize(static_cast<size_t>(options_.samples));
+    std::iota(order.begin(), order.end(), 0);
+  }
+  std::vector<int64_t> mine;
+  mine.reserve(static_cast<size_t>(size_));
+  for (int64_t i = 0; i < size_; ++i) {
+    // Beyond the end it begins again, as often as needed when there are fewer samples than ranks.
+    mine.push_back(order[(i * options_.world_size + options_.rank) % options_.samples]);
+  }
+  return mine;
+}
+
+std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 generator(static_cast<uint32_t>(seed));
+  for (int64_t i = 0; i + 1 < n; ++i) {
+    const int64_t step = generator() % static_cast<uint64_t>(n - i);
+    std::swap(order[i], order[i + step]);
+  }
+  return order;
+}
+
+absl::StatusOr<EvaluationShard> ShardForEvaluation(int64_t samples, int world_size, int rank) {
+  RETURN_IF_ERROR(CheckWorld(samples, world_size, rank));
+  const int64_t each = samples / world_size;
+  const int64_t larger = samples % world_size;  // so many ranks take one more
+  EvaluationShard shard;
+  shard.begin = rank * each + std::min<int64_t>(rank, larger);
+  shard.end = shard.begin + each + (rank < larger ? 1 : 0);
+  return shard;
+}
+
+}  // namespace cadre

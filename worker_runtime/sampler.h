@@ -1,0 +1,57 @@
+// Which samples a rank takes. Pure; the same numbers as PyTorch's DistributedSampler.
+#ifndef CADRE_WORKER_RUNTIME_SAMPLER_H_
+#define CADRE_WORKER_RUNTIME_SAMPLER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+// Data sets up to this size are shuffled like torch.randperm, which draws differently beyond it.
+constexpr int64_t kMaxShuffledSamples = (int64_t{1} << 32) / 20 - 1;
+
+struct SamplerOptions {
+  int64_t samples = 0;  // in the whole data set
+  int world_size = 1;
+  int rank = 0;
+  bool shuffle = true;
+  uint64_t seed = 0;
+  // What does not divide evenly is left out; else samples from the beginning come twice.
+  bool drop_last = false;
+};
+
+// Not thread safe.
+class DistributedSampler {
+ public:
+  // INVALID_ARGUMENT saying which option makes no sense.
+  static absl::StatusOr<DistributedSampler> Create(const SamplerOptions& options);
+
+  // How many samples each rank takes: the same number on all.
+  int64_t size() const { return size_; }
+  // This rank's samples in that epoch, in order. Epochs of one seed differ; (seed, epoch) and
+  // (seed + 1, epoch - 1) are the same, as in PyTorch.
+  std::vector<int64_t> Epoch(int64_t epoch) const;
+
+ private:
+  explicit DistributedSampler(const SamplerOptions& options);
+
+  SamplerOptions options_;
+  int64_t size_ = 0;
+};
+
+// torch.randperm(n) on the CPU after manual_seed(seed), for n up to kMaxShuffledSamples.
+std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed);
+
+// A contiguous part of an evaluation set: every sample is taken by exactly one rank, so ranks may
+// have different counts (by at most one).
+struct EvaluationShard {
+  int64_t begin = 0;
+  int64_t end = 0;  // beyond the last
+};
+absl::StatusOr<EvaluationShard> ShardForEvaluation(int64_t samples, int world_size, int rank);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_SAMPLER_H_

@@ -1,0 +1,12 @@
+// How much one communicator joins.
+#ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_LIMITS_H_
+#define CADRE_WORKER_RUNTIME_SHARED_MEMORY_LIMITS_H_
+
+namespace cadre {
+
+// Ranks of one communicator at most.
+inline constexpr int kMaxSharedMemoryRanks = 256;
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_LIMITS_H_

@@ -1,0 +1,86 @@
+#include "worker_runtime/shared_memory/peers.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/shared_memory/futex.h"
+
+namespace cadre {
+namespace {
+
+// Some hundred microseconds where everyone has a core: longer than what a sleep and a wake-up cost
+// together with the work in between.
+constexpr int kSpinsWithCores = 8000;
+constexpr int kSpinsWithoutCores = 20;
+constexpr int kYieldsWithoutCores = 200;
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+bool HasCores(size_t ranks) { return CoresOfThisProcess() >= static_cast<int>(ranks); }
+
+}  // namespace
+
+Peers::Peers(int rank, std::vector<RankLine*> lines, const std::vector<pid_t>& pids)
+    : rank_(rank),
+      lines_(std::move(lines)),
+      pids_(pids),
+      spins_(HasCores(lines_.size()) ? kSpinsWithCores : kSpinsWithoutCores),
+      yields_(HasCores(lines_.size()) ? 0 : kYieldsWithoutCores) {
+  for (const pid_t pid : pids) {
+    pidfds_.push_back(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  }
+}
+
+Peers::~Peers() {
+  for (const int fd : pidfds_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+absl::Status Peers::Check(int peer) const {
+  if (own().gave_up.load() != 0) return absl::AbortedError("the communicator was aborted");
+  if (peer == rank_) return absl::OkStatus();
+  const uint32_t gave_up = lines_[peer]->gave_up.load();
+  if (gave_up != 0) return RepeatReason(peer, gave_up);
+  if (pids_[peer] == pids_[rank_]) return absl::OkStatus();  // ranks that are threads
+  pollfd fd = {pidfds_[peer], POLLIN, 0};
+  if (pidfds_[peer] >= 0 && poll(&fd, 1, 0) <= 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("rank ", peer, " is gone (process ", pids_[peer], ")"));
+}
+
+absl::Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
+  const int culprit = static_cast<int>(gave_up >> 8);
+  switch (static_cast<Reason>(gave_up & 0xff)) {
+    case Reason::kGone:
+      return absl::UnavailableError(absl::StrCat("rank ", culprit, " is gone (process ",
+                                                 culprit < size() ? pids_[culprit] : 0,
+                                                 "), as rank ", peer, " noticed"));
+    case Reason::kLate:
+      return absl::DeadlineExceededError(absl::StrCat(
+          "rank ", culprit, " did not come in time to what rank ", peer, " waited for"));
+    case Reason::kMismatch:
+    case Reason::kCaller:
+    case Reason::kNone:
+      break;
+  }
+  return absl::AbortedError(absl::StrCat("rank ", peer, " aborted the communicator"));
+}
+
+void Peers::GiveUp(Reason reason, int culprit) {
+  uint32_t none = 0;
+  own().gave_up.compare_exchange_strong(
+      none, static_cast<uint32_t>(reason) | (static_cast<uint32_t>(culprit) << 8));
+  // Wakes this rank's own sleeper, wherever it sleeps, and everybody who sleeps on this rank.
+  for (RankLine* line : lines_) FutexWakeAll(line->futex());
+}
+
+}  // namespace cadre

@@ -1,0 +1,62 @@
+// The ranks of one communicator on one machine: their lines, whether their processes live, and why
+// one of them gave up.
+#ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_
+#define CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker_runtime/shared_memory/rank_line.h"
+
+namespace cadre {
+
+// How often a sleeper looks after the others: a death is noticed within twice this.
+inline constexpr int kLivenessMillis = 20;
+
+// Why a rank gave up; the others repeat it, so that all name the same culprit.
+enum class Reason : uint8_t { kNone, kCaller, kGone, kLate, kMismatch };
+
+// Thread safe.
+class Peers {
+ public:
+  // `lines[r]` is rank r's line; `pids[r]` its process. The lines must outlive this.
+  Peers(int rank, std::vector<RankLine*> lines, const std::vector<pid_t>& pids);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(lines_.size()); }
+  RankLine& line(int rank) const { return *lines_[rank]; }
+  RankLine& own() const { return *lines_[rank_]; }
+  const std::vector<pid_t>& pids() const { return pids_; }
+
+  // Looks a spinner takes before it sleeps, and how often it lets others run in between: where
+  // ranks share cores, spinning takes time from the one that is waited for.
+  int spins() const { return spins_; }
+  int yields() const { return yields_; }
+
+  // Whether to go on waiting for `peer`. ABORTED: this rank gave up. Else what `peer` gave up for
+  // (repeats its reason), or UNAVAILABLE: its process is gone.
+  absl::Status Check(int peer) const;
+
+  // This rank gives up; whoever waits for it notices. The first reason stays.
+  void GiveUp(Reason reason, int culprit);
+
+ private:
+  absl::Status RepeatReason(int peer, uint32_t gave_up) const;
+
+  const int rank_;
+  const std::vector<RankLine*> lines_;
+  const std::vector<pid_t> pids_;
+  std::vector<int> pidfds_;
+  const int spins_;
+  const int yields_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_

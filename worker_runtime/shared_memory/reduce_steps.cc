@@ -1,0 +1,231 @@
+#include "worker_runtime/shared_memory/reduce_steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "worker_runtime/shared_memory/limits.h"
+#include "worker_runtime/shared_memory/reduce_kernels.h"
+
+namespace cadre {
+namespace {
+
+// Slices start on cache lines, so that two ranks never write to one.
+constexpr size_t kSliceElements = 64;
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+Range SliceOf(int rank, int ranks, size_t count) {
+  const size_t even = (count + ranks - 1) / ranks;
+  const size_t size = (even + kSliceElements - 1) / kSliceElements * kSliceElements;
+  return {std::min(count, size * rank), std::min(count, size * (rank + 1))};
+}
+
+CollectiveWord Word(Collective kind, const Buffer& buffer, ReduceOp op, int root) {
+  CollectiveWord word;
+  word.kind = kind;
+  word.type = buffer.type;
+  word.op = op;
+  word.root = static_cast<uint32_t>(std::max(root, 0));
+  word.count = buffer.count;
+  return word;
+}
+
+// Every rank's factor; null when all are 1.
+const double* Factors(const Ground& ground, double (&factors)[kMaxSharedMemoryRanks]) {
+  bool any = false;
+  for (int rank = 0; rank < ground.size(); ++rank) {
+    factors[rank] = ground.meeting->line(rank).factor;
+    any = any || factors[rank] != 1;
+  }
+  return any ? factors : nullptr;
+}
+
+}  // namespace
+
+ReduceSteps::ReduceSteps(const Buffer& buffer, const Reduction& reduction, int root)
+    : buffer_(buffer), reduction_(reduction), root_(root), element_(SizeOf(buffer.type)) {}
+
+void ReduceSteps::Begin(Ground& ground) {
+  const Collective kind = root_ < 0 ? Collective::kAllReduce : Collective::kReduce;
+  is_shared_ =
+      Publish(ground, Word(kind, buffer_, reduction_.op, root_), reduction_.premultiply, buffer_);
+  if (!is_shared_) CopyIn(ground);
+}
+
+absl::StatusOr<bool> ReduceSteps::Next(Ground& ground) {
+  switch (state_) {
+    case State::kPublished:
+      return Choose(ground);
+    case State::kStaged:
+      ReduceStaged(ground);
+      return false;
+    case State::kReduced:
+      return CopyOut(ground);
+    case State::kInPlace:
+      return true;
+  }
+  return true;
+}
+
+absl::StatusOr<bool> ReduceSteps::Choose(Ground& ground) {
+  absl::Status same = CheckSame(ground);
+  if (!same.ok()) return same;
+  switch (WherePublished(ground)) {
+    case Places::kShared:
+      ReduceInPlace(ground);
+      break;
+    case Places::kMixed:
+      // Some staged already, some did not know that they had to.
+      if (is_shared_) CopyIn(ground);
+      state_ = State::kStaged;
+      break;
+    case Places::kPrivate:
+      ReduceStaged(ground);
+      break;
+  }
+  return false;
+}
+
+void ReduceSteps::ReduceInPlace(Ground& ground) {
+  const int ranks = ground.size();
+  const Range slice = SliceOf(ground.rank(), ranks, buffer_.count);
+  const RankLine& own = ground.meeting->own();
+  const Segments& segments = *ground.allocation.segments;
+  char* buffers[kMaxSharedMemoryRanks];
+  double factors[kMaxSharedMemoryRanks];
+  for (int rank = 0; rank < ranks; ++rank) {
+    buffers[rank] = segments[rank]->data() + own.offset + slice.begin * element_;
+  }
+  ElementReduction call;
+  call.type = buffer_.type;
+  call.op = reduction_.op;
+  call.inputs = buffers;
+  call.factors = Factors(ground, factors);
+  call.ranks = ranks;
+  call.outputs = root_ < 0 ? buffers : &buffers[root_];
+  call.output_count = root_ < 0 ? ranks : 1;
+  call.count = slice.end - slice.begin;
+  ReduceElements(call);
+  state_ = State::kInPlace;
+}
+
+size_t ReduceSteps::PieceCount() const {
+  return std::min(kStagingHalfBytes / element_, buffer_.count - done_);
+}
+
+void ReduceSteps::CopyIn(Ground& ground) {
+  if (PieceCount() > 0) memcpy(ground.Staging(ground.rank()), At(done_), PieceCount() * element_);
+}
+
+void ReduceSteps::ReduceStaged(Ground& ground) {
+  const int ranks = ground.size(), rank = ground.rank();
+  const Range slice = SliceOf(rank, ranks, PieceCount());
+  char* buffers[kMaxSharedMemoryRanks];
+  double factors[kMaxSharedMemoryRanks];
+  for (int peer = 0; peer < ranks; ++peer) {
+    buffers[peer] = ground.Staging(peer) + slice.begin * element_;
+  }
+  ElementReduction call;
+  call.type = buffer_.type;
+  call.op = reduction_.op;
+  call.inputs = buffers;
+  call.factors = Factors(ground, factors);
+  call.ranks = ranks;
+  call.outputs = &buffers[rank];
+  call.output_count = 1;
+  call.count = slice.end - slice.begin;
+  ReduceElements(call);
+  state_ = State::kReduced;
+}
+
+bool ReduceSteps::CopyOut(Ground& ground) {
+  const int ranks = ground.size();
+  for (int peer = 0; peer < ranks && (root_ < 0 || root_ == ground.rank()); ++peer) {
+    const Range slice = SliceOf(peer, ranks, PieceCount());
+    if (slice.begin == slice.end) continue;
+    memcpy(At(done_ + slice.begin), ground.Staging(peer) + slice.begin * element_,
+           (slice.end - slice.begin) * element_);
+  }
+  done_ += PieceCount();
+  ++ground.pieces;
+  if (done_ == buffer_.count) return true;
+  CopyIn(ground);
+  state_ = State::kStaged;
+  return false;
+}
+
+ReduceScatterSteps::ReduceScatterSteps(const Buffer& input, const Buffer& output,
+                                       const Reduction& reduction)
+    : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {}
+
+void ReduceScatterSteps::Begin(Ground& ground) {
+  is_shared_ = Publish(ground, Word(Collective::kReduceScatter, output_, reduction_.op, 0),
+                       reduction_.premultiply, input_);
+  if (!is_shared_) CopyIn(ground);
+}
+
+absl::StatusOr<bool> ReduceScatterSteps::Next(Ground& ground) {
+  if (last_) return true;
+  if (!compared_) {
+    compared_ = true;
+    absl::Status same = CheckSame(ground);
+    if (!same.ok()) return same;
+    const Places places = WherePublished(ground);
+    if (places == Places::kShared) {
+      Reduce(ground, /*in_place=*/true);
+      last_ = true;
+      return false;
+    }
+    if (places == Places::kMixed) {
+      if (is_shared_) CopyIn(ground);
+      return false;
+    }
+  }
+  Reduce(ground, /*in_place=*/false);
+  done_ += PieceCount(ground);
+  ++ground.pieces;
+  last_ = done_ == output_.count;
+  if (!last_) CopyIn(ground);
+  return false;
+}
+
+size_t ReduceScatterSteps::PieceCount(const Ground& ground) const {
+  return std::min(kStagingHalfBytes / element_ / ground.size(), output_.count - done_);
+}
+
+void ReduceScatterSteps::CopyIn(Ground& ground) {
+  const size_t bytes = PieceCount(ground) * element_;
+  if (bytes == 0) return;
+  const char* const input = static_cast<const char*>(input_.data) + done_ * element_;
+  for (int peer = 0; peer < ground.size(); ++peer) {
+    memcpy(ground.Staging(ground.rank()) + peer * bytes, input + peer * output_.count * element_,
+           bytes);
+  }
+}
+
+void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
+  const int ranks = ground.size(), rank = ground.rank();
+  char* inputs[kMaxSharedMemoryRanks];
+  double factors[kMaxSharedMemoryRanks];
+  for (int peer = 0; peer < ranks; ++peer) {
+    inputs[peer] = in_place ? (*ground.allocation.segments)[peer]->data() +
+                                  ground.meeting->own().offset + rank * output_.count * element_
+                            : ground.Staging(peer) + rank * PieceCount(ground) * element_;
+  }
+  char* output = static_cast<char*>(output_.data) + (in_place ? 0 : done_ * element_);
+  ElementReduction call;
+  call.type = input_.type;
+  call.op = reduction_.op;
+  call.inputs = inputs;
+  call.factors = Factors(ground, factors);
+  call.ranks = ranks;
+  call.outputs = &output;
+  call.output_count = 1;
+  call.count = in_place ? output_.count : PieceCount(ground);
+  ReduceElements(call);
+}
+
+}  // namespace cadre

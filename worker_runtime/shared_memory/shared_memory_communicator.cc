@@ -1,0 +1,375 @@
+#include "worker_runtime/shared_memory/shared_memory_communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "worker_runtime/collective_check.h"
+#include "worker_runtime/group.h"
+#include "worker_runtime/operation_thread.h"
+#include "worker_runtime/shared_memory/channel.h"
+#include "worker_runtime/shared_memory/copy_steps.h"
+#include "worker_runtime/shared_memory/ground.h"
+#include "worker_runtime/shared_memory/meeting.h"
+#include "worker_runtime/shared_memory/peers.h"
+#include "worker_runtime/shared_memory/reduce_steps.h"
+#include "worker_runtime/shared_memory/staging.h"
+#include "worker_runtime/solo_communicator.h"
+
+namespace cadre {
+namespace {
+
+// Up to these sizes a collective is tried on the caller's thread first: handing it to another costs
+// more than the collective, or not much less. It never waits there longer than a spin.
+constexpr size_t kInlineBytes = 256 << 10;
+constexpr size_t kInlineSharedBytes = 4 << 20;
+// Of a segment's address, as ranks exchange it.
+constexpr size_t kAddressBytes = 64;
+
+class SharedMemoryCommunicator : public Communicator {
+ public:
+  SharedMemoryCommunicator(std::string name, absl::Duration timeout, Segments homes, int rank,
+                           const std::vector<pid_t>& pids)
+      : name_(std::move(name)),
+        timeout_(timeout),
+        homes_(std::move(homes)),
+        registry_(std::make_shared<Registry>()),
+        peers_(rank, Lines(homes_), pids),
+        meeting_(&peers_) {
+    ground_.meeting = &meeting_;
+    ground_.homes = &homes_;
+    ground_.registry = registry_.get();
+  }
+  ~SharedMemoryCommunicator() override {
+    Abort();
+    // Their threads end before what they use does.
+    std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic;
+    absl::MutexLock lock(&traffic_mutex_);
+    traffic.swap(traffic_);
+  }
+
+  int rank() const override { return peers_.rank(); }
+  int size() const override { return peers_.size(); }
+
+  std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
+    absl::Status status = CheckBuffer(buffer);
+    status.Update(CheckReduction(reduction, buffer.type));
+    return Start(status, buffer, ReduceSteps(buffer, reduction, -1));
+  }
+  std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
+    absl::Status status = CheckRoot(root, size());
+    status.Update(CheckBuffer(buffer));
+    status.Update(CheckReduction(reduction, buffer.type));
+    return Start(status, buffer, ReduceSteps(buffer, reduction, root));
+  }
+  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
+    absl::Status status = CheckScatter(input, output, size());
+    status.Update(CheckReduction(reduction, input.type));
+    return Start(status, input, ReduceScatterSteps(input, output, reduction));
+  }
+  std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
+    absl::Status status = CheckRoot(root, size());
+    status.Update(CheckBuffer(buffer));
+    return Start(status, buffer, BroadcastSteps(buffer, root));
+  }
+  std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
+    const std::vector<size_t> counts(size(), input.count);
+    return Start(CheckGather(input, output, size()), output,
+                 GatherSteps(Collective::kAllGather, input, output, counts));
+  }
+  std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
+                                         absl::Span<const size_t> counts) override {
+    return Start(CheckVaryingGather(input, output, counts, rank(), size()), output,
+                 GatherSteps(Collective::kAllGatherVarying, input, output, counts));
+  }
+  std::shared_ptr<Work> Barrier() override {
+    return Start(absl::OkStatus(), Buffer{}, BroadcastSteps::Barrier());
+  }
+  std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override {
+    return Exchange(buffer, to, tag, /*sends=*/true);
+  }
+  std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag) override {
+    return Exchange(buffer, from, tag, /*sends=*/false);
+  }
+
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
+
+  void Abort() override {
+    Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
+    peers_.GiveUp(Reason::kCaller, rank());
+  }
+
+ private:
+  // One direction between this rank and another, with the thread that waits there.
+  struct Traffic {
+    explicit Traffic(const Channel& channel) : channel(channel) {}
+    Channel channel;
+    OperationThread thread;
+  };
+
+  static std::vector<RankLine*> Lines(const Segments& homes) {
+    std::vector<RankLine*> lines;
+    for (const auto& home : homes) lines.push_back(LineOf(*home));
+    return lines;
+  }
+
+  template <typename Steps>
+  std::shared_ptr<Work> Start(const absl::Status& check, const Buffer& largest, Steps steps);
+  bool IsForCaller(const Buffer& largest);
+  // Whether all came soon enough for the whole collective; else it goes on on the thread.
+  template <typename Steps>
+  absl::StatusOr<bool> TryInline(Steps& steps);
+  // From the wait for a meeting that this rank has come to.
+  template <typename Steps>
+  absl::Status RunFromMeeting(Steps& steps, MonoTime deadline);
+
+  std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
+  Traffic& TrafficWith(int peer, bool sends);
+
+  // Ends this rank's part in everything: its own operations with `status`, the others' waits.
+  void Fail(const absl::Status& status);
+  absl::Status Told(const absl::Status& status);
+
+  // Exchanges memory: each of `members` gives `own`, and gets all of theirs. All ranks of this
+  // communicator call it; who is in no group gives null and has no members.
+  absl::StatusOr<Segments> Share(absl::StatusOr<std::unique_ptr<SharedSegment>> own,
+                                 const std::vector<int>& members);
+
+  const std::string name_;
+  const absl::Duration timeout_;
+  const Segments homes_;
+  const std::shared_ptr<Registry> registry_;
+  Peers peers_;
+  Meeting meeting_;
+  // Used by the operation thread while `queued_` is not 0, else by whoever holds `order_`.
+  Ground ground_;
+  std::atomic<int> queued_{0};
+  std::atomic<bool> failed_{false};
+  absl::Mutex order_;
+  absl::Mutex traffic_mutex_;
+  std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
+  // Last, so that it stops first.
+  OperationThread thread_;
+};
+
+template <typename Steps>
+std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
+                                                      const Buffer& largest, Steps steps) {
+  if (!check.ok()) {
+    Fail(check);
+    peers_.GiveUp(Reason::kCaller, rank());
+    return FinishedWork(check);
+  }
+  absl::MutexLock lock(&order_);
+  bool begun = false;
+  if (queued_.load() == 0 && IsForCaller(largest)) {
+    if (failed_.load()) return FinishedWork(thread_.status());
+    absl::StatusOr<bool> done = TryInline(steps);
+    if (!done.ok()) return FinishedWork(done.status());
+    if (*done) return FinishedWork(absl::OkStatus());
+    begun = true;
+  }
+  ++queued_;
+  const MonoTime start = begun ? MonoNow() : MonoTime::Never();
+  auto rest = std::make_shared<Steps>(std::move(steps));
+  return thread_.Enqueue([this, rest, begun, start]() -> absl::Status {
+    const MonoTime deadline = (begun ? start : MonoNow()) + timeout_;
+    if (!begun) {
+      rest->Begin(ground_);
+      meeting_.Arrive();
+    }
+    absl::Status status = RunFromMeeting(*rest, deadline);
+    --queued_;
+    return status;
+  });
+}
+
+bool SharedMemoryCommunicator::IsForCaller(const Buffer& largest) {
+  const size_t bytes = largest.count * SizeOf(largest.type);
+  return bytes <= kInlineBytes ||
+         (bytes <= kInlineSharedBytes && registry_->Find(largest.data, bytes, &ground_.allocation));
+}
+
+template <typename Steps>
+absl::StatusOr<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
+  steps.Begin(ground_);
+  meeting_.Arrive();
+  while (meeting_.SpinForAll()) {
+    absl::StatusOr<bool> done = steps.Next(ground_);
+    if (!done.ok()) return Told(done.status());
+    if (*done) return true;
+    meeting_.Arrive();
+  }
+  return false;
+}
+
+template <typename Steps>
+absl::Status SharedMemoryCommunicator::RunFromMeeting(Steps& steps, MonoTime deadline) {
+  while (true) {
+    absl::Status met = meeting_.WaitForAll(deadline);
+    if (!met.ok()) return Told(met);
+    absl::StatusOr<bool> done = steps.Next(ground_);
+    if (!done.ok()) return Told(done.status());
+    if (*done) return absl::OkStatus();
+    meeting_.Arrive();
+  }
+}
+
+std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, int peer, int tag,
+                                                         bool sends) {
+  absl::Status check = CheckPeer(peer, rank(), size());
+  check.Update(CheckBuffer(buffer));
+  if (!check.ok()) {
+    Fail(check);
+    peers_.GiveUp(Reason::kCaller, rank());
+    return FinishedWork(check);
+  }
+  if (failed_.load()) return FinishedWork(thread_.status());
+  Traffic& traffic = TrafficWith(peer, sends);
+  return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> absl::Status {
+    const MonoTime deadline = MonoNow() + timeout_;
+    absl::Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
+                                : traffic.channel.Receive(buffer, tag, deadline);
+    return status.ok() ? status : Told(status);
+  });
+}
+
+SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int peer, bool sends) {
+  absl::MutexLock lock(&traffic_mutex_);
+  std::unique_ptr<Traffic>& traffic = traffic_[{peer, sends}];
+  if (traffic == nullptr) {
+    const int from = sends ? rank() : peer, to = sends ? peer : rank();
+    traffic = std::make_unique<Traffic>(
+        Channel(&peers_, peer, ChannelOf(*homes_[from], to, size()), ChannelBytes(size())));
+    if (failed_.load()) traffic->thread.Fail(thread_.status());
+  }
+  return *traffic;
+}
+
+void SharedMemoryCommunicator::Fail(const absl::Status& status) {
+  thread_.Fail(status);
+  failed_ = true;
+  absl::MutexLock lock(&traffic_mutex_);
+  for (auto& entry : traffic_) entry.second->thread.Fail(status);
+}
+
+absl::Status SharedMemoryCommunicator::Told(const absl::Status& status) {
+  peers_.GiveUp(Reason::kMismatch, rank());
+  const absl::Status told(status.code(),
+                          absl::StrCat("communicator \"", name_, "\": ", status.message()));
+  Fail(told);
+  // Where something failed earlier, that is the reason for this failure too.
+  return thread_.status();
+}
+
+absl::StatusOr<Segments> SharedMemoryCommunicator::Share(
+    absl::StatusOr<std::unique_ptr<SharedSegment>> own, const std::vector<int>& members) {
+  // A rank without memory still takes part, so that all fail alike.
+  std::string text = own.ok() && *own != nullptr ? (*own)->address() : "";
+  text.resize(kAddressBytes);
+  std::string all(kAddressBytes * size(), '\0');
+  RETURN_IF_ERROR(AllGather({text.data(), kAddressBytes, DataType::kUint8},
+                            {all.data(), all.size(), DataType::kUint8})
+                      ->Wait(timeout_));
+  Segments segments;
+  absl::Status opened = own.status();
+  for (const int peer : members) {
+    const absl::string_view address(all.c_str() + peer * kAddressBytes);
+    if (peer == rank()) {
+      segments.push_back(own.ok() ? *std::move(own) : nullptr);
+    } else if (address.empty()) {
+      opened.Update(absl::ResourceExhaustedError(
+          absl::StrCat("rank ", peer, " has not enough shared memory")));
+    } else {
+      absl::StatusOr<std::unique_ptr<SharedSegment>> segment = SharedSegment::Open(address);
+      opened.Update(segment.status());
+      if (segment.ok()) segments.push_back(*std::move(segment));
+    }
+  }
+  // Whoever goes on from here may close the descriptor.
+  RETURN_IF_ERROR(Barrier()->Wait(timeout_));
+  RETURN_IF_ERROR(opened);
+  for (const auto& segment : segments) segment->CloseDescriptor();
+  return segments;
+}
+
+absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(size_t bytes) {
+  std::vector<int> everybody(size());
+  for (int peer = 0; peer < size(); ++peer) everybody[peer] = peer;
+  ASSIGN_OR_RETURN(Segments segments,
+                   Share(SharedSegment::Create(std::max<size_t>(bytes, 1)), everybody));
+  return Registry::Add(registry_, std::move(segments), rank());
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
+  ASSIGN_OR_RETURN(const std::vector<int> members, GroupOf(*this, color, key, timeout_));
+  const int ranks = static_cast<int>(members.size());
+  absl::StatusOr<std::unique_ptr<SharedSegment>> own(nullptr);
+  if (ranks > 1) own = SharedSegment::Create(HomeBytes(ranks));
+  ASSIGN_OR_RETURN(Segments homes, Share(std::move(own), ranks > 1 ? members : std::vector<int>()));
+  if (color < 0) return nullptr;
+  if (ranks == 1) return MakeSoloCommunicator();
+  std::vector<pid_t> pids;
+  for (const int peer : members) pids.push_back(peers_.pids()[peer]);
+  const int own_rank =
+      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
+      absl::StrCat(name_, "/", color), timeout_, std::move(homes), own_rank, pids));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
+    Worker& worker, const CommunicatorOptions& options) {
+  const WorkerPlace& place = worker.place();
+  if (place.world_size == 1) return MakeSoloCommunicator();
+  if (place.nodes != 1 || place.world_size > kMaxSharedMemoryRanks) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "shared memory joins up to ", kMaxSharedMemoryRanks, " ranks of one node; this world has ",
+        place.world_size, " ranks on ", place.nodes, " nodes"));
+  }
+  const MonoTime deadline = MonoNow() + options.timeout;
+  const std::string what = absl::StrCat("shared_memory/", options.name, "/");
+  ASSIGN_OR_RETURN(const int64_t opened, worker.Add(absl::StrCat(what, "opened/", place.rank), 1));
+  const std::string prefix = absl::StrCat(what, opened, "/");
+  ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> own,
+                   SharedSegment::Create(HomeBytes(place.world_size)));
+  RETURN_IF_ERROR(worker.Set(absl::StrCat(prefix, place.rank), own->address()));
+  Segments homes;
+  std::vector<pid_t> pids;
+  for (int peer = 0; peer < place.world_size; ++peer) {
+    ASSIGN_OR_RETURN(const std::string address,
+                     worker.Get(absl::StrCat(prefix, peer), deadline - MonoNow()));
+    const std::vector<absl::string_view> parts = absl::StrSplit(address, ' ');
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(parts[0], &pid)) {
+      return absl::InternalError(absl::StrCat("'", address, "' is no segment's address"));
+    }
+    pids.push_back(pid);
+    if (peer == place.rank) {
+      homes.push_back(nullptr);
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> home, SharedSegment::Open(address));
+    homes.push_back(std::move(home));
+  }
+  RETURN_IF_ERROR(worker.Barrier(absl::StrCat(prefix, "mapped"), deadline - MonoNow()));
+  own->CloseDescriptor();
+  homes[place.rank] = std::move(own);
+  return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
+      options.name, options.timeout, std::move(homes), place.rank, pids));
+}
+
+}  // namespace cadre

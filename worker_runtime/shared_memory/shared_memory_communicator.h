@@ -1,0 +1,28 @@
+// Collectives between the workers of one node, through memory they share. Gradients that live in
+// AllocateBuffer() are reduced where they are: each rank sums its slice and writes it to all.
+#ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_SHARED_MEMORY_COMMUNICATOR_H_
+#define CADRE_WORKER_RUNTIME_SHARED_MEMORY_SHARED_MEMORY_COMMUNICATOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/shared_memory/limits.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+// All ranks call it the same number of times with the same name; `worker` must outlive the call,
+// not the communicator. FAILED_PRECONDITION: the world has more than one node, or more ranks than
+// kMaxSharedMemoryRanks. The operations'
+// errors:
+//   UNAVAILABLE        a rank's process is gone; says which, on every other rank, within 100 ms
+//   ABORTED            a rank aborted; says which
+//   DEADLINE_EXCEEDED  options.timeout passed; says which ranks did not come, and what each did
+//   INVALID_ARGUMENT   ranks made different calls; says which
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
+    Worker& worker, const CommunicatorOptions& options);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_SHARED_MEMORY_COMMUNICATOR_H_

@@ -1,0 +1,185 @@
+#include "worker_runtime/shared_memory/shared_memory_communicator.h"
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+constexpr size_t kMoreThanAnyMachineHas = size_t{1} << 50;
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+
+// Runs `body` as every rank, each with a communicator.
+void WithRanks(int ranks, const std::function<void(Communicator&)>& body,
+               absl::Duration timeout = kTimeout) {
+  InProcessWorkers workers(ranks);
+  workers.Run([&](Worker& worker) {
+    auto communicator = ConnectSharedMemory(worker, {"test", timeout});
+    ASSERT_OK(communicator);
+    body(**communicator);
+  });
+}
+
+Buffer Floats(std::vector<float>& values) {
+  return {values.data(), values.size(), DataType::kFloat32};
+}
+
+// Element i of rank r; small integers, so that sums are exact.
+float Value(int rank, size_t i) { return static_cast<float>((i * 7 + rank * 13) % 101); }
+float SumOver(int ranks, size_t i) {
+  float sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += Value(r, i);
+  return sum;
+}
+
+void Fill(float* data, size_t count, int rank) {
+  for (size_t i = 0; i < count; ++i) data[i] = Value(rank, i);
+}
+
+class SizesTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(SizesTest, AllReduce_OrdinaryMemory_SumsExactly) {
+  const int ranks = GetParam();
+  WithRanks(ranks, [&](Communicator& communicator) {
+    for (const size_t count : {0, 1, 63, 1000, 20000, 700001}) {
+      std::vector<float> data(count);
+      Fill(data.data(), count, communicator.rank());
+      ASSERT_OK(communicator.AllReduce(Floats(data), ReduceOp::kSum)->Wait(kTimeout));
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(data[i], SumOver(ranks, i)) << i << " of " << count;
+    }
+  });
+}
+
+TEST_P(SizesTest, AllReduce_AllocatedMemory_SumsExactlyWhereItIs) {
+  const int ranks = GetParam();
+  WithRanks(ranks, [&](Communicator& communicator) {
+    for (const size_t count : {1, 1000, 700001}) {
+      auto memory = communicator.AllocateBuffer(count * sizeof(float));
+      ASSERT_OK(memory);
+      float* const data = static_cast<float*>(memory->get());
+      for (int round = 0; round < 3; ++round) {
+        Fill(data, count, communicator.rank());
+        ASSERT_OK(communicator.AllReduce({data, count, DataType::kFloat32}, ReduceOp::kSum)
+                      ->Wait(kTimeout));
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], SumOver(ranks, i));
+      }
+    }
+  });
+}
+
+TEST_P(SizesTest, AllReduce_SomeRanksMemoryAllocated_IsStillRight) {
+  const int ranks = GetParam();
+  WithRanks(ranks, [&](Communicator& communicator) {
+    constexpr size_t kCount = 300001;
+    auto memory = communicator.AllocateBuffer(kCount * sizeof(float));
+    ASSERT_OK(memory);
+    std::vector<float> ordinary(kCount);
+    float* const data =
+        communicator.rank() == 0 ? static_cast<float*>(memory->get()) : ordinary.data();
+    Fill(data, kCount, communicator.rank());
+    ASSERT_OK(
+        communicator.AllReduce({data, kCount, DataType::kFloat32}, ReduceOp::kSum)->Wait(kTimeout));
+    for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], SumOver(ranks, i));
+  });
+}
+
+TEST_P(SizesTest, BroadcastGatherBarrier_MixedWithoutWaiting_KeepTheirOrder) {
+  const int ranks = GetParam();
+  WithRanks(ranks, [&](Communicator& communicator) {
+    const int rank = communicator.rank(), root = ranks - 1;
+    std::vector<float> small(10), large(400000), gathered(10 * ranks), sum(50000);
+    Fill(sum.data(), sum.size(), rank);
+    Fill(small.data(), small.size(), rank);
+    if (rank == root) Fill(large.data(), large.size(), root);
+    std::vector<std::shared_ptr<Work>> works;
+    works.push_back(communicator.Broadcast(Floats(large), root));
+    works.push_back(communicator.AllGather(Floats(small), Floats(gathered)));
+    works.push_back(communicator.AllReduce(Floats(sum), ReduceOp::kSum));
+    works.push_back(communicator.Barrier());
+    works.push_back(communicator.AllReduce(Floats(small), ReduceOp::kMax));
+    for (auto& work : works) ASSERT_OK(work->Wait(kTimeout));
+    for (size_t i = 0; i < large.size(); ++i) ASSERT_EQ(large[i], Value(root, i));
+    for (int peer = 0; peer < ranks; ++peer) {
+      for (size_t i = 0; i < 10; ++i) ASSERT_EQ(gathered[peer * 10 + i], Value(peer, i));
+    }
+    for (size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], SumOver(ranks, i));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SizesTest, ::testing::Values(1, 2, 3, 5, 8),
+                         [](const auto& info) { return absl::StrCat(info.param); });
+
+TEST(SharedMemoryTest, DifferentCalls_AreNamedOnEveryRank) {
+  WithRanks(3, [&](Communicator& communicator) {
+    std::vector<float> data(communicator.rank() == 2 ? 8 : 4);
+    EXPECT_THAT(communicator.AllReduce(Floats(data), ReduceOp::kSum)->Wait(kTimeout),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank 0 an all-reduce (sum) of 4 float32"),
+                               HasSubstr("rank 2 an all-reduce (sum) of 8 float32"))));
+    // And nothing works afterwards.
+    EXPECT_FALSE(communicator.Barrier()->Wait(kTimeout).ok());
+  });
+}
+
+TEST(SharedMemoryTest, RankThatStaysAway_IsNamedAtTheDeadline) {
+  absl::Notification over;
+  WithRanks(
+      2,
+      [&](Communicator& communicator) {
+        if (communicator.rank() == 1) {
+          over.WaitForNotification();
+          return;
+        }
+        EXPECT_THAT(communicator.Barrier()->Wait(kTimeout),
+                    StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+        over.Notify();
+      },
+      absl::Milliseconds(100));
+}
+
+TEST(SharedMemoryTest, Abort_EndsEverybodysWait) {
+  WithRanks(3, [&](Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      communicator.Abort();
+      return;
+    }
+    EXPECT_THAT(communicator.Barrier()->Wait(kTimeout), StatusIs(absl::StatusCode::kAborted));
+  });
+}
+
+TEST(SharedMemoryTest, AllocateBuffer_WithoutMemory_FailsOnEveryRank) {
+  WithRanks(2, [&](Communicator& communicator) {
+    EXPECT_THAT(communicator.AllocateBuffer(kMoreThanAnyMachineHas),
+                StatusIs(absl::StatusCode::kResourceExhausted));
+  });
+}
+
+TEST(SharedMemoryTest, TwoCommunicatorsOfOneName_DoNotMix) {
+  InProcessWorkers workers(2);
+  workers.Run([&](Worker& worker) {
+    auto a = ConnectSharedMemory(worker, {"same", kTimeout});
+    auto b = ConnectSharedMemory(worker, {"same", kTimeout});
+    ASSERT_OK(a);
+    ASSERT_OK(b);
+    std::vector<float> one = {1}, two = {2};
+    auto work = (*b)->AllReduce(Floats(two), ReduceOp::kSum);
+    ASSERT_OK((*a)->AllReduce(Floats(one), ReduceOp::kSum)->Wait(kTimeout));
+    ASSERT_OK(work->Wait(kTimeout));
+    EXPECT_EQ(one[0], 2);
+    EXPECT_EQ(two[0], 4);
+  });
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,42 @@
+// What every backend must do, as one parameterised suite: each collective against a float64
+// reference, over sizes, types, operations and numbers of ranks.
+//
+//   INSTANTIATE_TEST_SUITE_P(Gloo, CollectiveSuite, AllRanksOf("gloo", ConnectGloo, 1));
+#ifndef CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_
+#define CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+using ConnectFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
+    Worker&, const CommunicatorOptions&)>;
+
+struct SuiteCase {
+  std::string name;
+  ConnectFunction connect;
+  int ranks;
+  int nodes;
+};
+
+class CollectiveSuite : public ::testing::TestWithParam<SuiteCase> {
+ protected:
+  // Runs `body` as every rank, one thread each, with a communicator.
+  void WithRanks(const std::function<void(Communicator&)>& body);
+};
+
+// 1 to 8 ranks; as many nodes as there are ranks where that is less than `nodes`.
+std::vector<SuiteCase> AllRanksOf(const std::string& name, const ConnectFunction& connect,
+                                  int nodes);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_

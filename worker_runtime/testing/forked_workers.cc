@@ -1,0 +1,257 @@
+#include "worker_runtime/testing/forked_workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+
+constexpr size_t kMaxKey = 256;
+constexpr size_t kMaxValue = 8 << 10;
+constexpr size_t kMaxEntries = 1024;
+
+// Lies in memory that parent and children share; pages that nobody writes cost nothing.
+struct SharedStore {
+  struct Entry {
+    bool used;
+    uint32_t size;
+    char key[kMaxKey + 1];
+    char value[kMaxValue];
+  };
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  Entry entries[kMaxEntries];
+};
+
+namespace {
+
+SharedStore* MapStore() {
+  void* memory = mmap(nullptr, sizeof(SharedStore), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    perror("mmap");
+    abort();
+  }
+  auto* store = static_cast<SharedStore*>(memory);
+  pthread_mutexattr_t mutex;
+  pthread_mutexattr_init(&mutex);
+  pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+  // A rank that is killed while it holds the lock must not stop the others.
+  pthread_mutexattr_setrobust(&mutex, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&store->mutex, &mutex);
+  pthread_condattr_t condition;
+  pthread_condattr_init(&condition);
+  pthread_condattr_setpshared(&condition, PTHREAD_PROCESS_SHARED);
+  pthread_condattr_setclock(&condition, CLOCK_MONOTONIC);
+  pthread_cond_init(&store->changed, &condition);
+  return store;
+}
+
+class StoreLock {
+ public:
+  explicit StoreLock(SharedStore* store) : store_(store) {
+    if (pthread_mutex_lock(&store_->mutex) == EOWNERDEAD) {
+      pthread_mutex_consistent(&store_->mutex);
+    }
+  }
+  ~StoreLock() { pthread_mutex_unlock(&store_->mutex); }
+
+ private:
+  SharedStore* const store_;
+};
+
+class ForkedWorker : public Worker {
+ public:
+  ForkedWorker(SharedStore* store, const WorkerPlace& place) : store_(store), place_(place) {}
+
+  const WorkerPlace& place() const override { return place_; }
+
+  absl::Status Set(absl::string_view key, absl::string_view value) override {
+    StoreLock lock(store_);
+    return Write(key, value);
+  }
+
+  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override {
+    timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const absl::Duration bounded = std::min(timeout, absl::Hours(1));
+    const timespec left = absl::ToTimespec(std::max(bounded, absl::ZeroDuration()));
+    until.tv_sec += left.tv_sec + (until.tv_nsec + left.tv_nsec) / 1000000000;
+    until.tv_nsec = (until.tv_nsec + left.tv_nsec) % 1000000000;
+    StoreLock lock(store_);
+    SharedStore::Entry* entry = Find(key);
+    while (entry == nullptr) {
+      const int error = pthread_cond_timedwait(&store_->changed, &store_->mutex, &until);
+      if (error == EOWNERDEAD) pthread_mutex_consistent(&store_->mutex);
+      entry = Find(key);
+      if (error == ETIMEDOUT && entry == nullptr) {
+        return absl::DeadlineExceededError(absl::StrCat("no key \"", key, "\" came"));
+      }
+    }
+    return std::string(entry->value, entry->size);
+  }
+
+  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override {
+    StoreLock lock(store_);
+    const SharedStore::Entry* entry = Find(key);
+    int64_t number = 0;
+    if (entry != nullptr &&
+        !absl::SimpleAtoi(absl::string_view(entry->value, entry->size), &number)) {
+      return absl::FailedPreconditionError(absl::StrCat("\"", key, "\" holds no number"));
+    }
+    const absl::Status status = Write(key, absl::StrCat(number + delta));
+    if (!status.ok()) return status;
+    return number + delta;
+  }
+
+  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
+                                            absl::string_view desired) override {
+    StoreLock lock(store_);
+    const SharedStore::Entry* entry = Find(key);
+    const std::string before = entry == nullptr ? "" : std::string(entry->value, entry->size);
+    if (before != expected && before != desired) {
+      return absl::FailedPreconditionError(absl::StrCat("\"", key, "\" holds another value"));
+    }
+    const absl::Status status = Write(key, desired);
+    if (!status.ok()) return status;
+    return std::string(desired);
+  }
+
+  absl::Status Delete(absl::string_view key) override {
+    StoreLock lock(store_);
+    SharedStore::Entry* entry = Find(key);
+    if (entry != nullptr) entry->used = false;
+    return absl::OkStatus();
+  }
+
+  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override {
+    const std::string prefix = absl::StrCat("barrier:", name, ":");
+    const auto entered = Add(absl::StrCat(prefix, "entered"), 1);
+    if (!entered.ok()) return entered.status();
+    const int64_t round = (*entered - 1) / place_.world_size;
+    const std::string open = absl::StrCat(prefix, "open:", round);
+    if (*entered % place_.world_size == 0) return Set(open, "");
+    return Get(open, timeout).status();
+  }
+
+  absl::Status PublishCommunicatorId(absl::string_view communicator,
+                                     absl::string_view id) override {
+    return Set(absl::StrCat("id:", communicator), id);
+  }
+  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
+                                             absl::Duration timeout) override {
+    return Get(absl::StrCat("id:", communicator), timeout);
+  }
+  void ReportProgress(int64_t, double, double) override {}
+
+ private:
+  SharedStore::Entry* Find(absl::string_view key) {
+    for (SharedStore::Entry& entry : store_->entries) {
+      if (entry.used && key == entry.key) return &entry;
+    }
+    return nullptr;
+  }
+
+  absl::Status Write(absl::string_view key, absl::string_view value) {
+    if (key.size() > kMaxKey || value.size() > kMaxValue) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" or its value is too long"));
+    }
+    SharedStore::Entry* entry = Find(key);
+    for (size_t i = 0; entry == nullptr && i < kMaxEntries; ++i) {
+      if (!store_->entries[i].used) entry = &store_->entries[i];
+    }
+    if (entry == nullptr) return absl::ResourceExhaustedError("the store is full");
+    memcpy(entry->key, key.data(), key.size());
+    entry->key[key.size()] = '\0';
+    memcpy(entry->value, value.data(), value.size());
+    entry->size = static_cast<uint32_t>(value.size());
+    entry->used = true;
+    pthread_cond_broadcast(&store_->changed);
+    return absl::OkStatus();
+  }
+
+  SharedStore* const store_;
+  const WorkerPlace place_;
+};
+
+WorkerPlace PlaceOf(int rank, int world_size, int nodes) {
+  WorkerPlace place;
+  place.job = "forked";
+  place.generation = 1;
+  place.rank = rank;
+  place.world_size = world_size;
+  place.nodes = nodes;
+  place.local_world_size = world_size / nodes;
+  place.node_rank = std::max(rank, 0) / place.local_world_size;
+  place.local_rank = std::max(rank, 0) % place.local_world_size;
+  return place;
+}
+
+}  // namespace
+
+ForkedWorkers::ForkedWorkers(int world_size, int nodes)
+    : world_size_(world_size),
+      nodes_(nodes),
+      store_(MapStore()),
+      observer_(std::make_unique<ForkedWorker>(store_, PlaceOf(-1, world_size, nodes))) {}
+
+ForkedWorkers::~ForkedWorkers() {
+  for (int rank = 0; rank < static_cast<int>(pids_.size()); ++rank) {
+    if (pids_[rank] <= 0) continue;
+    kill(pids_[rank], SIGKILL);
+    Wait(rank);
+  }
+  munmap(store_, sizeof(SharedStore));
+}
+
+void ForkedWorkers::Start(const std::function<int(Worker&)>& body) {
+  fflush(nullptr);
+  const pid_t parent = getpid();
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      ForkedWorker worker(store_, PlaceOf(rank, world_size_, nodes_));
+      const int status = body(worker);
+      fflush(nullptr);
+      _exit(status);
+    }
+    pids_.push_back(pid);
+  }
+}
+
+void ForkedWorkers::Signal(int rank, int signal) const { kill(pids_[rank], signal); }
+
+int ForkedWorkers::Wait(int rank) {
+  int status = 0;
+  if (waitpid(pids_[rank], &status, 0) < 0) return -1;
+  pids_[rank] = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int ForkedWorkers::WaitForAll() {
+  int first = 0;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const int status = pids_[rank] > 0 ? Wait(rank) : 0;
+    if (first == 0) first = status;
+  }
+  return first;
+}
+
+}  // namespace cadre

@@ -1,0 +1,40 @@
+// The workers of one world inside one process: a real store, with waits, barriers and generations,
+// in memory. For tests of what is built on a Worker.
+#ifndef CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_
+#define CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+class InProcessStore;
+
+// Thread safe. The workers live as long as this.
+class InProcessWorkers {
+ public:
+  // Ranks are split evenly over `nodes`, the last of which gets what remains.
+  explicit InProcessWorkers(int world_size, int nodes = 1);
+  ~InProcessWorkers();
+
+  int world_size() const { return static_cast<int>(workers_.size()); }
+  Worker& worker(int rank) { return *workers_[rank]; }
+
+  // Begins the next generation: waits end, and every call of these workers fails, with ABORTED.
+  void EndGeneration();
+
+  // Runs `body` as every rank, one thread each, and returns when all have returned.
+  void Run(const std::function<void(Worker&)>& body);
+
+ private:
+  std::unique_ptr<InProcessStore> store_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_

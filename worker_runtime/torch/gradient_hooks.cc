@@ -1,0 +1,271 @@
+#include "worker_runtime/torch/gradient_hooks.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "torch/csrc/autograd/engine.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/variable.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/tensors.h"
+
+namespace cadre::nn {
+
+using torch::autograd::variable_list;
+
+// Runs after the gradient has been added to .grad(), on autograd's thread.
+class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
+ public:
+  ReadyHook(GradientHooks* hooks, size_t index) : hooks_(hooks), index_(index) {}
+
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    hooks_->OnReady(index_);
+    return outputs;
+  }
+
+ private:
+  GradientHooks* const hooks_;
+  const size_t index_;
+};
+
+absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
+    std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
+    DataParallelOptions options) {
+  absl::StatusOr<NamedTensors> trained = TrainedParameters(*module);
+  if (!trained.ok()) {
+    // The others wait for this rank's parameters.
+    communicator.Abort();
+    return trained.status();
+  }
+  std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
+  hooks->tensors_ = std::move(trained->tensors);
+  ASSIGN_OR_RETURN(hooks->reducer_,
+                   Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
+  if (options.reducer.broadcast_parameters) {
+    RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
+  }
+  hooks->PointAtBuckets();
+  hooks->Install();
+  return hooks;
+}
+
+GradientHooks::GradientHooks(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
+                             DataParallelOptions options)
+    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
+
+GradientHooks::~GradientHooks() {
+  for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
+}
+
+void GradientHooks::Install() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    auto accumulator = torch::autograd::impl::grad_accumulator(tensors_[i]);
+    const uintptr_t key = accumulator->add_post_hook(std::make_unique<ReadyHook>(this, i));
+    accumulators_.emplace_back(std::move(accumulator), key);
+  }
+}
+
+absl::Status GradientHooks::CheckHooksAlive() const {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (torch::autograd::impl::try_get_grad_accumulator(tensors_[i]) == accumulators_[i].first &&
+        tensors_[i].data_ptr() == reducer_->parameters()[i].value.data) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameter '", reducer_->parameters()[i].name,
+        "' was given other storage after it was made data-parallel; convert the model first"));
+  }
+  return absl::OkStatus();
+}
+
+bool GradientHooks::LivesInBucket(size_t i) const {
+  const torch::Tensor& grad = tensors_[i].grad();
+  return grad.defined() && grad.data_ptr() == views_[i].data_ptr() &&
+         grad.strides() == views_[i].strides();
+}
+
+void GradientHooks::PointAtBuckets() {
+  torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> views;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    // The tensor shares the ownership of the bucket: a gradient may outlive this object.
+    views.push_back(torch::from_blob(
+        reducer_->Gradient(i).data, tensors_[i].sizes(), [storage = reducer_->Storage(i)](void*) {},
+        tensors_[i].options().requires_grad(false)));
+    if (!views_.empty() && LivesInBucket(i)) tensors_[i].mutable_grad() = views[i];
+  }
+  views_ = std::move(views);
+  layout_ = reducer_->layout();
+}
+
+// An optimizer that stepped after nothing but local backward passes has let the replicas part. Its
+// changes show in the first elements; autograd's version counters do not see them.
+absl::Status GradientHooks::CheckNotBypassed() {
+  std::vector<Parameter> firsts;
+  for (const Parameter& parameter : reducer_->parameters()) {
+    Buffer first = parameter.value;
+    first.count = std::min<size_t>(first.count, 1);
+    firsts.push_back({"", first, {}});
+  }
+  const uint64_t sample = Fingerprint(firsts);
+  const bool changed = sample != sample_;
+  sample_ = sample;
+  if (!changed || !only_local_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", communicator_.rank(), ": parameters changed after step ", reducer_->finished_steps(),
+      " although their gradients had not been reduced: run the last backward pass before the "
+      "optimizer's step outside of NoSync"));
+}
+
+absl::Status GradientHooks::Prepare(double weight) {
+  RETURN_IF_ERROR(CheckHooksAlive());
+  RETURN_IF_ERROR(CheckNotBypassed());
+  RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
+  if (reducer_->layout() != layout_) PointAtBuckets();
+  step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
+  if (synchronize_ && options_.broadcast_buffers) {
+    RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
+  }
+  return absl::OkStatus();
+}
+
+void GradientHooks::BeforeForward() {
+  if (!module_->is_training() || !torch::GradMode::is_enabled()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return;
+    report_.reset();
+  }
+  absl::Status prepared = Prepare(weight_);
+  if (!prepared.ok()) communicator_.Abort();
+  Record(std::move(prepared));
+}
+
+absl::StatusOr<StepReport> GradientHooks::StepWithoutData() {
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    report_.reset();
+  }
+  absl::Status prepared = Prepare(0);
+  if (!prepared.ok()) {
+    communicator_.Abort();
+    Record(prepared);
+    return prepared;
+  }
+  OnBackwardEnd();
+  return Finish();
+}
+
+void GradientHooks::ZeroGrad() {
+  for (torch::Tensor& tensor : tensors_) tensor.mutable_grad() = torch::Tensor();
+}
+
+absl::Status GradientHooks::BeforeOptimizerStep() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  const int64_t finished = reducer_->finished_steps();
+  if (finished == optimized_steps_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", communicator_.rank(), ": the optimizer would step without a reduction since step ",
+        finished,
+        ": call forward() of the data-parallel model, not of the module in it, and run "
+        "the backward pass outside of NoSync"));
+  }
+  optimized_steps_ = finished;
+  return absl::OkStatus();
+}
+
+void GradientHooks::Record(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(std::move(status));
+}
+
+void GradientHooks::OnReady(size_t i) {
+  try {
+    if (!end_queued_.exchange(true)) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { OnBackwardEnd(); });
+    }
+    torch::NoGradGuard no_grad;
+    // Outside of a step this is the error that says so.
+    if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
+    if (LivesInBucket(i)) return Record(reducer_->MarkReady(i));
+    const torch::Tensor grad = tensors_[i].grad();
+    if (grad.layout() == torch::kStrided && grad.is_contiguous() &&
+        grad.scalar_type() == views_[i].scalar_type()) {
+      Record(reducer_->MarkReady(i, grad.data_ptr()));
+    } else {
+      views_[i].copy_(grad);
+      Record(reducer_->MarkReady(i));
+    }
+    tensors_[i].mutable_grad() = views_[i];
+  } catch (const std::exception& error) {
+    Record(absl::InternalError(
+        absl::StrCat("gradient of '", reducer_->parameters()[i].name, "': ", error.what())));
+  }
+}
+
+void GradientHooks::StageMissing() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (reducer_->IsMarked(i)) continue;
+    if (!tensors_[i].grad().defined()) {
+      views_[i].zero_();
+    } else if (!LivesInBucket(i)) {
+      views_[i].copy_(tensors_[i].grad());
+    }
+  }
+}
+
+void GradientHooks::PublishUsed(const StepReport& report) {
+  // What no rank used keeps the gradient it had, or none.
+  for (size_t i = 0; i < report.used.size(); ++i) {
+    if (report.used[i]) tensors_[i].mutable_grad() = views_[i];
+  }
+}
+
+void GradientHooks::FinishSynchronized() {
+  StageMissing();
+  absl::StatusOr<StepReport> report = reducer_->Finish(options_.timeout);
+  Record(report.status());
+  if (!report.ok()) return;
+  PublishUsed(*report);
+  only_local_ = false;
+  absl::MutexLock lock(&mutex_);
+  report_ = *std::move(report);
+}
+
+void GradientHooks::OnBackwardEnd() {
+  end_queued_ = false;
+  const Step step = std::exchange(step_, Step::kNone);
+  try {
+    torch::NoGradGuard no_grad;
+    if (step == Step::kSynchronized) return FinishSynchronized();
+    if (step == Step::kNone) return;
+    only_local_ = true;
+    absl::StatusOr<StepReport> report = reducer_->Finish(options_.timeout);
+    Record(report.status());
+    absl::MutexLock lock(&mutex_);
+    report_ = StepReport();
+  } catch (const std::exception& error) {
+    Record(absl::InternalError(absl::StrCat("end of the backward pass: ", error.what())));
+  }
+}
+
+absl::StatusOr<StepReport> GradientHooks::Finish() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  if (!report_) {
+    return absl::FailedPreconditionError(
+        "Finish() without a backward pass: no gradient of this module was computed since the last "
+        "one");
+  }
+  StepReport report = *std::move(report_);
+  report_.reset();
+  return report;
+}
+
+}  // namespace cadre::nn

@@ -1,0 +1,42 @@
+#include "worker_runtime/work.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+
+absl::Status Work::Wait(absl::Duration timeout) {
+  if (done()) return status_;
+  absl::MutexLock lock(&mutex_);
+  if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Work::done), timeout)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the collective was not done after ", absl::FormatDuration(timeout)));
+  }
+  return status_;
+}
+
+bool Work::done() const { return done_.load(std::memory_order_acquire); }
+
+absl::Duration Work::duration() const { return done() ? duration_ : absl::ZeroDuration(); }
+
+void Work::Complete(const absl::Status& status, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  status_ = status;
+  duration_ = duration;
+  done_.store(true, std::memory_order_release);
+}
+
+std::shared_ptr<Work> FinishedWork(const absl::Status& status) {
+  // One for all that went well, and one that nobody counts: the smallest collectives take less time
+  // than an allocation.
+  static Work* const ok = [] {
+    auto* const work = new Work;
+    work->Complete(absl::OkStatus(), absl::ZeroDuration());
+    return work;
+  }();
+  if (status.ok()) return std::shared_ptr<Work>(std::shared_ptr<Work>(), ok);
+  auto work = std::make_shared<Work>();
+  work->Complete(status, absl::ZeroDuration());
+  return work;
+}
+
+}  // namespace cadre

@@ -1,0 +1,71 @@
+#include "worker_runtime/worker_environment.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+
+namespace cadre {
+namespace {
+
+template <typename Number>
+absl::StatusOr<Number> ReadNumber(const GetVariable& get, const char* name) {
+  const char* text = get(name);
+  if (text == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, " is not set although CADRE_AGENT is: pass Cadre's variables on to the program"));
+  }
+  Number number = 0;
+  if (!absl::SimpleAtoi(text, &number) || number < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is \"", text, "\", but must be a number that is not negative"));
+  }
+  return number;
+}
+
+// Goes into a gRPC header, which may hold only printable ASCII.
+bool IsPrintable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return absl::ascii_isprint(c); });
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  absl::StatusOr<std::string> token = ReadTokenFile(path);
+  if (!token.ok()) {
+    return absl::Status(token.status().code(),
+                        absl::StrCat("CADRE_TOKEN_FILE: ", token.status().message()));
+  }
+  if (!IsPrintable(*token)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("CADRE_TOKEN_FILE: ", path, " holds bytes that are not printable ASCII"));
+  }
+  return token;
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
+  WorkerEnvironment environment;
+  const char* agent = get("CADRE_AGENT");
+  if (agent == nullptr || *agent == '\0') {
+    return absl::FailedPreconditionError(
+        "CADRE_AGENT is not set: this process was not started by Cadre; start it with "
+        "\"cadre run -- PROGRAM\"");
+  }
+  environment.agent_socket = agent;
+  ASSIGN_OR_RETURN(environment.generation, ReadNumber<uint64_t>(get, "CADRE_GENERATION"));
+  ASSIGN_OR_RETURN(environment.rank, ReadNumber<int>(get, "RANK"));
+  const char* token_file = get("CADRE_TOKEN_FILE");
+  if (token_file != nullptr && *token_file != '\0') {
+    ASSIGN_OR_RETURN(environment.token, ReadToken(token_file));
+  }
+  if (get("CADRE_PROGRESS_FD") != nullptr) {
+    ASSIGN_OR_RETURN(environment.progress_fd, ReadNumber<int>(get, "CADRE_PROGRESS_FD"));
+  }
+  return environment;
+}
+
+}  // namespace cadre

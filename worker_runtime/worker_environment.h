@@ -1,0 +1,30 @@
+// What Cadre's variables tell a process about itself. Pure but for reading the token file.
+#ifndef CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
+#define CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+struct WorkerEnvironment {
+  std::string agent_socket;  // CADRE_AGENT, a path
+  std::string token;         // content of CADRE_TOKEN_FILE; never logged
+  uint64_t generation = 0;   // CADRE_GENERATION
+  int rank = 0;              // RANK
+  int progress_fd = -1;      // CADRE_PROGRESS_FD; -1 when there is none
+};
+
+// Like getenv: nullptr when the variable is not set.
+using GetVariable = std::function<const char*(const char* name)>;
+
+// FAILED_PRECONDITION when CADRE_AGENT is not set; INVALID_ARGUMENT naming the variable that makes
+// no sense; what ReadTokenFile says about the token's file.
+absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
