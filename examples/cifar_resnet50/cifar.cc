@@ -1,0 +1,104 @@
+#include "examples/cifar_resnet50/cifar.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre::cifar {
+namespace {
+
+constexpr size_t kRecordBytes = 1 + kPixels;
+constexpr int kTrainingFiles = 5;
+
+absl::Status Append(const std::string& path, size_t limit, Images& images) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {
+    return absl::NotFoundError(absl::StrCat(
+        path, ": cannot be read; expected a file of CIFAR-10's binary version (cifar-10-binary)"));
+  }
+  if (bytes % kRecordBytes != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", bytes,
+                                                   " bytes; expected a multiple of ", kRecordBytes,
+                                                   " (a label, then 3 x 32 x 32 pixels)"));
+  }
+  for (uintmax_t i = 0; i < bytes / kRecordBytes; ++i) {
+    if (limit != 0 && images.size() == limit) break;
+    char record[kRecordBytes];
+    if (!file.read(record, kRecordBytes)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ends within record ", i));
+    }
+    const auto label = static_cast<uint8_t>(record[0]);
+    if (label >= kClasses) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": record ", i, " has label ", label, "; expected 0 to 9"));
+    }
+    images.labels.push_back(label);
+    images.pixels.insert(images.pixels.end(), record + 1, record + kRecordBytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Images> ReadImages(const std::vector<std::string>& paths, size_t limit) {
+  Images images;
+  for (const std::string& path : paths) RETURN_IF_ERROR(Append(path, limit, images));
+  return images;
+}
+
+absl::Status WriteImages(const Images& images, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  for (size_t i = 0; i < images.size(); ++i) {
+    file.put(static_cast<char>(images.labels[i]));
+    file.write(reinterpret_cast<const char*>(images.image(i)), kPixels);
+  }
+  file.close();
+  return file ? absl::OkStatus()
+              : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+}
+
+absl::StatusOr<Images> ReadTrainingImages(const std::string& directory, size_t limit) {
+  std::vector<std::string> paths;
+  for (int i = 1; i <= kTrainingFiles; ++i) {
+    const std::string path = absl::StrCat(directory, "/data_batch_", i, ".bin");
+    // The first one must be there: reading it says what is missing.
+    if (i == 1 || std::filesystem::exists(path)) paths.push_back(path);
+  }
+  return ReadImages(paths, limit);
+}
+
+absl::StatusOr<Images> ReadTestImages(const std::string& directory, size_t limit) {
+  return ReadImages({directory + "/test_batch.bin"}, limit);
+}
+
+Images DrawImages(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  Images images;
+  for (size_t i = 0; i < count; ++i) {
+    const auto label = static_cast<uint8_t>(random() % kClasses);
+    const float angle = static_cast<float>(M_PI) * label / kClasses;
+    const float shift = static_cast<float>(random() % 100) / 10;
+    images.labels.push_back(label);
+    for (int channel = 0; channel < kChannels; ++channel) {
+      const int base = 64 + (label * (channel + 3) * 29) % 128;
+      for (int y = 0; y < kSide; ++y) {
+        for (int x = 0; x < kSide; ++x) {
+          const float along = x * std::cos(angle) + y * std::sin(angle);
+          const int noise = static_cast<int>(random() % 21) - 10;
+          const int value = base + noise + static_cast<int>(40 * std::sin(along + shift));
+          images.pixels.push_back(static_cast<uint8_t>(std::clamp(value, 0, 255)));
+        }
+      }
+    }
+  }
+  return images;
+}
+
+}  // namespace cadre::cifar

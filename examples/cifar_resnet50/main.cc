@@ -1,0 +1,80 @@
+// cifar_resnet50: see README.md.
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "examples/cifar_resnet50/train.h"
+#include "worker_runtime/worker.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+
+int Fail(const char* who, const absl::Status& status) {
+  std::fprintf(stderr, "cifar_resnet50: %s%s: %s\n", who,
+               absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  return kFailed;
+}
+
+void AddFlags(CLI::App& app, cadre::cifar::TrainOptions& options) {
+  app.add_option(
+      "--data-dir", options.data_dir,
+      "directory with the files of CIFAR-10's binary version; default: images drawn here");
+  app.add_option("--checkpoint-dir", options.checkpoint_dir,
+                 "shared directory; the training resumes from what it finds there");
+  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "of all ranks together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "learning rate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--momentum", options.momentum)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--limit", options.limit, "use only so many training images; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--blocks", options.blocks, "of each stage of the network; default: ResNet-50's")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--width", options.width, "channels of the network's first stage")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Whole lines, at once: the output goes to a pipe.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  cadre::cifar::TrainOptions options;
+  CLI::App app("Trains ResNet-50 on CIFAR-10, on all workers of a Cadre job.");
+  AddFlags(app, options);
+  CLI11_PARSE(app, argc, argv);
+
+  auto worker = cadre::Worker::Connect();
+  if (!worker.ok()) return Fail("", worker.status());
+  const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
+  try {
+    const absl::Status status = cadre::cifar::Train(**worker, options);
+    return status.ok() ? 0 : Fail(who.c_str(), status);
+  } catch (const std::exception& error) {
+    // libtorch adds a backtrace.
+    const std::string what = error.what();
+    return Fail(who.c_str(), absl::InternalError(what.substr(0, what.find('\n'))));
+  }
+}

@@ -1,0 +1,270 @@
+#include "examples/cifar_resnet50/train.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "examples/cifar_resnet50/augment.h"
+#include "examples/cifar_resnet50/cifar.h"
+#include "examples/cifar_resnet50/resnet.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/optim/sgd.h"
+#include "torch/serialize.h"
+#include "torch/utils.h"
+#include "worker_runtime/checkpoint.h"
+#include "worker_runtime/connect.h"
+#include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/data_parallel.h"
+#include "worker_runtime/torch/tensors.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre::cifar {
+namespace {
+
+// Steps between two lines.
+constexpr int64_t kLogEvery = 10;
+constexpr int64_t kEvaluationBatch = 100;
+// Without --data-dir.
+constexpr size_t kDrawnTraining = 2000;
+constexpr size_t kDrawnTest = 500;
+
+struct Batch {
+  torch::Tensor images;  // [n, 3, 32, 32], normalized
+  torch::Tensor labels;  // [n]
+};
+
+// Augmented where `random` is given.
+Batch Load(const Images& from, const int64_t* indices, int64_t count, std::mt19937_64* random) {
+  Batch batch = {torch::empty({count, kChannels, kSide, kSide}),
+                 torch::empty({count}, torch::kInt64)};
+  for (int64_t i = 0; i < count; ++i) {
+    const Augmentation augmentation =
+        random == nullptr ? Augmentation() : DrawAugmentation(*random);
+    Normalize(from.image(indices[i]), augmentation, batch.images.data_ptr<float>() + i * kPixels);
+    batch.labels.data_ptr<int64_t>()[i] = from.labels[indices[i]];
+  }
+  return batch;
+}
+
+class Trainer {
+ public:
+  Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options, Images training,
+          Images test, DistributedSampler sampler)
+      : worker_(worker),
+        communicator_(communicator),
+        options_(options),
+        timeout_(absl::Seconds(options.timeout_seconds)),
+        rank_batch_(options.batch_size / worker.world_size()),
+        training_(std::move(training)),
+        test_(std::move(test)),
+        sampler_(std::move(sampler)),
+        checkpoints_(options.checkpoint_dir),
+        net_(std::make_shared<ResNet>(ResNetOptions{kClasses, options.blocks, options.width})),
+        optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
+                                           .momentum(options.momentum)
+                                           .weight_decay(options.weight_decay)) {}
+
+  absl::Status Run();
+
+ private:
+  bool IsFirst() const { return worker_.rank() == 0; }
+  absl::StatusOr<int> Resume();
+  absl::Status Save(int epoch);
+  absl::Status RunEpoch(int epoch);
+  absl::StatusOr<float> RunStep(const Batch& batch);
+  absl::StatusOr<double> Evaluate();
+
+  Worker& worker_;
+  Communicator& communicator_;
+  const TrainOptions& options_;
+  const absl::Duration timeout_;
+  const int64_t rank_batch_;
+  const Images training_, test_;
+  const DistributedSampler sampler_;
+  const CheckpointDirectory checkpoints_;
+  std::shared_ptr<ResNet> net_;
+  torch::optim::SGD optimizer_;
+  std::unique_ptr<nn::DataParallel<ResNet>> model_;
+  int64_t total_steps_ = 0;
+};
+
+absl::Status Trainer::Run() {
+  ASSIGN_OR_RETURN(const int done, Resume());
+  if (done > 0 && IsFirst()) std::printf("resumed after epoch %d\n", done);
+  nn::DataParallelOptions options;
+  options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
+  ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
+  const MonoTime begin = MonoNow();
+  for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
+    RETURN_IF_ERROR(RunEpoch(epoch));
+    RETURN_IF_ERROR(Save(epoch));
+  }
+  const absl::Duration took = MonoNow() - begin;
+  ASSIGN_OR_RETURN(const double accuracy, Evaluate());
+  RETURN_IF_ERROR(model_->CheckParametersEqual(timeout_).status());
+  if (IsFirst()) {
+    std::printf("Test accuracy: %.4f\n", accuracy);
+    std::printf(">>> Training complete in: %.3f s\n", absl::ToDoubleSeconds(took));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Trainer::Resume() {
+  if (options_.checkpoint_dir.empty()) return 0;
+  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, timeout_));
+  if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
+  if (!newest.checkpoint) return 0;
+  torch::serialize::InputArchive archive, model, optimizer;
+  archive.load_from(newest.checkpoint->path);
+  archive.read("model", model);
+  archive.read("optimizer", optimizer);
+  torch::Tensor epoch;
+  archive.read("epoch", epoch);
+  net_->load(model);
+  optimizer_.load(optimizer);
+  total_steps_ = newest.checkpoint->step;
+  return epoch.item<int>();
+}
+
+absl::Status Trainer::Save(int epoch) {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  const auto write = [&](const std::string& path) {
+    torch::serialize::OutputArchive archive;
+    torch::serialize::OutputArchive model(archive.compilation_unit());
+    torch::serialize::OutputArchive optimizer(archive.compilation_unit());
+    net_->save(model);
+    optimizer_.save(optimizer);
+    archive.write("model", model);
+    archive.write("optimizer", optimizer);
+    archive.write("epoch", torch::tensor(epoch));
+    archive.save_to(path);
+    return absl::OkStatus();
+  };
+  return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
+}
+
+absl::Status Trainer::RunEpoch(int epoch) {
+  const std::vector<int64_t> order = sampler_.Epoch(epoch - 1);
+  const auto count = static_cast<int64_t>(order.size());
+  // A rest that does not fill a batch waits for another epoch's order.
+  const int64_t steps = std::max<int64_t>(1, count / rank_batch_);
+  // Other augmentations on each rank and in each epoch, the same ones in each run.
+  std::seed_seq seeds = {static_cast<int64_t>(options_.seed), int64_t{epoch},
+                         int64_t{worker_.rank()}};
+  std::mt19937_64 random(seeds);
+  absl::Duration loading, training;
+  int64_t steps_since_log = 0;
+  net_->train();
+  for (int64_t step = 1; step <= steps; ++step) {
+    const MonoTime begin = MonoNow();
+    const int64_t from = (step - 1) * rank_batch_;
+    const int64_t size = std::min(rank_batch_, count - from);
+    const Batch batch = Load(training_, order.data() + from, size, &random);
+    const MonoTime loaded = MonoNow();
+    ASSIGN_OR_RETURN(const float loss, RunStep(batch));
+    loading += loaded - begin;
+    training += MonoNow() - loaded;
+    ++total_steps_;
+    ++steps_since_log;
+    if (step % kLogEvery != 0 && step != steps) continue;
+    const double seconds = absl::ToDoubleSeconds(loading + training) / steps_since_log;
+    worker_.ReportProgress(total_steps_, size * worker_.world_size() / seconds, loss);
+    if (IsFirst()) {
+      std::printf(
+          "Epoch [%d/%d], Step [%lld/%lld], Loss: %.4f, Time data load: %.3fms, "
+          "Time training: %.3fms\n",
+          epoch, options_.epochs, static_cast<long long>(step), static_cast<long long>(steps), loss,
+          absl::ToDoubleMilliseconds(loading) / steps_since_log,
+          absl::ToDoubleMilliseconds(training) / steps_since_log);
+    }
+    loading = training = absl::ZeroDuration();
+    steps_since_log = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float> Trainer::RunStep(const Batch& batch) {
+  optimizer_.zero_grad();
+  const torch::Tensor loss =
+      torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
+  loss.backward();
+  RETURN_IF_ERROR(model_->Finish().status());
+  optimizer_.step();
+  return loss.item<float>();
+}
+
+// Each rank looks at its part: no image counts twice.
+absl::StatusOr<double> Trainer::Evaluate() {
+  torch::NoGradGuard no_grad;
+  net_->eval();
+  // Each rank has averaged over its own samples since the last exchange.
+  RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
+  ASSIGN_OR_RETURN(const EvaluationShard shard,
+                   ShardForEvaluation(test_.size(), worker_.world_size(), worker_.rank()));
+  int64_t correct = 0;
+  for (int64_t from = shard.begin; from < shard.end; from += kEvaluationBatch) {
+    std::vector<int64_t> indices;
+    for (int64_t i = from; i < std::min(from + kEvaluationBatch, shard.end); ++i) {
+      indices.push_back(i);
+    }
+    const Batch batch = Load(test_, indices.data(), indices.size(), nullptr);
+    correct += net_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<int64_t>();
+  }
+  RETURN_IF_ERROR(WaitOrAbort(
+      communicator_, communicator_.AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
+      timeout_ + absl::Seconds(5)));
+  return static_cast<double>(correct) / test_.size();
+}
+
+absl::Status CheckBatchSize(int batch_size, int world_size) {
+  if (batch_size < 2 * world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch-size ", batch_size, " is too small for ", world_size,
+                     " ranks: batch normalization needs two images on each"));
+  }
+  if (batch_size % world_size == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--batch-size ", batch_size, " cannot be divided by ", world_size,
+      " ranks; the nearest that can is ", (batch_size + world_size / 2) / world_size * world_size));
+}
+
+}  // namespace
+
+absl::Status Train(Worker& worker, const TrainOptions& options) {
+  RETURN_IF_ERROR(CheckBatchSize(options.batch_size, worker.world_size()));
+  torch::manual_seed(options.seed);
+  const size_t limit = options.limit;
+  Images training, test;
+  if (options.data_dir.empty()) {
+    training = DrawImages(limit == 0 ? kDrawnTraining : limit, 1);
+    test = DrawImages(kDrawnTest, 2);
+  } else {
+    ASSIGN_OR_RETURN(training, ReadTrainingImages(options.data_dir, limit));
+    ASSIGN_OR_RETURN(test, ReadTestImages(options.data_dir, 0));
+  }
+  if (test.size() == 0) return absl::InvalidArgumentError("there are no test images");
+  CommunicatorOptions communication;
+  communication.timeout = absl::Seconds(options.timeout_seconds);
+  ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
+  if (worker.rank() == 0) {
+    std::printf("%zu training images, %zu test images, %d ranks with batches of %d\n",
+                training.size(), test.size(), worker.world_size(),
+                options.batch_size / worker.world_size());
+  }
+  SamplerOptions sampling;
+  sampling.samples = training.size();
+  sampling.world_size = worker.world_size();
+  sampling.rank = worker.rank();
+  sampling.seed = options.seed;
+  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
+  return Trainer(worker, *communicator, options, std::move(training), std::move(test),
+                 std::move(sampler))
+      .Run();
+}
+
+}  // namespace cadre::cifar

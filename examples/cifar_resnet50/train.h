@@ -1,0 +1,40 @@
+// Data-parallel training of a ResNet on CIFAR-10.
+#ifndef CADRE_EXAMPLES_CIFAR_RESNET50_TRAIN_H_
+#define CADRE_EXAMPLES_CIFAR_RESNET50_TRAIN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre::cifar {
+
+struct TrainOptions {
+  // Empty: images drawn by the program itself.
+  std::string data_dir;
+  // Empty: no checkpoints.
+  std::string checkpoint_dir;
+  int epochs = 2;
+  // Of all ranks together; a multiple of their number.
+  int batch_size = 256;
+  double learning_rate = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  uint64_t seed = 0;
+  // Of training images; 0 is all.
+  int limit = 0;
+  // The network: ResNet-50. See ResNetOptions.
+  std::vector<int64_t> blocks = {3, 4, 6, 3};
+  int64_t width = 64;
+  // For every exchange between ranks.
+  double timeout_seconds = 300;
+};
+
+// The whole program, as this rank. Returns the first error that any part of it had.
+absl::Status Train(Worker& worker, const TrainOptions& options);
+
+}  // namespace cadre::cifar
+
+#endif  // CADRE_EXAMPLES_CIFAR_RESNET50_TRAIN_H_

@@ -1,0 +1,49 @@
+// One step on every rank, each with samples of its own; afterwards all have the same parameters.
+#include <cstdio>
+
+#include "CLI/CLI.hpp"
+#include "base/status_macros.h"
+#include "examples/ddp_tutorial/program.h"
+#include "examples/ddp_tutorial/toy_model.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/optim/sgd.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/data_parallel.h"
+
+namespace cadre {
+namespace {
+
+absl::Status Basic(Worker& worker, Communicator& communicator, const torch::Device& device) {
+  // Other numbers on each rank: DataParallel gives all of them rank 0's parameters.
+  torch::manual_seed(worker.rank());
+  auto net = std::make_shared<ToyModel>();
+  net->to(device);
+  ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
+  torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
+
+  optimizer.zero_grad();
+  const torch::Tensor outputs = model->forward(torch::randn({20, 10}, device));
+  const torch::Tensor loss =
+      torch::nn::functional::mse_loss(outputs, torch::randn({20, 5}, device));
+  loss.backward();
+  RETURN_IF_ERROR(model->Finish().status());  // the gradients are now averages over all ranks
+  optimizer.step();
+
+  ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
+  std::printf("rank %d of %d: loss %.4f, parameters equal on all ranks: %016llx\n", worker.rank(),
+              worker.world_size(), loss.item<float>(), static_cast<unsigned long long>(hash));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  CLI::App app("Basic data parallelism.");
+  std::string device = "cpu";
+  app.add_option("--device", device)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  return cadre::RunAsWorker("basic", [&](cadre::Worker& worker, cadre::Communicator& communicator) {
+    return cadre::Basic(worker, communicator, torch::Device(device));
+  });
+}

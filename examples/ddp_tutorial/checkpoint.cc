@@ -1,0 +1,85 @@
+// Rank 0 saves; all ranks load, each onto its own device, and train on.
+#include "worker_runtime/checkpoint.h"
+
+#include <cstdio>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "examples/ddp_tutorial/program.h"
+#include "examples/ddp_tutorial/toy_model.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/optim/sgd.h"
+#include "torch/serialize.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/data_parallel.h"
+
+namespace cadre {
+namespace {
+
+// One step of `net` on random samples; data-parallel.
+absl::Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyModel>& net,
+                          const torch::Device& device) {
+  ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
+  torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
+  optimizer.zero_grad();
+  const torch::Tensor outputs = model->forward(torch::randn({20, 10}, device));
+  torch::nn::functional::mse_loss(outputs, torch::randn({20, 5}, device)).backward();
+  RETURN_IF_ERROR(model->Finish().status());
+  optimizer.step();
+  return model->CheckParametersEqual(kTimeout).status();
+}
+
+absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string& directory,
+                         const torch::Device& device) {
+  torch::manual_seed(worker.rank());
+  auto net = std::make_shared<ToyModel>();
+  net->to(device);
+  RETURN_IF_ERROR(TrainOneStep(communicator, net, device));
+
+  // The function runs on rank 0 only. All ranks return when the file is on disk: no other barrier
+  // is needed, and no rank can load half a file.
+  const CheckpointDirectory checkpoints(directory);
+  const auto write = [&](const std::string& path) {
+    torch::serialize::OutputArchive archive;
+    net->save(archive);
+    archive.save_to(path);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
+
+  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
+  if (!newest.checkpoint) return absl::DataLossError(absl::StrCat("nothing in ", directory));
+  torch::serialize::InputArchive archive;
+  // Rank 0's device was another one: what it saved comes to this rank's.
+  archive.load_from(newest.checkpoint->path, device);
+  auto loaded = std::make_shared<ToyModel>();
+  loaded->to(device);
+  loaded->load(archive);
+  for (const auto& item : loaded->named_parameters()) {
+    if (!torch::equal(item.value(), net->named_parameters()[item.key()])) {
+      return absl::DataLossError(absl::StrCat(item.key(), " is not what was saved"));
+    }
+  }
+  std::printf("rank %d of %d: loaded the parameters of step %lld onto %s\n", worker.rank(),
+              worker.world_size(), static_cast<long long>(newest.checkpoint->step),
+              device.str().c_str());
+  RETURN_IF_ERROR(TrainOneStep(communicator, loaded, device));
+  std::printf("rank %d of %d: trained on\n", worker.rank(), worker.world_size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  CLI::App app("Saving on one rank, loading on all.");
+  std::string device = "cpu", directory;
+  app.add_option("--device", device)->capture_default_str();
+  app.add_option("--checkpoint-dir", directory, "that all nodes see")->required();
+  CLI11_PARSE(app, argc, argv);
+  return cadre::RunAsWorker(
+      "checkpoint", [&](cadre::Worker& worker, cadre::Communicator& communicator) {
+        return cadre::SaveAndLoad(worker, communicator, directory, torch::Device(device));
+      });
+}

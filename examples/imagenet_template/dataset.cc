@@ -1,0 +1,133 @@
+#include "examples/imagenet_template/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre::imagenet {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDrawnClasses = 10;
+constexpr int kDrawnSide = 64;
+
+std::vector<std::string> Sorted(const std::string& directory, bool directories) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const bool wanted = directories ? it->is_directory() : it->path().extension() == ".ppm";
+    if (wanted) paths.push_back(it->path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+class Folder : public Dataset {
+ public:
+  explicit Folder(const std::string& directory) {
+    for (const std::string& path : Sorted(directory, /*directories=*/true)) {
+      for (std::string& picture : Sorted(path, /*directories=*/false)) {
+        pictures_.push_back(std::move(picture));
+        labels_.push_back(classes_);
+      }
+      ++classes_;
+    }
+  }
+
+  int64_t size() const override { return labels_.size(); }
+  int64_t classes() const override { return classes_; }
+  int64_t label(int64_t i) const override { return labels_[i]; }
+  absl::StatusOr<Picture> Read(int64_t i) const override { return ReadPpm(pictures_[i]); }
+
+ private:
+  std::vector<std::string> pictures_;
+  std::vector<int64_t> labels_;
+  int64_t classes_ = 0;
+};
+
+class Drawn : public Dataset {
+ public:
+  Drawn(int64_t size, uint64_t seed) : size_(size), seed_(seed) {}
+
+  int64_t size() const override { return size_; }
+  int64_t classes() const override { return kDrawnClasses; }
+  int64_t label(int64_t i) const override { return i % kDrawnClasses; }
+  absl::StatusOr<Picture> Read(int64_t i) const override {
+    std::mt19937_64 random(seed_ + i);
+    Picture picture = {kDrawnSide, kDrawnSide, {}};
+    picture.points.reserve(size_t{kChannels} * kDrawnSide * kDrawnSide);
+    for (int point = 0; point < kDrawnSide * kDrawnSide; ++point) {
+      for (int channel = 0; channel < kChannels; ++channel) {
+        const int64_t color = (label(i) + 1) * (channel + 2) * 37 % 200;
+        picture.points.push_back(static_cast<uint8_t>(color + random() % 56));
+      }
+    }
+    return picture;
+  }
+
+ private:
+  const int64_t size_;
+  const uint64_t seed_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory) {
+  auto folder = std::make_unique<Folder>(directory);
+  if (folder->size() > 0) return folder;
+  return absl::NotFoundError(absl::StrCat(
+      directory, ": no pictures; expected one subdirectory per class with .ppm files in it"));
+}
+
+std::unique_ptr<Dataset> DrawDataset(int64_t size, uint64_t seed) {
+  return std::make_unique<Drawn>(size, seed);
+}
+
+BatchLoader::BatchLoader(const Dataset& dataset, std::vector<int64_t> order,
+                         const LoaderOptions& options)
+    : dataset_(dataset), order_(std::move(order)), options_(options) {
+  const auto count = static_cast<int64_t>(order_.size());
+  batches_ = (count + options_.batch_size - 1) / options_.batch_size;
+  if (options_.drop_last && batches_ > 1) batches_ = count / options_.batch_size;
+  for (int i = 0; i < std::max(1, options_.workers); ++i) Order();
+}
+
+// Has one more batch made, where there is one.
+void BatchLoader::Order() {
+  if (next_ == batches_) return;
+  const auto when = options_.workers > 0 ? std::launch::async : std::launch::deferred;
+  ordered_.push_back(std::async(when, [this, batch = next_++] { return Make(batch); }));
+}
+
+absl::StatusOr<Batch> BatchLoader::Make(int64_t batch) const {
+  const size_t from = batch * options_.batch_size;
+  const size_t to = std::min(order_.size(), from + options_.batch_size);
+  const size_t picture_size = size_t{kChannels} * options_.side * options_.side;
+  Batch result;
+  result.pixels.resize((to - from) * picture_size);
+  for (size_t i = from; i < to; ++i) {
+    ASSIGN_OR_RETURN(const Picture picture, dataset_.Read(order_[i]));
+    std::seed_seq seeds = {static_cast<int64_t>(options_.seed), order_[i]};
+    std::mt19937_64 random(seeds);
+    const Box box = options_.augment ? RandomBox(picture, random) : CenterBox(picture);
+    const bool flip = options_.augment && random() % 2 == 1;
+    Resample(picture, box, flip, options_.side, result.pixels.data() + (i - from) * picture_size);
+    result.labels.push_back(dataset_.label(order_[i]));
+  }
+  return result;
+}
+
+absl::StatusOr<std::optional<Batch>> BatchLoader::Next() {
+  if (ordered_.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(Batch batch, ordered_.front().get());
+  ordered_.pop_front();
+  Order();
+  return batch;
+}
+
+}  // namespace cadre::imagenet

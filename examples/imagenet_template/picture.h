@@ -1,0 +1,50 @@
+// Pictures: reading them, and cutting out what a network sees. Pure but for ReadPpm(); thread safe.
+#ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_PICTURE_H_
+#define CADRE_EXAMPLES_IMAGENET_TEMPLATE_PICTURE_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cadre::imagenet {
+
+constexpr int kChannels = 3;
+// On each side of a picture.
+constexpr int kMaxPictureSide = 16384;
+
+struct Picture {
+  int width = 0;
+  int height = 0;
+  // Row by row; red, green and blue of each point.
+  std::vector<uint8_t> points;
+};
+
+// A binary PPM file ("P6", 255 levels). NOT_FOUND; INVALID_ARGUMENT names the file and what is
+// wrong.
+absl::StatusOr<Picture> ReadPpm(const std::string& path);
+absl::Status WritePpm(const Picture& picture, const std::string& path);
+
+// A part of a picture.
+struct Box {
+  float left = 0;
+  float top = 0;
+  float width = 0;
+  float height = 0;
+};
+
+// For training: 8 to 100 % of the area with a ratio of 3/4 to 4/3, anywhere.
+Box RandomBox(const Picture& picture, std::mt19937_64& random);
+// For evaluation: the square in the middle, 224/256 of the shorter side.
+Box CenterBox(const Picture& picture);
+
+// The box as `side` by `side` points between which it is interpolated, normalized with ImageNet's
+// means and deviations: all red values, then green, then blue.
+void Resample(const Picture& picture, const Box& box, bool flip, int side, float* out);
+
+}  // namespace cadre::imagenet
+
+#endif  // CADRE_EXAMPLES_IMAGENET_TEMPLATE_PICTURE_H_

@@ -1,0 +1,31 @@
+// What one process of a job does of it, when the job is given in nodes. Pure.
+#ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
+#define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
+
+#include "absl/status/statusor.h"
+
+namespace cadre::imagenet {
+
+struct JobSize {
+  int nodes = 1;
+  int devices_per_node = 1;
+  // Of all processes of one node together.
+  int batch_size = 256;
+  int data_workers = 4;
+};
+
+struct Share {
+  int world_size = 1;
+  int rank = 0;
+  int batch_size = 0;
+  int data_workers = 0;
+};
+
+// The share of the process for one device of one node: there are as many processes as devices, a
+// batch is divided between those of the node, and data workers too, rounded up. INVALID_ARGUMENT
+// says which number makes no sense.
+absl::StatusOr<Share> ShareOf(const JobSize& job, int node_rank, int device);
+
+}  // namespace cadre::imagenet
+
+#endif  // CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_

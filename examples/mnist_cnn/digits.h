@@ -1,0 +1,25 @@
+// Drawn digits, for machines without the real data set.
+#ifndef CADRE_EXAMPLES_MNIST_CNN_DIGITS_H_
+#define CADRE_EXAMPLES_MNIST_CNN_DIGITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "examples/mnist_cnn/idx.h"
+
+namespace cadre::mnist {
+
+// 28 by 28 pixels each, with random position, size, slant, thickness and noise. The same seed gives
+// the same images.
+ImageSet DrawDigits(size_t count, uint64_t seed);
+
+// A directory with 6,000 training and 1,000 test images as IDX files, under the user's cache
+// directory; made if it is not there. Several processes may do so at once: the directory appears
+// complete or not at all.
+absl::StatusOr<std::string> DrawnDigitsDirectory();
+
+}  // namespace cadre::mnist
+
+#endif  // CADRE_EXAMPLES_MNIST_CNN_DIGITS_H_

@@ -1,0 +1,85 @@
+// mnist_cnn: see README.md.
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "examples/mnist_cnn/train.h"
+#include "worker_runtime/worker.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+
+int Fail(const char* who, const absl::Status& status) {
+  std::fprintf(stderr, "mnist_cnn: %s%s: %s\n", who,
+               absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  return kFailed;
+}
+
+void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
+  app.add_option("--data-dir", options.data_dir,
+                 "directory with MNIST's IDX files, plain or .gz; default: digits drawn here");
+  app.add_option("--checkpoint-dir", options.checkpoint_dir,
+                 "shared directory; the training resumes from what it finds there");
+  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "of each rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "learning rate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--momentum", options.momentum)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--sync", options.sync,
+                 "how gradients are synchronized: in full (fp32), in 16 bits (fp16, bf16), one "
+                 "group of parameters after the other (partial), the largest twentieth (topk), or "
+                 "those from 0.05 (threshold)")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "partial", "topk", "threshold"}))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--limit", options.limit, "use only so many training images; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "of libtorch; 0: one if there are several ranks")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--log-every", options.log_every, "steps between two lines")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--fail-rank", options.fail_rank,
+                 "demonstration: this rank kills itself once, in --fail-epoch");
+  app.add_option("--fail-epoch", options.fail_epoch)->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Whole lines, at once: the output goes to a pipe.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  cadre::mnist::TrainOptions options;
+  CLI::App app("Trains a small convolutional network on digits, on all workers of a Cadre job.");
+  AddFlags(app, options);
+  CLI11_PARSE(app, argc, argv);
+
+  auto worker = cadre::Worker::Connect();
+  if (!worker.ok()) return Fail("", worker.status());
+  const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
+  try {
+    const absl::Status status = cadre::mnist::Train(**worker, options);
+    return status.ok() ? 0 : Fail(who.c_str(), status);
+  } catch (const std::exception& error) {
+    return Fail(who.c_str(), absl::InternalError(error.what()));
+  }
+}

@@ -1,0 +1,52 @@
+// The ways in which this program can synchronize its ranks. Includes libtorch.
+#ifndef CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
+#define CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "torch/nn/module.h"
+#include "torch/serialize/archive.h"
+#include "worker_runtime/communication_hook.h"
+#include "worker_runtime/hooks/partial.h"
+
+namespace cadre::mnist {
+
+// One thread. What a way remembers between steps is part of the checkpoint.
+class Synchronization {
+ public:
+  // `way` is fp32, fp16, bf16, partial, topk or threshold; INVALID_ARGUMENT otherwise. The
+  // parameters must stay where they are.
+  static absl::StatusOr<Synchronization> Create(const std::string& way,
+                                                const torch::nn::Module& module);
+
+  // For ReducerOptions; null for fp32.
+  const std::shared_ptr<CommunicationHook>& hook() const { return hook_; }
+
+  // Collective. After each step of the optimizer, and before the model is looked at as a whole.
+  absl::Status AfterStep(Communicator& communicator, absl::Duration timeout);
+  absl::Status MakeReplicasEqual(Communicator& communicator, absl::Duration timeout);
+
+  // Collective: every rank's part goes into the archive. Loading takes this rank's part, and leaves
+  // things as they are where the archive has none.
+  absl::Status Save(Communicator& communicator, torch::serialize::OutputArchive& archive,
+                    absl::Duration timeout) const;
+  absl::Status Load(int rank, torch::serialize::InputArchive& archive);
+
+  // Bytes that this rank gave to collectives so far, without a hook those of its buckets.
+  uint64_t bytes() const { return hook_ == nullptr ? bucket_bytes_ : hook_->bytes_given(); }
+  void AddBucketBytes(uint64_t bytes) { bucket_bytes_ += bytes; }
+
+ private:
+  std::shared_ptr<CommunicationHook> hook_;
+  // The same hook, if it is that one.
+  std::shared_ptr<PartialHook> partial_;
+  uint64_t bucket_bytes_ = 0;
+};
+
+}  // namespace cadre::mnist
+
+#endif  // CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_

@@ -1,0 +1,320 @@
+#include "examples/mnist_cnn/train.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "examples/mnist_cnn/digits.h"
+#include "examples/mnist_cnn/idx.h"
+#include "examples/mnist_cnn/net.h"
+#include "examples/mnist_cnn/synchronization.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/optim/sgd.h"
+#include "torch/serialize.h"
+#include "torch/utils.h"
+#include "worker_runtime/checkpoint.h"
+#include "worker_runtime/connect.h"
+#include "worker_runtime/progress_page.h"
+#include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/data_parallel.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre::mnist {
+namespace {
+
+constexpr size_t kSide = 28;
+// Of the whole MNIST training set.
+constexpr float kMean = 0.1307f;
+constexpr float kDeviation = 0.3081f;
+constexpr size_t kEvaluationBatch = 500;
+
+struct Samples {
+  torch::Tensor images;  // [n, 1, 28, 28], normalized
+  torch::Tensor labels;  // [n]
+
+  int64_t size() const { return labels.size(0); }
+};
+
+absl::StatusOr<Samples> Load(const std::string& directory, const std::string& prefix, int limit) {
+  ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
+  if (set.rows != kSide || set.columns != kSide) {
+    return absl::InvalidArgumentError(absl::StrCat("the images in ", directory, " are ", set.rows,
+                                                   " by ", set.columns, "; expected 28 by 28"));
+  }
+  const auto count = static_cast<int64_t>(set.size());
+  const torch::Tensor pixels = torch::from_blob(
+      set.pixels.data(), {count, 1, int64_t{kSide}, int64_t{kSide}}, torch::kUInt8);
+  const torch::Tensor labels = torch::from_blob(set.labels.data(), {count}, torch::kUInt8);
+  return Samples{(pixels.to(torch::kFloat32) / 255 - kMean) / kDeviation, labels.to(torch::kInt64)};
+}
+
+// Several ranks share the cores; libtorch and the BLAS behind it each have a pool of their own.
+void SetThreads(int threads, int world_size) {
+  if (threads == 0 && world_size > 1) threads = 1;
+  if (threads == 0) return;
+  torch::set_num_threads(threads);
+  using SetBlasThreads = void (*)(int);
+  auto* set = reinterpret_cast<SetBlasThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  if (set != nullptr) set(threads);
+}
+
+// Every node draws its own digits, once, before anybody reads them.
+absl::StatusOr<std::string> FindData(Worker& worker, const TrainOptions& options) {
+  if (!options.data_dir.empty()) return options.data_dir;
+  absl::StatusOr<std::string> directory = std::string();
+  if (worker.place().local_rank == 0) directory = DrawnDigitsDirectory();
+  RETURN_IF_ERROR(directory.status());
+  RETURN_IF_ERROR(worker.Barrier("digits drawn", absl::Seconds(options.timeout_seconds)));
+  return DrawnDigitsDirectory();
+}
+
+class Trainer {
+ public:
+  Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options, Samples train,
+          Samples test, DistributedSampler sampler)
+      : worker_(worker),
+        communicator_(communicator),
+        options_(options),
+        timeout_(absl::Seconds(options.timeout_seconds)),
+        train_(std::move(train)),
+        test_(std::move(test)),
+        sampler_(std::move(sampler)),
+        checkpoints_(options.checkpoint_dir),
+        net_(std::make_shared<Net>()),
+        optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
+                                           .momentum(options.momentum)
+                                           .weight_decay(options.weight_decay)) {}
+
+  absl::Status Run();
+
+ private:
+  bool IsFirst() const { return worker_.rank() == 0; }
+  absl::Status Prepare();
+  absl::StatusOr<int> Resume();
+  absl::Status Save(int epoch);
+  absl::Status RunEpoch(int epoch);
+  absl::StatusOr<float> RunStep(torch::Tensor indices);
+  absl::StatusOr<double> Evaluate();
+  void FailOnPurpose(int epoch, int64_t step, int64_t steps) const;
+  void Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples);
+
+  Worker& worker_;
+  Communicator& communicator_;
+  const TrainOptions& options_;
+  const absl::Duration timeout_;
+  const Samples train_, test_;
+  const DistributedSampler sampler_;
+  const CheckpointDirectory checkpoints_;
+  std::shared_ptr<Net> net_;
+  torch::optim::SGD optimizer_;
+  std::optional<Synchronization> synchronization_;
+  std::unique_ptr<nn::DataParallel<Net>> model_;
+
+  int64_t total_steps_ = 0;
+  MonoTime last_log_;
+  absl::Duration communication_, exposed_wait_;
+  // After the last epoch that this process ran.
+  std::optional<double> accuracy_;
+};
+
+absl::Status Trainer::Run() {
+  ASSIGN_OR_RETURN(const int done, Resume());
+  if (done > 0 && IsFirst()) std::printf("resumed from epoch %d\n", done);
+  nn::DataParallelOptions options;
+  options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
+  options.reducer.hook = synchronization_->hook();
+  // Where this rank is, for the errors of those that wait for it.
+  ASSIGN_OR_RETURN(options.reducer.page,
+                   ProgressPage::CreateNextToAgent(
+                       {worker_.place().generation, worker_.rank(), worker_.world_size()}));
+  ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, communicator_, options));
+  for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
+    RETURN_IF_ERROR(RunEpoch(epoch));
+    RETURN_IF_ERROR(Save(epoch));
+  }
+  // All epochs may have been done before a restart.
+  if (!accuracy_) {
+    ASSIGN_OR_RETURN(accuracy_, Evaluate());
+  }
+  ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
+  if (IsFirst()) {
+    std::printf("test accuracy %.4f\n", *accuracy_);
+    std::printf("parameters equal on %d ranks: %016llx\n", worker_.world_size(),
+                static_cast<unsigned long long>(hash));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Prepare() {
+  ASSIGN_OR_RETURN(synchronization_, Synchronization::Create(options_.sync, *net_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Trainer::Resume() {
+  if (options_.checkpoint_dir.empty()) {
+    RETURN_IF_ERROR(Prepare());
+    return 0;
+  }
+  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, timeout_));
+  if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
+  if (!newest.checkpoint) {
+    RETURN_IF_ERROR(Prepare());
+    return 0;
+  }
+  torch::serialize::InputArchive archive, model, optimizer;
+  archive.load_from(newest.checkpoint->path);
+  archive.read("model", model);
+  archive.read("optimizer", optimizer);
+  torch::Tensor epoch;
+  archive.read("epoch", epoch);
+  net_->load(model);
+  optimizer_.load(optimizer);
+  // Loading may have moved the parameters.
+  RETURN_IF_ERROR(Prepare());
+  RETURN_IF_ERROR(synchronization_->Load(worker_.rank(), archive));
+  total_steps_ = newest.checkpoint->step;
+  return epoch.item<int>();
+}
+
+absl::Status Trainer::Save(int epoch) {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  torch::serialize::OutputArchive archive;
+  RETURN_IF_ERROR(synchronization_->Save(communicator_, archive, timeout_));
+  const auto write = [&](const std::string& path) {
+    torch::serialize::OutputArchive model(archive.compilation_unit());
+    torch::serialize::OutputArchive optimizer(archive.compilation_unit());
+    net_->save(model);
+    optimizer_.save(optimizer);
+    archive.write("model", model);
+    archive.write("optimizer", optimizer);
+    archive.write("epoch", torch::tensor(epoch));
+    archive.save_to(path);
+    return absl::OkStatus();
+  };
+  return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
+}
+
+absl::Status Trainer::RunEpoch(int epoch) {
+  const torch::Tensor order = torch::tensor(sampler_.Epoch(epoch - 1));
+  const int64_t count = order.size(0);
+  const int64_t steps = (count + options_.batch_size - 1) / options_.batch_size;
+  const MonoTime begin = last_log_ = MonoNow();
+  communication_ = exposed_wait_ = absl::ZeroDuration();
+  const uint64_t bytes_before = synchronization_->bytes();
+  net_->train();
+  double loss_sum = 0;
+  int64_t samples_since_log = 0;
+  for (int64_t step = 1; step <= steps; ++step) {
+    FailOnPurpose(epoch, step, steps);
+    const int64_t from = (step - 1) * options_.batch_size;
+    const int64_t to = std::min<int64_t>(from + options_.batch_size, count);
+    ASSIGN_OR_RETURN(const float loss, RunStep(order.slice(0, from, to)));
+    loss_sum += loss;
+    samples_since_log += (to - from) * worker_.world_size();
+    ++total_steps_;
+    if (step % options_.log_every != 0 && step != steps) continue;
+    Log(epoch, step, steps, loss, samples_since_log);
+    samples_since_log = 0;
+  }
+  const absl::Duration took = MonoNow() - begin;
+  const double bytes_per_step =
+      static_cast<double>(synchronization_->bytes() - bytes_before) / steps;
+  RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(communicator_, timeout_));
+  ASSIGN_OR_RETURN(accuracy_, Evaluate());
+  if (IsFirst()) {
+    std::printf(
+        "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, of which %.0f "
+        "ms were not hidden; %.0f bytes per step\n",
+        epoch, options_.epochs, loss_sum / steps, *accuracy_, absl::ToDoubleSeconds(took),
+        absl::ToDoubleMilliseconds(communication_), absl::ToDoubleMilliseconds(exposed_wait_),
+        bytes_per_step);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float> Trainer::RunStep(torch::Tensor indices) {
+  const torch::Tensor images = train_.images.index_select(0, indices);
+  const torch::Tensor labels = train_.labels.index_select(0, indices);
+  optimizer_.zero_grad();
+  const torch::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(images), labels);
+  loss.backward();
+  ASSIGN_OR_RETURN(const StepReport report, model_->Finish());
+  optimizer_.step();
+  RETURN_IF_ERROR(synchronization_->AfterStep(communicator_, timeout_));
+  synchronization_->AddBucketBytes(report.bytes);
+  communication_ += report.communication;
+  exposed_wait_ += report.exposed_wait;
+  return loss.item<float>();
+}
+
+// Each rank looks at every n-th image: no image counts twice.
+absl::StatusOr<double> Trainer::Evaluate() {
+  torch::NoGradGuard no_grad;
+  net_->eval();
+  int64_t correct = 0;
+  const torch::Tensor mine = torch::arange(worker_.rank(), test_.size(), worker_.world_size());
+  for (const torch::Tensor& batch : mine.split(kEvaluationBatch)) {
+    const torch::Tensor scores = net_->forward(test_.images.index_select(0, batch));
+    correct += scores.argmax(1).eq(test_.labels.index_select(0, batch)).sum().item<int64_t>();
+  }
+  RETURN_IF_ERROR(WaitOrAbort(
+      communicator_, communicator_.AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
+      timeout_ + absl::Seconds(5)));
+  return static_cast<double>(correct) / test_.size();
+}
+
+void Trainer::FailOnPurpose(int epoch, int64_t step, int64_t steps) const {
+  if (worker_.rank() != options_.fail_rank || epoch != options_.fail_epoch) return;
+  if (worker_.place().restart_count != 0 || step != (steps + 1) / 2) return;
+  std::printf("rank %d kills itself in epoch %d, as asked\n", worker_.rank(), epoch);
+  raise(SIGKILL);
+}
+
+void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples) {
+  const MonoTime now = MonoNow();
+  const double seconds = std::max(absl::ToDoubleSeconds(now - last_log_), 1e-6);
+  last_log_ = now;
+  const double rate = samples / seconds;
+  worker_.ReportProgress(total_steps_, rate, loss);
+  if (!IsFirst()) return;
+  std::printf("epoch %d/%d step %lld/%lld: loss %.4f, %.0f samples/s\n", epoch, options_.epochs,
+              static_cast<long long>(step), static_cast<long long>(steps), loss, rate);
+}
+
+}  // namespace
+
+absl::Status Train(Worker& worker, const TrainOptions& options) {
+  SetThreads(options.threads, worker.world_size());
+  torch::manual_seed(options.seed);
+  ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
+  ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
+  ASSIGN_OR_RETURN(Samples test, Load(directory, "t10k", 0));
+  CommunicatorOptions communication;
+  communication.timeout = absl::Seconds(options.timeout_seconds);
+  ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
+  if (worker.rank() == 0) {
+    std::printf("%lld training images, %lld test images, %d ranks with batches of %d\n",
+                static_cast<long long>(train.size()), static_cast<long long>(test.size()),
+                worker.world_size(), options.batch_size);
+  }
+  SamplerOptions sampling;
+  sampling.samples = train.size();
+  sampling.world_size = worker.world_size();
+  sampling.rank = worker.rank();
+  sampling.seed = options.seed;
+  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
+  return Trainer(worker, *communicator, options, std::move(train), std::move(test),
+                 std::move(sampler))
+      .Run();
+}
+
+}  // namespace cadre::mnist

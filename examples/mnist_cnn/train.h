@@ -1,0 +1,46 @@
+// Data-parallel training of a small convolutional network on images of digits.
+#ifndef CADRE_EXAMPLES_MNIST_CNN_TRAIN_H_
+#define CADRE_EXAMPLES_MNIST_CNN_TRAIN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre::mnist {
+
+struct TrainOptions {
+  // Empty: digits drawn by the program itself.
+  std::string data_dir;
+  // Empty: no checkpoints, so that a restart begins at the first epoch.
+  std::string checkpoint_dir;
+  int epochs = 3;
+  // On each rank.
+  int batch_size = 64;
+  double learning_rate = 0.05;
+  double momentum = 0.9;
+  double weight_decay = 0;
+  // How ranks are synchronized; see synchronization.h.
+  std::string sync = "fp32";
+  uint64_t seed = 0;
+  // Of training images; 0 is all.
+  int limit = 0;
+  // Of libtorch; 0: one on each of several ranks, else all cores.
+  int threads = 0;
+  // A line every so many steps.
+  int log_every = 10;
+  // For every exchange between ranks.
+  double timeout_seconds = 60;
+  // For demonstrations: this rank kills itself in this epoch of the job's first attempt. -1:
+  // nobody.
+  int fail_rank = -1;
+  int fail_epoch = 2;
+};
+
+// The whole program, as this rank. Returns the first error that any part of it had.
+absl::Status Train(Worker& worker, const TrainOptions& options);
+
+}  // namespace cadre::mnist
+
+#endif  // CADRE_EXAMPLES_MNIST_CNN_TRAIN_H_

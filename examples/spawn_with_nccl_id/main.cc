@@ -1,0 +1,160 @@
+// spawn_with_nccl_id: see README.md.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "examples/spawn_with_nccl_id/gate.h"
+#include "examples/spawn_with_nccl_id/nccl_group.h"
+#include "examples/spawn_with_nccl_id/spawn.h"
+#include "worker_runtime/nccl/unique_id.h"
+
+namespace cadre {
+namespace {
+
+constexpr int kFailed = 1;
+
+struct Options {
+  int processes = 2;
+  bool with_stranger = false;
+  int timeout_seconds = 60;
+  // Of a started process; -1 is the parent.
+  int local_rank = -1;
+  std::string gate;
+};
+
+// Tells ids apart without giving them away.
+std::string Fingerprint(absl::string_view id) {
+  uint64_t hash = 14695981039346656037u;
+  for (const unsigned char byte : id) hash = (hash ^ byte) * 1099511628211u;
+  return absl::StrFormat("%016x", hash);
+}
+
+// A process that the parent started.
+absl::Status RunProcess(const Options& options) {
+  // The other ranks may never come, and NCCL would wait for them.
+  alarm(options.timeout_seconds);
+  const std::string who =
+      absl::StrCat("local rank ", options.local_rank, " of ", options.processes);
+  ASSIGN_OR_RETURN(const std::string id, ReadSecret());
+  std::printf("%s: got an id of %zu bytes, fingerprint %s\n", who.c_str(), id.size(),
+              Fingerprint(id).c_str());
+  const absl::Status entered =
+      EnterGate(options.gate, id, options.local_rank, absl::Seconds(options.timeout_seconds));
+  if (!entered.ok()) {
+    return absl::Status(entered.code(), absl::StrCat(who, ": ", entered.message()));
+  }
+  std::printf("%s: joined\n", who.c_str());
+  if (!CountGpus().ok()) return absl::OkStatus();  // the parent says so
+  ASSIGN_OR_RETURN(const float sum, SumRanksWithNccl(id, options.local_rank, options.processes));
+  std::printf("%s: NCCL's sum of 1 to %d is %g\n", who.c_str(), options.processes, sum);
+  const float expected = options.processes * (options.processes + 1) / 2.0f;
+  return sum == expected ? absl::OkStatus() : absl::DataLossError("the sum is wrong");
+}
+
+// Killed when this ends before they do.
+class Children {
+ public:
+  ~Children() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+  absl::Status Start(const Options& options, int local_rank, const std::string& gate,
+                     absl::string_view id) {
+    ASSIGN_OR_RETURN(
+        const pid_t pid,
+        SpawnWithSecret({"/proc/self/exe", "--processes", absl::StrCat(options.processes),
+                         "--timeout", absl::StrCat(options.timeout_seconds), "--local-rank",
+                         absl::StrCat(local_rank), "--gate", gate},
+                        id));
+    pids_.push_back(pid);
+    return absl::OkStatus();
+  }
+
+  // How many did not end well. Each ends within its own timeout.
+  int Wait() {
+    int failed = 0;
+    for (const pid_t pid : pids_) {
+      int status = 0;
+      waitpid(pid, &status, 0);
+      if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) ++failed;
+    }
+    pids_.clear();
+    return failed;
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+absl::Status RunParent(const Options& options) {
+  const absl::StatusOr<std::string> id = MintNcclUniqueId();
+  if (!id.ok()) {
+    std::printf("stops here, without an id: %s\n", std::string(id.status().message()).c_str());
+    return absl::OkStatus();
+  }
+  std::printf("minted an id, fingerprint %s\n", Fingerprint(*id).c_str());
+  ASSIGN_OR_RETURN(Gate gate, Gate::Open(*id, options.processes));
+  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout_seconds);
+  Children strangers, holders;
+  if (options.with_stranger) {
+    // It knows the way and claims a rank, but its id is another one.
+    RETURN_IF_ERROR(strangers.Start(options, 0, gate.path(), std::string(id->size(), 'x')));
+    const absl::Status answer = gate.AnswerOne(deadline);
+    if (!absl::IsPermissionDenied(answer)) return absl::InternalError("the stranger came in");
+    std::printf("sent a stranger away: %s\n", std::string(answer.message()).c_str());
+  }
+  for (int rank = 0; rank < options.processes; ++rank) {
+    RETURN_IF_ERROR(holders.Start(options, rank, gate.path(), *id));
+  }
+  while (!gate.AllAreIn()) RETURN_IF_ERROR(gate.AnswerOne(deadline));
+  RETURN_IF_ERROR(gate.Welcome());
+  std::printf("all %d joined\n", options.processes);
+  // The id holds a listening socket of this process: it stays until all are done.
+  const int failed = holders.Wait();
+  if (failed > 0) return absl::UnavailableError(absl::StrCat(failed, " processes failed"));
+  if (options.with_stranger && strangers.Wait() == 0) {
+    return absl::InternalError("the stranger was not told");
+  }
+  if (const absl::StatusOr<int> gpus = CountGpus(); !gpus.ok()) {
+    std::printf("stops here, before ncclCommInitRank: %s\n",
+                std::string(gpus.status().message()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  cadre::Options options;
+  CLI::App app("Starts processes that share one NCCL id.");
+  app.add_option("--processes", options.processes)->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_flag("--with-stranger", options.with_stranger,
+               "start one more process, whose id is another one");
+  app.add_option("--timeout", options.timeout_seconds, "seconds that processes have for it all")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--local-rank", options.local_rank)->group("");
+  app.add_option("--gate", options.gate)->group("");
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status =
+      options.local_rank < 0 ? cadre::RunParent(options) : cadre::RunProcess(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "spawn_with_nccl_id: %s\n", status.ToString().c_str());
+  return cadre::kFailed;
+}
