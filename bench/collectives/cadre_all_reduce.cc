@@ -1,0 +1,71 @@
+#include "bench/collectives/cadre_all_reduce.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/testing/forked_workers.h"
+
+namespace cadre {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr size_t kMaxMeasurements = 64;
+
+int RunRank(Worker& worker, Backend backend, const std::vector<Measurement>& schedule,
+            double* results) {
+  const CommunicatorOptions options = {"bench", kTimeout};
+  auto communicator = backend == Backend::kGloo ? ConnectGloo(worker, options)
+                                                : ConnectSharedMemory(worker, options);
+  if (!communicator.ok()) {
+    fprintf(stderr, "%s\n", communicator.status().ToString().c_str());
+    return 1;
+  }
+  const size_t bytes = schedule.back().bytes;
+  std::vector<float> ordinary(backend == Backend::kSharedMemory ? 0 : bytes / sizeof(float), 1);
+  std::shared_ptr<void> allocated;
+  float* data = ordinary.data();
+  if (backend == Backend::kSharedMemory) {
+    auto memory = (*communicator)->AllocateBuffer(bytes);
+    if (!memory.ok()) {
+      fprintf(stderr, "%s\n", memory.status().ToString().c_str());
+      return 1;
+    }
+    allocated = *std::move(memory);
+    data = static_cast<float*>(allocated.get());
+  }
+  absl::Status failed;
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    const Buffer buffer = {data, schedule[i].bytes / sizeof(float), DataType::kFloat32};
+    const auto reduce = [&] {
+      failed.Update((*communicator)->AllReduce(buffer, ReduceOp::kSum)->Wait(kTimeout));
+    };
+    const double median = MedianMicroseconds(
+        schedule[i], reduce, [&] { failed.Update((*communicator)->Barrier()->Wait(kTimeout)); });
+    if (worker.rank() == 0) results[i] = median;
+    // Sums of sums grow without end.
+    memset(data, 0, schedule[i].bytes);
+  }
+  if (!failed.ok()) fprintf(stderr, "%s\n", failed.ToString().c_str());
+  return failed.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule) {
+  auto* const results =
+      static_cast<double*>(mmap(nullptr, kMaxMeasurements * sizeof(double), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ForkedWorkers workers(ranks);
+  workers.Start([&](Worker& worker) { return RunRank(worker, backend, schedule, results); });
+  std::vector<double> median;
+  if (workers.WaitForAll() == 0) median.assign(results, results + schedule.size());
+  munmap(results, kMaxMeasurements * sizeof(double));
+  return median;
+}
+
+}  // namespace cadre

@@ -1,0 +1,22 @@
+// All-reduces of this repository's backends, between processes.
+#ifndef CADRE_BENCH_COLLECTIVES_CADRE_ALL_REDUCE_H_
+#define CADRE_BENCH_COLLECTIVES_CADRE_ALL_REDUCE_H_
+
+#include <vector>
+
+#include "bench/collectives/schedule.h"
+
+namespace cadre {
+
+enum class Backend {
+  kSharedMemory,        // buffers of AllocateBuffer
+  kSharedMemoryStaged,  // buffers of the caller's
+  kGloo
+};
+
+// Microseconds, one per measurement; empty when a rank failed, which has said why.
+std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule);
+
+}  // namespace cadre
+
+#endif  // CADRE_BENCH_COLLECTIVES_CADRE_ALL_REDUCE_H_

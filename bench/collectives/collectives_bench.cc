@@ -1,0 +1,166 @@
+// All-reduces of float32 between processes of this machine: this repository's backends, Open MPI,
+// PyTorch's Gloo, and the bare loop that bounds them all. One run, one table, one JSON file.
+//
+//   bazel run -c opt //bench/collectives -- [--json FILE] [--quick] [--no-peers]
+//
+// --quick: up to 1 MiB, few rounds; --no-peers: only this repository and the bound.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/collectives/bare_loop.h"
+#include "bench/collectives/cadre_all_reduce.h"
+#include "bench/collectives/schedule.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+namespace {
+
+constexpr char kFolder[] = "bench/collectives/";
+
+// Each contestant in a process of its own: what it starts, threads above all, ends with it.
+template <typename Run>
+std::vector<double> InChild(size_t measurements, const Run& run) {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::vector<double> results = run();
+    const ssize_t bytes = static_cast<ssize_t>(results.size() * sizeof(double));
+    _exit(write(ends[1], results.data(), bytes) == bytes ? 0 : 1);
+  }
+  close(ends[1]);
+  std::vector<double> results(measurements);
+  const ssize_t wanted = static_cast<ssize_t>(measurements * sizeof(double));
+  const bool complete = read(ends[0], results.data(), wanted) == wanted;
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  if (!complete) results.clear();
+  return results;
+}
+
+// What a program prints as "BYTES MICROSECONDS" lines.
+std::vector<double> RunProgram(const std::string& command,
+                               const std::vector<Measurement>& schedule) {
+  FILE* const output = popen(command.c_str(), "r");
+  if (output == nullptr) return {};
+  std::map<size_t, double> results;
+  char line[256];
+  while (fgets(line, sizeof(line), output) != nullptr) {
+    size_t bytes = 0;
+    double microseconds = 0;
+    if (sscanf(line, "%zu %lf", &bytes, &microseconds) == 2) results[bytes] = microseconds;
+  }
+  if (pclose(output) != 0) return {};
+  std::vector<double> ordered;
+  for (const Measurement& one : schedule) ordered.push_back(results[one.bytes]);
+  return ordered;
+}
+
+std::string SizeText(size_t bytes) {
+  return bytes < (1 << 20) ? absl::StrCat(bytes >> 10, " KiB") : absl::StrCat(bytes >> 20, " MiB");
+}
+
+struct Contestant {
+  std::string name;
+  std::vector<double> microseconds;
+};
+
+std::vector<Contestant> Run(int ranks, const std::vector<Measurement>& schedule, bool with_peers) {
+  const std::string text = ToText(schedule);
+  const auto cadre = [&](Backend backend) {
+    return InChild(schedule.size(), [&] { return RunCadre(backend, ranks, schedule); });
+  };
+  const std::string mpi = absl::StrCat("mpirun --allow-run-as-root --oversubscribe -np ", ranks,
+                                       " ", kFolder, "mpi_all_reduce ", text, " 2>/dev/null");
+  const std::string torch =
+      absl::StrCat("OMP_NUM_THREADS=1 /usr/bin/python3 ", kFolder, "torch_gloo_all_reduce.py ",
+                   ranks, " ", text, " 2>/dev/null");
+  const auto program = [&](const std::string& command) {
+    return with_peers ? RunProgram(command, schedule) : std::vector<double>();
+  };
+  return {
+      {"bare loop", InChild(schedule.size(), [&] { return RunBareLoop(ranks, schedule); })},
+      {"cadre shared", cadre(Backend::kSharedMemory)},
+      {"cadre staged", cadre(Backend::kSharedMemoryStaged)},
+      {"open mpi", program(mpi)},
+      {"cadre gloo", cadre(Backend::kGloo)},
+      {"torch gloo", program(torch)},
+  };
+}
+
+std::string LoadAverage() {
+  std::ifstream file("/proc/loadavg");
+  std::string one;
+  file >> one;
+  return one;
+}
+
+void Print(int ranks, const std::vector<Measurement>& schedule,
+           const std::vector<Contestant>& contestants) {
+  printf("\n%d ranks, microseconds per all-reduce (median), load average %s\n", ranks,
+         LoadAverage().c_str());
+  printf("%10s", "");
+  for (const Contestant& one : contestants) printf("%14s", one.name.c_str());
+  printf("%10s%10s%10s\n", "/bound", "x mpi", "x torch");
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    printf("%10s", SizeText(schedule[i].bytes).c_str());
+    std::vector<double> at;
+    for (const Contestant& one : contestants) {
+      // None: it was not measured, or failed.
+      at.push_back(one.microseconds.empty() ? 0 : one.microseconds[i]);
+      printf("%14s", at.back() == 0 ? "-" : absl::StrFormat("%.2f", at.back()).c_str());
+    }
+    const double ours = at[1] == 0 ? 1 : at[1];
+    printf("%10.2f%10.1f%10.1f\n", at[0] / ours, at[3] / ours, at[5] / ours);
+  }
+  fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+  std::string path;
+  bool quick = false, with_peers = true;
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--quick") == 0) quick = true;
+    if (strcmp(argv[i], "--no-peers") == 0) with_peers = false;
+    if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
+  }
+  const std::vector<Measurement> schedule = Schedule(quick);
+  nlohmann::json json = nlohmann::json::array();
+  for (const int ranks : {2, 4}) {
+    const std::string load = LoadAverage();
+    const std::vector<Contestant> contestants = Run(ranks, schedule, with_peers);
+    Print(ranks, schedule, contestants);
+    for (const Contestant& one : contestants) {
+      for (size_t i = 0; i < one.microseconds.size(); ++i) {
+        json.push_back({{"ranks", ranks},
+                        {"contestant", one.name},
+                        {"bytes", schedule[i].bytes},
+                        {"microseconds", one.microseconds[i]},
+                        {"load_average", load}});
+      }
+    }
+  }
+  if (path.empty()) {
+    const char* const folder = getenv("BUILD_WORKING_DIRECTORY");
+    path = absl::StrCat(folder == nullptr ? "." : folder, "/collectives.json");
+  }
+  std::ofstream(path) << json.dump(2) << "\n";
+  printf("\nwritten: %s\n", path.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) { return cadre::Main(argc, argv); }

@@ -1,0 +1,65 @@
+// What every contestant measures alike: sizes, warm-up, rounds, and the median of the rounds.
+#ifndef CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
+#define CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace cadre {
+
+struct Measurement {
+  size_t bytes;
+  int warm_up;     // all-reduces
+  int rounds;      // of which the median counts
+  int iterations;  // all-reduces in a round
+};
+
+// The same numbers for all; Gloo and MPI need longer for the large ones, so those are few.
+inline std::vector<Measurement> Schedule(bool quick) {
+  std::vector<Measurement> schedule = {
+      {size_t{4} << 10, 500, 15, 500},  {size_t{64} << 10, 200, 15, 200},
+      {size_t{256} << 10, 100, 15, 60}, {size_t{1} << 20, 50, 15, 30},
+      {size_t{4} << 20, 20, 11, 10},    {size_t{25} << 20, 5, 9, 4},
+      {size_t{100} << 20, 3, 7, 2},
+  };
+  if (quick) {
+    schedule.resize(4);
+    for (Measurement& one : schedule) one.rounds = 3;
+  }
+  return schedule;
+}
+
+// "4096:500:15:500,...", as the programs of other languages take it.
+inline std::string ToText(const std::vector<Measurement>& schedule) {
+  std::string text;
+  for (const Measurement& one : schedule) {
+    if (!text.empty()) text += ",";
+    text += std::to_string(one.bytes) + ":" + std::to_string(one.warm_up) + ":" +
+            std::to_string(one.rounds) + ":" + std::to_string(one.iterations);
+  }
+  return text;
+}
+
+// Microseconds of one call of `reduce`: the median over the rounds of the mean within each. `meet`
+// brings the ranks together before a round.
+template <typename Reduce, typename Meet>
+double MedianMicroseconds(const Measurement& one, const Reduce& reduce, const Meet& meet) {
+  for (int i = 0; i < one.warm_up; ++i) reduce();
+  std::vector<double> rounds;
+  for (int round = 0; round < one.rounds; ++round) {
+    meet();
+    const MonoTime start = MonoNow();
+    for (int i = 0; i < one.iterations; ++i) reduce();
+    rounds.push_back(absl::ToDoubleMicroseconds(MonoNow() - start) / one.iterations);
+  }
+  std::nth_element(rounds.begin(), rounds.begin() + rounds.size() / 2, rounds.end());
+  return rounds[rounds.size() / 2];
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_BENCH_COLLECTIVES_SCHEDULE_H_

@@ -1,0 +1,216 @@
+// How fast the GPU's kernels are, against the bandwidth of its memory measured in the same run by
+// a plain copy. Prints a table and writes JSON; says why and ends with 0 where there is no GPU.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "worker_runtime/cuda/device.h"
+#include "worker_runtime/cuda/kernels.h"
+
+namespace cadre {
+namespace {
+
+// 256 MiB of float32: more than any cache.
+constexpr size_t kCount = size_t{64} << 20;
+// A transformer's worth of tensors of one size.
+constexpr size_t kParts = 256;
+constexpr int kWarmUps = 3;
+
+struct Result {
+  std::string name;
+  // What must be read and written at least.
+  size_t bytes = 0;
+  absl::Duration median;
+};
+
+class Bench {
+ public:
+  static absl::StatusOr<std::unique_ptr<Bench>> Create(int runs) {
+    auto bench = std::unique_ptr<Bench>(new Bench(runs));
+    ASSIGN_OR_RETURN(bench->stream_, CudaStream::Create());
+    ASSIGN_OR_RETURN(bench->begin_, CudaEvent::Create());
+    ASSIGN_OR_RETURN(bench->end_, CudaEvent::Create());
+    return bench;
+  }
+
+  CudaStreamHandle stream() const { return stream_->handle(); }
+  const std::vector<Result>& results() const { return results_; }
+
+  // The median of `runs`, by the device's clock.
+  absl::Status Measure(const std::string& name, size_t bytes,
+                       const std::function<absl::Status()>& work) {
+    std::vector<absl::Duration> durations;
+    for (int i = 0; i < kWarmUps + runs_; ++i) {
+      RETURN_IF_ERROR(begin_->Record(stream()));
+      RETURN_IF_ERROR(work());
+      RETURN_IF_ERROR(end_->Record(stream()));
+      RETURN_IF_ERROR(stream_->Synchronize());
+      ASSIGN_OR_RETURN(const absl::Duration duration, end_->Since(*begin_));
+      if (i >= kWarmUps) durations.push_back(duration);
+    }
+    std::sort(durations.begin(), durations.end());
+    results_.push_back({name, bytes, durations[durations.size() / 2]});
+    return absl::OkStatus();
+  }
+
+ private:
+  explicit Bench(int runs) : runs_(runs) {}
+
+  const int runs_;
+  std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<CudaEvent> begin_, end_;
+  std::vector<Result> results_;
+};
+
+// Memory that all measurements share.
+struct Memory {
+  std::shared_ptr<void> wide, other, half, indices, chosen, found, scratch;
+
+  absl::Status Allocate() {
+    ASSIGN_OR_RETURN(wide, AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(other, AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(half, AllocateOnCudaDevice(kCount * 2));
+    ASSIGN_OR_RETURN(indices, AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(chosen, AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(found, AllocateOnCudaDevice(sizeof(uint64_t)));
+    ASSIGN_OR_RETURN(scratch, AllocateOnCudaDevice(SelectionScratchBytes(kCount)));
+    return absl::OkStatus();
+  }
+
+  // Gradients are spread over many magnitudes; a linear congruence is enough.
+  absl::Status Fill(CudaStreamHandle stream) {
+    std::vector<float> values(kCount);
+    uint32_t state = 1;
+    for (float& value : values) {
+      state = state * 1664525u + 1013904223u;
+      value = (static_cast<float>(state >> 8) / (1 << 23) - 1) * 1e-2f;
+    }
+    return CopyToCudaDevice(wide.get(), values.data(), kCount * 4, stream);
+  }
+};
+
+absl::Status MeasureConversions(Bench* bench, const Memory& memory) {
+  const Buffer wide = {memory.wide.get(), kCount, DataType::kFloat32};
+  const Buffer half = {memory.half.get(), kCount, DataType::kFloat16};
+  const Buffer brain = {memory.half.get(), kCount, DataType::kBfloat16};
+  const Buffer other = {memory.other.get(), kCount, DataType::kFloat32};
+  const auto convert = [&](const char* name, Buffer from, Buffer to) {
+    return bench->Measure(name, kCount * (SizeOf(from.type) + SizeOf(to.type)),
+                          [=] { return ConvertOnGpu(from, to, 0.5f, bench->stream()); });
+  };
+  RETURN_IF_ERROR(convert("float32 to bfloat16", wide, brain));
+  RETURN_IF_ERROR(convert("bfloat16 to float32", brain, other));
+  RETURN_IF_ERROR(convert("float32 to float16", wide, half));
+  RETURN_IF_ERROR(convert("float16 to float32", half, other));
+
+  std::vector<BucketPart> parts;
+  const size_t each = kCount / kParts;
+  for (size_t i = 0; i < kParts; ++i) {
+    float* const tensor = static_cast<float*>(wide.data) + i * each;
+    parts.push_back({{tensor, each, DataType::kFloat32}, i * each});
+  }
+  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float32", kCount * 8,
+                                 [&] { return PackOnGpu(parts, other, 0.5f, bench->stream()); }));
+  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float16", kCount * 6,
+                                 [&] { return PackOnGpu(parts, half, 0.5f, bench->stream()); }));
+  return bench->Measure("unpack and scale float32", kCount * 8,
+                        [&] { return UnpackOnGpu(other, parts, 2.0f, bench->stream()); });
+}
+
+absl::Status MeasureSelections(Bench* bench, const Memory& memory) {
+  const Buffer wide = {memory.wide.get(), kCount, DataType::kFloat32};
+  Selection selection;
+  selection.indices = static_cast<uint32_t*>(memory.indices.get());
+  selection.values = static_cast<float*>(memory.chosen.get());
+  selection.capacity = kCount;
+  selection.found = static_cast<uint64_t*>(memory.found.get());
+  RETURN_IF_ERROR(bench->Measure("finite check", kCount * 4, [&] {
+    return FirstNonFiniteOnGpu(wide, selection.found, bench->stream());
+  }));
+  // Four passes for the digits and two for the result.
+  RETURN_IF_ERROR(bench->Measure("top 1% (6 passes)", kCount * 4 * 6, [&] {
+    return SelectTopKOnGpu(wide, kCount / 100, selection, memory.scratch.get(), bench->stream());
+  }));
+  return bench->Measure("threshold, 1% (2 passes)", kCount * 4 * 2, [&] {
+    return SelectThresholdOnGpu(wide, 0.99e-2f, selection, memory.scratch.get(), bench->stream());
+  });
+}
+
+absl::Status MeasureAll(Bench* bench) {
+  Memory memory;
+  RETURN_IF_ERROR(memory.Allocate());
+  RETURN_IF_ERROR(memory.Fill(bench->stream()));
+  RETURN_IF_ERROR(bench->Measure("copy (the bound)", kCount * 8, [&] {
+    return CopyOnCudaDevice(memory.other.get(), memory.wide.get(), kCount * 4, bench->stream());
+  }));
+  RETURN_IF_ERROR(MeasureConversions(bench, memory));
+  return MeasureSelections(bench, memory);
+}
+
+double GigabytesPerSecond(const Result& result) {
+  return static_cast<double>(result.bytes) / absl::ToDoubleSeconds(result.median) / 1e9;
+}
+
+void Print(const std::string& device, const std::vector<Result>& results) {
+  std::printf("%s, %zu MiB of float32\n", device.c_str(), kCount * 4 >> 20);
+  std::printf("%-32s %12s %10s %10s\n", "", "median us", "GB/s", "of copy");
+  const double bound = GigabytesPerSecond(results.front());
+  for (const Result& result : results) {
+    std::printf("%-32s %12.1f %10.0f %9.0f%%\n", result.name.c_str(),
+                absl::ToDoubleMicroseconds(result.median), GigabytesPerSecond(result),
+                100 * GigabytesPerSecond(result) / bound);
+  }
+}
+
+absl::Status Write(const std::string& path, const std::string& device,
+                   const std::vector<Result>& results) {
+  nlohmann::json json = {{"device", device}, {"elements", kCount}};
+  for (const Result& result : results) {
+    json["results"].push_back({{"name", result.name},
+                               {"median_us", absl::ToDoubleMicroseconds(result.median)},
+                               {"gigabytes_per_second", GigabytesPerSecond(result)}});
+  }
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  if (file.flush()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+absl::Status Run(int runs, const std::string& path) {
+  const CudaDeviceScope scope(0);
+  RETURN_IF_ERROR(scope.status());
+  ASSIGN_OR_RETURN(const std::string device, DescribeCudaDevice(0));
+  ASSIGN_OR_RETURN(const auto bench, Bench::Create(runs));
+  RETURN_IF_ERROR(MeasureAll(bench.get()));
+  Print(device, bench->results());
+  return path.empty() ? absl::OkStatus() : Write(path, device, bench->results());
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures the GPU's kernels against the bandwidth of its memory.");
+  int runs = 20;
+  std::string json;
+  app.add_option("--runs", runs, "How often each is measured")->check(CLI::Range(1, 10000));
+  app.add_option("--json", json, "Where the results are written");
+  CLI11_PARSE(app, argc, argv);
+  const auto devices = cadre::CountCudaDevices();
+  if (!devices.ok()) {
+    std::printf("skipped: %s\n", devices.status().ToString().c_str());
+    return 0;
+  }
+  const absl::Status status = cadre::Run(runs, json);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,32 @@
+// What turns each rank's gradients into the average: one contestant.
+#ifndef CADRE_BENCH_TRAINING_ENGINE_H_
+#define CADRE_BENCH_TRAINING_ENGINE_H_
+
+#include <memory>
+#include <string>
+
+#include "bench/training/models.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre::bench {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // Before gradients are computed anew.
+  virtual void ZeroGrad() = 0;
+  virtual torch::Tensor Forward(const torch::Tensor& input) = 0;
+  // After the backward pass. False: it failed.
+  virtual bool Finish() = 0;
+};
+
+// "cadre" over shared memory, "cadre-gloo", or "local" without any exchange. Null: it failed.
+std::unique_ptr<Engine> MakeOwnEngine(const std::string& name, Worker& worker,
+                                      std::shared_ptr<Model> model);
+// c10d's reducer over its Gloo; `folder` is for its rendezvous.
+std::unique_ptr<Engine> MakeC10dEngine(Worker& worker, std::shared_ptr<Model> model,
+                                       const std::string& folder);
+
+}  // namespace cadre::bench
+
+#endif  // CADRE_BENCH_TRAINING_ENGINE_H_
