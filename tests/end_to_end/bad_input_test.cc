@@ -1,0 +1,159 @@
+// Bad input gets one clear line and the right status; nothing hangs.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct BadCase {
+  std::string name;
+  std::vector<std::string> arguments;
+  int status;
+  std::vector<std::string> said;
+};
+
+std::string WriteFile(const std::string& name, const std::string& text) {
+  const std::string path = absl::StrCat(MakeTempDir("input"), "/", name);
+  std::ofstream(path) << text;
+  return path;
+}
+
+class BadInputTest : public ::testing::TestWithParam<BadCase> {};
+
+TEST_P(BadInputTest, OneLineAndTheStatus) {
+  const BadCase& bad = GetParam();
+  auto run = StartCadre(bad.arguments);
+  EXPECT_EQ(run->Wait(), bad.status) << Said(*run);
+  for (const std::string& text : bad.said) EXPECT_THAT(run->standard_error(), HasSubstr(text));
+  EXPECT_EQ(std::count(run->standard_error().begin(), run->standard_error().end(), '\n'), 1)
+      << Said(*run);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadInputTest,
+    ::testing::Values(
+        BadCase{"UnknownFlag",
+                {"run", "--standalone", "--nproc-per-nod", "2", "/bin/true"},
+                64,
+                {"--nproc-per-nod", "--nproc-per-node"}},
+        BadCase{"NoProgram", {"run", "--standalone"}, 64, {"program"}},
+        BadCase{"BadCount",
+                {"run", "--standalone", "--nproc-per-node", "two", "/bin/true"},
+                64,
+                {"two"}},
+        BadCase{"UnknownYamlKey",
+                {"validate", WriteFile("job.yaml", "name: a\ncomand: [x]\n")},
+                65,
+                {"job.yaml:2:1", "comand", "command"}},
+        BadCase{
+            "WrongYamlType",
+            {"validate", WriteFile("job.yaml", "name: a\ncommand: [x]\nrestart: {max: many}\n")},
+            65,
+            {"job.yaml:3:", "many"}},
+        BadCase{"SpecAbsent",
+                {"run", "--spec", "/nonexistent/job.yaml"},
+                65,
+                {"/nonexistent/job.yaml"}},
+        BadCase{"NoEndpoint", {"run", "--nnodes", "2", "/bin/true"}, 64, {"--rdzv-endpoint"}},
+        BadCase{"GpusMissing",
+                {"run", "--standalone", "--nproc-per-node", "gpu", "/bin/true"},
+                64,
+                {"GPU"}},
+        BadCase{"TokenFileAbsent",
+                {"run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1", "--token-file",
+                 "/nonexistent", "/bin/true"},
+                64,
+                {"/nonexistent"}},
+        BadCase{"BadEndpointPort",
+                {"run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:99999", "/bin/true"},
+                64,
+                {"99999"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BadProgramTest, Absent_Status127) {
+  auto run = StartStandalone({"--", "/nonexistent/program"});
+  EXPECT_EQ(run->Wait(), 127) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("/nonexistent/program"), HasSubstr("No such file")));
+}
+
+TEST(BadProgramTest, NotExecutable_Status126) {
+  auto run = StartStandalone({"--", WriteFile("data", "x")});
+  EXPECT_EQ(run->Wait(), 126) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("Permission denied"));
+}
+
+TEST(EndpointTest, Unreachable_Status69NamingIt) {
+  // TEST-NET-1 is nobody's address, so this machine does not own it; no token, no packet leaves.
+  auto run = StartCadre({"run", "--nnodes", "2", "--rdzv-endpoint", "nowhere.invalid:29400",
+                         "--join-timeout", "1s", "--token-file",
+                         [] {
+                           const std::string path =
+                               WriteFile("token", "0123456789abcdef0123456789abcdef\n");
+                           chmod(path.c_str(), 0600);
+                           return path;
+                         }(),
+                         "/bin/true"});
+  EXPECT_EQ(run->Wait(), 69) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("nowhere.invalid"));
+}
+
+std::string TokenFile(const std::string& token) {
+  const std::string path = WriteFile("token", token + "\n");
+  chmod(path.c_str(), 0600);
+  return path;
+}
+
+TEST(EndpointTest, WrongToken_Status69AndSaysSo) {
+  const int port = FreePort();
+  const std::string good = TokenFile("0123456789abcdef0123456789abcdef");
+  const std::string wrong = TokenFile("ffffffffffffffffffffffffffffffff");
+  auto server = StartCadre({"server", "--port", absl::StrCat(port), "--token-file", good});
+  ASSERT_TRUE(server->WaitForLine(absl::StrCat(port)).has_value()) << Said(*server);
+  auto run = StartNode(port, "2", 0, {"--token-file", wrong, "--", "/bin/true"});
+  EXPECT_EQ(run->Wait(), 69) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("token"));
+  EXPECT_THAT(Said(*run), ::testing::Not(HasSubstr("ffffffff")));
+}
+
+TEST(EndpointTest, SecondServerOnThePort_Status69NamingThePort) {
+  const int port = FreePort();
+  auto first = StartCadre({"server", "--port", absl::StrCat(port)});
+  ASSERT_TRUE(first->WaitForLine(absl::StrCat(port)).has_value()) << Said(*first);
+  auto second = StartCadre({"server", "--port", absl::StrCat(port)});
+  EXPECT_EQ(second->Wait(), 69) << Said(*second);
+  EXPECT_THAT(second->standard_error(), AllOf(HasSubstr(absl::StrCat(port)), HasSubstr("in use")));
+  first->Kill(SIGTERM);
+  EXPECT_EQ(first->Wait(), 0) << Said(*first);
+}
+
+TEST(EndpointTest, PortHeldBySomethingElse_Status69SaysItIsNoCadreServer) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(fd, 8), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  auto run =
+      StartNode(ntohs(address.sin_port), "2", 0, {"--join-timeout", "1s", "--", "/bin/true"});
+  EXPECT_EQ(run->Wait(), 69) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr(absl::StrCat(ntohs(address.sin_port))));
+  close(fd);
+}
+
+}  // namespace
+}  // namespace cadre

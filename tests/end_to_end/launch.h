@@ -1,0 +1,53 @@
+// Starts real `cadre run` launchers, as a user would, and reads what their workers say.
+#ifndef CADRE_TESTS_END_TO_END_LAUNCH_H_
+#define CADRE_TESTS_END_TO_END_LAUNCH_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/process.h"
+
+namespace cadre {
+
+// The programs under test, in the runfiles.
+inline constexpr char kCadre[] = "launcher/cadre";
+inline constexpr char kProbe[] = "tests/testing/probe";
+
+// `cadre <arguments>`; the environment is that of the test, without other launchers' variables.
+std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
+                                    std::map<std::string, std::string> env = {},
+                                    bool terminal = false);
+
+// `cadre run --standalone <arguments>`.
+std::unique_ptr<Process> StartStandalone(const std::vector<std::string>& arguments);
+
+// `cadre run` as one node of several: --nnodes, --rdzv-endpoint on loopback, --node-name.
+std::unique_ptr<Process> StartNode(int port, const std::string& nnodes, int node,
+                                   const std::vector<std::string>& arguments,
+                                   std::map<std::string, std::string> env = {});
+
+// One line of the probe worker.
+struct ProbeLine {
+  int rank = -1;
+  int local = -1;
+  int world = -1;
+  int node = -1;
+  int generation = -1;
+  int restarts = -1;
+  pid_t pid = -1;
+  int64_t at_ns = 0;
+};
+ProbeLine ParseProbe(const std::string& line);
+
+// The next `count` probe lines of a launcher; fewer when they did not come in time.
+std::vector<ProbeLine> NextProbes(Process& process, size_t count,
+                                  absl::Duration timeout = absl::Seconds(20));
+
+// All that both streams said, for messages of failed assertions.
+std::string Said(const Process& process);
+
+}  // namespace cadre
+
+#endif  // CADRE_TESTS_END_TO_END_LAUNCH_H_

@@ -1,0 +1,229 @@
+// `cadre run` on one machine: exit statuses, output, restarts, several nodes.
+#include <signal.h>
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+TEST(RunTest, Standalone_WorkersSucceed_StatusZeroAndPrefixedLines) {
+  auto run = StartStandalone(
+      {"--nproc-per-node", "2", "--", "/bin/sh", "-c", "echo hello $RANK of $WORLD_SIZE"});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(),
+              AllOf(HasSubstr(":0] hello 0 of 2"), HasSubstr(":1] hello 1 of 2")));
+}
+
+TEST(RunTest, WorkerExitsWithACode_ThatIsTheStatus) {
+  auto run = StartStandalone({"--nproc-per-node", "2", "--", kProbe, "--rank", "1", "--exit", "7"});
+  EXPECT_EQ(run->Wait(), 7) << Said(*run);
+  EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("rank 1"), HasSubstr("7")));
+}
+
+TEST(RunTest, WorkerDiesBySignal_StatusIs128PlusSignalAndTheVerdictNamesIt) {
+  const std::string logs = MakeTempDir("logs");
+  auto run = StartStandalone({"--nproc-per-node", "3", "--log-dir", logs, "--job-name", "sig", "--",
+                              kProbe, "--rank", "2", "--kill", "11"});
+  EXPECT_EQ(run->Wait(), 128 + SIGSEGV) << Said(*run);
+  EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("rank 2"), HasSubstr("SIGSEGV")));
+  EXPECT_THAT(ReadFileOrEmpty(logs + "/sig/verdict.json"),
+              AllOf(HasSubstr("\"rank\""), HasSubstr("\"node\""), HasSubstr("SIGSEGV")));
+  EXPECT_THAT(ReadFileOrEmpty(logs + "/sig/timeline.json"), HasSubstr("\"formed_us\""));
+  EXPECT_THAT(ReadFileOrEmpty(logs + "/sig/generation_1/rank_2/stdout.log"),
+              HasSubstr("probe rank=2"));
+}
+
+TEST(RunTest, WorkerKilledOnce_AllRunAgainWithOneRestartCounted) {
+  auto run = StartStandalone({"--nproc-per-node", "2", "--max-restarts", "1", "--", kProbe});
+  const auto first = NextProbes(*run, 2);
+  ASSERT_THAT(first, SizeIs(2)) << Said(*run);
+  kill(first[1].pid, SIGKILL);
+  const auto second = NextProbes(*run, 2);
+  ASSERT_THAT(second, SizeIs(2)) << Said(*run);
+  for (const ProbeLine& probe : second) {
+    EXPECT_EQ(probe.generation, 2);
+    EXPECT_EQ(probe.restarts, 1);
+  }
+  kill(second[0].pid, SIGKILL);  // the budget is used up
+  EXPECT_EQ(run->Wait(), 128 + SIGKILL) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("SIGKILL"));
+}
+
+TEST(RunTest, Exit93_IsNeverRestarted) {
+  auto run = StartStandalone({"--max-restarts", "5", "--", kProbe, "--exit", "93"});
+  EXPECT_EQ(run->Wait(), 93) << Said(*run);
+  EXPECT_THAT(Said(*run), ::testing::Not(HasSubstr("generation=2")));
+}
+
+TEST(RunTest, EarlyFinisher_WaitsForNobodyAndTheJobSucceeds) {
+  auto run = StartStandalone({"--nproc-per-node", "2", "--", kProbe, "--rank", "0", "--exit", "0"});
+  const auto probes = NextProbes(*run, 2);
+  ASSERT_THAT(probes, SizeIs(2)) << Said(*run);
+  const ProbeLine& early = probes[0].rank == 0 ? probes[0] : probes[1];
+  EXPECT_TRUE(WaitGone(early.pid, absl::Seconds(5)));
+  EXPECT_EQ(run->Wait(absl::Milliseconds(50)), std::nullopt);  // rank 1 still runs
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
+TEST(RunTest, TwoNodesByTwo_EveryRankOnceAndTheSameWorld) {
+  const int port = FreePort();
+  auto a = StartNode(port, "2", 0, {"--nproc-per-node", "2", "--", kProbe});
+  auto b = StartNode(port, "2", 1, {"--nproc-per-node", "2", "--", kProbe});
+  std::set<int> ranks;
+  for (Process* node : {a.get(), b.get()}) {
+    const auto probes = NextProbes(*node, 2);
+    ASSERT_THAT(probes, SizeIs(2)) << Said(*node);
+    for (const ProbeLine& probe : probes) {
+      EXPECT_EQ(probe.world, 4);
+      EXPECT_EQ(probe.rank / 2, probe.node);
+      ranks.insert(probe.rank);
+    }
+  }
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 2, 3}));
+  a->Kill(SIGINT);
+  EXPECT_EQ(a->Wait(), 130) << Said(*a);
+  EXPECT_EQ(b->Wait(), 130) << Said(*b);
+}
+
+TEST(RunTest, TwoNodes_WorkerKilled_TheRestartCountIsTheSameOnBoth) {
+  const int port = FreePort();
+  auto a = StartNode(port, "2", 0, {"--nproc-per-node", "2", "--max-restarts", "2", "--", kProbe});
+  auto b = StartNode(port, "2", 1, {"--nproc-per-node", "2", "--max-restarts", "2", "--", kProbe});
+  ASSERT_THAT(NextProbes(*a, 2), SizeIs(2)) << Said(*a);
+  const auto on_b = NextProbes(*b, 2);
+  ASSERT_THAT(on_b, SizeIs(2)) << Said(*b);
+  kill(on_b[0].pid, SIGKILL);
+  for (Process* node : {a.get(), b.get()}) {
+    const auto probes = NextProbes(*node, 2);
+    ASSERT_THAT(probes, SizeIs(2)) << Said(*node);
+    for (const ProbeLine& probe : probes) {
+      EXPECT_EQ(probe.generation, 2);
+      EXPECT_EQ(probe.restarts, 1);
+      EXPECT_EQ(probe.world, 4);
+    }
+  }
+}
+
+TEST(RunTest, TwoNodes_FinalFailure_BothEndWithItsStatusAndNameIt) {
+  const int port = FreePort();
+  const std::vector<std::string> arguments = {"--nproc-per-node", "2", "--",     kProbe,
+                                              "--rank",           "3", "--exit", "5"};
+  auto a = StartNode(port, "2", 0, arguments);
+  auto b = StartNode(port, "2", 1, arguments);
+  for (Process* node : {a.get(), b.get()}) {
+    EXPECT_EQ(node->Wait(), 5) << Said(*node);
+    EXPECT_THAT(node->standard_error(), AllOf(HasSubstr("rank 3"), HasSubstr("node1")))
+        << Said(*node);
+  }
+}
+
+TEST(RunTest, ElasticJob_LauncherKilled_SurvivorsRunTheNextGeneration) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int i = 0; i < 3; ++i) {
+    nodes.push_back(StartNode(port, "2:3", i, {"--settle", "20s", "--", kProbe}));
+  }
+  for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
+  // Any but the one that serves the rendezvous, which is whoever was first.
+  size_t victim = 0;
+  while (absl::StrContains(Said(*nodes[victim]), "serving")) ++victim;
+  nodes[victim]->Kill(SIGKILL);
+  nodes.erase(nodes.begin() + static_cast<long>(victim));
+  for (auto& node : nodes) {
+    const auto probes = NextProbes(*node, 1);
+    ASSERT_THAT(probes, SizeIs(1)) << Said(*node);
+    EXPECT_EQ(probes[0].world, 2);
+    EXPECT_EQ(probes[0].generation, 2);
+  }
+}
+
+TEST(RunTest, ServerStartedAnewWithoutItsState_TheNodesBeginAgain) {
+  const int port = FreePort();
+  const std::string port_text = absl::StrCat(port);
+  auto server = StartCadre({"server", "--port", port_text, "--state-dir", MakeTempDir("state")});
+  ASSERT_TRUE(server->WaitForLine(port_text).has_value()) << Said(*server);
+  auto a = StartNode(port, "2", 0, {"--stop-grace", "2s", "--", kProbe});
+  auto b = StartNode(port, "2", 1, {"--stop-grace", "2s", "--", kProbe});
+  for (Process* node : {a.get(), b.get()})
+    ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
+  server->Kill(SIGKILL);
+  ASSERT_EQ(server->Wait(), 137);
+  server = StartCadre({"server", "--port", port_text, "--state-dir", MakeTempDir("state")});
+  for (Process* node : {a.get(), b.get()}) {
+    const auto probes = NextProbes(*node, 1);
+    ASSERT_THAT(probes, SizeIs(1)) << Said(*node) << Said(*server);
+    EXPECT_EQ(probes[0].world, 2);
+    EXPECT_EQ(probes[0].restarts, 0);
+  }
+  a->Kill(SIGINT);
+  EXPECT_EQ(a->Wait(), 130) << Said(*a);
+  EXPECT_EQ(b->Wait(), 130) << Said(*b);
+}
+
+TEST(RunTest, AnotherJobAtALaunchersEndpoint_IsRefusedWithAReason) {
+  const int port = FreePort();
+  auto first = StartNode(port, "1", 0, {"--job-name", "one", "--", kProbe});
+  ASSERT_THAT(NextProbes(*first, 1), SizeIs(1)) << Said(*first);
+  auto second = StartNode(port, "1", 1, {"--job-name", "two", "--", "/bin/true"});
+  EXPECT_EQ(second->Wait(), 75) << Said(*second);
+  EXPECT_THAT(second->standard_error(), AllOf(HasSubstr("job one"), HasSubstr("cadre server")));
+}
+
+TEST(RunTest, NodesMissing_TheJoinTimeoutSaysHowManyAndStatusIs75) {
+  auto run = StartNode(FreePort(), "2", 0, {"--join-timeout", "200ms", "--", kProbe});
+  EXPECT_EQ(run->Wait(), 75) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("1 of 2 nodes"));
+}
+
+TEST(RunTest, Terminal_ShowsALiveStatusBlock) {
+  auto run = StartCadre({"run", "--standalone", "--nproc-per-node", "2", "--", kProbe},
+                        {{"TERM", "xterm"}}, true);
+  ASSERT_THAT(NextProbes(*run, 2), SizeIs(2)) << Said(*run);
+  run->Type("\x03");
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("2/2")) << "workers up";
+}
+
+TEST(RunTest, Environment_HasWhatTorchrunSets) {
+  auto run = StartStandalone({"--nproc-per-node", "2", "--max-restarts", "4", "--job-name", "envs",
+                              "--", "/bin/sh", "-c", "test $LOCAL_RANK = 1 && env; true"});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  for (const char* expected : {"RANK=1",
+                               "LOCAL_RANK=1",
+                               "WORLD_SIZE=2",
+                               "LOCAL_WORLD_SIZE=2",
+                               "GROUP_RANK=0",
+                               "GROUP_WORLD_SIZE=1",
+                               "ROLE_NAME=default",
+                               "ROLE_RANK=1",
+                               "ROLE_WORLD_SIZE=2",
+                               "MASTER_ADDR=127.0.0.1",
+                               "MASTER_PORT=",
+                               "TORCHELASTIC_RESTART_COUNT=0",
+                               "TORCHELASTIC_MAX_RESTARTS=4",
+                               "TORCHELASTIC_RUN_ID=envs",
+                               "TORCHELASTIC_USE_AGENT_STORE=False",
+                               "TORCHELASTIC_ERROR_FILE=/",
+                               "OMP_NUM_THREADS=1",
+                               "NODE_RANK=0",
+                               "CADRE_JOB=envs",
+                               "CADRE_GENERATION=1",
+                               "CADRE_AGENT=/",
+                               "CADRE_TOKEN_FILE=/",
+                               "CADRE_PROGRESS_FD="}) {
+    EXPECT_THAT(run->standard_output(), HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,49 @@
+// The C++ runtime's way to the server and back: worker, agent's socket, stream, core.
+#include <signal.h>
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "base/status_matchers.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kRuntimeProbe[] = "tests/end_to_end/runtime_probe";
+
+// The text after nccl= in each of `count` lines.
+std::set<std::string> NcclIds(Process& node, size_t count) {
+  std::set<std::string> ids;
+  const std::vector<std::string> lines = node.WaitForLines("runtime ok", count, absl::Seconds(60));
+  EXPECT_EQ(lines.size(), count) << Said(node);
+  for (const std::string& line : lines) ids.insert(line.substr(line.find("nccl=") + 5));
+  return ids;
+}
+
+TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
+  const int port = FreePort();
+  const std::map<std::string, std::string> env = {{"NCCL_SOCKET_IFNAME", "lo"}};
+  auto a = StartNode(port, "2", 0, {"--nproc-per-node", "2", "--", kRuntimeProbe}, env);
+  auto b = StartNode(port, "2", 1, {"--nproc-per-node", "2", "--", kRuntimeProbe}, env);
+  std::set<std::string> ids = NcclIds(*a, 2);
+  ids.merge(NcclIds(*b, 2));
+  EXPECT_EQ(a->Wait(absl::Seconds(60)), 0) << Said(*a);
+  EXPECT_EQ(b->Wait(absl::Seconds(60)), 0) << Said(*b);
+  ASSERT_EQ(ids.size(), 1u) << "every rank has the same id, or the same reason for having none";
+  if (!absl::StrContains(*ids.begin(), ":")) {
+    EXPECT_EQ(ids.begin()->size(), 256u) << "128 bytes";
+  } else {
+    GTEST_SKIP() << "no NCCL here: " << *ids.begin();
+  }
+}
+
+TEST(RuntimeTest, NotStartedByCadre_SaysSo) {
+  auto run = RunToEnd({{kRuntimeProbe}, {{"CADRE_AGENT", ""}}, "", false});
+  ASSERT_OK(run);
+  EXPECT_EQ((*run)->Wait(), 1);
+  EXPECT_THAT((*run)->standard_error(), ::testing::HasSubstr("cadre run"));
+}
+
+}  // namespace
+}  // namespace cadre

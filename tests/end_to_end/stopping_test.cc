@@ -1,0 +1,107 @@
+// Nothing outlives its launcher: Ctrl-C, and every process of the launcher killed in turn.
+#include <dirent.h>
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_matchers.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::SizeIs;
+
+constexpr absl::Duration kGone = absl::Seconds(1);
+
+// The supervisor of a launcher: its child of that name.
+pid_t SupervisorOf(pid_t launcher) {
+  const std::string children =
+      ReadFileOrEmpty(absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
+  for (absl::string_view word : absl::StrSplit(children, ' ', absl::SkipWhitespace())) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(word, &pid) &&
+        absl::StrContains(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/comm")),
+                          "cadre-superviso")) {
+      return pid;
+    }
+  }
+  return -1;
+}
+
+// Two workers with a grandchild each, which called setsid; pids of all four.
+struct Family {
+  std::unique_ptr<Process> run;
+  std::vector<pid_t> pids;
+};
+
+Family StartFamily(const std::vector<std::string>& probe_options = {}) {
+  std::vector<std::string> arguments = {"--nproc-per-node", "2", "--", kProbe, "--setsid-child"};
+  arguments.insert(arguments.end(), probe_options.begin(), probe_options.end());
+  Family family{StartStandalone(arguments), {}};
+  for (const std::string& line : family.run->WaitForLines("pid=", 4)) {
+    family.pids.push_back(ParseProbe(line).pid);
+  }
+  EXPECT_THAT(family.pids, SizeIs(4)) << Said(*family.run);
+  return family;
+}
+
+void ExpectAllGone(const Family& family) {
+  for (const pid_t pid : family.pids) EXPECT_TRUE(WaitGone(pid, kGone)) << pid << Said(*family.run);
+}
+
+TEST(StoppingTest, CtrlC_StopsWithGraceAndStatus130) {
+  Family family = StartFamily();
+  family.run->Kill(SIGINT);
+  EXPECT_EQ(family.run->Wait(), 130) << Said(*family.run);
+  ExpectAllGone(family);
+}
+
+TEST(StoppingTest, CtrlCTwice_KillsWorkersThatIgnoreSigterm) {
+  Family family = StartFamily({"--ignore-term"});
+  family.run->Kill(SIGINT);
+  EXPECT_EQ(family.run->Wait(absl::Milliseconds(300)), std::nullopt) << "the grace is 30 s";
+  family.run->Kill(SIGINT);
+  EXPECT_EQ(family.run->Wait(absl::Seconds(3)), 130) << Said(*family.run);
+  ExpectAllGone(family);
+}
+
+TEST(StoppingTest, Sigterm_StopsWithStatus143) {
+  Family family = StartFamily();
+  family.run->Kill(SIGTERM);
+  EXPECT_EQ(family.run->Wait(), 143) << Said(*family.run);
+  ExpectAllGone(family);
+}
+
+TEST(StoppingTest, LauncherKilled_NothingIsLeft) {
+  Family family = StartFamily({"--ignore-term"});
+  const pid_t supervisor = SupervisorOf(family.run->pid());
+  ASSERT_GT(supervisor, 0);
+  family.run->Kill(SIGKILL);
+  ExpectAllGone(family);
+  EXPECT_TRUE(WaitGone(supervisor, kGone));
+}
+
+TEST(StoppingTest, SupervisorKilled_NothingIsLeftAndTheLauncherSaysSo) {
+  Family family = StartFamily({"--ignore-term"});
+  const pid_t supervisor = SupervisorOf(family.run->pid());
+  ASSERT_GT(supervisor, 0);
+  kill(supervisor, SIGKILL);
+  ExpectAllGone(family);
+  EXPECT_EQ(family.run->Wait(absl::Seconds(5)), 70) << Said(*family.run);
+  EXPECT_THAT(family.run->standard_error(), ::testing::HasSubstr("supervisor"));
+}
+
+TEST(StoppingTest, LauncherStoppedWhileOneWorkerFails_LeavesNoGrandchild) {
+  auto run = StartStandalone(
+      {"--nproc-per-node", "2", "--", kProbe, "--setsid-child", "--rank", "0", "--exit", "4"});
+  std::vector<pid_t> pids;
+  for (const std::string& line : run->WaitForLines("pid=", 4)) pids.push_back(ParseProbe(line).pid);
+  EXPECT_EQ(run->Wait(), 4) << Said(*run);
+  for (const pid_t pid : pids) EXPECT_TRUE(WaitGone(pid, kGone)) << Said(*run);
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,247 @@
+// kill -9 of the server while a job of two nodes runs: at any moment, and at every kind of record.
+// Nothing that was acknowledged is lost, and no worker notices.
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/status_matchers.h"
+#include "tests/faults/mortal_server.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// By hand: CADRE_FAULT_CYCLES=1000.
+int Cycles() {
+  int cycles = 20;
+  const char* wanted = getenv("CADRE_FAULT_CYCLES");
+  if (wanted != nullptr && !absl::SimpleAtoi(wanted, &cycles)) ADD_FAILURE() << wanted;
+  return cycles;
+}
+
+// Workers that say who they are and end well once the file `done` is there. With `fail_once` rank
+// 0 of the first generation fails.
+std::vector<std::string> Worker(const std::string& done, bool fail_once) {
+  return {"--max-restarts", "1", "/bin/sh", "-c",
+          absl::StrCat("echo \"probe rank=$RANK generation=$CADRE_GENERATION "
+                       "restarts=$TORCHELASTIC_RESTART_COUNT pid=$$\"; ",
+                       fail_once ? "[ $RANK.$CADRE_GENERATION = 0.1 ] && exit 7; " : "",
+                       "until [ -e ", done, " ]; do sleep 0.02; done")};
+}
+
+class ServerKilledTest : public testing::Test {
+ protected:
+  // Both nodes, when all workers run.
+  void StartJob(bool fail_once) {
+    for (int node = 0; node < 2; ++node) {
+      nodes_.push_back(server_.StartNode(node, "2", Worker(done_, fail_once)));
+      ASSERT_NE(nodes_.back(), nullptr);
+    }
+  }
+  void AwaitWorkers() {
+    for (const auto& node : nodes_) {
+      for (const ProbeLine& probe : NextProbes(*node, 2)) pids_.push_back(probe.pid);
+    }
+    ASSERT_EQ(pids_.size(), 4u) << Said(*nodes_[0]) << Said(*nodes_[1]);
+  }
+  void ExpectWorkersAlive() {
+    for (const pid_t pid : pids_) EXPECT_TRUE(IsAlive(pid)) << pid;
+  }
+  void AwaitAgents() {
+    for (const auto& node : nodes_) {
+      EXPECT_TRUE(node->WaitForLine("reached the rendezvous server").has_value()) << Said(*node);
+    }
+  }
+  void FinishJob() {
+    std::ofstream(done_) << "now";
+    for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << Said(*node);
+  }
+
+  MortalServer server_;
+  const std::string done_ = MakeTempDir("done") + "/done";
+  std::vector<std::unique_ptr<Process>> nodes_;
+  std::vector<pid_t> pids_;
+};
+
+TEST_F(ServerKilledTest, AJobKeepsItsWorkersAndEndsNormally) {
+  ASSERT_TRUE(server_.Start());
+  StartJob(false);
+  AwaitWorkers();
+  server_.Kill();
+  ASSERT_TRUE(server_.Start());
+  AwaitAgents();
+  EXPECT_LT(server_.slowest_start(), kBackWithin);
+  ExpectWorkersAlive();
+  FinishJob();
+  for (const auto& node : nodes_) {
+    EXPECT_THAT(node->standard_output(), ::testing::Not(HasSubstr("generation=2")));
+  }
+}
+
+TEST_F(ServerKilledTest, AJobEndsWhileTheServerIsAway) {
+  ASSERT_TRUE(server_.Start());
+  StartJob(false);
+  AwaitWorkers();
+  server_.Kill();
+  std::ofstream(done_) << "now";
+  for (const pid_t pid : pids_) EXPECT_TRUE(WaitGone(pid, absl::Seconds(20)));
+  ASSERT_TRUE(server_.Start());
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << Said(*node);
+}
+
+TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
+  ASSERT_TRUE(server_.Start());
+  StartJob(false);
+  AwaitWorkers();
+  StoreClient client(server_, "job", 4711);
+  std::atomic<bool> stop{false};
+  absl::Mutex mutex;
+  int64_t acknowledged = 0;
+  std::thread adder([&] {
+    for (int64_t i = 1; !stop; ++i) {
+      const absl::StatusOr<int64_t> sum = client.Add("count", i);
+      ASSERT_THAT(sum, IsOk());
+      // Lost, it would be less; done twice, more.
+      ASSERT_EQ(*sum, i);
+      const absl::MutexLock lock(&mutex);
+      acknowledged = i;
+    }
+  });
+  std::minstd_rand random(1);
+  const int cycles = Cycles();
+  for (int cycle = 0; cycle < cycles && !HasFailure(); ++cycle) {
+    {
+      const absl::MutexLock lock(&mutex);
+      const int64_t enough = acknowledged + 1 + static_cast<int64_t>(random() % 8);
+      const auto come = [&] { return acknowledged >= enough; };
+      EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&come), absl::Seconds(20)));
+    }
+    // Anywhere in what the server does next.
+    const absl::Time moment = absl::Now() + absl::Microseconds(random() % 10000);
+    while (absl::Now() < moment) {
+    }
+    server_.Kill();
+    if (!server_.Start()) break;
+    AwaitAgents();
+    ExpectWorkersAlive();
+  }
+  stop = true;
+  adder.join();
+  EXPECT_LT(server_.slowest_start(), kBackWithin);
+  printf("%d cycles, %lld additions, slowest start %s\n", cycles,
+         static_cast<long long>(acknowledged),
+         absl::FormatDuration(server_.slowest_start()).c_str());
+  FinishJob();
+}
+
+// Each kind of record that a job with one restart writes, before and after it is saved.
+class ServerKilledAtRecordTest : public ServerKilledTest,
+                                 public testing::WithParamInterface<const char*> {};
+
+TEST_P(ServerKilledAtRecordTest, TheJobEndsAsIfNothingHadBeen) {
+  ASSERT_TRUE(server_.Start(GetParam()));
+  std::ofstream(done_) << "now";
+  StartJob(true);
+  ASSERT_TRUE(server_.WaitDead(absl::Seconds(30))) << "there was no such record";
+  ASSERT_TRUE(server_.Start());
+  EXPECT_LT(server_.slowest_start(), kBackWithin);
+  std::string all;
+  for (const auto& node : nodes_) {
+    EXPECT_EQ(node->Wait(absl::Seconds(40)), 0) << Said(*node);
+    all += node->standard_output();
+  }
+  // One restart, and none because of the server.
+  EXPECT_THAT(all, HasSubstr("generation=2"));
+  EXPECT_THAT(all, ::testing::Not(HasSubstr("generation=3")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Records, ServerKilledAtRecordTest,
+    testing::Values("before job_created", "after job_created", "before node_admitted",
+                    "after node_admitted", "before generation_formed", "after generation_formed",
+                    "before worker_ran", "after worker_ran", "before worker_ended",
+                    "after worker_ended", "before stop_ordered", "after stop_ordered",
+                    "before node_cleared", "after node_cleared", "before gathering_began",
+                    "after gathering_began", "before job_ended", "after job_ended"),
+    [](const testing::TestParamInfo<const char*>& info) {
+      std::string name = info.param;
+      for (char& c : name) {
+        if (c == ' ') c = '_';
+      }
+      return name;
+    });
+
+TEST_F(ServerKilledTest, AnAddIsExecutedOnceWhereverTheServerDies) {
+  for (const char* moment : {"before key_written", "after key_written"}) {
+    SCOPED_TRACE(moment);
+    if (nodes_.empty()) {
+      ASSERT_TRUE(server_.Start(moment));
+      StartJob(false);
+      AwaitWorkers();
+    } else {
+      server_.Kill();
+      ASSERT_TRUE(server_.Start(moment));
+    }
+    StoreClient client(server_, "job", 1);
+    absl::StatusOr<int64_t> sum;
+    std::thread adder([&] { sum = client.Add(moment, moment[0]); });
+    EXPECT_TRUE(server_.WaitDead(absl::Seconds(20)));
+    EXPECT_TRUE(server_.Start());
+    adder.join();
+    ASSERT_THAT(sum, IsOk());
+    EXPECT_EQ(*sum, 1);
+  }
+  ExpectWorkersAlive();
+  FinishJob();
+}
+
+// A file system of one MiB, which needs root.
+TEST_F(ServerKilledTest, AFullDiskRefusesChangesKeepsWorkersAndRecovers) {
+  std::filesystem::create_directories(server_.state_dir());
+  if (mount("tmpfs", server_.state_dir().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
+  ASSERT_TRUE(server_.Start());
+  StartJob(false);
+  AwaitWorkers();
+  StoreClient client(server_, "job", 1);
+  ASSERT_THAT(client.Add("count", 1), IsOk());
+  const std::string ballast = server_.state_dir() + "/ballast";
+  std::ofstream(ballast) << std::string(2 << 20, 'x');
+  absl::StatusOr<int64_t> sum = 1;
+  int64_t next = 2;
+  // Until the space that the file already has is used up; the last one waits for its answer.
+  std::thread adder([&] {
+    while (sum.ok()) sum = client.Add("count", next++);
+  });
+  EXPECT_TRUE(server_.process().WaitForLine("no space is left").has_value())
+      << Said(server_.process());
+  const absl::StatusOr<int64_t> refused = StoreClient(server_, "job", 2).Add("other", 1);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no space is left"));
+  ExpectWorkersAlive();
+  std::filesystem::remove(ballast);
+  EXPECT_TRUE(server_.process().WaitForLine("state can be saved again").has_value())
+      << Said(server_.process());
+  adder.join();
+  EXPECT_THAT(StoreClient(server_, "job", 3).Add("other", 1), IsOk());
+  ExpectWorkersAlive();
+  FinishJob();
+  server_.Kill();
+  EXPECT_EQ(umount2(server_.state_dir().c_str(), MNT_DETACH), 0) << errno;
+}
+
+}  // namespace
+}  // namespace cadre
