@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +14,12 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/collective_check.h"
+#include "worker_runtime/gloo/blocked_pipe_signal.h"
+#include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_collectives.h"
 #include "worker_runtime/gloo/gloo_mesh.h"
 #include "worker_runtime/gloo/group_store.h"
-#include "worker_runtime/gloo/stall_watch.h"
+#include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/gloo/store_adaptor.h"
 #include "worker_runtime/gloo/watched_transport.h"
 #include "worker_runtime/group.h"
@@ -38,13 +41,20 @@ constexpr uint64_t kMessageSlot = 0xcad4ull << 40;
 
 class GlooCommunicator : public Communicator {
  public:
-  GlooCommunicator(std::shared_ptr<WatchedMesh> mesh, std::string name, absl::Duration timeout,
-                   std::string address)
+  GlooCommunicator(std::shared_ptr<WatchedMesh> mesh, std::unique_ptr<PeerLinks> links,
+                   std::string name, absl::Duration timeout, std::string address)
       : mesh_(std::move(mesh)),
         name_(std::move(name)),
         timeout_(std::min(timeout, kMaxGlooTimeout)),
         address_(std::move(address)),
-        watch_(&mesh_->watched()) {}
+        watch_(mesh_->rank, mesh_->size, std::move(links),
+               {[this](const absl::Status& reason) { mesh_->watched().Break(reason); },
+                [this] { mesh_->watched().CheckAwaitedRanks(); }}) {
+    mesh_->watched().SetExplanation(
+        [this](const std::set<int>& ranks, const absl::Status& guess, bool may_wait) {
+          return watch_.Explain(ranks, guess, may_wait);
+        });
+  }
   ~GlooCommunicator() override {
     Abort();
     // Their threads end before what they use does.
@@ -128,6 +138,7 @@ class GlooCommunicator : public Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   void Abort() override {
+    watch_.TellLeave();
     Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
   }
 
@@ -155,13 +166,18 @@ class GlooCommunicator : public Communicator {
                             collective = std::move(collective)]() -> absl::Status {
       const uint64_t number = ++calls_;
       mesh_->watched().SetDeadline(MonoNow() + timeout_);
-      const absl::Status status = check.ok() ? RunGuarded([&] {
-        // Calls that differ between ranks get different tags, so their messages never meet.
-        collective(Tags(static_cast<uint32_t>(number), Fingerprint(call)));
-        return absl::OkStatus();
-      })
-                                             : check;
-      return status.ok() ? status : Told(absl::StrCat(call, ", call ", number), status);
+      absl::Status status = check;
+      status.Update(watch_.BeginCall(call));
+      if (status.ok()) {
+        status = RunGuarded([&] {
+          // Calls that differ between ranks get different tags, so their messages never meet.
+          collective(Tags(static_cast<uint32_t>(number), Fingerprint(call)));
+          return absl::OkStatus();
+        });
+      }
+      if (!status.ok()) return Told(absl::StrCat(call, ", collective ", number), status);
+      watch_.EndCall();
+      return absl::OkStatus();
     });
   }
 
@@ -180,7 +196,7 @@ class GlooCommunicator : public Communicator {
   const absl::Duration timeout_;
   const std::string address_;
   uint64_t calls_ = 0;  // by the operation thread
-  StallWatch watch_;
+  CallWatch watch_;
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
@@ -188,8 +204,8 @@ class GlooCommunicator : public Communicator {
 };
 
 absl::Status GlooCommunicator::RunGuarded(const std::function<absl::Status()>& operation) {
+  const BlockedPipeSignal blocked;
   WatchedContext& watched = mesh_->watched();
-  watch_.Begin();
   std::string reason;
   absl::Status status;
   try {
@@ -197,7 +213,6 @@ absl::Status GlooCommunicator::RunGuarded(const std::function<absl::Status()>& o
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  watch_.End();
   if (reason.empty()) return status;
   const absl::Status broken = watched.broken();
   if (absl::IsDeadlineExceeded(broken)) {
@@ -217,6 +232,7 @@ void GlooCommunicator::Fail(const absl::Status& status) {
 }
 
 absl::Status GlooCommunicator::Told(const std::string& call, const absl::Status& status) {
+  watch_.TellFailure(status);
   const absl::Status told(
       status.code(), absl::StrCat(call, " on communicator \"", name_, "\": ", status.message()));
   Fail(told);
@@ -237,9 +253,11 @@ std::shared_ptr<Work> GlooCommunicator::Exchange(const Buffer& buffer, int peer,
   return traffic->thread.Enqueue(
       [this, buffer, peer, tag, sends, at = traffic.get()]() -> absl::Status {
         const uint64_t slot = kMessageSlot | (at->messages++ << 1);
+        watch_.BeginMessage();
         const absl::Status status = RunGuarded([&] {
           return sends ? SendNow(buffer, peer, tag, slot) : ReceiveNow(buffer, peer, tag, slot);
         });
+        watch_.EndMessage();
         if (status.ok()) return status;
         return Told(absl::StrCat(sends ? "send to rank " : "receive from rank ", peer, " of ",
                                  Text(buffer), " with tag ", tag),
@@ -280,6 +298,24 @@ absl::Status GlooCommunicator::ReceiveNow(const Buffer& buffer, int from, int ta
   return absl::OkStatus();
 }
 
+// The last step of connecting. Throws what Gloo throws.
+absl::StatusOr<std::unique_ptr<Communicator>> Complete(std::shared_ptr<WatchedMesh> mesh,
+                                                       std::string name, absl::Duration timeout,
+                                                       const std::string& address,
+                                                       MonoTime deadline) {
+  const BlockedPipeSignal blocked;
+  mesh->watched().SetDeadline(deadline);
+  const auto all_gather = [&mesh](void* own, void* all, size_t bytes) -> absl::Status {
+    GlooAllGather(mesh, Tags(0, 0), {own, bytes, DataType::kUint8},
+                  {all, bytes * mesh->size, DataType::kUint8});
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<PeerLinks> links,
+                   PeerLinks::Connect(mesh->rank, mesh->size, address, all_gather, deadline));
+  return std::unique_ptr<Communicator>(std::make_unique<GlooCommunicator>(
+      std::move(mesh), std::move(links), std::move(name), timeout, address));
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> GlooCommunicator::Split(int color, int key) {
   ASSIGN_OR_RETURN(const std::vector<int> members, GroupOf(*this, color, key, timeout_));
   const int ranks = static_cast<int>(members.size());
@@ -296,8 +332,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> GlooCommunicator::Split(int color,
     mesh->Connect(&store, address_, timeout_);
     // All that there is to say has been said.
     RETURN_IF_ERROR(store.Finish());
-    return std::unique_ptr<Communicator>(
-        std::make_unique<GlooCommunicator>(std::move(mesh), name, timeout_, address_));
+    return Complete(std::move(mesh), name, timeout_, address_, MonoNow() + timeout_);
   } catch (const std::exception& error) {
     const absl::Status reason =
         store.status().ok() ? absl::UnavailableError(OneLine(error.what())) : store.status();
@@ -334,8 +369,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(Worker& worker,
   try {
     auto mesh = std::make_shared<WatchedMesh>(worker.rank(), worker.world_size());
     mesh->Connect(&store, worker.place().address, options.timeout);
-    return std::unique_ptr<Communicator>(std::make_unique<GlooCommunicator>(
-        std::move(mesh), options.name, options.timeout, worker.place().address));
+    auto communicator =
+        Complete(std::move(mesh), options.name, options.timeout, worker.place().address, deadline);
+    if (communicator.ok()) return communicator;
+    return absl::Status(communicator.status().code(),
+                        absl::StrCat(what, communicator.status().message()));
   } catch (const std::exception& error) {
     if (!store.status().ok()) {
       return absl::Status(store.status().code(), absl::StrCat(what, store.status().message()));

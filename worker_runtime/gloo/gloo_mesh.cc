@@ -1,36 +1,16 @@
 #include "worker_runtime/gloo/gloo_mesh.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_replace.h"
 #include "gloo/transport/tcp/device.h"
+#include "worker_runtime/gloo/blocked_pipe_signal.h"
 
 namespace cadre {
-namespace {
-
-// While this lives, threads that are started inherit a blocked SIGPIPE: Gloo writes to sockets
-// whose peer may be gone, and a library must not change what signals mean to the program.
-class BlockedPipeSignal {
- public:
-  BlockedPipeSignal() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &signals, &before_);
-  }
-  ~BlockedPipeSignal() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
 
 void WatchedMesh::Connect(::gloo::rendezvous::Store* store, const std::string& address,
                           absl::Duration timeout) {
+  // Gloo starts its thread here.
   const BlockedPipeSignal blocked;
   setTimeout(absl::ToChronoMilliseconds(std::min(timeout, kMaxGlooTimeout)));
   ::gloo::transport::tcp::attr attributes;

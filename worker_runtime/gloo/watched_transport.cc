@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "gloo/common/error.h"
+#include "worker_runtime/gloo/blocked_pipe_signal.h"
 
 namespace cadre {
 
@@ -88,8 +89,12 @@ class WatchedBuffer : public UnboundBuffer {
         completed = inner_wait(GlooTimeout(left));
       } catch (const ::gloo::IoException&) {
         if (MonoNow() >= deadline) {
-          context_->Break(absl::DeadlineExceededError(
-              absl::StrCat("data ", direction, " rank ", peer, " did not move in time")));
+          const absl::Status guess = absl::DeadlineExceededError(
+              absl::StrCat("data ", direction, " rank ", peer, " did not move in time"));
+          // Gloo has closed the connections by now, which must not look like somebody's loss.
+          context_->SetAwaitedRank(this, -1);
+          // Who is late for a message is clear; a collective may wait for somebody else.
+          context_->Break(deadline_.has_value() ? guess : context_->Explained({peer}, guess, true));
         }
         throw;
       }
@@ -182,6 +187,7 @@ void WatchedContext::Break(const absl::Status& reason) {
 void WatchedContext::CloseConnections() {
   // Gloo closes all connections of a context when one wait times out, and has no other call that
   // also tells those who wait. So: wait a millisecond for what nobody sends.
+  const BlockedPipeSignal blocked;
   char byte = 0;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
@@ -196,6 +202,7 @@ void WatchedContext::CloseConnections() {
 }
 
 bool WatchedContext::IsConnected(int peer) {
+  const BlockedPipeSignal blocked;
   char byte = 0;
   try {
     // Gloo reports a broken connection to whoever uses it next; what nobody sends never arrives.
@@ -221,10 +228,16 @@ void WatchedContext::BreakForLoss(const std::set<int>& ranks, const std::string&
   for (const int peer : ranks) {
     if (peer >= 0 && !IsConnected(peer)) gone.push_back(peer);
   }
-  Break(absl::UnavailableError(gone.empty() ? error
-                                            : absl::StrCat("the connection to rank ",
-                                                           absl::StrJoin(gone, " and to rank "),
-                                                           " closed")));
+  const absl::Status guess = absl::UnavailableError(
+      gone.empty() ? error
+                   : absl::StrCat("the connection to rank ", absl::StrJoin(gone, " and to rank "),
+                                  " closed"));
+  Break(Explained({gone.begin(), gone.end()}, guess, true));
+}
+
+absl::Status WatchedContext::Explained(const std::set<int>& ranks, const absl::Status& guess,
+                                       bool may_wait) const {
+  return explanation_ ? explanation_(ranks, guess, may_wait) : guess;
 }
 
 void WatchedContext::CheckAwaitedRanks() {
@@ -250,8 +263,9 @@ void WatchedContext::CheckAwaitedRanks() {
       found->second.was_gone = true;
     }
     if (!again) continue;
-    return Break(absl::UnavailableError(absl::StrCat("the connection to rank ", awaited.rank,
-                                                     " closed in the middle of a message")));
+    const absl::Status guess = absl::UnavailableError(absl::StrCat(
+        "the connection to rank ", awaited.rank, " closed in the middle of a message"));
+    return Break(Explained({awaited.rank}, guess, false));
   }
 }
 

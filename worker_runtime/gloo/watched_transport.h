@@ -6,10 +6,12 @@
 #define CADRE_WORKER_RUNTIME_GLOO_WATCHED_TRANSPORT_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
@@ -38,6 +40,12 @@ class WatchedContext : public ::gloo::transport::Context {
   // For the waits that begin from now on.
   void SetDeadline(MonoTime deadline);
 
+  // Asked why an exchange with `ranks` failed when all that is known here is `guess`; may only take
+  // its time if `may_wait`. Before the first wait.
+  using Explanation = std::function<absl::Status(const std::set<int>& ranks,
+                                                 const absl::Status& guess, bool may_wait)>;
+  void SetExplanation(Explanation explanation) { explanation_ = std::move(explanation); }
+
   // Ends all waits, now and later, and closes the connections so that the other ranks notice too.
   // The first reason stays.
   void Break(const absl::Status& reason);
@@ -59,11 +67,14 @@ class WatchedContext : public ::gloo::transport::Context {
   // Around a wait; -1: none.
   void SetAwaitedRank(const WatchedBuffer* buffer, int rank);
   bool IsConnected(int rank);
+  absl::Status Explained(const std::set<int>& ranks, const absl::Status& guess,
+                         bool may_wait) const;
   // Breaks the context because an exchange with these ranks failed.
   void BreakForLoss(const std::set<int>& ranks, const std::string& error);
   void CloseConnections();
 
   const std::shared_ptr<::gloo::transport::Context> inner_;
+  Explanation explanation_;
   mutable absl::Mutex mutex_;
   std::set<WatchedBuffer*> buffers_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);

@@ -11,9 +11,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/collective_check.h"
+#include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/group_worker.h"
 #include "worker_runtime/operation_thread.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
@@ -34,13 +38,16 @@ struct Parts {
 class HierarchicalCommunicator : public Communicator {
  public:
   // `first_ranks[n]` is the first rank of node n; the last entry is the number of ranks.
-  HierarchicalCommunicator(Parts parts, std::vector<int> first_ranks, int node_rank,
+  HierarchicalCommunicator(Parts parts, std::unique_ptr<PeerLinks> links,
+                           std::vector<int> first_ranks, int node_rank,
                            const CommunicatorOptions& options)
       : parts_(std::move(parts)),
         first_ranks_(std::move(first_ranks)),
         node_rank_(node_rank),
         name_(options.name),
-        timeout_(options.timeout + 2 * kNodePatience) {}
+        timeout_(options.timeout + 2 * kNodePatience),
+        watch_(rank(), size(), std::move(links),
+               {[this](const absl::Status&) { AbortParts(); }, [] {}}) {}
   ~HierarchicalCommunicator() override { Abort(); }
 
   int rank() const override { return parts_.direct->rank(); }
@@ -49,14 +56,17 @@ class HierarchicalCommunicator : public Communicator {
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
     absl::Status status = CheckBuffer(buffer);
     status.Update(CheckReduction(reduction, buffer.type));
-    return Start(status, [this, buffer, reduction] { return AllReduceNow(buffer, reduction); });
+    return Start(status, absl::StrCat("all-reduce (", Name(reduction.op), ") of ", Text(buffer)),
+                 [this, buffer, reduction] { return AllReduceNow(buffer, reduction); });
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
     absl::Status status = CheckRoot(root, size());
     status.Update(CheckBuffer(buffer));
     status.Update(CheckReduction(reduction, buffer.type));
-    return Start(status, [this, buffer, reduction, root]() -> absl::Status {
+    const std::string call =
+        absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", Text(buffer));
+    return Start(status, call, [this, buffer, reduction, root]() -> absl::Status {
       std::vector<char> copy = CopyOf(buffer);
       RETURN_IF_ERROR(AllReduceNow({copy.data(), buffer.count, buffer.type}, reduction));
       if (rank() == root && !copy.empty()) memcpy(buffer.data, copy.data(), copy.size());
@@ -67,7 +77,9 @@ class HierarchicalCommunicator : public Communicator {
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
     absl::Status status = CheckScatter(input, output, size());
     status.Update(CheckReduction(reduction, input.type));
-    return Start(status, [this, input, output, reduction]() -> absl::Status {
+    const std::string call =
+        absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", Text(output));
+    return Start(status, call, [this, input, output, reduction]() -> absl::Status {
       std::vector<char> copy = CopyOf(input);
       RETURN_IF_ERROR(AllReduceNow({copy.data(), input.count, input.type}, reduction));
       const size_t bytes = output.count * SizeOf(output.type);
@@ -79,25 +91,29 @@ class HierarchicalCommunicator : public Communicator {
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
     absl::Status status = CheckRoot(root, size());
     status.Update(CheckBuffer(buffer));
-    return Start(status, [this, buffer, root] { return BroadcastNow(buffer, root); });
+    return Start(status, absl::StrCat("broadcast from rank ", root, " of ", Text(buffer)),
+                 [this, buffer, root] { return BroadcastNow(buffer, root); });
   }
 
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
-    return Start(CheckGather(input, output, size()), [this, input, output] {
-      return GatherNow(input, output, std::vector<size_t>(size(), input.count));
-    });
+    return Start(CheckGather(input, output, size()), absl::StrCat("all-gather of ", Text(input)),
+                 [this, input, output] {
+                   return GatherNow(input, output, std::vector<size_t>(size(), input.count));
+                 });
   }
 
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                          absl::Span<const size_t> counts) override {
-    return Start(CheckVaryingGather(input, output, counts, rank(), size()),
-                 [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
-                   return GatherNow(input, output, parts);
-                 });
+    return Start(
+        CheckVaryingGather(input, output, counts, rank(), size()),
+        absl::StrCat("all-gather of ", Text(output), " in parts ", absl::StrJoin(counts, "+")),
+        [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
+          return GatherNow(input, output, parts);
+        });
   }
 
   std::shared_ptr<Work> Barrier() override {
-    return Start(absl::OkStatus(), [this]() -> absl::Status {
+    return Start(absl::OkStatus(), "barrier", [this]() -> absl::Status {
       RETURN_IF_ERROR(InNode(parts_.node->Barrier()));
       if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Barrier()));
       return InNode(parts_.node->Barrier());
@@ -119,6 +135,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   void Abort() override {
+    watch_.TellLeave();
     thread_.Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
     AbortParts();
   }
@@ -126,12 +143,24 @@ class HierarchicalCommunicator : public Communicator {
  private:
   bool leads() const { return parts_.leaders != nullptr; }
 
-  std::shared_ptr<Work> Start(const absl::Status& check,
+  std::shared_ptr<Work> Start(const absl::Status& check, const std::string& call,
                               const std::function<absl::Status()>& collective) {
-    return thread_.Enqueue([this, check, collective]() -> absl::Status {
-      absl::Status status = check.ok() ? collective() : check;
-      if (!status.ok()) AbortParts();
-      return status;
+    return thread_.Enqueue([this, check, call, collective]() -> absl::Status {
+      absl::Status status = check;
+      status.Update(watch_.BeginCall(call));
+      if (status.ok()) {
+        status = collective();
+        // A part knows its own ranks only; the reason may lie elsewhere.
+        if (!status.ok()) status = watch_.Explain({}, status, /*may_wait=*/true);
+      }
+      if (status.ok()) {
+        watch_.EndCall();
+        return status;
+      }
+      watch_.TellFailure(status);
+      AbortParts();
+      return absl::Status(status.code(), absl::StrCat(call, " on communicator \"", name_,
+                                                      "\": ", status.message()));
     });
   }
 
@@ -139,6 +168,10 @@ class HierarchicalCommunicator : public Communicator {
     parts_.node->Abort();
     if (leads()) parts_.leaders->Abort();
     parts_.direct->Abort();
+  }
+
+  static std::string Text(const Buffer& buffer) {
+    return absl::StrCat(buffer.count, " ", Name(buffer.type));
   }
 
   static std::vector<char> CopyOf(const Buffer& buffer) {
@@ -172,6 +205,7 @@ class HierarchicalCommunicator : public Communicator {
   const int node_rank_;
   const std::string name_;
   const absl::Duration timeout_;
+  CallWatch watch_;
   // Last, so that it stops first.
   OperationThread thread_;
 };
@@ -280,8 +314,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
     first_ranks.push_back(rank);
   }
   first_ranks.push_back(place.world_size);
+  const auto all_gather = [&](void* own, void* all, size_t bytes) {
+    return parts.direct
+        ->AllGather({own, bytes, DataType::kUint8},
+                    {all, bytes * place.world_size, DataType::kUint8})
+        ->Wait(options.timeout);
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<PeerLinks> links,
+                   PeerLinks::Connect(place.rank, place.world_size, place.address, all_gather,
+                                      MonoNow() + options.timeout));
   return std::unique_ptr<Communicator>(std::make_unique<HierarchicalCommunicator>(
-      std::move(parts), std::move(first_ranks), place.node_rank, options));
+      std::move(parts), std::move(links), std::move(first_ranks), place.node_rank, options));
 }
 
 }  // namespace cadre

@@ -1,0 +1,195 @@
+#include "worker_runtime/gloo/call_watch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace cadre {
+namespace {
+
+void SetText(PeerMessage& message, absl::string_view text) {
+  const size_t bytes = std::min(text.size(), sizeof(message.text) - 1);
+  std::memcpy(message.text, text.data(), bytes);
+}
+
+}  // namespace
+
+CallWatch::CallWatch(int rank, int size, std::unique_ptr<PeerLinks> links, Listener listener)
+    : size_(size), listener_(std::move(listener)), links_(std::move(links)), ledger_(rank, size) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CallWatch::~CallWatch() {
+  TellLeave();
+  stopping_ = true;
+  links_->Wake();
+  thread_.join();
+}
+
+// The thread is woken when it sleeps for good; while operations follow each other it is not.
+void CallWatch::Arm() {
+  if (!armed_.exchange(true)) links_->Wake();
+}
+
+absl::Status CallWatch::BeginCall(absl::string_view text) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    status = ledger_.Begin(text);
+  }
+  Arm();
+  return status;
+}
+
+void CallWatch::EndCall() {
+  absl::MutexLock lock(&mutex_);
+  ledger_.End();
+}
+
+void CallWatch::BeginMessage() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++messages_;
+  }
+  Arm();
+}
+
+void CallWatch::EndMessage() {
+  absl::MutexLock lock(&mutex_);
+  --messages_;
+}
+
+PeerMessage CallWatch::Statement(PeerMessage::Kind kind) const {
+  PeerMessage message;
+  message.kind = kind;
+  message.call = ledger_.own().call;
+  message.finished = ledger_.own().finished;
+  SetText(message, ledger_.own().text);
+  return message;
+}
+
+void CallWatch::Tell(PeerMessage::Kind kind) {
+  PeerMessage message;
+  {
+    absl::MutexLock lock(&mutex_);
+    message = Statement(kind);
+  }
+  for (int peer = 0; peer < size_; ++peer) links_->Send(peer, message);
+}
+
+void CallWatch::TellLeave() { TellLastWord(PeerMessage::Kind::kLeave, absl::OkStatus()); }
+
+void CallWatch::TellFailure(const absl::Status& reason) {
+  TellLastWord(PeerMessage::Kind::kFailure, reason);
+}
+
+void CallWatch::TellLastWord(PeerMessage::Kind kind, const absl::Status& reason) {
+  PeerMessage message;
+  message.kind = kind;
+  message.code = static_cast<int32_t>(reason.code());
+  SetText(message, reason.message());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (has_left_) return;
+    has_left_ = true;
+    message.finished = ledger_.own().finished;
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    links_->Send(peer, message, /*is_last=*/true);
+  }
+}
+
+void CallWatch::Hear(int peer, const PeerMessage& message) {
+  absl::Status verdict;
+  bool answers = false;
+  PeerMessage answer;
+  {
+    absl::MutexLock lock(&mutex_);
+    switch (message.kind) {
+      case PeerMessage::Kind::kQuestion:
+        answers = true;
+        answer = Statement(PeerMessage::Kind::kCall);
+        verdict = ledger_.Hear(peer, {message.call, message.finished, message.text});
+        break;
+      case PeerMessage::Kind::kCall:
+        verdict = ledger_.Hear(peer, {message.call, message.finished, message.text});
+        break;
+      case PeerMessage::Kind::kLeave:
+        verdict = ledger_.HearLeave(peer, message.finished);
+        break;
+      case PeerMessage::Kind::kFailure:
+        verdict = ledger_.HearFailure(
+            peer, absl::Status(static_cast<absl::StatusCode>(message.code), message.text));
+        break;
+    }
+  }
+  if (answers) links_->Send(peer, answer);
+  if (!verdict.ok()) listener_.fail(verdict);
+}
+
+void CallWatch::HearEnd(int peer) {
+  absl::MutexLock lock(&mutex_);
+  ledger_.HearEnd(peer);
+}
+
+void CallWatch::Run() {
+  const PeerLinks::Listener listener = {
+      [this](int peer, const PeerMessage& message) { Hear(peer, message); },
+      [this](int peer) { HearEnd(peer); }};
+  uint64_t last_call = 0;
+  MonoTime next = MonoNow() + kStallCheckInterval;
+  while (!stopping_) {
+    links_->Poll(armed_ ? std::max(next - MonoNow(), absl::ZeroDuration()) + absl::Milliseconds(1)
+                        : absl::InfiniteDuration(),
+                 listener);
+    if (MonoNow() < next) continue;
+    next = MonoNow() + kStallCheckInterval;
+    bool is_old = false, is_busy = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      const uint64_t call = ledger_.own().call;
+      is_busy = ledger_.is_running() || messages_ > 0;
+      is_old = ledger_.is_running() && call == last_call;
+      // A call that begins from here on arms it again.
+      if (!is_busy && call == last_call) armed_ = false;
+      last_call = call;
+    }
+    if (is_old) Tell(PeerMessage::Kind::kCall);
+    if (is_busy) listener_.look();
+  }
+}
+
+absl::Status CallWatch::Explain(const std::set<int>& ranks, const absl::Status& guess,
+                                bool may_wait) {
+  if (absl::IsDeadlineExceeded(guess)) return ExplainDeadline(guess);
+  if (may_wait) Tell(PeerMessage::Kind::kQuestion);
+  const auto is_known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !ledger_.WhyLost(ranks).ok();
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&is_known),
+                          may_wait ? kReasonPatience : absl::ZeroDuration());
+  const absl::Status known = ledger_.WhyLost(ranks);
+  return known.ok() ? guess : known;
+}
+
+absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!ledger_.is_running()) return guess;
+    ledger_.ForgetAnswers();
+  }
+  Tell(PeerMessage::Kind::kQuestion);
+  const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return ledger_.HaveAllAnswered() || !ledger_.failure().ok();
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&is_known), kAnswerPatience);
+  if (!ledger_.failure().ok()) return ledger_.failure();
+  const std::string missing = ledger_.Missing();
+  return missing.empty() ? guess : absl::DeadlineExceededError(missing);
+}
+
+}  // namespace cadre
