@@ -18,11 +18,12 @@ class RecordLog {
   // One life of the state: the same for as long as the log is.
   virtual uint64_t server_id() const = 0;
 
-  // All of them or none; on the disk when it returns OK. After an error nothing has changed and
+  // All of them or none; durable when it returns OK. After an error nothing has changed and
   // the same call may be made again:
   //   RESOURCE_EXHAUSTED  no room
-  //   UNAVAILABLE         the disk does not do what it is asked to
+  //   UNAVAILABLE         the disk does not do what it is asked to, or etcd is away
   //   DATA_LOSS           what was written before is no longer there: only a new start helps
+  //   ABORTED             the state is another server's now: this one may say nothing more
   virtual absl::Status Append(const std::vector<v1::Record>& records) = 0;
 
   // Whether the log has grown far beyond what a snapshot needs.
