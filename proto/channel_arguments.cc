@@ -24,12 +24,12 @@ int Millis(absl::Duration duration) {
 
 // Calls set(name, value) for what both sides set alike.
 template <typename Set>
-void SetSharedArguments(const Set& set) {
+void SetSharedArguments(const ClientTiming& timing, const Set& set) {
   set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMessageBytesMax);
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMessageBytesMax);
   set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-  set(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(kKeepaliveTime));
-  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(kKeepaliveTimeout));
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(timing.keepalive_time));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(timing.keepalive_timeout));
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // 0: any number; a quiet stream is kept alive by them.
   set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -95,7 +95,7 @@ void DropLine(gpr_log_func_args*) {}
 
 void SetServerArguments(grpc::ServerBuilder& builder) {
   SetSharedArguments(
-      [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
+      {}, [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   // Two servers on one port would each get half of the nodes.
@@ -105,13 +105,14 @@ void SetServerArguments(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
 }
 
-grpc::ChannelArguments ClientChannelArguments() {
+grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing) {
   grpc::ChannelArguments arguments;
-  SetSharedArguments([&arguments](const char* name, int value) { arguments.SetInt(name, value); });
+  SetSharedArguments(timing,
+                     [&arguments](const char* name, int value) { arguments.SetInt(name, value); });
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Millis(kReconnectBackoffMin));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Millis(kReconnectBackoffMax));
   // Despite its name this bounds one connection attempt, from socket to HTTP/2 settings.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(kConnectTimeout));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(timing.connect_timeout));
   arguments.SetInt(GRPC_ARG_DNS_ARES_QUERY_TIMEOUT_MS, Millis(kConnectTimeout));
   return arguments;
 }

@@ -27,7 +27,7 @@ inline constexpr int kCallsPerConnectionMax = 1024;
 inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(10);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(5);
 // The server closes connections that ask more often.
-inline constexpr absl::Duration kPingIntervalMin = absl::Seconds(5);
+inline constexpr absl::Duration kPingIntervalMin = absl::Seconds(3);
 
 inline constexpr absl::Duration kReconnectBackoffMin = absl::Milliseconds(50);
 inline constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(3);
@@ -39,8 +39,18 @@ inline constexpr char kTokenMetadata[] = "cadre-token";
 // Initial metadata by which a server says that it is one of ours.
 inline constexpr char kServerMetadata[] = "cadre-server";
 
+// How a server begins its refusal (UNAVAILABLE) as long as it is not the one that leads.
+inline constexpr char kInReserve[] = "this server stands in reserve";
+
 void SetServerArguments(grpc::ServerBuilder& builder);
-grpc::ChannelArguments ClientChannelArguments();
+// What may differ from client to client. Setting an argument again afterwards has no effect: gRPC
+// takes the first of two.
+struct ClientTiming {
+  absl::Duration connect_timeout = kConnectTimeout;
+  absl::Duration keepalive_time = kKeepaliveTime;
+  absl::Duration keepalive_timeout = kKeepaliveTimeout;
+};
+grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing = {});
 
 // INVALID_ARGUMENT naming the file when one of tls_dir is absent, unreadable, or (key.pem) open to
 // other users.

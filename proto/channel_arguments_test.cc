@@ -38,6 +38,14 @@ TEST(ChannelArguments, ClientsHaveTheAgreedSettings) {
   EXPECT_EQ(values.at(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS), 3000);
 }
 
+TEST(ChannelArguments, ClientsMayHaveTheirOwnTiming) {
+  const ClientTiming timing = {absl::Seconds(1), absl::Seconds(2), absl::Seconds(3)};
+  std::map<std::string, int> values = Integers(ClientChannelArguments(timing));
+  EXPECT_EQ(values.at(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS), 1000);
+  EXPECT_EQ(values.at(GRPC_ARG_KEEPALIVE_TIME_MS), 2000);
+  EXPECT_EQ(values.at(GRPC_ARG_KEEPALIVE_TIMEOUT_MS), 3000);
+}
+
 TEST(ChannelArguments, ServersAllowThePingsThatClientsSend) {
   EXPECT_LT(kPingIntervalMin, kKeepaliveTime);
 }

@@ -45,24 +45,25 @@ class UnaryCall : public grpc::ServerUnaryReactor, public std::enable_shared_fro
 
 class StoreCall final : public UnaryCall {
  public:
-  StoreCall(CoreThread& core, v1::StoreReply* reply) : core_(core), reply_(reply) {}
+  StoreCall(std::shared_ptr<CoreThread> core, v1::StoreReply* reply)
+      : core_(std::move(core)), reply_(reply) {}
 
   void Start(const v1::StoreRequest& request) {
     Keep();
     auto self = std::static_pointer_cast<StoreCall>(shared_from_this());
     // gRPC runs no reaction before the method that calls this has returned, so OnCancel sees call_.
-    call_ = core_.CallStore(request, [self](const v1::StoreReply& reply) {
+    call_ = core_->CallStore(request, [self](const v1::StoreReply& reply) {
       self->EndWith(absl::OkStatus(), [&] { *self->reply_ = reply; });
     });
   }
 
   void OnCancel() override {
-    core_.DropCall(call_);
+    core_->DropCall(call_);
     UnaryCall::OnCancel();
   }
 
  private:
-  CoreThread& core_;
+  const std::shared_ptr<CoreThread> core_;
   v1::StoreReply* const reply_;
   CallId call_;
 };
@@ -85,9 +86,10 @@ class ListCall final : public UnaryCall {
  public:
   explicit ListCall(v1::ListJobsReply* reply) : reply_(reply) {}
 
-  void Answer(std::vector<v1::JobStatus> jobs) {
-    EndWith(absl::OkStatus(), [&] {
-      for (v1::JobStatus& job : jobs) *reply_->add_jobs() = std::move(job);
+  void Answer(absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
+    EndWith(jobs.status(), [&] {
+      if (!jobs.ok()) return;
+      for (v1::JobStatus& job : *jobs) *reply_->add_jobs() = std::move(job);
     });
   }
 
@@ -103,9 +105,9 @@ class RefusedCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* ServeStoreCall(CoreThread& core, const v1::StoreRequest& request,
-                                         v1::StoreReply* reply) {
-  const auto call = std::make_shared<StoreCall>(core, reply);
+grpc::ServerUnaryReactor* ServeStoreCall(std::shared_ptr<CoreThread> core,
+                                         const v1::StoreRequest& request, v1::StoreReply* reply) {
+  const auto call = std::make_shared<StoreCall>(std::move(core), reply);
   call->Start(request);
   return call.get();
 }
@@ -113,7 +115,8 @@ grpc::ServerUnaryReactor* ServeStoreCall(CoreThread& core, const v1::StoreReques
 grpc::ServerUnaryReactor* ServeListJobs(CoreThread& core, v1::ListJobsReply* reply) {
   const auto call = std::make_shared<ListCall>(reply);
   call->Keep();
-  core.AskAllStatuses([call](std::vector<v1::JobStatus> all) { call->Answer(std::move(all)); });
+  core.AskAllStatuses(
+      [call](absl::StatusOr<std::vector<v1::JobStatus>> all) { call->Answer(std::move(all)); });
   return call.get();
 }
 

@@ -4,6 +4,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+
 #include "absl/status/status.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
@@ -12,13 +14,13 @@
 
 namespace cadre {
 
-// Each reactor deletes itself when gRPC is done with it. `core` outlives it; request and reply
-// belong to gRPC and live as long as the reactor.
+// Each reactor deletes itself when gRPC is done with it. Request and reply belong to gRPC and live
+// as long as the reactor.
 
 // What the core answers, whatever its code, is the reply of a call with status OK: a
 // compare-and-set that found another value returns that value.
-grpc::ServerUnaryReactor* ServeStoreCall(CoreThread& core, const v1::StoreRequest& request,
-                                         v1::StoreReply* reply);
+grpc::ServerUnaryReactor* ServeStoreCall(std::shared_ptr<CoreThread> core,
+                                         const v1::StoreRequest& request, v1::StoreReply* reply);
 
 grpc::ServerUnaryReactor* ServeListJobs(CoreThread& core, v1::ListJobsReply* reply);
 grpc::ServerUnaryReactor* ServeGetJob(CoreThread& core, const v1::GetJobRequest& request,

@@ -38,6 +38,12 @@ void CommitQueue::Commit(MonoTime now) {
 }
 
 void CommitQueue::EnterTrouble(absl::Status why) {
+  if (absl::IsAborted(why)) {
+    // Whoever waits asks the server that has the state now, which knows the answers.
+    trouble_ = std::move(why);
+    retry_at_ = MonoTime::Never();
+    return;
+  }
   if (trouble_ != why) {
     host_.say(absl::StrCat(why.message(),
                            "; changes are refused until that is mended, workers keep running"));

@@ -2,7 +2,8 @@
 // Effects of one batch of events are saved together. One thread.
 //
 // When they cannot be saved they are held, in order, and tried again; the host then refuses new
-// work, so that what is held stays small.
+// work, so that what is held stays small. When the state is another server's (ABORTED) nothing goes
+// out any more.
 #ifndef CADRE_RENDEZVOUS_SERVICE_COMMIT_QUEUE_H_
 #define CADRE_RENDEZVOUS_SERVICE_COMMIT_QUEUE_H_
 

@@ -10,6 +10,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -66,6 +67,8 @@ struct CoreThread::State {
   struct Task {
     Event event;
     std::function<void(MonoTime)> run;
+    // Called in its place when the thread has ended.
+    std::function<void(const absl::Status&)> refuse;
     // What the task counts against the limits; bookkeeping tasks count nothing, because there is at
     // most one for each stream and call.
     size_t bytes = 0;
@@ -86,13 +89,10 @@ struct CoreThread::State {
 
   // --- on any thread ---
 
-  // False when a limit is reached. Tasks without bytes always fit.
-  bool Enqueue(Task task) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    return EnqueueLocked(std::move(task));
-  }
-
+  // False when a limit is reached. Tasks without bytes always fit. Once the thread has ended nobody
+  // looks at them.
   bool EnqueueLocked(Task task) {
+    if (ended.has_value()) return true;
     if (task.bytes > 0) {
       if (queued_events >= kEventQueueLimit || queued_bytes + task.bytes > kEventQueueBytesLimit) {
         return false;
@@ -105,10 +105,17 @@ struct CoreThread::State {
     return true;
   }
 
-  void Run(std::function<void(MonoTime)> run) {
+  void Run(std::function<void(MonoTime)> run, std::function<void(const absl::Status&)> refuse) {
     Task task;
     task.run = std::move(run);
-    Enqueue(std::move(task));
+    task.refuse = std::move(refuse);
+    std::optional<absl::Status> late;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      late = ended;
+      if (!late.has_value()) EnqueueLocked(std::move(task));
+    }
+    if (late.has_value()) task.refuse(*late);
   }
 
   std::shared_ptr<Outbox> FindStream(StreamId stream) {
@@ -180,6 +187,8 @@ struct CoreThread::State {
   // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
   bool Refuse(Event* event) {
     const absl::Status& why = commits.trouble();
+    // Another server has the state; this one is about to be stopped.
+    if (absl::IsAborted(why)) return true;
     if (const auto* called = std::get_if<StoreCalled>(event)) {
       Reply({called->call, Failed(called->request, why.code(), why.message())});
       return true;
@@ -240,19 +249,23 @@ struct CoreThread::State {
   }
 
   // The thread has ended; nobody is left waiting.
-  void CloseAll() {
+  void CloseAll(const absl::Status& why) {
     std::map<StreamId, std::shared_ptr<Outbox>> open;
     std::map<CallId, Call> waiting;
+    std::deque<Task> late;
     {
       const std::lock_guard<std::mutex> lock(mutex);
+      ended = why;
       open.swap(streams);
       waiting.swap(calls);
+      late.swap(queue);
     }
-    for (const auto& [id, outbox] : open) {
-      outbox->Close(absl::UnavailableError("the server goes away"));
-    }
+    for (const auto& [id, outbox] : open) outbox->Close(why);
     for (const auto& [id, call] : waiting) {
-      call.done(Failed(call.request, absl::StatusCode::kUnavailable, "the server goes away"));
+      call.done(Failed(call.request, why.code(), why.message()));
+    }
+    for (const Task& task : late) {
+      if (task.refuse) task.refuse(why);
     }
   }
 
@@ -270,6 +283,8 @@ struct CoreThread::State {
   size_t queued_events = 0;
   size_t queued_bytes = 0;
   bool stopping = false;
+  // Why the thread has ended; unset as long as it has not.
+  std::optional<absl::Status> ended;
   uint64_t last_stream = 0;
   uint64_t last_call = 0;
   std::map<StreamId, std::shared_ptr<Outbox>> streams;
@@ -293,20 +308,29 @@ CoreThread::CoreThread(const CoreConfig& config, LogFunction log, OpenedLog dura
   state_->thread = std::thread([state = state_.get()] { state->Loop(); });
 }
 
-CoreThread::~CoreThread() {
+CoreThread::~CoreThread() { Stop(absl::UnavailableError("the server goes away")); }
+
+void CoreThread::Stop(const absl::Status& why) {
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->stopping = true;
     state_->changed.notify_one();
   }
+  if (!state_->thread.joinable()) return;
   state_->thread.join();
-  state_->CloseAll();
+  state_->CloseAll(why);
 }
 
 StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  const StreamId stream{++state_->last_stream};
-  state_->streams[stream] = std::move(outbox);
+  StreamId stream;
+  std::optional<absl::Status> late;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    stream.value = ++state_->last_stream;
+    late = state_->ended;
+    if (!late.has_value()) state_->streams[stream] = outbox;
+  }
+  if (late.has_value()) outbox->Close(*late);
   return stream;
 }
 
@@ -344,18 +368,20 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
   echo.set_request_id(request.request_id());
   echo.set_client(request.client());
   CallId call;
-  bool queued = false;
+  absl::Status refused;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     call.value = ++state_->last_call;
     task.event = StoreCalled{call, std::move(request)};
-    queued = state_->EnqueueLocked(std::move(task));
-    if (queued) state_->calls[call] = State::Call{echo, done};
+    if (state_->ended.has_value()) {
+      refused = *state_->ended;
+    } else if (state_->EnqueueLocked(std::move(task))) {
+      state_->calls[call] = State::Call{echo, done};
+    } else {
+      refused = absl::ResourceExhaustedError("the server has too much to do; call again later");
+    }
   }
-  if (!queued) {
-    done(Failed(echo, absl::StatusCode::kResourceExhausted,
-                "the server has too much to do; call again later"));
-  }
+  if (!refused.ok()) done(Failed(echo, refused.code(), refused.message()));
   return call;
 }
 
@@ -372,22 +398,20 @@ void CoreThread::DropCall(CallId call) {
 }
 
 void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
-  state_->Run([state = state_.get(), job = std::string(job), done = std::move(done)](MonoTime now) {
-    done(state->core.Status(now, job));
-  });
+  state_->Run([state = state_.get(), job = std::string(job),
+               done](MonoTime now) { done(state->core.Status(now, job)); },
+              done);
 }
 
-void CoreThread::AskAllStatuses(std::function<void(std::vector<v1::JobStatus>)> done) {
-  state_->Run([state = state_.get(), done = std::move(done)](MonoTime now) {
-    done(state->core.AllStatuses(now));
-  });
+void CoreThread::AskAllStatuses(AllStatusesDone done) {
+  state_->Run([state = state_.get(), done](MonoTime now) { done(state->core.AllStatuses(now)); },
+              done);
 }
 
 void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
                            StatusDone done) {
   JobCancelled cancelled{std::string(job), std::string(reason), signal};
-  state_->Run([state = state_.get(), cancelled = std::move(cancelled),
-               done = std::move(done)](MonoTime now) {
+  const auto cancel = [state = state_.get(), cancelled = std::move(cancelled), done](MonoTime now) {
     const absl::StatusOr<v1::JobStatus> before = state->core.Status(now, cancelled.job);
     if (before.ok() && Ended(*before)) {
       done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
@@ -400,7 +424,8 @@ void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int 
       return;
     }
     done(before.ok() ? state->core.Status(now, cancelled.job) : before);
-  });
+  };
+  state_->Run(cancel, done);
 }
 
 namespace {
@@ -423,9 +448,9 @@ absl::StatusOr<v1::JobStatus> CoreThread::Status(absl::string_view job) {
       [&](StatusDone done) { AskStatus(job, std::move(done)); });
 }
 
-std::vector<v1::JobStatus> CoreThread::AllStatuses() {
-  using All = std::vector<v1::JobStatus>;
-  return WaitFor<All>([&](std::function<void(All)> done) { AskAllStatuses(std::move(done)); });
+absl::StatusOr<std::vector<v1::JobStatus>> CoreThread::AllStatuses() {
+  return WaitFor<absl::StatusOr<std::vector<v1::JobStatus>>>(
+      [&](AllStatusesDone done) { AskAllStatuses(std::move(done)); });
 }
 
 absl::StatusOr<v1::JobStatus> CoreThread::Cancel(absl::string_view job, absl::string_view reason,

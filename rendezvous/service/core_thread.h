@@ -49,15 +49,21 @@ class CoreThread {
   // While it cannot save, changes are refused: store calls with its error, new streams with
   // UNAVAILABLE; what nodes say is taken, and leases are kept.
   explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr, OpenedLog durable = {});
-  // Stops it; streams still open are closed, and calls still waiting answered, with UNAVAILABLE.
+  // Stops it, with UNAVAILABLE.
   ~CoreThread();
   CoreThread(const CoreThread&) = delete;
   CoreThread& operator=(const CoreThread&) = delete;
 
-  // All methods are thread safe and return without waiting for the core, except the last three.
+  // Waits until the thread has ended. Streams still open are closed, and calls that wait or come
+  // later answered, with `why`. Not for two threads at once, nor for the core thread.
+  void Stop(const absl::Status& why);
+
+  // All other methods are thread safe and return without waiting for the core, except the last
+  // three.
 
   // The outbox is kept until Close was called on it or CloseStream returns. A Send or Close that is
-  // under way on the core thread may end a little later.
+  // under way on the core thread may end a little later. After Stop it is closed before this
+  // returns.
   StreamId OpenStream(std::shared_ptr<Outbox> outbox);
   // RESOURCE_EXHAUSTED when the queue is full (kEventQueueLimit): the sender should be closed. On a
   // stream that was closed the message is dropped.
@@ -73,13 +79,14 @@ class CoreThread {
   // FAILED_PRECONDITION (it has ended).
   using StatusDone = std::function<void(absl::StatusOr<v1::JobStatus>)>;
   void AskStatus(absl::string_view job, StatusDone done);
-  void AskAllStatuses(std::function<void(std::vector<v1::JobStatus>)> done);
+  using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
+  void AskAllStatuses(AllStatusesDone done);
   void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
   // thread itself.
   absl::StatusOr<v1::JobStatus> Status(absl::string_view job);
-  std::vector<v1::JobStatus> AllStatuses();
+  absl::StatusOr<std::vector<v1::JobStatus>> AllStatuses();
   absl::StatusOr<v1::JobStatus> Cancel(absl::string_view job, absl::string_view reason, int signal);
 
  private:

@@ -23,12 +23,15 @@ class NodeStream final : public NodeReactor,
                          public Outbox,
                          public std::enable_shared_from_this<NodeStream> {
  public:
-  NodeStream(CoreThread& core, grpc::CallbackServerContext* context)
-      : core_(core), context_(context) {}
+  NodeStream(std::shared_ptr<CoreThread> core, grpc::CallbackServerContext* context)
+      : core_(std::move(core)), context_(context) {}
 
   void Open() {
     self_ = shared_from_this();
-    id_ = core_.OpenStream(self_);
+    id_ = core_->OpenStream(self_);
+    const absl::MutexLock lock(&mutex_);
+    // The core has ended between finding it and coming here.
+    if (finished_) return;
     // Tells the node that it has reached a server of ours, before anything is said.
     context_->AddInitialMetadata(kServerMetadata, "1");
     StartSendInitialMetadata();
@@ -123,12 +126,12 @@ class NodeStream final : public NodeReactor,
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
     joined_ = true;
-    return core_.Post(id_, std::move(incoming_));
+    return core_->Post(id_, std::move(incoming_));
   }
 
   // The core forgets this stream as soon as the node is gone, which is before OnDone.
   void LeaveCore() {
-    if (!left_.exchange(true)) core_.CloseStream(id_);
+    if (!left_.exchange(true)) core_->CloseStream(id_);
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -169,7 +172,7 @@ class NodeStream final : public NodeReactor,
     });
   }
 
-  CoreThread& core_;
+  const std::shared_ptr<CoreThread> core_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
   std::atomic<bool> left_{false};
@@ -198,8 +201,9 @@ class RefusedStream final : public NodeReactor {
 
 }  // namespace
 
-NodeReactor* ServeNodeStream(CoreThread& core, grpc::CallbackServerContext* context) {
-  const auto stream = std::make_shared<NodeStream>(core, context);
+NodeReactor* ServeNodeStream(std::shared_ptr<CoreThread> core,
+                             grpc::CallbackServerContext* context) {
+  const auto stream = std::make_shared<NodeStream>(std::move(core), context);
   stream->Open();
   return stream.get();
 }

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -23,8 +24,9 @@ inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
 using NodeReactor = grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage>;
 
-// Serves the stream; it deletes itself when gRPC is done with it. `core` outlives it.
-NodeReactor* ServeNodeStream(CoreThread& core, grpc::CallbackServerContext* context);
+// Serves the stream; it deletes itself when gRPC is done with it.
+NodeReactor* ServeNodeStream(std::shared_ptr<CoreThread> core,
+                             grpc::CallbackServerContext* context);
 
 // Ends the stream at once.
 NodeReactor* RefuseNodeStream(const absl::Status& status);

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
 #include "proto/control.grpc.pb.h"
@@ -19,19 +21,43 @@
 namespace cadre {
 namespace {
 
-// What every service needs.
-struct Gate {
-  CoreThread& core;
-  const std::string token;
+// What every service asks first: whether the caller may come in, and to whom.
+class Gate {
+ public:
+  Gate(std::shared_ptr<CoreThread> core, std::string token)
+      : token_(std::move(token)), core_(std::move(core)) {}
+
+  void Serve(std::shared_ptr<CoreThread> core) {
+    const absl::MutexLock lock(&mutex_);
+    core_ = std::move(core);
+  }
+  void Refuse(absl::Status why) {
+    const absl::MutexLock lock(&mutex_);
+    core_.reset();
+    closed_ = std::move(why);
+  }
+  absl::StatusOr<std::shared_ptr<CoreThread>> Pass(
+      const grpc::CallbackServerContext& context) const {
+    RETURN_IF_ERROR(CheckToken(context, token_));
+    const absl::MutexLock lock(&mutex_);
+    if (core_ == nullptr) return closed_;
+    return core_;
+  }
+
+ private:
+  const std::string token_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<CoreThread> core_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("the server starts");
 };
 
 class RendezvousService final : public v1::Rendezvous::CallbackService {
  public:
   explicit RendezvousService(const Gate& gate) : gate_(gate) {}
   NodeReactor* Attach(grpc::CallbackServerContext* context) override {
-    const absl::Status allowed = CheckToken(*context, gate_.token);
-    if (!allowed.ok()) return RefuseNodeStream(allowed);
-    return ServeNodeStream(gate_.core, context);
+    const auto core = gate_.Pass(*context);
+    if (!core.ok()) return RefuseNodeStream(core.status());
+    return ServeNodeStream(*core, context);
   }
 
  private:
@@ -44,9 +70,9 @@ class StoreService final : public v1::Store::CallbackService {
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
                                     const v1::StoreRequest* request,
                                     v1::StoreReply* reply) override {
-    const absl::Status allowed = CheckToken(*context, gate_.token);
-    if (!allowed.ok()) return RefuseCall(allowed);
-    return ServeStoreCall(gate_.core, *request, reply);
+    const auto core = gate_.Pass(*context);
+    if (!core.ok()) return RefuseCall(core.status());
+    return ServeStoreCall(*core, *request, reply);
   }
 
  private:
@@ -59,23 +85,20 @@ class ControlService final : public v1::Control::CallbackService {
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
                                      const v1::ListJobsRequest*,
                                      v1::ListJobsReply* reply) override {
-    const absl::Status allowed = CheckToken(*context, gate_.token);
-    if (!allowed.ok()) return RefuseCall(allowed);
-    return ServeListJobs(gate_.core, reply);
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeListJobs(**core, reply) : RefuseCall(core.status());
   }
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request,
                                    v1::JobStatus* reply) override {
-    const absl::Status allowed = CheckToken(*context, gate_.token);
-    if (!allowed.ok()) return RefuseCall(allowed);
-    return ServeGetJob(gate_.core, *request, reply);
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeGetJob(**core, *request, reply) : RefuseCall(core.status());
   }
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
                                       const v1::CancelJobRequest* request,
                                       v1::JobStatus* reply) override {
-    const absl::Status allowed = CheckToken(*context, gate_.token);
-    if (!allowed.ok()) return RefuseCall(allowed);
-    return ServeCancelJob(gate_.core, *request, reply);
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeCancelJob(**core, *request, reply) : RefuseCall(core.status());
   }
 
  private:
@@ -94,9 +117,9 @@ absl::Status CheckExposure(const ServerOptions& options) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(CoreThread& core, const std::string& token) : gate{core, token} {}
+  Impl(std::shared_ptr<CoreThread> core, const std::string& token) : gate(std::move(core), token) {}
 
-  const Gate gate;
+  Gate gate;
   RendezvousService rendezvous{gate};
   StoreService store{gate};
   ControlService control{gate};
@@ -107,12 +130,18 @@ struct Server::Impl {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       CoreThread& core) {
+  // Not ours to delete.
+  return Start(options, std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      std::shared_ptr<CoreThread> core) {
   RETURN_IF_ERROR(CheckExposure(options));
   RETURN_IF_ERROR(CheckListen(options.host, options.port));
   QuietGrpcLog();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                    MakeServerCredentials(options.security));
-  auto impl = std::make_unique<Impl>(core, options.token);
+  auto impl = std::make_unique<Impl>(std::move(core), options.token);
   const std::string address = HostPort(options.host, options.port);
   grpc::ServerBuilder builder;
   SetServerArguments(builder);
@@ -138,6 +167,10 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 int Server::port() const { return impl_->port; }
+
+void Server::Serve(std::shared_ptr<CoreThread> core) { impl_->gate.Serve(std::move(core)); }
+
+void Server::Refuse(absl::Status why) { impl_->gate.Refuse(std::move(why)); }
 
 void Server::Shutdown(absl::Duration drain) {
   impl_->server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));

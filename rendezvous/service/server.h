@@ -31,12 +31,20 @@ class Server {
   //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        CoreThread& core);
+  // Null: every call is refused until Serve is called.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       std::shared_ptr<CoreThread> core);
   // Shuts down without waiting.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const;
+
+  // From now on calls go to `core`, or are refused with `why`; streams that are open stay with the
+  // core they came to.
+  void Serve(std::shared_ptr<CoreThread> core);
+  void Refuse(absl::Status why);
 
   // Accepts nothing new, gives what is open up to `drain` to end by itself, then cancels it.
   // Returns when all has ended, at once if nothing is open.

@@ -186,7 +186,7 @@ TEST_F(ServerTest, MessageOverTheLimitIsRefused) {
   EXPECT_THAT(FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
                   execute.get(), SetForTest("k", std::string(kMessageBytesMax, 'x'), 1), &reply)),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
-  EXPECT_TRUE(core_.AllStatuses().empty());
+  EXPECT_TRUE(core_.AllStatuses()->empty());
 }
 
 TEST_F(ServerTest, StoreCallWaitsForItsKey) {
