@@ -101,7 +101,9 @@ absl::Status AgentChannel::Execute(v1::StoreRequest request, v1::StoreReply* rep
   while (true) {
     const absl::Duration left = std::max(waits_until - MonoNow(), absl::ZeroDuration());
     request.set_wait_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(left)));
-    absl::Status status = CallOnce(left, [&](grpc::ClientContext* context) {
+    // One that does not wait by itself still waits for a server that is away.
+    const absl::Duration limit = wait > absl::ZeroDuration() ? left : patience;
+    absl::Status status = CallOnce(limit, [&](grpc::ClientContext* context) {
       return store_->Execute(context, request, reply);
     });
     if (status.ok() && reply->code() != 0) {

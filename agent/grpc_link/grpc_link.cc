@@ -29,8 +29,13 @@ Clock::time_point In(absl::Duration duration) {
   return Clock::now() + absl::ToChronoMicroseconds(duration);
 }
 
+ClientTiming TimingOfSeveral() {
+  return {kConnectTimeoutOfSeveral, kKeepaliveOfSeveral, kKeepaliveOfSeveral};
+}
+
 // One connection and its stream.
 struct Attempt {
+  std::string endpoint;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
   // One of our servers has answered: the writer may write.
@@ -66,7 +71,7 @@ class GrpcLink final : public ServerLink {
     if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
     if (outgoing.refused && !message.has_store()) {
       Cancel(absl::InvalidArgumentError(absl::StrCat(
-          "a message of ", outgoing.bytes, " bytes to the server at ", options_.endpoint,
+          "a message of ", outgoing.bytes, " bytes to the server at ", attempt_->endpoint,
           " is over the limit of ", kMessageBytesMax, "; shorten the job's spec")));
       return;
     }
@@ -76,7 +81,7 @@ class GrpcLink final : public ServerLink {
     }
     if (queue_.size() >= kLinkQueueMessagesMax ||
         queue_bytes_ + outgoing.bytes > kLinkQueueBytesMax) {
-      Cancel(absl::UnavailableError(absl::StrCat("the server at ", options_.endpoint,
+      Cancel(absl::UnavailableError(absl::StrCat("the server at ", attempt_->endpoint,
                                                  " does not take what this node sends")));
       return;
     }
@@ -106,30 +111,51 @@ class GrpcLink final : public ServerLink {
 
   void Run() {
     std::minstd_rand random{std::random_device{}()};
+    const bool several = options_.endpoints.size() > 1;
+    const absl::Duration backoff_max =
+        several ? kReconnectBackoffMaxOfSeveral : kReconnectBackoffMax;
     absl::Duration backoff = kReconnectBackoffMin;
     for (;;) {
-      Attempt attempt;
-      const absl::Status status = RunAttempt(attempt);
+      bool opened = false;
+      const absl::Status status = RunRound(&opened);
       Call([&] { callbacks_.on_down(status); });
       if (IsFinal(status)) return;
-      if (attempt.open) backoff = kReconnectBackoffMin;
+      if (opened) backoff = kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.
       const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
       if (StopsWithin(part * backoff)) return;
-      backoff = std::min(2 * backoff, kReconnectBackoffMax);
+      backoff = std::min(2 * backoff, backoff_max);
     }
+  }
+
+  // Tries the servers in turn until a stream was opened and has ended; why it has, or why there was
+  // none.
+  absl::Status RunRound(bool* opened) {
+    std::vector<absl::Status> failed;
+    for (size_t i = 0; i < options_.endpoints.size(); ++i) {
+      Attempt attempt;
+      attempt.endpoint = options_.endpoints[next_];
+      // The server that has just gone is the last one to look for another at.
+      next_ = (next_ + 1) % options_.endpoints.size();
+      const absl::Status status = RunAttempt(attempt);
+      *opened = attempt.open;
+      if (attempt.open || IsFinal(status)) return status;
+      failed.push_back(status);
+    }
+    return NoneReached(failed);
   }
 
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
-    RETURN_IF_ERROR(CheckEndpoint(options_.endpoint));
+    RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(options_.security));
-    grpc::ChannelArguments arguments = ClientChannelArguments();
+    grpc::ChannelArguments arguments =
+        ClientChannelArguments(options_.endpoints.size() > 1 ? TimingOfSeveral() : ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(options_.endpoint, credentials, arguments));
+        grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
     if (!options_.token.empty()) attempt.context.AddMetadata(kTokenMetadata, options_.token);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -153,7 +179,7 @@ class GrpcLink final : public ServerLink {
     queue_bytes_ = 0;
     changed_.notify_all();
     if (attempt.cause.has_value()) return *attempt.cause;
-    return DescribeEnd(options_.endpoint, status, attempt.open);
+    return DescribeEnd(attempt.endpoint, status, attempt.open);
   }
 
   void ReadAll(Attempt& attempt) {
@@ -216,7 +242,7 @@ class GrpcLink final : public ServerLink {
         lock, In(kLinkOpenTimeout), [&] { return attempt.open || attempt.over || stopping_; });
     if (!decided) {
       Cancel(
-          absl::DeadlineExceededError(absl::StrCat("no answer from ", options_.endpoint, " within ",
+          absl::DeadlineExceededError(absl::StrCat("no answer from ", attempt.endpoint, " within ",
                                                    absl::FormatDuration(kLinkOpenTimeout))));
     }
     return attempt.open;
@@ -256,6 +282,8 @@ class GrpcLink final : public ServerLink {
 
   const GrpcLinkOptions options_;
   LinkCallbacks callbacks_;
+  // Which endpoint is tried next; for the connecting thread alone.
+  size_t next_ = 0;
   std::thread thread_;
   std::mutex callback_mutex_;
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
@@ -33,7 +34,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 class Peer {
  public:
   explicit Peer(const std::string& endpoint, const std::string& token = kToken)
-      : link_(MakeGrpcLink({endpoint, token, {}})) {}
+      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}})) {}
 
   // Says `hello` whenever the link comes up.
   void Start(std::vector<v1::NodeMessage> hello = {}) {
@@ -109,6 +110,9 @@ class Host {
   }
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port()); }
+
+  void Refuse(const std::string& why) { server_->Refuse(absl::UnavailableError(why)); }
+  void Serve() { server_->Serve(std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core)); }
 
   CoreThread core{NewCoreConfig()};
 
@@ -215,6 +219,42 @@ TEST(GrpcLink, ComesBackWhenTheServerDoes) {
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
 }
 
+TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
+  PlainSocket nobody;
+  Host reserve, leader;
+  reserve.Refuse(absl::StrCat(kInReserve, ": ", leader.endpoint(), " leads"));
+  Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint(), ",", leader.endpoint()));
+  peer.Start({JoinForTest("node0", 1, 1)});
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
+  EXPECT_EQ(peer.downs(), 0u);
+}
+
+TEST(GrpcLink, SeveralServersOfWhichNoneLeadsAreReportedTogether) {
+  PlainSocket nobody;
+  Host reserve;
+  reserve.Refuse(absl::StrCat(kInReserve, ": nobody leads yet"));
+  Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint()));
+  peer.Start();
+  EXPECT_EQ(peer.AwaitDown(), absl::UnavailableError(absl::StrCat(
+                                  "cannot reach ", nobody.endpoint(), ": connection refused; ",
+                                  reserve.endpoint(), ": ", kInReserve, ": nobody leads yet")));
+}
+
+TEST(GrpcLink, ALeaderThatIsDeposedIsLeftForTheNextOne) {
+  Host first, second;
+  second.Refuse(absl::StrCat(kInReserve, ": ", first.endpoint(), " leads"));
+  Peer peer(absl::StrCat(first.endpoint(), ",", second.endpoint()));
+  peer.Start({JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  second.Serve();
+  first.Refuse("this server no longer leads");
+  first.core.Stop(absl::UnavailableError("this server no longer leads"));
+  EXPECT_THAT(peer.AwaitDown(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no longer leads")));
+  EXPECT_TRUE(peer.AwaitUps(2));
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
+}
+
 TEST(GrpcLink, StopDeliversWhatIsQueued) {
   Host host;
   Peer peer(host.endpoint());
@@ -279,7 +319,7 @@ TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
   peer.Start({large});
   EXPECT_THAT(peer.AwaitDown(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("over the limit")));
-  EXPECT_TRUE(host.core.AllStatuses().empty());
+  EXPECT_TRUE(host.core.AllStatuses()->empty());
 }
 
 TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/channel_arguments.h"
 
 namespace cadre {
 namespace {
@@ -42,6 +43,10 @@ absl::Status NotOurs(const std::string& endpoint) {
 }
 
 absl::Status DescribeUnreached(const std::string& endpoint, const absl::Status& status) {
+  if (absl::StartsWith(status.message(), kInReserve)) {
+    return absl::UnavailableError(
+        absl::StrCat(endpoint, ": ", status.message().substr(0, kDetailBytesMax)));
+  }
   for (const Symptom& symptom : kBeforeOpen) {
     if (!absl::StrContains(status.message(), symptom.text)) continue;
     if (symptom.meaning == nullptr) return NotOurs(endpoint);
@@ -81,6 +86,15 @@ absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status
       return absl::Status(status.code(),
                           absl::StrCat("the server at ", endpoint, ": ", status.message()));
   }
+}
+
+absl::Status NoneReached(const std::vector<absl::Status>& failed) {
+  if (failed.size() == 1) return failed[0];
+  std::string text;
+  for (const absl::Status& status : failed) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", status.message());
+  }
+  return absl::UnavailableError(text);
 }
 
 bool IsFinal(const absl::Status& status) {

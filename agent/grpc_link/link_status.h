@@ -3,6 +3,7 @@
 #define CADRE_AGENT_GRPC_LINK_LINK_STATUS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -14,6 +15,9 @@ absl::Status CheckEndpoint(const std::string& endpoint);
 // How a stream ended. `opened`: one of our servers had answered before. Never OK: a stream that the
 // server ends properly is UNAVAILABLE too, as far as the agent is concerned.
 absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened);
+
+// Why none of the servers could be reached: one status for those of each.
+absl::Status NoneReached(const std::vector<absl::Status>& failed);
 
 // Whether trying again is of no use.
 bool IsFinal(const absl::Status& status);
