@@ -2,11 +2,12 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/endpoint/endpoint.h"
@@ -16,28 +17,44 @@
 namespace cadre {
 namespace {
 
-constexpr std::chrono::seconds kCallTimeout(10);
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+// Of several servers one that is silent must leave time for the others.
+constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
 
 }  // namespace
 
 struct ControlClient::State {
-  std::string endpoint;
-  std::string token;
-  std::unique_ptr<v1::Control::Stub> stub;
+  struct Place {
+    std::string endpoint;
+    std::unique_ptr<v1::Control::Stub> stub;
+  };
 
+  // Asks the servers in turn until one answers: of several only the one that leads does.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Reply*),
                              const Request& request) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-    context.AddMetadata(kTokenMetadata, token);
-    Reply reply;
-    const grpc::Status status = ((*stub).*method)(&context, request, &reply);
-    if (status.ok()) return reply;
-    const absl::Status failed = FromGrpcStatus(status);
-    return absl::Status(failed.code(), absl::StrCat("server ", endpoint, ": ", failed.message()));
+    const absl::Duration limit = places.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral;
+    std::string text;
+    absl::StatusCode code = absl::StatusCode::kUnavailable;
+    for (const Place& place : places) {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+      context.AddMetadata(kTokenMetadata, token);
+      Reply reply;
+      const grpc::Status status = ((*place.stub).*method)(&context, request, &reply);
+      if (status.ok()) return reply;
+      const absl::Status failed = FromGrpcStatus(status);
+      absl::StrAppend(&text, text.empty() ? "" : "; ", "server ", place.endpoint, ": ",
+                      failed.message());
+      code = failed.code();
+      if (!absl::IsUnavailable(failed) && !absl::IsDeadlineExceeded(failed)) break;
+    }
+    return absl::Status(code, text);
   }
+
+  std::string token;
+  std::vector<Place> places;
 };
 
 ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -47,19 +64,24 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Sett
   QuietGrpcLog();
   const std::string text =
       settings.GetOr("server", absl::StrCat("127.0.0.1:", kDefaultRendezvousPort));
-  ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text, kDefaultRendezvousPort));
-  const absl::StatusOr<ResolvedEndpoint> at = Resolve(endpoint);
-  if (!at.ok()) return at.status();
-  auto state = std::make_unique<State>();
-  state->endpoint = HostPort(endpoint.host, endpoint.port);
-  ASSIGN_OR_RETURN(state->token, FindToken(settings.GetOr("token-file", ""), endpoint.host,
-                                           endpoint.port, at->loopback));
+  ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints,
+                   ParseEndpoints(text, kDefaultRendezvousPort));
   TransportSecurity security;
   security.tls_dir = settings.GetOr("tls-dir", "");
   ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(security));
-  state->stub = v1::Control::NewStub(
-      grpc::CreateCustomChannel(at->here ? HostPort(at->address, at->port) : state->endpoint,
-                                credentials, ClientChannelArguments()));
+  auto state = std::make_unique<State>();
+  bool loopback = true;
+  for (const Endpoint& endpoint : endpoints) {
+    const absl::StatusOr<ResolvedEndpoint> at = Resolve(endpoint);
+    if (!at.ok() && endpoints.size() == 1) return at.status();
+    loopback = loopback && at.ok() && at->loopback;
+    const std::string name = HostPort(endpoint.host, endpoint.port);
+    state->places.push_back({name, v1::Control::NewStub(grpc::CreateCustomChannel(
+                                       at.ok() && at->here ? HostPort(at->address, at->port) : name,
+                                       credentials, ClientChannelArguments()))});
+  }
+  ASSIGN_OR_RETURN(state->token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
+                                           endpoints[0].port, loopback));
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
 }
 
@@ -84,7 +106,8 @@ absl::StatusOr<v1::JobStatus> ControlClient::Cancel(const std::string& job,
 }
 
 std::vector<Flag> ControlFlags() {
-  return {{"server", "HOST[:PORT]", "The server to ask [127.0.0.1:29400]."},
+  return {{"server", "HOST[:PORT][,...]",
+           "The server to ask [127.0.0.1:29400]. Several are tried in turn."},
           {"token-file", "FILE", "The server's token; needed off loopback."},
           {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."}};
 }

@@ -1,4 +1,4 @@
-// Asks a server about its jobs. Blocks, ten seconds at most.
+// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers.
 #ifndef CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
 #define CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
 

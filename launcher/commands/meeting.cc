@@ -1,6 +1,7 @@
 #include "launcher/commands/meeting.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -29,21 +30,63 @@ absl::StatusOr<std::unique_ptr<CoreThread>> StartCore(const RunOptions& options)
   return std::make_unique<CoreThread>(config, nullptr, *std::move(state));
 }
 
-// Serves at the endpoint; ALREADY_EXISTS when somebody does.
-absl::Status Serve(const RunOptions& options, const ResolvedEndpoint& at, const std::string& token,
-                   Meeting& meeting) {
-  // Whoever has the port serves: it is looked at before the state is, which may be in use with it.
-  RETURN_IF_ERROR(CheckListen(options.bind_host.empty() ? at.address : options.bind_host, at.port));
-  ASSIGN_OR_RETURN(std::unique_ptr<CoreThread> core, StartCore(options));
+ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
+                     const std::string& token) {
   ServerOptions server;
   server.host = options.bind_host.empty() ? at.address : options.bind_host;
   server.port = at.port;
   server.token = token;
   server.security.tls_dir = options.tls_dir;
-  ASSIGN_OR_RETURN(meeting.server, Server::Start(server, *core));
+  return server;
+}
+
+// Serves at the endpoint; ALREADY_EXISTS when somebody does.
+absl::Status Serve(const RunOptions& options, const ServerOptions& listen, Meeting& meeting) {
+  // Whoever has the port serves: it is looked at before the state is, which may be in use with it.
+  RETURN_IF_ERROR(CheckListen(listen.host, listen.port));
+  ASSIGN_OR_RETURN(std::unique_ptr<CoreThread> core, StartCore(options));
+  ASSIGN_OR_RETURN(meeting.server, Server::Start(listen, *core));
   meeting.core = std::move(core);
   meeting.link = MakeEmbeddedLink(*meeting.core);
   return absl::OkStatus();
+}
+
+// Stands in reserve there, or leads; the link finds out who does, so it may be to another one.
+absl::Status ServeReplica(const RunOptions& options, const EtcdOptions& etcd,
+                          const ServerOptions& listen, const std::string& address,
+                          Meeting& meeting) {
+  ASSIGN_OR_RETURN(meeting.server, Server::Start(listen, std::shared_ptr<CoreThread>()));
+  ReplicaOptions replica;
+  replica.etcd = etcd;
+  replica.address = address;
+  replica.core = NewCoreConfig();
+  replica.core.only_job = options.job.name();
+  ASSIGN_OR_RETURN(meeting.replica, Replica::Start(replica, *meeting.server));
+  return absl::OkStatus();
+}
+
+// One endpoint, once it has been looked up.
+struct Place {
+  std::string name;
+  absl::StatusOr<ResolvedEndpoint> at;
+};
+
+std::vector<Place> LookUp(const std::vector<Endpoint>& endpoints) {
+  std::vector<Place> places;
+  for (const Endpoint& endpoint : endpoints) {
+    places.push_back({HostPort(endpoint.host, endpoint.port), Resolve(endpoint)});
+  }
+  return places;
+}
+
+absl::StatusOr<std::string> TokenFor(const RunOptions& options, bool loopback) {
+  const Endpoint& first = options.endpoints[0];
+  if (options.endpoints.size() > 1 && options.token_file.empty()) {
+    return absl::InvalidArgumentError(
+        "several endpoints need a token that all of them know: make one with 'cadre token new "
+        "FILE', give every node a copy, and add --token-file FILE");
+  }
+  return FindToken(options.token_file, first.host, first.port, loopback);
 }
 
 }  // namespace
@@ -62,32 +105,43 @@ absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::
       "new FILE', give every node a copy, and add --token-file FILE"));
 }
 
-absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options) {
+absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
+                                       const std::optional<EtcdOptions>& etcd) {
   Meeting meeting;
   meeting.address = "127.0.0.1";
-  if (!options.endpoint.has_value()) {
+  if (options.endpoints.empty()) {
     ASSIGN_OR_RETURN(meeting.core, StartCore(options));
     meeting.link = MakeEmbeddedLink(*meeting.core);
     return meeting;
   }
   QuietGrpcLog();
-  const Endpoint& endpoint = *options.endpoint;
-  meeting.endpoint = HostPort(endpoint.host, endpoint.port);
-  const absl::StatusOr<ResolvedEndpoint> at = Resolve(endpoint);
-  meeting.loopback = at.ok() && at->loopback;
-  ASSIGN_OR_RETURN(const std::string token,
-                   FindToken(options.token_file, endpoint.host, endpoint.port, meeting.loopback));
-  if (at.ok() && !at->loopback) meeting.address = AddressTowards(at->address, at->port);
-  if (at.ok() && at->here) {
-    const absl::Status served = Serve(options, *at, token, meeting);
-    if (served.ok()) return meeting;
+  GrpcLinkOptions link;
+  std::string routed;
+  const std::vector<Place> places = LookUp(options.endpoints);
+  for (const Place& place : places) {
+    absl::StrAppend(&meeting.endpoint, meeting.endpoint.empty() ? "" : ",", place.name);
+    meeting.loopback = meeting.loopback && place.at.ok() && place.at->loopback;
+    if (place.at.ok() && !place.at->loopback && routed.empty()) {
+      routed = AddressTowards(place.at->address, place.at->port);
+    }
+    // An address of this machine is named as the server was told it; any other name is looked up
+    // again with every attempt, because it may move.
+    link.endpoints.push_back(
+        place.at.ok() && place.at->here ? HostPort(place.at->address, place.at->port) : place.name);
+  }
+  if (!routed.empty()) meeting.address = routed;
+  ASSIGN_OR_RETURN(link.token, TokenFor(options, meeting.loopback));
+  for (const Place& place : places) {
+    // Without a shared state two that serve would each gather nodes of their own.
+    if (!place.at.ok() || !place.at->here || (places.size() > 1 && !etcd.has_value())) continue;
+    const ServerOptions listen = Listen(options, *place.at, link.token);
+    const absl::Status served = etcd.has_value()
+                                    ? ServeReplica(options, *etcd, listen, place.name, meeting)
+                                    : Serve(options, listen, meeting);
+    if (served.ok()) break;
     if (!absl::IsAlreadyExists(served)) return served;
   }
-  GrpcLinkOptions link;
-  // An address of this machine is named as the server was told it; any other name is looked up
-  // again with every attempt, because it may move.
-  link.endpoint = at.ok() && at->here ? HostPort(at->address, at->port) : meeting.endpoint;
-  link.token = token;
+  if (meeting.link != nullptr) return meeting;
   link.security.tls_dir = options.tls_dir;
   meeting.link = MakeGrpcLink(std::move(link));
   return meeting;

@@ -4,13 +4,16 @@
 #define CADRE_LAUNCHER_COMMANDS_MEETING_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "agent/server_link.h"
 #include "launcher/flags/run_options.h"
 #include "rendezvous/service/core_thread.h"
+#include "rendezvous/service/replica.h"
 #include "rendezvous/service/server.h"
+#include "rendezvous/store/etcd_client.h"
 
 namespace cadre {
 
@@ -18,8 +21,10 @@ struct Meeting {
   // In the order of construction: the link ends first, the core last.
   std::unique_ptr<CoreThread> core;
   std::unique_ptr<Server> server;
+  // With etcd, in the place of a core of its own.
+  std::unique_ptr<Replica> replica;
   std::unique_ptr<ServerLink> link;
-  // host:port as people know it; empty when alone.
+  // host:port as people know it, of several separated by commas; empty when alone.
   std::string endpoint;
   // Address under which other nodes reach this one's workers.
   std::string address;
@@ -27,9 +32,11 @@ struct Meeting {
   bool loopback = true;
 };
 
-// The caller has started the supervisor: this may start gRPC. INVALID_ARGUMENT (token, TLS,
-// address) and others name what is wrong.
-absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options);
+// The caller has started the supervisor: this may start gRPC. With `etcd` a server of ours shares
+// its state there with those at the other endpoints. INVALID_ARGUMENT (token, TLS, address) and
+// others name what is wrong.
+absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
+                                       const std::optional<EtcdOptions>& etcd);
 
 // The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
 // one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.

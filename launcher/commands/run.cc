@@ -13,6 +13,7 @@
 #include "agent/daemon.h"
 #include "agent/supervisor_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/etcd.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/commands/slots.h"
 #include "launcher/display/output_writer.h"
@@ -48,7 +49,7 @@ std::string Absolute(const std::string& path) {
 std::string NodeName(const RunOptions& options, const Meeting& meeting) {
   if (!options.node_name.empty()) return options.node_name;
   // Several launchers of one machine meet over loopback; their process ids tell them apart.
-  if (options.endpoint.has_value() && meeting.loopback) {
+  if (!options.endpoints.empty() && meeting.loopback) {
     return absl::StrCat(HostName(), "-",
                         options.node_rank >= 0 ? static_cast<int64_t>(options.node_rank)
                                                : static_cast<int64_t>(getpid()));
@@ -107,11 +108,11 @@ RunDisplayOptions Look(const RunOptions& options) {
 }
 
 // From here on everything is known; what fails is the machine's or the server's doing.
-int Start(const RunOptions& options, uint32_t slots) {
+int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots) {
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
-  absl::StatusOr<Meeting> meeting = ArrangeMeeting(options);
+  absl::StatusOr<Meeting> meeting = ArrangeMeeting(options, etcd);
   if (!meeting.ok()) {
     const bool usage = absl::IsInvalidArgument(meeting.status());
     return Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
@@ -125,6 +126,8 @@ int Start(const RunOptions& options, uint32_t slots) {
   const absl::StatusOr<Exit> exit =
       RunAgent(Daemon(options, *meeting, slots), *std::move(supervisor), *meeting->link, display);
   if (meeting->server != nullptr) meeting->server->Shutdown(kDrainTimeout);
+  // The next server need not wait for this one's lease to end.
+  meeting->replica.reset();
   writer.Flush(kFlushTimeout);
   const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
   // Workers, sockets and files are cleared away; tearing down what is left only takes time.
@@ -150,7 +153,10 @@ int Run(const Parsed& parsed) {
       options->job, options->gpus_per_worker_own || options->virtual_local_rank, ThisMachine());
   if (!slots.ok()) return Fail(kExitUsage, slots.status().message());
   options->job.mutable_logs()->set_dir(Absolute(options->job.logs().dir()));
-  return Start(*options, *slots);
+  const absl::StatusOr<std::optional<EtcdOptions>> etcd =
+      EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
+  if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
+  return Start(*options, *etcd, *slots);
 }
 
 }  // namespace

@@ -5,12 +5,16 @@
 #include <stdio.h>
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/etcd.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/commands/state.h"
 #include "launcher/display/escape.h"
@@ -21,6 +25,7 @@
 #include "proto/channel_arguments.h"
 #include "rendezvous/service/core_thread.h"
 #include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/replica.h"
 
 namespace cadre {
 namespace {
@@ -34,6 +39,10 @@ std::vector<Flag> Flags() {
           {"state-dir", "DIR",
            "Where the state outlives the server; 'none' for nowhere "
            "[~/.local/state/cadre/server-PORT]."},
+          {"etcd", "URL[,...]",
+           "Keep the state in this etcd, shared with other servers, of which one leads."},
+          {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
+          {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
           {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."}};
 }
 
@@ -55,32 +64,81 @@ int WaitForSignal() {
   return received;
 }
 
-int Run(const Parsed& parsed) {
-  const Settings settings(parsed, ReadEnvironment(), Flags());
+// What the flags ask for.
+struct Asked {
+  ServerOptions listen;
+  // As the user wrote it.
+  std::string host;
+  std::string state_dir;
+  std::optional<EtcdOptions> etcd;
+};
+
+absl::StatusOr<Asked> Read(const Settings& settings) {
+  Asked asked;
   const std::string port_text = settings.GetOr("port", absl::StrCat(kDefaultRendezvousPort));
   const absl::StatusOr<uint32_t> port = ParseCount(port_text);
   if (!port.ok() || *port > 65535) {
-    return Fail(kExitUsage,
-                absl::StrCat("--port: expected a port from 0 to 65535, got '", port_text, "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--port: expected a port from 0 to 65535, got '", port_text, "'"));
   }
-  ServerOptions options;
-  const std::string host = settings.GetOr("host", "127.0.0.1");
-  const absl::StatusOr<ResolvedEndpoint> at = Resolve({host, static_cast<int>(*port)});
-  if (!at.ok()) return Fail(kExitUsage, absl::StrCat("--host: ", at.status().message()));
+  asked.listen.port = static_cast<int>(*port);
+  asked.host = settings.GetOr("host", "127.0.0.1");
+  const absl::StatusOr<ResolvedEndpoint> at = Resolve({asked.host, asked.listen.port});
+  if (!at.ok()) return absl::InvalidArgumentError(absl::StrCat("--host: ", at.status().message()));
+  asked.listen.host = at->address;
   const std::string token_file = settings.GetOr("token-file", "");
   if (*port == 0 && token_file.empty()) {
-    return Fail(kExitUsage, "--port 0 needs --token-file: the shared token is kept by port");
+    return absl::InvalidArgumentError(
+        "--port 0 needs --token-file: the shared token is kept by port");
   }
-  const absl::StatusOr<std::string> token =
-      FindToken(token_file, host, static_cast<int>(*port), at->loopback);
-  if (!token.ok()) return Fail(kExitUsage, token.status().message());
-  const absl::StatusOr<std::string> state_dir = StateDir(settings, static_cast<int>(*port));
-  if (!state_dir.ok()) return Fail(kExitUsage, state_dir.status().message());
-  options.host = at->address;
-  options.port = static_cast<int>(*port);
-  options.token = *token;
-  options.security.tls_dir = settings.GetOr("tls-dir", "");
+  ASSIGN_OR_RETURN(asked.listen.token,
+                   FindToken(token_file, asked.host, asked.listen.port, at->loopback));
+  asked.listen.security.tls_dir = settings.GetOr("tls-dir", "");
+  ASSIGN_OR_RETURN(asked.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));
+  if (asked.etcd.has_value()) return asked;
+  ASSIGN_OR_RETURN(asked.state_dir, StateDir(settings, asked.listen.port));
+  return asked;
+}
 
+// In the order of construction: who serves ends first, the core last.
+struct Serving {
+  std::unique_ptr<CoreThread> core;
+  std::unique_ptr<Server> server;
+  std::unique_ptr<Replica> replica;
+  // Where the state is, for the log.
+  std::string state;
+};
+
+absl::Status StartAlone(const Asked& asked, const CoreThread::LogFunction& log, Serving* serving) {
+  const CoreConfig config = NewCoreConfig();
+  ASSIGN_OR_RETURN(OpenedLog state, OpenState(asked.state_dir, config));
+  serving->state =
+      asked.state_dir == kNoStateDir
+          ? ", keeping no state"
+          : absl::StrCat(", state in ", asked.state_dir, " (", state.records.size(), " records)");
+  serving->core = std::make_unique<CoreThread>(config, log, std::move(state));
+  ASSIGN_OR_RETURN(serving->server, Server::Start(asked.listen, *serving->core));
+  return absl::OkStatus();
+}
+
+absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log,
+                          Serving* serving) {
+  serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
+  ASSIGN_OR_RETURN(serving->server, Server::Start(asked.listen, std::shared_ptr<CoreThread>()));
+  ReplicaOptions replica;
+  replica.etcd = *asked.etcd;
+  const bool anywhere = asked.listen.host == "0.0.0.0" || asked.listen.host == "::";
+  replica.address = HostPort(anywhere ? HostName() : asked.host, serving->server->port());
+  replica.core = NewCoreConfig();
+  replica.log = log;
+  replica.wrap = WrapForTest;
+  ASSIGN_OR_RETURN(serving->replica, Replica::Start(replica, *serving->server));
+  return absl::OkStatus();
+}
+
+int Run(const Parsed& parsed) {
+  const absl::StatusOr<Asked> asked = Read(Settings(parsed, ReadEnvironment(), Flags()));
+  if (!asked.ok()) return Fail(kExitUsage, asked.status().message());
   QuietGrpcLog();
   OutputWriter writer;
   const auto log = [&writer](const std::string& line) {
@@ -89,30 +147,21 @@ int Run(const Parsed& parsed) {
                                  EscapeControl(line), "\n"));
   };
   // A port in use is the clearer message where the state is in use with it.
-  const absl::Status free = CheckListen(options.host, options.port);
-  if (!free.ok()) {
-    return Fail(absl::IsInvalidArgument(free) ? kExitUsage : kExitUnavailable, free.message());
+  absl::Status started = CheckListen(asked->listen.host, asked->listen.port);
+  Serving serving;
+  if (started.ok()) {
+    started = asked->etcd.has_value() ? StartReplica(*asked, log, &serving)
+                                      : StartAlone(*asked, log, &serving);
   }
-  const CoreConfig config = NewCoreConfig();
-  absl::StatusOr<OpenedLog> state = OpenState(*state_dir, config);
-  if (!state.ok()) {
-    const bool usage = absl::IsInvalidArgument(state.status());
-    return Fail(usage ? kExitUsage : kExitUnavailable, state.status().message());
+  if (!started.ok()) {
+    return Fail(absl::IsInvalidArgument(started) ? kExitUsage : kExitUnavailable,
+                started.message());
   }
-  const size_t replayed = state->records.size();
-  CoreThread core(config, log, *std::move(state));
-  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, core);
-  if (!server.ok()) {
-    const bool usage = absl::IsInvalidArgument(server.status());
-    return Fail(usage ? kExitUsage : kExitUnavailable, server.status().message());
-  }
-  log(absl::StrCat("serving at ", HostPort(host, (*server)->port()),
-                   *state_dir == kNoStateDir
-                       ? ", keeping no state"
-                       : absl::StrCat(", state in ", *state_dir, " (", replayed, " records)")));
+  log(absl::StrCat("serving at ", HostPort(asked->host, serving.server->port()), serving.state));
   const int signal = WaitForSignal();
   log(absl::StrCat("received signal ", signal, ", ending"));
-  (*server)->Shutdown(signal == SIGQUIT ? absl::ZeroDuration() : kDrainTimeout);
+  serving.replica.reset();
+  serving.server->Shutdown(signal == SIGQUIT ? absl::ZeroDuration() : kDrainTimeout);
   writer.Flush(absl::Seconds(2));
   return 0;
 }

@@ -30,10 +30,14 @@ absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConf
   options.new_server_id = config.server_id;
   options.clock = ThisClockBase();
   ASSIGN_OR_RETURN(OpenedLog opened, OpenSqliteLog(options));
-  if (const char* order = getenv(kKillServerForTest)) {
-    ASSIGN_OR_RETURN(opened.log, KillForTest(order, std::move(opened.log)));
-  }
+  ASSIGN_OR_RETURN(opened.log, WrapForTest(std::move(opened.log)));
   return opened;
+}
+
+absl::StatusOr<std::unique_ptr<RecordLog>> WrapForTest(std::unique_ptr<RecordLog> log) {
+  const char* order = getenv(kKillServerForTest);
+  if (order == nullptr) return log;
+  return KillForTest(order, std::move(log));
 }
 
 }  // namespace cadre

@@ -2,6 +2,7 @@
 #ifndef CADRE_LAUNCHER_COMMANDS_STATE_H_
 #define CADRE_LAUNCHER_COMMANDS_STATE_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,9 @@ absl::StatusOr<std::string> DefaultStateDir(int port);
 
 // Opens, or begins, the state in `directory`; nothing for "" and "none". Errors as OpenSqliteLog's.
 absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config);
+
+// The log, with what tests of the server's death put round it.
+absl::StatusOr<std::unique_ptr<RecordLog>> WrapForTest(std::unique_ptr<RecordLog> log);
 
 }  // namespace cadre
 

@@ -10,8 +10,10 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace cadre {
 namespace {
@@ -70,34 +72,33 @@ std::string Numeric(const sockaddr* address, socklen_t size) {
 }  // namespace
 
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port) {
-  const absl::string_view first = text.substr(0, text.find(','));
   Endpoint endpoint;
   endpoint.port = default_port;
   absl::string_view port;
   bool has_port = false;
-  if (!first.empty() && first[0] == '[') {
-    const size_t close = first.find(']');
-    if (close == first.npos) return BadEndpoint(text, "the bracket is not closed");
-    endpoint.host = std::string(first.substr(1, close - 1));
-    const absl::string_view after = first.substr(close + 1);
+  if (!text.empty() && text[0] == '[') {
+    const size_t close = text.find(']');
+    if (close == text.npos) return BadEndpoint(text, "the bracket is not closed");
+    endpoint.host = std::string(text.substr(1, close - 1));
+    const absl::string_view after = text.substr(close + 1);
     if (!after.empty() && after[0] != ':') return BadEndpoint(text, "text after the bracket");
     has_port = !after.empty();
     if (has_port) port = after.substr(1);
-  } else if (const size_t colon = first.find(':');
-             colon != first.npos && first.find(':', colon + 1) == first.npos) {
-    endpoint.host = std::string(first.substr(0, colon));
-    port = first.substr(colon + 1);
+  } else if (const size_t colon = text.find(':');
+             colon != text.npos && text.find(':', colon + 1) == text.npos) {
+    endpoint.host = std::string(text.substr(0, colon));
+    port = text.substr(colon + 1);
     has_port = true;
   } else {
     // No colon, or an IPv6 address without brackets.
-    endpoint.host = std::string(first);
+    endpoint.host = std::string(text);
   }
   if (endpoint.host.empty()) return BadEndpoint(text, "the host is missing");
-  if (first.find("://") != first.npos) return BadEndpoint(text, "a URL names no host");
+  if (text.find("://") != text.npos) return BadEndpoint(text, "a URL names no host");
   if (endpoint.host.find_first_of("/ \t") != std::string::npos) {
     return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is no host's name"));
   }
-  if ((first[0] == '[' || endpoint.host.find(':') != std::string::npos) && !IsIpv6(endpoint.host)) {
+  if ((text[0] == '[' || endpoint.host.find(':') != std::string::npos) && !IsIpv6(endpoint.host)) {
     return BadEndpoint(text, absl::StrCat("'", endpoint.host, "' is no IPv6 address"));
   }
   if (has_port &&
@@ -105,6 +106,19 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
     return BadEndpoint(text, absl::StrCat("'", port, "' is no port from 1 to 65535"));
   }
   return endpoint;
+}
+
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port) {
+  std::vector<Endpoint> endpoints;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const absl::StatusOr<Endpoint> endpoint =
+        ParseEndpoint(absl::StripAsciiWhitespace(part), default_port);
+    if (!endpoint.ok()) return endpoint.status();
+    endpoints.push_back(*endpoint);
+  }
+  if (endpoints.size() <= kEndpointsMax) return endpoints;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected at most ", kEndpointsMax, " endpoints, got ", endpoints.size()));
 }
 
 absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint) {

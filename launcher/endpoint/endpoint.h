@@ -3,7 +3,9 @@
 #ifndef CADRE_LAUNCHER_ENDPOINT_ENDPOINT_H_
 #define CADRE_LAUNCHER_ENDPOINT_ENDPOINT_H_
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -18,8 +20,13 @@ struct Endpoint {
   int port = kDefaultRendezvousPort;
 };
 
-// "host", "host:port", "[::1]:port"; of several, separated by commas, the first.
+// More than anybody has servers.
+inline constexpr size_t kEndpointsMax = 16;
+
+// "host", "host:port", "[::1]:port".
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
+// One or several of them, separated by commas.
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
 
 struct ResolvedEndpoint {
   // Numeric, without brackets.

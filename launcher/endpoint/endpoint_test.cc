@@ -20,7 +20,6 @@ TEST(EndpointTest, Forms) {
                 {"[::1]:90", "::1", 90},
                 {"[::1]", "::1", 29400},
                 {"fe80::1", "fe80::1", 29400},
-                {"a:1,b:2", "a", 1},
                 {"fe80::1%lo", "fe80::1%lo", 29400}};
   for (const auto& c : kCases) {
     const auto endpoint = ParseEndpoint(c.text, kDefaultRendezvousPort);
@@ -31,13 +30,30 @@ TEST(EndpointTest, Forms) {
 }
 
 TEST(EndpointTest, Bad_NamesTheText) {
-  for (const char* bad : {"", ":80", "h:", "h:0", "h:99999", "h:x", "[::1", "[::1]x",
-                          "http://127.0.0.1:33", "http://head", "a:b:c", "[head]:1", "head/x:1"}) {
+  for (const char* bad :
+       {"", ":80", "h:", "h:0", "h:99999", "h:x", "[::1", "[::1]x", "http://127.0.0.1:33",
+        "http://head", "a:b:c", "a:1,b:2", "[head]:1", "head/x:1"}) {
     EXPECT_THAT(ParseEndpoint(bad, 1),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr(absl::StrCat("malformed endpoint '", bad, "'"))))
         << bad;
   }
+}
+
+TEST(EndpointTest, Several_AreKeptInOrder) {
+  const auto endpoints = ParseEndpoints("a:1, [::1],b", 2);
+  ASSERT_OK(endpoints);
+  ASSERT_EQ(endpoints->size(), 3u);
+  EXPECT_EQ((*endpoints)[0].host, "a");
+  EXPECT_EQ((*endpoints)[0].port, 1);
+  EXPECT_EQ((*endpoints)[1].host, "::1");
+  EXPECT_EQ((*endpoints)[2].port, 2);
+  EXPECT_THAT(ParseEndpoints("a,,b", 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the host is missing")));
+  std::string many = "a";
+  for (size_t i = 0; i < kEndpointsMax; ++i) many += ",a";
+  EXPECT_THAT(ParseEndpoints(many, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16")));
 }
 
 TEST(EndpointTest, Loopback_IsHere) {

@@ -35,8 +35,9 @@ std::vector<Flag> SizeFlags() {
 
 std::vector<Flag> RendezvousFlags() {
   return {
-      Torchrun(kWhere, "rdzv-endpoint", "HOST[:PORT]",
-               "Where nodes meet; the machine that owns HOST serves it [port 29400]."),
+      Torchrun(kWhere, "rdzv-endpoint", "HOST[:PORT][,...]",
+               "Where nodes meet; the machine that owns HOST serves it [port 29400]. Several are "
+               "tried in turn; one of them leads."),
       Torchrun(kWhere, "rdzv-backend", "NAME", "c10d, static or etcd: all meet at the endpoint."),
       Torchrun(kWhere, "rdzv-id", "ID", "torchrun's word for --job-name."),
       Torchrun(kWhere, "rdzv-conf", "K=V,...", "join_timeout, last_call_timeout in seconds."),
@@ -51,6 +52,10 @@ std::vector<Flag> RendezvousFlags() {
       Own(kWhere, "tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."),
       Own(kWhere, "state-dir", "DIR",
           "When serving: keep the state in DIR, so that it outlives this process [nowhere]."),
+      Own(kWhere, "etcd", "URL[,...]",
+          "When serving: share the state with the servers at the other endpoints, in this etcd."),
+      Own(kWhere, "etcd-prefix", "PREFIX", "What its keys begin with [/cadre/run/JOB/]."),
+      Own(kWhere, "etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem, key.pem."),
       Own(kWhere, "join-timeout", "TIME", "How long to wait for the nodes [10m]."),
       Own(kWhere, "settle", "TIME", "With MIN:MAX: how long to wait for one more node [3s]."),
       Own(kWhere, "orphan-timeout", "TIME", "Keep workers this long without the server [60s]."),

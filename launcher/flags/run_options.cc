@@ -261,17 +261,23 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
   }
   const std::optional<Setting> given = settings.Get("rdzv-endpoint");
   if (given.has_value()) {
-    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(given->value, kDefaultRendezvousPort);
-    if (!endpoint.ok()) return Named(*given, endpoint.status());
-    options.endpoint = *endpoint;
+    absl::StatusOr<std::vector<Endpoint>> endpoints =
+        ParseEndpoints(given->value, kDefaultRendezvousPort);
+    if (!endpoints.ok()) return Named(*given, endpoints.status());
+    options.endpoints = *std::move(endpoints);
+    if (options.endpoints.size() > 1 && !settings.Get("etcd").has_value()) {
+      options.notices.push_back(
+          "several endpoints and no --etcd: this node joins the server that leads, and serves "
+          "none");
+    }
     return absl::OkStatus();
   }
   const bool several = options.job.nodes().max() > 1;
   if (!several && !identity.has_value()) return absl::OkStatus();
   if (!options.master_addr.empty() && several) {
-    options.endpoint =
+    options.endpoints = {
         Endpoint{options.master_addr,
-                 options.master_port == 0 ? 29500 : static_cast<int>(options.master_port)};
+                 options.master_port == 0 ? 29500 : static_cast<int>(options.master_port)}};
     // The rendezvous has that port now; workers get one that is free.
     options.master_addr.clear();
     options.master_port = 0;
@@ -281,7 +287,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
   if (identity.has_value() && !identity->endpoint_host.empty()) {
     const int port =
         identity->endpoint_port == 0 ? kDefaultRendezvousPort : identity->endpoint_port;
-    options.endpoint = Endpoint{identity->endpoint_host, port};
+    options.endpoints = {Endpoint{identity->endpoint_host, port}};
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -31,8 +31,9 @@ struct StreamChoice {
 struct RunOptions {
   // Complete: defaults are filled in.
   v1::JobSpec job;
-  // Absent: this node alone, without any server.
-  std::optional<Endpoint> endpoint;
+  // Where a server may be, in the order in which they are tried. None: this node alone, without any
+  // server.
+  std::vector<Endpoint> endpoints;
   int node_rank = -1;
   // Empty: the host's name.
   std::string node_name;

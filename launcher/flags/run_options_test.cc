@@ -86,8 +86,8 @@ TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
   EXPECT_EQ(job.nodes().min(), 1u);
   EXPECT_EQ(job.nodes().max(), 2u);
   EXPECT_EQ(job.workers_per_node().count(), 4u);
-  EXPECT_EQ(options->endpoint->host, "head");
-  EXPECT_EQ(options->endpoint->port, 1234);
+  EXPECT_EQ(options->endpoints[0].host, "head");
+  EXPECT_EQ(options->endpoints[0].port, 1234);
   EXPECT_EQ(job.name(), "my-job");
   EXPECT_EQ(job.rendezvous().join_timeout().seconds(), 60);
   EXPECT_EQ(job.rendezvous().settle().seconds(), 5);
@@ -149,9 +149,9 @@ TEST(RunOptionsTest, Programs) {
 }
 
 TEST(RunOptionsTest, OneNode_NeedsNoEndpoint) {
-  EXPECT_FALSE(Resolve({"x"})->endpoint.has_value());
-  EXPECT_FALSE(Resolve({"--standalone", "x"})->endpoint.has_value());
-  EXPECT_FALSE(Resolve({"--standalone", "--nnodes", "1:4", "x"})->endpoint.has_value());
+  EXPECT_TRUE(Resolve({"x"})->endpoints.empty());
+  EXPECT_TRUE(Resolve({"--standalone", "x"})->endpoints.empty());
+  EXPECT_TRUE(Resolve({"--standalone", "--nnodes", "1:4", "x"})->endpoints.empty());
   EXPECT_EQ(Resolve({"--master-port", "1234", "x"})->master_port, 1234u);
 }
 
@@ -159,8 +159,8 @@ TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
   const auto options = Resolve({"--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1",
                                 "--master-port", "29501", "x"});
   ASSERT_OK(options);
-  EXPECT_EQ(options->endpoint->host, "10.0.0.1");
-  EXPECT_EQ(options->endpoint->port, 29501);
+  EXPECT_EQ(options->endpoints[0].host, "10.0.0.1");
+  EXPECT_EQ(options->endpoints[0].port, 29501);
   EXPECT_EQ(options->node_rank, 0);
   EXPECT_EQ(options->master_addr, "");
 }
@@ -178,16 +178,16 @@ TEST(RunOptionsTest, Identity_FillsWhatFlagsLeaveOpen) {
   auto options = Resolve({"x"}, {}, std::nullopt, slurm);
   ASSERT_OK(options);
   EXPECT_EQ(options->job.nodes().min(), 2u);
-  EXPECT_EQ(options->endpoint->host, "n1");
-  EXPECT_EQ(options->endpoint->port, 23456);
+  EXPECT_EQ(options->endpoints[0].host, "n1");
+  EXPECT_EQ(options->endpoints[0].port, 23456);
   EXPECT_EQ(options->job.name(), "slurm-17-0");
   EXPECT_THAT(options->expected_nodes, ElementsAre("n1", "n2"));
   options = Resolve({"--nnodes", "1:2", "--rdzv-endpoint", "other", "x"}, {}, std::nullopt, slurm);
   ASSERT_OK(options);
   EXPECT_EQ(options->job.nodes().min(), 1u);
-  EXPECT_EQ(options->endpoint->host, "other");
+  EXPECT_EQ(options->endpoints[0].host, "other");
   // Slurm's list does not override --standalone.
-  EXPECT_FALSE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoint.has_value());
+  EXPECT_TRUE(Resolve({"--standalone", "x"}, {}, std::nullopt, slurm)->endpoints.empty());
 }
 
 TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
