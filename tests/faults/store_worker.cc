@@ -1,0 +1,52 @@
+// A worker that adds to a key of its own, again and again, and checks every sum: one addition lost
+// or done twice, or one error, and it fails. It ends well once the file named on the command line
+// is there, and says how long the longest addition took.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+namespace {
+
+absl::Status Run(const std::string& done) {
+  ASSIGN_OR_RETURN(auto worker, Worker::Connect());
+  std::printf("probe rank=%d generation=%d restarts=%d pid=%d world=%d\n", worker->rank(),
+              static_cast<int>(worker->place().generation), worker->place().restart_count,
+              static_cast<int>(getpid()), worker->world_size());
+  std::fflush(stdout);
+  const std::string key = absl::StrCat("count/", worker->rank());
+  absl::Duration longest;
+  int64_t count = 0;
+  while (access(done.c_str(), F_OK) != 0) {
+    const absl::Time begin = absl::Now();
+    ASSIGN_OR_RETURN(const int64_t sum, worker->Add(key, 1));
+    longest = std::max(longest, absl::Now() - begin);
+    if (sum != ++count) {
+      return absl::DataLossError(absl::StrCat("addition ", count, " gave ", sum));
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  std::printf("store ok rank=%d additions=%d longest=%dms\n", worker->rank(),
+              static_cast<int>(count), static_cast<int>(absl::ToInt64Milliseconds(longest)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) {
+  if (argc != 2) return EXIT_FAILURE;
+  const absl::Status status = cadre::Run(argv[1]);
+  if (status.ok()) return EXIT_SUCCESS;
+  std::printf("store error: %s\n", status.ToString().c_str());
+  return EXIT_FAILURE;
+}
