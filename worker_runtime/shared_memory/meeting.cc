@@ -39,6 +39,7 @@ bool Meeting::SpinForAll() const {
 bool Meeting::Spin() const {
   int spins = peers_.spins(), yields = peers_.yields();
   for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
     while (!HasCome(peer)) {
       if (--spins >= 0) {
         PauseCore();

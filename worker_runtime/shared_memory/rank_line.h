@@ -1,5 +1,5 @@
-// One cache line per rank, through which ranks of one machine meet: what a rank does next and how
-// far it has come. Written by its own rank only, but for the count of sleepers.
+// A few words per rank, through which ranks of one machine meet: what a rank does next and how far
+// it has come. Written by its own rank only, but for the count of sleepers.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_RANK_LINE_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_RANK_LINE_H_
 
@@ -41,19 +41,20 @@ struct CollectiveWord {
 // "an all-reduce (sum) of 4 float32".
 std::string Describe(const CollectiveWord& word);
 
-struct alignas(64) RankLine {
+struct RankLine {
   // Below, the meetings this rank has come to, which is also the word that others sleep on; above,
-  // the operations it has begun. One word, so that a rank that has nothing else to say writes to
-  // the line once: others look at it all the time.
-  std::atomic<uint64_t> progress;
-  // How many sleep on `arrived`.
-  std::atomic<uint32_t> sleepers;
+  // the operations it has begun. Alone in its cache line, which its rank writes to and never reads:
+  // the line is with whoever looked last, and fetching it back takes as long as telling the news.
+  alignas(64) std::atomic<uint64_t> progress;
+  // How many sleep on `progress`. With what is as seldom written.
+  alignas(64) std::atomic<uint32_t> sleepers;
   // Set once, when this rank gave up: a Reason and, above it, the rank it blames.
   std::atomic<uint32_t> gave_up;
-  // Of the current operation: valid from the first meeting of it until its last.
-  uint32_t allocation;  // registered buffer, or kNotRegistered
-  uint64_t offset;      // into it
-  double factor;        // that this rank's elements are multiplied with
+  // Of the current operation: valid from the first meeting of it until its last. A training loop
+  // says the same again and again, so every core keeps its copy.
+  alignas(64) uint32_t allocation;  // registered buffer, or kNotRegistered
+  uint64_t offset;                  // into it
+  double factor;                    // that this rank's elements are multiplied with
   CollectiveWord word;
 
   uint32_t meetings() const {
@@ -64,7 +65,7 @@ struct alignas(64) RankLine {
   }
   std::atomic<uint32_t>* futex() { return reinterpret_cast<std::atomic<uint32_t>*>(&progress); }
 };
-static_assert(sizeof(RankLine) == 64, "one cache line");
+static_assert(sizeof(RankLine) == 192, "three cache lines");
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half comes first");
 

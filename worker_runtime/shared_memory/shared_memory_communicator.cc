@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,7 +158,9 @@ class SharedMemoryCommunicator : public Communicator {
   Ground ground_;
   std::atomic<int> queued_{0};
   std::atomic<bool> failed_{false};
-  absl::Mutex order_;
+  // Not absl::Mutex: Debian's looks for deadlocks at each lock, which takes as long as the smallest
+  // collectives.
+  std::mutex order_;
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
@@ -172,7 +175,7 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
     peers_.GiveUp(Reason::kCaller, rank());
     return FinishedWork(check);
   }
-  absl::MutexLock lock(&order_);
+  std::lock_guard<std::mutex> lock(order_);
   bool begun = false;
   if (queued_.load() == 0 && IsForCaller(largest)) {
     if (failed_.load()) return FinishedWork(thread_.status());
