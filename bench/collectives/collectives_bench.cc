@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
@@ -25,6 +26,7 @@
 namespace cadre {
 namespace {
 
+constexpr int kPasses = 3;
 constexpr char kFolder[] = "bench/collectives/";
 
 // Each contestant in a process of its own: what it starts, threads above all, ends with it.
@@ -76,7 +78,8 @@ struct Contestant {
   std::vector<double> microseconds;
 };
 
-std::vector<Contestant> Run(int ranks, const std::vector<Measurement>& schedule, bool with_peers) {
+std::vector<Contestant> RunOnce(int ranks, const std::vector<Measurement>& schedule,
+                                bool with_peers) {
   const std::string text = ToText(schedule);
   const auto cadre = [&](Backend backend) {
     return InChild(schedule.size(), [&] { return RunCadre(backend, ranks, schedule); });
@@ -99,6 +102,22 @@ std::vector<Contestant> Run(int ranks, const std::vector<Measurement>& schedule,
   };
 }
 
+// Pass by pass, so that a disturbance hits all; the best pass of each counts.
+std::vector<Contestant> Run(int ranks, const std::vector<Measurement>& schedule, bool with_peers,
+                            int passes) {
+  std::vector<Contestant> best = RunOnce(ranks, schedule, with_peers);
+  for (int pass = 1; pass < passes; ++pass) {
+    const std::vector<Contestant> again = RunOnce(ranks, schedule, with_peers);
+    for (size_t i = 0; i < best.size(); ++i) {
+      if (best[i].microseconds.empty()) best[i] = again[i];
+      for (size_t k = 0; k < again[i].microseconds.size(); ++k) {
+        best[i].microseconds[k] = std::min(best[i].microseconds[k], again[i].microseconds[k]);
+      }
+    }
+  }
+  return best;
+}
+
 std::string LoadAverage() {
   std::ifstream file("/proc/loadavg");
   std::string one;
@@ -108,7 +127,7 @@ std::string LoadAverage() {
 
 void Print(int ranks, const std::vector<Measurement>& schedule,
            const std::vector<Contestant>& contestants) {
-  printf("\n%d ranks, microseconds per all-reduce (median), load average %s\n", ranks,
+  printf("\n%d ranks, microseconds per all-reduce (best median), load average %s\n", ranks,
          LoadAverage().c_str());
   printf("%10s", "");
   for (const Contestant& one : contestants) printf("%14s", one.name.c_str());
@@ -136,10 +155,11 @@ int Main(int argc, char** argv) {
     if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
   }
   const std::vector<Measurement> schedule = Schedule(quick);
+  const int passes = quick ? 1 : kPasses;
   nlohmann::json json = nlohmann::json::array();
   for (const int ranks : {2, 4}) {
     const std::string load = LoadAverage();
-    const std::vector<Contestant> contestants = Run(ranks, schedule, with_peers);
+    const std::vector<Contestant> contestants = Run(ranks, schedule, with_peers, passes);
     Print(ranks, schedule, contestants);
     for (const Contestant& one : contestants) {
       for (size_t i = 0; i < one.microseconds.size(); ++i) {
