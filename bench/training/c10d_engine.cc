@@ -14,8 +14,8 @@ namespace {
 
 class C10d : public Engine {
  public:
-  C10d(Worker& worker, std::shared_ptr<Model> model, const std::string& folder)
-      : model_(std::move(model)), parameters_(model_->parameters()) {
+  C10d(Worker& worker, std::shared_ptr<Model> model, const std::string& folder, bool drops)
+      : model_(std::move(model)), parameters_(model_->parameters()), drops_(drops) {
     auto store = c10::make_intrusive<c10d::FileStore>(folder + "/store", worker.world_size());
     auto options = c10d::ProcessGroupGloo::Options::create();
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
@@ -37,7 +37,12 @@ class C10d : public Engine {
 
   void ZeroGrad() override {
     for (torch::Tensor& parameter : parameters_) {
-      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+      if (!parameter.grad().defined()) continue;
+      if (drops_) {
+        parameter.mutable_grad().reset();
+      } else {
+        parameter.mutable_grad().zero_();
+      }
     }
   }
   torch::Tensor Forward(const torch::Tensor& input) override {
@@ -53,6 +58,7 @@ class C10d : public Engine {
  private:
   const std::shared_ptr<Model> model_;
   std::vector<torch::Tensor> parameters_;
+  const bool drops_;
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;
 };
@@ -60,8 +66,8 @@ class C10d : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> MakeC10dEngine(Worker& worker, std::shared_ptr<Model> model,
-                                       const std::string& folder) {
-  return std::make_unique<C10d>(worker, std::move(model), folder);
+                                       const std::string& folder, bool drops_gradients) {
+  return std::make_unique<C10d>(worker, std::move(model), folder, drops_gradients);
 }
 
 }  // namespace cadre::bench

@@ -87,14 +87,15 @@ def run_rank(rank, name, engine, ranks, steps, folder):
     torch.manual_seed(1)
     model, batch = make_model(name)
     if engine != "local":
-        model = DistributedDataParallel(model, gradient_as_bucket_view=engine == "ddp-views")
+        model = DistributedDataParallel(model, gradient_as_bucket_view="views" in engine)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    drops = engine == "local" or engine.endswith("-drop")
     times = []
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             processor = time.process_time()
         begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=engine == "local")
+        optimizer.zero_grad(set_to_none=drops)
         model(batch).pow(2).mean().backward()
         optimizer.step()
         if step >= WARM_UP:

@@ -26,11 +26,18 @@ struct Contestant {
   size_t baseline;
 };
 
+// "zeroes" and "drops": what a contestant does with the last step's gradients before the next.
 const std::vector<Contestant> kContestants = {
-    {"C++, no exchange", kOwn, "local", 0},         {"Python, no exchange", kPython, "local", 1},
-    {"cadre, shared memory", kOwn, "cadre", 0},     {"cadre, Gloo", kOwn, "cadre-gloo", 0},
-    {"c10d reducer in C++", kOwn, "c10d", 0},       {"Python DDP", kPython, "ddp", 1},
-    {"Python DDP, views", kPython, "ddp-views", 1},
+    {"C++, no exchange", kOwn, "local", 0},
+    {"Python, no exchange", kPython, "local", 1},
+    {"cadre, shared memory", kOwn, "cadre", 0},
+    {"cadre, Gloo", kOwn, "cadre-gloo", 0},
+    {"c10d in C++, zeroes", kOwn, "c10d", 0},
+    {"c10d in C++, drops", kOwn, "c10d-drop", 0},
+    {"Python DDP, zeroes", kPython, "ddp", 1},
+    {"Python DDP, drops", kPython, "ddp-drop", 1},
+    {"DDP views, zeroes", kPython, "ddp-views", 1},
+    {"DDP views, drops", kPython, "ddp-views-drop", 1},
 };
 constexpr size_t kOurs = 2;
 

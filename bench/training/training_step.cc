@@ -11,6 +11,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "base/clock.h"
 #include "bench/training/engine.h"
 #include "torch/optim/sgd.h"
@@ -38,8 +39,10 @@ int RunRank(Worker& worker, const std::string& model_name, const std::string& en
   torch::manual_seed(1);
   const std::shared_ptr<Model> model = MakeModel(model_name);
   if (model == nullptr) return 64;
-  const auto engine = engine_name == "c10d" ? MakeC10dEngine(worker, model, folder)
-                                            : MakeOwnEngine(engine_name, worker, model);
+  const auto engine =
+      absl::StartsWith(engine_name, "c10d")
+          ? MakeC10dEngine(worker, model, folder, /*drops_gradients=*/engine_name == "c10d-drop")
+          : MakeOwnEngine(engine_name, worker, model);
   if (engine == nullptr) return 1;
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-3));
   torch::manual_seed(worker.rank());
