@@ -1,6 +1,6 @@
 """Trains a small network with PyTorch's DistributedDataParallel on two Gloo processes and writes down everything that a
-second implementation needs to do the same: the initial parameters, each rank's batches, and the averaged gradients of
-each step. Files are raw little-endian float32 (int64 for labels).
+second implementation needs to do the same: the initial parameters, each rank's batches, the averaged gradients of
+each step, and the parameters after the last. Files are raw little-endian float32 (int64 for labels).
 
 usage: ddp_reference.py OUTPUT_DIRECTORY
 """
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 WORLD_SIZE = 2
-STEPS = 10
+STEPS = 50
 BATCH = 32
 
 
@@ -66,6 +66,8 @@ def train(rank, directory):
         if rank == 0:
             write(directory, f"gradients_{step}", [p.grad for p in net.parameters()])
         optimizer.step()
+    if rank == 0:
+        write(directory, "final", net.parameters())
     dist.barrier()
     dist.destroy_process_group()
 
