@@ -1,7 +1,6 @@
 #include "worker_runtime/gloo/call_watch.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,8 +9,7 @@ namespace cadre {
 namespace {
 
 void SetText(PeerMessage& message, absl::string_view text) {
-  const size_t bytes = std::min(text.size(), sizeof(message.text) - 1);
-  std::memcpy(message.text, text.data(), bytes);
+  text.copy(message.text, sizeof(message.text) - 1);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ absl::StatusOr<FloatsByParameter> HookStateReader::Floats() {
     if (count > rest_.size() / sizeof(float)) return TooShort();
     std::vector<float>& values = floats[parameter];
     values.resize(count);
-    std::memcpy(values.data(), rest_.data(), count * sizeof(float));
+    if (count > 0) std::memcpy(values.data(), rest_.data(), count * sizeof(float));
     rest_.remove_prefix(count * sizeof(float));
   }
   return floats;

@@ -38,7 +38,7 @@ std::vector<char> Pack(absl::Span<const int32_t> indices, absl::Span<const float
 absl::Status AddPacked(const char* message, size_t count, size_t capacity, DataType type, int rank,
                        std::vector<float>& sum) {
   std::vector<int32_t> indices(count);
-  std::memcpy(indices.data(), message, count * sizeof(int32_t));
+  if (count > 0) std::memcpy(indices.data(), message, count * sizeof(int32_t));
   const std::vector<float> values =
       LoadFloats({const_cast<char*>(message) + capacity * sizeof(int32_t), count, type});
   for (size_t k = 0; k < count; ++k) {
