@@ -23,8 +23,9 @@ uint16_t ToBfloat16(float value) {
   return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
 }
 
-#if defined(__x86_64__)
-// Compiled for two kinds of processor; the right one is chosen when the program is loaded.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+// Compiled for two kinds of processor; the right one is chosen when the program is loaded, which is
+// before the thread sanitizer can be called.
 #define CADRE_FAST_HALVES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define CADRE_FAST_HALVES
