@@ -194,10 +194,11 @@ MonoTime AgentCore::NextDeadline() const {
   if (core.away_since) {
     next = std::min(next, *core.away_since + core.Patience());
   }
-  if (!core.welcomed) return next;
+  // As SendProgress and ReportHangs have it: what they do not do must not be waited for.
+  if (!core.welcomed || core.phase != Impl::Phase::kRunning) return next;
   for (const auto& [local_rank, worker] : core.workers) {
     if (worker.progress) next = std::min(next, worker.progress_sent_at + kProgressInterval);
-    if (core.phase == Impl::Phase::kRunning) next = std::min(next, core.HangsAt(worker));
+    next = std::min(next, core.HangsAt(worker));
   }
   return next;
 }

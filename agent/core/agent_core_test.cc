@@ -430,6 +430,16 @@ TEST_F(AgentCoreTest, Progress_GoesUpOncePerSecondNewestOnly) {
   EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("up progress 0 step=3"));
 }
 
+TEST_F(AgentCoreTest, ProgressLeftWhenStopped_IsNotWaitedFor) {
+  Run();
+  Progress(0, 1);
+  EXPECT_THAT(Progress(0, 2), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  now_ = now_ + absl::Seconds(2);
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  EXPECT_GT(core_->NextDeadline(), now_);
+}
+
 TEST_F(AgentCoreTest, WorkerWithoutProgress_IsReportedAsHangingOnce) {
   Run();
   v1::ServerMessage welcome;
