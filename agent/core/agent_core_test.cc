@@ -454,11 +454,33 @@ TEST_F(AgentCoreTest, WorkerWithoutProgress_IsReportedAsHangingOnce) {
   now_ = now_ + absl::Seconds(40);
   EXPECT_THAT(Progress(0, 2), ElementsAre("up progress 0 step=2"));
   EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(20));
-  EXPECT_THAT(Deadline(absl::Seconds(20)), ElementsAre("up exited 1/0 HANG"));
+  EXPECT_THAT(Deadline(absl::Seconds(20)), IsEmpty());
+  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up exited 1/0 HANG"));
   now_ = now_ + absl::Seconds(1000);
   EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
   EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
   EXPECT_THAT(Died(1, 0, 0, SIGKILL), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, ProgressUnreadWhileTheAgentStoodStill_IsNoHang) {
+  Run();
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->set_server_id(1);
+  welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
+  welcome.mutable_welcome()->mutable_spec()->mutable_timeouts()->mutable_progress()->set_seconds(
+      60);
+  Feed(ServerSaid{welcome});
+  Progress(0, 1);
+  now_ = now_ + absl::Seconds(90);
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress 0 step=2"));
+  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(60));
+  // It stands still again just when it wants to look.
+  now_ = now_ + absl::Seconds(60);
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  now_ = now_ + absl::Seconds(5);
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up exited 1/0 HANG"));
 }
 
 TEST_F(AgentCoreTest, Status_IsShown) {

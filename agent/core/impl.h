@@ -23,6 +23,9 @@ inline constexpr absl::Duration kCancelMargin = absl::Seconds(2);
 inline constexpr absl::Duration kOtherNodesMargin = absl::Seconds(12);
 // Progress of one worker goes up at most once within this.
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
+// Before a worker counts as hanging the agent must have had time to read what the worker reported
+// while the agent itself stood still.
+inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
 // Until the server names one.
 inline constexpr absl::Duration kDefaultLease = absl::Seconds(10);
 inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(30);
@@ -45,6 +48,8 @@ struct AgentCore::Impl {
     // this measure.
     std::optional<MonoTime> progressed_at;
     uint64_t step = 0;
+    // Its time is over since then, as far as is known.
+    std::optional<MonoTime> suspected_at;
   };
 
   explicit Impl(AgentConfig c) : config(std::move(c)), held_port(config.join.held_port()) {}
@@ -69,7 +74,7 @@ struct AgentCore::Impl {
   void OnWorkerAsked(const v1::StoreRequest& request);
   void SendProgress();
   void ReportHangs();
-  // When a worker that has reported progress counts as hanging; Never() for the others.
+  // When a worker that has reported progress is to be looked at; Never() for the others.
   MonoTime HangsAt(const Worker& worker) const;
 
   // agent_core.cc

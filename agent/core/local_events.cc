@@ -78,6 +78,7 @@ void AgentCore::Impl::OnProgress(const WorkerProgress& event) {
   if (worker->second.progressed_at && worker->second.step == event.progress.step()) return;
   worker->second.step = event.progress.step();
   worker->second.progressed_at = now;
+  worker->second.suspected_at.reset();
 }
 
 MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
@@ -86,13 +87,18 @@ MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
   if (limit <= absl::ZeroDuration() || !worker.progressed_at || worker.exited) {
     return MonoTime::Never();
   }
-  return *worker.progressed_at + limit;
+  return worker.suspected_at ? *worker.suspected_at + kReadTime : *worker.progressed_at + limit;
 }
 
 void AgentCore::Impl::ReportHangs() {
   if (!welcomed || phase != Phase::kRunning) return;
   for (auto& [local_rank, worker] : workers) {
-    if (now < HangsAt(worker)) continue;
+    const MonoTime look_at = HangsAt(worker);
+    if (now < look_at) continue;
+    if (!worker.suspected_at || now - look_at > kReadTime) {
+      worker.suspected_at = now;
+      continue;
+    }
     v1::WorkerExited hanging;
     hanging.set_local_rank(local_rank);
     hanging.set_cause(v1::HANG);
