@@ -29,7 +29,8 @@ absl::Duration AgentCore::Impl::Patience() const {
 }
 
 void AgentCore::Impl::Up(v1::NodeMessage message, uint64_t generation_named) {
-  if (!link_up) return;
+  // Who leaves has said so, or cannot: that its workers die now is nobody's failure.
+  if (!link_up || leaving) return;
   message.set_job(config.job);
   message.set_generation(generation_named);
   message.set_incarnation(config.incarnation);
@@ -140,6 +141,13 @@ void AgentCore::Impl::OnDeadlines() {
   if (away_since) {
     const absl::Duration patience = Patience();
     if (*away_since + patience <= now) {
+      if (Alive()) {
+        v1::NodeMessage leave;
+        leave.mutable_leave()->set_reason(absl::StrCat("it had heard nothing of the server for ",
+                                                       absl::FormatDuration(patience)));
+        leave.mutable_leave()->set_cause(v1::NODE_LOST);
+        Up(std::move(leave), generation);
+      }
       const std::string why = away_reason.empty() ? "no answer" : away_reason;
       return Leave(Exit{kExitServerUnreachable,
                         absl::StrCat(Server(), " could not be reached for ",

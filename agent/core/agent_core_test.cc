@@ -305,10 +305,24 @@ TEST_F(AgentCoreTest, LinkLostForTooLong_StopsOrphans) {
   Run();
   Down();
   EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Feed(LinkUp{}), IsEmpty());
   EXPECT_THAT(Feed(AllGone{1, 501}),
               ElementsAre("exit 69 the rendezvous server at h:1 could not be reached for 1m: "
                           "connection refused"));
+}
+
+// The server came back in the last moment, after an agent that stood still had its patience run
+// out.
+TEST_F(AgentCoreTest, LinkBackAfterTheTimeout_LeavesAndBlamesNoWorker) {
+  Run();
+  Feed(LinkDown{absl::UnavailableError("away")});
+  now_ = now_ + absl::Minutes(5);
+  EXPECT_THAT(Feed(LinkUp{}),
+              ElementsAre("up join port=0 gen=1", "up leave NODE_LOST", "stop 1 grace=5s"));
+  EXPECT_THAT(Welcome(), IsEmpty());
+  EXPECT_THAT(Died(1, 0, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(Died(1, 1, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(HasSubstr("exit 69")));
 }
 
 TEST_F(AgentCoreTest, StoppedWhileLinkIsDown_SaysSoAfterReconnecting) {
