@@ -16,14 +16,13 @@ namespace cadre {
 Effects Core::Impl::Step(MonoTime at, const Event& event) {
   Effects effects;
   out = &effects;
-  const MonoTime due = NextDeadline();
-  const MonoTime before = now;
+  const absl::Duration since_last = std::max(now, at) - now;
   now = std::max(now, at);
   if (!stepped) {
     LinkRestoredNodes();
-  } else if (due != MonoTime::Never() && now - due > config.lease / 2) {
+  } else if (!node_timers.empty() && since_last > 2 * LookInterval()) {
     // The host slept, not the nodes: what they said meanwhile may still lie in its queue.
-    ForgivePause(now - before);
+    ForgivePause(since_last);
   }
   stepped = true;
   Dispatch(event);
@@ -130,7 +129,7 @@ MonoTime Core::Impl::NextDeadline() const {
   // Replayed jobs get their timers in the first step.
   if (!stepped && state.jobs.size() > state.ended_jobs.size()) return MonoTime();
   MonoTime at = MonoTime::Never();
-  if (!node_timers.empty()) at = std::get<0>(*node_timers.begin());
+  if (!node_timers.empty()) at = std::min(std::get<0>(*node_timers.begin()), now + LookInterval());
   if (!job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
   return at;
 }

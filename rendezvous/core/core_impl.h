@@ -43,6 +43,8 @@ struct Link {
   // Without a stream: since when, and how long that may last.
   MonoTime gone_since;
   absl::Duration gone_limit;
+  // It is not lost before this, whatever the above say.
+  MonoTime spared_until;
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
   // The node still stops workers of this generation, which is over; 0 when it does not.
@@ -71,6 +73,9 @@ struct Core::Impl {
   // core.cc: the frame of a step.
   Effects Step(MonoTime at, const Event& event);
   void Dispatch(const Event& event);
+  // While nodes have leases the host calls at least this often, so that a longer gap shows that it
+  // stood still.
+  absl::Duration LookInterval() const { return config.lease / 6; }
   void ForgivePause(absl::Duration pause);
   void LinkRestoredNodes();
   void RunTimers();
@@ -114,6 +119,8 @@ struct Core::Impl {
   void OnLeave(const Session& session, const v1::Leave& leave);
   void Close(StreamId stream, absl::Status status);
   MonoTime LostAt(const Link& link) const;
+  // Whether the host was too late to tell that the node is lost.
+  bool IsToBeSpared(const Link& link) const;
   void SetNodeTimer(const std::string& job, const std::string& node, Link* link, MonoTime at);
   void OnNodeTimer(const std::string& job, const std::string& node);
   // Takes the node out of the job and, where its workers are missed, stops the others.

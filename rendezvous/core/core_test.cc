@@ -19,6 +19,14 @@ class CoreTest : public testing::Test {
     messages_ += effects.send.size();
     return effects;
   }
+  // As a host that is never late.
+  void TickUntil(MonoTime end) {
+    while (core_.NextDeadline() <= end) {
+      now_ = core_.NextDeadline();
+      Step(Tick{});
+    }
+    now_ = end;
+  }
   Effects Say(uint64_t stream, const v1::NodeMessage& message) {
     return Step(NodeSaid{StreamId{stream}, message});
   }
@@ -91,10 +99,13 @@ TEST_F(CoreTest, APauseOfTheHostCostsNobodyItsLease) {
   Join(2, SpecOf("train", 2, 2, 0), "b");
   Pass(absl::Minutes(1));
   EXPECT_TRUE(Step(Tick{}).append.empty());
+  const size_t running = records_;
   // From then on they must be heard again.
   EXPECT_TRUE(Step(Tick{}).append.empty());
-  EXPECT_EQ(core_.NextDeadline(), now_ + CoreConfig().lease);
-  now_ = core_.NextDeadline();
+  const MonoTime lost = now_ + CoreConfig().lease;
+  TickUntil(lost + absl::Microseconds(-1));
+  EXPECT_EQ(records_, running);
+  now_ = lost;
   EXPECT_EQ(Step(Tick{}).append.size(), 4u);  // both removed, a stop order, the end
 }
 
@@ -138,10 +149,25 @@ TEST_F(CoreTest, WhoWaitsIsToldOfARefusedNode) {
   EXPECT_EQ(core_.Status(now_, "train")->phase(), v1::RUNNING);
 }
 
-TEST_F(CoreTest, AShortDelayExtendsNothing) {
+TEST_F(CoreTest, AShortDelayExtendsNoLeaseButLeavesTimeToReadWhatWasSaid) {
   Join(1, SpecOf("train", 2, 2, 0), "a");
-  now_ = core_.NextDeadline() + absl::Seconds(1);
+  const MonoTime lost = now_ + CoreConfig().lease;
+  TickUntil(lost + absl::Microseconds(-1));
+  now_ = lost + absl::Seconds(1);
+  EXPECT_TRUE(Step(Tick{}).append.empty());
+  EXPECT_EQ(core_.NextDeadline(), now_ + CoreConfig().reconnect_grace);
+  now_ = core_.NextDeadline();
   EXPECT_EQ(Step(Tick{}).append.size(), 1u);
+}
+
+TEST_F(CoreTest, AHostThatIsAlwaysLateSparesNobodyForLong) {
+  Join(1, SpecOf("train", 2, 2, 0), "a");
+  const MonoTime joined = now_;
+  while (core_.Status(now_, "train")->nodes_size() > 0) {
+    now_ = core_.NextDeadline() + 2 * CoreConfig().reconnect_grace;
+    Step(Tick{});
+    ASSERT_LT(now_ - joined, 3 * CoreConfig().lease);
+  }
 }
 
 TEST_F(CoreTest, UnknownJobsAreNotFound) {
@@ -308,8 +334,10 @@ TEST_F(CoreTest, ARenewalIsSilent) {
 TEST_F(CoreTest, AFinishedNodeThatStaysIsLetGo) {
   Join(1, SpecOf("train", 1, 1, 0), "a");
   Say(1, ExitedFrom({"train", "a", 1, 1}, 0, 0, 0));
+  const MonoTime let_go = now_ + CoreConfig().lease;
+  TickUntil(let_go + absl::Microseconds(-1));
   ASSERT_NE(core_.NextDeadline(), MonoTime::Never());
-  now_ = core_.NextDeadline();
+  now_ = let_go;
   EXPECT_EQ(ClosedWith(Step(Tick{})), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(core_.NextDeadline(), MonoTime::Never());
 }

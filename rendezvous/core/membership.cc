@@ -357,8 +357,14 @@ void Core::Impl::Close(StreamId stream, absl::Status status) {
 }
 
 MonoTime Core::Impl::LostAt(const Link& link) const {
-  return link.stream.has_value() ? link.last_heard + config.lease
-                                 : link.gone_since + link.gone_limit;
+  const MonoTime lost =
+      link.stream.has_value() ? link.last_heard + config.lease : link.gone_since + link.gone_limit;
+  return std::max(lost, link.spared_until);
+}
+
+bool Core::Impl::IsToBeSpared(const Link& link) const {
+  const MonoTime heard = link.stream.has_value() ? link.last_heard + config.lease : link.gone_since;
+  return now - LostAt(link) > config.reconnect_grace && now - heard < config.lease;
 }
 
 void Core::Impl::SetNodeTimer(const std::string& job, const std::string& node, Link* link,
@@ -375,6 +381,11 @@ void Core::Impl::OnNodeTimer(const std::string& name, const std::string& node) {
   link.timer = MonoTime::Never();
   // A renewal only moves last_heard; the timer finds that out here.
   if (LostAt(link) > now) return SetNodeTimer(name, node, &link, LostAt(link));
+  // While the host stood still the node may have spoken or come back, unread so far.
+  if (IsToBeSpared(link)) {
+    link.spared_until = now + config.reconnect_grace;
+    return SetNodeTimer(name, node, &link, LostAt(link));
+  }
   if (HasEnded(FindJob(name)->phase)) {
     sessions.erase(*link.stream);
     Close(*link.stream,

@@ -264,6 +264,7 @@ class Player {
 
   bool OtherEvent(const std::string& verb, Line* line) {
     if (verb == "wait") return Wait(line->ToDuration(line->Word(1))), true;
+    if (verb == "stall") return now_ = now_ + line->ToDuration(line->Word(1)), true;
     if (verb == "explain") {
       const absl::StatusOr<std::string> text = core().Explain(now_, spec_.name());
       return Tell(text.ok() ? *text : text.status().ToString()), true;

@@ -19,6 +19,7 @@
 //   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease
 //   wait DURATION                   with every step that is due on the way
+//   stall DURATION                  the server stands still: no step, and nothing is read
 //   store NODE RANK OPERATION... [wait=D] [generation=N] [id=N]
 //   call NUMBER RANK OPERATION...   the same outside any stream;  drop NUMBER
 //   OPERATION: set K V | get K | add K N | cas K OLD NEW | delete K | barrier NAME [size=N]
