@@ -1,0 +1,242 @@
+#include "tests/simulation/node.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre::simulation {
+namespace {
+
+// As agent/grpc_link has them.
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
+constexpr absl::Duration kBackoffMax = absl::Seconds(3);
+
+}  // namespace
+
+Node::Node(World& world, const Plan& plan, int number, Network& network, Oracle& oracle,
+           std::function<void(const GenerationKey&)> worker_failed)
+    : world_(world),
+      plan_(plan),
+      number_(number),
+      me_(plan.nodes[number]),
+      network_(network),
+      oracle_(oracle),
+      supervisor_(
+          world, plan, oracle, number,
+          {[this](AgentEvent event) { Feed(std::move(event)); }, std::move(worker_failed)}) {}
+
+void Node::StartAgent() {
+  if (core_ != nullptr) return;
+  // A machine runs the next life when the last one's workers are gone.
+  if (oracle_.HasWorkers(number_)) {
+    return world_.schedule.In(absl::Milliseconds(100), [this] { StartAgent(); });
+  }
+  const v1::JobSpec& spec = plan_.jobs[me_.job];
+  AgentConfig config;
+  config.job = spec.name();
+  config.incarnation = world_.random.Next();
+  config.orphan_timeout = plan_.orphan_timeout;
+  config.connect_timeout = absl::Minutes(2);
+  config.join.set_node(NameOfNode(number_));
+  config.join.set_host(NameOfNode(number_));
+  config.join.set_address(NameOfNode(number_));
+  config.join.set_slots(me_.slots);
+  config.join.set_wanted_node_rank(me_.wanted_rank);
+  config.join.set_held_port(20000 + world_.random.Below(20000));
+  *config.join.mutable_spec() = spec;
+  ++life_;
+  world_.Note(40, number_, [&] {
+    return absl::StrCat("agent ", NameOfNode(number_), " starts, incarnation ",
+                        config.incarnation % 10000);
+  });
+  core_ = std::make_unique<AgentCore>(std::move(config));
+  comes_back_ = leaving_ = generation_started_ = false;
+  supervisor_lives_ = true;
+  inbox_.clear();
+  own_events_.clear();
+  timer_at_ = MonoTime::Never();
+  paused_until_ = world_.now();
+  backoff_ = kBackoffMin;
+  Feed(AgentTick{});
+  Connect();
+}
+
+void Node::Connect() {
+  connected_ = false;
+  connection_ = network_.Connect(number_, this);
+}
+
+void Node::OnUp(ConnectionId id) {
+  if (connection_ != std::optional<ConnectionId>(id)) return;
+  connected_ = true;
+  backoff_ = kBackoffMin;
+  Feed(LinkUp{});
+}
+
+void Node::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
+  if (connection_ != std::optional<ConnectionId>(id)) return;
+  Feed(ServerSaid{message});
+}
+
+void Node::OnDown(ConnectionId id, const absl::Status& status) {
+  if (connection_ != std::optional<ConnectionId>(id)) return;
+  connection_.reset();
+  connected_ = false;
+  world_.Note(41, number_ << 8 | static_cast<int>(status.code()), [&] {
+    return absl::StrCat("agent ", NameOfNode(number_), ": link down, ", status.ToString());
+  });
+  const uint64_t life = life_;
+  Feed(LinkDown{status});
+  const bool is_final = status.code() == absl::StatusCode::kUnauthenticated ||
+                        status.code() == absl::StatusCode::kInvalidArgument;
+  if (is_final || life != life_ || core_ == nullptr) return;
+  world_.schedule.In(world_.random.Between(backoff_ / 2, backoff_), [this, life] {
+    if (life == life_ && core_ != nullptr && !connection_.has_value()) Connect();
+  });
+  backoff_ = std::min(2 * backoff_, kBackoffMax);
+}
+
+void Node::Feed(AgentEvent event) {
+  if (core_ == nullptr) return;
+  if (StandsStill()) {
+    inbox_.push_back(std::move(event));
+    return;
+  }
+  Run(event);
+}
+
+void Node::Run(const AgentEvent& event) {
+  const uint64_t life = life_;
+  const auto* said = std::get_if<ServerSaid>(&event);
+  if (said != nullptr && said->message.has_welcome()) {
+    server_id_ = said->message.welcome().server_id();
+  }
+  std::vector<AgentCommand> commands = core_->Step(Local(), event);
+  for (AgentCommand& command : commands) Execute(std::move(command));
+  while (life == life_ && core_ != nullptr && !own_events_.empty()) {
+    const AgentEvent own = std::move(own_events_.front());
+    own_events_.pop_front();
+    for (AgentCommand& command : core_->Step(Local(), own)) Execute(std::move(command));
+  }
+  if (leaving_) return EndAgent();
+  ArmTimer();
+}
+
+void Node::ArmTimer() {
+  const MonoTime due = me_.clock.World(core_->NextDeadline());
+  if (due >= timer_at_) return;
+  timer_at_ = std::max(due, world_.now() + absl::Microseconds(1));
+  world_.schedule.At(timer_at_, [this, at = timer_at_, life = life_] {
+    if (life != life_ || at != timer_at_ || core_ == nullptr) return;
+    timer_at_ = MonoTime::Never();
+    OnTimer();
+  });
+}
+
+void Node::OnTimer() {
+  if (StandsStill()) return;  // looked at when it wakes
+  if (core_->NextDeadline() <= Local()) return Run(AgentTick{});
+  ArmTimer();
+}
+
+void Node::Execute(AgentCommand command) {
+  if (core_ == nullptr) return;
+  if (auto* send = std::get_if<SendUp>(&command)) {
+    if (connected_) network_.SendUp(*connection_, std::move(send->message));
+  } else if (auto* start = std::get_if<StartWorkers>(&command)) {
+    StartWorkersOf(*start);
+  } else if (auto* stop = std::get_if<StopWorkers>(&command)) {
+    if (!generation_started_ || !supervisor_lives_) {
+      own_events_.push_back(AllGone{stop->generation, 20001});
+    } else {
+      supervisor_.Stop(stop->generation, stop->grace);
+    }
+  } else if (auto* answer = std::get_if<StoreAnswer>(&command)) {
+    supervisor_.Answer(answer->reply);
+  } else if (auto* say = std::get_if<Say>(&command)) {
+    world_.Note(42, number_,
+                [&] { return absl::StrCat("agent ", NameOfNode(number_), " says: ", say->line); });
+  } else if (auto* exit = std::get_if<Exit>(&command)) {
+    oracle_.AgentLeft(number_, *exit);
+    leaving_ = true;
+  }
+}
+
+void Node::StartWorkersOf(const StartWorkers& command) {
+  world_.Note(43, command.generation, [&] {
+    return absl::StrCat("agent ", NameOfNode(number_), " starts workers of generation ",
+                        command.generation, ", ranks ", command.assign.first_rank(), "+",
+                        command.assign.local_world_size(), "/", command.assign.world_size());
+  });
+  const GenerationKey key{server_id_, plan_.jobs[me_.job].name(), command.generation};
+  generation_started_ = supervisor_lives_;
+  if (supervisor_lives_) supervisor_.Start(key, command.assign);
+}
+
+void Node::EndAgent() {
+  core_.reset();
+  ++life_;
+  if (connection_.has_value()) network_.CloseByClient(*connection_);
+  connection_.reset();
+  connected_ = false;
+  supervisor_.KillAll(true);
+}
+
+void Node::KillAgent(bool machine_too, absl::Duration back_after) {
+  if (core_ == nullptr) return;
+  world_.Note(44, number_, [&] {
+    return absl::StrCat(machine_too ? "machine off: " : "agent killed: ", NameOfNode(number_));
+  });
+  core_.reset();
+  ++life_;
+  connection_.reset();
+  connected_ = false;
+  network_.DropClient(number_, machine_too);
+  supervisor_.KillAll(machine_too);
+  comes_back_ = world_.random.Percent(plan_.odds.comes_back);
+  if (comes_back_) world_.schedule.In(back_after, [this] { StartAgent(); });
+}
+
+void Node::PauseAgent(absl::Duration lasts) {
+  if (core_ == nullptr) return;
+  world_.Note(45, number_, [&] {
+    return absl::StrCat("agent ", NameOfNode(number_), " stands still for ",
+                        absl::FormatDuration(lasts));
+  });
+  paused_until_ = std::max(paused_until_, world_.now() + lasts);
+  // Neither does its process read or write.
+  network_.Clog(number_, lasts);
+  world_.schedule.At(paused_until_, [this, life = life_] {
+    if (life == life_ && core_ != nullptr && !StandsStill()) Heal();
+  });
+}
+
+void Node::Heal() {
+  paused_until_ = std::min(paused_until_, world_.now());
+  const uint64_t life = life_;
+  while (life == life_ && core_ != nullptr && !inbox_.empty()) {
+    const AgentEvent event = std::move(inbox_.front());
+    inbox_.pop_front();
+    Run(event);
+  }
+  if (life != life_ || core_ == nullptr) return;
+  timer_at_ = MonoTime::Never();
+  ArmTimer();
+}
+
+void Node::KillSupervisor() {
+  if (core_ == nullptr || !supervisor_lives_) return;
+  world_.Note(46, number_,
+              [&] { return absl::StrCat("supervisor killed: ", NameOfNode(number_)); });
+  supervisor_lives_ = false;
+  supervisor_.KillAll(true);
+  Feed(SupervisorLost{});
+}
+
+void Node::Signal(int signal) {
+  if (core_ != nullptr) Feed(SignalReceived{signal});
+}
+
+}  // namespace cadre::simulation

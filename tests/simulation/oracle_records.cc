@@ -1,0 +1,226 @@
+// The oracle's view of jobs, from the records of the core.
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/oracle.h"
+
+namespace cadre::simulation {
+namespace {
+
+// What the clocks of a history may be wrong by.
+constexpr double kDrift = 1.03;
+// What lay unread for less may have come too late.
+constexpr absl::Duration kUnreadSlack = absl::Milliseconds(50);
+
+bool SaysSo(const Effects& effects, const std::string& job, absl::string_view text) {
+  return std::any_of(effects.notes.begin(), effects.notes.end(), [&](const Note& note) {
+    return note.job == job && absl::StrContains(note.text, text);
+  });
+}
+
+// It is some worker's end, as its agent saw it.
+bool IsWorkersOwn(const v1::Failure& failure) {
+  return failure.rank() >= 0 && failure.cause() != v1::START_TIMEOUT &&
+         failure.cause() != v1::NODE_LOST;
+}
+
+}  // namespace
+
+void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl::Duration running) {
+  const std::string& name = record.job();
+  JobView& job = jobs_[name];
+  if (record.has_job_created()) {
+    Holds(job.ended, absl::StrCat("I1: two runs of ", name, " at once"));
+    job.ended = false;
+    ++job.runs;
+    job.verdict.reset();
+    job.members.clear();
+    job.restart_count = 0;
+    return;
+  }
+  Holds(!job.ended, absl::StrCat("a record after the end of ", name));
+  if (record.has_generation_formed()) {
+    OnFormed(name, record.generation_formed(), effects, running);
+  } else if (record.has_node_removed()) {
+    OnRemoved(name, record.node_removed(), running);
+  } else if (record.has_stop_ordered()) {
+    OnStopOrdered(name, record.stop_ordered());
+  } else if (record.has_gathering_began()) {
+    Holds(record.gathering_began().restart_count() == job.restart_count + 1,
+          absl::StrCat("restarts of ", name, " are miscounted"));
+    job.restart_count = record.gathering_began().restart_count();
+    ++tally_.restarts;
+  } else if (record.has_job_ended()) {
+    OnEnded(name, record.job_ended().verdict());
+  }
+}
+
+void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& formed,
+                      const Effects& effects, absl::Duration running) {
+  ++tally_.generations;
+  JobView& job = jobs_[name];
+  CheckOldWorkers(name, formed);
+  CheckFormed(name, formed, running);
+  CheckSettleWindow(name, job, effects);
+  job.generation = formed.generation();
+  job.stopped = false;
+  job.first_failure.reset();
+  job.members.clear();
+  for (const v1::Member& member : formed.members()) {
+    job.members[member.node()] = {member.first_rank(), member.slots(), false};
+  }
+}
+
+void Oracle::CheckOldWorkers(const std::string& name, const v1::GenerationFormed& formed) {
+  const GenerationKey first{server_id_, name, 0}, next{server_id_, name, formed.generation()};
+  for (auto of = workers_.lower_bound(first); of != workers_.end() && of->first < next; ++of) {
+    for (const auto& [rank, worker] : of->second) {
+      Holds(!worker.alive || worker.given_up,
+            absl::StrCat("I1: ", next.Text(), " forms while rank ", rank, " of ", of->first.Text(),
+                         " lives on ", NameOfNode(worker.node)));
+    }
+  }
+  for (const v1::Member& member : formed.members()) {
+    Holds(alive_[NodeOfName(member.node())] == 0,
+          absl::StrCat("I1: ", member.node(), " is in ", next.Text(), " and has old workers"));
+  }
+}
+
+void Oracle::CheckFormed(const std::string& name, const v1::GenerationFormed& formed,
+                         absl::Duration running) {
+  const JobView& job = jobs_[name];
+  const GenerationKey key{server_id_, name, formed.generation()};
+  Holds(formed.generation() > job.generation && announced_.count(key) == 0,
+        absl::StrCat("I1: ", key.Text(), " was there before"));
+  const v1::NodeRange& nodes = job.spec->nodes();
+  const uint32_t size = formed.members_size();
+  Holds(size >= nodes.min() && size <= nodes.max(),
+        absl::StrCat("I2: ", key.Text(), " has ", size, " nodes"));
+  Holds(formed.restart_count() == job.restart_count,
+        absl::StrCat("restarts of ", name, " are miscounted"));
+  uint32_t next_rank = 0;
+  for (const v1::Member& member : formed.members()) {
+    Holds(member.first_rank() == next_rank, absl::StrCat("I2: a gap in the ranks of ", key.Text()));
+    next_rank += member.slots();
+    const NodeView& node = nodes_[{name, member.node()}];
+    if (!Holds(node.stream.has_value(),
+               absl::StrCat("I3: ", member.node(), " is in ", key.Text(), " and not connected"))) {
+      continue;
+    }
+    const double lease = plan_.Has(Fault::kServerPaused) ? 2 * kDrift : kDrift;
+    Holds(running - streams_[*node.stream].heard_at <= lease * plan_.server.lease,
+          absl::StrCat("I3: ", member.node(), " is in ", key.Text(), " after its lease"));
+  }
+}
+
+// A round of the survivors does not wait for others.
+void Oracle::CheckSettleWindow(const std::string& name, const JobView& job,
+                               const Effects& effects) {
+  bool lost = false, all_in = true, any = false;
+  for (const auto& [node, member] : job.members) {
+    lost = lost || member.lost;
+    if (member.lost) continue;
+    any = true;
+    const NodeView& view = nodes_[{name, node}];
+    all_in = all_in && view.stream.has_value() && view.attached_at < world_.now();
+  }
+  if (SaysSo(effects, name, "all surviving nodes are in") && lost) ++tally_.degraded_rounds;
+  Holds(!any || !all_in || !SaysSo(effects, name, "no further node came in time"),
+        absl::StrCat("the survivors of ", name, " were in and waited for the settle window"));
+}
+
+void Oracle::OnRemoved(const std::string& name, const v1::NodeRemoved& removed,
+                       absl::Duration running) {
+  JobView& job = jobs_[name];
+  const auto member = job.members.find(removed.node());
+  if (member != job.members.end()) member->second.lost = true;
+  const int number = NodeOfName(removed.node());
+  given_up_.insert({{server_id_, name, job.generation}, number});
+  const GenerationKey first{server_id_, name, 0};
+  for (auto of = workers_.lower_bound(first);
+       of != workers_.end() && of->first.server_id == server_id_ && of->first.job == name; ++of) {
+    for (auto& [rank, worker] : of->second) {
+      if (worker.node == number) worker.given_up = true;
+    }
+  }
+  if (removed.cause() != v1::NODE_LOST) return;
+  ++tally_.nodes_lost;
+  Holds(!plan_.faultless,
+        absl::StrCat("I5: ", removed.node(), " is lost and nothing happened: ", removed.reason()));
+  const auto found = nodes_.find({name, removed.node()});
+  if (found == nodes_.end()) return;
+  const NodeView& node = found->second;
+  if (absl::StartsWith(removed.reason(), "nothing was heard") && node.stream.has_value()) {
+    for (const MonoTime at : streams_[*node.stream].arrivals) {
+      const absl::Duration unread = world_.now() - at;
+      Holds(unread <= kUnreadSlack || unread * kDrift >= plan_.server.lease,
+            absl::StrCat("I5: ", removed.node(), " is lost for its silence; what it said ",
+                         absl::FormatDuration(unread), " ago was not read"));
+    }
+  }
+  if (removed.reason() == "its connection ended" && node.attached_at != MonoTime()) {
+    Holds(
+        (running - node.gone_at) * kDrift >= plan_.server.reconnect_grace,
+        absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(running - node.gone_at),
+                     " to come back, the server stood still the rest"));
+  }
+}
+
+void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order) {
+  JobView& job = jobs_[name];
+  const bool first = !std::exchange(job.stopped, true);
+  if (!order.has_root_cause() || !IsWorkersOwn(order.root_cause())) return;
+  const v1::Failure& failure = order.root_cause();
+  const GenerationKey key{server_id_, name, job.generation};
+  const WorkerTruth& worker = workers_[key][failure.rank()];
+  const bool true_story = failure.cause() == v1::HANG
+                              ? worker.hangs
+                              : worker.failed &&
+                                    worker.code == static_cast<int>(failure.exit().exit_code()) &&
+                                    worker.signal == static_cast<int>(failure.exit().signal());
+  Holds(true_story, absl::StrCat("I8: rank ", failure.rank(), " of ", key.Text(),
+                                 " did not fail like that: ", failure.message()));
+  if (!first) return;
+  const std::pair<std::string, uint32_t> culprit = {failure.node(), failure.local_rank()};
+  Holds(job.first_failure == std::optional(culprit),
+        absl::StrCat("I8: ", failure.message(), ": not the first failure that was reported"));
+}
+
+void Oracle::OnEnded(const std::string& name, const v1::Verdict& verdict) {
+  JobView& job = jobs_[name];
+  job.ended = true;
+  ++tally_.outcomes[verdict.outcome()];
+  const bool succeeded = verdict.outcome() == v1::SUCCEEDED;
+  Holds(!verdict.message().empty() && (verdict.exit_status() == 0) == succeeded &&
+            verdict.has_root_cause() != succeeded,
+        absl::StrCat("I6: ", name, " ends with no reason: ", verdict.ShortDebugString()));
+  if (succeeded) {
+    const GenerationKey key{server_id_, name, job.generation};
+    uint32_t world_size = 0;
+    for (const auto& [node, member] : job.members) world_size += member.slots;
+    const auto& workers = workers_[key];
+    Holds(workers.size() == world_size &&
+              std::all_of(workers.begin(), workers.end(),
+                          [](const auto& worker) { return worker.second.succeeded; }),
+          absl::StrCat("I8: ", name, " succeeded and not all its workers did"));
+  }
+  if (plan_.faultless) CheckFaultless(name, verdict);
+}
+
+// Where nothing goes wrong, and enough nodes come, a job succeeds at once.
+void Oracle::CheckFaultless(const std::string& name, const v1::Verdict& verdict) {
+  const JobView& job = jobs_[name];
+  uint32_t nodes = 0;
+  for (const NodePlan& node : plan_.nodes) nodes += plan_.jobs[node.job].name() == name;
+  const uint32_t unit = std::max(1u, job.spec->elastic().unit());
+  const bool enough =
+      std::min(nodes, job.spec->nodes().max()) / unit * unit >= job.spec->nodes().min();
+  // One that came after the end begins the job anew, alone.
+  const bool again = job.runs > 1;
+  if (!enough || again || job.spec->timeouts().has_total()) return;
+  Holds(verdict.outcome() == v1::SUCCEEDED && verdict.restarts() == 0,
+        absl::StrCat("I6: nothing went wrong, and ", name, " ended: ", verdict.message()));
+}
+
+}  // namespace cadre::simulation

@@ -1,0 +1,119 @@
+// What one history is made of, drawn from its seed. Swarm testing (Groce et al. 2012): each history
+// has its own selection of faults, since what is always there hides what it alone would show. Pure.
+#ifndef CADRE_TESTS_SIMULATION_PLAN_H_
+#define CADRE_TESTS_SIMULATION_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+#include "rendezvous/core/core.h"
+#include "tests/simulation/world.h"
+
+namespace cadre::simulation {
+
+// Mistakes that are made on purpose, at the edge of the simulation, to show that they are found.
+enum class Mutation {
+  kNone,
+  // The server takes store requests of any generation for the current one's.
+  kSkipFence,
+  // Messages leave the server before its records are on the disk.
+  kPersistAfterSending,
+  // The last generation that was formed is forgotten when the server starts anew.
+  kReuseGeneration,
+  // A new life of an agent is taken for the one before.
+  kSkipIncarnation,
+};
+
+inline constexpr Mutation kMutations[] = {Mutation::kNone, Mutation::kSkipFence,
+                                          Mutation::kPersistAfterSending,
+                                          Mutation::kReuseGeneration, Mutation::kSkipIncarnation};
+
+enum class Fault {
+  kReset,    // a node's connection breaks; what was on the way may be lost
+  kCutUp,    // nothing gets from a node to the server
+  kCutDown,  // nothing gets from the server to a node
+  kCutBoth,
+  kClog,     // a node's messages stand still for a while, then all come
+  kSwizzle,  // all nodes are clogged one after the other, and freed in another order
+  kAgentKilled,
+  kAgentPaused,
+  kSupervisorKilled,
+  kNodeOff,  // a whole machine is gone, and perhaps comes back
+  kServerKilled,
+  kServerPaused,
+  kStateLost,  // the server is killed and its state directory is gone
+  kDiskFull,
+  kDiskFails,
+  kUserCancels,
+  kCtrlC,
+  kCount,
+};
+
+struct FaultAt {
+  MonoTime at;
+  Fault fault = Fault::kReset;
+  // Which node, where it is about one.
+  int node = 0;
+  absl::Duration lasts;
+};
+
+struct NodePlan {
+  int job = 0;
+  int slots = 1;
+  int wanted_rank = -1;
+  absl::Duration comes_after;
+  Clock clock;
+};
+
+// Percent, unless said otherwise.
+struct Odds {
+  absl::Duration delay_min;
+  absl::Duration delay_max;
+  // A packet is lost and sent again.
+  double retransmit = 0;
+  // Of calls outside streams.
+  double call_lost = 0;
+  double call_twice = 0;
+  // The server is killed while it saves: before, after, or between two messages.
+  double crash_while_saving = 0;
+  double worker_fails = 0;
+  double worker_hangs = 0;
+  double worker_ignores_sigterm = 0;
+  double worker_cannot_start = 0;
+  // A worker whose peer died fails too.
+  double collateral = 0;
+  // A process that was killed is started again by somebody.
+  double comes_back = 0;
+};
+
+struct Plan {
+  uint64_t seed = 0;
+  std::vector<v1::JobSpec> jobs;
+  std::vector<NodePlan> nodes;
+  CoreConfig server;
+  Clock server_clock;
+  absl::Duration orphan_timeout;
+  absl::Duration worker_runs_at_most;
+  // The faults stop after this.
+  absl::Duration trouble;
+  std::vector<FaultAt> faults;
+  Odds odds;
+  // The state is compacted when it has grown by so many records.
+  size_t compact_after = 0;
+
+  bool Has(Fault fault) const;
+  // Nothing goes wrong in this history.
+  bool faultless = false;
+};
+
+Plan MakePlan(uint64_t seed);
+
+const char* NameOf(Fault fault);
+const char* NameOf(Mutation mutation);
+
+}  // namespace cadre::simulation
+
+#endif  // CADRE_TESTS_SIMULATION_PLAN_H_

@@ -1,0 +1,265 @@
+#include "tests/simulation/server.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre::simulation {
+namespace {
+
+// Between the arrival of a message and the core thread's turn.
+constexpr absl::Duration kWakeDelayMax = absl::Microseconds(300);
+
+v1::StoreReply Failed(const v1::StoreRequest& request, const absl::Status& why) {
+  v1::StoreReply reply;
+  reply.set_request_id(request.request_id());
+  reply.set_client(request.client());
+  reply.set_code(static_cast<int>(why.code()));
+  reply.set_message(std::string(why.message()));
+  return reply;
+}
+
+}  // namespace
+
+Server::Server(World& world, const Plan& plan, Mutation mutation, Network& network, Oracle& oracle)
+    : world_(world),
+      plan_(plan),
+      mutation_(mutation),
+      network_(network),
+      oracle_(oracle),
+      disk_(world, plan, mutation) {}
+
+void Server::Start() {
+  start_at_ = MonoTime::Never();
+  OpenedLog opened = disk_.Open([this] { dying_ = true; });
+  CoreConfig config = plan_.server;
+  config.server_id = disk_.server_id();
+  core_ = std::make_unique<Core>(config);
+  CommitQueue::Host host;
+  host.deliver = [this](const Effects& effects) { CarryOut(effects); };
+  host.snapshot = [this] { return core_->Snapshot(); };
+  host.say = [this](const std::string& line) {
+    world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });
+  };
+  commits_ = std::make_unique<CommitQueue>(std::move(opened.log), std::move(host));
+  for (const v1::Record& record : opened.records) core_->Apply(record);
+  ++life_;
+  world_.Note(2, opened.records.size(), [&] {
+    return absl::StrCat("server starts with ", opened.records.size(), " records, id ",
+                        disk_.server_id() % 10000);
+  });
+  oracle_.ServerStarted(disk_.server_id(), *core_);
+  WakeAt(world_.now());
+}
+
+void Server::Kill(absl::Duration back_after, bool state_is_lost) {
+  if (!up()) return;
+  world_.Note(3, state_is_lost, [&] {
+    return absl::StrCat("server killed", state_is_lost ? ", its state is lost" : "", ", back in ",
+                        absl::FormatDuration(back_after));
+  });
+  oracle_.ServerDied(*core_, !unsaved_);
+  commits_.reset();
+  core_.reset();
+  dying_ = unsaved_ = false;
+  inbox_.clear();
+  streams_.clear();
+  closed_by_core_.clear();
+  calls_.clear();
+  wake_at_ = MonoTime::Never();
+  running_ = Running();
+  paused_until_ = world_.now();
+  was_paused_ = false;
+  disk_.LoseUnsynced();
+  if (state_is_lost) disk_.LoseAll();
+  network_.DropServer();
+  start_at_ = world_.now() + back_after;
+  world_.schedule.At(start_at_, [this, at = start_at_] {
+    if (start_at_ == at) Start();
+  });
+}
+
+void Server::Pause(absl::Duration lasts) {
+  if (!up()) return;
+  world_.Note(
+      4, 0, [&] { return absl::StrCat("server stands still for ", absl::FormatDuration(lasts)); });
+  running_ = Running();
+  paused_until_ = std::max(paused_until_, world_.now() + lasts);
+  was_paused_ = true;
+}
+
+absl::Duration Server::Running() const {
+  return StandsStill() ? running_ : running_ + (world_.now() - paused_until_);
+}
+
+void Server::Heal() {
+  disk_.set_state(absl::OkStatus());
+  paused_until_ = std::min(paused_until_, world_.now());
+  if (up()) return WakeAt(world_.now());
+  if (start_at_ != MonoTime::Never()) Start();
+}
+
+void Server::Cancel(const std::string& job) {
+  if (up()) Post(JobCancelled{job, "a user's wish", 0});
+}
+
+void Server::Call(const v1::StoreRequest& request,
+                  std::function<void(const v1::StoreReply&)> done) {
+  if (!up()) return;
+  const CallId call{++last_call_};
+  calls_[call] = std::move(done);
+  Post(StoreCalled{call, request});
+}
+
+void Server::OnOpened(ConnectionId id, int node) {
+  world_.Note(5, id, [&] { return absl::StrCat("stream ", id, " of node ", node, " opens"); });
+  streams_.insert(StreamId{id});
+}
+
+void Server::OnMessage(ConnectionId id, const v1::NodeMessage& message) {
+  // Behind a StreamClosed it would bring back a node that has gone.
+  if (!up() || streams_.count(StreamId{id}) == 0) return;
+  oracle_.Arrived(StreamId{id}, world_.now());
+  Post(NodeSaid{StreamId{id}, message});
+}
+
+void Server::OnClosed(ConnectionId id) {
+  if (!up()) return;
+  streams_.erase(StreamId{id});
+  Post(StreamClosed{StreamId{id}});
+}
+
+void Server::Post(Event event) {
+  inbox_.push_back({world_.now(), std::move(event)});
+  WakeAt(world_.now() + world_.random.Between(absl::ZeroDuration(), kWakeDelayMax));
+}
+
+void Server::WakeAt(MonoTime at) {
+  if (at >= wake_at_) return;
+  wake_at_ = at;
+  world_.schedule.At(at, [this, at, life = life_] {
+    if (life != life_ || wake_at_ != at || !up()) return;
+    wake_at_ = MonoTime::Never();
+    if (StandsStill()) return WakeAt(paused_until_);
+    Wake();
+  });
+}
+
+void Server::Wake() {
+  // After it stood still the core's own thread may be the first to run, before those that read.
+  size_t batch = inbox_.size();
+  if (std::exchange(was_paused_, false)) batch = world_.random.Below(static_cast<int>(batch) + 1);
+  for (; batch > 0 && !Dying(); --batch) {
+    Event event = std::move(inbox_.front().event);
+    inbox_.pop_front();
+    Handle(std::move(event));
+  }
+  if (!Dying() && core_->NextDeadline() <= Local()) Step(Tick{});
+  if (!Dying()) commits_->Commit(Local());
+  if (Dying()) {
+    return Kill(world_.random.Between(absl::Milliseconds(50), absl::Seconds(3)), false);
+  }
+  unsaved_ = !commits_->trouble().ok();
+  const MonoTime due = std::min(core_->NextDeadline(), commits_->NextDeadline());
+  if (!inbox_.empty()) WakeAt(world_.now() + absl::Microseconds(1));
+  if (due != MonoTime::Never()) {
+    WakeAt(std::max(plan_.server_clock.World(due), world_.now() + absl::Microseconds(1)));
+  }
+}
+
+void Server::Handle(Event event) {
+  Mutate(&event);
+  if (!commits_->trouble().ok() && Refuse(&event)) return;
+  const auto* said = std::get_if<NodeSaid>(&event);
+  if (said != nullptr && closed_by_core_.count(said->stream) > 0) return;
+  if (const auto* closed = std::get_if<StreamClosed>(&event)) {
+    closed_by_core_.erase(closed->stream);
+  }
+  Step(event);
+}
+
+void Server::Step(const Event& event) {
+  const MonoTime local = Local();
+  unsaved_ = true;
+  oracle_.BeforeStep(event);
+  Effects effects = core_->Step(local, event);
+  oracle_.AfterStep(*core_, event, effects, Running());
+  commits_->Add(local, std::move(effects));
+}
+
+bool Server::Refuse(Event* event) {
+  const absl::Status& why = commits_->trouble();
+  if (const auto* called = std::get_if<StoreCalled>(event)) {
+    Reply({called->call, Failed(called->request, why)});
+    return true;
+  }
+  auto* said = std::get_if<NodeSaid>(event);
+  if (said == nullptr) return false;
+  if (said->message.has_join()) {
+    if (streams_.erase(said->stream) > 0) {
+      closed_by_core_.insert(said->stream);
+      network_.CloseByServer(said->stream.value, absl::UnavailableError(why.message()));
+    }
+    return true;
+  }
+  if (!said->message.has_store()) return false;
+  if (streams_.count(said->stream) > 0) {
+    v1::ServerMessage message;
+    message.set_job(said->message.job());
+    message.set_generation(said->message.generation());
+    *message.mutable_store() = Failed(said->message.store(), why);
+    network_.SendDown(said->stream.value, std::move(message));
+  }
+  said->message.mutable_renew();
+  return false;
+}
+
+void Server::CarryOut(const Effects& effects) {
+  for (const SendToStream& send : effects.send) {
+    if (Dying()) return;
+    if (streams_.count(send.stream) == 0) continue;
+    oracle_.Sent(send);
+    network_.SendDown(send.stream.value, send.message);
+    dying_ = !world_.calm && world_.random.Percent(plan_.odds.crash_while_saving / 10);
+  }
+  for (const ReplyToCall& reply : effects.reply) {
+    if (Dying()) return;
+    Reply(reply);
+  }
+  for (const CloseStream& close : effects.close) {
+    if (Dying()) return;
+    if (streams_.erase(close.stream) == 0) continue;
+    closed_by_core_.insert(close.stream);
+    network_.CloseByServer(close.stream.value, close.status);
+  }
+}
+
+void Server::Reply(const ReplyToCall& reply) {
+  const auto found = calls_.find(reply.call);
+  if (found == calls_.end()) return;
+  const auto done = std::move(found->second);
+  calls_.erase(found);
+  done(reply.reply);
+}
+
+void Server::Mutate(Event* event) {
+  if (mutation_ == Mutation::kNone) return;
+  auto* said = std::get_if<NodeSaid>(event);
+  auto* called = std::get_if<StoreCalled>(event);
+  if (mutation_ == Mutation::kSkipFence) {
+    v1::StoreRequest* request = called != nullptr ? &called->request : nullptr;
+    if (said != nullptr && said->message.has_store()) request = said->message.mutable_store();
+    const absl::StatusOr<v1::JobStatus> job =
+        core_->Status(Local(), request == nullptr ? "" : request->job());
+    if (job.ok()) request->set_generation(job->generation());
+  }
+  if (mutation_ == Mutation::kSkipIncarnation && said != nullptr) {
+    said->message.set_incarnation(1);
+  }
+}
+
+bool Server::Idle() const { return up() && core_->NextDeadline() == MonoTime::Never(); }
+
+}  // namespace cadre::simulation
