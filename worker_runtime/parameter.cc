@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -107,6 +108,29 @@ uint64_t HashOf(const Parameter& parameter) {
 }
 
 }  // namespace
+
+absl::Status CheckReducible(absl::Span<const Parameter> parameters, size_t most) {
+  if (parameters.empty()) {
+    return absl::InvalidArgumentError("there are no parameters whose gradients could be reduced");
+  }
+  if (parameters.size() > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parameters.size(), " parameters; at most ", most, " can be reduced together"));
+  }
+  std::set<std::string> names;
+  for (const Parameter& parameter : parameters) {
+    if (!names.insert(parameter.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two parameters have the name '", absl::CHexEscape(parameter.name), "'"));
+    }
+    if (parameter.value.type != DataType::kFloat32 && parameter.value.type != DataType::kFloat64) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
+          "; gradients that are reduced must be float32 or float64"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckSameParameters(Communicator& communicator, absl::Span<const Parameter> parameters,
                                  absl::Duration timeout) {

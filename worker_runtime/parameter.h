@@ -3,6 +3,7 @@
 #ifndef CADRE_WORKER_RUNTIME_PARAMETER_H_
 #define CADRE_WORKER_RUNTIME_PARAMETER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ struct Parameter {
   // Compared between ranks where it is given.
   std::vector<int64_t> shape;
 };
+
+// INVALID_ARGUMENT: there are none, or more than `most`, two have the same name, or a type is not
+// float32 or float64. Pure.
+absl::Status CheckReducible(absl::Span<const Parameter> parameters, size_t most);
 
 // Collective. OK on every rank when all have the same names, types, counts and shapes in the same
 // order as rank 0; else INVALID_ARGUMENT on every rank, naming the parameter and both ranks.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -18,29 +17,6 @@
 
 namespace cadre {
 namespace {
-
-absl::Status CheckReducible(const std::vector<Parameter>& parameters) {
-  if (parameters.empty()) {
-    return absl::InvalidArgumentError("there are no parameters whose gradients could be reduced");
-  }
-  if (parameters.size() >= static_cast<size_t>(kMaxTailWord)) {
-    return absl::InvalidArgumentError(absl::StrCat(parameters.size(), " parameters; at most ",
-                                                   kMaxTailWord - 1, " can be reduced together"));
-  }
-  std::set<std::string> names;
-  for (const Parameter& parameter : parameters) {
-    if (!names.insert(parameter.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two parameters have the name '", absl::CHexEscape(parameter.name), "'"));
-    }
-    if (parameter.value.type != DataType::kFloat32 && parameter.value.type != DataType::kFloat64) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
-          "; gradients that are reduced must be float32 or float64"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::Duration Until(MonoTime deadline) {
   return std::max(deadline - MonoNow(), absl::ZeroDuration());
@@ -57,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communica
                                                          ReducerOptions options) {
   // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
   RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
-  RETURN_IF_ERROR(CheckReducible(parameters));
+  RETURN_IF_ERROR(CheckReducible(parameters, kMaxTailWord - 1));
   if (options.broadcast_parameters) {
     RETURN_IF_ERROR(BroadcastParameters(communicator, parameters, options.timeout));
   }
@@ -199,6 +175,7 @@ void Reducer::ResetStep(double weight) {
   weight_ = weight;
   ++step_;
   held_.clear();
+  if (options_.hook != nullptr) hook_bytes_ = options_.hook->bytes_given();
   const bool alike = options_.hook == nullptr || options_.hook->KeepsReplicasEqual();
   const bool compare = alike && communicator_.size() > 1 && options_.fingerprint_every > 0 &&
                        step_ % options_.fingerprint_every == 0;
@@ -371,7 +348,6 @@ absl::Status Reducer::Explain(size_t bucket, const absl::Status& status) const {
 absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
   const MonoTime begin = MonoNow();
   report.buckets = buckets_.size();
-  report.bytes = buckets_.bytes();
   for (size_t b = 0; b < states_.size(); ++b) {
     const BucketState& state = states_[b];
     absl::Status reduced;
@@ -384,7 +360,15 @@ absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
     if (!reduced.ok()) return Fail(Explain(b, reduced));
   }
   report.exposed_wait = MonoNow() - begin;
+  report.bytes = BytesGiven();
   return absl::OkStatus();
+}
+
+size_t Reducer::BytesGiven() const {
+  if (communicator_.size() == 1) return 0;
+  const size_t tail = buckets_.tail().count * SizeOf(buckets_.tail().type);
+  if (options_.hook == nullptr) return buckets_.bytes() + tail;
+  return options_.hook->bytes_given() - hook_bytes_ + tail;
 }
 
 absl::StatusOr<StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {

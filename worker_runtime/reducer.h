@@ -89,6 +89,8 @@ struct StepReport {
   // Of all ranks together; 0: no rank had data, and no gradient changed.
   double weight = 0;
   size_t buckets = 0;
+  // What this rank gave to collectives: the gradients, as they travel with the hook, and what the
+  // ranks tell each other about the step.
   size_t bytes = 0;
   // How long the all-reduces themselves took, and how long Finish() waited for them: the rest was
   // hidden behind the backward pass.
@@ -177,6 +179,7 @@ class Reducer {
   absl::Status CollectMissing();
   absl::Status CheckGraph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
+  size_t BytesGiven() const;
   absl::StatusOr<StepNotes> ExchangeNotes(MonoTime deadline);
   absl::Status Judge(const StepNotes& notes, StepReport& report);
   absl::Status CheckDrift(const StepNotes& notes);
@@ -202,6 +205,7 @@ class Reducer {
   int64_t finished_steps_ = 0;
   double weight_ = 1;
   uint64_t fingerprint_ = 0;
+  uint64_t hook_bytes_ = 0;  // given by the hook before this step
   std::vector<Held> held_;
   // With static_graph: how often each gradient became ready in the first step
   // that this rank had data for.

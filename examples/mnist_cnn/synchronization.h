@@ -36,15 +36,17 @@ class Synchronization {
                     absl::Duration timeout) const;
   absl::Status Load(int rank, torch::serialize::InputArchive& archive);
 
-  // Bytes that this rank gave to collectives so far, without a hook those of its buckets.
-  uint64_t bytes() const { return hook_ == nullptr ? bucket_bytes_ : hook_->bytes_given(); }
-  void AddBucketBytes(uint64_t bytes) { bucket_bytes_ += bytes; }
+  // Bytes that this rank gave to collectives so far, those of the reducer's steps as it says.
+  uint64_t bytes() const {
+    return step_bytes_ + (partial_ == nullptr ? 0 : partial_->bytes_given());
+  }
+  void AddStepBytes(uint64_t bytes) { step_bytes_ += bytes; }
 
  private:
   std::shared_ptr<CommunicationHook> hook_;
   // The same hook, if it is that one.
   std::shared_ptr<PartialHook> partial_;
-  uint64_t bucket_bytes_ = 0;
+  uint64_t step_bytes_ = 0;
 };
 
 }  // namespace cadre::mnist

@@ -248,9 +248,10 @@ absl::StatusOr<float> Trainer::RunStep(torch::Tensor indices) {
   const torch::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(images), labels);
   loss.backward();
   ASSIGN_OR_RETURN(const StepReport report, model_->Finish());
+  RETURN_IF_ERROR(model_->BeforeOptimizerStep());
   optimizer_.step();
   RETURN_IF_ERROR(synchronization_->AfterStep(communicator_, timeout_));
-  synchronization_->AddBucketBytes(report.bytes);
+  synchronization_->AddStepBytes(report.bytes);
   communication_ += report.communication;
   exposed_wait_ += report.exposed_wait;
   return loss.item<float>();
