@@ -323,7 +323,8 @@ absl::Status Reducer::CollectMissing() {
   for (size_t i = 0; i < size(); ++i) {
     const bool complete = !CountsOnly() && marks_[i] > 0 && marks_[i] >= expected_marks_[i];
     if (!complete) --states_[buckets_.BucketOf(i)].pending;
-    if (marks_[i] > 0 && weight_ > 0) continue;
+    // Where it did, the bucket may be on its way already.
+    if (marks_[i] > 0) continue;
     const Buffer& place = buckets_.Gradient(i);
     const char* data = static_cast<const char*>(place.data);
     held_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
