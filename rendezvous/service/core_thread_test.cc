@@ -1,5 +1,6 @@
 #include "rendezvous/service/core_thread.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -183,6 +184,52 @@ TEST_F(CoreThreadTest, NobodyIsLeftWaitingAtTheEnd) {
   EXPECT_EQ(kept.code(), static_cast<int>(absl::StatusCode::kUnavailable));
   EXPECT_FALSE(dropped_answered);
   EXPECT_THAT(node->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(CoreThreadTest, WhoComesAfterTheEndIsToldWhy) {
+  const absl::Status why = absl::UnavailableError("another server leads");
+  core_->Stop(why);
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = core_->OpenStream(inbox);
+  EXPECT_EQ(inbox->AwaitClose(), why);
+  EXPECT_OK(core_->Post(stream, JoinForTest("node0", 1, 1)));
+  v1::StoreReply reply;
+  core_->CallStore(GetForTest("k", 1), [&reply](const v1::StoreReply& answer) { reply = answer; });
+  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(reply.message(), "another server leads");
+  EXPECT_EQ(core_->Status("job").status(), why);
+  EXPECT_EQ(core_->AllStatuses().status(), why);
+  EXPECT_EQ(core_->Cancel("job", "", 0).status(), why);
+}
+
+// What a log in etcd says when another server leads.
+class LostLog final : public RecordLog {
+ public:
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const std::vector<v1::Record>&) override {
+    return absl::AbortedError("this server no longer leads");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const std::vector<v1::Record>&) override { return Append({}); }
+};
+
+TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
+  OpenedLog lost;
+  lost.log = std::make_unique<LostLog>();
+  core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(lost));
+  const auto first = AddNode("node0", 1, 1);
+  bool answered = false;
+  core_->CallStore(SetForTest("k", "v", 1), [&](const v1::StoreReply&) { answered = true; });
+  // Both were handled when this is.
+  EXPECT_OK(core_->AllStatuses());
+  EXPECT_TRUE(first->messages().empty());
+  const auto second = AddNode("node1", 1, 1);
+  EXPECT_OK(core_->AllStatuses());
+  EXPECT_TRUE(second->messages().empty());
+  core_->Stop(absl::UnavailableError("another server leads"));
+  EXPECT_TRUE(answered);
+  EXPECT_THAT(first->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(second->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {

@@ -281,6 +281,41 @@ TEST_F(EtcdLogTest, MissingPiecesAreRefused) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("under /test/ is damaged")));
 }
 
+// A certificate authority and one certificate, for 127.0.0.1.
+std::string MakeCertificates() {
+  const std::string dir = MakeTempDir("tls");
+  for (const char* command :
+       {"openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca",
+        "openssl req -newkey rsa:2048 -nodes -keyout key.pem -out cert.csr -subj /CN=etcd",
+        "echo subjectAltName=IP:127.0.0.1 > names",
+        "openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem "
+        "-days 2 -extfile names",
+        "chmod 600 key.pem"}) {
+    ProcessOptions options;
+    options.argv = {"/bin/sh", "-c", command};
+    options.working_dir = dir;
+    const auto process = RunToEnd(options);
+    EXPECT_OK(process);
+    EXPECT_EQ((*process)->Wait(), 0) << (*process)->standard_error();
+  }
+  return dir;
+}
+
+TEST_F(EtcdLogTest, OverTls_BothSidesShowACertificate) {
+  EtcdProcess etcd;
+  const std::string certificates = MakeCertificates();
+  etcd.UseTls(certificates);
+  ASSERT_TRUE(etcd.Start());
+  options_.endpoints = {etcd.endpoint()};
+  Connect();
+  EXPECT_THAT(client_->Grant(absl::Seconds(5)), StatusIs(absl::StatusCode::kUnavailable));
+  options_.security.tls_dir = certificates;
+  Connect();
+  auto leadership = Lead();
+  ASSERT_OK(Open(*leadership).log->Append({Written("a")}));
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a"));
+}
+
 TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {
   EtcdProcess silent;
   ASSERT_TRUE(silent.Start());

@@ -50,6 +50,13 @@ bool EtcdProcess::TryStart() {
            "--initial-cluster", absl::StrCat("test=", peers)}) {
     options.argv.push_back(argument);
   }
+  if (!tls_dir_.empty()) {
+    for (const std::string& argument : std::vector<std::string>{
+             "--client-cert-auth", "--trusted-ca-file", tls_dir_ + "/ca.pem", "--cert-file",
+             tls_dir_ + "/cert.pem", "--key-file", tls_dir_ + "/key.pem"}) {
+      options.argv.push_back(argument);
+    }
+  }
   auto process = Process::Start(options);
   if (!process.ok()) {
     ADD_FAILURE() << process.status();
@@ -75,6 +82,8 @@ void EtcdProcess::Resume() { process_->Kill(SIGCONT); }
 
 std::string EtcdProcess::endpoint() const { return absl::StrCat(host_, ":", port_); }
 
-std::string EtcdProcess::url() const { return absl::StrCat("http://", endpoint()); }
+std::string EtcdProcess::url() const {
+  return absl::StrCat(tls_dir_.empty() ? "http://" : "https://", endpoint());
+}
 
 }  // namespace cadre

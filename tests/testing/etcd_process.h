@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/process.h"
@@ -18,6 +19,10 @@ class EtcdProcess {
   // `host`: where it listens. `command` goes before etcd's own, as in {"ip", "netns", "exec",
   // NAME}.
   explicit EtcdProcess(std::string host = "127.0.0.1", std::vector<std::string> command = {});
+
+  // Before the first Start: clients must show a certificate. `directory` holds ca.pem, cert.pem and
+  // key.pem, for etcd and its clients alike.
+  void UseTls(std::string directory) { tls_dir_ = std::move(directory); }
 
   // Serves when it returns true; on the same port and with the same data as before, if there was a
   // time before. False comes with a test failure.
@@ -39,6 +44,7 @@ class EtcdProcess {
   const std::string host_;
   const std::vector<std::string> command_;
   const std::string directory_;
+  std::string tls_dir_;
   int port_ = 0;
   int starts_ = 0;
   bool served_ = false;
