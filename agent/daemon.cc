@@ -267,6 +267,9 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
   if (auto* start = std::get_if<StartWorkers>(&command)) return StartWorkersOf(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return StopWorkersOf(*stop);
+  if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) {
+    return ToSupervisor(HoldFrame{hold->generation, hold->at.micros()});
+  }
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {

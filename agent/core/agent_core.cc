@@ -38,11 +38,45 @@ void AgentCore::Impl::Up(v1::NodeMessage message, uint64_t generation_named) {
 }
 
 void AgentCore::Impl::SendJoin() {
+  join_sent_at = now;
   v1::NodeMessage message;
   *message.mutable_join() = config.join;
   // The port is the workers' while they run.
   message.mutable_join()->set_held_port(Alive() ? 0 : held_port);
   Up(std::move(message), Alive() ? generation : 0);
+}
+
+void AgentCore::Impl::SendRenew() {
+  v1::NodeMessage message;
+  message.mutable_renew();
+  if (config.strict_fencing) {
+    message.mutable_renew()->set_number(++renewals);
+    unanswered[renewals] = now;
+    if (unanswered.size() > kRenewalsMax) unanswered.erase(unanswered.begin());
+  }
+  Up(std::move(message), Alive() ? generation : 0);
+}
+
+void AgentCore::Impl::Confirm(MonoTime sent_at) {
+  confirmed_at = std::max(confirmed_at, sent_at);
+  if (FenceAt() != MonoTime::Never()) {
+    commands.push_back(HoldWorkersUntil{generation, FenceAt()});
+  }
+}
+
+MonoTime AgentCore::Impl::FenceAt() const {
+  if (!config.strict_fencing || fenced || !Alive()) return MonoTime::Never();
+  return confirmed_at + lease * kFencePart;
+}
+
+void AgentCore::Impl::FenceIfDue() {
+  if (now < FenceAt()) return;
+  fenced = true;
+  commands.push_back(Say{absl::StrCat("no answer from ", Server(), " for ",
+                                      absl::FormatDuration(lease * kFencePart),
+                                      ": the workers are killed (--strict-fencing)")});
+  FailStoreCalls(absl::AbortedError(absl::StrCat("generation ", generation, " is fenced")));
+  StopAlive(absl::ZeroDuration());
 }
 
 void AgentCore::Impl::SendStopped(uint64_t stopped) {
@@ -60,6 +94,7 @@ void AgentCore::Impl::FailStoreCalls(const absl::Status& status) {
 void AgentCore::Impl::OnLinkUp() {
   link_up = true;
   welcomed = false;
+  unanswered.clear();
   SendJoin();
 }
 
@@ -91,13 +126,17 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   }
   if (reason == away_reason) return;
   away_reason = reason;
-  const absl::Duration left = absl::Ceil(*away_since + Patience() - now, absl::Seconds(1));
-  commands.push_back(Say{Alive()
-                             ? absl::StrCat("lost ", Server(), ": ", reason,
-                                            " (workers keep running; stops them in ",
-                                            absl::FormatDuration(left), ")")
-                             : absl::StrCat("waiting for ", Server(), ": ", reason,
-                                            " (gives up in ", absl::FormatDuration(left), ")")});
+  commands.push_back(Say{absl::StrCat(Alive() ? "lost " : "waiting for ", Server(), ": ", reason,
+                                      " (", Prospect(), ")")});
+}
+
+std::string AgentCore::Impl::Prospect() const {
+  const bool strict = FenceAt() != MonoTime::Never();
+  const MonoTime end = strict ? FenceAt() : *away_since + Patience();
+  const std::string left = absl::FormatDuration(absl::Ceil(end - now, absl::Seconds(1)));
+  if (strict) return absl::StrCat("workers are killed in ", left);
+  if (Alive()) return absl::StrCat("workers keep running; stops them in ", left);
+  return absl::StrCat("gives up in ", left);
 }
 
 void AgentCore::Impl::StopAlive(absl::Duration grace) {
@@ -158,9 +197,7 @@ void AgentCore::Impl::OnDeadlines() {
     }
   }
   if (renew_at <= now) {
-    v1::NodeMessage message;
-    message.mutable_renew();
-    Up(std::move(message), Alive() ? generation : 0);
+    SendRenew();
     renew_at = now + lease / 3;
   }
   SendProgress();
@@ -175,6 +212,8 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
   if (core.phase == Impl::Phase::kDone) return {};
   core.now = now;
   if (!core.away_since && !core.welcomed) core.away_since = now;
+  // First, because the event may be the end of a worker that the supervisor has fenced.
+  core.FenceIfDue();
   std::visit(
       [&core](const auto& e) {
         using T = std::decay_t<decltype(e)>;
@@ -198,7 +237,7 @@ MonoTime AgentCore::NextDeadline() const {
   const Impl& core = *impl_;
   if (core.phase == Impl::Phase::kDone) return MonoTime::Never();
   if (core.leaving) return core.leave_by;
-  MonoTime next = std::min(core.cancel_by, core.renew_at);
+  MonoTime next = std::min({core.cancel_by, core.renew_at, core.FenceAt()});
   if (core.away_since) {
     next = std::min(next, *core.away_since + core.Patience());
   }

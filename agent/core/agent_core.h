@@ -4,7 +4,9 @@
 //   CONNECTING --Welcome--> WAITING --Assign--> RUNNING --Stop--> STOPPING --all gone--> WAITING
 //   any --Finished / Rejected / given up--> (stop what runs) --> DONE
 //
-// The server away (LinkDown) changes nothing for running workers until `orphan_timeout`.
+// The server away (LinkDown) changes nothing for running workers until `orphan_timeout`. With
+// `strict_fencing` they are killed before the lease ends, also where nothing but answers is
+// missing.
 #ifndef CADRE_AGENT_CORE_AGENT_CORE_H_
 #define CADRE_AGENT_CORE_AGENT_CORE_H_
 
@@ -78,6 +80,12 @@ struct StopWorkers {
   uint64_t generation;
   absl::Duration grace;
 };
+// With strict fencing: the workers are killed at this moment of the machine's monotonic clock, also
+// if this process stands still by then, unless a later one is named before.
+struct HoldWorkersUntil {
+  uint64_t generation;
+  MonoTime at;
+};
 // Give this to the worker that asked (matched by client and request_id).
 struct StoreAnswer {
   v1::StoreReply reply;
@@ -98,8 +106,8 @@ struct Exit {
   v1::Verdict verdict;    // empty when the server gave none
   v1::Timeline timeline;  // likewise
 };
-using AgentCommand =
-    std::variant<SendUp, StartWorkers, StopWorkers, StoreAnswer, ShowStatus, Say, Exit>;
+using AgentCommand = std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, StoreAnswer,
+                                  ShowStatus, Say, Exit>;
 
 struct AgentConfig {
   std::string job;
@@ -112,6 +120,9 @@ struct AgentConfig {
   absl::Duration connect_timeout = absl::Minutes(10);
   // Keep workers without a server for this long, then stop them (exit 69).
   absl::Duration orphan_timeout = absl::Seconds(60);
+  // Whoever takes this node's place runs only when none of its workers does any more, for programs
+  // that use what cannot tell an old generation from a new one.
+  bool strict_fencing = false;
 };
 
 class AgentCore {

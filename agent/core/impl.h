@@ -26,6 +26,11 @@ inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 // Before a worker counts as hanging the agent must have had time to read what the worker reported
 // while the agent itself stood still.
 inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
+// With strict fencing: the part of the lease, counted from when the last message was sent that the
+// server has answered, after which the workers are killed. The rest is for their end.
+inline constexpr double kFencePart = 0.8;
+// Renewals whose answer is waited for.
+inline constexpr size_t kRenewalsMax = 16;
 // Until the server names one.
 inline constexpr absl::Duration kDefaultLease = absl::Seconds(10);
 inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(30);
@@ -57,6 +62,7 @@ struct AgentCore::Impl {
   // orders.cc
   void OnServerSaid(const v1::ServerMessage& message);
   void OnWelcome(const v1::Welcome& welcome);
+  void OnRenewed(uint64_t number);
   void OnRejected(const v1::Rejected& rejected);
   void OnAssign(uint64_t assigned, const v1::Assign& assign);
   void OnStop(uint64_t stopped, const v1::Stop& stop);
@@ -87,7 +93,15 @@ struct AgentCore::Impl {
   void Finish();
   void Up(v1::NodeMessage message, uint64_t generation_named);
   void SendJoin();
+  void SendRenew();
   void SendStopped(uint64_t stopped);
+  // The server has answered what was sent then.
+  void Confirm(MonoTime sent_at);
+  // When the workers are killed if nothing is answered; Never() without strict fencing.
+  MonoTime FenceAt() const;
+  void FenceIfDue();
+  // In words, what becomes of the workers while the server is away.
+  std::string Prospect() const;
   void FailStoreCalls(const absl::Status& status);
   bool Alive() const { return phase == Phase::kRunning || phase == Phase::kStopping; }
   std::string Server() const;
@@ -111,6 +125,13 @@ struct AgentCore::Impl {
   // Since when the server has been away; unset while welcomed.
   std::optional<MonoTime> away_since;
   std::string away_reason;  // last one that was said
+
+  // Strict fencing.
+  MonoTime join_sent_at;
+  MonoTime confirmed_at;
+  uint64_t renewals = 0;
+  std::map<uint64_t, MonoTime> unanswered;  // renewals, with when they were sent
+  bool fenced = false;                      // the workers of `generation` were killed by it
 
   // Workers. `generation` is the newest that was assigned here, alive or not.
   uint64_t generation = 0;

@@ -25,6 +25,10 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   exited.set_local_rank(event.local_rank);
   *exited.mutable_exit() = event.exit;
   exited.set_cause(ClassifyExit(event.exit));
+  if (fenced) {
+    exited.set_cause(v1::NODE_LOST);
+    exited.mutable_exit()->set_last_lines("killed because the server did not answer in time");
+  }
   worker.exited = exited;
   // This server never announced the generation; the numbers of its own begin anew.
   if (rejoin_when_gone) return;

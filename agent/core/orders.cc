@@ -1,4 +1,5 @@
 // What the agent does on each message from the server.
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,8 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
       // One that nobody waits for answers a request of a generation that was stopped.
       if (store_calls.Answered(message.store())) commands.push_back(StoreAnswer{message.store()});
       return;
+    case v1::ServerMessage::kRenewed:
+      return OnRenewed(message.renewed().number());
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message: what an older agent cannot do it leaves.
       return;
@@ -53,6 +56,7 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
   const absl::Duration offered = FromProto(welcome.lease());
   lease = offered > absl::ZeroDuration() ? offered : kDefaultLease;
   renew_at = now + lease / 3;
+  Confirm(join_sent_at);
   if (forgot_us) {
     // Its generations count from the start again: what we run belongs to nobody.
     stop_ordered = false;
@@ -69,6 +73,13 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
     return;
   }
   SpeakAgain();
+}
+
+void AgentCore::Impl::OnRenewed(uint64_t number) {
+  const auto sent = unanswered.find(number);
+  if (sent == unanswered.end()) return;
+  Confirm(sent->second);
+  unanswered.erase(unanswered.begin(), std::next(sent));
 }
 
 void AgentCore::Impl::SpeakAgain() {
@@ -130,10 +141,12 @@ void AgentCore::Impl::OnAssign(uint64_t assigned, const v1::Assign& assign) {
 void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
   generation = assigned;
   stop_ordered = false;
+  fenced = false;
   phase = Phase::kRunning;
   workers.clear();
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers[i];
   commands.push_back(StartWorkers{assigned, assign});
+  if (FenceAt() != MonoTime::Never()) commands.push_back(HoldWorkersUntil{generation, FenceAt()});
 }
 
 void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {

@@ -48,6 +48,10 @@ template <typename Io>
 void Fields(Io& io, AllGoneFrame& f) {
   io(f.generation);
 }
+template <typename Io>
+void Fields(Io& io, HoldFrame& f) {
+  io(f.generation, f.until_us);
+}
 
 class Writer {
  public:

@@ -43,6 +43,13 @@ struct SignalFrame {
   int32_t signal = 0;
 };
 
+// The generation is killed, with no grace, at this moment of CLOCK_MONOTONIC (microseconds), unless
+// a later one comes first: whatever becomes of the agent meanwhile.
+struct HoldFrame {
+  uint64_t generation = 0;
+  int64_t until_us = 0;
+};
+
 // --- supervisor to agent ---
 // Sent first: where the workers' cgroups are, for the agent to kill if the supervisor dies; empty
 // when there are none, and then `degraded` says why.
@@ -82,7 +89,7 @@ struct AllGoneFrame {
 };
 
 using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
-                           ExitedFrame, OutputFrame, AllGoneFrame>;
+                           ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

@@ -81,6 +81,8 @@ TEST(FramesTest, ExitedCarriesEveryField) {
 TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<StopFrame>(RoundTrip(StopFrame{5, 30000})).grace_ms, 30000u);
   EXPECT_EQ(std::get<SignalFrame>(RoundTrip(SignalFrame{5, 10})).signal, 10);
+  EXPECT_EQ(std::get<HoldFrame>(RoundTrip(HoldFrame{5, int64_t{1} << 40})).until_us,
+            int64_t{1} << 40);
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
   EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 2, 44})).pid, 44);
   EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).generation, 5u);

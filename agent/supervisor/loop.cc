@@ -45,6 +45,8 @@ bool HandleAgent(State& state, FrameReader& reader) {
       StopGeneration(state, *stop, MonoNow());
     } else if (const auto* signal = std::get_if<SignalFrame>(&frame)) {
       SignalGeneration(state, *signal);
+    } else if (const auto* hold = std::get_if<HoldFrame>(&frame)) {
+      HoldGeneration(state, *hold);
     }
   }
 }

@@ -57,6 +57,7 @@ struct Generation {
   ScopedFd cgroup_events;         // watched once all workers have exited
   bool stopping = false;
   bool killed = false;
+  MonoTime hold_until = MonoTime::Never();  // then it is killed, stopping or not
   MonoTime kill_at = MonoTime::Never();     // when the grace ends
   MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
   MonoTime give_up_at = MonoTime::Never();  // for what even SIGKILL does not end

@@ -142,6 +142,10 @@ void GiveUp(State& state, uint64_t number, const Generation& generation) {
 
 // True when the generation is over.
 bool Advance(State& state, uint64_t number, Generation& generation, MonoTime now) {
+  if (now >= generation.hold_until) {
+    generation.stopping = true;
+    generation.kill_at = std::min(generation.kill_at, now);
+  }
   if (!generation.stopping) return false;
   const bool all_exited = AllExited(state, generation);
   // Once the workers are out, nobody needs the rest of the grace.
@@ -176,6 +180,12 @@ void StopGeneration(State& state, const StopFrame& stop, MonoTime now) {
   generation.stopping = true;
 }
 
+void HoldGeneration(State& state, const HoldFrame& hold) {
+  const auto found = state.generations.find(hold.generation);
+  if (found == state.generations.end()) return;
+  found->second.hold_until = MonoTime::FromMicros(hold.until_us);
+}
+
 void SignalGeneration(State& state, const SignalFrame& signal) {
   const auto found = state.generations.find(signal.generation);
   if (found == state.generations.end() || signal.signal <= 0 || signal.signal >= NSIG) return;
@@ -198,6 +208,7 @@ void AdvanceGenerations(State& state, MonoTime now) {
 MonoTime NextDeadline(const State& state) {
   MonoTime next = MonoTime::Never();
   for (const auto& [number, generation] : state.generations) {
+    if (!generation.killed) next = std::min(next, generation.hold_until);
     if (!generation.stopping) continue;
     if (!generation.killed) next = std::min(next, generation.kill_at);
     next = std::min({next, generation.scan_at, generation.give_up_at});

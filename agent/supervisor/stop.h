@@ -19,6 +19,7 @@ inline constexpr size_t kRememberedGenerations = 64;
 
 // A stop for a generation that never had a worker is answered with AllGone at once.
 void StopGeneration(State& state, const StopFrame& stop, MonoTime now);
+void HoldGeneration(State& state, const HoldFrame& hold);
 void SignalGeneration(State& state, const SignalFrame& signal);
 
 // Moves every generation as far as it goes by itself: grace over, all workers out, nothing left.

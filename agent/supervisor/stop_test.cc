@@ -82,6 +82,18 @@ TEST_P(StopTest, NoGraceKillsAtOnce) {
   EXPECT_FALSE(rig.Exit()->out_of_memory);
 }
 
+TEST_P(StopTest, AGenerationThatIsNotHeldAnyLongerIsKilledByItself) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  rig.Lines(1);
+  const MonoTime begin = MonoNow();
+  rig.Send(HoldFrame{1, (begin + absl::Milliseconds(50)).micros()});
+  rig.Send(HoldFrame{1, (begin + absl::Milliseconds(300)).micros()});
+  ASSERT_TRUE(rig.Until([&] { return rig.AllGoneCount() == 1; }));
+  EXPECT_GE(MonoNow() - begin, absl::Milliseconds(300));
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
 TEST_P(StopTest, ASecondStopShortensTheGrace) {
   SupervisorRig rig;
   rig.Send(rig.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done"));

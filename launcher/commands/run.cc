@@ -79,6 +79,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   daemon.core.server = meeting.endpoint;
   daemon.core.connect_timeout = DurationFromProto(options.job.rendezvous().join_timeout());
   daemon.core.orphan_timeout = options.orphan_timeout;
+  daemon.core.strict_fencing = options.strict_fencing;
   v1::Join& join = daemon.core.join;
   join.set_node(NodeName(options, meeting));
   // Two agents of one host are told apart by the node's name in every line.
@@ -90,6 +91,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
   join.set_master_addr(options.master_addr);
   join.set_master_port(options.master_port);
+  join.set_strict_fencing(options.strict_fencing);
   daemon.output = Output(options, slots);
   daemon.env_style = options.env_style;
   daemon.gpus_per_worker_own = options.gpus_per_worker_own;

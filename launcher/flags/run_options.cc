@@ -232,6 +232,7 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
   RETURN_IF_ERROR(Take(settings, "tls-dir", Text, [&](std::string d) { options.tls_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "orphan-timeout", ParseDuration,
                        [&](absl::Duration d) { options.orphan_timeout = d; }));
+  ASSIGN_OR_RETURN(options.strict_fencing, settings.Switch("strict-fencing"));
   RETURN_IF_ERROR(
       Take(settings, "master-addr", Text, [&](std::string a) { options.master_addr = a; }));
   RETURN_IF_ERROR(

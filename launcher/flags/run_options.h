@@ -47,6 +47,7 @@ struct RunOptions {
   // Where a server of ours keeps its state; empty: nowhere.
   std::string state_dir;
   absl::Duration orphan_timeout = absl::Seconds(60);
+  bool strict_fencing = false;
 
   std::string env_style;
   bool gpus_per_worker_own = false;

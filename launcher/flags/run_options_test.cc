@@ -165,6 +165,23 @@ TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
   EXPECT_EQ(options->master_addr, "");
 }
 
+TEST(RunOptionsTest, SeveralEndpoints_ServeNoneWithoutEtcd) {
+  auto options = Resolve({"--nnodes", "2", "--rdzv-endpoint", "a:1,b:2", "x"});
+  ASSERT_OK(options);
+  ASSERT_EQ(options->endpoints.size(), 2u);
+  EXPECT_EQ(options->endpoints[1].host, "b");
+  ASSERT_EQ(options->notices.size(), 1u);
+  EXPECT_THAT(options->notices[0], HasSubstr("no --etcd"));
+  options = Resolve({"--nnodes", "2", "--rdzv-endpoint", "a:1,b:2", "--etcd", "c", "x"});
+  ASSERT_OK(options);
+  EXPECT_TRUE(options->notices.empty());
+}
+
+TEST(RunOptionsTest, StrictFencing_IsOffUnlessAskedFor) {
+  EXPECT_FALSE(Resolve({"x"})->strict_fencing);
+  EXPECT_TRUE(Resolve({"--strict-fencing", "x"})->strict_fencing);
+}
+
 TEST(RunOptionsTest, Identity_FillsWhatFlagsLeaveOpen) {
   Identity slurm;
   slurm.source = "Slurm";

@@ -45,6 +45,8 @@ struct Link {
   absl::Duration gone_limit;
   // It is not lost before this, whatever the above say.
   MonoTime spared_until;
+  // It kills its workers before its lease ends, and not at once.
+  bool strict_fencing = false;
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
   // The node still stops workers of this generation, which is over; 0 when it does not.
@@ -108,6 +110,7 @@ struct Core::Impl {
   void Attach(StreamId stream, const std::string& name, const std::string& node,
               uint64_t incarnation);
   void SendWelcome(StreamId stream, const std::string& name);
+  void SendRenewed(StreamId stream, const std::string& name, uint64_t number);
   void Reject(StreamId stream, const std::string& job, absl::StatusCode code,
               absl::string_view message);
   void OnGenerationEvent(StreamId stream, const v1::NodeMessage& message);

@@ -72,6 +72,36 @@ TEST_F(CoreTest, AnotherJobOrIncarnationClosesTheStream) {
   EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
 }
 
+TEST_F(CoreTest, ARenewalWithANumberIsAnswered) {
+  Join(1, SpecOf("train", 1, 1, 0), "a");
+  v1::NodeMessage renew = StartedFrom({"train", "a", 1, 0}, 0);
+  renew.mutable_renew();
+  EXPECT_FALSE(Has(Say(1, renew), v1::ServerMessage::kRenewed));
+  renew.mutable_renew()->set_number(7);
+  const Effects effects = Say(1, renew);
+  ASSERT_EQ(effects.send.size(), 1u);
+  EXPECT_EQ(effects.send[0].message.renewed().number(), 7u);
+}
+
+TEST_F(CoreTest, ANodeWithStrictFencingIsLostOnlyWhenItsLeaseEnds) {
+  const CoreConfig config;
+  for (const bool strict : {false, true}) {
+    const std::string job = strict ? "strict" : "plain";
+    v1::NodeMessage join = JoinFrom({job, "a", 1, 0}, SpecOf(job, 1, 1, 0), 1);
+    join.mutable_join()->set_strict_fencing(strict);
+    const uint64_t stream = strict ? 2 : 1;
+    Say(stream, join);
+    Pass(absl::Seconds(3));
+    Step(StreamClosed{StreamId{stream}});
+    Pass(config.reconnect_grace);
+    Step(Tick{});
+    EXPECT_EQ(core_.Status(now_, job)->phase(), strict ? v1::RUNNING : v1::FAILED);
+    Pass(config.lease - absl::Seconds(3) - config.reconnect_grace);
+    Step(Tick{});
+    EXPECT_EQ(core_.Status(now_, job)->phase(), v1::FAILED);
+  }
+}
+
 TEST_F(CoreTest, AnOlderGenerationIsIgnoredAndAFutureOneRefused) {
   Join(1, SpecOf("train", 1, 1, 0), "a");
   const std::string before = core_.DebugString();

@@ -71,6 +71,8 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kCancel:
       return CancelJob(session.job, message.cancel().reason(), message.cancel().signal());
     case v1::NodeMessage::kRenew:
+      if (message.renew().number() == 0) return;
+      return SendRenewed(said.stream, session.job, message.renew().number());
     case v1::NodeMessage::kProgress:
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
@@ -232,6 +234,7 @@ void Core::Impl::Admit(StreamId stream, const std::string& name, const v1::NodeM
   Commit(std::move(record));
   lives[name].refusal.clear();
   Attach(stream, name, join.node(), message.incarnation());
+  lives[name].links[join.node()].strict_fencing = join.strict_fencing();
   SendWelcome(stream, name);
   // It was taken for lost and comes back with workers of a generation that goes on without it.
   if (message.generation() != 0) StopOldWorkers(stream, name, join.node(), message.generation());
@@ -257,6 +260,7 @@ void Core::Impl::Resume(StreamId stream, const std::string& name, const v1::Node
     Close(old, absl::AbortedError("a newer stream of the same agent took this one's place"));
   }
   Attach(stream, name, node, message.incarnation());
+  link.strict_fencing = message.join().strict_fencing();
   SendWelcome(stream, name);
   const JobState& job = *FindJob(name);
   if (HasEnded(job.phase)) return Send(stream, FinishedMessage(name, job));
@@ -304,6 +308,12 @@ void Core::Impl::SendWelcome(StreamId stream, const std::string& name) {
   Send(stream, std::move(message));
 }
 
+void Core::Impl::SendRenewed(StreamId stream, const std::string& name, uint64_t number) {
+  v1::ServerMessage message = NewMessage(name, FindJob(name)->generation.number);
+  message.mutable_renewed()->set_number(number);
+  Send(stream, std::move(message));
+}
+
 void Core::Impl::Reject(StreamId stream, const std::string& job, absl::StatusCode code,
                         absl::string_view message) {
   const std::string text = Shortened(message, kMaxMessageBytes);
@@ -331,6 +341,10 @@ void Core::Impl::Detach(const Session& session) {
   if (HasEnded(FindJob(session.job)->phase)) return EraseLink(session.job, &live, session.node);
   link.gone_since = now;
   link.gone_limit = config.reconnect_grace;
+  if (link.strict_fencing) {
+    // Its workers may run until shortly before the lease ends.
+    link.gone_limit = std::max(link.gone_limit, link.last_heard + config.lease - now);
+  }
   SetNodeTimer(session.job, session.node, &link, LostAt(link));
   Touch(session.job, false);
 }

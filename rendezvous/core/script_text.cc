@@ -145,6 +145,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       return StatusText(message.status());
     case v1::ServerMessage::kStore:
       return ReplyText(message.store());
+    case v1::ServerMessage::kRenewed:
+      return absl::StrCat("Renewed ", message.renewed().number());
     case v1::ServerMessage::BODY_NOT_SET:
       break;
   }

@@ -1,0 +1,188 @@
+// Feeds an agent core events, and says what it wants in words.
+#ifndef CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
+#define CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/core/agent_core.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+
+inline std::string Up(const v1::NodeMessage& m) {
+  switch (m.body_case()) {
+    case v1::NodeMessage::kJoin:
+      return absl::StrCat("up join port=", m.join().held_port(), " gen=", m.generation());
+    case v1::NodeMessage::kRenew:
+      return m.renew().number() == 0 ? "up renew" : absl::StrCat("up renew ", m.renew().number());
+    case v1::NodeMessage::kWorkerStarted:
+      return absl::StrCat("up started ", m.generation(), "/", m.worker_started().local_rank());
+    case v1::NodeMessage::kWorkerExited:
+      return absl::StrCat(
+          "up exited ", m.generation(), "/", m.worker_exited().local_rank(), " ",
+          m.worker_exited().cause() == 0 ? "OK" : v1::FailureCause_Name(m.worker_exited().cause()));
+    case v1::NodeMessage::kNodeStopped:
+      return absl::StrCat("up stopped ", m.generation(), " port=", m.node_stopped().held_port());
+    case v1::NodeMessage::kLeave:
+      return absl::StrCat("up leave ", v1::FailureCause_Name(m.leave().cause()));
+    case v1::NodeMessage::kStore:
+      return absl::StrCat("up store ", m.store().client(), "/", m.store().request_id());
+    case v1::NodeMessage::kProgress:
+      return absl::StrCat("up progress ", m.progress().local_rank(), " step=", m.progress().step());
+    case v1::NodeMessage::kCancel:
+      return absl::StrCat("up cancel ", m.cancel().signal());
+    case v1::NodeMessage::BODY_NOT_SET:
+      break;
+  }
+  return "up nothing";
+}
+
+struct Words {
+  std::string operator()(const SendUp& c) const { return Up(c.message); }
+  std::string operator()(const StartWorkers& c) const {
+    return absl::StrCat("start ", c.generation);
+  }
+  std::string operator()(const StopWorkers& c) const {
+    return absl::StrCat("stop ", c.generation, " grace=", absl::FormatDuration(c.grace));
+  }
+  std::string operator()(const HoldWorkersUntil& c) const {
+    return absl::StrCat("hold ", c.generation, " until ", c.at.micros() / 1000000, "s");
+  }
+  std::string operator()(const StoreAnswer& c) const {
+    return absl::StrCat("answer ", c.reply.client(), "/", c.reply.request_id(), " ",
+                        absl::StatusCodeToString(static_cast<absl::StatusCode>(c.reply.code())));
+  }
+  std::string operator()(const ShowStatus&) const { return "show"; }
+  std::string operator()(const Say& c) const { return absl::StrCat("say ", c.line); }
+  std::string operator()(const Exit& c) const {
+    return absl::StrCat("exit ", c.status, c.message.empty() ? "" : absl::StrCat(" ", c.message));
+  }
+};
+
+// Feeds a core and tells what it wants in words.
+class AgentCoreTest : public testing::Test {
+ protected:
+  using Lines = std::vector<std::string>;
+
+  AgentCoreTest() { core_.emplace(Config()); }
+
+  static AgentConfig Config() {
+    AgentConfig config;
+    config.job = "j";
+    config.incarnation = 9;
+    config.server = "h:1";
+    config.join.set_node("n1");
+    config.join.set_held_port(500);
+    config.join.mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
+    return config;
+  }
+
+  Lines Feed(const AgentEvent& event) {
+    Lines lines;
+    for (const AgentCommand& command : core_->Step(now_, event)) {
+      lines.push_back(std::visit(Words{}, command));
+      if (const auto* up = std::get_if<SendUp>(&command)) {
+        EXPECT_EQ(up->message.job(), "j");
+        EXPECT_EQ(up->message.incarnation(), 9u);
+      }
+    }
+    return lines;
+  }
+  Lines After(absl::Duration d) {
+    now_ = now_ + d;
+    return Feed(AgentTick{});
+  }
+  // Time passes to the next deadline, which must be `d` away.
+  Lines Deadline(absl::Duration d) {
+    EXPECT_EQ(absl::FormatDuration(core_->NextDeadline() - now_), absl::FormatDuration(d));
+    return After(d);
+  }
+
+  Lines Welcome(uint64_t server_id = 1) {
+    v1::ServerMessage m;
+    m.mutable_welcome()->set_server_id(server_id);
+    m.mutable_welcome()->mutable_lease()->set_seconds(9);
+    *m.mutable_welcome()->mutable_spec() = Config().join.spec();
+    return Feed(ServerSaid{m});
+  }
+  Lines Assign(uint64_t generation) {
+    v1::ServerMessage m;
+    m.set_generation(generation);
+    m.mutable_assign()->set_local_world_size(2);
+    return Feed(ServerSaid{m});
+  }
+  Lines Stop(uint64_t generation, int grace = 5) {
+    v1::ServerMessage m;
+    m.set_generation(generation);
+    m.mutable_stop()->set_reason("rank 3 failed");
+    m.mutable_stop()->mutable_grace()->set_seconds(grace);
+    return Feed(ServerSaid{m});
+  }
+  Lines Finished(v1::JobPhase outcome, int status) {
+    v1::ServerMessage m;
+    m.mutable_finished()->mutable_verdict()->set_outcome(outcome);
+    m.mutable_finished()->mutable_verdict()->set_exit_status(status);
+    return Feed(ServerSaid{m});
+  }
+  Lines Rejected(absl::StatusCode code) {
+    v1::ServerMessage m;
+    m.mutable_rejected()->set_code(static_cast<int>(code));
+    m.mutable_rejected()->set_message("other\ncommand");
+    return Feed(ServerSaid{m});
+  }
+  Lines Down(const absl::Status& status = absl::UnavailableError("connection refused")) {
+    return Feed(LinkDown{status});
+  }
+  Lines Died(uint64_t generation, uint32_t local_rank, int code, int signal = 0) {
+    v1::WorkerExit exit;
+    exit.set_exit_code(code);
+    exit.set_signal(signal);
+    return Feed(WorkerDied{generation, local_rank, exit});
+  }
+  Lines Asks(uint64_t client, uint64_t id, uint64_t generation, const std::string& job = "j") {
+    v1::StoreRequest request;
+    request.set_job(job);
+    request.set_generation(generation);
+    request.set_client(client);
+    request.set_request_id(id);
+    return Feed(WorkerAsked{request});
+  }
+  Lines StoreSays(uint64_t client, uint64_t id) {
+    v1::ServerMessage m;
+    m.mutable_store()->set_client(client);
+    m.mutable_store()->set_request_id(id);
+    return Feed(ServerSaid{m});
+  }
+  Lines Renewed(uint64_t number) {
+    v1::ServerMessage m;
+    m.mutable_renewed()->set_number(number);
+    return Feed(ServerSaid{m});
+  }
+  Lines Progress(uint32_t local_rank, uint64_t step, uint64_t generation = 1) {
+    v1::Progress progress;
+    progress.set_local_rank(local_rank);
+    progress.set_step(step);
+    return Feed(WorkerProgress{generation, progress});
+  }
+
+  // Connected, and generation 1 with two workers running.
+  void Run() {
+    ASSERT_THAT(Feed(LinkUp{}), testing::ElementsAre("up join port=500 gen=0"));
+    ASSERT_THAT(Welcome(), testing::IsEmpty());
+    ASSERT_THAT(Assign(1), testing::ElementsAre("start 1"));
+    ASSERT_THAT(Feed(WorkerRuns{1, 0, 100}), testing::ElementsAre("up started 1/0"));
+    ASSERT_THAT(Feed(WorkerRuns{1, 1, 101}), testing::ElementsAre("up started 1/1"));
+  }
+
+  MonoTime now_ = MonoTime::FromMicros(1000);
+  std::optional<AgentCore> core_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
