@@ -11,17 +11,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre {
 namespace {
 
-absl::Status Run(const std::string& done) {
+absl::Status Run(const std::string& done, bool aloud) {
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
-  std::printf("probe rank=%d generation=%d restarts=%d pid=%d world=%d\n", worker->rank(),
-              static_cast<int>(worker->place().generation), worker->place().restart_count,
-              static_cast<int>(getpid()), worker->world_size());
+  const int generation = static_cast<int>(worker->place().generation);
+  std::printf("probe rank=%d generation=%d restarts=%d pid=%d world=%d at_ns=%lld\n",
+              worker->rank(), generation, worker->place().restart_count, static_cast<int>(getpid()),
+              worker->world_size(), static_cast<long long>(MonoNow().micros()) * 1000);
   std::fflush(stdout);
   const std::string key = absl::StrCat("count/", worker->rank());
   absl::Duration longest;
@@ -32,6 +34,10 @@ absl::Status Run(const std::string& done) {
     longest = std::max(longest, absl::Now() - begin);
     if (sum != ++count) {
       return absl::DataLossError(absl::StrCat("addition ", count, " gave ", sum));
+    }
+    if (aloud) {
+      std::printf("added generation=%d %d\n", generation, static_cast<int>(count));
+      std::fflush(stdout);
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
@@ -44,8 +50,8 @@ absl::Status Run(const std::string& done) {
 }  // namespace cadre
 
 int main(int argc, char** argv) {
-  if (argc != 2) return EXIT_FAILURE;
-  const absl::Status status = cadre::Run(argv[1]);
+  if (argc != 2 && argc != 3) return EXIT_FAILURE;
+  const absl::Status status = cadre::Run(argv[1], argc == 3);
   if (status.ok()) return EXIT_SUCCESS;
   std::printf("store error: %s\n", status.ToString().c_str());
   return EXIT_FAILURE;

@@ -1,0 +1,89 @@
+// A node whose launcher is killed, or stands still.
+#include <signal.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "tests/faults/mortal_server.h"
+
+namespace cadre {
+namespace {
+
+// What a machine that is busy with other tests may add to 0.3 s.
+constexpr absl::Duration kNextGenerationWithin = absl::Milliseconds(3300);
+constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class NodeLostTest : public testing::Test {
+ protected:
+  // Three nodes of two workers each, any two of which are enough.
+  void StartJob(const std::vector<std::string>& more) {
+    ASSERT_TRUE(server_.Start());
+    std::vector<std::string> arguments = more;
+    arguments.insert(arguments.end(), {"--settle", "60s", kProbe});
+    for (int node = 0; node < 3; ++node) {
+      nodes_.push_back(server_.StartNode(node, "2:3", arguments));
+      ASSERT_NE(nodes_.back(), nullptr);
+    }
+    for (const auto& node : nodes_) probes_.push_back(Workers(*node, 1));
+  }
+  static std::vector<ProbeLine> Workers(Process& node, int generation) {
+    const std::vector<ProbeLine> probes = NextProbes(node, 2, kPatience);
+    EXPECT_EQ(probes.size(), 2u) << Said(node);
+    for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
+    return probes;
+  }
+  // When the first and the last worker of generation 2 began, on the two nodes that are left.
+  void AwaitOthers() {
+    for (const size_t node : {0, 1}) {
+      for (const ProbeLine& worker : Workers(*nodes_[node], 2)) {
+        const MonoTime at = MonoTime::FromMicros(worker.at_ns / 1000);
+        first_ = std::min(first_, at);
+        last_ = std::max(last_, at);
+      }
+    }
+  }
+
+  MortalServer server_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+  std::vector<std::vector<ProbeLine>> probes_;
+  MonoTime first_ = MonoTime::Never();
+  MonoTime last_;
+};
+
+TEST_F(NodeLostTest, Killed_TheOthersRunTheNextGeneration) {
+  StartJob({});
+  const MonoTime killed = MonoNow();
+  nodes_[2]->Kill(SIGKILL);
+  AwaitOthers();
+  printf("killed a node: all workers of the next generation run after %s\n",
+         absl::FormatDuration(last_ - killed).c_str());
+  EXPECT_LT(last_ - killed, kNextGenerationWithin);
+}
+
+// Nobody but the supervisor can act in time.
+TEST_F(NodeLostTest, StrictFencing_ALauncherThatStandsStillHasNoWorkersWhenTheOthersGoOn) {
+  StartJob({"--strict-fencing"});
+  const MonoTime stopped = MonoNow();
+  nodes_[2]->Kill(SIGSTOP);
+  for (const ProbeLine& worker : probes_[2]) EXPECT_TRUE(WaitGone(worker.pid, kPatience));
+  const MonoTime gone = MonoNow();
+  AwaitOthers();
+  printf("stopped a launcher: its workers are gone after %s, the others go on after %s\n",
+         absl::FormatDuration(gone - stopped).c_str(),
+         absl::FormatDuration(first_ - stopped).c_str());
+  EXPECT_LT(gone, first_);
+  EXPECT_LT(gone - stopped, kLease);
+  // It comes back as a spare, with nothing to stop.
+  nodes_[2]->Kill(SIGCONT);
+  EXPECT_TRUE(nodes_[2]->WaitForLine("are killed (--strict-fencing)").has_value())
+      << Said(*nodes_[2]);
+  EXPECT_TRUE(nodes_[2]->WaitForLine("reached the rendezvous", kPatience).has_value())
+      << Said(*nodes_[2]);
+}
+
+}  // namespace
+}  // namespace cadre
