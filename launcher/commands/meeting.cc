@@ -138,7 +138,10 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
     const absl::Status served = etcd.has_value()
                                     ? ServeReplica(options, *etcd, listen, place.name, meeting)
                                     : Serve(options, listen, meeting);
-    if (served.ok()) break;
+    if (served.ok()) {
+      meeting.serves = place.name;
+      break;
+    }
     if (!absl::IsAlreadyExists(served)) return served;
   }
   if (meeting.link != nullptr) return meeting;

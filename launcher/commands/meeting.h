@@ -26,6 +26,8 @@ struct Meeting {
   std::unique_ptr<ServerLink> link;
   // host:port as people know it, of several separated by commas; empty when alone.
   std::string endpoint;
+  // The one of them that a server of ours is at; empty when there is none.
+  std::string serves;
   // Address under which other nodes reach this one's workers.
   std::string address;
   // All nodes are on this machine.

@@ -122,8 +122,9 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
   for (const std::string& notice : options.notices) display.Line(notice);
-  if (meeting->server != nullptr) {
-    display.Line(absl::StrCat("serving the rendezvous at ", meeting->endpoint));
+  if (!meeting->serves.empty()) {
+    display.Line(absl::StrCat("serving the rendezvous at ", meeting->serves,
+                              meeting->replica != nullptr ? ", in reserve until it leads" : ""));
   }
   const absl::StatusOr<Exit> exit =
       RunAgent(Daemon(options, *meeting, slots), *std::move(supervisor), *meeting->link, display);

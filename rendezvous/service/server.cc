@@ -48,7 +48,8 @@ class Gate {
   const std::string token_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<CoreThread> core_ ABSL_GUARDED_BY(mutex_);
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("the server starts");
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_) =
+      absl::UnavailableError(absl::StrCat(kInReserve, ": it has just started"));
 };
 
 class RendezvousService final : public v1::Rendezvous::CallbackService {
