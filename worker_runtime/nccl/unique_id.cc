@@ -70,9 +70,9 @@ absl::StatusOr<std::string> ShareNcclUniqueId(Worker& worker, absl::string_view 
                                               absl::Duration timeout) {
   if (worker.rank() == 0) {
     const absl::StatusOr<std::string> id = MintNcclUniqueId();
-    RETURN_IF_ERROR(
-        worker.PublishCommunicatorId(communicator, id.ok() ? *id : Refusal(id.status())));
-    return id;
+    std::string published = id.ok() ? *id : Refusal(id.status());
+    RETURN_IF_ERROR(worker.PublishCommunicatorId(communicator, published));
+    return ParsePublished(communicator, std::move(published));
   }
   ASSIGN_OR_RETURN(std::string published, worker.CommunicatorId(communicator, timeout));
   return ParsePublished(communicator, std::move(published));

@@ -49,7 +49,7 @@ TEST_F(NcclUniqueIdTest, AllRanksGetWhatRankZeroMinted) {
   workers.Run(
       [&ids](Worker& worker) { ids[worker.rank()] = ShareNcclUniqueId(worker, "world", kLong); });
   if (!ids[0].ok()) {
-    EXPECT_EQ(ids[1].status().code(), ids[0].status().code());
+    EXPECT_EQ(ids[1].status(), ids[0].status());
     GTEST_SKIP() << ids[0].status();
   }
   ASSERT_OK(ids[1]);
