@@ -16,7 +16,8 @@ inline constexpr char kBridgeAddress[] = "10.77.0.254";
 class NodeNetwork {
  public:
   // Moves this process, which must have one thread, into namespaces of its own and makes the
-  // bridge. PERMISSION_DENIED where that takes root; a test then is skipped.
+  // bridge. PERMISSION_DENIED where that takes root, or a root folder that is mounted; a test then
+  // is skipped.
   static absl::Status Enter();
 
   // A node of this number, from 1 to 200, with its link up. Errors name the command that failed.
