@@ -49,7 +49,7 @@ TEST_F(ProgressPageTest, TellsWhereAWorkerIs) {
   EXPECT_EQ(snapshot->collectives[1].state, CollectiveRecord::State::kRunning);
   EXPECT_EQ(snapshot->collectives[1].bucket, 1);
   EXPECT_EQ(snapshot->collectives[1].count, 9u);
-  EXPECT_EQ(snapshot->collectives[1].type, DataType::kFloat64);
+  EXPECT_EQ(snapshot->collectives[1].type, static_cast<uint32_t>(DataType::kFloat64));
   EXPECT_THAT(
       Describe(*snapshot, snapshot->since + absl::Seconds(41)),
       AllOf(HasSubstr("rank 3 (pid "), HasSubstr("step 418, waits for bucket 2 since 41s")));
@@ -114,6 +114,23 @@ TEST_F(ProgressPageTest, RefusesWhatIsNoPage) {
   EXPECT_THAT(ReadProgressPage(path),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("of this version")));
   EXPECT_FALSE(ProgressPage::Create(directory_ + "/missing", {1, 0, 1}).ok());
+}
+
+TEST_F(ProgressPageTest, OfThisWorker_IsOneAndGoesWithItsLastHolder) {
+  EXPECT_EQ(ProgressPage::OfThisWorker(), nullptr);
+  setenv("CADRE_AGENT", (directory_ + "/socket").c_str(), 1);
+  setenv("CADRE_GENERATION", "6", 1);
+  setenv("RANK", "2", 1);
+  setenv("WORLD_SIZE", "4", 1);
+  const std::string path = ProgressPagePath(directory_, 6, 2);
+  {
+    const auto page = ProgressPage::OfThisWorker();
+    ASSERT_NE(page, nullptr);
+    EXPECT_EQ(page->path(), path);
+    EXPECT_EQ(ProgressPage::OfThisWorker(), page);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (const char* name : {"CADRE_AGENT", "CADRE_GENERATION", "RANK", "WORLD_SIZE"}) unsetenv(name);
 }
 
 TEST_F(ProgressPageTest, LiesNextToTheAgentsSocket) {

@@ -31,6 +31,7 @@ void FillWithZeros(const Buffer& buffer) {
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communicator,
                                                          std::vector<Parameter> parameters,
                                                          ReducerOptions options) {
+  if (options.page == nullptr) options.page = ProgressPage::OfThisWorker();
   // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
   RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
   RETURN_IF_ERROR(CheckReducible(parameters, kMaxTailWord - 1));

@@ -70,7 +70,7 @@ struct ReducerOptions {
   // Replaces the all-reduce of each bucket, and the division before it. The reducer's own.
   std::shared_ptr<CommunicationHook> hook;
   // Where to write how far this rank is; errors about ranks that did not come then say where they
-  // are. May be null.
+  // are. Null: the worker's own, ProgressPage::OfThisWorker(), which its agent reads.
   std::shared_ptr<ProgressPage> page;
   // For the collectives of Create() and BeginStep(). Longer than the communicator's own timeout,
   // whose error names the rank that did not come.

@@ -23,7 +23,6 @@
 #include "torch/utils.h"
 #include "worker_runtime/checkpoint.h"
 #include "worker_runtime/connect.h"
-#include "worker_runtime/progress_page.h"
 #include "worker_runtime/sampler.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/wait_or_abort.h"
@@ -132,10 +131,6 @@ absl::Status Trainer::Run() {
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
   options.reducer.hook = synchronization_->hook();
-  // Where this rank is, for the errors of those that wait for it.
-  ASSIGN_OR_RETURN(options.reducer.page,
-                   ProgressPage::CreateNextToAgent(
-                       {worker_.place().generation, worker_.rank(), worker_.world_size()}));
   ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, communicator_, options));
   for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
     RETURN_IF_ERROR(RunEpoch(epoch));
