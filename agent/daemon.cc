@@ -8,19 +8,20 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "agent/core/exits.h"
 #include "agent/event_queue.h"
+#include "agent/evidence_collector.h"
+#include "agent/exit_files.h"
 #include "agent/local_service.h"
 #include "agent/port_hold.h"
-#include "agent/progress_lines.h"
+#include "agent/progress_watch.h"
 #include "agent/rank_output.h"
 #include "agent/run_files.h"
 #include "agent/worker_start.h"
@@ -34,6 +35,8 @@ namespace {
 
 // Between two redraws that only progress asks for.
 constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
+// Between two looks at pages and files of progress.
+constexpr absl::Duration kProgressPoll = absl::Milliseconds(250);
 constexpr int kInvalidEnvironment = EINVAL;
 
 // Closes the descriptor with the scope.
@@ -120,12 +123,11 @@ class Daemon {
   void OnFrame(Frame frame);
   void OnOutput(const OutputFrame& frame);
   void OnProgressLines(const OutputFrame& frame, const std::string& lines);
+  void PollProgress();
+  void StartWatching(const std::vector<StartFrame>& frames, uint32_t first_rank);
+  void Collect(const CollectEvidence& command);
   void FlushOutput(uint32_t local_rank);
   void ShowStatusNow();
-
-  void LeaveFiles(const Exit& exit);
-  void LeaveOwnVerdict(const Exit& exit);
-  void LeaveVerdict(const v1::Verdict& verdict, const v1::Timeline& timeline);
 
   const DaemonOptions& options_;
   std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost
@@ -144,10 +146,14 @@ class Daemon {
   std::string earlier_verdict_;      // of the file that was there before
   bool generation_started_ = false;  // the supervisor was told of it
   std::map<uint32_t, WorkerOutput> outputs_;
-  std::map<uint32_t, v1::Progress> progress_;
+  ProgressWatch watch_;
+  MonoTime poll_at_ = MonoTime::Never();
+  uint32_t first_rank_ = 0;
+  std::map<uint32_t, pid_t> pids_;  // of workers that run, by local rank
   v1::JobStatus status_;
   MonoTime status_shown_at_;
   std::optional<Exit> exit_;
+  std::unique_ptr<EvidenceCollector> collector_;  // last: its thread uses queue_
 };
 
 absl::Status Daemon::Open() {
@@ -155,6 +161,8 @@ absl::Status Daemon::Open() {
   earlier_verdict_ = VerdictMark(options_.output.log_dir, options_.core.job);
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
   ASSIGN_OR_RETURN(queue_, EventQueue::Make());
+  collector_ = std::make_unique<EvidenceCollector>(
+      [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); });
   LocalService::Options local;
   local.job = options_.core.job;
   local.address = options_.core.join.address();
@@ -187,7 +195,9 @@ absl::StatusOr<Exit> Daemon::Run() {
   StartLink();
   const absl::Status status = Loop();
   if (exit_) {
-    LeaveFiles(*exit_);
+    const ExitFiles files = {options_.output.log_dir, options_.core.job, options_.core.join.node(),
+                             earlier_verdict_};
+    for (const std::string& complaint : LeaveExitFiles(files, *exit_)) display_.Line(complaint);
     display_.Finish(*exit_);
   }
   link_.Stop();
@@ -206,6 +216,7 @@ absl::Status Daemon::Loop() {
     for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
     ReadSupervisor();
     local_->Accept();
+    if (poll_at_ <= MonoNow()) PollProgress();
     if (core_->NextDeadline() <= MonoNow()) Feed(AgentTick{});
   }
   return absl::OkStatus();
@@ -220,7 +231,7 @@ void Daemon::Wait() {
       {local_->fd(), POLLIN, 0},
       {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
   };
-  const MonoTime deadline = core_->NextDeadline();
+  const MonoTime deadline = std::min(core_->NextDeadline(), poll_at_);
   timespec timeout = {};
   if (deadline != MonoTime::Never()) {
     timeout = absl::ToTimespec(std::max(deadline - MonoNow(), absl::ZeroDuration()));
@@ -270,6 +281,7 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) {
     return ToSupervisor(HoldFrame{hold->generation, hold->at.micros()});
   }
+  if (auto* collect = std::get_if<CollectEvidence>(&command)) return Collect(*collect);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {
@@ -284,7 +296,8 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   generation_ = command.generation;
   generation_started_ = false;
   outputs_.clear();
-  progress_.clear();
+  pids_.clear();
+  first_rank_ = command.assign.first_rank();
   local_->SetAssignment(command.generation, command.assign);
   WorkerStartOptions start;
   start.environment.job = options_.core.job;
@@ -305,6 +318,7 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
   generation_started_ = true;
+  StartWatching(*frames, command.assign.first_rank());
   for (StartFrame& frame : *frames) {
     const PrefixFields fields = {options_.core.join.host(),
                                  spec_.role().empty() ? "default" : spec_.role(),
@@ -332,6 +346,7 @@ void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
 }
 
 void Daemon::StopWorkersOf(const StopWorkers& command) {
+  collector_->Cancel();
   if (!generation_started_ || supervisor_ == nullptr) {
     own_events_.push_back(Gone(command.generation));
     return;
@@ -353,6 +368,7 @@ void Daemon::ToSupervisor(const Frame& frame) {
 }
 
 AllGone Daemon::Gone(uint64_t generation) {
+  poll_at_ = MonoTime::Never();
   if (hold_.port() == 0) {
     absl::StatusOr<PortHold> next = PortHold::Acquire("");
     if (next.ok()) {
@@ -366,12 +382,19 @@ AllGone Daemon::Gone(uint64_t generation) {
 
 void Daemon::OnFrame(Frame frame) {
   if (const auto* started = std::get_if<StartedFrame>(&frame)) {
+    if (started->generation == generation_) pids_[started->local_rank] = started->pid;
     return Feed(WorkerRuns{started->generation, started->local_rank, started->pid});
   }
   if (const auto* output = std::get_if<OutputFrame>(&frame)) return OnOutput(*output);
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
-    if (exited->generation == generation_) FlushOutput(exited->local_rank);
-    return Feed(WorkerDied{exited->generation, exited->local_rank, ToProto(*exited)});
+    if (exited->generation == generation_) {
+      FlushOutput(exited->local_rank);
+      pids_.erase(exited->local_rank);
+    }
+    const PageOwner owner = {exited->generation,
+                             static_cast<int>(first_rank_ + exited->local_rank)};
+    return Feed(WorkerDied{exited->generation, exited->local_rank, ToProto(*exited),
+                           LastPage(local_->directory(), owner, exited->local_rank)});
   }
   if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
     if (gone->generation != generation_) return;
@@ -387,20 +410,60 @@ void Daemon::OnOutput(const OutputFrame& frame) {
   if (frame.stream == 3) {
     return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
   }
+  if (spec_.timeouts().has_silence()) {
+    Feed(WorkerWrote{frame.generation, frame.local_rank, MonoNow()});
+  }
   LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
   const std::string lines = assembler.Add(frame.bytes, frame.dropped);
   if (!lines.empty()) display_.WorkerLines(lines, frame.stream == 2);
 }
 
 void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines) {
-  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-    std::optional<v1::Progress> progress = ParseProgressLine(line);
-    if (!progress) continue;
-    progress->set_local_rank(frame.local_rank);
-    progress_[frame.local_rank] = *progress;
-    Feed(WorkerProgress{frame.generation, *std::move(progress)});
+  if (lines.empty()) return;
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
+    for (const AgentEvent& event : watch_.OnLine(frame.local_rank, line, MonoNow())) Feed(event);
   }
   if (MonoNow() - status_shown_at_ >= kProgressRedraw) ShowStatusNow();
+}
+
+void Daemon::PollProgress() {
+  const std::vector<AgentEvent> events = watch_.Poll(MonoNow());
+  poll_at_ = MonoNow() + kProgressPoll;
+  for (const AgentEvent& event : events) Feed(event);
+  if (!events.empty()) ShowStatusNow();
+}
+
+void Daemon::StartWatching(const std::vector<StartFrame>& frames, uint32_t first_rank) {
+  std::vector<ProgressWatch::Worker> workers;
+  for (const StartFrame& frame : frames) {
+    ProgressWatch::Worker worker{frame.local_rank, first_rank + frame.local_rank, {}};
+    if (!frame.forward_stdout) worker.output_files.push_back(frame.stdout_path);
+    if (!frame.forward_stderr) worker.output_files.push_back(frame.stderr_path);
+    workers.push_back(std::move(worker));
+  }
+  watch_.Start(local_->directory(), generation_, std::move(workers));
+  poll_at_ = MonoNow() + kProgressPoll;
+}
+
+void Daemon::Collect(const CollectEvidence& command) {
+  EvidenceRequest request;
+  request.generation = command.generation;
+  request.page_directory = local_->directory();
+  for (const auto& [local_rank, pid] : pids_) {
+    EvidenceRequest::Worker worker;
+    worker.local_rank = local_rank;
+    worker.rank = first_rank_ + local_rank;
+    worker.pid = pid;
+    worker.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
+    if (!options_.output.log_dir.empty()) {
+      const std::string directory = RankDirectory(options_.output.log_dir, options_.core.job,
+                                                  command.generation, worker.rank);
+      worker.file = directory + "/evidence.txt";
+      worker.logs = {directory + "/stderr.log", directory + "/stdout.log"};
+    }
+    request.workers.push_back(std::move(worker));
+  }
+  collector_->Start(std::move(request));
 }
 
 void Daemon::FlushOutput(uint32_t local_rank) {
@@ -414,47 +477,8 @@ void Daemon::FlushOutput(uint32_t local_rank) {
 }
 
 void Daemon::ShowStatusNow() {
-  std::vector<v1::Progress> progress;
-  for (const auto& [local_rank, newest] : progress_) progress.push_back(newest);
-  display_.Status(status_, progress);
+  display_.Status(status_, watch_.Newest());
   status_shown_at_ = MonoNow();
-}
-
-void Daemon::LeaveVerdict(const v1::Verdict& verdict, const v1::Timeline& timeline) {
-  if (options_.output.log_dir.empty()) return;
-  const absl::Status status = WriteVerdict(options_.output.log_dir, verdict, timeline);
-  if (!status.ok()) display_.Line(std::string(status.message()));
-}
-
-// What this node knows, where the server said nothing. A verdict that another node of the job wrote
-// meanwhile knows more and is kept.
-void Daemon::LeaveOwnVerdict(const Exit& exit) {
-  const std::string mark = VerdictMark(options_.output.log_dir, options_.core.job);
-  if (!mark.empty() && mark != earlier_verdict_) return;
-  v1::Verdict verdict;
-  verdict.set_job(options_.core.job);
-  verdict.set_outcome(exit.status > kExitSignalBase ? v1::CANCELLED_PHASE : v1::FAILED);
-  verdict.set_message(!exit.message.empty() ? exit.message
-                      : exit.status > kExitSignalBase
-                          ? absl::StrCat("cancelled: signal ", exit.status - kExitSignalBase)
-                          : "the server gave no verdict");
-  verdict.set_exit_status(exit.status);
-  LeaveVerdict(verdict, {});
-}
-
-void Daemon::LeaveFiles(const Exit& exit) {
-  const v1::Verdict& verdict = exit.verdict;
-  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return LeaveOwnVerdict(exit);
-  LeaveVerdict(verdict, exit.timeline);
-  const char* parents_file = getenv("TORCHELASTIC_ERROR_FILE");
-  const v1::Failure& cause = verdict.root_cause();
-  if (parents_file == nullptr || cause.exit().error_json().empty() ||
-      cause.node() != options_.core.join.node()) {
-    return;
-  }
-  const absl::Status status =
-      WriteFile(parents_file, WithErrorCode(cause.exit().error_json(), cause.exit()));
-  if (!status.ok()) display_.Line(std::string(status.message()));
 }
 
 }  // namespace

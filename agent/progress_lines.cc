@@ -8,8 +8,9 @@
 
 namespace cadre {
 
-std::optional<v1::Progress> ParseProgressLine(absl::string_view line) {
-  v1::Progress progress;
+std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
+  ProgressLine parsed;
+  v1::Progress& progress = parsed.progress;
   bool any = false;
   for (const absl::string_view word :
        absl::StrSplit(line, absl::ByAnyChar(" \t\r\n,"), absl::SkipEmpty())) {
@@ -19,6 +20,7 @@ std::optional<v1::Progress> ParseProgressLine(absl::string_view line) {
     double number = 0;
     if (parts.first == "step" && absl::SimpleAtoi(parts.second, &step)) {
       progress.set_step(step);
+      parsed.has_step = true;
       any = true;
     } else if (parts.first == "samples_per_second" && absl::SimpleAtod(parts.second, &number) &&
                std::isfinite(number)) {
@@ -31,7 +33,7 @@ std::optional<v1::Progress> ParseProgressLine(absl::string_view line) {
     }
   }
   if (!any) return std::nullopt;
-  return progress;
+  return parsed;
 }
 
 }  // namespace cadre

@@ -11,9 +11,14 @@
 
 namespace cadre {
 
+struct ProgressLine {
+  v1::Progress progress;
+  bool has_step = false;
+};
+
 // Unknown names and values that are no numbers are left out; nullopt when nothing known is left.
 // A report needs no step: what is absent stays 0.
-std::optional<v1::Progress> ParseProgressLine(absl::string_view line);
+std::optional<ProgressLine> ParseProgressLine(absl::string_view line);
 
 }  // namespace cadre
 

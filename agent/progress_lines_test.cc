@@ -10,15 +10,16 @@ namespace {
 TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
   const auto progress = ParseProgressLine("loss=0.125 step=120 samples_per_second=3400.5");
   ASSERT_TRUE(progress.has_value());
-  EXPECT_EQ(progress->step(), 120u);
-  EXPECT_EQ(progress->samples_per_second(), 3400.5);
-  EXPECT_EQ(progress->loss(), 0.125);
+  EXPECT_EQ(progress->progress.step(), 120u);
+  EXPECT_EQ(progress->progress.samples_per_second(), 3400.5);
+  EXPECT_EQ(progress->progress.loss(), 0.125);
 }
 
 TEST(ParseProgressLine, UnknownNames_AreLeftOut) {
   const auto progress = ParseProgressLine("epoch=3 step=7 note=a=b\r");
   ASSERT_TRUE(progress.has_value());
-  EXPECT_EQ(progress->step(), 7u);
+  EXPECT_EQ(progress->progress.step(), 7u);
+  EXPECT_TRUE(progress->has_step);
 }
 
 TEST(ParseProgressLine, NothingKnown_GivesNothing) {
@@ -31,7 +32,8 @@ TEST(ParseProgressLine, NothingKnown_GivesNothing) {
 TEST(ParseProgressLine, LossThatIsNoNumber_IsShown) {
   const auto progress = ParseProgressLine("loss=nan");
   ASSERT_TRUE(progress.has_value());
-  EXPECT_TRUE(std::isnan(progress->loss()));
+  EXPECT_TRUE(std::isnan(progress->progress.loss()));
+  EXPECT_FALSE(progress->has_step);
 }
 
 }  // namespace

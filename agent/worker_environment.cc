@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -56,11 +57,14 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   if (assign.local_world_size() > 1) out.emplace("OMP_NUM_THREADS", "1");
 }
 
-void SetCadre(const WorkerEnvironmentOptions& options, Variables& out) {
+void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Variables& out) {
   out["CADRE_JOB"] = options.job;
   out["CADRE_GENERATION"] = absl::StrCat(options.generation);
   out["CADRE_AGENT"] = options.socket;
   out["CADRE_TOKEN_FILE"] = options.token_file;
+  const std::string directory = options.socket.substr(0, options.socket.rfind('/'));
+  out["CADRE_PROGRESS_FILE"] = ProgressFilePath(
+      directory, options.generation, static_cast<int>(options.assign.first_rank() + local_rank));
 }
 
 absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_rank,
@@ -120,7 +124,7 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
     const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file) {
   Variables variables = Inherit(options);
   SetTorchrun(options, local_rank, error_file, variables);
-  SetCadre(options, variables);
+  SetCadre(options, local_rank, variables);
   RETURN_IF_ERROR(SetStyles(options, local_rank, variables));
   RETURN_IF_ERROR(SetGpus(options, local_rank, variables));
   std::vector<std::string> environment;

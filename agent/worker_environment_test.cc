@@ -52,6 +52,7 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
       {"CADRE_AGENT", "/run/a/socket"},
       {"CADRE_GENERATION", "4"},
       {"CADRE_JOB", "mnist"},
+      {"CADRE_PROGRESS_FILE", "/run/a/progress_4_3.touch"},
       {"CADRE_TOKEN_FILE", "/run/a/token"},
       {"GROUP_RANK", "1"},
       {"GROUP_WORLD_SIZE", "3"},

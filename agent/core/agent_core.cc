@@ -142,6 +142,11 @@ std::string AgentCore::Impl::Prospect() const {
 void AgentCore::Impl::StopAlive(absl::Duration grace) {
   if (!Alive()) return;
   phase = Phase::kStopping;
+  if (looking && grace > absl::ZeroDuration()) {
+    held_stop = grace;
+    return;
+  }
+  held_stop.reset();
   commands.push_back(StopWorkers{generation, grace});
 }
 
@@ -150,6 +155,7 @@ void AgentCore::Impl::Leave(Exit exit, absl::Duration grace) {
   next_assign.reset();
   if (!Alive()) return Finish();
   leave_by = now + grace + kKillMargin;
+  if (looking && grace > absl::ZeroDuration()) leave_by = leave_by + (looking_by - now);
   if (phase == Phase::kRunning || grace == absl::ZeroDuration()) StopAlive(grace);
 }
 
@@ -161,6 +167,7 @@ void AgentCore::Impl::Finish() {
 
 void AgentCore::Impl::OnDeadlines() {
   if (phase == Phase::kDone) return;
+  OnProgressDeadlines();
   if (leaving) {
     if (now < leave_by) return;
     if (leaving->message.empty()) {
@@ -200,8 +207,6 @@ void AgentCore::Impl::OnDeadlines() {
     SendRenew();
     renew_at = now + lease / 3;
   }
-  SendProgress();
-  ReportHangs();
 }
 
 AgentCore::AgentCore(AgentConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
@@ -225,6 +230,10 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
         if constexpr (std::is_same_v<T, AllGone>) core.OnAllGone(e);
         if constexpr (std::is_same_v<T, SupervisorLost>) core.OnSupervisorLost();
         if constexpr (std::is_same_v<T, WorkerProgress>) core.OnProgress(e);
+        if constexpr (std::is_same_v<T, WorkerAlive>) core.OnAlive(e);
+        if constexpr (std::is_same_v<T, WorkerWrote>) core.OnWrote(e);
+        if constexpr (std::is_same_v<T, EvidenceFound>) core.OnEvidenceFound(e);
+        if constexpr (std::is_same_v<T, EvidenceDone>) core.OnEvidenceDone(e);
         if constexpr (std::is_same_v<T, SignalReceived>) core.OnSignal(e.signal);
         if constexpr (std::is_same_v<T, WorkerAsked>) core.OnWorkerAsked(e.request);
       },
@@ -236,18 +245,12 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
 MonoTime AgentCore::NextDeadline() const {
   const Impl& core = *impl_;
   if (core.phase == Impl::Phase::kDone) return MonoTime::Never();
-  if (core.leaving) return core.leave_by;
-  MonoTime next = std::min({core.cancel_by, core.renew_at, core.FenceAt()});
-  if (core.away_since) {
-    next = std::min(next, *core.away_since + core.Patience());
-  }
-  // As SendProgress and ReportHangs have it: what they do not do must not be waited for.
-  if (!core.welcomed || core.phase != Impl::Phase::kRunning) return next;
-  for (const auto& [local_rank, worker] : core.workers) {
-    if (worker.progress) next = std::min(next, worker.progress_sent_at + kProgressInterval);
-    next = std::min(next, core.HangsAt(worker));
-  }
-  return next;
+  const MonoTime next =
+      std::min(core.leaving ? core.leave_by : MonoTime::Never(), core.ProgressDeadline());
+  if (core.leaving) return next;
+  MonoTime other = std::min({core.cancel_by, core.renew_at, core.FenceAt()});
+  if (core.away_since) other = std::min(other, *core.away_since + core.Patience());
+  return std::min(next, other);
 }
 
 }  // namespace cadre

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -42,6 +43,8 @@ struct WorkerDied {
   uint64_t generation;
   uint32_t local_rank;
   v1::WorkerExit exit;
+  // Where it was; nothing but the rank is needed.
+  std::optional<v1::RankEvidence> evidence = std::nullopt;
 };
 // Every process of the generation is gone; `held_port` is the next one for MASTER_PORT.
 struct AllGone {
@@ -49,9 +52,32 @@ struct AllGone {
   uint32_t held_port;
 };
 struct SupervisorLost {};
+// What it reported last, or its page says, at that moment. Another step is progress.
 struct WorkerProgress {
   uint64_t generation;
   v1::Progress progress;
+  MonoTime at;
+};
+// Progress without a step: its page moved on, or it touched its progress file or descriptor.
+struct WorkerAlive {
+  uint64_t generation;
+  uint32_t local_rank;
+  MonoTime at;
+};
+// It wrote to its standard output or error.
+struct WorkerWrote {
+  uint64_t generation;
+  uint32_t local_rank;
+  MonoTime at;
+};
+// What CollectEvidence asked for: each worker by local rank.
+struct EvidenceFound {
+  uint64_t generation;
+  std::vector<v1::RankEvidence> ranks;
+};
+// Nobody looks at the workers any more: they may be stopped.
+struct EvidenceDone {
+  uint64_t generation;
 };
 // SIGINT, SIGTERM, ... to this process.
 struct SignalReceived {
@@ -64,7 +90,8 @@ struct WorkerAsked {
 struct AgentTick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, SupervisorLost,
-                 WorkerProgress, SignalReceived, WorkerAsked, AgentTick>;
+                 WorkerProgress, WorkerAlive, WorkerWrote, EvidenceFound, EvidenceDone,
+                 SignalReceived, WorkerAsked, AgentTick>;
 
 // --- commands ---
 struct SendUp {
@@ -86,6 +113,12 @@ struct HoldWorkersUntil {
   uint64_t generation;
   MonoTime at;
 };
+// Look at all workers of the generation, those in `overdue` first; ends with EvidenceFound and
+// then, when native stacks are written too, EvidenceDone.
+struct CollectEvidence {
+  uint64_t generation;
+  std::vector<uint32_t> overdue;
+};
 // Give this to the worker that asked (matched by client and request_id).
 struct StoreAnswer {
   v1::StoreReply reply;
@@ -106,14 +139,16 @@ struct Exit {
   v1::Verdict verdict;    // empty when the server gave none
   v1::Timeline timeline;  // likewise
 };
-using AgentCommand = std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, StoreAnswer,
-                                  ShowStatus, Say, Exit>;
+using AgentCommand = std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil,
+                                  CollectEvidence, StoreAnswer, ShowStatus, Say, Exit>;
 
 struct AgentConfig {
   std::string job;
   uint64_t incarnation = 0;
   // host:port of the server, for people. Empty: lines do not name it.
   std::string server;
+  // The job's server is in this process and ends with it.
+  bool serves = false;
   // Sent on every (re)connection.
   v1::Join join;
   // Give up when the server was never reached for this long (exit 69).

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agent/core/agent_core.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,7 +34,16 @@ inline std::string Up(const v1::NodeMessage& m) {
     case v1::NodeMessage::kStore:
       return absl::StrCat("up store ", m.store().client(), "/", m.store().request_id());
     case v1::NodeMessage::kProgress:
-      return absl::StrCat("up progress ", m.progress().local_rank(), " step=", m.progress().step());
+      return absl::StrCat("up progress of ", m.progress().workers(),
+                          " step=", m.progress().min_step(), "..", m.progress().max_step(),
+                          " slowest=", m.progress().slowest_local_rank());
+    case v1::NodeMessage::kEvidence: {
+      std::string text = absl::StrCat("up evidence", m.evidence().hang() ? " of a hang" : "");
+      for (const v1::RankEvidence& rank : m.evidence().ranks()) {
+        absl::StrAppend(&text, " ", rank.local_rank(), rank.overdue() ? "!" : "");
+      }
+      return text;
+    }
     case v1::NodeMessage::kCancel:
       return absl::StrCat("up cancel ", m.cancel().signal());
     case v1::NodeMessage::BODY_NOT_SET:
@@ -52,6 +62,9 @@ struct Words {
   }
   std::string operator()(const HoldWorkersUntil& c) const {
     return absl::StrCat("hold ", c.generation, " until ", c.at.micros() / 1000000, "s");
+  }
+  std::string operator()(const CollectEvidence& c) const {
+    return absl::StrCat("look ", c.generation, " overdue=", absl::StrJoin(c.overdue, ","));
   }
   std::string operator()(const StoreAnswer& c) const {
     return absl::StrCat("answer ", c.reply.client(), "/", c.reply.request_id(), " ",
@@ -167,7 +180,36 @@ class AgentCoreTest : public testing::Test {
     v1::Progress progress;
     progress.set_local_rank(local_rank);
     progress.set_step(step);
-    return Feed(WorkerProgress{generation, progress});
+    return Feed(WorkerProgress{generation, progress, now_});
+  }
+
+  // What a look found of these local ranks.
+  Lines Found(const std::vector<int>& local_ranks, uint64_t generation = 1) {
+    EvidenceFound found{generation, {}};
+    for (const int local_rank : local_ranks) {
+      found.ranks.emplace_back().set_local_rank(local_rank);
+      found.ranks.back().set_summary("seen");
+    }
+    return Feed(found);
+  }
+
+  // From now on workers that report progress may take 60 s for a step, and be silent for
+  // `silence_seconds`; 0: for ever.
+  void LimitProgress(int64_t silence_seconds = 0) {
+    v1::ServerMessage welcome;
+    welcome.mutable_welcome()->set_server_id(1);
+    welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
+    v1::Timeouts* timeouts = welcome.mutable_welcome()->mutable_spec()->mutable_timeouts();
+    timeouts->mutable_progress()->set_seconds(60);
+    if (silence_seconds > 0) timeouts->mutable_silence()->set_seconds(silence_seconds);
+    Feed(ServerSaid{welcome});
+  }
+
+  Lines Inspect(uint64_t generation) {
+    v1::ServerMessage message;
+    message.set_generation(generation);
+    message.mutable_inspect();
+    return Feed(ServerSaid{message});
   }
 
   // Connected, and generation 1 with two workers running.

@@ -270,15 +270,15 @@ TEST_F(AgentCoreTest, StoreRequests_OfOtherGenerationsOrJobs_AreRefused) {
   EXPECT_THAT(Asks(7, 5, 1), ElementsAre("answer 7/5 ABORTED"));
 }
 
-TEST_F(AgentCoreTest, Progress_GoesUpOncePerSecondNewestOnly) {
+TEST_F(AgentCoreTest, Progress_GoesUpOncePerSecondForAllWorkersTogether) {
   Run();
-  EXPECT_THAT(Progress(0, 1), ElementsAre("up progress 0 step=1"));
+  EXPECT_THAT(Progress(0, 1), ElementsAre("up progress of 1 step=1..1 slowest=0"));
   EXPECT_THAT(Progress(0, 2), IsEmpty());
-  EXPECT_THAT(Progress(0, 3), IsEmpty());
-  EXPECT_THAT(Progress(1, 7), ElementsAre("up progress 1 step=7"));
+  EXPECT_THAT(Progress(0, 9), IsEmpty());
+  EXPECT_THAT(Progress(1, 7), IsEmpty());
   EXPECT_THAT(Progress(5, 7), IsEmpty());
   EXPECT_THAT(Progress(0, 9, 2), IsEmpty());
-  EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("up progress 0 step=3"));
+  EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("up progress of 2 step=7..9 slowest=1"));
 }
 
 TEST_F(AgentCoreTest, ProgressLeftWhenStopped_IsNotWaitedFor) {
@@ -291,47 +291,128 @@ TEST_F(AgentCoreTest, ProgressLeftWhenStopped_IsNotWaitedFor) {
   EXPECT_GT(core_->NextDeadline(), now_);
 }
 
-TEST_F(AgentCoreTest, WorkerWithoutProgress_IsReportedAsHangingOnce) {
+TEST_F(AgentCoreTest, WorkerWithoutProgress_IsLookedAtAndReportedOnce) {
   Run();
-  v1::ServerMessage welcome;
-  welcome.mutable_welcome()->set_server_id(1);
-  welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
-  welcome.mutable_welcome()->mutable_spec()->mutable_timeouts()->mutable_progress()->set_seconds(
-      60);
-  Feed(ServerSaid{welcome});
+  LimitProgress();
   Progress(0, 1);
   now_ = now_ + absl::Seconds(40);
   Progress(0, 2);
   now_ = now_ + absl::Seconds(40);
-  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress 0 step=2"));
+  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress of 1 step=2..2 slowest=0"));
   EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(20));
-  EXPECT_THAT(Deadline(absl::Seconds(20)), IsEmpty());
-  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up exited 1/0 HANG"));
+  EXPECT_THAT(Deadline(absl::Seconds(20)), ElementsAre("look 1 overdue=0"));
+  now_ = now_ + absl::Milliseconds(200);
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 0! 1"));
+  now_ = now_ + absl::Milliseconds(200);
+  // Stacks are being written: the workers are kept for that.
+  EXPECT_THAT(Stop(1), IsEmpty());
+  EXPECT_THAT(Feed(EvidenceDone{1}), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Died(1, 0, 0, SIGKILL), ElementsAre("up exited 1/0 CRASH"));
   now_ = now_ + absl::Seconds(1000);
   EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
-  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Died(1, 0, 0, SIGKILL), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, WorkerThatGetsOnWhileItIsLookedAt_DoesNotHang) {
+  Run();
+  LimitProgress();
+  Progress(0, 1);
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
+  Feed(WorkerAlive{1, 0, now_});
+  EXPECT_THAT(Found({0, 1}), IsEmpty());
+  EXPECT_THAT(Feed(EvidenceDone{1}), IsEmpty());
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
+}
+
+TEST_F(AgentCoreTest, ALookThatTakesTooLong_TheHangIsReportedWithoutIt) {
+  Run();
+  LimitProgress();
+  Progress(0, 1);
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
+  EXPECT_THAT(Deadline(absl::Milliseconds(600)), ElementsAre("up evidence of a hang 0! 1"));
+  EXPECT_THAT(Found({0, 1}), IsEmpty());
+  EXPECT_THAT(Stop(1), IsEmpty());
+  EXPECT_THAT(Deadline(absl::Milliseconds(5400)), ElementsAre("stop 1 grace=5s"));
+}
+
+TEST_F(AgentCoreTest, StopWithoutGrace_DoesNotWaitForTheLook) {
+  Run();
+  LimitProgress();
+  Progress(0, 1);
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
+  EXPECT_THAT(Stop(1), IsEmpty());
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ::testing::Contains("stop 1 grace=0"));
+}
+
+TEST_F(AgentCoreTest, Inspect_IsAnsweredAlsoWhenNothingHangsHere) {
+  Run();
+  LimitProgress();
+  EXPECT_THAT(Inspect(2), IsEmpty());
+  EXPECT_THAT(Inspect(1), ElementsAre("look 1 overdue="));
+  EXPECT_THAT(Inspect(1), IsEmpty());
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence 0 1"));
+}
+
+TEST_F(AgentCoreTest, SilentWorker_HangsByItsOutputAlone) {
+  Run();
+  LimitProgress(30);
+  now_ = now_ + absl::Seconds(20);
+  Feed(WorkerWrote{1, 0, now_});
+  EXPECT_THAT(Deadline(absl::Seconds(10)), ElementsAre("look 1 overdue=1"));
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 1! 0"));
+}
+
+TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
+  Run();
+  v1::ServerMessage message;
+  message.set_generation(1);
+  message.mutable_stop()->set_reason("generation 1 went on without this node");
+  message.mutable_stop()->mutable_grace()->set_seconds(5);
+  message.mutable_stop()->set_fenced(true);
+  EXPECT_THAT(Feed(ServerSaid{message}),
+              ElementsAre(HasSubstr("say fenced: generation 1 went on without this node"),
+                          "stop 1 grace=5s"));
+}
+
+TEST_F(AgentCoreTest, Sigterm_AtANodeOfAnElasticJobIsPreemption) {
+  Run();
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->set_server_id(1);
+  *welcome.mutable_welcome()->mutable_spec() = Config().join.spec();
+  welcome.mutable_welcome()->mutable_spec()->mutable_nodes()->set_min(1);
+  welcome.mutable_welcome()->mutable_spec()->mutable_nodes()->set_max(3);
+  Feed(ServerSaid{welcome});
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "stop 1 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
+}
+
+TEST_F(AgentCoreTest, AHangIsToldAgainToAServerThatComesBack) {
+  Run();
+  LimitProgress();
+  Progress(0, 1);
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
+  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 0! 1"));
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(), ::testing::Contains("up evidence of a hang 0! 1"));
 }
 
 TEST_F(AgentCoreTest, ProgressUnreadWhileTheAgentStoodStill_IsNoHang) {
   Run();
-  v1::ServerMessage welcome;
-  welcome.mutable_welcome()->set_server_id(1);
-  welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
-  welcome.mutable_welcome()->mutable_spec()->mutable_timeouts()->mutable_progress()->set_seconds(
-      60);
-  Feed(ServerSaid{welcome});
+  LimitProgress();
   Progress(0, 1);
   now_ = now_ + absl::Seconds(90);
-  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
-  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress 0 step=2"));
-  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(60));
-  // It stands still again just when it wants to look.
+  EXPECT_THAT(Feed(AgentTick{}), ElementsAre("look 1 overdue=0"));
+  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress of 1 step=2..2 slowest=0"));
+  EXPECT_THAT(Found({0, 1}), IsEmpty());
+  EXPECT_THAT(Feed(EvidenceDone{1}), IsEmpty());
   now_ = now_ + absl::Seconds(60);
-  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  EXPECT_THAT(Feed(AgentTick{}), ElementsAre("look 1 overdue=0"));
+  // It stands still again while it looks: what was reported meanwhile may come after the findings.
   now_ = now_ + absl::Seconds(5);
-  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
-  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up exited 1/0 HANG"));
+  EXPECT_THAT(Found({0, 1}), IsEmpty());
+  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up evidence of a hang 0! 1"));
 }
 
 TEST_F(AgentCoreTest, Status_IsShown) {

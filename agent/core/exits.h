@@ -17,8 +17,8 @@ inline constexpr int kExitInternal = 70;
 inline constexpr int kExitRetryLater = 75;
 inline constexpr int kExitSignalBase = 128;
 
-// FAILURE_CAUSE_UNSPECIFIED is success.
-v1::FailureCause ClassifyExit(const v1::WorkerExit& exit);
+// FAILURE_CAUSE_UNSPECIFIED is success. `stopped_by_us`: the worker had been told to stop.
+v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us);
 
 // What the launcher exits with when its Join is refused with this code.
 int ExitStatusOfRejection(absl::StatusCode code);

@@ -21,6 +21,7 @@ TEST(ClassifyExit, Table) {
            Case{1, 0, 0, false, v1::CRASH},
            Case{0, 9, 0, false, v1::CRASH},
            Case{0, 9, 0, true, v1::OUT_OF_MEMORY},
+           Case{0, 15, 0, false, v1::PREEMPTED},
            Case{1, 0, 0, true, v1::OUT_OF_MEMORY},
            Case{127, 0, ENOENT, false, v1::EXEC_FAILED},
            Case{0, 0, EACCES, false, v1::EXEC_FAILED},
@@ -30,8 +31,14 @@ TEST(ClassifyExit, Table) {
     exit.set_signal(c.signal);
     exit.set_exec_errno(c.exec_errno);
     exit.set_out_of_memory(c.out_of_memory);
-    EXPECT_EQ(ClassifyExit(exit), c.expected) << exit.ShortDebugString();
+    EXPECT_EQ(ClassifyExit(exit, false), c.expected) << exit.ShortDebugString();
   }
+}
+
+TEST(ClassifyExit, SigtermThatCadreSent_IsNoPreemption) {
+  v1::WorkerExit exit;
+  exit.set_signal(15);
+  EXPECT_EQ(ClassifyExit(exit, true), v1::CRASH);
 }
 
 TEST(ExitStatusOfRejection, Table) {

@@ -1,5 +1,5 @@
 // State of the agent core. Orders from the server are in orders.cc, what happens on this node in
-// local_events.cc, leaving and deadlines in agent_core.cc.
+// local_events.cc, how far its workers are in progress.cc, leaving and deadlines in agent_core.cc.
 #ifndef CADRE_AGENT_CORE_IMPL_H_
 #define CADRE_AGENT_CORE_IMPL_H_
 
@@ -21,7 +21,7 @@ inline constexpr absl::Duration kKillMargin = absl::Seconds(2);
 inline constexpr absl::Duration kCancelMargin = absl::Seconds(2);
 // Once it has: how long beyond the grace it may wait for the other nodes.
 inline constexpr absl::Duration kOtherNodesMargin = absl::Seconds(12);
-// Progress of one worker goes up at most once within this.
+// Progress of the node's workers goes up at most once within this.
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 // Before a worker counts as hanging the agent must have had time to read what the worker reported
 // while the agent itself stood still.
@@ -31,6 +31,14 @@ inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
 inline constexpr double kFencePart = 0.8;
 // Renewals whose answer is waited for.
 inline constexpr size_t kRenewalsMax = 16;
+// How long a look at workers that hang may take: for what is sent to the server, and with native
+// stacks before they are stopped.
+inline constexpr absl::Duration kEvidenceLimit = absl::Milliseconds(600);
+inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
+// Workers of which a report of a hang tells, those over their timeout first, and of which it brings
+// the last lines: it has to fit into one message.
+inline constexpr size_t kMaxRanksInEvidence = 512;
+inline constexpr size_t kMaxQuotedRanks = 64;
 // Until the server names one.
 inline constexpr absl::Duration kDefaultLease = absl::Seconds(10);
 inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(30);
@@ -46,15 +54,11 @@ struct AgentCore::Impl {
   struct Worker {
     int32_t pid = 0;  // 0: not started yet
     std::optional<v1::WorkerExited> exited;
-    MonoTime progress_sent_at;
-    bool progress_sent = false;
-    std::optional<v1::Progress> progress;  // not sent yet
-    // When it last reported a new step; unset for a program that reports none, which cannot hang by
-    // this measure.
+    std::optional<v1::Progress> progress;  // newest that it reported
+    // When it last showed progress; unset for a program that shows none, which cannot hang by this
+    // measure. And when it last wrote something, or started.
     std::optional<MonoTime> progressed_at;
-    uint64_t step = 0;
-    // Its time is over since then, as far as is known.
-    std::optional<MonoTime> suspected_at;
+    MonoTime wrote_at;
   };
 
   explicit Impl(AgentConfig c) : config(std::move(c)), held_port(config.join.held_port()) {}
@@ -75,18 +79,33 @@ struct AgentCore::Impl {
   void OnWorkerDied(const WorkerDied& event);
   void OnAllGone(const AllGone& event);
   void OnSupervisorLost();
-  void OnProgress(const WorkerProgress& event);
   void OnSignal(int signal);
   void OnWorkerAsked(const v1::StoreRequest& request);
-  void SendProgress();
-  void ReportHangs();
-  // When a worker that has reported progress is to be looked at; Never() for the others.
+
+  // progress.cc
+  void OnProgress(const WorkerProgress& event);
+  void OnAlive(const WorkerAlive& event);
+  void OnWrote(const WorkerWrote& event);
+  void OnEvidenceFound(const EvidenceFound& event);
+  void OnEvidenceDone(const EvidenceDone& event);
+  void OnInspect(uint64_t inspected);
+  void OnProgressDeadlines();
+  MonoTime ProgressDeadline() const;
+  // When the worker counts as hanging; Never() for one that no timeout applies to.
   MonoTime HangsAt(const Worker& worker) const;
+  Worker* FindRunning(uint64_t its_generation, uint32_t local_rank);
+  void SendProgress();
+  void LookForHangs();
+  void AskForEvidence();
+  // To the server, bare where nothing was found in time.
+  void ReportFindings();
+  void SendEvidence(std::vector<v1::RankEvidence> ranks);
 
   // agent_core.cc
   void OnLinkUp();
   void OnLinkDown(const absl::Status& status);
   void OnDeadlines();
+  // Waits for a look at the workers that is under way, unless there is no grace.
   void StopAlive(absl::Duration grace);
   // Exits with `exit` once no worker is left, at the latest kKillMargin after `grace`.
   void Leave(Exit exit, absl::Duration grace);
@@ -144,6 +163,21 @@ struct AgentCore::Impl {
   std::map<uint32_t, Worker> workers;
   std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
   StoreCalls store_calls;
+
+  // Progress.
+  bool progress_news = false;
+  MonoTime progress_due;  // not sent again before this
+  // A look at the workers is under way: until when its findings are waited for (Never() once they
+  // are in), and until when a stop waits for its end.
+  bool looking = false;
+  MonoTime findings_by = MonoTime::Never();
+  std::vector<v1::RankEvidence> findings;
+  MonoTime looking_by = MonoTime::Never();
+  // The grace of the stop that waits for it.
+  std::optional<absl::Duration> held_stop;
+  bool inspected = false;  // the server asked for what is found
+  // What was found of a hang; sent again to a server that comes back.
+  std::optional<v1::NodeEvidence> hang;
 
   // Leaving.
   int cancel_signal = 0;  // of the Cancel that the server has not answered with Finished

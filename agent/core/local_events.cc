@@ -1,4 +1,6 @@
 // What the agent does when something happens on its own node.
+#include <signal.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@ namespace cadre {
 void AgentCore::Impl::OnWorkerRuns(const WorkerRuns& event) {
   if (!Alive() || event.generation != generation) return;
   workers[event.local_rank].pid = event.pid;
+  workers[event.local_rank].wrote_at = now;
   if (rejoin_when_gone) return;
   v1::NodeMessage message;
   message.mutable_worker_started()->set_local_rank(event.local_rank);
@@ -24,7 +27,8 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   v1::WorkerExited exited;
   exited.set_local_rank(event.local_rank);
   *exited.mutable_exit() = event.exit;
-  exited.set_cause(ClassifyExit(event.exit));
+  exited.set_cause(ClassifyExit(event.exit, phase == Phase::kStopping));
+  if (event.evidence) *exited.mutable_evidence() = *event.evidence;
   if (fenced) {
     exited.set_cause(v1::NODE_LOST);
     exited.mutable_exit()->set_last_lines("killed because the server did not answer in time");
@@ -32,6 +36,9 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   worker.exited = exited;
   // This server never announced the generation; the numbers of its own begin anew.
   if (rejoin_when_gone) return;
+  // How far it came is news for the last time.
+  progress_due = MonoTime();
+  SendProgress();
   v1::NodeMessage message;
   *message.mutable_worker_exited() = std::move(exited);
   if (welcomed) Up(std::move(message), generation);
@@ -74,62 +81,6 @@ void AgentCore::Impl::OnSupervisorLost() {
   Finish();
 }
 
-void AgentCore::Impl::OnProgress(const WorkerProgress& event) {
-  if (phase != Phase::kRunning || event.generation != generation) return;
-  const auto worker = workers.find(event.progress.local_rank());
-  if (worker == workers.end()) return;
-  worker->second.progress = event.progress;
-  if (worker->second.progressed_at && worker->second.step == event.progress.step()) return;
-  worker->second.step = event.progress.step();
-  worker->second.progressed_at = now;
-  worker->second.suspected_at.reset();
-}
-
-MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
-  const absl::Duration limit = absl::Seconds(spec.timeouts().progress().seconds()) +
-                               absl::Nanoseconds(spec.timeouts().progress().nanos());
-  if (limit <= absl::ZeroDuration() || !worker.progressed_at || worker.exited) {
-    return MonoTime::Never();
-  }
-  return worker.suspected_at ? *worker.suspected_at + kReadTime : *worker.progressed_at + limit;
-}
-
-void AgentCore::Impl::ReportHangs() {
-  if (!welcomed || phase != Phase::kRunning) return;
-  for (auto& [local_rank, worker] : workers) {
-    const MonoTime look_at = HangsAt(worker);
-    if (now < look_at) continue;
-    if (!worker.suspected_at || now - look_at > kReadTime) {
-      worker.suspected_at = now;
-      continue;
-    }
-    v1::WorkerExited hanging;
-    hanging.set_local_rank(local_rank);
-    hanging.set_cause(v1::HANG);
-    hanging.mutable_exit()->set_pid(worker.pid);
-    hanging.mutable_exit()->set_last_lines(
-        absl::StrCat("the last step it reported was ", worker.step));
-    // It still runs: the server orders the stop. Its death then is nobody's news.
-    worker.exited = hanging;
-    v1::NodeMessage message;
-    *message.mutable_worker_exited() = std::move(hanging);
-    Up(std::move(message), generation);
-  }
-}
-
-void AgentCore::Impl::SendProgress() {
-  if (!welcomed || phase != Phase::kRunning) return;
-  for (auto& [local_rank, worker] : workers) {
-    if (!worker.progress) continue;
-    if (worker.progress_sent && now < worker.progress_sent_at + kProgressInterval) continue;
-    v1::NodeMessage message;
-    *message.mutable_progress() = *std::exchange(worker.progress, std::nullopt);
-    Up(std::move(message), generation);
-    worker.progress_sent = true;
-    worker.progress_sent_at = now;
-  }
-}
-
 void AgentCore::Impl::OnSignal(int signal) {
   if (leaving) {
     // The second one: what still runs is killed now.
@@ -143,6 +94,15 @@ void AgentCore::Impl::OnSignal(int signal) {
     message.mutable_leave()->set_cause(v1::CANCELLED);
     Up(std::move(message), generation);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, absl::ZeroDuration());
+  }
+  // A scheduler that wants this node back; an elastic job may do without it.
+  if (signal == SIGTERM && link_up && ever_welcomed && !config.serves &&
+      spec.nodes().min() < spec.nodes().max()) {
+    commands.push_back(Say{"preempted: leaving the job (again to kill)"});
+    message.mutable_leave()->set_reason(reason);
+    message.mutable_leave()->set_cause(v1::PREEMPTED);
+    Up(std::move(message), generation);
+    return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, StopGrace());
   }
   commands.push_back(Say{"stopping (again to kill)"});
   if (!link_up) return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, StopGrace());

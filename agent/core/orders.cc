@@ -36,6 +36,8 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
       return;
     case v1::ServerMessage::kRenewed:
       return OnRenewed(message.renewed().number());
+    case v1::ServerMessage::kInspect:
+      return OnInspect(message.generation());
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message: what an older agent cannot do it leaves.
       return;
@@ -97,6 +99,11 @@ void AgentCore::Impl::SpeakAgain() {
       Up(std::move(message), generation);
     }
   }
+  if (hang && phase == Phase::kRunning) {
+    v1::NodeMessage message;
+    *message.mutable_evidence() = *hang;
+    Up(std::move(message), generation);
+  }
   if (stop_ordered && !Alive()) SendStopped(generation);
   for (v1::StoreRequest& request : store_calls.All()) {
     v1::NodeMessage message;
@@ -144,6 +151,9 @@ void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
   fenced = false;
   phase = Phase::kRunning;
   workers.clear();
+  progress_news = looking = inspected = false;
+  findings_by = looking_by = MonoTime::Never();
+  hang.reset();
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers[i];
   commands.push_back(StartWorkers{assigned, assign});
   if (FenceAt() != MonoTime::Never()) commands.push_back(HoldWorkersUntil{generation, FenceAt()});
@@ -159,6 +169,10 @@ void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
   if (stopped < generation) return SendStopped(stopped);
   if (next_assign && next_assign->first <= stopped) next_assign.reset();
   stop_ordered = true;
+  if (stop.fenced() && Alive()) {
+    commands.push_back(
+        Say{absl::StrCat("fenced: ", OneLine(stop.reason()), "; its workers here are stopped")});
+  }
   if (!Alive()) {
     // Also when it never started here: its Assign must not start it any more.
     generation = stopped;

@@ -77,6 +77,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   daemon.core.job = options.job.name();
   daemon.core.incarnation = RandomIncarnation();
   daemon.core.server = meeting.endpoint;
+  daemon.core.serves = meeting.core != nullptr;
   daemon.core.connect_timeout = DurationFromProto(options.job.rendezvous().join_timeout());
   daemon.core.orphan_timeout = options.orphan_timeout;
   daemon.core.strict_fencing = options.strict_fencing;

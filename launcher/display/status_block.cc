@@ -28,20 +28,19 @@ std::string Cut(std::string line, size_t width) {
   return line;
 }
 
-std::string ProgressLine(const std::vector<v1::Progress>& progress) {
-  if (progress.empty()) return "";
-  uint64_t step = 0;
-  double speed = 0;
+// What the workers of this node report, where the server has not summed it up yet.
+v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
+  v1::JobProgress sum;
   double loss = 0;
-  for (const v1::Progress& one : progress) {
-    step = std::max(step, one.step());
-    speed += one.samples_per_second();
-    loss += one.loss() / static_cast<double>(progress.size());
+  for (const v1::Progress& one : here) {
+    sum.set_step(sum.workers() == 0 ? one.step() : std::min(sum.step(), one.step()));
+    sum.set_max_step(std::max(sum.max_step(), one.step()));
+    sum.set_samples_per_second(sum.samples_per_second() + one.samples_per_second());
+    loss += one.loss();
+    sum.set_workers(sum.workers() + 1);
   }
-  std::string line = absl::StrCat("  step ", step);
-  if (speed > 0) absl::StrAppendFormat(&line, " | %.0f samples/s here", speed);
-  if (loss != 0) absl::StrAppendFormat(&line, " | loss %.4f", loss);
-  return line;
+  if (sum.workers() > 0) sum.set_loss(loss / sum.workers());
+  return sum;
 }
 
 }  // namespace
@@ -50,6 +49,20 @@ std::string PhaseName(v1::JobPhase phase) {
   if (phase == v1::CANCELLED_PHASE) return "cancelled";
   if (phase == v1::JOB_PHASE_UNSPECIFIED) return "starting";
   return absl::AsciiStrToLower(v1::JobPhase_Name(phase));
+}
+
+std::string ProgressText(const v1::JobProgress& progress) {
+  std::string text = absl::StrCat("step ", progress.step());
+  // One step apart is how ranks always are.
+  if (progress.max_step() > progress.step() + 1) {
+    absl::StrAppend(&text, " (rank ", progress.slowest_rank(), "; others up to ",
+                    progress.max_step(), ")");
+  }
+  if (progress.samples_per_second() > 0) {
+    absl::StrAppendFormat(&text, " | %.0f samples/s", progress.samples_per_second());
+  }
+  if (progress.loss() != 0) absl::StrAppendFormat(&text, " | loss %.4f", progress.loss());
+  return text;
 }
 
 std::string NodesTable(const v1::JobStatus& job) {
@@ -70,7 +83,7 @@ std::string NodesTable(const v1::JobStatus& job) {
 }
 
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,
-                                     const std::vector<v1::Progress>& progress,
+                                     const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color) {
   std::string head =
       absl::StrCat("cadre ", EscapeControl(status.name()), " | ", PhaseName(status.phase()),
@@ -88,8 +101,13 @@ std::vector<std::string> StatusBlock(const v1::JobStatus& status,
   head = Cut(head, width);
   if (color) head = absl::StrCat("\x1b[7m", head, "\x1b[0m");
   std::vector<std::string> lines = {head};
-  const std::string reported = ProgressLine(progress);
-  if (!reported.empty()) lines.push_back(Cut(reported, width));
+  const v1::JobProgress progress = status.has_progress() ? status.progress() : SumOf(here);
+  if (progress.workers() > 0) {
+    lines.push_back(Cut(absl::StrCat("  ", ProgressText(progress)), width));
+  }
+  if (!status.stop_reason().empty()) {
+    lines.push_back(Cut(absl::StrCat("  stopping: ", EscapeControl(status.stop_reason())), width));
+  }
   if (!status.waiting_for().empty()) {
     lines.push_back(
         Cut(absl::StrCat("  waiting for ", EscapeControl(status.waiting_for())), width));
@@ -106,6 +124,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   if (status.phase() == v1::GATHERING && !status.waiting_for().empty() && !said_waiting_) {
     said_waiting_ = true;
     lines.push_back(absl::StrCat("waiting for ", EscapeControl(status.waiting_for())));
+  }
+  if (!status.stop_reason().empty() && status.generation() > stopping_) {
+    stopping_ = status.generation();
+    lines.push_back(
+        absl::StrCat("stopping generation ", stopping_, ": ", EscapeControl(status.stop_reason())));
   }
   if (status.phase() != v1::RUNNING) return lines;
   said_waiting_ = false;

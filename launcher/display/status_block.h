@@ -11,9 +11,13 @@
 
 namespace cadre {
 
-// Two or three lines without '\n', none wider than `width`; `nodes` is what the job asked for.
+// How far the job is: "step 418 (rank 3; others up to 420) | 1234 samples/s | loss 0.2500".
+std::string ProgressText(const v1::JobProgress& progress);
+
+// At most four lines without '\n', none wider than `width`; `nodes` is what the job asked for,
+// `here` what the workers of this node report, which comes before the server has it.
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,
-                                     const std::vector<v1::Progress>& progress,
+                                     const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color);
 
 // "gathering", "running", ...
@@ -31,6 +35,7 @@ class StatusLines {
  private:
   uint64_t formed_ = 0;
   uint64_t running_ = 0;
+  uint64_t stopping_ = 0;
   uint32_t restarts_ = 0;
   bool said_waiting_ = false;
 };

@@ -45,8 +45,32 @@ TEST(StatusBlockTest, ProgressAndWaiting_HaveTheirLines) {
   progress.set_loss(0.5);
   const auto lines = StatusBlock(status, {progress, progress}, Two(), 100, false);
   ASSERT_THAT(lines, SizeIs(3));
-  EXPECT_EQ(lines[1], "  step 12 | 200 samples/s here | loss 0.5000");
+  EXPECT_EQ(lines[1], "  step 12 | 200 samples/s | loss 0.5000");
   EXPECT_EQ(lines[2], "  waiting for 1 of 2 nodes, until 10 s");
+}
+
+TEST(StatusBlockTest, ProgressOfTheWholeJob_ComesBeforeThatOfThisNode) {
+  v1::JobStatus status = Running();
+  status.mutable_progress()->set_workers(4);
+  status.mutable_progress()->set_step(9);
+  status.mutable_progress()->set_max_step(12);
+  status.mutable_progress()->set_slowest_rank(3);
+  status.mutable_progress()->set_samples_per_second(400);
+  v1::Progress here;
+  here.set_step(12);
+  const auto lines = StatusBlock(status, {here}, Two(), 100, false);
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_EQ(lines[1], "  step 9 (rank 3; others up to 12) | 400 samples/s");
+}
+
+TEST(StatusBlockTest, StopReason_IsShownAndSaidOnce) {
+  v1::JobStatus status = Running();
+  status.set_phase(v1::STOPPING);
+  status.set_stop_reason("rank 1 hangs");
+  EXPECT_THAT(StatusBlock(status, {}, Two(), 100, false)[1], HasSubstr("stopping: rank 1 hangs"));
+  StatusLines plain;
+  EXPECT_THAT(plain.Update(status), ElementsAre("stopping generation 1: rank 1 hangs"));
+  EXPECT_THAT(plain.Update(status), IsEmpty());
 }
 
 TEST(StatusBlockTest, NarrowTerminal_LinesAreCut) {

@@ -101,6 +101,7 @@ absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
       {"settle", [](v1::JobSpec& j) { return j.mutable_rendezvous()->mutable_settle(); }},
       {"start-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_start(); }},
       {"progress-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_progress(); }},
+      {"silence-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_silence(); }},
       {"stop-grace", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_stop_grace(); }},
       {"total-timeout", [](v1::JobSpec& j) { return j.mutable_timeouts()->mutable_total(); }},
       {"restart-window", [](v1::JobSpec& j) { return j.mutable_restart()->mutable_window(); }},

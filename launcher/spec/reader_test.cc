@@ -26,7 +26,7 @@ role: trainer
 resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
 placement: {bind: numa, spread_over: switch}
 rendezvous: {join_timeout: 10m, settle: 3s}
-timeouts: {start: 5m, progress: 10m, stop_grace: 30s, total: 24h}
+timeouts: {start: 5m, progress: 10m, silence: 20m, stop_grace: 30s, total: 24h}
 restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93]}
 elastic: {scale_up: immediately, unit: 1}
 spares: 1

@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kOtherFailureLines = 512;
 
 v1::Failure WithoutBulk(v1::Failure failure) {
+  if (failure.evidence_size() > 1) {
+    failure.mutable_evidence()->DeleteSubrange(1, failure.evidence_size() - 1);
+  }
   if (!failure.has_exit()) return failure;
   failure.mutable_exit()->clear_error_json();
   std::string* lines = failure.mutable_exit()->mutable_last_lines();

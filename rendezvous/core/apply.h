@@ -15,6 +15,8 @@ constexpr size_t kMaxEndedJobs = 1000;
 constexpr int kMaxCollateral = 16;
 constexpr int kMaxEarlier = 64;
 constexpr int kMaxTimeline = 256;
+// Ranks of which a failure says where they were.
+constexpr int kMaxEvidence = 64;
 
 void ApplyRecord(const v1::Record& record, State* state);
 

@@ -100,25 +100,29 @@ void Core::Impl::FinishTouchedJobs() {
 }
 
 void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* live) {
-  if (!live->changed) return;
-  if (HasEnded(job.phase)) {
-    live->changed = false;
-    return;
-  }
-  if (live->links.size() > kMaxNodesToldAtOnce && now < live->last_push + kPushInterval) return;
+  if (HasEnded(job.phase)) live->changed = live->progressed = false;
+  if (PushAt(*live) > now) return;
   v1::ServerMessage message = NewMessage(name, job.generation.number);
-  *message.mutable_status() = MakeStatus(name, job, WaitingFor(job, *live, now), true);
+  *message.mutable_status() =
+      MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), true);
   for (const auto& [node, link] : live->links) {
     if (link.stream.has_value()) Send(*link.stream, message);
   }
-  live->changed = false;
+  live->changed = live->progressed = false;
   live->last_push = now;
+}
+
+MonoTime Core::Impl::PushAt(const Live& live) const {
+  const bool large = live.links.size() > kMaxNodesToldAtOnce;
+  if (live.changed) return large ? live.last_push + kPushInterval : now;
+  if (!live.progressed) return MonoTime::Never();
+  return live.last_push + (large ? kLargeProgressInterval : kProgressInterval);
 }
 
 void Core::Impl::SetDeadline(const std::string& name, Live* live) {
   const JobState* job = FindJob(name);
   MonoTime at = std::min(PhaseDeadline(*job, *live), live->keyspace.NextDeadline());
-  if (live->changed) at = std::min(at, live->last_push + kPushInterval);
+  at = std::min(at, PushAt(*live));
   if (at == live->deadline) return;
   if (live->deadline != MonoTime::Never()) job_deadlines.erase({live->deadline, name});
   if (at != MonoTime::Never()) job_deadlines.insert({at, name});
@@ -228,17 +232,20 @@ absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name)
   if (found == impl_->state.jobs.end()) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
   }
-  const auto live = impl_->lives.find(found->first);
+  const auto known = impl_->lives.find(found->first);
   static const Live* const kNothing = new Live();
-  return MakeStatus(
-      found->first, found->second,
-      impl_->WaitingFor(found->second, live == impl_->lives.end() ? *kNothing : live->second, now),
-      false);
+  const Live& live = known == impl_->lives.end() ? *kNothing : known->second;
+  return MakeStatus(found->first, found->second, live.progress,
+                    impl_->WaitingFor(found->second, live, now), false);
 }
 
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
-  for (const auto& [name, job] : impl_->state.jobs) statuses.push_back(*Status(now, name));
+  for (const auto& [name, job] : impl_->state.jobs) {
+    statuses.push_back(*Status(now, name));
+    // A thousand of them would not fit into a message.
+    statuses.back().clear_timeline();
+  }
   return statuses;
 }
 

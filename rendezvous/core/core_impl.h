@@ -15,6 +15,7 @@
 #include "rendezvous/core/core.h"
 #include "rendezvous/core/formation.h"
 #include "rendezvous/core/keyspace.h"
+#include "rendezvous/core/progress_log.h"
 #include "rendezvous/core/state.h"
 
 namespace cadre {
@@ -27,6 +28,10 @@ constexpr size_t kMaxClosingStreams = 65536;
 // each node, what is sent grows with the square of the nodes.
 constexpr size_t kMaxNodesToldAtOnce = 16;
 constexpr absl::Duration kPushInterval = absl::Milliseconds(200);
+
+// Of what changed only in its progress, nodes are told this often, and those of a large job less.
+constexpr absl::Duration kProgressInterval = absl::Seconds(1);
+constexpr absl::Duration kLargeProgressInterval = absl::Seconds(5);
 
 // One open stream.
 struct Session {
@@ -53,6 +58,14 @@ struct Link {
   uint64_t old_generation = 0;
 };
 
+// Nodes are asked where their workers are, because one of them hangs.
+struct HangInquiry {
+  MonoTime deadline;
+  std::set<std::string> awaited;
+  std::set<std::string> heard;
+  std::vector<v1::RankEvidence> ranks;
+};
+
 // The volatile part of a job.
 struct Live {
   std::map<std::string, Link> links;
@@ -64,6 +77,10 @@ struct Live {
   std::string refusal;
   // Something changed that its nodes are shown.
   bool changed = false;
+  // So did how far its workers are.
+  bool progressed = false;
+  ProgressLog progress;
+  std::optional<HangInquiry> hang;
   MonoTime last_push = MonoTime::FromMicros(std::numeric_limits<int64_t>::min() / 2);
   // When the job must be looked at again.
   MonoTime deadline = MonoTime::Never();
@@ -83,6 +100,8 @@ struct Core::Impl {
   void RunTimers();
   void FinishTouchedJobs();
   void PushStatus(const std::string& name, const JobState& job, Live* live);
+  // When its nodes are to be told of what changed.
+  MonoTime PushAt(const Live& live) const;
   void SetDeadline(const std::string& name, Live* live);
   MonoTime NextDeadline() const;
   // Forgets what is volatile of a job; its streams are closed.
@@ -135,7 +154,7 @@ struct Core::Impl {
   // generation.cc: generations form, run, stop and end.
   bool Advance(const std::string& name, JobState* job, Live* live);
   bool AdvanceGathering(const std::string& name, JobState* job, Live* live);
-  bool AdvanceRunning(const std::string& name, JobState* job);
+  bool AdvanceRunning(const std::string& name, JobState* job, Live* live);
   bool AdvanceStopping(const std::string& name, JobState* job, Live* live);
   Gathering GatheringOf(const JobState& job, const Live& live) const;
   bool IsReady(const Live& live, const std::string& node) const;
@@ -153,11 +172,19 @@ struct Core::Impl {
   void EndJob(const std::string& name, JobState* job, v1::JobPhase outcome, int exit_status,
               const std::string& message, const std::optional<v1::Failure>& root_cause);
   // The job has ended: what its nodes are told.
-  v1::ServerMessage FinishedMessage(const std::string& name, const JobState& job) const;
+  v1::ServerMessage FinishedMessage(const std::string& name, const JobState& job);
   void CancelJob(const std::string& name, const std::string& reason, int signal);
   MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
   MonoTime StopDeadline(const JobState& job) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
+
+  // hang.cc: nodes say where their workers are, and the culprit is named.
+  void OnEvidence(const Session& session, const v1::NodeEvidence& evidence);
+  void BeginInquiry(const Session& session, const JobState& job, Live* live);
+  // Ends the inquiry once all have answered or their time is over; false: it goes on, or there is
+  // none.
+  bool AdvanceInquiry(const std::string& name, JobState* job, Live* live);
+  void EndInquiry(const std::string& name, JobState* job, Live* live);
 
   // store_calls.cc: from the wire to the keyspace and back.
   void OnStoreRequest(const std::string& job, const Asker& asker, const v1::StoreRequest& request);

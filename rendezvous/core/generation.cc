@@ -10,6 +10,7 @@
 #include "rendezvous/core/report.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/text.h"
+#include "rendezvous/core/timeline.h"
 
 namespace cadre {
 namespace {
@@ -64,7 +65,7 @@ bool Core::Impl::Advance(const std::string& name, JobState* job, Live* live) {
     case v1::GATHERING:
       return AdvanceGathering(name, job, live);
     case v1::RUNNING:
-      return AdvanceRunning(name, job);
+      return AdvanceRunning(name, job, live);
     case v1::STOPPING:
       return AdvanceStopping(name, job, live);
     default:
@@ -94,7 +95,7 @@ bool Core::Impl::AdvanceGathering(const std::string& name, JobState* job, Live* 
   return true;
 }
 
-bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job) {
+bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* live) {
   const GenerationState& generation = job->generation;
   if (generation.succeeded == generation.workers.size()) {
     EndJob(name, job, v1::SUCCEEDED, 0,
@@ -114,11 +115,12 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job) {
     OrderStop(name, job, failure.message(), failure);
     return true;
   }
+  if (AdvanceInquiry(name, job, live)) return true;
   // Once workers have finished their work, more of them would only do it again.
   if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && generation.succeeded == 0 &&
-      job->policy.SizeFor(lives[name].ready) > generation.members.size()) {
+      job->policy.SizeFor(live->ready) > generation.members.size()) {
     OrderStop(name, job,
-              absl::StrCat("scale up to ", Count(job->policy.SizeFor(lives[name].ready), "node")),
+              absl::StrCat("scale up to ", Count(job->policy.SizeFor(live->ready), "node")),
               std::nullopt);
     return true;
   }
@@ -263,6 +265,14 @@ void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& 
   if (success) return EndWorker(session.job, rank, std::nullopt);
   v1::Failure failure = WorkerFailure(*job, member, exited.local_rank(), exit, exited.cause());
   failure.set_unix_ms(config.unix_ms_at_zero + now.micros() / 1000);
+  if (exited.has_evidence()) {
+    v1::RankEvidence said = exited.evidence();
+    said.set_local_rank(exited.local_rank());
+    *failure.add_evidence() = CleanEvidence(said, member);
+  }
+  // It ended while it was asked who hangs: that came first.
+  Live& live = lives[session.job];
+  if (live.hang.has_value()) EndInquiry(session.job, job, &live);
   if (job->phase == v1::RUNNING) {
     EndWorker(session.job, rank, failure);
     return OrderStop(session.job, job, failure.message(), failure);
@@ -328,6 +338,8 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
                           job->generation.number, first ? ": " : " is: ", reason));
   Touch(name, true);
   if (!first) return;
+  lives[name].hang.reset();
+  lives[name].progress.EndGeneration(*job);
   AbortWaiters(name,
                absl::StrCat("generation ", job->generation.number, " is being stopped: ", reason));
   for (const MemberState& member : job->generation.members) {
@@ -364,11 +376,10 @@ void Core::Impl::Conclude(const std::string& name, JobState* job) {
   Touch(name, true);
 }
 
-v1::ServerMessage Core::Impl::FinishedMessage(const std::string& name, const JobState& job) const {
+v1::ServerMessage Core::Impl::FinishedMessage(const std::string& name, const JobState& job) {
   v1::ServerMessage message = NewMessage(name, job.generation.number);
   *message.mutable_finished()->mutable_verdict() = *job.verdict;
-  *message.mutable_finished()->mutable_timeline() = job.timeline;
-  message.mutable_finished()->mutable_timeline()->set_job(name);
+  *message.mutable_finished()->mutable_timeline() = MakeTimeline(name, job, lives[name].progress);
   return message;
 }
 
@@ -383,6 +394,8 @@ void Core::Impl::EndJob(const std::string& name, JobState* job, v1::JobPhase out
   Note(name, absl::StrCat("ended, ", v1::JobPhase_Name(outcome), ": ", message));
   AbortWaiters(name, absl::StrCat("job ", name, " has ended"));
   Live& live = lives[name];
+  live.hang.reset();
+  live.progress.EndGeneration(*job);
   const v1::ServerMessage finished = FinishedMessage(name, *job);
   std::vector<std::string> gone;
   for (auto& [node, link] : live.links) {
@@ -423,8 +436,9 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
       return std::min(TotalDeadline(job),
                       DecideFormation(GatheringOf(job, live), job.policy, now).again_at);
     case v1::RUNNING:
-      return AllStarted(job.generation) ? TotalDeadline(job)
-                                        : std::min(TotalDeadline(job), StartDeadline(job));
+      return std::min({TotalDeadline(job),
+                       AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job),
+                       live.hang.has_value() ? live.hang->deadline : MonoTime::Never()});
     case v1::STOPPING:
       return IsSettled(job.generation.root_cause) ? StopDeadline(job)
                                                   : std::min(StopDeadline(job), TotalDeadline(job));

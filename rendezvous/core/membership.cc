@@ -65,6 +65,8 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kWorkerStarted:
     case v1::NodeMessage::kWorkerExited:
     case v1::NodeMessage::kNodeStopped:
+    case v1::NodeMessage::kProgress:
+    case v1::NodeMessage::kEvidence:
       return OnGenerationEvent(said.stream, message);
     case v1::NodeMessage::kLeave:
       return OnLeave(session, message.leave());
@@ -73,7 +75,6 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kRenew:
       if (message.renew().number() == 0) return;
       return SendRenewed(said.stream, session.job, message.renew().number());
-    case v1::NodeMessage::kProgress:
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
       return;
@@ -116,6 +117,13 @@ void Core::Impl::OnGenerationEvent(StreamId stream, const v1::NodeMessage& messa
   }
   if (message.has_worker_started()) return OnWorkerStarted(session, message.worker_started());
   if (message.has_worker_exited()) return OnWorkerExited(session, message.worker_exited());
+  if (message.has_evidence()) return OnEvidence(session, message.evidence());
+  if (message.has_progress()) {
+    if (job->phase != v1::RUNNING) return;
+    live.progress.Note(*job, session.node, message.progress(), now);
+    live.progressed = true;
+    return Touch(session.job, false);
+  }
   OnNodeStopped(session, generation, message.node_stopped());
 }
 
@@ -248,6 +256,7 @@ void Core::Impl::StopOldWorkers(StreamId stream, const std::string& name, const 
   stop.mutable_stop()->set_reason(
       absl::StrCat("generation ", generation, " went on without this node"));
   *stop.mutable_stop()->mutable_grace() = ToProto(FindJob(name)->policy.stop_grace);
+  stop.mutable_stop()->set_fenced(true);
   Send(stream, std::move(stop));
 }
 

@@ -298,6 +298,7 @@ class History {
       cancel.mutable_cancel()->set_signal(2);
       return Say(*agent, cancel);
     }
+    if (what < 14) return Say(*agent, ProgressOrEvidence(*agent));
     if (what < 20) {
       v1::NodeMessage store = MessageFrom(agent->self);
       *store.mutable_store() = SomeRequest(agent->self.job, agent->self.generation);
@@ -330,6 +331,24 @@ class History {
     if (agent->workers.empty() || !(agent->stop || Chance(calm_ ? 3 : 30))) return false;
     Say(*agent, StoppedFrom(agent->self));
     return true;
+  }
+
+  // Where its workers are, now and then one that hangs; what it names may not exist.
+  v1::NodeMessage ProgressOrEvidence(const Agent& agent) {
+    v1::NodeMessage message = MessageFrom(agent.self);
+    if (Chance(50)) {
+      message.mutable_progress()->set_workers(Pick(3));
+      message.mutable_progress()->set_min_step(Pick(9));
+      return message;
+    }
+    message.mutable_evidence()->set_hang(Chance(calm_ ? 2 : 30));
+    for (int rank = Pick(4); rank > 0; --rank) {
+      v1::RankEvidence* evidence = message.mutable_evidence()->add_ranks();
+      evidence->set_local_rank(Pick(5) - 1);
+      evidence->set_state(Chance(20) ? "T" : "S");
+      evidence->set_phase(static_cast<v1::RankPhase>(Pick(7)));
+    }
+    return message;
   }
 
   v1::NodeMessage Nonsense(const Agent& agent) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/text.h"
+#include "rendezvous/core/timeline.h"
 
 namespace cadre {
 namespace {
@@ -33,6 +34,9 @@ std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
     return progress > absl::ZeroDuration()
                ? absl::StrCat("made no progress for ", ShortDuration(progress))
                : "made no progress";
+  }
+  if (failure.cause() == v1::PREEMPTED) {
+    return "was ended by SIGTERM, which Cadre did not send: preempted";
   }
   if (failure.cause() == v1::OUT_OF_MEMORY) return "was killed because memory ran out";
   if (exit.signal() > 0) {
@@ -90,6 +94,18 @@ v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32
                     : absl::StrCat(who, " ", how, " in generation ", job.generation.number),
                 kMaxMessageBytes));
   return failure;
+}
+
+v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const MemberState& member) {
+  v1::RankEvidence rank = said;
+  rank.set_rank(member.first_rank + said.local_rank());
+  rank.set_node(member.node);
+  rank.set_summary(OneLine(said.summary(), kMaxEvidenceBytes));
+  rank.set_state(OneLine(said.state(), 4));
+  rank.set_wchan(OneLine(said.wchan(), 64));
+  rank.set_file(OneLine(said.file(), kMaxPathBytes));
+  if (said.last_lines().size() > kMaxLastLinesBytes) rank.clear_last_lines();
+  return rank;
 }
 
 v1::Failure PlainFailure(v1::FailureCause cause, absl::string_view node, uint64_t generation,
@@ -177,8 +193,8 @@ int NodeRankOf(const JobState& job, const std::string& node) {
   return job.generation.members[found->second].lost ? -1 : static_cast<int>(found->second);
 }
 
-v1::JobStatus MakeStatus(const std::string& name, const JobState& job, std::string waiting_for,
-                         bool for_push) {
+v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
+                         std::string waiting_for, bool for_push) {
   v1::JobStatus status;
   status.set_name(name);
   status.set_phase(job.phase);
@@ -200,15 +216,15 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, std::stri
     status.set_world_size(job.generation.workers.size());
     status.set_workers_running(job.generation.running);
     status.set_workers_succeeded(job.generation.succeeded);
+    const std::optional<v1::JobProgress> reported = progress.Current(job);
+    if (reported.has_value()) *status.mutable_progress() = *reported;
+    if (job.phase == v1::STOPPING) status.set_stop_reason(job.generation.stop_reason);
   }
   status.set_restarts(job.counted_restarts);
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(std::move(waiting_for));
   if (job.verdict.has_value()) *status.mutable_verdict() = *job.verdict;
-  if (!for_push) {
-    *status.mutable_timeline() = job.timeline;
-    status.mutable_timeline()->set_job(name);
-  }
+  if (!for_push) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   return status;
 }
 

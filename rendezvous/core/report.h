@@ -11,6 +11,7 @@
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/formation.h"
+#include "rendezvous/core/progress_log.h"
 #include "rendezvous/core/state.h"
 
 namespace cadre {
@@ -18,6 +19,8 @@ namespace cadre {
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxLastLinesBytes = 4 << 10;
 constexpr size_t kMaxErrorJsonBytes = 64 << 10;
+constexpr size_t kMaxEvidenceBytes = 512;
+constexpr size_t kMaxPathBytes = 1024;
 // The nodes of a larger job are told the number of nodes, not their names.
 constexpr size_t kMaxNodesInPush = 64;
 
@@ -25,6 +28,9 @@ constexpr size_t kMaxNodesInPush = 64;
 // `cause` is how the agent classified it.
 v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32_t local_rank,
                           const v1::WorkerExit& exit, v1::FailureCause cause);
+
+// What a node says of one of its workers, without what must not reach a terminal or a record.
+v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const MemberState& member);
 
 // A failure that is nobody's exit: a lost node, a timeout, a cancelled job.
 v1::Failure PlainFailure(v1::FailureCause cause, absl::string_view node, uint64_t generation,
@@ -44,8 +50,8 @@ v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPha
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause);
 
-v1::JobStatus MakeStatus(const std::string& name, const JobState& job, std::string waiting_for,
-                         bool for_push);
+v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
+                         std::string waiting_for, bool for_push);
 
 // One line on what a job that lives does and waits for.
 std::string ExplainText(const JobState& job, const std::string& waiting_for);

@@ -21,7 +21,9 @@ RestartDecision Never(std::string reason) { return {false, false, {}, std::move(
 
 // A node went, by itself or on purpose; no worker failed.
 bool IsNodeGone(const v1::Failure& failure) {
-  if (failure.cause() == v1::NODE_LOST || failure.cause() == v1::PREEMPTED) return true;
+  if (failure.cause() == v1::NODE_LOST) return true;
+  // A single worker may be preempted too; then its exit is there.
+  if (failure.cause() == v1::PREEMPTED) return !failure.has_exit();
   // A cancelled job names no node; a node that was told to leave does.
   return failure.cause() == v1::CANCELLED && !failure.node().empty();
 }
@@ -85,8 +87,10 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, cons
 int ExitStatusFor(const v1::Failure& failure) {
   const v1::WorkerExit& exit = failure.exit();
   switch (failure.cause()) {
-    case v1::NODE_LOST:
     case v1::PREEMPTED:
+      if (exit.signal() > 0) return kExitSignalBase + exit.signal();
+      return kExitTryLater;
+    case v1::NODE_LOST:
     case v1::JOIN_TIMEOUT:
       return kExitTryLater;
     case v1::HANG:

@@ -1,6 +1,7 @@
 #include "rendezvous/core/restart.h"
 
 #include <cerrno>
+#include <csignal>
 
 #include "gtest/gtest.h"
 
@@ -100,6 +101,9 @@ TEST(RestartTest, ExitStatuses) {
   EXPECT_EQ(ExitStatusFor(Exit(0)), 1);
   EXPECT_EQ(ExitStatusFor(Because(v1::NODE_LOST)), 75);
   EXPECT_EQ(ExitStatusFor(Because(v1::PREEMPTED)), 75);
+  v1::Failure worker = Because(v1::PREEMPTED);
+  worker.mutable_exit()->set_signal(SIGTERM);
+  EXPECT_EQ(ExitStatusFor(worker), 143);
   EXPECT_EQ(ExitStatusFor(Because(v1::JOIN_TIMEOUT)), 75);
   EXPECT_EQ(ExitStatusFor(Because(v1::START_TIMEOUT)), 124);
   EXPECT_EQ(ExitStatusFor(Because(v1::TOTAL_TIMEOUT)), 124);

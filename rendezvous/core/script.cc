@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -150,9 +151,9 @@ class Player {
   }
 
   bool NodeEvent(const std::string& verb, Line* line) {
-    static const std::set<std::string> kVerbs = {"join",    "up",    "exit",  "done",
-                                                 "stopped", "leave", "close", "cancel",
-                                                 "silence", "wake",  "store"};
+    static const std::set<std::string> kVerbs = {"join",  "up",    "exit",   "done",    "stopped",
+                                                 "leave", "close", "cancel", "silence", "wake",
+                                                 "store", "at",    "hang",   "where"};
     if (kVerbs.count(verb) == 0) return false;
     ScriptNode& node = nodes_[line->Word(1)];
     if (verb == "join") return Join(line, &node), true;
@@ -169,6 +170,10 @@ class Player {
       }
     } else if (verb == "exit") {
       Exit(line, node);
+    } else if (verb == "at") {
+      Progress(line, node);
+    } else if (verb == "hang" || verb == "where") {
+      Evidence(line, node, verb == "hang");
     } else if (verb == "stopped") {
       v1::NodeMessage stopped = StoppedFrom(self);
       stopped.mutable_node_stopped()->set_held_port(line->Number("port", 0));
@@ -220,6 +225,41 @@ class Player {
     v1::FailureCause cause = v1::CRASH;
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);
+    }
+    Say(node, message);
+  }
+
+  void Progress(Line* line, const ScriptNode& node) {
+    v1::NodeMessage message = MessageFrom(node.self);
+    v1::NodeProgress* progress = message.mutable_progress();
+    progress->set_workers(node.slots);
+    progress->set_min_step(line->Number(2));
+    progress->set_max_step(line->Number("max", progress->min_step()));
+    progress->set_slowest_local_rank(line->Number("slowest", 0));
+    progress->set_samples_per_second(line->Number("speed", 0));
+    progress->set_loss(line->Number("loss", 0));
+    Say(node, message);
+  }
+
+  // One word for each local rank: its state, phase and step, as in S:waiting:5, in the order of the
+  // ranks. The first is overdue where the node reports a hang.
+  void Evidence(Line* line, const ScriptNode& node, bool hang) {
+    v1::NodeMessage message = MessageFrom(node.self);
+    message.mutable_evidence()->set_hang(hang);
+    for (uint32_t rank = 0; rank < node.slots; ++rank) {
+      const std::vector<std::string> parts = absl::StrSplit(line->Word(2 + rank), ':');
+      v1::RankEvidence* evidence = message.mutable_evidence()->add_ranks();
+      evidence->set_local_rank(rank);
+      evidence->set_state(parts[0]);
+      evidence->set_overdue(hang && rank == 0);
+      evidence->set_silent_seconds(2);
+      if (parts.size() != 3) continue;
+      v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
+      if (!v1::RankPhase_Parse(absl::AsciiStrToUpper(parts[1]), &phase)) {
+        line->Complain("no such phase");
+      }
+      evidence->set_phase(phase);
+      evidence->set_step(line->ToNumber(parts[2]));
     }
     Say(node, message);
   }

@@ -15,6 +15,9 @@
 //   up NODE [LOCAL_RANK]            its worker runs; all of them without a number
 //   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME]
 //   done NODE                       all its workers succeed
+//   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
+//   hang NODE STATE[:PHASE:STEP]... its first worker hangs; where each of them is
+//   where NODE STATE[:PHASE:STEP]... the answer to Inspect
 //   stopped NODE [port=N]           no worker is left
 //   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease

@@ -112,6 +112,11 @@ std::string StatusText(const v1::JobStatus& status) {
   if (status.world_size() > 0) {
     absl::StrAppend(&text, " workers=", status.workers_running(), "/", status.world_size());
   }
+  if (status.has_progress()) {
+    const v1::JobProgress& progress = status.progress();
+    absl::StrAppend(&text, " step=", progress.step(), " slowest=", progress.slowest_rank(),
+                    " speed=", progress.samples_per_second(), " loss=", progress.loss());
+  }
   if (!status.waiting_for().empty()) {
     absl::StrAppend(&text, " waiting for ", status.waiting_for());
   }
@@ -147,6 +152,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       return ReplyText(message.store());
     case v1::ServerMessage::kRenewed:
       return absl::StrCat("Renewed ", message.renewed().number());
+    case v1::ServerMessage::kInspect:
+      return "Inspect";
     case v1::ServerMessage::BODY_NOT_SET:
       break;
   }

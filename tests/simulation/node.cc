@@ -12,6 +12,8 @@ namespace {
 // As agent/grpc_link has them.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(3);
+// A look at workers that hang.
+constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -100,6 +102,7 @@ void Node::OnDown(ConnectionId id, const absl::Status& status) {
 
 void Node::Feed(AgentEvent event) {
   if (core_ == nullptr) return;
+  if (auto* progress = std::get_if<WorkerProgress>(&event)) progress->at = Local();
   if (StandsStill()) {
     inbox_.push_back(std::move(event));
     return;
@@ -153,6 +156,8 @@ void Node::Execute(AgentCommand command) {
     } else {
       supervisor_.Stop(stop->generation, stop->grace);
     }
+  } else if (auto* collect = std::get_if<CollectEvidence>(&command)) {
+    LookAtWorkers(collect->generation);
   } else if (auto* answer = std::get_if<StoreAnswer>(&command)) {
     supervisor_.Answer(answer->reply);
   } else if (auto* say = std::get_if<Say>(&command)) {
@@ -162,6 +167,19 @@ void Node::Execute(AgentCommand command) {
     oracle_.AgentLeft(number_, *exit);
     leaving_ = true;
   }
+}
+
+// As the real one it takes its time, and tells of no more than who is there.
+void Node::LookAtWorkers(uint64_t generation) {
+  world_.schedule.In(kLook, [this, generation, life = life_] {
+    if (life != life_) return;
+    EvidenceFound found{generation, {}};
+    for (const uint32_t local_rank : supervisor_.Alive(generation)) {
+      found.ranks.emplace_back().set_local_rank(static_cast<int32_t>(local_rank));
+    }
+    Feed(std::move(found));
+    Feed(EvidenceDone{generation});
+  });
 }
 
 void Node::StartWorkersOf(const StartWorkers& command) {

@@ -47,6 +47,7 @@ class Node final : public StreamClient {
   void Run(const AgentEvent& event);
   void Execute(AgentCommand command);
   void StartWorkersOf(const StartWorkers& command);
+  void LookAtWorkers(uint64_t generation);
   void ArmTimer();
   void OnTimer();
   void Connect();

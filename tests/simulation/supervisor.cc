@@ -140,8 +140,16 @@ void Supervisor::Report(uint64_t id) {
   v1::Progress progress;
   progress.set_local_rank(worker->local_rank);
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
-  if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress});
+  if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
+}
+
+std::vector<uint32_t> Supervisor::Alive(uint64_t generation) const {
+  std::vector<uint32_t> alive;
+  const auto found = generations_.find(generation);
+  if (found == generations_.end()) return alive;
+  for (const uint64_t id : found->second.alive) alive.push_back(workers_.at(id).local_rank);
+  return alive;
 }
 
 void Supervisor::AskNext(uint64_t id) {

@@ -35,6 +35,8 @@ class Supervisor {
   // The agent is gone, or the machine: nothing is told any more of what runs now.
   void KillAll(bool at_once);
   void Answer(const v1::StoreReply& reply);
+  // Local ranks of its workers that are there.
+  std::vector<uint32_t> Alive(uint64_t generation) const;
   // Workers of that generation that wait for a dead peer fail, perhaps.
   void PeerFailed(const GenerationKey& generation);
 
