@@ -55,7 +55,7 @@ MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
 }
 
 void AgentCore::Impl::LookForHangs() {
-  if (hang || looking) return;
+  if (hang || looking || findings_by != MonoTime::Never()) return;
   for (const auto& [local_rank, worker] : workers) {
     if (HangsAt(worker) <= now) return AskForEvidence();
   }
@@ -82,7 +82,7 @@ void AgentCore::Impl::OnInspect(uint64_t its_generation) {
 }
 
 void AgentCore::Impl::OnEvidenceFound(const EvidenceFound& event) {
-  if (!looking || event.generation != generation || findings_by == MonoTime::Never()) return;
+  if (event.generation != generation || findings_by == MonoTime::Never()) return;
   findings = event.ranks;
   // Later than that the agent stood still, and may not have read yet what its workers reported.
   if (now <= findings_by) ReportFindings();
@@ -141,7 +141,7 @@ void AgentCore::Impl::ReportFindings() {
 void AgentCore::Impl::OnEvidenceDone(const EvidenceDone& event) {
   if (!looking || event.generation != generation) return;
   looking = false;
-  findings_by = looking_by = MonoTime::Never();
+  looking_by = MonoTime::Never();
   if (held_stop) commands.push_back(StopWorkers{generation, *std::exchange(held_stop, {})});
 }
 
@@ -169,7 +169,7 @@ void AgentCore::Impl::SendProgress() {
 }
 
 void AgentCore::Impl::OnProgressDeadlines() {
-  if (looking && findings_by <= now) {
+  if (findings_by <= now) {
     if (now - findings_by > kReadTime) {
       findings_by = now + kReadTime;
     } else {
@@ -183,10 +183,10 @@ void AgentCore::Impl::OnProgressDeadlines() {
 }
 
 MonoTime AgentCore::Impl::ProgressDeadline() const {
-  MonoTime next = looking ? std::min(findings_by, looking_by) : MonoTime::Never();
+  MonoTime next = std::min(findings_by, looking_by);
   if (phase != Phase::kRunning || !welcomed) return next;
   if (progress_news) next = std::min(next, progress_due);
-  if (hang || looking) return next;
+  if (hang || looking || findings_by != MonoTime::Never()) return next;
   for (const auto& [local_rank, worker] : workers) next = std::min(next, HangsAt(worker));
   return next;
 }

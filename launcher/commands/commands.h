@@ -18,6 +18,7 @@ Command RunCommand();
 Command ServerCommand();
 Command StatusCommand();
 Command WhyCommand();
+Command TimelineCommand();
 Command CancelCommand();
 Command ValidateCommand();
 Command DoctorCommand();

@@ -5,6 +5,7 @@
 #include "launcher/commands/control_client.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
+#include "launcher/display/timeline_text.h"
 #include "proto/control.pb.h"
 
 namespace cadre {
@@ -23,10 +24,14 @@ std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
                     absl::StrCat(job.nodes_size()),
                     absl::StrCat(job.workers_running(), "/", job.world_size()),
                     absl::StrCat(job.restarts(), "/", job.max_restarts()),
-                    job.has_verdict() ? job.verdict().message() : job.waiting_for()});
+                    job.has_progress() ? ProgressText(job.progress()) : "-",
+                    job.has_verdict()            ? job.verdict().message()
+                    : !job.stop_reason().empty() ? job.stop_reason()
+                                                 : job.waiting_for()});
   }
-  return FormatTable({"JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "WAITING FOR"},
-                     rows);
+  return FormatTable(
+      {"JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "PROGRESS", "WAITING FOR"},
+      rows);
 }
 
 std::string Json(const std::vector<v1::JobStatus>& jobs) {
@@ -59,7 +64,12 @@ int Run(const Parsed& parsed) {
   }
   if (form == "json") return Print(Json(jobs));
   std::string text = JobsTable(jobs);
-  if (!parsed.rest.empty()) absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
+  if (!parsed.rest.empty()) {
+    absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
+    if (jobs[0].timeline().recoveries_size() > 0) {
+      absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
+    }
+  }
   return Print(text);
 }
 

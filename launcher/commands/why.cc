@@ -1,28 +1,38 @@
-// cadre why: what a job waits for, and until when.
+// cadre why: what a job waits for, and until when; why it ended, with the evidence.
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
+#include "launcher/commands/job_source.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
+#include "launcher/display/verdict_text.h"
 
 namespace cadre {
 namespace {
 
 int Run(const Parsed& parsed) {
-  const auto client = ControlClient::Connect(Settings(parsed, ReadEnvironment(), ControlFlags()));
-  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  const auto job = (*client)->Get(parsed.rest[0]);
+  const Settings settings(parsed, ReadEnvironment(), JobSourceFlags());
+  const auto job = FindJob(settings, parsed.rest[0]);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   std::string text = absl::StrCat(job->name(), " is ", PhaseName(job->phase()));
   if (job->has_verdict()) {
     absl::StrAppend(&text, ": ", job->verdict().message());
-  } else if (!job->waiting_for().empty()) {
+  } else if (!job->stop_reason().empty()) {
+    absl::StrAppend(&text, ": ", job->stop_reason());
+  }
+  if (!job->waiting_for().empty()) {
     absl::StrAppend(&text, " and waits for ", job->waiting_for());
-  } else {
+  } else if (!job->has_verdict()) {
     absl::StrAppend(&text, " and waits for nothing: ", job->workers_running(), " of ",
                     job->world_size(), " workers run");
+    if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
-  return Print(EscapeControl(text) + "\n");
+  text = EscapeControl(text) + "\n";
+  if (job->has_verdict()) {
+    absl::StrAppend(&text, VerdictDetails(job->verdict(), settings.GetOr("log-dir", ""),
+                                          absl::LocalTimeZone()));
+  }
+  return Print(text);
 }
 
 }  // namespace
@@ -30,10 +40,10 @@ int Run(const Parsed& parsed) {
 Command WhyCommand() {
   Command command;
   command.name = "why";
-  command.summary = "Say what a job waits for, and until when.";
+  command.summary = "Say what a job waits for, or why it ended.";
   command.positionals = "JOB";
   command.min_positionals = command.max_positionals = 1;
-  command.flags = ControlFlags();
+  command.flags = JobSourceFlags();
   command.run = Run;
   return command;
 }

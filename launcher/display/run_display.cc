@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/util/json_util.h"
 #include "launcher/display/escape.h"
+#include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"
 
 namespace cadre {

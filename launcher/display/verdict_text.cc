@@ -14,13 +14,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/display/escape.h"
-#include "launcher/display/table.h"
+#include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre {
 namespace {
 
 constexpr size_t kShownLines = 20;
+constexpr int kShownRanks = 8;
+constexpr int kShownEarlier = 8;
 
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -71,6 +73,21 @@ void Quote(std::string& text, absl::string_view title, absl::string_view output)
   }
 }
 
+// Where ranks were: the culprit first.
+void Ranks(std::string& text, const v1::Failure& failure) {
+  for (int i = 0; i < failure.evidence_size(); ++i) {
+    const v1::RankEvidence& rank = failure.evidence(i);
+    if (i == kShownRanks) {
+      absl::StrAppend(&text, "    ", failure.evidence_size() - i, " more in verdict.json\n");
+      break;
+    }
+    if (i == 0) absl::StrAppend(&text, "  where ranks were\n");
+    absl::StrAppend(&text, "    rank ", rank.rank(), " on ", EscapeControl(rank.node()), ", ",
+                    EscapeControl(rank.summary()), "\n");
+    if (i == 0) Row(text, "evidence", EscapeControl(rank.file()));
+  }
+}
+
 // How the worker of a failure ended. A hung one had not ended when it failed.
 std::string HowItEnded(const v1::Failure& failure) {
   if (failure.cause() == v1::HANG) {
@@ -85,15 +102,6 @@ std::string HowItEnded(const v1::Failure& failure) {
 
 std::string Plural(uint64_t count, const char* one) {
   return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
-}
-
-std::string Took(int64_t from_us, int64_t to_us) {
-  if (to_us == 0 || to_us < from_us) return "-";
-  return absl::FormatDuration(absl::Milliseconds((to_us - from_us + 500) / 1000));
-}
-
-int64_t End(const v1::GenerationTimeline& g) {
-  return std::max({g.stopped_us(), g.stopping_us(), g.failed_us(), g.running_us(), g.formed_us()});
 }
 
 }  // namespace
@@ -131,11 +139,16 @@ std::string ErrorFileText(const std::string& error_json) {
 
 std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
                         absl::TimeZone zone) {
-  std::string text = absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ",
-                                  verdict.outcome() == v1::CANCELLED_PHASE
-                                      ? CancelledText(EscapeControl(verdict.message()))
-                                      : absl::StrCat("failed: ", EscapeControl(verdict.message())),
-                                  "\n");
+  return absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ",
+                      verdict.outcome() == v1::CANCELLED_PHASE
+                          ? CancelledText(EscapeControl(verdict.message()))
+                          : absl::StrCat("failed: ", EscapeControl(verdict.message())),
+                      "\n", VerdictDetails(verdict, log_dir, zone));
+}
+
+std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,
+                           absl::TimeZone zone) {
+  std::string text;
   // Who cancels a job knows why; nothing failed.
   if (verdict.has_root_cause() && verdict.outcome() != v1::CANCELLED_PHASE) {
     const v1::Failure& root = verdict.root_cause();
@@ -150,11 +163,12 @@ std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
     Row(text, "host", EscapeControl(root.node()));
     Row(text, "cause", absl::StrCat(CauseText(root.cause()), ", generation ", root.generation()));
     if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
-    if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0) {
+    if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !log_dir.empty()) {
       Row(text, "logs",
           absl::StrCat(log_dir, "/", verdict.job(), "/generation_", root.generation(), "/rank_",
                        root.rank(), "/"));
     }
+    Ranks(text, root);
     const std::string traceback = ErrorFileText(root.exit().error_json());
     if (!traceback.empty()) {
       Quote(text, "error", traceback);
@@ -170,6 +184,13 @@ std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
                       "\n");
     }
   }
+  for (int i = 0; i < std::min(verdict.earlier_size(), kShownEarlier); ++i) {
+    absl::StrAppend(&text, i == 0 ? "What had failed before:\n" : "", "  ",
+                    EscapeControl(verdict.earlier(i).message()), "\n");
+  }
+  if (verdict.earlier_size() > kShownEarlier) {
+    absl::StrAppend(&text, "  ", verdict.earlier_size() - kShownEarlier, " more in verdict.json\n");
+  }
   if (verdict.restarts() > 0) {
     absl::StrAppend(&text, "After ", Plural(verdict.restarts(), "restart"), ", ",
                     Plural(verdict.generations(), "generation"), ".\n");
@@ -181,32 +202,18 @@ std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline
   int64_t end = 0;
   int64_t running = 0;
   for (const v1::GenerationTimeline& g : timeline.generations()) {
-    end = std::max(end, End(g));
-    if (g.running_us() > 0) running += End(g) - g.running_us();
+    end = std::max(end, EndOf(timeline, g));
+    if (g.running_us() > 0) running += EndOf(timeline, g) - g.running_us();
   }
   std::string text = absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " succeeded");
   if (end > 0) {
-    absl::StrAppend(&text, " in ", Took(0, end), ", of which workers ran ",
-                    Took(0, std::max<int64_t>(running, 1)));
+    absl::StrAppend(&text, " in ", TookText(0, end), ", of which workers ran ",
+                    TookText(0, std::max<int64_t>(running, 1)));
   }
   if (verdict.restarts() > 0) {
     absl::StrAppend(&text, "; ", Plural(verdict.restarts(), "restart"));
   }
   return text + "\n";
-}
-
-std::string TimelineText(const v1::Timeline& timeline) {
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::GenerationTimeline& g : timeline.generations()) {
-    rows.push_back(
-        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), absl::StrCat(g.world_size()),
-         Took(g.gathering_us(), g.formed_us()), Took(g.formed_us(), g.running_us()),
-         g.running_us() == 0 ? "-"
-                             : Took(g.running_us(), g.failed_us() > 0 ? g.failed_us() : End(g)),
-         g.stopping_us() == 0 ? "-" : Took(g.stopping_us(), g.stopped_us()), g.end_reason()});
-  }
-  return FormatTable(
-      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
 }
 
 }  // namespace cadre

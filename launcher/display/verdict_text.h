@@ -13,11 +13,13 @@ namespace cadre {
 std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
                         absl::TimeZone zone);
 
+// The same without its first line, which says that the job failed and why. Empty `log_dir`: it is
+// not known.
+std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,
+                           absl::TimeZone zone);
+
 // One line: how long, how many generations, where the time went.
 std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline);
-
-// Every generation's phases, a table.
-std::string TimelineText(const v1::Timeline& timeline);
 
 // "exit code 7", "signal 9 (SIGKILL), core dumped".
 std::string ExitText(const v1::WorkerExit& exit);

@@ -122,26 +122,44 @@ TEST(VerdictTextTest, Cancelled_IsSaidOnce) {
   }
 }
 
-TEST(VerdictTextTest, Timeline_HasEveryPhase) {
+TEST(VerdictTextTest, Success_SaysHowLongWorkersRan) {
   v1::Timeline timeline;
   v1::GenerationTimeline& g = *timeline.add_generations();
   g.set_generation(1);
-  g.set_nodes(2);
-  g.set_world_size(4);
   g.set_formed_us(10000);
   g.set_running_us(30000);
-  g.set_failed_us(1030000);
-  g.set_stopping_us(1030000);
   g.set_stopped_us(1035000);
-  g.set_end_reason("rank 1: signal 9");
-  const std::string text = TimelineText(timeline);
-  for (const char* expected : {"10ms", "20ms", "1s", "5ms", "rank 1: signal 9"}) {
-    EXPECT_THAT(text, HasSubstr(expected));
-  }
   v1::Verdict verdict;
   verdict.set_job("a");
   EXPECT_EQ(SuccessText(verdict, timeline),
             "cadre: job a succeeded in 1.035s, of which workers ran 1.005s\n");
+}
+
+TEST(VerdictTextTest, EarlierFailures_EightAtMost) {
+  v1::Verdict verdict = Failed();
+  for (int i = 1; i <= 9; ++i) {
+    verdict.add_earlier()->set_message("rank 1 died in generation " + std::to_string(i));
+  }
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("What had failed before:\n  rank 1 died in generation 1\n"));
+  EXPECT_THAT(text, HasSubstr("in generation 8\n  1 more in verdict.json\n"));
+}
+
+TEST(VerdictTextTest, Evidence_TheCulpritFirstAndEightRanksAtMost) {
+  v1::Verdict verdict = Failed();
+  v1::Failure& root = *verdict.mutable_root_cause();
+  for (int rank = 0; rank < 10; ++rank) {
+    v1::RankEvidence* evidence = root.add_evidence();
+    evidence->set_rank(rank);
+    evidence->set_node("n\x1b");
+    evidence->set_summary("sleeps");
+    evidence->set_file("/logs/evidence.txt");
+  }
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("rank 0 on n\\x1b, sleeps\n"));
+  EXPECT_THAT(text, HasSubstr("evidence   /logs/evidence.txt\n"));
+  EXPECT_THAT(text, HasSubstr("2 more in verdict.json\n"));
+  EXPECT_THAT(text, Not(HasSubstr("rank 8 on")));
 }
 
 }  // namespace

@@ -147,6 +147,26 @@ TEST(RunTest, ElasticJob_LauncherKilled_SurvivorsRunTheNextGeneration) {
   }
 }
 
+TEST(RunTest, ElasticJob_NodePreempted_TheOthersGoOn) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int i = 0; i < 3; ++i) {
+    nodes.push_back(StartNode(port, "2:3", i, {"--settle", "20s", "--", kProbe}));
+  }
+  for (auto& node : nodes) ASSERT_THAT(NextProbes(*node, 1), SizeIs(1)) << Said(*node);
+  size_t victim = 0;
+  while (absl::StrContains(Said(*nodes[victim]), "serving")) ++victim;
+  nodes[victim]->Kill(SIGTERM);
+  EXPECT_EQ(nodes[victim]->Wait(), 128 + SIGTERM) << Said(*nodes[victim]);
+  nodes.erase(nodes.begin() + static_cast<long>(victim));
+  for (auto& node : nodes) {
+    const auto probes = NextProbes(*node, 1);
+    ASSERT_THAT(probes, SizeIs(1)) << Said(*node);
+    EXPECT_EQ(probes[0].world, 2);
+    EXPECT_THAT(node->standard_error(), HasSubstr("was preempted in generation 1")) << Said(*node);
+  }
+}
+
 TEST(RunTest, ServerStartedAnewWithoutItsState_TheNodesBeginAgain) {
   const int port = FreePort();
   const std::string port_text = absl::StrCat(port);

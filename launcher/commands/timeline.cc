@@ -1,0 +1,52 @@
+// cadre timeline: where a job's time went.
+#include <errno.h>
+#include <string.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+#include "launcher/commands/job_source.h"
+#include "launcher/display/timeline_svg.h"
+#include "launcher/display/timeline_text.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = JobSourceFlags();
+  flags.push_back({"svg", "FILE", "Write a picture there; - is standard output."});
+  return flags;
+}
+
+int Run(const Parsed& parsed) {
+  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const auto job = FindJob(settings, parsed.rest[0]);
+  if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  v1::Timeline timeline = job->timeline();
+  timeline.set_job(job->name());
+  const std::string path = settings.GetOr("svg", "");
+  if (path.empty()) return Print(TimelineText(timeline));
+  if (path == "-") return Print(TimelineSvg(timeline));
+  std::ofstream file(path);
+  file << TimelineSvg(timeline);
+  file.close();
+  if (!file) return Fail(kExitInternal, absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+  return 0;
+}
+
+}  // namespace
+
+Command TimelineCommand() {
+  Command command;
+  command.name = "timeline";
+  command.summary = "Show where a job's time went: generations, recoveries, progress.";
+  command.positionals = "JOB";
+  command.min_positionals = command.max_positionals = 1;
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

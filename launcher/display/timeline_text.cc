@@ -1,0 +1,86 @@
+#include "launcher/display/timeline_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "launcher/display/table.h"
+
+namespace cadre {
+namespace {
+
+// Progress samples that are shown.
+constexpr int kShownSamples = 10;
+
+std::string DurationText(int64_t us) { return us == 0 ? "-" : TookText(0, us); }
+
+std::string ProgressTable(const v1::Timeline& timeline) {
+  std::vector<std::vector<std::string>> rows;
+  const int count = timeline.progress_size();
+  const int shown = std::min(count, kShownSamples);
+  for (int i = 0; i < shown; ++i) {
+    // Evenly spread, the first and the last among them.
+    const v1::ProgressSample& sample =
+        timeline.progress(shown < 2 ? 0 : static_cast<int>(int64_t{i} * (count - 1) / (shown - 1)));
+    rows.push_back({TookText(0, sample.at_us()), absl::StrCat(sample.generation()),
+                    absl::StrCat(sample.step()),
+                    absl::StrFormat("%.0f", sample.samples_per_second()),
+                    absl::StrFormat("%.4f", sample.loss())});
+  }
+  return FormatTable({"AT", "GENERATION", "STEP", "SAMPLES/S", "LOSS"}, rows);
+}
+
+}  // namespace
+
+std::string TookText(int64_t from_us, int64_t to_us) {
+  if (to_us == 0 || to_us < from_us) return "-";
+  return absl::FormatDuration(absl::Milliseconds((to_us - from_us + 500) / 1000));
+}
+
+int64_t EndOf(const v1::Timeline& timeline, const v1::GenerationTimeline& g) {
+  int64_t end = std::max({g.stopped_us(), g.stopping_us(), g.failed_us(), g.first_progress_us(),
+                          g.running_us(), g.formed_us()});
+  if (g.stopped_us() != 0) return end;
+  for (const v1::ProgressSample& sample : timeline.progress()) {
+    if (sample.generation() == g.generation()) end = std::max(end, sample.at_us());
+  }
+  return end;
+}
+
+std::string GenerationsText(const v1::Timeline& timeline) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::GenerationTimeline& g : timeline.generations()) {
+    rows.push_back(
+        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), absl::StrCat(g.world_size()),
+         TookText(g.gathering_us(), g.formed_us()), TookText(g.formed_us(), g.running_us()),
+         g.running_us() == 0
+             ? "-"
+             : TookText(g.running_us(), g.failed_us() > 0 ? g.failed_us() : EndOf(timeline, g)),
+         g.stopping_us() == 0 ? "-" : TookText(g.stopping_us(), g.stopped_us()), g.end_reason()});
+  }
+  return FormatTable(
+      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
+}
+
+std::string RecoveriesText(const v1::Timeline& timeline) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::Recovery& r : timeline.recoveries()) {
+    rows.push_back({absl::StrCat(r.from_generation(), " to ", r.to_generation()),
+                    DurationText(r.stop_us()), DurationText(r.gather_us()),
+                    DurationText(r.start_us()), DurationText(r.total_us()),
+                    DurationText(r.first_progress_us()), r.reason()});
+  }
+  return FormatTable({"RECOVERY", "STOP", "GATHER", "START", "TOTAL", "FIRST PROGRESS", "BECAUSE"},
+                     rows);
+}
+
+std::string TimelineText(const v1::Timeline& timeline) {
+  std::string text = GenerationsText(timeline);
+  if (timeline.recoveries_size() > 0) absl::StrAppend(&text, "\n", RecoveriesText(timeline));
+  if (timeline.progress_size() > 0) absl::StrAppend(&text, "\n", ProgressTable(timeline));
+  return text;
+}
+
+}  // namespace cadre

@@ -1,0 +1,95 @@
+#include "launcher/display/timeline_text.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/display/timeline_svg.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::Timeline Recovered() {
+  v1::Timeline timeline;
+  timeline.set_job("mnist");
+  v1::GenerationTimeline* first = timeline.add_generations();
+  first->set_generation(1);
+  first->set_world_size(4);
+  first->set_formed_us(500000);
+  first->set_running_us(1500000);
+  first->set_failed_us(5000000);
+  first->set_stopping_us(5000000);
+  first->set_stopped_us(5250000);
+  first->set_end_reason("rank <1> & \"co\" \x1b died");
+  v1::GenerationTimeline* second = timeline.add_generations();
+  second->set_generation(2);
+  second->set_gathering_us(5250000);
+  second->set_formed_us(5260000);
+  second->set_running_us(6000000);
+  v1::Recovery* recovery = timeline.add_recoveries();
+  recovery->set_from_generation(1);
+  recovery->set_to_generation(2);
+  recovery->set_stop_us(250000);
+  recovery->set_total_us(1000000);
+  recovery->set_reason("rank 1 died");
+  for (int i = 0; i < 50; ++i) {
+    v1::ProgressSample* sample = timeline.add_progress();
+    sample->set_generation(i < 25 ? 1 : 2);
+    sample->set_at_us(1600000 + i * 136000);
+    sample->set_step(i);
+    sample->set_samples_per_second(100);
+    sample->set_loss(i == 30 ? NAN : 1.0 / (i + 1));
+  }
+  return timeline;
+}
+
+TEST(TimelineText, HasGenerationsRecoveriesAndAFewMomentsOfProgress) {
+  const std::string text = TimelineText(Recovered());
+  EXPECT_THAT(text, AllOf(HasSubstr("RECOVERY"), HasSubstr("1 to 2"), HasSubstr("250ms"),
+                          HasSubstr("SAMPLES/S"), HasSubstr("1.0000"), HasSubstr("0.0200")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3 + 1 + 2 + 1 + 11);
+}
+
+TEST(TimelineText, Timeline_HasEveryPhase) {
+  v1::Timeline timeline;
+  v1::GenerationTimeline& g = *timeline.add_generations();
+  g.set_generation(1);
+  g.set_nodes(2);
+  g.set_world_size(4);
+  g.set_formed_us(10000);
+  g.set_running_us(30000);
+  g.set_failed_us(1030000);
+  g.set_stopping_us(1030000);
+  g.set_stopped_us(1035000);
+  g.set_end_reason("rank 1: signal 9");
+  const std::string text = TimelineText(timeline);
+  for (const char* expected : {"10ms", "20ms", "1s", "5ms", "rank 1: signal 9"}) {
+    EXPECT_THAT(text, HasSubstr(expected));
+  }
+}
+
+TEST(TimelineText, NothingYet_IsATableWithoutRows) {
+  EXPECT_EQ(TimelineText({}).find("RECOVERY"), std::string::npos);
+}
+
+TEST(EndOf, AGenerationThatRuns_IsKnownUpToItsLastProgress) {
+  const v1::Timeline timeline = Recovered();
+  EXPECT_EQ(EndOf(timeline, timeline.generations(0)), 5250000);
+  EXPECT_EQ(EndOf(timeline, timeline.generations(1)), 1600000 + 49 * 136000);
+}
+
+TEST(TimelineSvg, IsOneDocumentWithItsTextEscaped) {
+  const std::string svg = TimelineSvg(Recovered());
+  EXPECT_THAT(svg, AllOf(HasSubstr("<svg xmlns"), HasSubstr("</svg>\n"), HasSubstr("generation 2"),
+                         HasSubstr("rank &lt;1&gt; &amp; &quot;co&quot;"), HasSubstr("samples/s")));
+  EXPECT_THAT(svg, AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("nan")), Not(HasSubstr("inf"))));
+  EXPECT_THAT(TimelineSvg({}), HasSubstr("</svg>"));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,62 @@
+// Step, speed and loss on their way from workers to people.
+#include <csignal>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Reports until it is stopped.
+constexpr char kReports[] =
+    "i=0; while :; do i=$((i+1)); "
+    "echo step=$i samples_per_second=100 loss=0.5 >&$CADRE_PROGRESS_FD; sleep 0.1; done";
+
+TEST(ProgressTest, Terminal_ShowsTheWholeJob) {
+  auto run =
+      StartCadre({"run", "--standalone", "--nproc-per-node", "2", "--", "/bin/sh", "-c", kReports},
+                 {{"TERM", "xterm"}}, /*terminal=*/true);
+  EXPECT_TRUE(run->WaitForLine("| 200 samples/s | loss 0.5000").has_value()) << Said(*run);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
+TEST(ProgressTest, ServerTellsHowFarAJobIs_AndItsFilesAfterwards) {
+  const int port = FreePort();
+  const std::string at = absl::StrCat("127.0.0.1:", port), logs = MakeTempDir("logs");
+  auto server =
+      StartCadre({"server", "--port", absl::StrCat(port), "--state-dir", MakeTempDir("state")});
+  ASSERT_TRUE(server->WaitForLine(absl::StrCat(port)).has_value()) << Said(*server);
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int i = 0; i < 2; ++i) {
+    nodes.push_back(StartNode(
+        port, "2", i, {"--job-name", "far", "--log-dir", logs, "--", "/bin/sh", "-c", kReports}));
+  }
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  std::string said;
+  while (!absl::StrContains(said, "200 samples/s") && absl::Now() < end) {
+    // Until a node has come there is no such job.
+    auto status = StartCadre({"status", "far", "--server", at});
+    ASSERT_TRUE(status->Wait().has_value());
+    said = status->standard_output();
+  }
+  EXPECT_THAT(said, HasSubstr("| 200 samples/s | loss 0.5000"));
+  auto why = StartCadre({"why", "far", "--server", at});
+  EXPECT_EQ(why->Wait(), 0) << Said(*why);
+  EXPECT_THAT(why->standard_output(), HasSubstr("2 of 2 workers run, step "));
+  nodes[0]->Kill(SIGINT);
+  for (auto& node : nodes) EXPECT_EQ(node->Wait(), 130) << Said(*node);
+  const auto timeline =
+      nlohmann::json::parse(ReadFileOrEmpty(logs + "/far/timeline.json"), nullptr, false);
+  ASSERT_TRUE(timeline.is_object());
+  ASSERT_GE(timeline["progress"].size(), 1u) << timeline;
+  EXPECT_EQ(timeline["progress"].back()["samples_per_second"], 200);
+}
+
+}  // namespace
+}  // namespace cadre
