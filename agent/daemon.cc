@@ -27,6 +27,7 @@
 #include "agent/worker_start.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/utf8.h"
 
 extern char** environ;
 
@@ -88,8 +89,9 @@ v1::WorkerExit ToProto(const ExitedFrame& frame) {
   exit.set_exec_errno(frame.exec_errno);
   exit.set_exec_step(frame.exec_step);
   exit.set_out_of_memory(frame.out_of_memory);
-  exit.set_last_lines(frame.last_lines);
-  exit.set_error_json(frame.error_json);
+  // What workers write may be anything, and cut anywhere.
+  exit.set_last_lines(ReplaceInvalidUtf8(frame.last_lines));
+  exit.set_error_json(ReplaceInvalidUtf8(frame.error_json));
   exit.set_pid(frame.pid);
   return exit;
 }

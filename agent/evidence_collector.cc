@@ -12,6 +12,7 @@
 #include "agent/rank_evidence.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 
 namespace cadre {
 namespace {
@@ -55,7 +56,7 @@ Finding Find(const EvidenceRequest& request, const EvidenceRequest::Worker& work
   evidence.set_pid(worker.pid);
   evidence.set_bucket(-1);
   evidence.set_file(worker.file);
-  evidence.set_last_lines(LastLines(worker.logs));
+  evidence.set_last_lines(ReplaceInvalidUtf8(LastLines(worker.logs)));
   ProcessLook look = LookAt(processes);
   look.cores = cores;
   AddProcesses(look, &evidence);

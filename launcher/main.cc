@@ -1,11 +1,16 @@
 // The cadre command: finds the subcommand, reads its arguments, runs it.
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
@@ -51,6 +56,25 @@ int Dispatch(const std::vector<std::string>& arguments) {
                                    : absl::StrCat("; did you mean '", nearest, "'?")));
 }
 
+// Where one is closed, the next file or socket would take its number, and what is printed would go
+// there.
+void OpenStandardDescriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+// Protobuf carries text only as UTF-8.
+absl::Status CheckArguments(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (IsUtf8(argument)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument '", absl::CHexEscape(argument), "' is not UTF-8 text; ",
+                     "give the program such names by other means, a file for instance"));
+  }
+  return absl::OkStatus();
+}
+
 // Before any thread, so that every thread inherits it: `run` and `server` take signals as they come
 // from a descriptor, and a reader that has gone must not end the launcher.
 void ArrangeSignals() {
@@ -65,7 +89,10 @@ void ArrangeSignals() {
 }  // namespace cadre
 
 int main(int argc, char** argv) {
+  cadre::OpenStandardDescriptors();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const absl::Status checked = cadre::CheckArguments(arguments);
+  if (!checked.ok()) return cadre::Fail(cadre::kExitUsage, checked.message());
   // Other commands end at Ctrl-C by themselves.
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "server")) {
     cadre::ArrangeSignals();

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/utf8.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
 #include "yaml-cpp/parser.h"
@@ -124,29 +125,11 @@ class NothingMore : public TreeBuilder {
   }
 };
 
-// Bytes of the character of UTF-8 that `text` begins with; 0: it begins with none.
-size_t CharacterSize(absl::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Longer than needed, halves of UTF-16 pairs, or past the last character there is.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
-      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
-    return 0;
-  }
-  return size;
-}
-
 // yaml-cpp would put replacement characters, and a program would get an argument nobody wrote.
 absl::Status CheckUtf8(absl::string_view text, absl::string_view file) {
   YamlNode place;
   while (!text.empty()) {
-    const size_t size = CharacterSize(text);
+    const size_t size = Utf8CharacterSize(text);
     if (size == 0) return ErrorAt(file, place, "not UTF-8; save the file as UTF-8 text");
     ++place.column;
     if (text[0] == '\n') {

@@ -127,6 +127,19 @@ TEST(RunTest, TwoNodes_FinalFailure_BothEndWithItsStatusAndNameIt) {
   }
 }
 
+// Protobuf carries text only as UTF-8, and what a worker says last may be anything.
+TEST(RunTest, TwoNodes_LastWordsThatAreNoText_TheJobEndsAsAnyOther) {
+  const int port = FreePort();
+  const std::vector<std::string> job = {
+      "--", "/bin/sh", "-c",
+      "if [ $RANK = 1 ]; then printf 'caf\\351\\n' >&2; exit 5; fi; exec sleep 1000"};
+  auto a = StartNode(port, "2", 0, job);
+  auto b = StartNode(port, "2", 1, job);
+  EXPECT_EQ(a->Wait(absl::Seconds(60)), 5) << Said(*a);
+  EXPECT_EQ(b->Wait(absl::Seconds(60)), 5) << Said(*b);
+  EXPECT_THAT(a->standard_error(), HasSubstr("caf\xef\xbf\xbd"));
+}
+
 TEST(RunTest, ElasticJob_LauncherKilled_SurvivorsRunTheNextGeneration) {
   const int port = FreePort();
   std::vector<std::unique_ptr<Process>> nodes;
