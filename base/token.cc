@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -57,6 +58,18 @@ absl::Status CheckTokenSize(size_t size, const std::string& path) {
   if (size >= kTokenBytesMin && size <= kTokenBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("token file ", path, " must hold ", kTokenBytesMin,
                                                  " to ", kTokenBytesMax, " bytes"));
+}
+
+// gRPC carries the token as a header, which holds nothing else.
+absl::Status CheckTokenCharacters(absl::string_view token, const std::string& path) {
+  for (const char c : token) {
+    if (absl::ascii_isgraph(c)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token file ", path, " must hold letters, digits and signs only, on one line; ",
+        "it holds a byte 0x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2),
+        "; 'cadre token new' writes a good one"));
+  }
+  return absl::OkStatus();
 }
 
 // Up to `limit` bytes.
@@ -149,8 +162,9 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   if (fstat(file.get(), &info) != 0) return SystemError("look at token file", path);
   RETURN_IF_ERROR(CheckTokenFile(info, path));
   ASSIGN_OR_RETURN(std::string token, ReadUpTo(file.get(), kTokenBytesMax + 2, path));
-  if (!token.empty() && token.back() == '\n') token.pop_back();
+  absl::StripTrailingAsciiWhitespace(&token);
   RETURN_IF_ERROR(CheckTokenSize(token.size(), path));
+  RETURN_IF_ERROR(CheckTokenCharacters(token, path));
   return token;
 }
 

@@ -88,6 +88,21 @@ TEST_F(TokenTest, PipeIsRefusedAtOnce) {
   EXPECT_THAT(ReadTokenFile(Path("pipe")), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(TokenTest, LineEndsAreNoPartOfIt) {
+  for (const char* end : {"\n", "\r\n", "\n\n", ""}) {
+    const auto token = ReadTokenFile(File(std::string(40, 'a') + end));
+    ASSERT_OK(token);
+    EXPECT_EQ(*token, std::string(40, 'a'));
+  }
+}
+
+TEST_F(TokenTest, WhatAHeaderCannotHoldIsRefused) {
+  for (const char* odd : {"\t", " ", "\xe9", "\n"}) {
+    EXPECT_THAT(ReadTokenFile(File(std::string(20, 'a') + odd + std::string(20, 'b'))),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it holds a byte 0x")));
+  }
+}
+
 TEST_F(TokenTest, SizeLimits) {
   EXPECT_THAT(ReadTokenFile(File(std::string(kTokenBytesMin - 1, 'x') + "\n")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("16 to 4096")));
