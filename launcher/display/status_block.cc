@@ -117,6 +117,19 @@ std::vector<std::string> StatusBlock(const v1::JobStatus& status,
 
 std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   std::vector<std::string> lines;
+  if (!status.stop_reason().empty() && status.generation() > stopping_) {
+    stopping_ = status.generation();
+    lines.push_back(
+        absl::StrCat("stopping generation ", stopping_, ": ", EscapeControl(status.stop_reason())));
+  }
+  if (status.ended_generation() > ended_ && !status.has_verdict()) {
+    ended_ = status.ended_generation();
+    // What was said when it was being stopped need not be said again.
+    if (ended_ > stopping_) {
+      lines.push_back(
+          absl::StrCat("generation ", ended_, " ended: ", EscapeControl(status.end_reason())));
+    }
+  }
   if (status.restarts() > restarts_) {
     restarts_ = status.restarts();
     lines.push_back(absl::StrCat("restart ", restarts_, " of ", status.max_restarts()));
@@ -124,11 +137,6 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   if (status.phase() == v1::GATHERING && !status.waiting_for().empty() && !said_waiting_) {
     said_waiting_ = true;
     lines.push_back(absl::StrCat("waiting for ", EscapeControl(status.waiting_for())));
-  }
-  if (!status.stop_reason().empty() && status.generation() > stopping_) {
-    stopping_ = status.generation();
-    lines.push_back(
-        absl::StrCat("stopping generation ", stopping_, ": ", EscapeControl(status.stop_reason())));
   }
   if (status.phase() != v1::RUNNING) return lines;
   said_waiting_ = false;

@@ -36,6 +36,7 @@ class StatusLines {
   uint64_t formed_ = 0;
   uint64_t running_ = 0;
   uint64_t stopping_ = 0;
+  uint64_t ended_ = 0;
   uint32_t restarts_ = 0;
   bool said_waiting_ = false;
 };

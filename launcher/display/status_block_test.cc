@@ -123,9 +123,11 @@ TEST(StatusLinesTest, EachChange_IsSaidOnce) {
   status = Running();
   status.set_generation(2);
   status.set_restarts(1);
+  status.set_ended_generation(1);
+  status.set_end_reason("rank 1 died");
   EXPECT_THAT(lines.Update(status),
-              ElementsAre("restart 1 of 3", "generation 2 formed: 2 nodes, 4 workers",
-                          "generation 2 running"));
+              ElementsAre("generation 1 ended: rank 1 died", "restart 1 of 3",
+                          "generation 2 formed: 2 nodes, 4 workers", "generation 2 running"));
 }
 
 }  // namespace

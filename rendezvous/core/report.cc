@@ -220,6 +220,13 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
     if (reported.has_value()) *status.mutable_progress() = *reported;
     if (job.phase == v1::STOPPING) status.set_stop_reason(job.generation.stop_reason);
   }
+  const auto& generations = job.timeline.generations();
+  const auto ended = std::find_if(generations.rbegin(), generations.rend(),
+                                  [](const auto& one) { return !one.end_reason().empty(); });
+  if (ended != generations.rend()) {
+    status.set_ended_generation(ended->generation());
+    status.set_end_reason(ended->end_reason());
+  }
   status.set_restarts(job.counted_restarts);
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(std::move(waiting_for));
