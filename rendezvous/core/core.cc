@@ -48,6 +48,7 @@ void Core::Impl::Dispatch(const Event& event) {
 
 void Core::Impl::ForgivePause(absl::Duration pause) {
   for (auto& [name, live] : lives) {
+    live.stop_counts_from = std::min(now, live.stop_counts_from + pause);
     for (auto& [node, link] : live.links) {
       link.last_heard = std::min(now, link.last_heard + pause);
       link.gone_since = std::min(now, link.gone_since + pause);
@@ -60,6 +61,7 @@ void Core::Impl::ForgivePause(absl::Duration pause) {
 void Core::Impl::LinkRestoredNodes() {
   for (const auto& [name, job] : state.jobs) {
     if (HasEnded(job.phase)) continue;
+    lives[name].stop_counts_from = now;
     for (const auto& [node, unused] : job.nodes) {
       Link& link = lives[name].links[node];
       link.last_heard = link.gone_since = now;

@@ -73,6 +73,9 @@ struct Live {
   size_t open = 0;
   size_t ready = 0;
   Keyspace keyspace;
+  // Since when the members of a generation that is being stopped could have stopped: later than the
+  // order when the server was away or stood still meanwhile.
+  MonoTime stop_counts_from;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
   // Something changed that its nodes are shown.
@@ -175,7 +178,7 @@ struct Core::Impl {
   v1::ServerMessage FinishedMessage(const std::string& name, const JobState& job);
   void CancelJob(const std::string& name, const std::string& reason, int signal);
   MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
-  MonoTime StopDeadline(const JobState& job) const;
+  MonoTime StopDeadline(const JobState& job, const Live& live) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
 
   // hang.cc: nodes say where their workers are, and the culprit is named.

@@ -136,7 +136,7 @@ bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* l
     Conclude(name, job);
     return true;
   }
-  if (now < StopDeadline(*job)) return false;
+  if (now < StopDeadline(*job, *live)) return false;
   std::vector<std::string> silent;
   for (const MemberState& member : job->generation.members) {
     if (!member.lost && !member.cleared && live->links.count(member.node) != 0) {
@@ -338,6 +338,7 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
                           job->generation.number, first ? ": " : " is: ", reason));
   Touch(name, true);
   if (!first) return;
+  lives[name].stop_counts_from = now;
   lives[name].hang.reset();
   lives[name].progress.EndGeneration(*job);
   AbortWaiters(name,
@@ -426,8 +427,9 @@ void Core::Impl::CancelJob(const std::string& name, const std::string& reason, i
   EndJob(name, job, v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(), failure);
 }
 
-MonoTime Core::Impl::StopDeadline(const JobState& job) const {
-  return At(job.generation.stopping_us) + job.policy.stop_grace + config.stop_margin;
+MonoTime Core::Impl::StopDeadline(const JobState& job, const Live& live) const {
+  return std::max(At(job.generation.stopping_us), live.stop_counts_from) + job.policy.stop_grace +
+         config.stop_margin;
 }
 
 MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const {
@@ -440,8 +442,9 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
                        AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job),
                        live.hang.has_value() ? live.hang->deadline : MonoTime::Never()});
     case v1::STOPPING:
-      return IsSettled(job.generation.root_cause) ? StopDeadline(job)
-                                                  : std::min(StopDeadline(job), TotalDeadline(job));
+      return IsSettled(job.generation.root_cause)
+                 ? StopDeadline(job, live)
+                 : std::min(StopDeadline(job, live), TotalDeadline(job));
     default:
       return MonoTime::Never();
   }
@@ -467,7 +470,7 @@ std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTi
                           left(StartDeadline(job)));
     case v1::STOPPING:
       return absl::StrCat("workers on ", NodesNotStopped(generation), " to stop",
-                          left(StopDeadline(job)));
+                          left(StopDeadline(job, live)));
     default:
       return "";
   }
