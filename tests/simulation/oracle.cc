@@ -20,7 +20,7 @@ bool Oracle::Holds(bool condition, absl::string_view what) {
   return condition;
 }
 
-void Oracle::ServerStarted(uint64_t server_id, const Core& core) {
+void Oracle::ServerStarted(uint64_t server_id, const Core& core, absl::Duration running) {
   ++tally_.server_starts;
   if (state_at_death_.has_value() && state_at_death_->first == server_id) {
     Holds(state_at_death_->second == core.DebugString(),
@@ -40,6 +40,7 @@ void Oracle::ServerStarted(uint64_t server_id, const Core& core) {
     job.ended = restored.has_verdict();
     job.generation = restored.generation().number();
     job.restart_count = restored.restart_count();
+    job.stopping_at = running;
     job.stopped = restored.phase() != v1::RUNNING;
     for (const v1::MemberRestored& member : restored.generation().members()) {
       job.members[member.member().node()] = {member.member().first_rank(), member.member().slots(),

@@ -74,7 +74,7 @@ class Oracle {
   const Tally& tally() const { return tally_; }
 
   // --- the server's host ---
-  void ServerStarted(uint64_t server_id, const Core& core);
+  void ServerStarted(uint64_t server_id, const Core& core, absl::Duration running);
   // `saved`: all that the core knows is on the disk.
   void ServerDied(const Core& core, bool saved);
   void Arrived(StreamId stream, MonoTime at);
@@ -112,6 +112,8 @@ class Oracle {
     // First failure of a worker that the server heard of in this generation.
     std::optional<std::pair<std::string, uint32_t>> first_failure;  // node, local rank
     bool stopped = false;
+    // Since when this server has wanted it stopped, in its running time.
+    absl::Duration stopping_at;
     // What was sent as the verdict of this run.
     std::optional<std::string> verdict;
   };
@@ -152,7 +154,7 @@ class Oracle {
                    absl::Duration running);
   void CheckSettleWindow(const std::string& name, const JobView& job, const Effects& effects);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
-  void OnStopOrdered(const std::string& name, const v1::StopOrdered& order);
+  void OnStopOrdered(const std::string& name, const v1::StopOrdered& order, absl::Duration running);
   void OnEnded(const std::string& name, const v1::Verdict& verdict);
   void CheckFaultless(const std::string& name, const v1::Verdict& verdict);
 

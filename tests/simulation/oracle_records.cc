@@ -45,7 +45,7 @@ void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl:
   } else if (record.has_node_removed()) {
     OnRemoved(name, record.node_removed(), running);
   } else if (record.has_stop_ordered()) {
-    OnStopOrdered(name, record.stop_ordered());
+    OnStopOrdered(name, record.stop_ordered(), running);
   } else if (record.has_gathering_began()) {
     Holds(record.gathering_began().restart_count() == job.restart_count + 1,
           absl::StrCat("restarts of ", name, " are miscounted"));
@@ -148,9 +148,14 @@ void Oracle::OnRemoved(const std::string& name, const v1::NodeRemoved& removed,
   ++tally_.nodes_lost;
   Holds(!plan_.faultless,
         absl::StrCat("I5: ", removed.node(), " is lost and nothing happened: ", removed.reason()));
-  const auto found = nodes_.find({name, removed.node()});
-  if (found == nodes_.end()) return;
-  const NodeView& node = found->second;
+  const NodeView& node = nodes_[{name, removed.node()}];
+  // An order that cannot be saved is not sent, and its time runs all the same.
+  const bool saves = !plan_.Has(Fault::kDiskFull) && !plan_.Has(Fault::kDiskFails);
+  if (saves && removed.reason() == "it did not stop its workers in time") {
+    const absl::Duration had = running - job.stopping_at;
+    Holds(had * kDrift >= absl::Seconds(job.spec->timeouts().stop_grace().seconds()),
+          absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(had), " to stop"));
+  }
   if (absl::StartsWith(removed.reason(), "nothing was heard") && node.stream.has_value()) {
     for (const MonoTime at : streams_[*node.stream].arrivals) {
       const absl::Duration unread = world_.now() - at;
@@ -167,9 +172,11 @@ void Oracle::OnRemoved(const std::string& name, const v1::NodeRemoved& removed,
   }
 }
 
-void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order) {
+void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order,
+                           absl::Duration running) {
   JobView& job = jobs_[name];
   const bool first = !std::exchange(job.stopped, true);
+  if (first) job.stopping_at = running;
   if (!order.has_root_cause() || !IsWorkersOwn(order.root_cause())) return;
   const v1::Failure& failure = order.root_cause();
   const GenerationKey key{server_id_, name, job.generation};

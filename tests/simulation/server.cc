@@ -50,7 +50,7 @@ void Server::Start() {
     return absl::StrCat("server starts with ", opened.records.size(), " records, id ",
                         disk_.server_id() % 10000);
   });
-  oracle_.ServerStarted(disk_.server_id(), *core_);
+  oracle_.ServerStarted(disk_.server_id(), *core_, Running());
   WakeAt(world_.now());
 }
 
@@ -69,7 +69,7 @@ void Server::Kill(absl::Duration back_after, bool state_is_lost) {
   closed_by_core_.clear();
   calls_.clear();
   wake_at_ = MonoTime::Never();
-  running_ = Running();
+  Running();
   paused_until_ = world_.now();
   was_paused_ = false;
   disk_.LoseUnsynced();
@@ -85,13 +85,16 @@ void Server::Pause(absl::Duration lasts) {
   if (!up()) return;
   world_.Note(
       4, 0, [&] { return absl::StrCat("server stands still for ", absl::FormatDuration(lasts)); });
-  running_ = Running();
+  Running();
   paused_until_ = std::max(paused_until_, world_.now() + lasts);
   was_paused_ = true;
 }
 
-absl::Duration Server::Running() const {
-  return StandsStill() ? running_ : running_ + (world_.now() - paused_until_);
+absl::Duration Server::Running() {
+  const MonoTime from = std::max(counted_until_, paused_until_);
+  if (world_.now() > from) running_ += world_.now() - from;
+  counted_until_ = world_.now();
+  return running_;
 }
 
 void Server::Heal() {

@@ -43,7 +43,7 @@ class Server final : public StreamServer {
   MonoTime Local() const { return plan_.server_clock.Local(world_.now()); }
   bool Idle() const;
   // How long it has not stood still.
-  absl::Duration Running() const;
+  absl::Duration Running();
 
   // --- StreamServer ---
   bool Listens() const override { return up(); }
@@ -90,7 +90,8 @@ class Server final : public StreamServer {
   uint64_t last_call_ = 0;
   MonoTime wake_at_ = MonoTime::Never();
   MonoTime paused_until_;
-  absl::Duration running_;  // up to the last pause
+  absl::Duration running_;  // up to counted_until_
+  MonoTime counted_until_;
   bool was_paused_ = false;
   MonoTime start_at_ = MonoTime::Never();
 };

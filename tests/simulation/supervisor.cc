@@ -9,7 +9,8 @@
 namespace cadre::simulation {
 namespace {
 
-constexpr uint32_t kWaitMs = 20000;
+// Longer than any worker works.
+constexpr uint32_t kWaitMs = 60000;
 constexpr int kExitPeerDied = 1;
 constexpr int kExitStoreFailed = 3;
 constexpr int kExitNever = 93;
