@@ -62,6 +62,7 @@ void Core::Impl::LinkRestoredNodes() {
   for (const auto& [name, job] : state.jobs) {
     if (HasEnded(job.phase)) continue;
     lives[name].stop_counts_from = now;
+    lives[name].patient_until = now + config.lease;
     for (const auto& [node, unused] : job.nodes) {
       Link& link = lives[name].links[node];
       link.last_heard = link.gone_since = now;

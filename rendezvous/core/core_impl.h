@@ -73,6 +73,8 @@ struct Live {
   size_t open = 0;
   size_t ready = 0;
   Keyspace keyspace;
+  // The server began anew: until then no job fails for nodes that do not come or start.
+  MonoTime patient_until;
   // Since when the members of a generation that is being stopped could have stopped: later than the
   // order when the server was away or stood still meanwhile.
   MonoTime stop_counts_from;

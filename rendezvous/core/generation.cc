@@ -21,8 +21,8 @@ MonoTime TotalDeadline(const JobState& job) {
   return At(job.created_us) + job.policy.total_timeout;
 }
 
-MonoTime StartDeadline(const JobState& job) {
-  return At(job.generation.formed_us) + job.policy.start_timeout;
+MonoTime StartDeadline(const JobState& job, const Live& live) {
+  return std::max(At(job.generation.formed_us) + job.policy.start_timeout, live.patient_until);
 }
 
 bool AllStarted(const GenerationState& generation) {
@@ -110,7 +110,7 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
     OrderStop(name, job, failure.message(), failure);
     return true;
   }
-  if (!AllStarted(generation) && now >= StartDeadline(*job)) {
+  if (!AllStarted(generation) && now >= StartDeadline(*job, lives[name])) {
     const v1::Failure failure = StartTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
     return true;
@@ -159,7 +159,7 @@ bool Core::Impl::IsReady(const Live& live, const std::string& node) const {
 Gathering Core::Impl::GatheringOf(const JobState& job, const Live& live) const {
   Gathering gathering;
   gathering.present = live.ready;
-  gathering.since = At(job.gathering_us);
+  gathering.since = std::max(At(job.gathering_us), live.patient_until + -job.policy.join_timeout);
   gathering.not_before = At(job.not_before_us);
   gathering.last_join = At(job.last_join_us);
   for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
@@ -439,7 +439,7 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
                       DecideFormation(GatheringOf(job, live), job.policy, now).again_at);
     case v1::RUNNING:
       return std::min({TotalDeadline(job),
-                       AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job),
+                       AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job, live),
                        live.hang.has_value() ? live.hang->deadline : MonoTime::Never()});
     case v1::STOPPING:
       return IsSettled(job.generation.root_cause)
@@ -467,7 +467,7 @@ std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTi
       if (AllStarted(generation)) return "";
       return absl::StrCat(Count(generation.workers.size() - generation.started, "worker"),
                           " to start (", RanksNotStarted(generation), ")",
-                          left(StartDeadline(job)));
+                          left(StartDeadline(job, live)));
     case v1::STOPPING:
       return absl::StrCat("workers on ", NodesNotStopped(generation), " to stop",
                           left(StopDeadline(job, live)));
