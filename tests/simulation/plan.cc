@@ -124,7 +124,6 @@ Plan MakePlan(uint64_t seed) {
   AddClocks(plan, random);
   AddOdds(plan, random);
   plan.server.lease = absl::Seconds(random.Percent(50) ? 10 : 4);
-  plan.server.stop_margin = absl::Seconds(2);
   plan.orphan_timeout = absl::Seconds(random.Between(10, 60));
   plan.worker_runs_at_most = absl::Seconds(random.Percent(50) ? 5 : 25);
   plan.compact_after = random.Between(20, 200);
