@@ -41,9 +41,9 @@ absl::Status NodeNetwork::Enter() {
   }
   // Nothing mounted here shows outside.
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "needs mounts of its own, for network namespaces: mount /: ", strerror(errno),
-        errno == EINVAL ? "; in a chroot, / is not where anything is mounted" : ""));
+    return absl::PermissionDeniedError(
+        absl::StrCat("needs mounts of its own, for network namespaces: mount /: ", strerror(errno),
+                     errno == EINVAL ? "; in a chroot, / is not where anything is mounted" : ""));
   }
   mkdir(kNames, 0755);
   if (mount("none", kNames, "tmpfs", 0, "size=1m") != 0) return absl::ErrnoToStatus(errno, kNames);
