@@ -63,10 +63,10 @@ absl::Status CheckTokenSize(size_t size, const std::string& path) {
 // gRPC carries the token as a header, which holds nothing else.
 absl::Status CheckTokenCharacters(absl::string_view token, const std::string& path) {
   for (const char c : token) {
-    if (absl::ascii_isgraph(c)) continue;
+    if (absl::ascii_isprint(c)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "token file ", path, " must hold letters, digits and signs only, on one line; ",
-        "it holds a byte 0x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2),
+        "token file ", path, " must hold one line of printable ASCII; it holds a byte 0x",
+        absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2),
         "; 'cadre token new' writes a good one"));
   }
   return absl::OkStatus();

@@ -97,7 +97,7 @@ TEST_F(TokenTest, LineEndsAreNoPartOfIt) {
 }
 
 TEST_F(TokenTest, WhatAHeaderCannotHoldIsRefused) {
-  for (const char* odd : {"\t", " ", "\xe9", "\n"}) {
+  for (const char* odd : {"\t", "\xe9", "\n"}) {
     EXPECT_THAT(ReadTokenFile(File(std::string(20, 'a') + odd + std::string(20, 'b'))),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it holds a byte 0x")));
   }

@@ -1,8 +1,5 @@
 #include "worker_runtime/worker_environment.h"
 
-#include <algorithm>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -26,21 +23,11 @@ absl::StatusOr<Number> ReadNumber(const GetVariable& get, const char* name) {
   return number;
 }
 
-// Goes into a gRPC header, which may hold only printable ASCII.
-bool IsPrintable(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return absl::ascii_isprint(c); });
-}
-
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   absl::StatusOr<std::string> token = ReadTokenFile(path);
   if (!token.ok()) {
     return absl::Status(token.status().code(),
                         absl::StrCat("CADRE_TOKEN_FILE: ", token.status().message()));
-  }
-  if (!IsPrintable(*token)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("CADRE_TOKEN_FILE: ", path, " holds bytes that are not printable ASCII"));
   }
   return token;
 }

@@ -75,9 +75,9 @@ TEST_F(WorkerEnvironmentTest, NamesTheTokenFileButNotTheToken) {
   variables_["CADRE_TOKEN_FILE"] = "/nowhere/token";
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/token")));
   variables_["CADRE_TOKEN_FILE"] = WriteToken("s3cret-s3cret-s3cret\x01");
-  EXPECT_THAT(Read(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("not printable"), Not(HasSubstr("s3cret-s3cret-s3cret")))));
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("CADRE_TOKEN_FILE"), HasSubstr("printable"),
+                                     Not(HasSubstr("s3cret-s3cret-s3cret")))));
   chmod(WriteToken("s3cret-s3cret-s3cret").c_str(), 0644);
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("CADRE_TOKEN_FILE")));
 }
