@@ -69,25 +69,13 @@ class PartitionTest : public testing::Test {
   // Two workers that use the store and say so.
   void StartNode(int node, const std::string& nnodes, const std::vector<std::string>& more = {}) {
     ASSERT_OK(NodeNetwork::Add(node));
-    std::vector<std::string> arguments = {"run",
-                                          "--nnodes",
-                                          nnodes,
-                                          "--nproc-per-node",
-                                          "2",
-                                          "--job-name",
-                                          "job",
-                                          "--node-name",
-                                          absl::StrCat("node", node),
-                                          "--token-file",
-                                          token_file_,
-                                          "--log-dir",
-                                          MakeTempDir("logs"),
-                                          "--rdzv-endpoint",
-                                          endpoint_,
-                                          "--stop-grace",
-                                          "5s",
-                                          "--max-restarts",
-                                          "3"};
+    std::vector<std::string> arguments = {
+        "run", "--nnodes", nnodes, "--nproc-per-node", "2", "--job-name", "job", "--node-name",
+        absl::StrCat("node", node), "--token-file", token_file_, "--log-dir", MakeTempDir("logs"),
+        "--rdzv-endpoint", endpoint_,
+        // All are to be in the first generation, also where a
+        // busy machine lets one come late.
+        "--settle", "60s", "--stop-grace", "5s", "--max-restarts", "3"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.insert(arguments.end(), {kStoreWorker, done_, "aloud"});
     nodes_[node] = Start(node, arguments);
