@@ -14,6 +14,9 @@ namespace {
 
 // Names in one error.
 constexpr size_t kMissingNamed = 3;
+// Where others want the cores too, every yield takes as long as they please, and who yields does
+// not look whether its peers still live.
+constexpr absl::Duration kYieldPatience = absl::Milliseconds(10);
 
 std::string LastCall(const RankLine& line) {
   if (line.word.kind == Collective::kNone) return "it has not started any collective";
@@ -38,12 +41,14 @@ bool Meeting::SpinForAll() const {
 
 bool Meeting::Spin() const {
   int spins = peers_.spins(), yields = peers_.yields();
+  MonoTime patience = MonoTime::Never();
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     while (!HasCome(peer)) {
       if (--spins >= 0) {
         PauseCore();
-      } else if (--yields >= 0) {
+      } else if (--yields >= 0 && MonoNow() < patience) {
+        if (patience == MonoTime::Never()) patience = MonoNow() + kYieldPatience;
         sched_yield();
       } else {
         return false;
