@@ -123,6 +123,11 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
   for (const std::string& notice : options.notices) display.Line(notice);
+  for (const uint32_t local_rank : options.terminal_local_ranks) {
+    if (local_rank < slots) continue;
+    display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,
+                              " here; this node runs ", slots, " workers"));
+  }
   if (!meeting->serves.empty()) {
     display.Line(absl::StrCat("serving the rendezvous at ", meeting->serves,
                               meeting->replica != nullptr ? ", in reserve until it leads" : ""));

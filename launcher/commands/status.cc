@@ -1,8 +1,8 @@
 // cadre status: what runs, where, since when.
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/util/json_util.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
+#include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
 #include "launcher/display/timeline_text.h"
@@ -37,11 +37,7 @@ std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
 std::string Json(const std::vector<v1::JobStatus>& jobs) {
   v1::ListJobsReply reply;
   for (const v1::JobStatus& job : jobs) *reply.add_jobs() = job;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  google::protobuf::util::MessageToJsonString(reply, &json, options).ok();
-  return json + "\n";
+  return JsonText(reply) + "\n";
 }
 
 int Run(const Parsed& parsed) {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/util/json_util.h"
 #include "launcher/display/escape.h"
+#include "launcher/display/json_text.h"
 #include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"
 
@@ -28,14 +28,6 @@ size_t TerminalWidth() {
   }
   // One less, so that no terminal wraps.
   return std::max<size_t>(columns, 20) - 1;
-}
-
-std::string JsonVerdict(const Exit& exit) {
-  std::string json;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  google::protobuf::util::MessageToJsonString(exit.verdict, &json, options).ok();
-  return json + "\n";
 }
 
 }  // namespace
@@ -111,7 +103,7 @@ void RunDisplay::Finish(const Exit& exit) {
     absl::StrAppend(&text, "cadre: ", EscapeControl(exit.message), "\n");
   }
   writer_.Write(STDERR_FILENO, std::move(text));
-  if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonVerdict(exit));
+  if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonText(exit.verdict) + "\n");
 }
 
 }  // namespace cadre

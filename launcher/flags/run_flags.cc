@@ -103,7 +103,7 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "never-exit-codes", "LIST", "Exit codes never tried again [93]."),
       Own(kFailure, "start-timeout", "TIME", "From assignment to all workers running [5m]."),
       Own(kFailure, "progress-timeout", "TIME",
-          "A worker that shows progress, then none for this long, hangs [never]."),
+          "A worker that has shown progress once, then none for this long, hangs [never]."),
       Own(kFailure, "silence-timeout", "TIME",
           "A worker that writes no output for this long hangs [never]."),
       Own(kFailure, "stop-grace", "TIME", "Between SIGTERM and SIGKILL [30s]."),

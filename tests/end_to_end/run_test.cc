@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 TEST(RunTest, Standalone_WorkersSucceed_StatusZeroAndPrefixedLines) {
@@ -21,6 +22,16 @@ TEST(RunTest, Standalone_WorkersSucceed_StatusZeroAndPrefixedLines) {
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(),
               AllOf(HasSubstr(":0] hello 0 of 2"), HasSubstr(":1] hello 1 of 2")));
+}
+
+TEST(RunTest, AFilterForWorkersThatAreNotHere_IsSaid) {
+  auto run = StartStandalone({"--nproc-per-node", "2", "--local-ranks-filter", "1,2", "--",
+                              "/bin/sh", "-c", "echo hello $RANK"});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), AllOf(HasSubstr("hello 1"), Not(HasSubstr("hello 0"))));
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("no local rank 2 here; this node runs 2 workers"),
+                    Not(HasSubstr("no local rank 1 "))));
 }
 
 TEST(RunTest, WorkerExitsWithACode_ThatIsTheStatus) {
