@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/frames.h"
 
 namespace cadre::simulation {
 namespace {
@@ -307,6 +308,7 @@ void Supervisor::Advance(uint64_t number) {
 void Supervisor::KillAll(bool at_once) {
   generations_.clear();
   gone_.clear();
+  gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : kShutDownLimit);
   std::vector<uint64_t> ids;
   for (auto& [id, worker] : workers_) {
     worker.told = false;
@@ -317,7 +319,7 @@ void Supervisor::KillAll(bool at_once) {
       End(id, 0, SIGKILL, false);
       continue;
     }
-    Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(100)), id,
+    Later(world_.random.Between(absl::ZeroDuration(), kShutDownLimit), id,
           [this, id](Worker&) { End(id, 0, SIGKILL, false); });
   }
 }
