@@ -28,6 +28,7 @@ void Oracle::ServerStarted(uint64_t server_id, const Core& core, absl::Duration 
   }
   state_at_death_.reset();
   server_id_ = server_id;
+  cannot_save_since_.reset();
   streams_.clear();
   nodes_.clear();
   std::map<std::string, JobView> before = std::move(jobs_);
@@ -55,6 +56,22 @@ void Oracle::ServerStarted(uint64_t server_id, const Core& core, absl::Duration 
 
 void Oracle::ServerDied(const Core& core, bool saved) {
   if (saved) state_at_death_ = {server_id_, core.DebugString()};
+}
+
+void Oracle::ServerCanSave(bool can, absl::Duration running) {
+  if (!can) {
+    cannot_save_since_ = running;
+    return;
+  }
+  // What was decided meanwhile is said now, and who was away may come now.
+  for (auto& [name, job] : jobs_) {
+    if (job.stopping_at >= *cannot_save_since_) job.stopping_at = running;
+    if (job.formed_at >= *cannot_save_since_) job.formed_at = running;
+  }
+  for (auto& [name, node] : nodes_) {
+    if (!node.stream.has_value()) node.gone_at = running;
+  }
+  cannot_save_since_.reset();
 }
 
 void Oracle::Arrived(StreamId stream, MonoTime at) {
