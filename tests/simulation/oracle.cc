@@ -96,10 +96,17 @@ void Oracle::BeforeStep(const Event& event) {
     stream.node = message.join().node();
   }
   JobView& job = jobs_[stream.job];
-  if (message.has_worker_exited() && stream.attached && !job.stopped && !job.ended &&
-      message.generation() == job.generation && !job.first_failure.has_value() &&
+  if (!stream.attached || job.stopped || job.ended || message.generation() != job.generation) {
+    return;
+  }
+  if (message.has_worker_exited() && !job.first_failure.has_value() &&
       message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
     job.first_failure = {stream.node, message.worker_exited().local_rank()};
+  }
+  const auto member = job.members.find(stream.node);
+  if (member == job.members.end()) return;
+  for (const v1::RankEvidence& rank : message.evidence().ranks()) {
+    job.looked_at.insert(member->second.first_rank + static_cast<uint32_t>(rank.local_rank()));
   }
 }
 

@@ -11,7 +11,8 @@
 //   I5  no node is given up because the server stood still, was away or could not save
 //   I6  after the faults the job runs to its end, or fails with a reason (history.cc)
 //   I7  after the end no worker, stream or timer is left (history.cc, node.cc)
-//   I8  the root cause is a failure that happened, and the first that the server heard of
+//   I8  the root cause is a failure that happened, and the first that the server heard of; of ranks
+//       that hang, the one that got on least of all that it was shown
 //   I9  the core's own invariants, bounds of its lists and queues among them
 //   I10 the same seed gives the same history (simulation_test.cc)
 //   and the store's: store_model.h.
@@ -46,6 +47,7 @@ struct WorkerTruth {
   // It failed by itself, and how. A hang is one that goes on living.
   bool failed = false;
   bool hangs = false;
+  MonoTime reported_at = MonoTime();  // its progress, the last time
   int code = 0;
   int signal = 0;
 };
@@ -113,6 +115,8 @@ class Oracle {
     std::map<std::string, Member> members;
     // First failure of a worker that the server heard of in this generation.
     std::optional<std::pair<std::string, uint32_t>> first_failure;  // node, local rank
+    // Ranks of this generation of which nodes said where they are.
+    std::set<uint32_t> looked_at;
     bool stopped = false;
     // In this server's running time: since when it has said that the generation is to be stopped,
     // and when it announced it; infinitely long ago when another life of it did.
@@ -159,6 +163,7 @@ class Oracle {
   void CheckSettleWindow(const std::string& name, const JobView& job, const Effects& effects);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
   void CheckLost(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
+  void CheckHang(const std::string& name, uint32_t named);
   void CheckStartTimeout(const std::string& name, absl::Duration running);
   void OnStopOrdered(const std::string& name, const v1::StopOrdered& order, absl::Duration running);
   void OnEnded(const std::string& name, const v1::Verdict& verdict);

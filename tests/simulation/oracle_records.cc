@@ -67,6 +67,7 @@ void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& forme
   job.stopped = false;
   job.formed_at = running;
   job.first_failure.reset();
+  job.looked_at.clear();
   job.members.clear();
   for (const v1::Member& member : formed.members()) {
     job.members[member.node()] = {member.first_rank(), member.slots(), false};
@@ -197,11 +198,29 @@ void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order
                                     worker.signal == static_cast<int>(failure.exit().signal());
   Holds(true_story, absl::StrCat("I8: rank ", failure.rank(), " of ", key.Text(),
                                  " did not fail like that: ", failure.message()));
+  if (!first) return;
   // Who hangs is told from where all ranks are, not from who was reported first.
-  if (!first || failure.cause() == v1::HANG) return;
+  if (failure.cause() == v1::HANG) return CheckHang(name, failure.rank());
   const std::pair<std::string, uint32_t> culprit = {failure.node(), failure.local_rank()};
   Holds(job.first_failure == std::optional(culprit),
         absl::StrCat("I8: ", failure.message(), ": not the first failure that was reported"));
+}
+
+// A step in these histories is the moment at which it was reported.
+void Oracle::CheckHang(const std::string& name, uint32_t named) {
+  const JobView& job = jobs_[name];
+  const GenerationKey key{server_id_, name, job.generation};
+  auto& workers = workers_[key];
+  const absl::Duration silent = world_.now() - workers[named].reported_at;
+  Holds(silent * kDrift >= absl::Seconds(job.spec->timeouts().progress().seconds()),
+        absl::StrCat("I8: rank ", named, " of ", key.Text(), " hangs after ",
+                     absl::FormatDuration(silent)));
+  for (const uint32_t rank : job.looked_at) {
+    const WorkerTruth& other = workers[rank];
+    Holds(!other.hangs || other.reported_at >= workers[named].reported_at,
+          absl::StrCat("I8: rank ", named, " of ", key.Text(), " is named, rank ", rank,
+                       " is further behind"));
+  }
 }
 
 void Oracle::CheckStartTimeout(const std::string& name, absl::Duration running) {

@@ -142,6 +142,7 @@ void Supervisor::Report(uint64_t id) {
   v1::Progress progress;
   progress.set_local_rank(worker->local_rank);
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
+  oracle_.Worker(worker->generation, worker->rank).reported_at = world_.now();
   if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
 }
