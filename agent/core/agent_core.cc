@@ -42,8 +42,8 @@ void AgentCore::Impl::SendJoin() {
   v1::NodeMessage message;
   *message.mutable_join() = config.join;
   // The port is the workers' while they run.
-  message.mutable_join()->set_held_port(Alive() ? 0 : held_port);
-  Up(std::move(message), Alive() ? generation : 0);
+  message.mutable_join()->set_held_port(Named() != 0 ? 0 : held_port);
+  Up(std::move(message), Named());
 }
 
 void AgentCore::Impl::SendRenew() {
@@ -54,18 +54,18 @@ void AgentCore::Impl::SendRenew() {
     unanswered[renewals] = now;
     if (unanswered.size() > kRenewalsMax) unanswered.erase(unanswered.begin());
   }
-  Up(std::move(message), Alive() ? generation : 0);
+  Up(std::move(message), Named());
 }
 
 void AgentCore::Impl::Confirm(MonoTime sent_at) {
   confirmed_at = std::max(confirmed_at, sent_at);
   if (FenceAt() != MonoTime::Never()) {
-    commands.push_back(HoldWorkersUntil{generation, FenceAt()});
+    commands.push_back(HoldWorkersUntil{started, FenceAt()});
   }
 }
 
 MonoTime AgentCore::Impl::FenceAt() const {
-  if (!config.strict_fencing || fenced || !Alive()) return MonoTime::Never();
+  if (!config.strict_fencing || fenced || !HasProcesses()) return MonoTime::Never();
   return confirmed_at + lease * kFencePart;
 }
 
@@ -139,24 +139,17 @@ std::string AgentCore::Impl::Prospect() const {
   return absl::StrCat("gives up in ", left);
 }
 
-void AgentCore::Impl::StopAlive(absl::Duration grace) {
-  if (!Alive()) return;
-  phase = Phase::kStopping;
-  if (looking && grace > absl::ZeroDuration()) {
-    held_stop = grace;
-    return;
-  }
-  held_stop.reset();
-  commands.push_back(StopWorkers{generation, grace});
-}
+void AgentCore::Impl::StopAlive(absl::Duration grace) { StopButKeep(grace, {}, ""); }
 
 void AgentCore::Impl::Leave(Exit exit, absl::Duration grace) {
   leaving = std::move(exit);
   next_assign.reset();
-  if (!Alive()) return Finish();
+  if (!HasProcesses()) return Finish();
   leave_by = now + grace + kKillMargin;
   if (looking && grace > absl::ZeroDuration()) leave_by = leave_by + (looking_by - now);
-  if (phase == Phase::kRunning || grace == absl::ZeroDuration()) StopAlive(grace);
+  if (phase != Phase::kStopping || !kept.empty() || grace == absl::ZeroDuration()) {
+    StopAlive(grace);
+  }
 }
 
 void AgentCore::Impl::Finish() {
@@ -168,6 +161,7 @@ void AgentCore::Impl::Finish() {
 void AgentCore::Impl::OnDeadlines() {
   if (phase == Phase::kDone) return;
   OnProgressDeadlines();
+  OnRejoinDeadlines();
   if (leaving) {
     if (now < leave_by) return;
     if (leaving->message.empty()) {
@@ -228,6 +222,8 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
         if constexpr (std::is_same_v<T, WorkerRuns>) core.OnWorkerRuns(e);
         if constexpr (std::is_same_v<T, WorkerDied>) core.OnWorkerDied(e);
         if constexpr (std::is_same_v<T, AllGone>) core.OnAllGone(e);
+        if constexpr (std::is_same_v<T, WorkerMayRejoin>) core.OnWorkerMayRejoin(e);
+        if constexpr (std::is_same_v<T, WorkerWaits>) core.OnWorkerWaits(e);
         if constexpr (std::is_same_v<T, SupervisorLost>) core.OnSupervisorLost();
         if constexpr (std::is_same_v<T, WorkerProgress>) core.OnProgress(e);
         if constexpr (std::is_same_v<T, WorkerAlive>) core.OnAlive(e);
@@ -245,8 +241,8 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
 MonoTime AgentCore::NextDeadline() const {
   const Impl& core = *impl_;
   if (core.phase == Impl::Phase::kDone) return MonoTime::Never();
-  const MonoTime next =
-      std::min(core.leaving ? core.leave_by : MonoTime::Never(), core.ProgressDeadline());
+  const MonoTime next = std::min({core.leaving ? core.leave_by : MonoTime::Never(),
+                                  core.ProgressDeadline(), core.RejoinDeadline()});
   if (core.leaving) return next;
   MonoTime other = std::min({core.cancel_by, core.renew_at, core.FenceAt()});
   if (core.away_since) other = std::min(other, *core.away_since + core.Patience());

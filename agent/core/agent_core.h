@@ -4,6 +4,9 @@
 //   CONNECTING --Welcome--> WAITING --Assign--> RUNNING --Stop--> STOPPING --all gone--> WAITING
 //   any --Finished / Rejected / given up--> (stop what runs) --> DONE
 //
+// Where the order to stop says so, workers that can rejoin are kept: they give the generation up
+// and wait, and the next assignment starts only those that are missing.
+//
 // The server away (LinkDown) changes nothing for running workers until `orphan_timeout`. With
 // `strict_fencing` they are killed before the lease ends, also where nothing but answers is
 // missing.
@@ -13,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,10 +50,24 @@ struct WorkerDied {
   // Where it was; nothing but the rank is needed.
   std::optional<v1::RankEvidence> evidence = std::nullopt;
 };
-// Every process of the generation is gone; `held_port` is the next one for MASTER_PORT.
+// Every process of the generation is gone, but for the kept ones of the last StopWorkers;
+// `held_port` is the next one for MASTER_PORT.
 struct AllGone {
   uint64_t generation;
   uint32_t held_port;
+  std::set<uint32_t> kept = {};
+};
+// The worker can rejoin, or no longer.
+struct WorkerMayRejoin {
+  uint64_t generation;
+  uint32_t local_rank;
+  bool may;
+};
+// It has given the generation up and waits for its place in the next one.
+struct WorkerWaits {
+  uint64_t generation;
+  uint32_t local_rank;
+  std::string reason;
 };
 struct SupervisorLost {};
 // What it reported last, or its page says, at that moment. Another step is progress.
@@ -89,23 +107,28 @@ struct WorkerAsked {
 };
 struct AgentTick {};
 using AgentEvent =
-    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, SupervisorLost,
-                 WorkerProgress, WorkerAlive, WorkerWrote, EvidenceFound, EvidenceDone,
-                 SignalReceived, WorkerAsked, AgentTick>;
+    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, WorkerMayRejoin,
+                 WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive, WorkerWrote,
+                 EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
 
 // --- commands ---
 struct SendUp {
   v1::NodeMessage message;
 };
-// Start the workers of this assignment.
+// Start the workers of this assignment, but for the kept local ranks: those processes wait, and are
+// told their place.
 struct StartWorkers {
   uint64_t generation;
   v1::Assign assign;
+  std::set<uint32_t> kept = {};
 };
 // SIGTERM, SIGCONT, after `grace` SIGKILL; ends with AllGone. Again with a shorter grace: hurry.
+// Local ranks in `kept` are told `reason` instead; again with fewer of them: stop those too.
 struct StopWorkers {
   uint64_t generation;
   absl::Duration grace;
+  std::set<uint32_t> kept = {};
+  std::string reason = {};
 };
 // With strict fencing: the workers are killed at this moment of the machine's monotonic clock, also
 // if this process stands still by then, unless a later one is named before.

@@ -3,6 +3,7 @@
 #define CADRE_AGENT_CORE_AGENT_CORE_RIG_H_
 
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,7 +23,11 @@ inline std::string Up(const v1::NodeMessage& m) {
     case v1::NodeMessage::kRenew:
       return m.renew().number() == 0 ? "up renew" : absl::StrCat("up renew ", m.renew().number());
     case v1::NodeMessage::kWorkerStarted:
-      return absl::StrCat("up started ", m.generation(), "/", m.worker_started().local_rank());
+      return absl::StrCat("up started ", m.generation(), "/", m.worker_started().local_rank(),
+                          m.worker_started().rejoined() ? " rejoined" : "");
+    case v1::NodeMessage::kWorkerGaveUp:
+      return absl::StrCat("up gave_up ", m.generation(), "/", m.worker_gave_up().local_rank(), " ",
+                          m.worker_gave_up().reason());
     case v1::NodeMessage::kWorkerExited:
       return absl::StrCat(
           "up exited ", m.generation(), "/", m.worker_exited().local_rank(), " ",
@@ -55,10 +60,14 @@ inline std::string Up(const v1::NodeMessage& m) {
 struct Words {
   std::string operator()(const SendUp& c) const { return Up(c.message); }
   std::string operator()(const StartWorkers& c) const {
-    return absl::StrCat("start ", c.generation);
+    return absl::StrCat("start ", c.generation, Kept(c.kept));
   }
   std::string operator()(const StopWorkers& c) const {
-    return absl::StrCat("stop ", c.generation, " grace=", absl::FormatDuration(c.grace));
+    return absl::StrCat("stop ", c.generation, " grace=", absl::FormatDuration(c.grace),
+                        Kept(c.kept));
+  }
+  static std::string Kept(const std::set<uint32_t>& kept) {
+    return kept.empty() ? "" : absl::StrCat(" keep ", absl::StrJoin(kept, ","));
   }
   std::string operator()(const HoldWorkersUntil& c) const {
     return absl::StrCat("hold ", c.generation, " until ", c.at.micros() / 1000000, "s");
@@ -123,10 +132,10 @@ class AgentCoreTest : public testing::Test {
     *m.mutable_welcome()->mutable_spec() = Config().join.spec();
     return Feed(ServerSaid{m});
   }
-  Lines Assign(uint64_t generation) {
+  Lines Assign(uint64_t generation, uint32_t workers = 2) {
     v1::ServerMessage m;
     m.set_generation(generation);
-    m.mutable_assign()->set_local_world_size(2);
+    m.mutable_assign()->set_local_world_size(workers);
     return Feed(ServerSaid{m});
   }
   Lines Stop(uint64_t generation, int grace = 5) {
@@ -135,6 +144,19 @@ class AgentCoreTest : public testing::Test {
     m.mutable_stop()->set_reason("rank 3 failed");
     m.mutable_stop()->mutable_grace()->set_seconds(grace);
     return Feed(ServerSaid{m});
+  }
+  // The order to stop that lets workers rejoin.
+  Lines StopToRejoin(uint64_t generation, const std::vector<uint32_t>& replace = {}) {
+    v1::ServerMessage m;
+    m.set_generation(generation);
+    m.mutable_stop()->set_reason("rank 3 failed");
+    m.mutable_stop()->mutable_grace()->set_seconds(5);
+    m.mutable_stop()->set_rejoin(true);
+    for (const uint32_t local_rank : replace) m.mutable_stop()->add_replace(local_rank);
+    return Feed(ServerSaid{m});
+  }
+  Lines Waits(uint64_t generation, uint32_t local_rank) {
+    return Feed(WorkerWaits{generation, local_rank, "a peer is gone"});
   }
   Lines Finished(v1::JobPhase outcome, int status) {
     v1::ServerMessage m;

@@ -1,11 +1,13 @@
 // State of the agent core. Orders from the server are in orders.cc, what happens on this node in
-// local_events.cc, how far its workers are in progress.cc, leaving and deadlines in agent_core.cc.
+// local_events.cc, how far its workers are in progress.cc, those that are kept in rejoin.cc,
+// leaving and deadlines in agent_core.cc.
 #ifndef CADRE_AGENT_CORE_IMPL_H_
 #define CADRE_AGENT_CORE_IMPL_H_
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +41,9 @@ inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
 // the last lines: it has to fit into one message.
 inline constexpr size_t kMaxRanksInEvidence = 512;
 inline constexpr size_t kMaxQuotedRanks = 64;
+// A worker that gave the generation up while nobody has ended it: how long the server may take to
+// hear of the cause before it is told of this.
+inline constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);
 // Until the server names one.
 inline constexpr absl::Duration kDefaultLease = absl::Seconds(10);
 inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(30);
@@ -47,12 +52,18 @@ struct AgentCore::Impl {
   enum class Phase {
     kIdle,      // no worker of ours is alive; connecting or waiting for an assignment
     kRunning,   // StartWorkers was given, all of them may or may not have exited
-    kStopping,  // StopWorkers was given; AllGone will come
+    kStopping,  // StopWorkers was given; AllGone will come, and the kept workers
+    kHolding,   // nothing runs but kept workers, which wait for the next assignment
     kDone,      // Exit was given
   };
 
   struct Worker {
     int32_t pid = 0;  // 0: not started yet
+    bool rejoined = false;
+    bool may_rejoin = false;
+    std::optional<MonoTime> waits_since;  // for the next generation
+    std::string waits_because;
+    bool gave_up = false;  // the server was told of that
     std::optional<v1::WorkerExited> exited;
     std::optional<v1::Progress> progress;  // newest that it reported
     // When it last showed progress; unset for a program that shows none, which cannot hang by this
@@ -81,6 +92,20 @@ struct AgentCore::Impl {
   void OnSupervisorLost();
   void OnSignal(int signal);
   void OnWorkerAsked(const v1::StoreRequest& request);
+
+  // rejoin.cc
+  void OnWorkerMayRejoin(const WorkerMayRejoin& event);
+  void OnWorkerWaits(const WorkerWaits& event);
+  // Those that the order to stop lets live, of those that can.
+  std::set<uint32_t> WorkersToKeep(const v1::Stop& stop) const;
+  void StopButKeep(absl::Duration grace, std::set<uint32_t> keep, const std::string& reason);
+  void OnKeptWorkerDied(uint32_t local_rank);
+  void ReportGivenUp();
+  void OnRejoinDeadlines();
+  MonoTime RejoinDeadline() const;
+  // Nothing of the generation runs any more: goes on to what comes then.
+  void EndGenerationIfClear();
+  void SendStop(absl::Duration grace);
 
   // progress.cc
   void OnProgress(const WorkerProgress& event);
@@ -123,6 +148,9 @@ struct AgentCore::Impl {
   std::string Prospect() const;
   void FailStoreCalls(const absl::Status& status);
   bool Alive() const { return phase == Phase::kRunning || phase == Phase::kStopping; }
+  // What messages that speak of no particular generation name.
+  uint64_t Named() const { return Alive() && !unmentioned ? generation : 0; }
+  bool HasProcesses() const { return Alive() || phase == Phase::kHolding; }
   std::string Server() const;
   absl::Duration StopGrace() const;
   // How long the server may be away.
@@ -154,8 +182,12 @@ struct AgentCore::Impl {
 
   // Workers. `generation` is the newest that was assigned here, alive or not.
   uint64_t generation = 0;
+  uint64_t started = 0;       // the newest that was started: its workers are in `workers`
   bool stop_ordered = false;  // the server wants NodeStopped for `generation`
   bool rejoin_when_gone = false;
+  // What is being stopped only waited, for a server that has lost its state: to this one it is not
+  // mentioned, whose own generations have the same numbers.
+  bool unmentioned = false;
   // The generation whose end was reported to a server that does not know it; its order to stop may
   // still be on the way. Only its own generations are told apart from it by `generation` being set.
   uint64_t forgotten_generation = 0;
@@ -163,6 +195,13 @@ struct AgentCore::Impl {
   std::map<uint32_t, Worker> workers;
   std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
   StoreCalls store_calls;
+
+  // Workers that are not stopped with their generation, until when they may take to give it up, and
+  // whether everything else is gone.
+  std::set<uint32_t> kept;
+  MonoTime keep_by = MonoTime::Never();
+  std::string stop_reason;
+  bool others_gone = false;
 
   // Progress.
   bool progress_news = false;

@@ -21,6 +21,9 @@ void AgentCore::Impl::OnWorkerRuns(const WorkerRuns& event) {
 }
 
 void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
+  if (HasProcesses() && event.generation == started && kept.count(event.local_rank) != 0) {
+    OnKeptWorkerDied(event.local_rank);
+  }
   if (!Alive() || event.generation != generation) return;
   Worker& worker = workers[event.local_rank];
   if (worker.exited) return;
@@ -45,23 +48,10 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
 }
 
 void AgentCore::Impl::OnAllGone(const AllGone& event) {
-  if (!Alive() || event.generation != generation) return;
-  phase = Phase::kIdle;
+  if (!Alive() || event.generation != started || event.kept != kept) return;
   held_port = event.held_port;
-  if (leaving) return Finish();
-  if (rejoin_when_gone) {
-    // The Join of this connection named the generation; the server waits for its end.
-    rejoin_when_gone = false;
-    stop_ordered = false;
-    if (welcomed) SendStopped(generation);
-    forgotten_generation = std::exchange(generation, 0);
-    workers.clear();
-  } else if (stop_ordered && welcomed) {
-    SendStopped(generation);
-  }
-  if (!next_assign) return;
-  const auto [assigned, assign] = *std::exchange(next_assign, std::nullopt);
-  Start(assigned, assign);
+  others_gone = true;
+  EndGenerationIfClear();
 }
 
 void AgentCore::Impl::OnSupervisorLost() {

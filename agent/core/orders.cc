@@ -64,14 +64,15 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
     stop_ordered = false;
     next_assign.reset();
     FailStoreCalls(absl::AbortedError("the server lost its state; the generation is over"));
-    if (!Alive()) {
+    if (!HasProcesses()) {
       generation = 0;
       workers.clear();
       return;
     }
     rejoin_when_gone = true;
+    unmentioned = unmentioned || phase == Phase::kHolding;
     commands.push_back(Say{"the server lost its state: stopping the workers and joining afresh"});
-    if (phase == Phase::kRunning) StopAlive(StopGrace());
+    if (phase != Phase::kStopping || !kept.empty()) StopAlive(StopGrace());
     return;
   }
   SpeakAgain();
@@ -86,11 +87,13 @@ void AgentCore::Impl::OnRenewed(uint64_t number) {
 
 void AgentCore::Impl::SpeakAgain() {
   if (generation == 0) return;
-  for (const auto& [local_rank, worker] : workers) {
+  for (auto& [local_rank, worker] : workers) {
+    worker.gave_up = false;
     if (worker.pid != 0) {
       v1::NodeMessage message;
       message.mutable_worker_started()->set_local_rank(local_rank);
       message.mutable_worker_started()->set_pid(worker.pid);
+      message.mutable_worker_started()->set_rejoined(worker.rejoined);
       Up(std::move(message), generation);
     }
     if (worker.exited) {
@@ -141,21 +144,34 @@ void AgentCore::Impl::OnAssign(uint64_t assigned, const v1::Assign& assign) {
   if (phase == Phase::kRunning) {
     FailStoreCalls(absl::AbortedError(
         absl::StrCat("generation ", generation, " is over; the current one is ", assigned)));
-    StopAlive(StopGrace());
+    v1::Stop stop;
+    stop.set_rejoin(spec.restart().in_place());
+    StopButKeep(StopGrace(), WorkersToKeep(stop), "the generation was replaced");
   }
 }
 
 void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
-  generation = assigned;
+  generation = started = assigned;
   stop_ordered = false;
   fenced = false;
   phase = Phase::kRunning;
-  workers.clear();
+  const std::map<uint32_t, Worker> before = std::exchange(workers, {});
   progress_news = looking = inspected = false;
   findings_by = looking_by = MonoTime::Never();
   hang.reset();
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers[i];
-  commands.push_back(StartWorkers{assigned, assign});
+  const std::set<uint32_t> going_on = std::exchange(kept, {});
+  commands.push_back(StartWorkers{assigned, assign, going_on});
+  for (const uint32_t local_rank : going_on) {
+    workers[local_rank].pid = before.at(local_rank).pid;
+    workers[local_rank].rejoined = true;
+    workers[local_rank].wrote_at = now;
+    v1::NodeMessage message;
+    message.mutable_worker_started()->set_local_rank(local_rank);
+    message.mutable_worker_started()->set_pid(workers[local_rank].pid);
+    message.mutable_worker_started()->set_rejoined(true);
+    if (welcomed) Up(std::move(message), generation);
+  }
   if (FenceAt() != MonoTime::Never()) commands.push_back(HoldWorkersUntil{generation, FenceAt()});
 }
 
@@ -180,7 +196,9 @@ void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
   }
   FailStoreCalls(absl::AbortedError(
       absl::StrCat("generation ", generation, " is being stopped: ", OneLine(stop.reason()))));
-  if (phase == Phase::kRunning || grace < StopGrace()) StopAlive(grace);
+  if (phase == Phase::kRunning || grace < StopGrace()) {
+    StopButKeep(grace, WorkersToKeep(stop), OneLine(stop.reason()));
+  }
 }
 
 void AgentCore::Impl::OnFinished(const v1::Finished& finished) {

@@ -48,7 +48,7 @@ void AgentCore::Impl::OnWrote(const WorkerWrote& event) {
 }
 
 MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
-  if (worker.exited || worker.pid == 0) return MonoTime::Never();
+  if (worker.exited || worker.pid == 0 || worker.waits_since) return MonoTime::Never();
   const MonoTime silent = After(worker.wrote_at, FromProto(spec.timeouts().silence()));
   if (!worker.progressed_at) return silent;
   return std::min(silent, After(*worker.progressed_at, FromProto(spec.timeouts().progress())));
@@ -142,7 +142,7 @@ void AgentCore::Impl::OnEvidenceDone(const EvidenceDone& event) {
   if (!looking || event.generation != generation) return;
   looking = false;
   looking_by = MonoTime::Never();
-  if (held_stop) commands.push_back(StopWorkers{generation, *std::exchange(held_stop, {})});
+  if (held_stop) SendStop(*std::exchange(held_stop, {}));
 }
 
 void AgentCore::Impl::SendProgress() {

@@ -100,6 +100,8 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "restart-on", "LIST",
           "Causes tried again: crash, hang, out_of_memory, node_lost, preempted, start_timeout "
           "[these]; exec_failed never is."),
+      Own(kFailure, "in-place", "",
+          "Workers that can rejoin go on in their process when others are replaced."),
       Own(kFailure, "never-exit-codes", "LIST", "Exit codes never tried again [93]."),
       Own(kFailure, "start-timeout", "TIME", "From assignment to all workers running [5m]."),
       Own(kFailure, "progress-timeout", "TIME",

@@ -129,6 +129,9 @@ absl::Status TakeRestarts(const Settings& settings, v1::JobSpec& job) {
     job.mutable_restart()->clear_on();
     for (const v1::FailureCause cause : causes) job.mutable_restart()->add_on(cause);
   }));
+  // A switch that is not given leaves the spec as it is.
+  ASSIGN_OR_RETURN(const bool in_place, settings.Switch("in-place"));
+  if (in_place) job.mutable_restart()->set_in_place(true);
   return Take(settings, "never-exit-codes", ListOf(ParseExitCode), [&](const auto& codes) {
     job.mutable_restart()->clear_never_exit_codes();
     for (const uint32_t code : codes) job.mutable_restart()->add_never_exit_codes(code);

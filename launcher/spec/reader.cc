@@ -150,6 +150,7 @@ const std::vector<Key>* RestartKeys() {
       {"on", kList, CADRE_LIST(ParseFailureCause, spec.mutable_restart()->add_on(parsed))},
       {"never_exit_codes", kList,
        CADRE_LIST(ParseExitCode, spec.mutable_restart()->add_never_exit_codes(parsed))},
+      {"in_place", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_in_place(parsed))},
   };
   return keys;
 }

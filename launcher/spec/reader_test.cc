@@ -27,7 +27,7 @@ resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
 placement: {bind: numa, spread_over: switch}
 rendezvous: {join_timeout: 10m, settle: 3s}
 timeouts: {start: 5m, progress: 10m, silence: 20m, stop_grace: 30s, total: 24h}
-restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93]}
+restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93], in_place: true}
 elastic: {scale_up: immediately, unit: 1}
 spares: 1
 priority: -2
@@ -55,6 +55,7 @@ TEST(ReaderTest, EveryKey_ArrivesInTheSpec) {
   EXPECT_EQ(spec->restart().backoff_max().seconds(), 60);
   EXPECT_EQ(spec->restart().on_size(), 2);
   EXPECT_EQ(spec->restart().never_exit_codes(1), 93u);
+  EXPECT_TRUE(spec->restart().in_place());
   EXPECT_EQ(spec->elastic().scale_up(), v1::ElasticPolicy::IMMEDIATELY);
   EXPECT_EQ(spec->priority(), -2);
   EXPECT_EQ(spec->logs().tee_size(), 1);
@@ -77,6 +78,7 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
        "job.yaml:2:8: 'nodes': expected a number of nodes from 1, or a range such as 2..4, got "
        "'many'"},
       {"command: [x]\nrestart: {on: [sometimes]}\n", "'on': expected crash, hang"},
+      {"command: [x]\nrestart: {in_place: yes}\n", "expected true or false, got 'yes'"},
       {"command: [x]\nrestart: {never_exit_codes: [300]}\n", "exit code from 1 to 255"},
       {"command: [[x]]\n", "expected a list of single values"},
       {"command: [x]\ntimeouts: 3\n", "'timeouts': expected a mapping, got text"},

@@ -88,6 +88,12 @@ absl::StatusOr<uint32_t> ParseCount(absl::string_view text) {
   return value;
 }
 
+absl::StatusOr<bool> ParseBoolean(absl::string_view text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  return absl::InvalidArgumentError(absl::StrCat("expected true or false, got '", text, "'"));
+}
+
 absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text) {
   const absl::StatusOr<uint32_t> code = ParseCount(text);
   if (code.ok() && *code >= 1 && *code <= 255) return code;

@@ -21,6 +21,8 @@ absl::StatusOr<std::pair<absl::Duration, absl::Duration>> ParseDurationRange(
 // Decimal digits only.
 absl::StatusOr<uint32_t> ParseCount(absl::string_view text);
 absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text);
+// "true" or "false".
+absl::StatusOr<bool> ParseBoolean(absl::string_view text);
 // "512MiB", "8GiB", "1KiB", "100B", "2TiB".
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
 // "2", "2..4" or torchrun's "2:4".

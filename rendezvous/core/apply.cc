@@ -143,6 +143,8 @@ void RunWorker(const v1::WorkerRan& record, JobState* job) {
   worker = WorkerPhase::kRunning;
   ++generation.running;
   ++generation.started;
+  v1::GenerationTimeline* timeline = LastTimeline(job);
+  if (record.rejoined() && timeline != nullptr) timeline->set_rejoined(timeline->rejoined() + 1);
   NoteAllStarted(record.at_us(), job);
 }
 
@@ -180,6 +182,7 @@ void OrderStop(const v1::StopOrdered& record, JobState* job) {
   v1::GenerationTimeline* timeline = LastTimeline(job);
   if (job->phase == v1::RUNNING) {
     job->phase = v1::STOPPING;
+    generation.rejoin = record.rejoin();
     generation.stopping_us = record.at_us();
     timeline->set_stopping_us(record.at_us() - job->created_us);
   }
@@ -365,7 +368,7 @@ std::string DumpState(const State& state) {
                     generation.master_port, " ", generation.restart_count, " ",
                     generation.formed_us, " ", generation.stopping_us, " ", generation.failed_us,
                     " ", generation.started, " ", generation.running, " ", generation.succeeded,
-                    " ", generation.stop_reason, "\n");
+                    " ", generation.rejoin, " ", generation.stop_reason, "\n");
     for (const MemberState& member : generation.members) {
       absl::StrAppend(&text, "member ", member.node, " ", member.first_rank, " ", member.slots, " ",
                       member.succeeded, " ", member.lost, " ", member.cleared, "\n");

@@ -16,6 +16,7 @@
 #include "rendezvous/core/formation.h"
 #include "rendezvous/core/keyspace.h"
 #include "rendezvous/core/progress_log.h"
+#include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
 
 namespace cadre {
@@ -28,8 +29,6 @@ constexpr size_t kMaxClosingStreams = 65536;
 // each node, what is sent grows with the square of the nodes.
 constexpr size_t kMaxNodesToldAtOnce = 16;
 constexpr absl::Duration kPushInterval = absl::Milliseconds(200);
-// How long the nodes that do not hang may take to say where their workers are.
-constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
 
 // Of what changed only in its progress, nodes are told this often, and those of a large job less.
 constexpr absl::Duration kProgressInterval = absl::Seconds(1);
@@ -75,12 +74,11 @@ struct Live {
   size_t open = 0;
   size_t ready = 0;
   Keyspace keyspace;
-  // The server began anew, or could not save: until then no job fails for nodes that do not come or
-  // start.
+  // The server began anew: until then no job fails for nodes that do not come or start.
   MonoTime patient_until;
-  // Since when the members of a generation could have done what they were told last: later than the
-  // order when the server was away, stood still or could not say it.
-  MonoTime orders_count_from;
+  // Since when the members of a generation that is being stopped could have stopped: later than the
+  // order when the server was away or stood still meanwhile.
+  MonoTime stop_counts_from;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
   // Something changed that its nodes are shown.
@@ -104,9 +102,6 @@ struct Core::Impl {
   // stood still.
   absl::Duration LookInterval() const { return config.lease / 6; }
   void ForgivePause(absl::Duration pause);
-  void OnCanSave(bool can);
-  // Nodes get the time back in which they were told nothing and let in nowhere.
-  void ForgiveSilence(absl::Duration silence);
   void LinkRestoredNodes();
   void RunTimers();
   void FinishTouchedJobs();
@@ -174,11 +169,15 @@ struct Core::Impl {
             const std::string& reason);
   void OnWorkerStarted(const Session& session, const v1::WorkerStarted& started);
   void OnWorkerExited(const Session& session, const v1::WorkerExited& exited);
+  void OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& gave_up);
   void OnNodeStopped(const Session& session, uint64_t generation, const v1::NodeStopped& stopped);
   void EndWorker(const std::string& name, uint32_t rank, const std::optional<v1::Failure>& failure);
   // Stops the running generation, or corrects why it is stopped.
   void OrderStop(const std::string& name, JobState* job, const std::string& reason,
                  const std::optional<v1::Failure>& root_cause);
+  // What would follow the current generation if this ended it.
+  RestartDecision DecideNext(const JobState& job,
+                             const std::optional<v1::Failure>& root_cause) const;
   void Conclude(const std::string& name, JobState* job);
   void EndJob(const std::string& name, JobState* job, v1::JobPhase outcome, int exit_status,
               const std::string& message, const std::optional<v1::Failure>& root_cause);
@@ -213,11 +212,6 @@ struct Core::Impl {
   std::set<std::pair<MonoTime, std::string>> job_deadlines;
   std::set<std::string> touched;
   bool stepped = false;
-  // The host can save, as far as it has told.
-  bool can_save = true;
-  // What the deadlines of jobs are compared with: `now`, and it stands still while the host cannot
-  // save. Leases go on, since nodes are heard.
-  MonoTime clock;
 
   // Of the step under way.
   MonoTime now;

@@ -22,9 +22,7 @@ MonoTime TotalDeadline(const JobState& job) {
 }
 
 MonoTime StartDeadline(const JobState& job, const Live& live) {
-  return std::max(
-      std::max(At(job.generation.formed_us), live.orders_count_from) + job.policy.start_timeout,
-      live.patient_until);
+  return std::max(At(job.generation.formed_us) + job.policy.start_timeout, live.patient_until);
 }
 
 bool AllStarted(const GenerationState& generation) {
@@ -76,12 +74,12 @@ bool Core::Impl::Advance(const std::string& name, JobState* job, Live* live) {
 }
 
 bool Core::Impl::AdvanceGathering(const std::string& name, JobState* job, Live* live) {
-  if (clock >= TotalDeadline(*job)) {
+  if (now >= TotalDeadline(*job)) {
     const v1::Failure failure = TotalTimeout(*job);
     EndJob(name, job, v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
     return true;
   }
-  const FormationDecision decision = DecideFormation(GatheringOf(*job, *live), job->policy, clock);
+  const FormationDecision decision = DecideFormation(GatheringOf(*job, *live), job->policy, now);
   switch (decision.kind) {
     case FormationDecision::kWait:
       return false;
@@ -107,12 +105,12 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
            std::nullopt);
     return true;
   }
-  if (clock >= TotalDeadline(*job)) {
+  if (now >= TotalDeadline(*job)) {
     const v1::Failure failure = TotalTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
     return true;
   }
-  if (!AllStarted(generation) && clock >= StartDeadline(*job, *live)) {
+  if (!AllStarted(generation) && now >= StartDeadline(*job, lives[name])) {
     const v1::Failure failure = StartTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
     return true;
@@ -130,7 +128,7 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
 }
 
 bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* live) {
-  if (clock >= TotalDeadline(*job) && !IsSettled(job->generation.root_cause)) {
+  if (now >= TotalDeadline(*job) && !IsSettled(job->generation.root_cause)) {
     const v1::Failure failure = TotalTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
   }
@@ -138,7 +136,7 @@ bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* l
     Conclude(name, job);
     return true;
   }
-  if (clock < StopDeadline(*job, *live)) return false;
+  if (now < StopDeadline(*job, *live)) return false;
   std::vector<std::string> silent;
   for (const MemberState& member : job->generation.members) {
     if (!member.lost && !member.cleared && live->links.count(member.node) != 0) {
@@ -163,8 +161,7 @@ Gathering Core::Impl::GatheringOf(const JobState& job, const Live& live) const {
   gathering.present = live.ready;
   gathering.since = std::max(At(job.gathering_us), live.patient_until + -job.policy.join_timeout);
   gathering.not_before = At(job.not_before_us);
-  // Those who were in have the window to come back to a server that began anew.
-  gathering.last_join = std::max(At(job.last_join_us), live.patient_until + -config.lease);
+  gathering.last_join = At(job.last_join_us);
   for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
   // Looked for one by one only when they can be complete: a large job gathers in linear time.
   gathering.survivors_in =
@@ -228,7 +225,6 @@ void Core::Impl::Form(const std::string& name, JobState* job, const Live& live, 
   Commit(std::move(record));
   Note(name, absl::StrCat("generation ", job->generation.number, " forms with ",
                           Count(size, "node"), ": ", reason));
-  lives[name].orders_count_from = now;
   for (size_t rank = 0; rank < job->generation.members.size(); ++rank) {
     v1::ServerMessage message = NewMessage(name, job->generation.number);
     *message.mutable_assign() = MakeAssign(*job, rank);
@@ -249,6 +245,7 @@ void Core::Impl::OnWorkerStarted(const Session& session, const v1::WorkerStarted
   record.mutable_worker_ran()->set_generation(job->generation.number);
   record.mutable_worker_ran()->set_rank(rank);
   record.mutable_worker_ran()->set_pid(started.pid());
+  record.mutable_worker_ran()->set_rejoined(started.rejoined());
   record.mutable_worker_ran()->set_at_us(now.micros());
   Commit(std::move(record));
   Touch(session.job, true);
@@ -285,6 +282,23 @@ void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& 
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
   failure.set_collateral(!stopped_by_us);
   EndWorker(session.job, rank, failure);
+}
+
+void Core::Impl::OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& gave_up) {
+  JobState* job = FindJob(session.job);
+  const MemberState& member = job->generation.members[NodeRankOf(*job, session.node)];
+  if (job->phase != v1::RUNNING || gave_up.local_rank() >= member.slots) return;
+  const uint32_t rank = member.first_rank + gave_up.local_rank();
+  const WorkerPhase worker = job->generation.workers[rank];
+  if (worker == WorkerPhase::kSucceeded || worker == WorkerPhase::kFailed) return;
+  v1::Failure failure = PlainFailure(
+      v1::CRASH, session.node, job->generation.number,
+      absl::StrCat("rank ", rank, " (local rank ", gave_up.local_rank(), ") on ", session.node,
+                   " gave generation ", job->generation.number, " up: ", gave_up.reason()));
+  failure.set_rank(rank);
+  failure.set_local_rank(gave_up.local_rank());
+  EndWorker(session.job, rank, failure);
+  OrderStop(session.job, job, failure.message(), failure);
 }
 
 void Core::Impl::EndWorker(const std::string& name, uint32_t rank,
@@ -332,6 +346,7 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
   v1::StopOrdered* order = record.mutable_stop_ordered();
   order->set_generation(job->generation.number);
   order->set_reason(reason);
+  order->set_rejoin(first && job->policy.in_place && DecideNext(*job, root_cause).again);
   if (root_cause.has_value()) {
     *order->mutable_root_cause() = *root_cause;
     order->mutable_root_cause()->set_unix_ms(config.unix_ms_at_zero + now.micros() / 1000);
@@ -342,7 +357,7 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
                           job->generation.number, first ? ": " : " is: ", reason));
   Touch(name, true);
   if (!first) return;
-  lives[name].orders_count_from = now;
+  lives[name].stop_counts_from = now;
   lives[name].hang.reset();
   lives[name].progress.EndGeneration(*job);
   AbortWaiters(name,
@@ -350,18 +365,24 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
   for (const MemberState& member : job->generation.members) {
     if (member.lost) continue;
     v1::ServerMessage message = NewMessage(name, job->generation.number);
-    *message.mutable_stop() = MakeStop(*job);
+    *message.mutable_stop() = MakeStop(*job, member.node);
     SendToNode(name, member.node, std::move(message));
   }
 }
 
+RestartDecision Core::Impl::DecideNext(const JobState& job,
+                                       const std::optional<v1::Failure>& root_cause) const {
+  const GenerationState& generation = job.generation;
+  const uint32_t survivors = std::count_if(generation.members.begin(), generation.members.end(),
+                                           [](const MemberState& member) { return !member.lost; });
+  const MonoTime end = generation.stopping_us == 0 ? now : At(generation.stopping_us);
+  return DecideRestart(root_cause, job.policy, job.counted_restarts_us, survivors, now,
+                       end - At(generation.formed_us));
+}
+
 void Core::Impl::Conclude(const std::string& name, JobState* job) {
   const std::optional<v1::Failure> root_cause = job->generation.root_cause;
-  const uint32_t survivors =
-      std::count_if(job->generation.members.begin(), job->generation.members.end(),
-                    [](const MemberState& member) { return !member.lost; });
-  const RestartDecision decision =
-      DecideRestart(root_cause, job->policy, job->counted_restarts_us, survivors, now);
+  const RestartDecision decision = DecideNext(*job, root_cause);
   if (!decision.again) {
     const std::string message = decision.reason.empty()
                                     ? root_cause->message()
@@ -432,7 +453,7 @@ void Core::Impl::CancelJob(const std::string& name, const std::string& reason, i
 }
 
 MonoTime Core::Impl::StopDeadline(const JobState& job, const Live& live) const {
-  return std::max(At(job.generation.stopping_us), live.orders_count_from) + job.policy.stop_grace +
+  return std::max(At(job.generation.stopping_us), live.stop_counts_from) + job.policy.stop_grace +
          config.stop_margin;
 }
 
@@ -440,7 +461,7 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
   switch (job.phase) {
     case v1::GATHERING:
       return std::min(TotalDeadline(job),
-                      DecideFormation(GatheringOf(job, live), job.policy, clock).again_at);
+                      DecideFormation(GatheringOf(job, live), job.policy, now).again_at);
     case v1::RUNNING:
       return std::min({TotalDeadline(job),
                        AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job, live),
@@ -455,9 +476,8 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
 }
 
 std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTime at) const {
-  const auto left = [this, at](MonoTime until) {
-    return can_save ? absl::StrCat(", ", ShortDuration(until - at), " left")
-                    : std::string("; the server cannot save its state at present");
+  const auto left = [at](MonoTime until) {
+    return absl::StrCat(", ", ShortDuration(until - at), " left");
   };
   const GenerationState& generation = job.generation;
   switch (job.phase) {

@@ -64,6 +64,7 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
   switch (message.body_case()) {
     case v1::NodeMessage::kWorkerStarted:
     case v1::NodeMessage::kWorkerExited:
+    case v1::NodeMessage::kWorkerGaveUp:
     case v1::NodeMessage::kNodeStopped:
     case v1::NodeMessage::kProgress:
     case v1::NodeMessage::kEvidence:
@@ -73,8 +74,7 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kCancel:
       return CancelJob(session.job, message.cancel().reason(), message.cancel().signal());
     case v1::NodeMessage::kRenew:
-      // An answer that cannot go out would only pile up.
-      if (message.renew().number() == 0 || !can_save) return;
+      if (message.renew().number() == 0) return;
       return SendRenewed(said.stream, session.job, message.renew().number());
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
@@ -118,6 +118,7 @@ void Core::Impl::OnGenerationEvent(StreamId stream, const v1::NodeMessage& messa
   }
   if (message.has_worker_started()) return OnWorkerStarted(session, message.worker_started());
   if (message.has_worker_exited()) return OnWorkerExited(session, message.worker_exited());
+  if (message.has_worker_gave_up()) return OnWorkerGaveUp(session, message.worker_gave_up());
   if (message.has_evidence()) return OnEvidence(session, message.evidence());
   if (message.has_progress()) {
     if (job->phase != v1::RUNNING) return;
@@ -284,7 +285,7 @@ void Core::Impl::Resume(StreamId stream, const std::string& name, const v1::Node
   const MemberState& member = generation.members[rank];
   v1::ServerMessage order = NewMessage(name, generation.number);
   if (job.phase == v1::STOPPING && !member.cleared) {
-    *order.mutable_stop() = MakeStop(job);
+    *order.mutable_stop() = MakeStop(job, node);
     return Send(stream, std::move(order));
   }
   const auto first = generation.workers.begin() + member.first_rank;
@@ -381,8 +382,6 @@ void Core::Impl::Close(StreamId stream, absl::Status status) {
 }
 
 MonoTime Core::Impl::LostAt(const Link& link) const {
-  // It cannot come back while nobody is let in.
-  if (!link.stream.has_value() && !can_save) return now + config.lease;
   const MonoTime lost =
       link.stream.has_value() ? link.last_heard + config.lease : link.gone_since + link.gone_limit;
   return std::max(lost, link.spared_until);

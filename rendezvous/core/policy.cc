@@ -92,6 +92,7 @@ Policy PolicyOf(const v1::JobSpec& spec) {
   policy.never_exit_codes.insert(spec.restart().never_exit_codes().begin(),
                                  spec.restart().never_exit_codes().end());
   policy.never_exit_codes.insert(kDoNotRestartExitCode);
+  policy.in_place = spec.restart().in_place();
   if (spec.elastic().scale_up() != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED) {
     policy.scale_up = spec.elastic().scale_up();
   }
@@ -174,6 +175,10 @@ absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
   if (job.restart().max() != joining.restart().max()) {
     return Differs("restart.max", absl::StrCat(job.restart().max()),
                    absl::StrCat(joining.restart().max()));
+  }
+  if (job.restart().in_place() != joining.restart().in_place()) {
+    return Differs("restart.in_place", job.restart().in_place() ? "true" : "false",
+                   joining.restart().in_place() ? "true" : "false");
   }
   return absl::OkStatus();
 }

@@ -39,6 +39,7 @@ struct Policy {
   absl::Duration backoff_max = absl::Minutes(1);
   std::set<v1::FailureCause> retried;
   std::set<uint32_t> never_exit_codes;
+  bool in_place = false;
   v1::ElasticPolicy::ScaleUp scale_up = v1::ElasticPolicy::AT_CHECKPOINT;
 
   // The largest size the job may have.

@@ -275,10 +275,15 @@ v1::Assign MakeAssign(const JobState& job, uint32_t node_rank) {
   return assign;
 }
 
-v1::Stop MakeStop(const JobState& job) {
+v1::Stop MakeStop(const JobState& job, const std::string& node) {
   v1::Stop stop;
   stop.set_reason(job.generation.stop_reason);
   *stop.mutable_grace() = ToProto(job.policy.stop_grace);
+  stop.set_rejoin(job.generation.rejoin);
+  const std::optional<v1::Failure>& root = job.generation.root_cause;
+  if (stop.rejoin() && root.has_value() && root->cause() == v1::HANG && root->node() == node) {
+    stop.add_replace(root->local_rank());
+  }
   return stop;
 }
 

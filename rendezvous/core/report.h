@@ -61,7 +61,7 @@ int NodeRankOf(const JobState& job, const std::string& node);
 
 // The orders that announce and end a generation to one of its nodes.
 v1::Assign MakeAssign(const JobState& job, uint32_t node_rank);
-v1::Stop MakeStop(const JobState& job);
+v1::Stop MakeStop(const JobState& job, const std::string& node);
 
 }  // namespace cadre
 

@@ -51,7 +51,7 @@ absl::Duration Backoff(const Policy& policy, size_t restarts) {
 
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
-                              MonoTime now) {
+                              MonoTime now, absl::Duration lasted) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;
   if (IsNodeGone(failure) && policy.min < policy.max && policy.SizeFor(survivors) != 0) {
@@ -80,7 +80,8 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, cons
     }
     return Never(std::move(reason));
   }
-  return {true, true, Backoff(policy, used),
+  const bool at_once = policy.in_place && lasted >= policy.backoff_min;
+  return {true, true, at_once ? absl::ZeroDuration() : Backoff(policy, used),
           absl::StrCat("restart ", used + 1, " of ", policy.restart_max)};
 }
 

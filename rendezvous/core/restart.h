@@ -26,11 +26,14 @@ struct RestartDecision {
 // `root_cause` is absent where nothing failed (scale-up). `counted_restarts_us` holds the moments
 // of the restarts that counted so far, oldest first. `survivors` are the members that are left.
 //
+// `lasted` is how long the generation ran: with restart.in_place a backoff follows only one that
+// was shorter than backoff_min.
+//
 // An elastic job that loses a node and still has enough of them goes on without touching its
 // budget: it was asked to live with fewer.
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
-                              MonoTime now);
+                              MonoTime now, absl::Duration lasted = absl::ZeroDuration());
 
 // What `cadre run` exits with on account of this failure.
 int ExitStatusFor(const v1::Failure& failure);

@@ -47,6 +47,17 @@ TEST(RestartTest, TheBackoffDoublesUpToItsLimit) {
   }
 }
 
+TEST(RestartTest, InPlaceABackoffFollowsOnlyAGenerationThatDidNotLast) {
+  Policy policy = Budget(100);
+  const auto delay = [&](absl::Duration lasted) {
+    return DecideRestart(Exit(1), policy, Earlier(5), 2, kNow, lasted).delay;
+  };
+  EXPECT_EQ(delay(absl::Hours(1)), absl::Seconds(16));
+  policy.in_place = true;
+  EXPECT_EQ(delay(absl::Milliseconds(999)), absl::Seconds(16));
+  EXPECT_EQ(delay(absl::Seconds(1)), absl::ZeroDuration());
+}
+
 TEST(RestartTest, TheBudgetEnds) {
   EXPECT_TRUE(DecideRestart(Exit(1), Budget(2), Earlier(1), 2, kNow).again);
   const RestartDecision decision = DecideRestart(Exit(1), Budget(2), Earlier(2), 2, kNow);

@@ -137,6 +137,7 @@ class Player {
       *spec_.mutable_restart()->mutable_backoff_min() = ToProto(line->ToDuration(ends.front()));
       *spec_.mutable_restart()->mutable_backoff_max() = ToProto(line->ToDuration(ends.back()));
     }
+    spec_.mutable_restart()->set_in_place(line->Text("in_place") == "yes");
     spec_.mutable_elastic()->set_unit(line->Number("unit", 0));
     const std::string scale_up = line->Text("scale_up");
     if (scale_up == "immediately")
@@ -153,7 +154,7 @@ class Player {
   bool NodeEvent(const std::string& verb, Line* line) {
     static const std::set<std::string> kVerbs = {"join",  "up",    "exit",   "done",    "stopped",
                                                  "leave", "close", "cancel", "silence", "wake",
-                                                 "store", "at",    "hang",   "where"};
+                                                 "store", "at",    "hang",   "where",   "gave_up"};
     if (kVerbs.count(verb) == 0) return false;
     ScriptNode& node = nodes_[line->Word(1)];
     if (verb == "join") return Join(line, &node), true;
@@ -165,9 +166,17 @@ class Player {
     } else if (verb == "up" || verb == "done") {
       const bool one = verb == "up" && line->HasWord(2);
       const uint32_t first = one ? line->Number(2) : 0;
+      const bool kept = line->Text("kept") == "yes";
       for (uint32_t rank = first; rank < (one ? first + 1 : node.slots); ++rank) {
-        Say(node, verb == "up" ? StartedFrom(self, rank) : ExitedFrom(self, rank, 0, 0));
+        v1::NodeMessage started = StartedFrom(self, rank);
+        started.mutable_worker_started()->set_rejoined(kept);
+        Say(node, verb == "up" ? std::move(started) : ExitedFrom(self, rank, 0, 0));
       }
+    } else if (verb == "gave_up") {
+      v1::NodeMessage gave_up = MessageFrom(self);
+      gave_up.mutable_worker_gave_up()->set_local_rank(line->Number(2));
+      gave_up.mutable_worker_gave_up()->set_reason(line->Word(3));
+      Say(node, gave_up);
     } else if (verb == "exit") {
       Exit(line, node);
     } else if (verb == "at") {
@@ -309,7 +318,6 @@ class Player {
       const absl::StatusOr<std::string> text = core().Explain(now_, spec_.name());
       return Tell(text.ok() ? *text : text.status().ToString()), true;
     }
-    if (verb == "disk") return Step(CanSave{line->Word(1) == "works"}), true;
     if (verb == "user_cancel") return Step(JobCancelled{spec_.name(), line->Word(1), 0}), true;
     if (verb == "call") {
       const CallId call{static_cast<uint64_t>(line->Number(1))};

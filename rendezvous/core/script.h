@@ -11,8 +11,11 @@
 //   lease DURATION | grace DURATION         of the server; before anything else
 //   spec [nodes=2..4] [restarts=N] [settle=D] [join=D] [start=D] [stop=D] [total=D] [backoff=D..D]
 //        [window=D] [unit=N] [scale_up=immediately|never] [on=CRASH,...] [command=WORD] [job=NAME]
+//        [in_place=yes]
 //   join NODE [slots=N] [port=N] [rank=N] [expect=a,b] [incarnation=N]     on a new stream
-//   up NODE [LOCAL_RANK]            its worker runs; all of them without a number
+//   up NODE [LOCAL_RANK] [kept=yes]   its worker runs, as a process of the generation before; all
+//                                   of them without a number
+//   gave_up NODE LOCAL_RANK REASON  its worker waits for the next generation
 //   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME]
 //   done NODE                       all its workers succeed
 //   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
@@ -28,7 +31,6 @@
 //   OPERATION: set K V | get K | add K N | cas K OLD NEW | delete K | barrier NAME [size=N]
 //              | publish NAME ID | get_id NAME
 //   restart_server                  from its records; all streams are gone
-//   disk fails | disk works         meanwhile the host holds what the core says
 //   explain
 #ifndef CADRE_RENDEZVOUS_CORE_SCRIPT_H_
 #define CADRE_RENDEZVOUS_CORE_SCRIPT_H_

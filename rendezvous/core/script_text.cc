@@ -54,7 +54,8 @@ std::string RecordText(const v1::Record& record) {
                           " restart_count=", formed.restart_count());
     }
     case v1::Record::kWorkerRan:
-      return absl::StrCat("WorkerRan rank ", record.worker_ran().rank());
+      return absl::StrCat("WorkerRan rank ", record.worker_ran().rank(),
+                          record.worker_ran().rejoined() ? " (rejoined)" : "");
     case v1::Record::kWorkerEnded: {
       const v1::WorkerEnded& ended = record.worker_ended();
       if (!ended.has_failure())
@@ -140,9 +141,12 @@ std::string MessageText(const v1::ServerMessage& message) {
                           assign.local_world_size(), "/", assign.world_size());
     }
     case v1::ServerMessage::kStop:
-      return absl::StrCat("Stop", generation,
-                          " grace=", ShortDuration(FromProto(message.stop().grace())), " \"",
-                          message.stop().reason(), "\"");
+      return absl::StrCat(
+          "Stop", generation, " grace=", ShortDuration(FromProto(message.stop().grace())),
+          message.stop().rejoin() ? " rejoin" : "",
+          message.stop().replace_size() > 0 ? absl::StrCat(" replace=", message.stop().replace(0))
+                                            : "",
+          " \"", message.stop().reason(), "\"");
     case v1::ServerMessage::kFinished:
       return absl::StrCat("Finished ", v1::JobPhase_Name(message.finished().verdict().outcome()),
                           " exit_status=", message.finished().verdict().exit_status());

@@ -59,6 +59,7 @@ void GenerationToRecord(const GenerationState& generation, v1::GenerationRestore
   restored->set_stopping_us(generation.stopping_us);
   restored->set_failed_us(generation.failed_us);
   restored->set_stop_reason(generation.stop_reason);
+  restored->set_rejoin(generation.rejoin);
   if (generation.root_cause.has_value()) *restored->mutable_root_cause() = *generation.root_cause;
   for (const v1::Failure& failure : generation.collateral) *restored->add_collateral() = failure;
 }
@@ -92,6 +93,7 @@ GenerationState GenerationFromRecord(const v1::GenerationRestored& restored) {
   generation.stopping_us = restored.stopping_us();
   generation.failed_us = restored.failed_us();
   generation.stop_reason = restored.stop_reason();
+  generation.rejoin = restored.rejoin();
   if (restored.has_root_cause()) generation.root_cause = restored.root_cause();
   generation.collateral.assign(restored.collateral().begin(), restored.collateral().end());
   return generation;

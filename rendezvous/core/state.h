@@ -64,6 +64,8 @@ struct GenerationState {
   int64_t stopping_us = 0;
   int64_t failed_us = 0;
   std::string stop_reason;
+  // Workers that can rejoin are kept when it is stopped.
+  bool rejoin = false;
   std::optional<v1::Failure> root_cause;
   std::vector<v1::Failure> collateral;
 };
