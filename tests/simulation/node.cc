@@ -152,9 +152,9 @@ void Node::Execute(AgentCommand command) {
     StartWorkersOf(*start);
   } else if (auto* stop = std::get_if<StopWorkers>(&command)) {
     if (!generation_started_ || !supervisor_lives_) {
-      own_events_.push_back(AllGone{stop->generation, 20001});
+      own_events_.push_back(AllGone{stop->generation, 20001, stop->kept});
     } else {
-      supervisor_.Stop(stop->generation, stop->grace);
+      supervisor_.Stop(stop->generation, stop->grace, stop->kept);
     }
   } else if (auto* collect = std::get_if<CollectEvidence>(&command)) {
     LookAtWorkers(collect->generation);
@@ -190,7 +190,7 @@ void Node::StartWorkersOf(const StartWorkers& command) {
   });
   const GenerationKey key{server_id_, plan_.jobs[me_.job].name(), command.generation};
   generation_started_ = supervisor_lives_;
-  if (supervisor_lives_) supervisor_.Start(key, command.assign);
+  if (supervisor_lives_) supervisor_.Start(key, command.assign, command.kept);
 }
 
 void Node::EndAgent() {

@@ -1,11 +1,11 @@
 #include "tests/simulation/supervisor.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/frames.h"
 
 namespace cadre::simulation {
 namespace {
@@ -29,7 +29,12 @@ v1::StoreRequest RequestOf(const GenerationKey& generation, uint32_t rank, uint6
 }  // namespace
 
 Supervisor::Supervisor(World& world, const Plan& plan, Oracle& oracle, int node, Host host)
-    : world_(world), plan_(plan), oracle_(oracle), node_(node), host_(std::move(host)) {}
+    : world_(world),
+      plan_(plan),
+      oracle_(oracle),
+      node_(node),
+      host_(std::move(host)),
+      in_place_(plan.jobs[plan.nodes[node].job].restart().in_place()) {}
 
 Supervisor::Worker* Supervisor::Find(uint64_t id) {
   const auto found = workers_.find(id);
@@ -37,33 +42,82 @@ Supervisor::Worker* Supervisor::Find(uint64_t id) {
 }
 
 void Supervisor::Later(absl::Duration delay, uint64_t id, std::function<void(Worker&)> what) {
-  world_.schedule.In(delay, [this, id, what = std::move(what)] {
+  const Worker* now = Find(id);
+  if (now == nullptr) return;
+  world_.schedule.In(delay, [this, id, life = now->life, what = std::move(what)] {
     Worker* worker = Find(id);
-    if (worker != nullptr) what(*worker);
+    if (worker != nullptr && worker->life == life) what(*worker);
   });
 }
 
-void Supervisor::Start(const GenerationKey& generation, const v1::Assign& assign) {
+void Supervisor::Start(const GenerationKey& generation, const v1::Assign& assign,
+                       const std::set<uint32_t>& kept) {
   oracle_.WorkersStart(node_, generation, assign);
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) {
-    const uint64_t id = ++last_worker_;
-    Worker& worker = workers_[id];
+    if (kept.count(i) != 0) {
+      GoOn(generation, assign, i);
+    } else {
+      StartFresh(generation, assign, i);
+    }
+  }
+}
+
+void Supervisor::StartFresh(const GenerationKey& generation, const v1::Assign& assign,
+                            uint32_t local_rank) {
+  const uint64_t id = ++last_worker_;
+  Worker& worker = workers_[id];
+  worker.generation = generation;
+  worker.local_rank = local_rank;
+  worker.rank = assign.first_rank() + local_rank;
+  worker.world_size = assign.world_size();
+  Draw(worker);
+  Script(worker, world_.random.Next());
+  generations_[generation.number].alive.insert(id);
+  Later(world_.random.Between(absl::Milliseconds(1), absl::Milliseconds(30)), id,
+        [this, id](Worker& started) { Begin(id, started); });
+}
+
+// A process that waits takes its new place.
+void Supervisor::GoOn(const GenerationKey& generation, const v1::Assign& assign,
+                      uint32_t local_rank) {
+  for (auto& [id, worker] : workers_) {
+    if (!worker.told || !worker.gave_up || worker.local_rank != local_rank) continue;
+    const auto before = generations_.find(worker.generation.number);
+    if (before != generations_.end() && before->second.alive.erase(id) > 0 &&
+        before->second.alive.empty()) {
+      generations_.erase(before);
+    }
+    ++worker.life;
+    worker.gave_up = false;
     worker.generation = generation;
-    worker.local_rank = i;
-    worker.rank = assign.first_rank() + i;
+    worker.rank = assign.first_rank() + local_rank;
     worker.world_size = assign.world_size();
+    worker.next = 0;
+    worker.to_ask.clear();
+    worker.ends = Ends::kWell;
     Draw(worker);
+    if (worker.ends == Ends::kNotStarted) worker.ends = Ends::kWell;
     Script(worker, world_.random.Next());
     generations_[generation.number].alive.insert(id);
-    Later(world_.random.Between(absl::Milliseconds(1), absl::Milliseconds(30)), id,
-          [this, id](Worker& started) { Begin(id, started); });
+    return Later(world_.random.Between(absl::Milliseconds(1), absl::Milliseconds(30)), id,
+                 [this, id = id](Worker& rejoined) { Begin(id, rejoined); });
   }
+  // It died just before, and its agent hears of that only now.
+  oracle_.WorkerGone(generation, assign.first_rank() + local_rank);
+  oracle_.Worker(generation, assign.first_rank() + local_rank).failed = true;
+  oracle_.Worker(generation, assign.first_rank() + local_rank).signal = SIGKILL;
+  v1::WorkerExit exit;
+  exit.set_signal(SIGKILL);
+  world_.schedule.In(absl::Microseconds(50), [this, generation, local_rank, exit] {
+    host_.tell(WorkerDied{generation.number, local_rank, exit});
+  });
 }
 
 void Supervisor::Draw(Worker& worker) {
   if (world_.calm) return;
   const Odds& odds = plan_.odds;
   Random& random = world_.random;
+  if (in_place_) worker.can_rejoin = random.Percent(85);
   worker.ignores_sigterm = random.Percent(odds.worker_ignores_sigterm);
   if (random.Percent(odds.worker_fails)) worker.ends = Ends::kFails;
   if (random.Percent(odds.worker_hangs)) worker.ends = Ends::kHangs;
@@ -107,7 +161,7 @@ void Supervisor::Begin(uint64_t id, Worker& worker) {
     exit.set_exec_step("exec");
     return EndWithExit(id, std::move(exit), true);
   }
-  worker.running = true;
+  const bool rejoined = std::exchange(worker.running, true);
   const absl::Duration lives =
       world_.random.Between(absl::Milliseconds(10), plan_.worker_runs_at_most);
   if (worker.ends == Ends::kFails) {
@@ -128,8 +182,11 @@ void Supervisor::Begin(uint64_t id, Worker& worker) {
     // The work between the exchange and the end.
     worker.step = static_cast<uint64_t>(absl::ToInt64Milliseconds(lives));
   }
-  if (worker.told) {
+  if (worker.told && !rejoined) {
     host_.tell(WorkerRuns{worker.generation.number, worker.local_rank, static_cast<int32_t>(id)});
+  }
+  if (worker.told && worker.can_rejoin) {
+    host_.tell(WorkerMayRejoin{worker.generation.number, worker.local_rank, true});
   }
   // Who never reports is not watched, so those that will hang do.
   if (worker.rank % 2 == 0 || worker.ends == Ends::kHangs) Report(id);
@@ -142,7 +199,6 @@ void Supervisor::Report(uint64_t id) {
   v1::Progress progress;
   progress.set_local_rank(worker->local_rank);
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
-  oracle_.Worker(worker->generation, worker->rank).reported_at = world_.now();
   if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
 }
@@ -223,8 +279,35 @@ void Supervisor::PeerFailed(const GenerationKey& generation) {
     }
     Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(500)), id,
           [this, id = id](Worker& peer) {
+            if (peer.running && peer.can_rejoin) return GiveUp(id);
             if (peer.running) End(id, kExitPeerDied, 0, true);
           });
+  }
+}
+
+// From now on it is no worker of its generation, and waits for the next one.
+void Supervisor::GiveUp(uint64_t id) {
+  Worker& worker = *Find(id);
+  WorkerTruth& truth = oracle_.Worker(worker.generation, worker.rank);
+  const auto here = generations_.find(worker.generation.number);
+  if (worker.gave_up || truth.hangs || !worker.told || here == generations_.end()) return;
+  // It is being stopped.
+  if (here->second.stopping && here->second.kept.count(worker.local_rank) == 0) return;
+  ++worker.life;
+  worker.gave_up = true;
+  worker.waits = false;
+  // What counts as its failure if nobody else had one.
+  truth.failed = true;
+  oracle_.WorkerGone(worker.generation, worker.rank);
+  world_.Note(32, worker.rank, [&] {
+    return absl::StrCat("rank ", worker.rank, " of ", worker.generation.Text(), " gives it up");
+  });
+  if (worker.told) {
+    host_.tell(WorkerWaits{worker.generation.number, worker.local_rank, "a peer is gone"});
+  }
+  if (!world_.calm && world_.random.Percent(5)) {
+    Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(300)), id,
+          [this, id](Worker&) { End(id, 0, SIGKILL, true); });
   }
 }
 
@@ -253,21 +336,22 @@ void Supervisor::EndWithExit(uint64_t id, v1::WorkerExit exit, bool by_itself) {
                         NameOfNode(node_), " ends: ", exit.ShortDebugString());
   });
   if (worker.told) {
-    host_.tell(WorkerDied{worker.generation.number, worker.local_rank, std::move(exit)});
+    // What its agent does about it may come before this returns.
     const auto found = generations_.find(worker.generation.number);
     if (found != generations_.end()) found->second.alive.erase(id);
+    host_.tell(WorkerDied{worker.generation.number, worker.local_rank, std::move(exit)});
     Advance(worker.generation.number);
   }
   if (by_itself && fails) host_.failed(worker.generation);
 }
 
-void Supervisor::Stop(uint64_t number, absl::Duration grace) {
+void Supervisor::Stop(uint64_t number, absl::Duration grace, const std::set<uint32_t>& kept) {
   const auto found = generations_.find(number);
   if (found == generations_.end()) {
     if (gone_.count(number) == 0) {
       gone_.insert(number);
-      world_.schedule.In(absl::Microseconds(50), [this, number] {
-        host_.tell(AllGone{number, 0});
+      world_.schedule.In(absl::Microseconds(50), [this, number, kept] {
+        host_.tell(AllGone{number, 0, kept});
       });
     }
     return;
@@ -275,41 +359,61 @@ void Supervisor::Stop(uint64_t number, absl::Duration grace) {
   Generation& generation = found->second;
   const MonoTime kill_at = world_.now() + grace;
   for (const uint64_t id : generation.alive) {
+    Worker& worker = *Find(id);
+    if (kept.count(worker.local_rank) != 0) {
+      // A few do not come.
+      if (world_.calm || world_.random.Percent(90)) {
+        Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(300)), id,
+              [this, id](Worker&) { GiveUp(id); });
+      }
+      continue;
+    }
     const bool term =
-        !generation.stopping && grace > absl::ZeroDuration() && !Find(id)->ignores_sigterm;
+        !generation.stopping && grace > absl::ZeroDuration() && !worker.ignores_sigterm;
     if (term) {
       Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(100)), id,
             [this, id](Worker&) { End(id, 0, SIGTERM, false); });
     }
-    if (kill_at < generation.kill_at) {
+    if (kill_at < generation.kill_at || generation.kept.count(worker.local_rank) != 0) {
       Later(grace + world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(5)), id,
             [this, id](Worker&) { End(id, 0, SIGKILL, false); });
     }
   }
   generation.kill_at = std::min(generation.kill_at, kill_at);
+  generation.kept = kept;
   generation.stopping = true;
+  generation.gone_is_due = false;
   Advance(number);
+}
+
+bool Supervisor::OnlyKeptAreLeft(const Generation& generation) const {
+  return std::all_of(generation.alive.begin(), generation.alive.end(), [&](uint64_t id) {
+    return generation.kept.count(workers_.at(id).local_rank) != 0;
+  });
 }
 
 void Supervisor::Advance(uint64_t number) {
   const auto found = generations_.find(number);
-  if (found == generations_.end() || !found->second.stopping || !found->second.alive.empty() ||
+  if (found == generations_.end() || !found->second.stopping || !OnlyKeptAreLeft(found->second) ||
       std::exchange(found->second.gone_is_due, true)) {
     return;
   }
   const absl::Duration sweep = world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(20));
-  world_.schedule.In(sweep, [this, number] {
-    if (generations_.erase(number) == 0) return;
-    gone_.insert(number);
+  world_.schedule.In(sweep, [this, number, kept = found->second.kept] {
+    const auto swept = generations_.find(number);
+    if (swept == generations_.end() || swept->second.kept != kept) return;
+    if (swept->second.alive.empty()) {
+      generations_.erase(swept);
+      gone_.insert(number);
+    }
     const uint32_t port = 20000 + static_cast<uint32_t>(world_.random.Below(20000));
-    host_.tell(AllGone{number, port});
+    host_.tell(AllGone{number, port, kept});
   });
 }
 
 void Supervisor::KillAll(bool at_once) {
   generations_.clear();
   gone_.clear();
-  gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : kShutDownLimit);
   std::vector<uint64_t> ids;
   for (auto& [id, worker] : workers_) {
     worker.told = false;
@@ -320,7 +424,7 @@ void Supervisor::KillAll(bool at_once) {
       End(id, 0, SIGKILL, false);
       continue;
     }
-    Later(world_.random.Between(absl::ZeroDuration(), kShutDownLimit), id,
+    Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(100)), id,
           [this, id](Worker&) { End(id, 0, SIGKILL, false); });
   }
 }

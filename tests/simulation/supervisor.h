@@ -1,6 +1,7 @@
 // One node's supervisor with scripted workers, as agent/supervisor behaves: a stop ends with
-// AllGone, workers that end by themselves do not; when the agent goes, all workers are killed. One
-// thread.
+// AllGone, workers that end by themselves do not; when the agent goes, all workers are killed.
+// Where the job recovers in place, most workers can rejoin: they give their generation up and wait.
+// One thread.
 #ifndef CADRE_TESTS_SIMULATION_SUPERVISOR_H_
 #define CADRE_TESTS_SIMULATION_SUPERVISOR_H_
 
@@ -30,12 +31,11 @@ class Supervisor {
 
   Supervisor(World& world, const Plan& plan, Oracle& oracle, int node, Host host);
 
-  void Start(const GenerationKey& generation, const v1::Assign& assign);
-  void Stop(uint64_t generation, absl::Duration grace);
+  void Start(const GenerationKey& generation, const v1::Assign& assign,
+             const std::set<uint32_t>& kept);
+  void Stop(uint64_t generation, absl::Duration grace, const std::set<uint32_t>& kept);
   // The agent is gone, or the machine: nothing is told any more of what runs now.
   void KillAll(bool at_once);
-  // Workers of an agent that is gone live no longer than until then.
-  MonoTime GoneBy() const { return gone_by_; }
   void Answer(const v1::StoreReply& reply);
   // Local ranks of its workers that are there.
   std::vector<uint32_t> Alive(uint64_t generation) const;
@@ -53,6 +53,11 @@ class Supervisor {
     bool running = false;
     Ends ends = Ends::kWell;
     bool ignores_sigterm = false;
+    bool can_rejoin = false;
+    // It has given its generation up.
+    bool gave_up = false;
+    // What was to happen to it in an earlier one does not.
+    uint64_t life = 0;
     // What is still to be asked of the store, and what waits for its answer.
     std::vector<v1::StoreRequest> to_ask;
     size_t next = 0;
@@ -61,7 +66,8 @@ class Supervisor {
     uint64_t step = 0;
   };
   struct Generation {
-    std::set<uint64_t> alive;
+    std::set<uint64_t> alive;  // those that gave it up among them
+    std::set<uint32_t> kept;   // local ranks
     bool stopping = false;
     bool gone_is_due = false;
     MonoTime kill_at = MonoTime::Never();
@@ -72,6 +78,10 @@ class Supervisor {
   void Later(absl::Duration delay, uint64_t id, std::function<void(Worker&)> what);
   void Draw(Worker& worker);
   void Script(Worker& worker, uint64_t client);
+  void StartFresh(const GenerationKey& generation, const v1::Assign& assign, uint32_t local_rank);
+  void GoOn(const GenerationKey& generation, const v1::Assign& assign, uint32_t local_rank);
+  void GiveUp(uint64_t id);
+  bool OnlyKeptAreLeft(const Generation& generation) const;
   void Begin(uint64_t id, Worker& worker);
   void AskNext(uint64_t id);
   void Ask(Worker& worker);
@@ -86,11 +96,11 @@ class Supervisor {
   Oracle& oracle_;
   const int node_;
   const Host host_;
+  const bool in_place_;
   uint64_t last_worker_ = 0;
   std::map<uint64_t, Worker> workers_;  // alive
   std::map<uint64_t, Generation> generations_;
   std::set<uint64_t> gone_;
-  MonoTime gone_by_;
 };
 
 }  // namespace cadre::simulation
