@@ -2,9 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -24,7 +21,9 @@
 #include "agent/progress_watch.h"
 #include "agent/rank_output.h"
 #include "agent/run_files.h"
+#include "agent/signal_reader.h"
 #include "agent/worker_start.h"
+#include "agent/worker_units.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -40,34 +39,6 @@ constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(250);
 constexpr int kInvalidEnvironment = EINVAL;
 
-// Closes the descriptor with the scope.
-class SignalReader {
- public:
-  static absl::StatusOr<std::unique_ptr<SignalReader>> Make() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
-    const int fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a signalfd");
-    return std::unique_ptr<SignalReader>(new SignalReader(fd));
-  }
-  ~SignalReader() { close(fd_); }
-  int fd() const { return fd_; }
-
-  std::vector<int> Read() {
-    std::vector<int> signals;
-    signalfd_siginfo info;
-    while (read(fd_, &info, sizeof(info)) == sizeof(info)) {
-      signals.push_back(static_cast<int>(info.ssi_signo));
-    }
-    return signals;
-  }
-
- private:
-  explicit SignalReader(int fd) : fd_(fd) {}
-  const int fd_;
-};
-
 std::vector<std::string> InheritedEnvironment() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
@@ -79,6 +50,13 @@ struct WorkerOutput {
   LineAssembler standard_output;
   LineAssembler standard_error;
   LineAssembler progress;
+};
+
+// What stays as it was when the process was started, also where it goes on in later generations.
+struct WorkerFiles {
+  std::vector<std::string> logs;  // its streams in files; the first that is not empty is quoted
+  std::vector<std::string> silent_logs;  // of these, those that do not come as frames too
+  std::string progress_file;
 };
 
 v1::WorkerExit ToProto(const ExitedFrame& frame) {
@@ -120,13 +98,14 @@ class Daemon {
   void StopWorkersOf(const StopWorkers& command);
   void ToSupervisor(const Frame& frame);
   void LoseSupervisor();
-  AllGone Gone(uint64_t generation);
+  AllGone Gone();
 
   void OnFrame(Frame frame);
   void OnOutput(const OutputFrame& frame);
   void OnProgressLines(const OutputFrame& frame, const std::string& lines);
   void PollProgress();
-  void StartWatching(const std::vector<StartFrame>& frames, uint32_t first_rank);
+  void StartOne(StartFrame frame, bool kept);
+  void StartWatching();
   void Collect(const CollectEvidence& command);
   void FlushOutput(uint32_t local_rank);
   void ShowStatusNow();
@@ -145,9 +124,10 @@ class Daemon {
   std::deque<AgentEvent> own_events_;  // what carrying out a command led to
   v1::JobSpec spec_;
   uint64_t generation_ = 0;
-  std::string earlier_verdict_;      // of the file that was there before
-  bool generation_started_ = false;  // the supervisor was told of it
+  std::string earlier_verdict_;  // of the file that was there before
+  WorkerUnits units_;
   std::map<uint32_t, WorkerOutput> outputs_;
+  std::map<uint32_t, WorkerFiles> files_;
   ProgressWatch watch_;
   MonoTime poll_at_ = MonoTime::Never();
   uint32_t first_rank_ = 0;
@@ -171,6 +151,7 @@ absl::Status Daemon::Open() {
   local.on_request = [queue = queue_.get()](v1::StoreRequest request) {
     return queue->PushRequest(std::move(request));
   };
+  local.on_event = [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); };
   ASSIGN_OR_RETURN(local_, LocalService::Open(std::move(local)));
   ASSIGN_OR_RETURN(hold_, PortHold::Acquire(""));
   AgentConfig config = options_.core;
@@ -281,7 +262,8 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* start = std::get_if<StartWorkers>(&command)) return StartWorkersOf(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return StopWorkersOf(*stop);
   if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) {
-    return ToSupervisor(HoldFrame{hold->generation, hold->at.micros()});
+    for (const uint64_t unit : units_.All()) ToSupervisor(HoldFrame{unit, hold->at.micros()});
+    return;
   }
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return Collect(*collect);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
@@ -296,11 +278,15 @@ void Daemon::Execute(AgentCommand command) {
 void Daemon::StartWorkersOf(const StartWorkers& command) {
   if (generation_ == 0) ForgetEarlierRun();
   generation_ = command.generation;
-  generation_started_ = false;
-  outputs_.clear();
-  pids_.clear();
   first_rank_ = command.assign.first_rank();
-  local_->SetAssignment(command.generation, command.assign);
+  const bool in_place = spec_.restart().in_place();
+  units_.Begin(generation_, in_place, command.kept);
+  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
+    if (command.kept.count(i) != 0) continue;
+    outputs_.erase(i);
+    files_.erase(i);
+    pids_.erase(i);
+  }
   WorkerStartOptions start;
   start.environment.job = options_.core.job;
   start.environment.generation = command.generation;
@@ -319,16 +305,29 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   absl::StatusOr<std::vector<StartFrame>> frames = PrepareWorkers(start, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
-  generation_started_ = true;
-  StartWatching(*frames, command.assign.first_rank());
+  local_->BeginGeneration(command.generation, command.assign, in_place, command.kept);
   for (StartFrame& frame : *frames) {
-    const PrefixFields fields = {options_.core.join.host(),
-                                 spec_.role().empty() ? "default" : spec_.role(),
-                                 command.assign.first_rank() + frame.local_rank, frame.local_rank};
-    const std::string prefix = LinePrefix(options_.output.prefix_template, fields);
-    outputs_[frame.local_rank] = {LineAssembler(prefix), LineAssembler(prefix), LineAssembler()};
-    ToSupervisor(std::move(frame));
+    const bool kept = command.kept.count(frame.local_rank) != 0;
+    StartOne(std::move(frame), kept);
   }
+  StartWatching();
+}
+
+void Daemon::StartOne(StartFrame frame, bool kept) {
+  const uint32_t local_rank = frame.local_rank, rank = first_rank_ + local_rank;
+  FlushOutput(local_rank);
+  const PrefixFields fields = {options_.core.join.host(),
+                               spec_.role().empty() ? "default" : spec_.role(), rank, local_rank};
+  const std::string prefix = LinePrefix(options_.output.prefix_template, fields);
+  outputs_[local_rank] = {LineAssembler(prefix), LineAssembler(prefix), LineAssembler()};
+  if (kept) return;
+  WorkerFiles& files = files_[local_rank];
+  files.logs = {frame.stderr_path, frame.stdout_path};
+  if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
+  if (!frame.forward_stderr) files.silent_logs.push_back(frame.stderr_path);
+  files.progress_file = ProgressFilePath(local_->directory(), generation_, static_cast<int>(rank));
+  frame.generation = units_.Add(local_rank);
+  ToSupervisor(std::move(frame));
 }
 
 void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
@@ -343,21 +342,26 @@ void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
   }
   exit.set_last_lines(std::string(why.message()));
   for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
-    own_events_.push_back(WorkerDied{command.generation, i, exit});
+    if (command.kept.count(i) == 0) {
+      own_events_.push_back(WorkerDied{command.generation, i, exit});
+    }
   }
 }
 
 void Daemon::StopWorkersOf(const StopWorkers& command) {
   collector_->Cancel();
-  if (!generation_started_ || supervisor_ == nullptr) {
-    own_events_.push_back(Gone(command.generation));
-    return;
-  }
+  // An order that came late, for what a generation left behind that is over.
+  if (command.generation != generation_) return;
+  local_->EndGeneration(command.kept, command.reason);
+  const std::vector<uint64_t> units = units_.Stop(command.kept);
+  if (units_.Stopped() || supervisor_ == nullptr) return own_events_.push_back(Gone());
   StopFrame frame;
-  frame.generation = command.generation;
   frame.grace_ms = static_cast<uint32_t>(
       std::min<int64_t>(absl::ToInt64Milliseconds(command.grace), UINT32_MAX));
-  ToSupervisor(frame);
+  for (const uint64_t unit : units) {
+    frame.generation = unit;
+    ToSupervisor(frame);
+  }
 }
 
 void Daemon::ToSupervisor(const Frame& frame) {
@@ -369,7 +373,7 @@ void Daemon::ToSupervisor(const Frame& frame) {
   own_events_.push_back(SupervisorLost{});
 }
 
-AllGone Daemon::Gone(uint64_t generation) {
+AllGone Daemon::Gone() {
   poll_at_ = MonoTime::Never();
   if (hold_.port() == 0) {
     absl::StatusOr<PortHold> next = PortHold::Acquire("");
@@ -379,41 +383,42 @@ AllGone Daemon::Gone(uint64_t generation) {
       display_.Line(std::string(next.status().message()));
     }
   }
-  return AllGone{generation, hold_.port()};
+  return AllGone{generation_, hold_.port(), units_.kept()};
 }
 
 void Daemon::OnFrame(Frame frame) {
   if (const auto* started = std::get_if<StartedFrame>(&frame)) {
-    if (started->generation == generation_) pids_[started->local_rank] = started->pid;
-    return Feed(WorkerRuns{started->generation, started->local_rank, started->pid});
+    if (!units_.Has(started->generation)) return;
+    pids_[started->local_rank] = started->pid;
+    return Feed(WorkerRuns{generation_, started->local_rank, started->pid});
   }
   if (const auto* output = std::get_if<OutputFrame>(&frame)) return OnOutput(*output);
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
-    if (exited->generation == generation_) {
-      FlushOutput(exited->local_rank);
-      pids_.erase(exited->local_rank);
-    }
-    const PageOwner owner = {exited->generation,
-                             static_cast<int>(first_rank_ + exited->local_rank)};
-    return Feed(WorkerDied{exited->generation, exited->local_rank, ToProto(*exited),
+    if (!units_.Has(exited->generation)) return;
+    FlushOutput(exited->local_rank);
+    pids_.erase(exited->local_rank);
+    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + exited->local_rank)};
+    return Feed(WorkerDied{generation_, exited->local_rank, ToProto(*exited),
                            LastPage(local_->directory(), owner, exited->local_rank)});
   }
   if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
-    if (gone->generation != generation_) return;
+    if (!units_.Has(gone->generation)) return;
+    units_.Gone(gone->generation);
+    if (!units_.Stopped()) return;
     for (const auto& [local_rank, output] : outputs_) FlushOutput(local_rank);
-    return Feed(Gone(gone->generation));
+    return Feed(Gone());
   }
 }
 
 void Daemon::OnOutput(const OutputFrame& frame) {
   const auto worker = outputs_.find(frame.local_rank);
-  if (frame.generation != generation_ || worker == outputs_.end()) return;
+  if (!units_.Has(frame.generation) || worker == outputs_.end()) return;
   WorkerOutput& output = worker->second;
   if (frame.stream == 3) {
     return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
   }
   if (spec_.timeouts().has_silence()) {
-    Feed(WorkerWrote{frame.generation, frame.local_rank, MonoNow()});
+    Feed(WorkerWrote{generation_, frame.local_rank, MonoNow()});
   }
   LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
   const std::string lines = assembler.Add(frame.bytes, frame.dropped);
@@ -435,13 +440,11 @@ void Daemon::PollProgress() {
   if (!events.empty()) ShowStatusNow();
 }
 
-void Daemon::StartWatching(const std::vector<StartFrame>& frames, uint32_t first_rank) {
+void Daemon::StartWatching() {
   std::vector<ProgressWatch::Worker> workers;
-  for (const StartFrame& frame : frames) {
-    ProgressWatch::Worker worker{frame.local_rank, first_rank + frame.local_rank, {}};
-    if (!frame.forward_stdout) worker.output_files.push_back(frame.stdout_path);
-    if (!frame.forward_stderr) worker.output_files.push_back(frame.stderr_path);
-    workers.push_back(std::move(worker));
+  for (const auto& [local_rank, files] : files_) {
+    workers.push_back(
+        {local_rank, first_rank_ + local_rank, files.silent_logs, files.progress_file});
   }
   watch_.Start(local_->directory(), generation_, std::move(workers));
   poll_at_ = MonoNow() + kProgressPoll;
@@ -458,10 +461,10 @@ void Daemon::Collect(const CollectEvidence& command) {
     worker.pid = pid;
     worker.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
     if (!options_.output.log_dir.empty()) {
-      const std::string directory = RankDirectory(options_.output.log_dir, options_.core.job,
-                                                  command.generation, worker.rank);
-      worker.file = directory + "/evidence.txt";
-      worker.logs = {directory + "/stderr.log", directory + "/stdout.log"};
+      worker.file = RankDirectory(options_.output.log_dir, options_.core.job, command.generation,
+                                  worker.rank) +
+                    "/evidence.txt";
+      worker.logs = files_[local_rank].logs;
     }
     request.workers.push_back(std::move(worker));
   }

@@ -12,86 +12,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/local_directory.h"
+#include "agent/worker_calls.h"
 #include "base/status_macros.h"
-#include "base/token.h"
 #include "proto/channel_arguments.h"
-#include "proto/local.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
 
 namespace cadre {
 namespace {
 
-constexpr char kTokenMetadata[] = "cadre-token";
 constexpr std::chrono::milliseconds kShutdownLimit{100};
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
-
-bool KnowsToken(const grpc::CallbackServerContext& context, const std::string& token) {
-  const auto found = context.client_metadata().find(kTokenMetadata);
-  return found != context.client_metadata().end() &&
-         EqualConstantTime(absl::string_view(found->second.data(), found->second.size()), token);
-}
-
-grpc::Status WrongToken() {
-  return grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                      "the token is missing or wrong: send the content of CADRE_TOKEN_FILE");
-}
-
-class HelloService final : public v1::Local::CallbackService {
- public:
-  HelloService(const LocalService::Options& options, std::string token)
-      : options_(options), token_(std::move(token)) {}
-
-  void SetAssignment(uint64_t generation, const v1::Assign& assign) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    generation_ = generation;
-    assign_ = assign;
-  }
-
-  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
-                                  const v1::HelloRequest* request, v1::HelloReply* reply) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(KnowsToken(*context, token_) ? Fill(*request, *reply) : WrongToken());
-    return reactor;
-  }
-
- private:
-  grpc::Status Fill(const v1::HelloRequest& request, v1::HelloReply& reply)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    if (request.generation() != generation_) {
-      return grpc::Status(
-          grpc::StatusCode::ABORTED,
-          absl::StrCat("generation ", request.generation(),
-                       " is not the current one of this node: that is ", generation_));
-    }
-    const int64_t local_rank = int64_t{request.rank()} - assign_.first_rank();
-    if (local_rank < 0 || local_rank >= assign_.local_world_size()) {
-      return grpc::Status(grpc::StatusCode::NOT_FOUND,
-                          absl::StrCat("rank ", request.rank(), " is not on this node, which has ",
-                                       assign_.local_world_size(), " from ", assign_.first_rank()));
-    }
-    reply.set_job(options_.job);
-    reply.set_generation(generation_);
-    reply.set_rank(static_cast<uint32_t>(request.rank()));
-    reply.set_local_rank(static_cast<uint32_t>(local_rank));
-    reply.set_node_rank(assign_.node_rank());
-    reply.set_world_size(assign_.world_size());
-    reply.set_local_world_size(assign_.local_world_size());
-    reply.set_nodes(assign_.nodes());
-    reply.set_restart_count(assign_.restart_count());
-    reply.set_address(options_.address);
-    return grpc::Status::OK;
-  }
-
-  const LocalService::Options& options_;
-  const std::string token_;
-  absl::Mutex mutex_;
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  v1::Assign assign_ ABSL_GUARDED_BY(mutex_);
-};
 
 class StoreService;
 
@@ -210,12 +143,12 @@ struct LocalService::State {
   State(Options o, std::unique_ptr<LocalDirectory> d)
       : options(std::move(o)),
         directory(std::move(d)),
-        hello(options, directory->token()),
+        worker_calls({options.job, options.address, directory->token(), options.on_event}),
         store(options, directory->token()) {}
 
   const Options options;
   const std::unique_ptr<LocalDirectory> directory;
-  HelloService hello;
+  WorkerCalls worker_calls;
   StoreService store;
   std::unique_ptr<grpc::Server> server;  // once a worker has connected
 };
@@ -230,7 +163,9 @@ LocalService::LocalService(std::unique_ptr<State> state) : state_(std::move(stat
 
 LocalService::~LocalService() {
   if (state_->server == nullptr) return;
-  state_->store.FinishAll(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is leaving"));
+  const grpc::Status leaving(grpc::StatusCode::UNAVAILABLE, "the agent is leaving");
+  state_->store.FinishAll(leaving);
+  state_->worker_calls.FinishAll(leaving);
   state_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
 }
 
@@ -245,7 +180,7 @@ void LocalService::Accept() {
       // gRPC would write to the terminal of the workers.
       QuietGrpcLog();
       grpc::ServerBuilder builder;
-      builder.RegisterService(&state_->hello);
+      builder.RegisterService(&state_->worker_calls);
       builder.RegisterService(&state_->store);
       // Also says how often workers may ping, without which a long wait ends with too_many_pings.
       SetServerArguments(builder);
@@ -255,8 +190,13 @@ void LocalService::Accept() {
   }
 }
 
-void LocalService::SetAssignment(uint64_t generation, const v1::Assign& assign) {
-  state_->hello.SetAssignment(generation, assign);
+void LocalService::BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place,
+                                   const std::set<uint32_t>& kept) {
+  state_->worker_calls.Begin(generation, assign, in_place, kept);
+}
+
+void LocalService::EndGeneration(const std::set<uint32_t>& kept, const std::string& reason) {
+  state_->worker_calls.End(kept, reason);
 }
 
 void LocalService::Answer(const v1::StoreReply& reply) { state_->store.Answer(reply); }

@@ -1,6 +1,6 @@
-// What an agent serves to its own workers over the unix socket: who they are (v1::Local) and the
-// store (v1::Store). gRPC starts with the first connection: a job whose workers never ask does not
-// pay for it.
+// What an agent serves to its own workers over the unix socket: who they are (worker_calls.h) and
+// the store (v1::Store). gRPC starts with the first connection: a job whose workers never ask does
+// not pay for it.
 //
 // The loop thread owns the object; requests arrive on gRPC's threads.
 #ifndef CADRE_AGENT_LOCAL_SERVICE_H_
@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "agent/core/agent_core.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
 
@@ -31,6 +33,8 @@ class LocalService {
     std::string parent;
     // Takes a worker's store request; on gRPC's threads, must not block. An error is the answer.
     std::function<absl::Status(v1::StoreRequest)> on_request;
+    // Takes WorkerMayRejoin and WorkerWaits; likewise.
+    std::function<void(AgentEvent)> on_event = [](AgentEvent) {};
   };
 
   static absl::StatusOr<std::unique_ptr<LocalService>> Open(Options options);
@@ -46,8 +50,10 @@ class LocalService {
   std::string socket_path() const;
   std::string token_path() const;
 
-  // Which generation's workers run here, for Hello.
-  void SetAssignment(uint64_t generation, const v1::Assign& assign);
+  // Which generation's workers run here, and that it is over: as WorkerCalls has it.
+  void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
+                       const std::set<uint32_t>& kept = {});
+  void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason);
   // Answers every call that waits with this client and request id.
   void Answer(const v1::StoreReply& reply);
 

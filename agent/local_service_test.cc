@@ -48,7 +48,7 @@ class LocalServiceTest : public testing::Test {
     assign.set_local_world_size(2);
     assign.set_world_size(4);
     assign.set_restart_count(1);
-    service_->SetAssignment(3, assign);
+    service_->BeginGeneration(3, assign);
     const auto token = ReadTokenFile(service_->token_path());
     ASSERT_OK(token);
     token_ = *token;

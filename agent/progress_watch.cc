@@ -88,8 +88,7 @@ void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEv
 
 void ProgressWatch::PollFiles(Watched& watched, MonoTime now, std::vector<AgentEvent>& events) {
   const uint32_t local_rank = watched.worker.local_rank;
-  const int64_t touched =
-      ModifiedNs(ProgressFilePath(directory_, generation_, static_cast<int>(watched.worker.rank)));
+  const int64_t touched = ModifiedNs(watched.worker.progress_file);
   if (touched >= 0 && touched != watched.touched_ns) {
     watched.touched_ns = touched;
     events.push_back(WorkerAlive{generation_, local_rank, MomentOf(touched, now)});

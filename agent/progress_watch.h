@@ -25,9 +25,11 @@ class ProgressWatch {
     uint32_t rank = 0;
     // Log files of output that does not come as frames.
     std::vector<std::string> output_files;
+    // What it may touch to show that it lives.
+    std::string progress_file;
   };
 
-  // Forgets what was there. `directory` holds pages and progress files.
+  // Forgets what was there. `directory` holds pages.
   void Start(std::string directory, uint64_t generation, std::vector<Worker> workers);
 
   // A whole line from the progress descriptor; one without any figure is a sign of life.

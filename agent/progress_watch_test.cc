@@ -39,7 +39,8 @@ class ProgressWatchTest : public ::testing::Test {
     ASSERT_NE(mkdtemp(directory_.data()), nullptr);
     log_ = directory_ + "/stdout.log";
     std::ofstream(log_) << "an earlier run\n";
-    watch_.Start(directory_, 7, {{0, 4, {log_}}, {1, 5, {}}});
+    watch_.Start(directory_, 7,
+                 {{0, 4, {log_}, ProgressFilePath(directory_, 7, 4)}, {1, 5, {}, ""}});
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
