@@ -93,6 +93,19 @@ absl::Status AgentChannel::Hello(const v1::HelloRequest& request, v1::HelloReply
   }
 }
 
+absl::Status AgentChannel::AwaitEnd(grpc::ClientContext* context, const v1::HelloRequest& request,
+                                    v1::GenerationEnd* reply) {
+  if (!token_.empty()) context->AddMetadata(kTokenMetadata, token_);
+  return FromGrpcStatus(local_->AwaitEnd(context, request, reply));
+}
+
+absl::Status AgentChannel::Rejoin(const v1::RejoinRequest& request, v1::HelloReply* reply,
+                                  absl::Duration timeout) {
+  return CallOnce(timeout, [&](grpc::ClientContext* context) {
+    return local_->Rejoin(context, request, reply);
+  });
+}
+
 absl::Status AgentChannel::Execute(v1::StoreRequest request, v1::StoreReply* reply,
                                    absl::Duration patience) {
   const absl::Duration wait = absl::Milliseconds(request.wait_ms());

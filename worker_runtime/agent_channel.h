@@ -22,6 +22,12 @@ class AgentChannel {
   absl::Status Hello(const v1::HelloRequest& request, v1::HelloReply* reply,
                      absl::Duration patience);
 
+  // Ends with the generation, with the context being cancelled, or with the agent.
+  absl::Status AwaitEnd(grpc::ClientContext* context, const v1::HelloRequest& request,
+                        v1::GenerationEnd* reply);
+  absl::Status Rejoin(const v1::RejoinRequest& request, v1::HelloReply* reply,
+                      absl::Duration timeout);
+
   // Repeats the request, which must be the same one to the server, while it does not get through:
   // for `patience`, or for as long as it waits. request.wait_ms says how long that is, and shrinks
   // with every repetition. The status is the reply's where the call came back with one.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,9 @@
 
 namespace cadre {
 namespace {
+
+// Of what is said about a generation that is given up.
+constexpr size_t kMaxReasonBytes = 512;
 
 uint64_t RandomId() {
   std::random_device device;
@@ -46,11 +50,17 @@ class AgentWorker : public Worker {
  public:
   AgentWorker(const WorkerEnvironment& environment, const AgentWorkerOptions& options)
       : options_(options),
+        environment_(environment),
         channel_(environment.agent_socket, environment.token),
         client_(RandomId()),
         progress_(environment.progress_fd) {}
 
-  absl::Status Hello(const WorkerEnvironment& environment);
+  ~AgentWorker() override {
+    end_context_.TryCancel();
+    if (end_thread_.joinable()) end_thread_.join();
+  }
+
+  absl::Status Hello();
 
   const WorkerPlace& place() const override { return place_; }
 
@@ -115,6 +125,11 @@ class AgentWorker : public Worker {
     return Value(Execute(std::move(request), timeout), "CommunicatorId", communicator);
   }
 
+  bool in_place() const override { return in_place_; }
+  absl::Status AnnounceRejoin(std::function<void()> on_end) override;
+  absl::StatusOr<std::unique_ptr<Worker>> Rejoin(absl::string_view reason,
+                                                 absl::Duration timeout) override;
+
   void ReportProgress(int64_t step, double samples_per_second, double loss) override {
     progress_.Report(MonoNow(), step, samples_per_second, loss);
   }
@@ -146,26 +161,43 @@ class AgentWorker : public Worker {
     return std::move(*reply->mutable_value());
   }
 
+  v1::HelloRequest Self() const;
+  void SetPlace(const v1::HelloReply& reply);
+
   const AgentWorkerOptions options_;
+  const WorkerEnvironment environment_;
   AgentChannel channel_;
   const uint64_t client_;
   std::atomic<uint64_t> next_request_id_{1};
   ProgressWriter progress_;
   WorkerPlace place_;
+  bool in_place_ = false;
+  // Waits for the generation's end.
+  grpc::ClientContext end_context_;
+  std::thread end_thread_;
 };
 
-absl::Status AgentWorker::Hello(const WorkerEnvironment& environment) {
+v1::HelloRequest AgentWorker::Self() const {
   v1::HelloRequest request;
-  request.set_generation(environment.generation);
-  request.set_rank(environment.rank);
+  request.set_generation(environment_.generation);
+  request.set_rank(environment_.rank);
   request.set_pid(getpid());
+  return request;
+}
+
+absl::Status AgentWorker::Hello() {
   v1::HelloReply reply;
-  const absl::Status status = channel_.Hello(request, &reply, options_.hello_patience);
+  const absl::Status status = channel_.Hello(Self(), &reply, options_.hello_patience);
   if (!status.ok()) {
     return absl::Status(status.code(),
-                        absl::StrCat("rank ", environment.rank, " of generation ",
-                                     environment.generation, ": ", status.message()));
+                        absl::StrCat("rank ", environment_.rank, " of generation ",
+                                     environment_.generation, ": ", status.message()));
   }
+  SetPlace(reply);
+  return absl::OkStatus();
+}
+
+void AgentWorker::SetPlace(const v1::HelloReply& reply) {
   place_.job = reply.job();
   place_.generation = reply.generation();
   place_.rank = static_cast<int>(reply.rank());
@@ -176,7 +208,34 @@ absl::Status AgentWorker::Hello(const WorkerEnvironment& environment) {
   place_.nodes = static_cast<int>(reply.nodes());
   place_.restart_count = static_cast<int>(reply.restart_count());
   if (!reply.address().empty()) place_.address = reply.address();
+  in_place_ = reply.in_place();
+}
+
+absl::Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
+  if (!in_place_ || end_thread_.joinable()) return Worker::AnnounceRejoin(std::move(on_end));
+  end_thread_ = std::thread([this, on_end = std::move(on_end)] {
+    v1::GenerationEnd end;
+    const absl::Status status = channel_.AwaitEnd(&end_context_, Self(), &end);
+    // Also when the agent is gone or does not keep this process: nothing more comes of it then.
+    if (!absl::IsCancelled(status)) on_end();
+  });
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view reason,
+                                                            absl::Duration timeout) {
+  if (!in_place_) return Worker::Rejoin(reason, timeout);
+  v1::RejoinRequest request;
+  *request.mutable_from() = Self();
+  request.set_reason(std::string(reason.substr(0, kMaxReasonBytes)));
+  v1::HelloReply reply;
+  RETURN_IF_ERROR(channel_.Rejoin(request, &reply, timeout));
+  WorkerEnvironment environment = environment_;
+  environment.generation = reply.generation();
+  environment.rank = static_cast<int>(reply.rank());
+  auto next = std::make_unique<AgentWorker>(environment, options_);
+  next->SetPlace(reply);
+  return std::unique_ptr<Worker>(std::move(next));
 }
 
 absl::StatusOr<std::string> AgentWorker::CompareAndSet(absl::string_view key,
@@ -197,7 +256,7 @@ absl::StatusOr<std::string> AgentWorker::CompareAndSet(absl::string_view key,
 absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
                                                        const AgentWorkerOptions& options) {
   auto worker = std::make_unique<AgentWorker>(environment, options);
-  RETURN_IF_ERROR(worker->Hello(environment));
+  RETURN_IF_ERROR(worker->Hello());
   return std::unique_ptr<Worker>(std::move(worker));
 }
 

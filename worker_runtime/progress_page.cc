@@ -9,9 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
-#include "absl/base/const_init.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,31 @@ constexpr int kRanksInText = 16;
 absl::Status Failed(const char* what, const std::string& path) {
   return absl::InternalError(
       absl::StrCat("progress page ", path, ": ", what, ": ", std::strerror(errno)));
+}
+
+// The page of this process, and whose it is once that differs from the environment.
+struct ThisWorker {
+  absl::Mutex mutex;
+  std::weak_ptr<ProgressPage> page ABSL_GUARDED_BY(mutex);
+  std::optional<PageOwner> owner ABSL_GUARDED_BY(mutex);
+};
+
+ThisWorker& This() {
+  static auto* const worker = new ThisWorker;
+  return *worker;
+}
+
+std::optional<PageOwner> OwnerFromEnvironment() {
+  const char* const generation = std::getenv("CADRE_GENERATION");
+  const char* const rank = std::getenv("RANK");
+  const char* const world_size = std::getenv("WORLD_SIZE");
+  PageOwner owner;
+  if (generation == nullptr || rank == nullptr || world_size == nullptr ||
+      !absl::SimpleAtoi(generation, &owner.generation) || !absl::SimpleAtoi(rank, &owner.rank) ||
+      !absl::SimpleAtoi(world_size, &owner.world_size)) {
+    return std::nullopt;
+  }
+  return owner;
 }
 
 }  // namespace
@@ -65,23 +91,22 @@ absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::CreateNextToAgent(
 }
 
 std::shared_ptr<ProgressPage> ProgressPage::OfThisWorker() {
-  static absl::Mutex mutex(absl::kConstInit);
-  static auto* const held = new std::weak_ptr<ProgressPage>();
-  absl::MutexLock lock(&mutex);
-  if (std::shared_ptr<ProgressPage> page = held->lock()) return page;
-  const char* const generation = std::getenv("CADRE_GENERATION");
-  const char* const rank = std::getenv("RANK");
-  const char* const world_size = std::getenv("WORLD_SIZE");
-  PageOwner owner;
-  if (generation == nullptr || rank == nullptr || world_size == nullptr ||
-      !absl::SimpleAtoi(generation, &owner.generation) || !absl::SimpleAtoi(rank, &owner.rank) ||
-      !absl::SimpleAtoi(world_size, &owner.world_size)) {
-    return nullptr;
-  }
-  absl::StatusOr<std::unique_ptr<ProgressPage>> made = CreateNextToAgent(owner);
+  ThisWorker& worker = This();
+  absl::MutexLock lock(&worker.mutex);
+  if (std::shared_ptr<ProgressPage> page = worker.page.lock()) return page;
+  const std::optional<PageOwner> owner = worker.owner ? worker.owner : OwnerFromEnvironment();
+  if (!owner) return nullptr;
+  absl::StatusOr<std::unique_ptr<ProgressPage>> made = CreateNextToAgent(*owner);
   std::shared_ptr<ProgressPage> page = made.ok() ? *std::move(made) : nullptr;
-  *held = page;
+  worker.page = page;
   return page;
+}
+
+void ProgressPage::MoveThisWorker(const PageOwner& owner) {
+  ThisWorker& worker = This();
+  absl::MutexLock lock(&worker.mutex);
+  worker.owner = owner;
+  worker.page.reset();
 }
 
 ProgressPage::~ProgressPage() {

@@ -29,6 +29,9 @@ class ProgressPage {
   // and shared by all who hold it. Null without an agent, or where it cannot be made: training does
   // not depend on it.
   static std::shared_ptr<ProgressPage> OfThisWorker();
+  // From now on this process is that rank of that generation, whatever its environment says: the
+  // next call of OfThisWorker() makes another page.
+  static void MoveThisWorker(const PageOwner& owner);
   ~ProgressPage();
   ProgressPage(const ProgressPage&) = delete;
   ProgressPage& operator=(const ProgressPage&) = delete;

@@ -10,6 +10,19 @@
 namespace cadre {
 namespace {
 
+std::vector<int64_t> Order(int64_t samples, bool shuffle, uint64_t seed, int64_t epoch) {
+  if (shuffle) return RandomPermutation(samples, seed + static_cast<uint64_t>(epoch));
+  std::vector<int64_t> order(static_cast<size_t>(samples));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+absl::Status CheckShuffle(int64_t samples, bool shuffle) {
+  if (!shuffle || samples <= kMaxShuffledSamples) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot shuffle ", samples, " samples: at most ", kMaxShuffledSamples));
+}
+
 absl::Status CheckWorld(int64_t samples, int world_size, int rank) {
   if (samples < 0) {
     return absl::InvalidArgumentError(
@@ -26,10 +39,7 @@ absl::Status CheckWorld(int64_t samples, int world_size, int rank) {
 
 absl::StatusOr<DistributedSampler> DistributedSampler::Create(const SamplerOptions& options) {
   RETURN_IF_ERROR(CheckWorld(options.samples, options.world_size, options.rank));
-  if (options.shuffle && options.samples > kMaxShuffledSamples) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot shuffle ", options.samples,
-                                                   " samples: at most ", kMaxShuffledSamples));
-  }
+  RETURN_IF_ERROR(CheckShuffle(options.samples, options.shuffle));
   return DistributedSampler(options);
 }
 
@@ -39,13 +49,8 @@ DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_
 }
 
 std::vector<int64_t> DistributedSampler::Epoch(int64_t epoch) const {
-  std::vector<int64_t> order;
-  if (options_.shuffle) {
-    order = RandomPermutation(options_.samples, options_.seed + static_cast<uint64_t>(epoch));
-  } else {
-    order.resize(static_cast<size_t>(options_.samples));
-    std::iota(order.begin(), order.end(), 0);
-  }
+  const std::vector<int64_t> order =
+      Order(options_.samples, options_.shuffle, options_.seed, epoch);
   std::vector<int64_t> mine;
   mine.reserve(static_cast<size_t>(size_));
   for (int64_t i = 0; i < size_; ++i) {
@@ -53,6 +58,35 @@ std::vector<int64_t> DistributedSampler::Epoch(int64_t epoch) const {
     mine.push_back(order[(i * options_.world_size + options_.rank) % options_.samples]);
   }
   return mine;
+}
+
+absl::StatusOr<EpochCursor> EpochCursor::Create(int64_t samples, bool shuffle, uint64_t seed) {
+  RETURN_IF_ERROR(CheckWorld(samples, /*world_size=*/1, /*rank=*/0));
+  RETURN_IF_ERROR(CheckShuffle(samples, shuffle));
+  return EpochCursor(samples, shuffle, seed);
+}
+
+EpochCursor::EpochCursor(int64_t samples, bool shuffle, uint64_t seed)
+    : samples_(samples), shuffle_(shuffle), seed_(seed), order_(Order(samples, shuffle, seed, 0)) {}
+
+void EpochCursor::MoveTo(int64_t epoch, int64_t taken) {
+  if (epoch != epoch_) order_ = Order(samples_, shuffle_, seed_, epoch);
+  epoch_ = epoch;
+  taken_ = taken;
+}
+
+std::vector<int64_t> EpochCursor::Next(int rank, int world_size, int64_t batch) const {
+  std::vector<int64_t> mine;
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t at = taken_ + i * world_size + rank;
+    if (at >= samples_) break;
+    mine.push_back(order_[static_cast<size_t>(at)]);
+  }
+  return mine;
+}
+
+void EpochCursor::Advance(int world_size, int64_t batch) {
+  taken_ = std::min(samples_, taken_ + batch * world_size);
 }
 
 std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed) {

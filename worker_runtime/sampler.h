@@ -41,6 +41,38 @@ class DistributedSampler {
   int64_t size_ = 0;
 };
 
+// Which samples of an epoch are still to be taken, where the number of ranks may change from one
+// step to the next: each sample is taken once, by one rank. While it does not change, ranks take
+// the same samples as a DistributedSampler gives them, but no sample comes twice at the end: ranks
+// may have fewer samples in the last step, or none. Not thread safe.
+class EpochCursor {
+ public:
+  // INVALID_ARGUMENT: a negative number of samples, or more than can be shuffled.
+  static absl::StatusOr<EpochCursor> Create(int64_t samples, bool shuffle, uint64_t seed);
+
+  // From 0.
+  int64_t epoch() const { return epoch_; }
+  // Samples of the epoch that were taken.
+  int64_t taken() const { return taken_; }
+  bool AtEnd() const { return taken_ == samples_; }
+  void MoveTo(int64_t epoch, int64_t taken);
+
+  // This rank's samples in the next step, `batch` at most.
+  std::vector<int64_t> Next(int rank, int world_size, int64_t batch) const;
+  // That step is done, by all ranks.
+  void Advance(int world_size, int64_t batch);
+
+ private:
+  EpochCursor(int64_t samples, bool shuffle, uint64_t seed);
+
+  int64_t samples_ = 0;
+  bool shuffle_ = true;
+  uint64_t seed_ = 0;
+  int64_t epoch_ = 0;
+  int64_t taken_ = 0;
+  std::vector<int64_t> order_;  // of the epoch
+};
+
 // torch.randperm(n) on the CPU after manual_seed(seed), for n up to kMaxShuffledSamples.
 std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed);
 

@@ -193,5 +193,79 @@ TEST(SamplerTest, EqualsPyTorch) {
   EXPECT_TRUE(output == expected) << "PyTorch prints " << output.substr(0, 2000);
 }
 
+// All that `world` ranks take in one step; advances.
+std::vector<int64_t> Step(EpochCursor& cursor, int world, int64_t batch) {
+  std::vector<int64_t> taken;
+  for (int rank = 0; rank < world; ++rank) {
+    const std::vector<int64_t> mine = cursor.Next(rank, world, batch);
+    EXPECT_LE(static_cast<int64_t>(mine.size()), batch);
+    taken.insert(taken.end(), mine.begin(), mine.end());
+  }
+  cursor.Advance(world, batch);
+  return taken;
+}
+
+TEST(EpochCursorTest, EachSampleIsTakenOnce_AlsoWhenTheWorldChanges) {
+  for (const int64_t samples : {0, 1, 7, 96, 97, 1000}) {
+    auto cursor = EpochCursor::Create(samples, /*shuffle=*/true, /*seed=*/3);
+    ASSERT_OK(cursor);
+    const int worlds[] = {4, 3, 4, 1, 7};
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      cursor->MoveTo(epoch, 0);
+      std::vector<int64_t> taken;
+      for (int step = 0; !cursor->AtEnd(); ++step) {
+        const std::vector<int64_t> these = Step(*cursor, worlds[step % 5], 5);
+        EXPECT_FALSE(these.empty());
+        taken.insert(taken.end(), these.begin(), these.end());
+        EXPECT_EQ(cursor->taken(), static_cast<int64_t>(taken.size()));
+      }
+      std::sort(taken.begin(), taken.end());
+      for (int64_t i = 0; i < samples; ++i) ASSERT_EQ(taken[i], i);
+      EXPECT_EQ(static_cast<int64_t>(taken.size()), samples);
+    }
+  }
+}
+
+TEST(EpochCursorTest, InAWorldThatStays_TheSamplesAreADistributedSamplers) {
+  SamplerOptions options = Options(96, 3);
+  options.seed = 5;
+  auto cursor = EpochCursor::Create(96, /*shuffle=*/true, /*seed=*/5);
+  ASSERT_OK(cursor);
+  cursor->MoveTo(2, 0);
+  std::vector<std::vector<int64_t>> taken(3);
+  while (!cursor->AtEnd()) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<int64_t> mine = cursor->Next(rank, 3, 8);
+      taken[rank].insert(taken[rank].end(), mine.begin(), mine.end());
+    }
+    cursor->Advance(3, 8);
+  }
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(taken[rank], Take(options, rank, 2));
+}
+
+TEST(EpochCursorTest, GoesOnWhereAnotherOneStood) {
+  auto one = EpochCursor::Create(100, true, 1), other = EpochCursor::Create(100, true, 1);
+  ASSERT_OK(one);
+  ASSERT_OK(other);
+  one->MoveTo(1, 0);
+  Step(*one, 4, 4);
+  other->MoveTo(one->epoch(), one->taken());
+  EXPECT_EQ(other->Next(1, 3, 4), one->Next(1, 3, 4));
+}
+
+TEST(EpochCursorTest, AtTheEndARankMayHaveNothing) {
+  auto cursor = EpochCursor::Create(5, /*shuffle=*/false, 0);
+  ASSERT_OK(cursor);
+  Step(*cursor, 2, 2);
+  EXPECT_THAT(cursor->Next(0, 2, 2), ElementsAre(4));
+  EXPECT_THAT(cursor->Next(1, 2, 2), IsEmpty());
+}
+
+TEST(EpochCursorTest, RefusesWhatMakesNoSense) {
+  EXPECT_THAT(EpochCursor::Create(-1, true, 0), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(EpochCursor::Create(kMaxShuffledSamples + 1, true, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cannot shuffle")));
+}
+
 }  // namespace
 }  // namespace cadre

@@ -14,4 +14,12 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect() {
   return ConnectToAgent(environment);
 }
 
+absl::Status Worker::AnnounceRejoin(std::function<void()>) {
+  return absl::FailedPreconditionError("this worker cannot rejoin");
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Rejoin(absl::string_view, absl::Duration) {
+  return absl::FailedPreconditionError("this worker cannot rejoin");
+}
+
 }  // namespace cadre

@@ -7,6 +7,7 @@
 #define CADRE_WORKER_RUNTIME_WORKER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,7 +33,7 @@ struct WorkerPlace {
 };
 
 // Thread safe. All waits take a timeout; errors are those of proto/store.proto:
-//   ABORTED            the generation has moved on: exit, Cadre starts the next one
+//   ABORTED            the generation has moved on: rejoin, or exit, and Cadre starts the next one
 //   DEADLINE_EXCEEDED  naming who is missing where that is known
 //   UNAVAILABLE        the agent cannot be reached
 class Worker {
@@ -61,6 +62,16 @@ class Worker {
                                              absl::string_view id) = 0;
   virtual absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
                                                      absl::Duration timeout) = 0;
+
+  // The job recovers in place: this process may rejoin. TrainInPlace() (in_place.h) uses these.
+  virtual bool in_place() const { return false; }
+  // Says that it can, for as long as this object lives. `on_end` is called at most once, on another
+  // thread, when the generation has ended. Once. FAILED_PRECONDITION: not in_place().
+  virtual absl::Status AnnounceRejoin(std::function<void()> on_end);
+  // Gives the generation up, on account of `reason`, and waits for this process's place in the next
+  // one. Where nobody else ends the generation, this does. ABORTED: this process is not kept.
+  virtual absl::StatusOr<std::unique_ptr<Worker>> Rejoin(absl::string_view reason,
+                                                         absl::Duration timeout);
 
   // Tells the launcher how far this worker is, through CADRE_PROGRESS_FD; never blocks, never
   // fails.

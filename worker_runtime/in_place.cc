@@ -1,0 +1,125 @@
+#include "worker_runtime/in_place.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "worker_runtime/connect.h"
+#include "worker_runtime/progress_page.h"
+#include "worker_runtime/wait_or_abort.h"
+
+namespace cadre {
+namespace {
+
+// One broadcast of a large state; a backend may have a buffer of its own for it.
+constexpr size_t kChunkBytes = size_t{64} << 20;
+
+// Aborts a communicator once the generation has ended. Shared with the thread that hears of that.
+class EndOfGeneration {
+ public:
+  void Happened() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    happened_ = true;
+    if (communicator_ != nullptr) communicator_->Abort();
+  }
+  void Aborts(Communicator* communicator) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    communicator_ = communicator;
+    if (happened_ && communicator != nullptr) communicator->Abort();
+  }
+  bool happened() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return happened_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  bool happened_ ABSL_GUARDED_BY(mutex_) = false;
+  Communicator* communicator_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+bool MayBeAnothersEnd(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsUnavailable(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
+
+absl::Status RunGeneration(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
+                           const std::function<absl::Status(Worker&, Communicator&)>& train,
+                           EndOfGeneration& end) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
+                   Connect(worker, options.communicator));
+  end.Aborts(communicator.get());
+  // Also where `train` throws.
+  const auto forget = absl::MakeCleanup([&end] { end.Aborts(nullptr); });
+  absl::Status status = ShareState(*communicator, state, options.rejoin_timeout);
+  if (status.ok()) status = train(worker, *communicator);
+  // The others must not wait for a rank that gives up.
+  if (!status.ok()) communicator->Abort();
+  return status;
+}
+
+}  // namespace
+
+absl::Status ShareState(Communicator& communicator, InPlaceState& state, absl::Duration timeout) {
+  int64_t mine = state.position();
+  std::vector<int64_t> all(static_cast<size_t>(communicator.size()));
+  RETURN_IF_ERROR(WaitOrAbort(communicator,
+                              communicator.AllGather({&mine, 1, DataType::kInt64},
+                                                     {all.data(), all.size(), DataType::kInt64}),
+                              timeout));
+  const auto furthest = std::max_element(all.begin(), all.end());
+  if (*std::min_element(all.begin(), all.end()) == *furthest) return absl::OkStatus();
+  const int source = static_cast<int>(furthest - all.begin());
+  std::string bytes;
+  if (communicator.rank() == source) {
+    absl::StatusOr<std::string> saved = state.Save();
+    if (!saved.ok()) {
+      communicator.Abort();
+      return saved.status();
+    }
+    bytes = *std::move(saved);
+  }
+  auto size = static_cast<int64_t>(bytes.size());
+  RETURN_IF_ERROR(WaitOrAbort(
+      communicator, communicator.Broadcast({&size, 1, DataType::kInt64}, source), timeout));
+  bytes.resize(static_cast<size_t>(size));
+  for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
+    const Buffer chunk = {&bytes[at], std::min(kChunkBytes, bytes.size() - at), DataType::kUint8};
+    RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Broadcast(chunk, source), timeout));
+  }
+  return mine == *furthest ? absl::OkStatus() : state.Load(bytes);
+}
+
+absl::Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
+                          const std::function<absl::Status(Worker&, Communicator&)>& train) {
+  Worker* current = &worker;
+  std::unique_ptr<Worker> rejoined;
+  for (;;) {
+    const auto end = std::make_shared<EndOfGeneration>();
+    if (current->in_place()) {
+      RETURN_IF_ERROR(current->AnnounceRejoin([end] { end->Happened(); }));
+    }
+    const absl::Status status = RunGeneration(*current, state, options, train, *end);
+    if (status.ok() || !current->in_place()) return status;
+    if (!end->happened() && !MayBeAnothersEnd(status)) return status;
+    absl::StatusOr<std::unique_ptr<Worker>> next =
+        current->Rejoin(status.message(), options.rejoin_timeout);
+    if (!next.ok()) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat(status.message(), "; cannot rejoin: ", next.status().message()));
+    }
+    rejoined = *std::move(next);
+    current = rejoined.get();
+    const WorkerPlace& place = current->place();
+    ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+  }
+}
+
+}  // namespace cadre
