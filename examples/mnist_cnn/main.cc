@@ -58,6 +58,8 @@ void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
   app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--ledger", options.ledger_dir,
+                 "directory: each process writes there who took which samples in which step");
   app.add_option("--fail-rank", options.fail_rank,
                  "demonstration: this rank kills itself once, in --fail-epoch");
   app.add_option("--fail-epoch", options.fail_epoch)->capture_default_str();

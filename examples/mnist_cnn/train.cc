@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "base/status_macros.h"
 #include "examples/mnist_cnn/digits.h"
 #include "examples/mnist_cnn/idx.h"
+#include "examples/mnist_cnn/ledger.h"
 #include "examples/mnist_cnn/net.h"
 #include "examples/mnist_cnn/synchronization.h"
 #include "torch/nn/functional/loss.h"
@@ -22,7 +24,7 @@
 #include "torch/serialize.h"
 #include "torch/utils.h"
 #include "worker_runtime/checkpoint.h"
-#include "worker_runtime/connect.h"
+#include "worker_runtime/in_place.h"
 #include "worker_runtime/sampler.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/wait_or_abort.h"
@@ -66,9 +68,11 @@ void SetThreads(int threads, int world_size) {
   if (set != nullptr) set(threads);
 }
 
-// Every node draws its own digits, once, before anybody reads them.
+// Every node draws its own digits, once, before anybody reads them. A worker that comes later finds
+// them, or draws them without the others, which are beyond that.
 absl::StatusOr<std::string> FindData(Worker& worker, const TrainOptions& options) {
   if (!options.data_dir.empty()) return options.data_dir;
+  if (worker.place().restart_count > 0) return DrawnDigitsDirectory();
   absl::StatusOr<std::string> directory = std::string();
   if (worker.place().local_rank == 0) directory = DrawnDigitsDirectory();
   RETURN_IF_ERROR(directory.status());
@@ -76,48 +80,58 @@ absl::StatusOr<std::string> FindData(Worker& worker, const TrainOptions& options
   return DrawnDigitsDirectory();
 }
 
-class Trainer {
+// The state is that of the whole training, in one process; a Run() is what one generation does.
+class Trainer : public InPlaceState {
  public:
-  Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options, Samples train,
-          Samples test, DistributedSampler sampler)
-      : worker_(worker),
-        communicator_(communicator),
-        options_(options),
+  Trainer(const TrainOptions& options, Samples train, Samples test, EpochCursor cursor,
+          Ledger ledger)
+      : options_(options),
         timeout_(absl::Seconds(options.timeout_seconds)),
         train_(std::move(train)),
         test_(std::move(test)),
-        sampler_(std::move(sampler)),
+        cursor_(std::move(cursor)),
+        ledger_(std::move(ledger)),
         checkpoints_(options.checkpoint_dir),
         net_(std::make_shared<Net>()),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
 
-  absl::Status Run();
+  absl::Status Run(Worker& worker, Communicator& communicator);
+
+  // An epoch's end is a change of the state too.
+  int64_t position() const override { return begun_ ? total_steps_ + cursor_.epoch() : -1; }
+  absl::StatusOr<std::string> Save() const override;
+  absl::Status Load(absl::string_view bytes) override;
 
  private:
-  bool IsFirst() const { return worker_.rank() == 0; }
+  bool IsFirst() const { return worker_->rank() == 0; }
+  absl::Status TrainToTheEnd();
   absl::Status Prepare();
+  absl::Status Begin();
   absl::StatusOr<int> Resume();
-  absl::Status Save(int epoch);
+  absl::Status SaveEpoch(int epoch);
   absl::Status RunEpoch(int epoch);
-  absl::StatusOr<float> RunStep(torch::Tensor indices);
+  absl::StatusOr<float> RunStep();
+  absl::StatusOr<float> ComputeGradients(const std::vector<int64_t>& samples);
   absl::StatusOr<double> Evaluate();
   void FailOnPurpose(int epoch, int64_t step, int64_t steps) const;
   void Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples);
 
-  Worker& worker_;
-  Communicator& communicator_;
+  Worker* worker_ = nullptr;
+  Communicator* communicator_ = nullptr;
   const TrainOptions& options_;
   const absl::Duration timeout_;
   const Samples train_, test_;
-  const DistributedSampler sampler_;
+  EpochCursor cursor_;
+  const Ledger ledger_;
   const CheckpointDirectory checkpoints_;
   std::shared_ptr<Net> net_;
   torch::optim::SGD optimizer_;
   std::optional<Synchronization> synchronization_;
   std::unique_ptr<nn::DataParallel<Net>> model_;
 
+  bool begun_ = false;
   int64_t total_steps_ = 0;
   MonoTime last_log_;
   absl::Duration communication_, exposed_wait_;
@@ -125,16 +139,29 @@ class Trainer {
   std::optional<double> accuracy_;
 };
 
-absl::Status Trainer::Run() {
-  ASSIGN_OR_RETURN(const int done, Resume());
-  if (done > 0 && IsFirst()) std::printf("resumed from epoch %d\n", done);
+absl::Status Trainer::Run(Worker& worker, Communicator& communicator) {
+  worker_ = &worker;
+  communicator_ = &communicator;
+  SetThreads(options_.threads, worker.world_size());
+  absl::Status status = TrainToTheEnd();
+  // It must not outlive the communicator.
+  model_.reset();
+  return status;
+}
+
+absl::Status Trainer::TrainToTheEnd() {
+  // Only the first time: who comes later was given the state.
+  RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
   options.reducer.hook = synchronization_->hook();
-  ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, communicator_, options));
-  for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
+  ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, *communicator_, options));
+  model_->ZeroGrad();
+  while (cursor_.epoch() < options_.epochs) {
+    const int epoch = static_cast<int>(cursor_.epoch()) + 1;
     RETURN_IF_ERROR(RunEpoch(epoch));
-    RETURN_IF_ERROR(Save(epoch));
+    RETURN_IF_ERROR(SaveEpoch(epoch));
+    cursor_.MoveTo(epoch, 0);
   }
   // All epochs may have been done before a restart.
   if (!accuracy_) {
@@ -143,7 +170,7 @@ absl::Status Trainer::Run() {
   ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
   if (IsFirst()) {
     std::printf("test accuracy %.4f\n", *accuracy_);
-    std::printf("parameters equal on %d ranks: %016llx\n", worker_.world_size(),
+    std::printf("parameters equal on %d ranks: %016llx\n", worker_->world_size(),
                 static_cast<unsigned long long>(hash));
   }
   return absl::OkStatus();
@@ -154,12 +181,54 @@ absl::Status Trainer::Prepare() {
   return absl::OkStatus();
 }
 
+absl::Status Trainer::Begin() {
+  if (IsFirst()) {
+    std::printf("%lld training images, %lld test images, %d ranks with batches of %d\n",
+                static_cast<long long>(train_.size()), static_cast<long long>(test_.size()),
+                worker_->world_size(), options_.batch_size);
+  }
+  ASSIGN_OR_RETURN(const int done, Resume());
+  if (done > 0 && IsFirst()) std::printf("resumed from epoch %d\n", done);
+  cursor_.MoveTo(done, 0);
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Trainer::Save() const {
+  torch::serialize::OutputArchive archive;
+  torch::serialize::OutputArchive model(archive.compilation_unit());
+  torch::serialize::OutputArchive optimizer(archive.compilation_unit());
+  net_->save(model);
+  optimizer_.save(optimizer);
+  archive.write("model", model);
+  archive.write("optimizer", optimizer);
+  archive.write("place", torch::tensor({cursor_.epoch(), cursor_.taken(), total_steps_}));
+  std::ostringstream bytes;
+  archive.save_to(bytes);
+  return bytes.str();
+}
+
+absl::Status Trainer::Load(absl::string_view bytes) {
+  torch::serialize::InputArchive archive, model, optimizer;
+  archive.load_from(bytes.data(), bytes.size());
+  archive.read("model", model);
+  archive.read("optimizer", optimizer);
+  torch::Tensor place;
+  archive.read("place", place);
+  net_->load(model);
+  optimizer_.load(optimizer);
+  cursor_.MoveTo(place[0].item<int64_t>(), place[1].item<int64_t>());
+  total_steps_ = place[2].item<int64_t>();
+  begun_ = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> Trainer::Resume() {
   if (options_.checkpoint_dir.empty()) {
     RETURN_IF_ERROR(Prepare());
     return 0;
   }
-  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, timeout_));
+  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(*worker_, checkpoints_, timeout_));
   if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) {
     RETURN_IF_ERROR(Prepare());
@@ -175,15 +244,15 @@ absl::StatusOr<int> Trainer::Resume() {
   optimizer_.load(optimizer);
   // Loading may have moved the parameters.
   RETURN_IF_ERROR(Prepare());
-  RETURN_IF_ERROR(synchronization_->Load(worker_.rank(), archive));
+  RETURN_IF_ERROR(synchronization_->Load(worker_->rank(), archive));
   total_steps_ = newest.checkpoint->step;
   return epoch.item<int>();
 }
 
-absl::Status Trainer::Save(int epoch) {
+absl::Status Trainer::SaveEpoch(int epoch) {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   torch::serialize::OutputArchive archive;
-  RETURN_IF_ERROR(synchronization_->Save(communicator_, archive, timeout_));
+  RETURN_IF_ERROR(synchronization_->Save(*communicator_, archive, timeout_));
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive model(archive.compilation_unit());
     torch::serialize::OutputArchive optimizer(archive.compilation_unit());
@@ -195,61 +264,77 @@ absl::Status Trainer::Save(int epoch) {
     archive.save_to(path);
     return absl::OkStatus();
   };
-  return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
+  return SaveCheckpoint(*worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
 absl::Status Trainer::RunEpoch(int epoch) {
-  const torch::Tensor order = torch::tensor(sampler_.Epoch(epoch - 1));
-  const int64_t count = order.size(0);
-  const int64_t steps = (count + options_.batch_size - 1) / options_.batch_size;
+  // What the ranks take together in one step.
+  const int64_t batch = int64_t{options_.batch_size} * worker_->world_size();
+  const int64_t left = train_.size() - cursor_.taken();
+  int64_t step = cursor_.taken() / batch;
+  const int64_t steps = step + (left + batch - 1) / batch;
   const MonoTime begin = last_log_ = MonoNow();
   communication_ = exposed_wait_ = absl::ZeroDuration();
   const uint64_t bytes_before = synchronization_->bytes();
+  const int64_t steps_before = total_steps_;
   net_->train();
   double loss_sum = 0;
-  int64_t samples_since_log = 0;
-  for (int64_t step = 1; step <= steps; ++step) {
-    FailOnPurpose(epoch, step, steps);
-    const int64_t from = (step - 1) * options_.batch_size;
-    const int64_t to = std::min<int64_t>(from + options_.batch_size, count);
-    ASSIGN_OR_RETURN(const float loss, RunStep(order.slice(0, from, to)));
+  int64_t logged = cursor_.taken();
+  while (!cursor_.AtEnd()) {
+    FailOnPurpose(epoch, ++step, steps);
+    ASSIGN_OR_RETURN(const float loss, RunStep());
     loss_sum += loss;
-    samples_since_log += (to - from) * worker_.world_size();
-    ++total_steps_;
-    if (step % options_.log_every != 0 && step != steps) continue;
-    Log(epoch, step, steps, loss, samples_since_log);
-    samples_since_log = 0;
+    if (step % options_.log_every != 0 && !cursor_.AtEnd()) continue;
+    Log(epoch, step, steps, loss, cursor_.taken() - logged);
+    logged = cursor_.taken();
   }
   const absl::Duration took = MonoNow() - begin;
-  const double bytes_per_step =
-      static_cast<double>(synchronization_->bytes() - bytes_before) / steps;
-  RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(communicator_, timeout_));
+  const auto ran = static_cast<double>(std::max<int64_t>(total_steps_ - steps_before, 1));
+  const double bytes_per_step = static_cast<double>(synchronization_->bytes() - bytes_before) / ran;
+  RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(*communicator_, timeout_));
   ASSIGN_OR_RETURN(accuracy_, Evaluate());
   if (IsFirst()) {
     std::printf(
         "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, of which %.0f "
         "ms were not hidden; %.0f bytes per step\n",
-        epoch, options_.epochs, loss_sum / steps, *accuracy_, absl::ToDoubleSeconds(took),
+        epoch, options_.epochs, loss_sum / ran, *accuracy_, absl::ToDoubleSeconds(took),
         absl::ToDoubleMilliseconds(communication_), absl::ToDoubleMilliseconds(exposed_wait_),
         bytes_per_step);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<float> Trainer::RunStep(torch::Tensor indices) {
+// The loss on this rank's samples. At the end of an epoch it may have none, while others do.
+absl::StatusOr<float> Trainer::ComputeGradients(const std::vector<int64_t>& samples) {
+  if (samples.empty()) return 0.0f;
+  const torch::Tensor indices = torch::tensor(samples);
   const torch::Tensor images = train_.images.index_select(0, indices);
   const torch::Tensor labels = train_.labels.index_select(0, indices);
+  model_->set_weight(static_cast<double>(samples.size()) / options_.batch_size);
   optimizer_.zero_grad();
   const torch::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(images), labels);
   loss.backward();
-  ASSIGN_OR_RETURN(const StepReport report, model_->Finish());
+  return loss.item<float>();
+}
+
+absl::StatusOr<float> Trainer::RunStep() {
+  const std::vector<int64_t> samples =
+      cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
+  RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
+  ASSIGN_OR_RETURN(const float loss, ComputeGradients(samples));
+  ASSIGN_OR_RETURN(const StepReport report,
+                   samples.empty() ? model_->StepWithoutData() : model_->Finish());
   RETURN_IF_ERROR(model_->BeforeOptimizerStep());
   optimizer_.step();
-  RETURN_IF_ERROR(synchronization_->AfterStep(communicator_, timeout_));
+  // Nothing may come between these: they are one change of the state.
+  ++total_steps_;
+  cursor_.Advance(worker_->world_size(), options_.batch_size);
+  RETURN_IF_ERROR(ledger_.Done(worker_->place(), total_steps_));
+  RETURN_IF_ERROR(synchronization_->AfterStep(*communicator_, timeout_));
   synchronization_->AddStepBytes(report.bytes);
   communication_ += report.communication;
   exposed_wait_ += report.exposed_wait;
-  return loss.item<float>();
+  return loss;
 }
 
 // Each rank looks at every n-th image: no image counts twice.
@@ -257,21 +342,21 @@ absl::StatusOr<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   int64_t correct = 0;
-  const torch::Tensor mine = torch::arange(worker_.rank(), test_.size(), worker_.world_size());
+  const torch::Tensor mine = torch::arange(worker_->rank(), test_.size(), worker_->world_size());
   for (const torch::Tensor& batch : mine.split(kEvaluationBatch)) {
     const torch::Tensor scores = net_->forward(test_.images.index_select(0, batch));
     correct += scores.argmax(1).eq(test_.labels.index_select(0, batch)).sum().item<int64_t>();
   }
   RETURN_IF_ERROR(WaitOrAbort(
-      communicator_, communicator_.AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
+      *communicator_, communicator_->AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
       timeout_ + absl::Seconds(5)));
   return static_cast<double>(correct) / test_.size();
 }
 
 void Trainer::FailOnPurpose(int epoch, int64_t step, int64_t steps) const {
-  if (worker_.rank() != options_.fail_rank || epoch != options_.fail_epoch) return;
-  if (worker_.place().restart_count != 0 || step != (steps + 1) / 2) return;
-  std::printf("rank %d kills itself in epoch %d, as asked\n", worker_.rank(), epoch);
+  if (worker_->rank() != options_.fail_rank || epoch != options_.fail_epoch) return;
+  if (worker_->place().restart_count != 0 || step != (steps + 1) / 2) return;
+  std::printf("rank %d kills itself in epoch %d, as asked\n", worker_->rank(), epoch);
   raise(SIGKILL);
 }
 
@@ -280,7 +365,7 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
   const double seconds = std::max(absl::ToDoubleSeconds(now - last_log_), 1e-6);
   last_log_ = now;
   const double rate = samples / seconds;
-  worker_.ReportProgress(total_steps_, rate, loss);
+  worker_->ReportProgress(total_steps_, rate, loss);
   if (!IsFirst()) return;
   std::printf("epoch %d/%d step %lld/%lld: loss %.4f, %.0f samples/s\n", epoch, options_.epochs,
               static_cast<long long>(step), static_cast<long long>(steps), loss, rate);
@@ -289,28 +374,19 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 }  // namespace
 
 absl::Status Train(Worker& worker, const TrainOptions& options) {
-  SetThreads(options.threads, worker.world_size());
   torch::manual_seed(options.seed);
   ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
   ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
   ASSIGN_OR_RETURN(Samples test, Load(directory, "t10k", 0));
-  CommunicatorOptions communication;
-  communication.timeout = absl::Seconds(options.timeout_seconds);
-  ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
-  if (worker.rank() == 0) {
-    std::printf("%lld training images, %lld test images, %d ranks with batches of %d\n",
-                static_cast<long long>(train.size()), static_cast<long long>(test.size()),
-                worker.world_size(), options.batch_size);
-  }
-  SamplerOptions sampling;
-  sampling.samples = train.size();
-  sampling.world_size = worker.world_size();
-  sampling.rank = worker.rank();
-  sampling.seed = options.seed;
-  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
-  return Trainer(worker, *communicator, options, std::move(train), std::move(test),
-                 std::move(sampler))
-      .Run();
+  ASSIGN_OR_RETURN(EpochCursor cursor,
+                   EpochCursor::Create(train.size(), /*shuffle=*/true, options.seed));
+  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));
+  Trainer trainer(options, std::move(train), std::move(test), std::move(cursor), std::move(ledger));
+  InPlaceOptions in_place;
+  in_place.communicator.timeout = absl::Seconds(options.timeout_seconds);
+  return TrainInPlace(worker, trainer, in_place, [&](Worker& now, Communicator& communicator) {
+    return trainer.Run(now, communicator);
+  });
 }
 
 }  // namespace cadre::mnist

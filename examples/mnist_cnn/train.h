@@ -32,6 +32,8 @@ struct TrainOptions {
   int log_every = 10;
   // For every exchange between ranks.
   double timeout_seconds = 60;
+  // Empty: none is written; see ledger.h.
+  std::string ledger_dir;
   // For demonstrations: this rank kills itself in this epoch of the job's first attempt. -1:
   // nobody.
   int fail_rank = -1;

@@ -1,0 +1,46 @@
+// Who took which samples in which step, in files: what shows that each sample of an epoch is seen
+// once, whatever happens to the workers meanwhile.
+#ifndef CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
+#define CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre::mnist {
+
+// Each line is written at once, so that it is there also when the process is killed next. One
+// thread.
+class Ledger {
+ public:
+  // Appends to `directory`/<pid>; an empty directory: writes nothing.
+  static absl::StatusOr<Ledger> Open(const std::string& directory);
+  ~Ledger();
+  Ledger(Ledger&& other) noexcept;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // "take generation=2 rank=1 world=4 epoch=0 step=7 at_us=123 samples=3,5,9". A step that is taken
+  // in several generations counts in the last of them.
+  absl::Status Take(const WorkerPlace& place, int64_t epoch, int64_t step,
+                    const std::vector<int64_t>& samples) const;
+  // "done generation=2 rank=1 step=7 at_us=123": its gradients were applied. Times are the
+  // machine's monotonic clock.
+  absl::Status Done(const WorkerPlace& place, int64_t step) const;
+
+ private:
+  Ledger(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  absl::Status Append(const std::string& line) const;
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace cadre::mnist
+
+#endif  // CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
