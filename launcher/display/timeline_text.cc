@@ -32,6 +32,12 @@ std::string ProgressTable(const v1::Timeline& timeline) {
   return FormatTable({"AT", "GENERATION", "STEP", "SAMPLES/S", "LOSS"}, rows);
 }
 
+// How many of them came from the generation before, in their processes.
+std::string WorkersText(const v1::GenerationTimeline& g) {
+  if (g.rejoined() == 0) return absl::StrCat(g.world_size());
+  return absl::StrCat(g.world_size(), ", ", g.rejoined(), " in place");
+}
+
 }  // namespace
 
 std::string TookText(int64_t from_us, int64_t to_us) {
@@ -53,7 +59,7 @@ std::string GenerationsText(const v1::Timeline& timeline) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::GenerationTimeline& g : timeline.generations()) {
     rows.push_back(
-        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), absl::StrCat(g.world_size()),
+        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), WorkersText(g),
          TookText(g.gathering_us(), g.formed_us()), TookText(g.formed_us(), g.running_us()),
          g.running_us() == 0
              ? "-"
