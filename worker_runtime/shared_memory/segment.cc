@@ -13,13 +13,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker_runtime/shared_memory/huge_pages.h"
 
 namespace cadre {
 namespace {
 
 absl::StatusOr<char*> Map(int fd, size_t bytes) {
-  // Populated now, so that the first collective does not pay for a page fault every 4 KiB.
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  // All pages present now, so that the first collective does not pay for their faults.
+  void* const data = MapFile(fd, bytes);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot map ", bytes, " bytes of shared memory: ", strerror(errno)));
@@ -51,7 +52,11 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t byte
   const int fd = memfd_create("cadre-communicator", MFD_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, "memfd_create");
   // Reserved now: a machine without the memory says so here instead of killing someone later.
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  int error = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  if (error == 0) {
+    BackWithHugePages(fd, bytes);
+    error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  }
   if (error != 0) {
     close(fd);
     return absl::ResourceExhaustedError(
