@@ -12,11 +12,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cadre {
 
 // A frame longer than this is a broken peer: 4 MiB holds the largest command and environment.
 inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
+// The end of the socket is an order too: all workers are killed, within this.
+inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 
 // --- agent to supervisor ---
 struct StartFrame {

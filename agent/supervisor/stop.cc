@@ -20,7 +20,6 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 constexpr int kShutDownPollMs = 2;
 
 // The group where there is one; the process alone before it has made its session.

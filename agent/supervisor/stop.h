@@ -27,8 +27,8 @@ void AdvanceGenerations(State& state, MonoTime now);
 // When to call that again though nothing happened.
 MonoTime NextDeadline(const State& state);
 
-// The agent is gone: kills everything, waits one second at most until it is, and cleans up. False
-// when something is left.
+// The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up.
+// False when something is left.
 bool ShutDown(State& state);
 
 }  // namespace cadre

@@ -18,6 +18,7 @@ Effects Core::Impl::Step(MonoTime at, const Event& event) {
   out = &effects;
   const absl::Duration since_last = std::max(now, at) - now;
   now = std::max(now, at);
+  if (can_save) clock = now;
   if (!stepped) {
     LinkRestoredNodes();
   } else if (!node_timers.empty() && since_last > 2 * LookInterval()) {
@@ -43,12 +44,14 @@ void Core::Impl::Dispatch(const Event& event) {
     OnCallDropped(dropped->call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
     CancelJob(cancelled->job, cancelled->reason, cancelled->signal);
+  } else if (const auto* save = std::get_if<CanSave>(&event)) {
+    OnCanSave(save->can);
   }
 }
 
 void Core::Impl::ForgivePause(absl::Duration pause) {
   for (auto& [name, live] : lives) {
-    live.stop_counts_from = std::min(now, live.stop_counts_from + pause);
+    live.orders_count_from = std::min(now, live.orders_count_from + pause);
     for (auto& [node, link] : live.links) {
       link.last_heard = std::min(now, link.last_heard + pause);
       link.gone_since = std::min(now, link.gone_since + pause);
@@ -58,10 +61,35 @@ void Core::Impl::ForgivePause(absl::Duration pause) {
                         "; every lease is extended by that"));
 }
 
+void Core::Impl::OnCanSave(bool can) {
+  if (std::exchange(can_save, can) == can || !can) return;
+  ForgiveSilence(now - std::exchange(clock, now));
+}
+
+void Core::Impl::ForgiveSilence(absl::Duration silence) {
+  for (auto& [name, live] : lives) {
+    if (HasEnded(FindJob(name)->phase)) continue;
+    live.orders_count_from = std::min(now, live.orders_count_from + silence);
+    live.patient_until = now + config.lease;
+    if (live.hang.has_value()) {
+      live.hang->deadline = std::min(now + kInquiryLimit, live.hang->deadline + silence);
+    }
+    for (auto& [node, link] : live.links) {
+      if (link.stream.has_value()) continue;
+      // Nobody was let in; they have a whole lease to come back.
+      link.gone_since = now;
+      link.gone_limit = config.lease;
+      SetNodeTimer(name, node, &link, LostAt(link));
+    }
+    Touch(name, true);
+  }
+}
+
 void Core::Impl::LinkRestoredNodes() {
   for (const auto& [name, job] : state.jobs) {
     if (HasEnded(job.phase)) continue;
-    lives[name].stop_counts_from = now;
+    lives[name].orders_count_from =
+        job.phase == v1::STOPPING ? now : MonoTime::FromMicros(job.generation.formed_us);
     lives[name].patient_until = now + config.lease;
     for (const auto& [node, unused] : job.nodes) {
       Link& link = lives[name].links[node];
@@ -81,7 +109,7 @@ void Core::Impl::RunTimers() {
     OnNodeTimer(job, node);
   }
   for (const auto& [at, job] : job_deadlines) {
-    if (at > now) break;
+    if (at > clock) break;
     touched.insert(job);
   }
 }
@@ -92,7 +120,7 @@ void Core::Impl::FinishTouchedJobs() {
     JobState* job = FindJob(name);
     if (job != nullptr) {
       Live* live = &lives[name];
-      DeliverAnswers(name, live->keyspace.Expire(now));
+      DeliverAnswers(name, live->keyspace.Expire(clock));
       while (Advance(name, job, live)) {
       }
       PushStatus(name, *job, live);
@@ -104,7 +132,8 @@ void Core::Impl::FinishTouchedJobs() {
 
 void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* live) {
   if (HasEnded(job.phase)) live->changed = live->progressed = false;
-  if (PushAt(*live) > now) return;
+  // What cannot go out would only pile up.
+  if (!can_save || PushAt(*live) > now) return;
   v1::ServerMessage message = NewMessage(name, job.generation.number);
   *message.mutable_status() =
       MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), true);
@@ -137,7 +166,7 @@ MonoTime Core::Impl::NextDeadline() const {
   if (!stepped && state.jobs.size() > state.ended_jobs.size()) return MonoTime();
   MonoTime at = MonoTime::Never();
   if (!node_timers.empty()) at = std::min(std::get<0>(*node_timers.begin()), now + LookInterval());
-  if (!job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
+  if (can_save && !job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
   return at;
 }
 

@@ -4,7 +4,7 @@
 // times give the same effects. One caller thread.
 //
 // What the host must do with each returned Effects, in this order (after etcd-io/raft's Ready):
-//   1. commit `append` durably;
+//   1. commit `append` durably; a host that cannot steps CanSave, holds what follows and tries on;
 //   2. only then deliver `send` and `reply`, in order, then carry out `close`;
 //   3. log `notes`;
 //   4. call Step again no later than NextDeadline(), with Tick if nothing else happened.

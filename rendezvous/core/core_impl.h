@@ -29,6 +29,8 @@ constexpr size_t kMaxClosingStreams = 65536;
 // each node, what is sent grows with the square of the nodes.
 constexpr size_t kMaxNodesToldAtOnce = 16;
 constexpr absl::Duration kPushInterval = absl::Milliseconds(200);
+// How long the nodes that do not hang may take to say where their workers are.
+constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
 
 // Of what changed only in its progress, nodes are told this often, and those of a large job less.
 constexpr absl::Duration kProgressInterval = absl::Seconds(1);
@@ -74,11 +76,12 @@ struct Live {
   size_t open = 0;
   size_t ready = 0;
   Keyspace keyspace;
-  // The server began anew: until then no job fails for nodes that do not come or start.
+  // The server began anew, or could not save: until then no job fails for nodes that do not come or
+  // start.
   MonoTime patient_until;
-  // Since when the members of a generation that is being stopped could have stopped: later than the
-  // order when the server was away or stood still meanwhile.
-  MonoTime stop_counts_from;
+  // Since when the members of a generation could have done what they were told last: later than the
+  // order when the server was away, stood still or could not say it.
+  MonoTime orders_count_from;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
   // Something changed that its nodes are shown.
@@ -102,6 +105,9 @@ struct Core::Impl {
   // stood still.
   absl::Duration LookInterval() const { return config.lease / 6; }
   void ForgivePause(absl::Duration pause);
+  void OnCanSave(bool can);
+  // Nodes get the time back in which they were told nothing and let in nowhere.
+  void ForgiveSilence(absl::Duration silence);
   void LinkRestoredNodes();
   void RunTimers();
   void FinishTouchedJobs();
@@ -212,6 +218,11 @@ struct Core::Impl {
   std::set<std::pair<MonoTime, std::string>> job_deadlines;
   std::set<std::string> touched;
   bool stepped = false;
+  // The host can save, as far as it has told.
+  bool can_save = true;
+  // What the deadlines of jobs are compared with: `now`, and it stands still while the host cannot
+  // save. Leases go on, since nodes are heard.
+  MonoTime clock;
 
   // Of the step under way.
   MonoTime now;

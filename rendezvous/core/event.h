@@ -54,11 +54,17 @@ struct JobCancelled {
   int signal = 0;
 };
 
+// From now on the host cannot commit records, so that nothing the core says goes out; or it can
+// again, and has said all that it held.
+struct CanSave {
+  bool can = true;
+};
+
 // Nothing but time has passed.
 struct Tick {};
 
-using Event =
-    std::variant<NodeSaid, StreamClosed, StoreCalled, StoreCallDropped, JobCancelled, Tick>;
+using Event = std::variant<NodeSaid, StreamClosed, StoreCalled, StoreCallDropped, JobCancelled,
+                           CanSave, Tick>;
 
 }  // namespace cadre
 

@@ -22,7 +22,9 @@ MonoTime TotalDeadline(const JobState& job) {
 }
 
 MonoTime StartDeadline(const JobState& job, const Live& live) {
-  return std::max(At(job.generation.formed_us) + job.policy.start_timeout, live.patient_until);
+  return std::max(
+      std::max(At(job.generation.formed_us), live.orders_count_from) + job.policy.start_timeout,
+      live.patient_until);
 }
 
 bool AllStarted(const GenerationState& generation) {
@@ -74,12 +76,12 @@ bool Core::Impl::Advance(const std::string& name, JobState* job, Live* live) {
 }
 
 bool Core::Impl::AdvanceGathering(const std::string& name, JobState* job, Live* live) {
-  if (now >= TotalDeadline(*job)) {
+  if (clock >= TotalDeadline(*job)) {
     const v1::Failure failure = TotalTimeout(*job);
     EndJob(name, job, v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
     return true;
   }
-  const FormationDecision decision = DecideFormation(GatheringOf(*job, *live), job->policy, now);
+  const FormationDecision decision = DecideFormation(GatheringOf(*job, *live), job->policy, clock);
   switch (decision.kind) {
     case FormationDecision::kWait:
       return false;
@@ -105,12 +107,12 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
            std::nullopt);
     return true;
   }
-  if (now >= TotalDeadline(*job)) {
+  if (clock >= TotalDeadline(*job)) {
     const v1::Failure failure = TotalTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
     return true;
   }
-  if (!AllStarted(generation) && now >= StartDeadline(*job, lives[name])) {
+  if (!AllStarted(generation) && clock >= StartDeadline(*job, *live)) {
     const v1::Failure failure = StartTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
     return true;
@@ -128,7 +130,7 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
 }
 
 bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* live) {
-  if (now >= TotalDeadline(*job) && !IsSettled(job->generation.root_cause)) {
+  if (clock >= TotalDeadline(*job) && !IsSettled(job->generation.root_cause)) {
     const v1::Failure failure = TotalTimeout(*job);
     OrderStop(name, job, failure.message(), failure);
   }
@@ -136,7 +138,7 @@ bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* l
     Conclude(name, job);
     return true;
   }
-  if (now < StopDeadline(*job, *live)) return false;
+  if (clock < StopDeadline(*job, *live)) return false;
   std::vector<std::string> silent;
   for (const MemberState& member : job->generation.members) {
     if (!member.lost && !member.cleared && live->links.count(member.node) != 0) {
@@ -161,7 +163,8 @@ Gathering Core::Impl::GatheringOf(const JobState& job, const Live& live) const {
   gathering.present = live.ready;
   gathering.since = std::max(At(job.gathering_us), live.patient_until + -job.policy.join_timeout);
   gathering.not_before = At(job.not_before_us);
-  gathering.last_join = At(job.last_join_us);
+  // Those who were in have the window to come back to a server that began anew.
+  gathering.last_join = std::max(At(job.last_join_us), live.patient_until + -config.lease);
   for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
   // Looked for one by one only when they can be complete: a large job gathers in linear time.
   gathering.survivors_in =
@@ -225,6 +228,7 @@ void Core::Impl::Form(const std::string& name, JobState* job, const Live& live, 
   Commit(std::move(record));
   Note(name, absl::StrCat("generation ", job->generation.number, " forms with ",
                           Count(size, "node"), ": ", reason));
+  lives[name].orders_count_from = now;
   for (size_t rank = 0; rank < job->generation.members.size(); ++rank) {
     v1::ServerMessage message = NewMessage(name, job->generation.number);
     *message.mutable_assign() = MakeAssign(*job, rank);
@@ -357,7 +361,7 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
                           job->generation.number, first ? ": " : " is: ", reason));
   Touch(name, true);
   if (!first) return;
-  lives[name].stop_counts_from = now;
+  lives[name].orders_count_from = now;
   lives[name].hang.reset();
   lives[name].progress.EndGeneration(*job);
   AbortWaiters(name,
@@ -453,7 +457,7 @@ void Core::Impl::CancelJob(const std::string& name, const std::string& reason, i
 }
 
 MonoTime Core::Impl::StopDeadline(const JobState& job, const Live& live) const {
-  return std::max(At(job.generation.stopping_us), live.stop_counts_from) + job.policy.stop_grace +
+  return std::max(At(job.generation.stopping_us), live.orders_count_from) + job.policy.stop_grace +
          config.stop_margin;
 }
 
@@ -461,7 +465,7 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
   switch (job.phase) {
     case v1::GATHERING:
       return std::min(TotalDeadline(job),
-                      DecideFormation(GatheringOf(job, live), job.policy, now).again_at);
+                      DecideFormation(GatheringOf(job, live), job.policy, clock).again_at);
     case v1::RUNNING:
       return std::min({TotalDeadline(job),
                        AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job, live),
@@ -476,8 +480,9 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
 }
 
 std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTime at) const {
-  const auto left = [at](MonoTime until) {
-    return absl::StrCat(", ", ShortDuration(until - at), " left");
+  const auto left = [this, at](MonoTime until) {
+    return can_save ? absl::StrCat(", ", ShortDuration(until - at), " left")
+                    : std::string("; the server cannot save its state at present");
   };
   const GenerationState& generation = job.generation;
   switch (job.phase) {

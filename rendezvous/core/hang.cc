@@ -13,8 +13,6 @@
 namespace cadre {
 namespace {
 
-// How long the nodes that do not hang may take to answer.
-constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
 // Of all nodes together; later ones are not looked at.
 constexpr size_t kMaxInquiryRanks = 1 << 16;
 
@@ -56,7 +54,7 @@ void Core::Impl::BeginInquiry(const Session& session, const JobState& job, Live*
 
 bool Core::Impl::AdvanceInquiry(const std::string& name, JobState* job, Live* live) {
   if (!live->hang.has_value()) return false;
-  if (!live->hang->awaited.empty() && now < live->hang->deadline) return false;
+  if (!live->hang->awaited.empty() && clock < live->hang->deadline) return false;
   EndInquiry(name, job, live);
   return true;
 }

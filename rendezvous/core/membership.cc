@@ -74,7 +74,8 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kCancel:
       return CancelJob(session.job, message.cancel().reason(), message.cancel().signal());
     case v1::NodeMessage::kRenew:
-      if (message.renew().number() == 0) return;
+      // An answer that cannot go out would only pile up.
+      if (message.renew().number() == 0 || !can_save) return;
       return SendRenewed(said.stream, session.job, message.renew().number());
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
@@ -382,6 +383,8 @@ void Core::Impl::Close(StreamId stream, absl::Status status) {
 }
 
 MonoTime Core::Impl::LostAt(const Link& link) const {
+  // It cannot come back while nobody is let in.
+  if (!link.stream.has_value() && !can_save) return now + config.lease;
   const MonoTime lost =
       link.stream.has_value() ? link.last_heard + config.lease : link.gone_since + link.gone_limit;
   return std::max(lost, link.spared_until);

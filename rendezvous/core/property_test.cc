@@ -232,6 +232,7 @@ class History {
     happenings_.push_back({now_, ServerRestarted{}});
     text_ += "server restarted\n";
     core_ = std::make_unique<Core>(Config());
+    can_save_ = true;
     for (const v1::Record& record : records_) core_->Apply(record);
     for (Agent& agent : agents_) agent.stream = 0;
     pending_closed_.clear();
@@ -251,7 +252,12 @@ class History {
     const int what = Pick(1000);
     if (what < 6) return RestartServer();
     if (what < (calm_ ? 7 : 16)) return Step(now_, JobCancelled{"job0", "enough", Pick(20)});
-    if (what < 40) return Step(now_, Tick{});
+    if (what < 30) return Step(now_, Tick{});
+    // The disk is full for a while.
+    if (what < 40 && (!calm_ || !can_save_)) {
+      can_save_ = !can_save_;
+      return Step(now_, CanSave{can_save_});
+    }
     if (what < 140) return CallStore();
     if (what < 150) {
       const CallId call{1 + static_cast<uint64_t>(Pick(next_call_))};
@@ -413,6 +419,7 @@ class History {
 
   // Nothing happens any more: everything that waits comes to an end.
   void Drain() {
+    Step(now_, CanSave{true});
     for (int i = 0; core_->NextDeadline() != MonoTime::Never(); ++i) {
       ASSERT_LT(i, kMaxDrainSteps) << "the core is never done";
       now_ = std::max(now_, core_->NextDeadline());
@@ -430,6 +437,7 @@ class History {
   // Little goes wrong, so that jobs come to a good end too.
   const bool calm_;
   std::unique_ptr<Core> core_;
+  bool can_save_ = true;
   MonoTime now_ = MonoTime::FromMicros(1000000);
   std::map<std::string, v1::JobSpec> specs_;
   std::vector<Agent> agents_;

@@ -318,6 +318,7 @@ class Player {
       const absl::StatusOr<std::string> text = core().Explain(now_, spec_.name());
       return Tell(text.ok() ? *text : text.status().ToString()), true;
     }
+    if (verb == "disk") return Step(CanSave{line->Word(1) == "works"}), true;
     if (verb == "user_cancel") return Step(JobCancelled{spec_.name(), line->Word(1), 0}), true;
     if (verb == "call") {
       const CallId call{static_cast<uint64_t>(line->Number(1))};

@@ -31,6 +31,7 @@
 //   OPERATION: set K V | get K | add K N | cas K OLD NEW | delete K | barrier NAME [size=N]
 //              | publish NAME ID | get_id NAME
 //   restart_server                  from its records; all streams are gone
+//   disk fails | disk works         meanwhile the host holds what the core says
 //   explain
 #ifndef CADRE_RENDEZVOUS_CORE_SCRIPT_H_
 #define CADRE_RENDEZVOUS_CORE_SCRIPT_H_

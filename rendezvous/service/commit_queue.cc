@@ -14,6 +14,11 @@ CommitQueue::CommitQueue(std::unique_ptr<RecordLog> log, Host host)
       compact_at_(MonoTime::FromMicros(std::numeric_limits<int64_t>::min())) {}
 
 void CommitQueue::Add(MonoTime now, Effects effects) {
+  // Most renewals; held, they would pile up.
+  if (effects.append.empty() && effects.send.empty() && effects.reply.empty() &&
+      effects.close.empty() && effects.notes.empty()) {
+    return;
+  }
   if (log_ == nullptr || (effects.append.empty() && held_.empty())) return host_.deliver(effects);
   std::move(effects.append.begin(), effects.append.end(), std::back_inserter(records_));
   effects.append.clear();

@@ -157,7 +157,16 @@ struct CoreThread::State {
       // After the batch, because a Renew in it may be what a lease is waiting for.
       if (core.NextDeadline() <= MonoNow()) Step(Tick{});
       commits.Commit(MonoNow());
+      TellWhetherItCanSave();
       if (last) return;
+    }
+  }
+
+  void TellWhetherItCanSave() {
+    while (commits.trouble().ok() != can_save) {
+      can_save = !can_save;
+      Step(CanSave{can_save});
+      commits.Commit(MonoNow());
     }
   }
 
@@ -275,6 +284,7 @@ struct CoreThread::State {
   std::set<StreamId> closed_by_core;
   const LogFunction log;
   CommitQueue commits;
+  bool can_save = true;  // as the core was told
 
   // Guards all below. Never held while something outside is called.
   std::mutex mutex;

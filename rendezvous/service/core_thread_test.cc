@@ -232,6 +232,87 @@ TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
   EXPECT_THAT(second->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
+// A disk without room until somebody makes some.
+class FullLog final : public RecordLog {
+ public:
+  struct Room {
+    absl::Mutex mutex;
+    bool is_there = true;
+    int refused = 0;
+  };
+  explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
+
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const std::vector<v1::Record>&) override {
+    const absl::MutexLock lock(&room_->mutex);
+    if (room_->is_there) return absl::OkStatus();
+    ++room_->refused;
+    return absl::ResourceExhaustedError("no room");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+
+ private:
+  const std::shared_ptr<Room> room_;
+};
+
+// A node that stops its workers as soon as it is told.
+class ObedientNode final : public Outbox {
+ public:
+  explicit ObedientNode(CoreThread& core) : core_(core) {}
+  void set_stream(StreamId stream) { stream_ = stream; }
+  Inbox& inbox() { return inbox_; }
+
+  void Send(const v1::ServerMessage& message) override {
+    inbox_.Send(message);
+    if (!message.has_stop()) return;
+    v1::NodeMessage stopped = OfGenerationForTest("node0");
+    stopped.mutable_node_stopped();
+    EXPECT_OK(core_.Post(stream_, stopped));
+  }
+  void Close(const absl::Status& status) override { inbox_.Close(status); }
+
+ private:
+  CoreThread& core_;
+  StreamId stream_;
+  Inbox inbox_;
+};
+
+// Its deadline is long over when it can be saved at last.
+TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
+  const auto room = std::make_shared<FullLog::Room>();
+  OpenedLog full;
+  full.log = std::make_unique<FullLog>(room);
+  CoreConfig config = NewCoreConfig();
+  config.stop_margin = absl::ZeroDuration();
+  core_ = std::make_unique<CoreThread>(config, nullptr, std::move(full));
+  const auto node = std::make_shared<ObedientNode>(*core_);
+  const StreamId stream = core_->OpenStream(node);
+  node->set_stream(stream);
+  v1::NodeMessage join = JoinForTest("node0", 1, 1);
+  v1::Timeouts* timeouts = join.mutable_join()->mutable_spec()->mutable_timeouts();
+  timeouts->mutable_stop_grace()->set_seconds(0);
+  timeouts->mutable_stop_grace()->set_nanos(1000000);
+  ASSERT_OK(core_->Post(stream, join));
+  ASSERT_TRUE(node->inbox().Await(v1::ServerMessage::kAssign));
+  {
+    const absl::MutexLock lock(&room->mutex);
+    room->is_there = false;
+  }
+  v1::NodeMessage exited = OfGenerationForTest("node0");
+  exited.mutable_worker_exited()->mutable_exit()->set_exit_code(1);
+  exited.mutable_worker_exited()->set_cause(v1::CRASH);
+  ASSERT_OK(core_->Post(stream, exited));
+  {
+    const absl::MutexLock lock(&room->mutex);
+    const auto tried = [&] { return room->refused >= 3; };
+    ASSERT_TRUE(room->mutex.AwaitWithTimeout(absl::Condition(&tried), kPatience));
+    room->is_there = true;
+  }
+  // One that was taken for lost would not hear of the end.
+  EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
+}
+
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {
   const auto inbox = std::make_shared<Inbox>();
   const StreamId stream = core_->OpenStream(inbox);

@@ -37,6 +37,15 @@ inline v1::NodeMessage JoinForTest(const std::string& node, uint32_t min_nodes,
   return message;
 }
 
+// To be filled in with what that node says of generation 1.
+inline v1::NodeMessage OfGenerationForTest(const std::string& node) {
+  v1::NodeMessage message;
+  message.set_job("job");
+  message.set_generation(1);
+  message.set_incarnation(std::hash<std::string>()(node));
+  return message;
+}
+
 // Asks generation 1 for a key and waits for an hour.
 inline v1::StoreRequest GetForTest(const std::string& key, uint64_t request_id) {
   v1::StoreRequest request;

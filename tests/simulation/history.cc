@@ -188,7 +188,8 @@ class History {
 
   void CheckEnd() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (oracle_.HasWorkers(i)) {
+      RunUntil(nodes_[i]->supervisor().GoneBy(), [&] { return !oracle_.HasWorkers(i); });
+      if (Sound() && oracle_.HasWorkers(i)) {
         oracle_.Break(absl::StrCat("I7: ", NameOfNode(i), " has workers after the end"));
       }
     }

@@ -28,6 +28,7 @@ void Oracle::ServerStarted(uint64_t server_id, const Core& core, absl::Duration 
   }
   state_at_death_.reset();
   server_id_ = server_id;
+  cannot_save_since_.reset();
   streams_.clear();
   nodes_.clear();
   std::map<std::string, JobView> before = std::move(jobs_);
@@ -57,6 +58,22 @@ void Oracle::ServerDied(const Core& core, bool saved) {
   if (saved) state_at_death_ = {server_id_, core.DebugString()};
 }
 
+void Oracle::ServerCanSave(bool can, absl::Duration running) {
+  if (!can) {
+    cannot_save_since_ = running;
+    return;
+  }
+  // What was decided meanwhile is said now, and who was away may come now.
+  for (auto& [name, job] : jobs_) {
+    if (job.stopping_at >= *cannot_save_since_) job.stopping_at = running;
+    if (job.formed_at >= *cannot_save_since_) job.formed_at = running;
+  }
+  for (auto& [name, node] : nodes_) {
+    if (!node.stream.has_value()) node.gone_at = running;
+  }
+  cannot_save_since_.reset();
+}
+
 void Oracle::Arrived(StreamId stream, MonoTime at) {
   std::vector<MonoTime>& arrivals = streams_[stream].arrivals;
   const MonoTime old = at + -plan_.server.lease;
@@ -79,14 +96,20 @@ void Oracle::BeforeStep(const Event& event) {
     stream.node = message.join().node();
   }
   JobView& job = jobs_[stream.job];
-  if (message.has_worker_exited() && stream.attached && !job.stopped && !job.ended &&
-      message.generation() == job.generation && !job.first_failure.has_value() &&
+  if (!stream.attached || job.stopped || job.ended || message.generation() != job.generation) {
+    return;
+  }
+  if (message.has_worker_exited() && !job.first_failure.has_value() &&
       message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
     job.first_failure = {stream.node, message.worker_exited().local_rank()};
   }
-  if (message.has_worker_gave_up() && stream.attached && !job.stopped && !job.ended &&
-      message.generation() == job.generation && !job.first_failure.has_value()) {
+  if (message.has_worker_gave_up() && !job.first_failure.has_value()) {
     job.first_failure = {stream.node, message.worker_gave_up().local_rank()};
+  }
+  const auto member = job.members.find(stream.node);
+  if (member == job.members.end()) return;
+  for (const v1::RankEvidence& rank : message.evidence().ranks()) {
+    job.looked_at.insert(member->second.first_rank + static_cast<uint32_t>(rank.local_rank()));
   }
 }
 

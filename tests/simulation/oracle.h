@@ -8,10 +8,11 @@
 //   I2  ranks are a bijection, and all members are told the same
 //   I3  every member was heard within its lease when the generation formed
 //   I4  what was told outlives the server; what was saved is what a new start finds
-//   I5  no node is given up because the server stood still
+//   I5  no node is given up because the server stood still, was away or could not save
 //   I6  after the faults the job runs to its end, or fails with a reason (history.cc)
 //   I7  after the end no worker, stream or timer is left (history.cc, node.cc)
-//   I8  the root cause is a failure that happened, and the first that the server heard of
+//   I8  the root cause is a failure that happened, and the first that the server heard of; of ranks
+//       that hang, the one that got on least of all that it was shown
 //   I9  the core's own invariants, bounds of its lists and queues among them
 //   I10 the same seed gives the same history (simulation_test.cc)
 //   and the store's: store_model.h.
@@ -46,6 +47,7 @@ struct WorkerTruth {
   // It failed by itself, and how. A hang is one that goes on living.
   bool failed = false;
   bool hangs = false;
+  MonoTime reported_at = MonoTime();  // its progress, the last time
   int code = 0;
   int signal = 0;
 };
@@ -77,6 +79,8 @@ class Oracle {
   void ServerStarted(uint64_t server_id, const Core& core, absl::Duration running);
   // `saved`: all that the core knows is on the disk.
   void ServerDied(const Core& core, bool saved);
+  // It says nothing from now on, or has said what it held.
+  void ServerCanSave(bool can, absl::Duration running);
   void Arrived(StreamId stream, MonoTime at);
   void BeforeStep(const Event& event);
   // `running`: how long the server has not stood still.
@@ -111,9 +115,13 @@ class Oracle {
     std::map<std::string, Member> members;
     // First failure of a worker that the server heard of in this generation.
     std::optional<std::pair<std::string, uint32_t>> first_failure;  // node, local rank
+    // Ranks of this generation of which nodes said where they are.
+    std::set<uint32_t> looked_at;
     bool stopped = false;
-    // Since when this server has wanted it stopped, in its running time.
+    // In this server's running time: since when it has said that the generation is to be stopped,
+    // and when it announced it; infinitely long ago when another life of it did.
     absl::Duration stopping_at;
+    absl::Duration formed_at = -absl::InfiniteDuration();
     // What was sent as the verdict of this run.
     std::optional<std::string> verdict;
   };
@@ -154,6 +162,9 @@ class Oracle {
                    absl::Duration running);
   void CheckSettleWindow(const std::string& name, const JobView& job, const Effects& effects);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
+  void CheckLost(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
+  void CheckHang(const std::string& name, uint32_t named);
+  void CheckStartTimeout(const std::string& name, absl::Duration running);
   void OnStopOrdered(const std::string& name, const v1::StopOrdered& order, absl::Duration running);
   void OnEnded(const std::string& name, const v1::Verdict& verdict);
   void CheckFaultless(const std::string& name, const v1::Verdict& verdict);
@@ -165,6 +176,8 @@ class Oracle {
 
   uint64_t server_id_ = 0;
   std::optional<std::pair<uint64_t, std::string>> state_at_death_;  // server_id, text
+  // Since when it cannot save, in its running time.
+  std::optional<absl::Duration> cannot_save_since_;
   std::map<std::string, JobView> jobs_;
   std::map<StreamId, StreamView> streams_;
   std::map<std::pair<std::string, std::string>, NodeView> nodes_;  // job, node

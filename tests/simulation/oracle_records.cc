@@ -65,7 +65,9 @@ void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& forme
   CheckSettleWindow(name, job, effects);
   job.generation = formed.generation();
   job.stopped = false;
+  job.formed_at = running;
   job.first_failure.reset();
+  job.looked_at.clear();
   job.members.clear();
   for (const v1::Member& member : formed.members()) {
     job.members[member.node()] = {member.first_rank(), member.slots(), false};
@@ -144,14 +146,21 @@ void Oracle::OnRemoved(const std::string& name, const v1::NodeRemoved& removed,
       if (worker.node == number) worker.given_up = true;
     }
   }
-  if (removed.cause() != v1::NODE_LOST) return;
+  if (removed.cause() == v1::NODE_LOST) CheckLost(name, removed, running);
+}
+
+void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
+                       absl::Duration running) {
   ++tally_.nodes_lost;
   Holds(!plan_.faultless,
         absl::StrCat("I5: ", removed.node(), " is lost and nothing happened: ", removed.reason()));
+  const JobView& job = jobs_[name];
   const NodeView& node = nodes_[{name, removed.node()}];
-  // An order that cannot be saved is not sent, and its time runs all the same.
-  const bool saves = !plan_.Has(Fault::kDiskFull) && !plan_.Has(Fault::kDiskFails);
-  if (saves && removed.reason() == "it did not stop its workers in time") {
+  Holds(!cannot_save_since_.has_value() || absl::StartsWith(removed.reason(), "it left") ||
+            absl::StartsWith(removed.reason(), "nothing was heard"),
+        absl::StrCat("I5: the server can tell nobody anything, and ", removed.node(),
+                     " is lost: ", removed.reason()));
+  if (removed.reason() == "it did not stop its workers in time") {
     const absl::Duration had = running - job.stopping_at;
     Holds(had * kDrift >= absl::Seconds(job.spec->timeouts().stop_grace().seconds()),
           absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(had), " to stop"));
@@ -177,6 +186,7 @@ void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order
   JobView& job = jobs_[name];
   const bool first = !std::exchange(job.stopped, true);
   if (first) job.stopping_at = running;
+  if (order.root_cause().cause() == v1::START_TIMEOUT) CheckStartTimeout(name, running);
   if (!order.has_root_cause() || !IsWorkersOwn(order.root_cause())) return;
   const v1::Failure& failure = order.root_cause();
   const GenerationKey key{server_id_, name, job.generation};
@@ -190,11 +200,40 @@ void Oracle::OnStopOrdered(const std::string& name, const v1::StopOrdered& order
                                     worker.signal == static_cast<int>(failure.exit().signal());
   Holds(true_story, absl::StrCat("I8: rank ", failure.rank(), " of ", key.Text(),
                                  " did not fail like that: ", failure.message()));
+  if (!first) return;
   // Who hangs is told from where all ranks are, not from who was reported first.
-  if (!first || failure.cause() == v1::HANG) return;
+  if (failure.cause() == v1::HANG) return CheckHang(name, failure.rank());
   const std::pair<std::string, uint32_t> culprit = {failure.node(), failure.local_rank()};
   Holds(job.first_failure == std::optional(culprit),
         absl::StrCat("I8: ", failure.message(), ": not the first failure that was reported"));
+}
+
+// A step in these histories is the moment at which it was reported.
+void Oracle::CheckHang(const std::string& name, uint32_t named) {
+  const JobView& job = jobs_[name];
+  const GenerationKey key{server_id_, name, job.generation};
+  auto& workers = workers_[key];
+  const absl::Duration silent = world_.now() - workers[named].reported_at;
+  Holds(silent * kDrift >= absl::Seconds(job.spec->timeouts().progress().seconds()),
+        absl::StrCat("I8: rank ", named, " of ", key.Text(), " hangs after ",
+                     absl::FormatDuration(silent)));
+  for (const uint32_t rank : job.looked_at) {
+    const WorkerTruth& other = workers[rank];
+    Holds(!other.hangs || other.reported_at >= workers[named].reported_at,
+          absl::StrCat("I8: rank ", named, " of ", key.Text(), " is named, rank ", rank,
+                       " is further behind"));
+  }
+}
+
+void Oracle::CheckStartTimeout(const std::string& name, absl::Duration running) {
+  const JobView& job = jobs_[name];
+  Holds(!cannot_save_since_.has_value(),
+        absl::StrCat("I5: workers of ", name, " are missed while their nodes are told nothing"));
+  // Of short pauses the core knows nothing.
+  if (plan_.Has(Fault::kServerPaused)) return;
+  const absl::Duration had = running - job.formed_at;
+  Holds(had * kDrift >= absl::Seconds(job.spec->timeouts().start().seconds()),
+        absl::StrCat("I5: the workers of ", name, " had ", absl::FormatDuration(had), " to start"));
 }
 
 void Oracle::OnEnded(const std::string& name, const v1::Verdict& verdict) {

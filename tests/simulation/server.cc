@@ -64,6 +64,7 @@ void Server::Kill(absl::Duration back_after, bool state_is_lost) {
   commits_.reset();
   core_.reset();
   dying_ = unsaved_ = false;
+  can_save_ = true;
   inbox_.clear();
   streams_.clear();
   closed_by_core_.clear();
@@ -161,6 +162,7 @@ void Server::Wake() {
   }
   if (!Dying() && core_->NextDeadline() <= Local()) Step(Tick{});
   if (!Dying()) commits_->Commit(Local());
+  TellWhetherItCanSave();
   if (Dying()) {
     return Kill(world_.random.Between(absl::Milliseconds(50), absl::Seconds(3)), false);
   }
@@ -169,6 +171,15 @@ void Server::Wake() {
   if (!inbox_.empty()) WakeAt(world_.now() + absl::Microseconds(1));
   if (due != MonoTime::Never()) {
     WakeAt(std::max(plan_.server_clock.World(due), world_.now() + absl::Microseconds(1)));
+  }
+}
+
+void Server::TellWhetherItCanSave() {
+  while (!Dying() && commits_->trouble().ok() != can_save_) {
+    can_save_ = !can_save_;
+    oracle_.ServerCanSave(can_save_, Running());
+    Step(CanSave{can_save_});
+    commits_->Commit(Local());
   }
 }
 
@@ -263,6 +274,8 @@ void Server::Mutate(Event* event) {
   }
 }
 
-bool Server::Idle() const { return up() && core_->NextDeadline() == MonoTime::Never(); }
+bool Server::Idle() const {
+  return up() && can_save_ && core_->NextDeadline() == MonoTime::Never();
+}
 
 }  // namespace cadre::simulation

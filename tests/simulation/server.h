@@ -61,6 +61,7 @@ class Server final : public StreamServer {
   void Post(Event event);
   void WakeAt(MonoTime at);
   void Wake();
+  void TellWhetherItCanSave();
   void Handle(Event event);
   bool Refuse(Event* event);
   void Step(const Event& event);
@@ -83,6 +84,7 @@ class Server final : public StreamServer {
   bool dying_ = false;  // killed in the middle of something
   // Effects that are not saved yet: then the core is ahead of its disk.
   bool unsaved_ = false;
+  bool can_save_ = true;  // as the core was told
   std::deque<Task> inbox_;
   std::set<StreamId> streams_;
   std::set<StreamId> closed_by_core_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/frames.h"
 
 namespace cadre::simulation {
 namespace {
@@ -199,6 +200,7 @@ void Supervisor::Report(uint64_t id) {
   v1::Progress progress;
   progress.set_local_rank(worker->local_rank);
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
+  oracle_.Worker(worker->generation, worker->rank).reported_at = world_.now();
   if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
 }
@@ -414,6 +416,7 @@ void Supervisor::Advance(uint64_t number) {
 void Supervisor::KillAll(bool at_once) {
   generations_.clear();
   gone_.clear();
+  gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : kShutDownLimit);
   std::vector<uint64_t> ids;
   for (auto& [id, worker] : workers_) {
     worker.told = false;
@@ -424,7 +427,7 @@ void Supervisor::KillAll(bool at_once) {
       End(id, 0, SIGKILL, false);
       continue;
     }
-    Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(100)), id,
+    Later(world_.random.Between(absl::ZeroDuration(), kShutDownLimit), id,
           [this, id](Worker&) { End(id, 0, SIGKILL, false); });
   }
 }

@@ -36,6 +36,8 @@ class Supervisor {
   void Stop(uint64_t generation, absl::Duration grace, const std::set<uint32_t>& kept);
   // The agent is gone, or the machine: nothing is told any more of what runs now.
   void KillAll(bool at_once);
+  // Workers of an agent that is gone live no longer than until then.
+  MonoTime GoneBy() const { return gone_by_; }
   void Answer(const v1::StoreReply& reply);
   // Local ranks of its workers that are there.
   std::vector<uint32_t> Alive(uint64_t generation) const;
@@ -101,6 +103,7 @@ class Supervisor {
   std::map<uint64_t, Worker> workers_;  // alive
   std::map<uint64_t, Generation> generations_;
   std::set<uint64_t> gone_;
+  MonoTime gone_by_;
 };
 
 }  // namespace cadre::simulation
