@@ -157,6 +157,8 @@ const char* NameOf(Mutation mutation) {
       return "reuse_generation";
     case Mutation::kSkipIncarnation:
       return "skip_incarnation";
+    case Mutation::kHideFullDisk:
+      return "hide_full_disk";
   }
   return "";
 }

@@ -25,11 +25,16 @@ enum class Mutation {
   kReuseGeneration,
   // A new life of an agent is taken for the one before.
   kSkipIncarnation,
+  // The core is not told that nothing can be saved.
+  kHideFullDisk,
 };
 
-inline constexpr Mutation kMutations[] = {Mutation::kNone, Mutation::kSkipFence,
+inline constexpr Mutation kMutations[] = {Mutation::kNone,
+                                          Mutation::kSkipFence,
                                           Mutation::kPersistAfterSending,
-                                          Mutation::kReuseGeneration, Mutation::kSkipIncarnation};
+                                          Mutation::kReuseGeneration,
+                                          Mutation::kSkipIncarnation,
+                                          Mutation::kHideFullDisk};
 
 enum class Fault {
   kReset,    // a node's connection breaks; what was on the way may be lost

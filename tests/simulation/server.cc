@@ -178,7 +178,7 @@ void Server::TellWhetherItCanSave() {
   while (!Dying() && commits_->trouble().ok() != can_save_) {
     can_save_ = !can_save_;
     oracle_.ServerCanSave(can_save_, Running());
-    Step(CanSave{can_save_});
+    if (mutation_ != Mutation::kHideFullDisk) Step(CanSave{can_save_});
     commits_->Commit(Local());
   }
 }

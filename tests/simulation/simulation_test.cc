@@ -89,7 +89,8 @@ TEST_P(MutationTest, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(OnPurpose, MutationTest,
                          testing::Values(Mutation::kSkipFence, Mutation::kPersistAfterSending,
-                                         Mutation::kReuseGeneration, Mutation::kSkipIncarnation),
+                                         Mutation::kReuseGeneration, Mutation::kSkipIncarnation,
+                                         Mutation::kHideFullDisk),
                          [](const testing::TestParamInfo<Mutation>& info) {
                            return NameOf(info.param);
                          });
