@@ -69,7 +69,9 @@ void Oracle::ServerCanSave(bool can, absl::Duration running) {
     if (job.formed_at >= *cannot_save_since_) job.formed_at = running;
   }
   for (auto& [name, node] : nodes_) {
-    if (!node.stream.has_value()) node.gone_at = running;
+    if (node.stream.has_value()) continue;
+    node.gone_at = running;
+    node.gone_since = world_.now();
   }
   cannot_save_since_.reset();
 }
@@ -158,6 +160,7 @@ void Oracle::Detach(StreamId stream, absl::Duration running) {
   if (!(node.stream == std::optional<StreamId>(stream))) return;
   node.stream.reset();
   node.gone_at = running;
+  node.gone_since = world_.now();
 }
 
 void Oracle::Sent(const SendToStream& send) {

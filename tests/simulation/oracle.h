@@ -137,6 +137,7 @@ class Oracle {
     std::optional<StreamId> stream;
     MonoTime attached_at;
     absl::Duration gone_at;  // in the server's running time
+    MonoTime gone_since;
   };
   struct Announced {
     uint32_t world_size = 0;
