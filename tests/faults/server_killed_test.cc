@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -122,6 +123,7 @@ TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
   });
   std::minstd_rand random(1);
   const int cycles = Cycles();
+  absl::Duration slowest_return;
   for (int cycle = 0; cycle < cycles && !HasFailure(); ++cycle) {
     {
       const absl::MutexLock lock(&mutex);
@@ -133,17 +135,20 @@ TEST_F(ServerKilledTest, AtRandomMomentsNothingAcknowledgedIsLost) {
     const absl::Time moment = absl::Now() + absl::Microseconds(random() % 10000);
     while (absl::Now() < moment) {
     }
+    const absl::Time killed = absl::Now();
     server_.Kill();
     if (!server_.Start()) break;
     AwaitAgents();
+    slowest_return = std::max(slowest_return, absl::Now() - killed);
     ExpectWorkersAlive();
   }
   stop = true;
   adder.join();
   EXPECT_LT(server_.slowest_start(), kBackWithin);
-  printf("%d cycles, %lld additions, slowest start %s\n", cycles,
-         static_cast<long long>(acknowledged),
-         absl::FormatDuration(server_.slowest_start()).c_str());
+  printf("%d cycles, %lld additions, slowest start %s, slowest until both agents were back %s\n",
+         cycles, static_cast<long long>(acknowledged),
+         absl::FormatDuration(server_.slowest_start()).c_str(),
+         absl::FormatDuration(slowest_return).c_str());
   FinishJob();
 }
 
