@@ -102,6 +102,9 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   link_up = false;
   welcomed = false;
   renew_at = MonoTime::Never();
+  // A server that still counts on this node gives the order again; another generation may run by
+  // now.
+  next_assign.reset();
   if (leaving) return;
   if (!away_since) away_since = now;
   const std::string reason = OneLine(status.message());

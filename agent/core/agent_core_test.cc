@@ -56,6 +56,16 @@ TEST_F(AgentCoreTest, AssignWhileAnOlderGenerationRuns_StopsThatFirst) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("start 2"));
 }
 
+TEST_F(AgentCoreTest, AssignThatWaits_IsForgottenWithItsConnection) {
+  Run();
+  EXPECT_THAT(Assign(2), ElementsAre("stop 1 grace=5s"));
+  Down();
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Feed(AllGone{1, 501}), testing::Not(testing::Contains("start 2")));
+  EXPECT_THAT(Assign(2), ElementsAre("start 2")) << "the server gives it again";
+}
+
 TEST_F(AgentCoreTest, Stop_OfWhatNeverStarted_IsAnsweredAndFencesIt) {
   Feed(LinkUp{});
   Welcome();
