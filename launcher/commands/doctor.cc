@@ -121,14 +121,16 @@ Finding Loopback() {
 Finding Files() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kWantedFiles) {
-    return {"open files", "ok", absl::StrCat("limit ", limit.rlim_cur)};
-  }
   if (limit.rlim_cur < 256) {
     return {"open files", "fix", absl::StrCat("limit ", limit.rlim_cur, "; run: ulimit -n 4096")};
   }
+  // A server raises its own to the hard limit.
+  if (limit.rlim_max >= kWantedFiles) {
+    return {"open files", "ok", absl::StrCat("limit ", limit.rlim_cur)};
+  }
   return {"open files", "note",
-          absl::StrCat("limit ", limit.rlim_cur, "; for a server of many nodes: ulimit -n 4096")};
+          absl::StrCat("hard limit ", limit.rlim_max,
+                       "; a server of more nodes needs a higher one: LimitNOFILE= or ulimit -Hn")};
 }
 
 std::vector<Flag> Flags() { return {{"output", "plain|json", "Form of what is printed [plain]."}}; }

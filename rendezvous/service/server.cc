@@ -1,6 +1,7 @@
 #include "rendezvous/service/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <utility>
@@ -115,6 +116,15 @@ absl::Status CheckExposure(const ServerOptions& options) {
                    " can be reached from other machines and needs a token: give --token-file"));
 }
 
+// Each connection is an open file. gRPC stops accepting for good when it once fails for want of
+// one.
+void RaiseOpenFiles() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -140,6 +150,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   RETURN_IF_ERROR(CheckExposure(options));
   RETURN_IF_ERROR(CheckListen(options.host, options.port));
   QuietGrpcLog();
+  RaiseOpenFiles();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                    MakeServerCredentials(options.security));
   auto impl = std::make_unique<Impl>(std::move(core), options.token);

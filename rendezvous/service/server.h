@@ -25,7 +25,8 @@ struct ServerOptions {
 // Thread safe. One Shutdown at most has an effect.
 class Server {
  public:
-  // Serves when it returns. `core` outlives the server.
+  // Serves when it returns. `core` outlives the server. The process may have as many files open
+  // from then on as its hard limit allows.
   //   ALREADY_EXISTS       the port is in use
   //   PERMISSION_DENIED    the port is below 1024 and this user may not use those
   //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files

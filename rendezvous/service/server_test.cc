@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -220,6 +222,18 @@ TEST_F(ServerTest, SecondServerOnThePort) {
   EXPECT_THAT(Server::Start(options, core_),
               StatusIs(absl::StatusCode::kAlreadyExists,
                        HasSubstr(absl::StrCat("port ", options.port, " on 127.0.0.1 is in use"))));
+}
+
+TEST_F(ServerTest, AConnectionIsNotRefusedForASoftLimit) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 128);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ServerOptions options;
+  options.token = kToken;
+  ASSERT_OK(Server::Start(options, core_));
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
 TEST_F(ServerTest, OffLoopbackATokenIsRequired) {
