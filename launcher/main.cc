@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
@@ -89,6 +90,8 @@ void ArrangeSignals() {
 }  // namespace cadre
 
 int main(int argc, char** argv) {
+  // Debian's Abseil is built to look for cycles at every lock, in one graph for all threads.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   cadre::OpenStandardDescriptors();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const absl::Status checked = cadre::CheckArguments(arguments);
