@@ -145,10 +145,12 @@ void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* 
 }
 
 MonoTime Core::Impl::PushAt(const Live& live) const {
+  const int64_t nodes = static_cast<int64_t>(live.links.size());
   const bool large = live.links.size() > kMaxNodesToldAtOnce;
-  if (live.changed) return large ? live.last_push + kPushInterval : now;
+  const absl::Duration least = std::max(kPushInterval, kPushIntervalPerNode * nodes);
+  if (live.changed) return large ? live.last_push + least : now;
   if (!live.progressed) return MonoTime::Never();
-  return live.last_push + (large ? kLargeProgressInterval : kProgressInterval);
+  return live.last_push + (large ? std::max(kLargeProgressInterval, least) : kProgressInterval);
 }
 
 void Core::Impl::SetDeadline(const std::string& name, Live* live) {

@@ -31,6 +31,9 @@ constexpr size_t kMaxNodesToldAtOnce = 16;
 constexpr absl::Duration kPushInterval = absl::Milliseconds(200);
 // How long the nodes that do not hang may take to say where their workers are.
 constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
+// And those of a very large one once in this for each of them, so that a server sends 4,000 such
+// messages a second at most.
+constexpr absl::Duration kPushIntervalPerNode = absl::Microseconds(250);
 
 // Of what changed only in its progress, nodes are told this often, and those of a large job less.
 constexpr absl::Duration kProgressInterval = absl::Seconds(1);

@@ -314,10 +314,10 @@ TEST_F(CoreTest, FourThousandNodesAreToldLittleEach) {
   }
   EXPECT_EQ(core_.Status(now_, "train")->phase(), v1::RUNNING);
   EXPECT_EQ(records_, 1u + 4096 + 1);
-  // A Welcome and an Assign, and a status at most every 200 ms.
-  EXPECT_LE(messages_, 4096u * 2 + 4096u * 4);
+  // A Welcome and an Assign, and 4,000 statuses a second: the nodes took 0.41 s to come.
+  EXPECT_LE(messages_, 4096u * 2 + 2000u);
   // What is left to say is said in time.
-  EXPECT_LE(core_.NextDeadline(), now_ + absl::Milliseconds(200));
+  EXPECT_LE(core_.NextDeadline(), now_ + 4096 * absl::Microseconds(250));
   now_ = core_.NextDeadline();
   EXPECT_EQ(Step(Tick{}).send.size(), 4096u);
 }
