@@ -15,9 +15,9 @@ class CallbackOutbox : public Outbox {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!silent_) callbacks_.on_up();
   }
-  void Send(const v1::ServerMessage& message) override {
+  void Send(v1::ServerMessage message) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!silent_) callbacks_.on_message(message);
+    if (!silent_) callbacks_.on_message(std::move(message));
   }
   void Close(const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);

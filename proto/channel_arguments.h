@@ -16,6 +16,8 @@ namespace cadre {
 
 // One message, in either direction.
 inline constexpr int kMessageBytesMax = 1 << 20;
+// Messages of a node's stream that go out as one (NodeMessage.more), beyond the first.
+inline constexpr size_t kBundleBytesMax = 64 << 10;
 // All metadata of one call.
 inline constexpr int kMetadataBytesMax = 8 << 10;
 // Text of a status; longer ones are cut, so that they fit into the metadata.

@@ -197,7 +197,11 @@ class GrpcLink final : public ServerLink {
     }
     Call([&] { callbacks_.on_up(); });
     while (attempt.stream->Read(&message)) {
+      auto more = std::move(*message.mutable_more());
       Call([&] { callbacks_.on_message(std::move(message)); });
+      for (v1::ServerMessage& next : more) {
+        Call([&] { callbacks_.on_message(std::move(next)); });
+      }
       message.Clear();
     }
   }
@@ -217,11 +221,7 @@ class GrpcLink final : public ServerLink {
         std::unique_lock<std::mutex> lock(mutex_);
         changed_.wait(lock, [&] { return attempt.over || stopping_ || !queue_.empty(); });
         if (attempt.over) return;
-        if (!queue_.empty()) {
-          next = std::move(queue_.front());
-          queue_.pop_front();
-          queue_bytes_ -= next->bytes;
-        }
+        if (!queue_.empty()) next = TakeBundle();
       }
       if (!next.has_value()) {
         attempt.stream->WritesDone();
@@ -234,6 +234,26 @@ class GrpcLink final : public ServerLink {
         return;
       }
     }
+  }
+
+  // The next message and, because a write costs more than a message, those behind it. With mutex_
+  // held.
+  Outgoing TakeBundle() {
+    Outgoing first = TakeFront();
+    size_t bytes = first.bytes;
+    while (!first.refused && !queue_.empty() && !queue_.front().refused &&
+           bytes + queue_.front().bytes <= kBundleBytesMax) {
+      bytes += queue_.front().bytes;
+      *first.message.add_more() = TakeFront().message;
+    }
+    return first;
+  }
+
+  Outgoing TakeFront() {
+    Outgoing front = std::move(queue_.front());
+    queue_.pop_front();
+    queue_bytes_ -= front.bytes;
+    return front;
   }
 
   bool AwaitOpen(Attempt& attempt) {

@@ -40,6 +40,8 @@ inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
 // Two threads while it runs: one connects, reads and makes all callbacks, one writes. Stop() and
 // the destructor must not be called from a callback.
 //
+// Messages that wait while one is written go out as one.
+//
 // A message over the size limit never leaves: a store request is answered with INVALID_ARGUMENT,
 // any other ends the link with it.
 //

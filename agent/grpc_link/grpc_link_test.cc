@@ -71,6 +71,18 @@ class Peer {
     });
     return found;
   }
+  // The client's requests in the order in which they were answered, once there are `count`.
+  std::vector<uint64_t> AwaitAnswers(size_t count) {
+    std::vector<uint64_t> requests;
+    Await([&] {
+      requests.clear();
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.has_store()) requests.push_back(message.store().request_id());
+      }
+      return requests.size() >= count;
+    });
+    return requests;
+  }
   // What the link reported when it went down for the count-th time.
   absl::Status AwaitDown(size_t count = 1) {
     if (!Await([this, count] { return downs_.size() >= count; })) return absl::OkStatus();
@@ -161,6 +173,21 @@ TEST(GrpcLink, TwoNodesFormAGeneration) {
   second.Start({JoinForTest("node1", 2, 2)});
   EXPECT_EQ(first.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 0u);
   EXPECT_EQ(second.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 2u);
+}
+
+TEST(GrpcLink, ManyMessagesAtOnceKeepTheirOrder) {
+  Host host;
+  Peer peer(host.endpoint());
+  peer.Start({JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  std::vector<uint64_t> asked;
+  for (uint64_t i = 1; i <= 3000; ++i) {
+    v1::NodeMessage message = JoinForTest("node0", 1, 1);
+    *message.mutable_store() = SetForTest("key", std::string(i % 100, 'v'), i);
+    peer.link().Send(std::move(message));
+    asked.push_back(i);
+  }
+  EXPECT_EQ(peer.AwaitAnswers(asked.size()), asked);
 }
 
 TEST(GrpcLink, WrongTokenEndsTheLink) {

@@ -19,7 +19,9 @@ void CommitQueue::Add(MonoTime now, Effects effects) {
       effects.close.empty() && effects.notes.empty()) {
     return;
   }
-  if (log_ == nullptr || (effects.append.empty() && held_.empty())) return host_.deliver(effects);
+  if (log_ == nullptr || (effects.append.empty() && held_.empty())) {
+    return host_.deliver(std::move(effects));
+  }
   std::move(effects.append.begin(), effects.append.end(), std::back_inserter(records_));
   effects.append.clear();
   held_.push_back(std::move(effects));
@@ -66,13 +68,13 @@ void CommitQueue::EnterTrouble(absl::Status why) {
       refused.reply.push_back({reply.call, std::move(answer)});
     }
     effects.reply.clear();
-    if (!refused.reply.empty()) host_.deliver(refused);
+    if (!refused.reply.empty()) host_.deliver(std::move(refused));
   }
 }
 
 void CommitQueue::DeliverHeld() {
-  const std::vector<Effects> held = std::exchange(held_, {});
-  for (const Effects& effects : held) host_.deliver(effects);
+  std::vector<Effects> held = std::exchange(held_, {});
+  for (Effects& effects : held) host_.deliver(std::move(effects));
 }
 
 void CommitQueue::CompactIfDue(MonoTime now) {

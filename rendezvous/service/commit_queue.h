@@ -27,7 +27,7 @@ class CommitQueue {
  public:
   struct Host {
     // What was saved may go out.
-    std::function<void(const Effects&)> deliver;
+    std::function<void(Effects)> deliver;
     // The records that give the core's state.
     std::function<std::vector<v1::Record>()> snapshot;
     // A line for the log.

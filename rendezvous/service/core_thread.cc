@@ -81,7 +81,7 @@ struct CoreThread::State {
   State(const CoreConfig& config, LogFunction log, OpenedLog durable)
       : core(config),
         log(std::move(log)),
-        commits(std::move(durable.log), {[this](const Effects& effects) { CarryOut(effects); },
+        commits(std::move(durable.log), {[this](Effects effects) { CarryOut(std::move(effects)); },
                                          [this] { return core.Snapshot(); },
                                          [this](const std::string& line) { Say(line); }}) {
     for (const v1::Record& record : durable.records) core.Apply(record);
@@ -217,7 +217,7 @@ struct CoreThread::State {
       message.set_job(said->message.job());
       message.set_generation(said->message.generation());
       *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
-      outbox->Send(message);
+      outbox->Send(std::move(message));
     }
     said->message.mutable_renew();
     return false;
@@ -228,9 +228,9 @@ struct CoreThread::State {
   }
 
   // What the core asks for besides its records, in the order that core.h demands.
-  void CarryOut(const Effects& effects) {
-    for (const SendToStream& send : effects.send) {
-      if (const auto outbox = FindStream(send.stream)) outbox->Send(send.message);
+  void CarryOut(Effects effects) {
+    for (SendToStream& send : effects.send) {
+      if (const auto outbox = FindStream(send.stream)) outbox->Send(std::move(send.message));
     }
     for (const ReplyToCall& reply : effects.reply) Reply(reply);
     for (const cadre::CloseStream& close : effects.close) {

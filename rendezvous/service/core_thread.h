@@ -34,7 +34,7 @@ CoreConfig NewCoreConfig();
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  virtual void Send(const v1::ServerMessage& message) = 0;
+  virtual void Send(v1::ServerMessage message) = 0;
   // Nothing is sent after this.
   virtual void Close(const absl::Status& status) = 0;
 };

@@ -21,9 +21,9 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 // Keeps what the core sends.
 class Inbox final : public Outbox {
  public:
-  void Send(const v1::ServerMessage& message) override {
+  void Send(v1::ServerMessage message) override {
     const absl::MutexLock lock(&mutex_);
-    messages_.push_back(message);
+    messages_.push_back(std::move(message));
   }
   void Close(const absl::Status& status) override {
     const absl::MutexLock lock(&mutex_);

@@ -40,7 +40,7 @@ class NodeStream final : public NodeReactor,
 
   // --- Outbox ---
 
-  void Send(const v1::ServerMessage& message) override {
+  void Send(v1::ServerMessage message) override {
     {
       const absl::MutexLock lock(&mutex_);
       if (closing_.has_value()) return;
@@ -48,7 +48,7 @@ class NodeStream final : public NodeReactor,
       const bool fits = outbox_.size() < kOutboxMessagesMax &&
                         (outbox_.empty() || outbox_bytes_ + size <= kOutboxBytesMax);
       if (fits) {
-        outbox_.push_back(message);
+        outbox_.push_back({std::move(message), size});
         outbox_bytes_ += size;
         WriteNext();
         return;
@@ -90,8 +90,7 @@ class NodeStream final : public NodeReactor,
     {
       const absl::MutexLock lock(&mutex_);
       writing_ = false;
-      outbox_bytes_ -= outbox_.front().ByteSizeLong();
-      outbox_.pop_front();
+      outbox_bytes_ -= outgoing_bytes_;
       if (ok) {
         WriteNext();
         if (!writing_ && closing_.has_value()) FinishOnce();
@@ -126,7 +125,12 @@ class NodeStream final : public NodeReactor,
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
     joined_ = true;
-    return core_->Post(id_, std::move(incoming_));
+    auto more = std::move(*incoming_.mutable_more());
+    absl::Status posted = core_->Post(id_, std::move(incoming_));
+    for (v1::NodeMessage& next : more) {
+      if (posted.ok()) posted = core_->Post(id_, std::move(next));
+    }
+    return posted;
   }
 
   // The core forgets this stream as soon as the node is gone, which is before OnDone.
@@ -137,16 +141,24 @@ class NodeStream final : public NodeReactor,
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_ || outbox_.empty()) return;
     writing_ = true;
-    StartWrite(&outbox_.front());
+    outgoing_ = std::move(outbox_.front().message);
+    outgoing_bytes_ = outbox_.front().bytes;
+    outbox_.pop_front();
+    // A write costs more than a message.
+    while (!outbox_.empty() && outgoing_bytes_ + outbox_.front().bytes <= kBundleBytesMax) {
+      *outgoing_.add_more() = std::move(outbox_.front().message);
+      outgoing_bytes_ += outbox_.front().bytes;
+      outbox_.pop_front();
+    }
+    StartWrite(&outgoing_);
   }
 
   // Ends the stream without writing what waits.
   void EndNow(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     closing_ = status;
-    // The first message stays while gRPC is writing it.
-    if (outbox_.size() > 1) outbox_.resize(1);
-    if (!outbox_.empty()) outbox_bytes_ = outbox_.front().ByteSizeLong();
+    outbox_.clear();
+    outbox_bytes_ = writing_ ? outgoing_bytes_ : 0;
     LimitClosing();
     FinishOnce();
   }
@@ -183,9 +195,16 @@ class NodeStream final : public NodeReactor,
 
   absl::Mutex mutex_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);
-  // The first one is being written while writing_ holds.
-  std::deque<v1::ServerMessage> outbox_ ABSL_GUARDED_BY(mutex_);
+  struct Waiting {
+    v1::ServerMessage message;
+    size_t bytes;
+  };
+  std::deque<Waiting> outbox_ ABSL_GUARDED_BY(mutex_);
+  // Of these and of what is being written.
   size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // gRPC's while writing_ holds.
+  v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mutex_);
+  size_t outgoing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   // Set: nothing more is accepted, and the stream ends with this.
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);

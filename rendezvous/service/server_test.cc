@@ -12,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -79,7 +81,28 @@ class ServerTest : public ::testing::Test {
     return false;
   }
 
-  static absl::Status End(grpc::ClientReaderWriter<v1::NodeMessage, v1::ServerMessage>& stream) {
+  using NodeStream = grpc::ClientReaderWriter<v1::NodeMessage, v1::ServerMessage>;
+
+  // What the server says next, and what it said together with that.
+  static std::vector<v1::ServerMessage> Read(NodeStream& stream) {
+    v1::ServerMessage first;
+    if (!stream.Read(&first)) return {};
+    std::vector<v1::ServerMessage> messages(first.more().begin(), first.more().end());
+    messages.insert(messages.begin(), std::move(first));
+    return messages;
+  }
+  // The next message with this body; without one when the stream ended.
+  static v1::ServerMessage ReadUntil(NodeStream& stream, v1::ServerMessage::BodyCase body) {
+    for (;;) {
+      const std::vector<v1::ServerMessage> messages = Read(stream);
+      if (messages.empty()) return {};
+      for (const v1::ServerMessage& message : messages) {
+        if (message.body_case() == body) return message;
+      }
+    }
+  }
+
+  static absl::Status End(NodeStream& stream) {
     v1::ServerMessage message;
     while (stream.Read(&message)) {
     }
@@ -113,11 +136,7 @@ TEST_F(ServerTest, NodeJoinsAndControlSeesIt) {
   Call attach, get, list, cancel, again, unknown;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
   ASSERT_TRUE(stream->Write(JoinForTest("node0", 1, 1)));
-  v1::ServerMessage message;
-  ASSERT_TRUE(stream->Read(&message));
-  EXPECT_TRUE(message.has_welcome());
-  while (!message.has_assign()) ASSERT_TRUE(stream->Read(&message));
-  EXPECT_EQ(message.assign().world_size(), 2u);
+  EXPECT_EQ(ReadUntil(*stream, v1::ServerMessage::kAssign).assign().world_size(), 2u);
 
   const auto control = v1::Control::NewStub(channel_);
   v1::GetJobRequest request;
@@ -131,7 +150,7 @@ TEST_F(ServerTest, NodeJoinsAndControlSeesIt) {
   v1::CancelJobRequest enough;
   enough.set_name("job");
   EXPECT_OK(FromGrpcStatus(control->CancelJob(cancel.get(), enough, &job)));
-  while (!message.has_stop()) ASSERT_TRUE(stream->Read(&message));
+  EXPECT_TRUE(ReadUntil(*stream, v1::ServerMessage::kStop).has_stop());
   request.set_name("none");
   EXPECT_THAT(FromGrpcStatus(control->GetJob(unknown.get(), request, &job)),
               StatusIs(absl::StatusCode::kNotFound));
@@ -144,6 +163,27 @@ TEST_F(ServerTest, FirstMessageMustBeJoin) {
   renew.mutable_renew();
   ASSERT_TRUE(stream->Write(renew));
   EXPECT_THAT(End(*stream), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Join")));
+}
+
+TEST_F(ServerTest, WhatComesTogetherIsTakenOneByOne) {
+  Call attach;
+  const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
+  v1::NodeMessage message = JoinForTest("node0", 1, 1);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    v1::NodeMessage* next = message.add_more();
+    *next = JoinForTest("node0", 1, 1);
+    *next->mutable_store() = SetForTest("key", absl::StrCat(i), i);
+  }
+  ASSERT_TRUE(stream->Write(message));
+  std::vector<uint64_t> answered;
+  while (answered.size() < 3) {
+    const std::vector<v1::ServerMessage> messages = Read(*stream);
+    ASSERT_FALSE(messages.empty());
+    for (const v1::ServerMessage& message : messages) {
+      if (message.has_store()) answered.push_back(message.store().request_id());
+    }
+  }
+  EXPECT_EQ(answered, std::vector<uint64_t>({1, 2, 3}));
 }
 
 TEST_F(ServerTest, NodeThatDoesNotReadIsClosed) {
