@@ -1,0 +1,131 @@
+// The bound: the same streams, messages and gRPC settings as the server's, and nothing behind them.
+//
+//   bare_server
+//
+// Prints "serving at PORT" and serves until it is killed. A Join is answered at once, with a
+// Welcome; a Cancel on one stream sends a Stop to all.
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/channel_arguments.h"
+#include "proto/rendezvous.grpc.pb.h"
+
+namespace cadre {
+namespace {
+
+class BareService;
+
+class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage> {
+ public:
+  explicit BareStream(BareService& service) : service_(service) { StartRead(&incoming_); }
+
+  void Send(const v1::ServerMessage& message) {
+    const absl::MutexLock lock(&mutex_);
+    if (over_) return;
+    outbox_.push_back(message);
+    WriteNext();
+  }
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool) override {
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    outbox_.pop_front();
+    WriteNext();
+  }
+  void OnDone() override;
+
+ private:
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || over_ || outbox_.empty()) return;
+    writing_ = true;
+    StartWrite(&outbox_.front());
+  }
+
+  BareService& service_;
+  v1::NodeMessage incoming_;
+  absl::Mutex mutex_;
+  std::deque<v1::ServerMessage> outbox_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class BareService final : public v1::Rendezvous::CallbackService {
+ public:
+  grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage>* Attach(
+      grpc::CallbackServerContext*) override {
+    auto* stream = new BareStream(*this);
+    const absl::MutexLock lock(&mutex_);
+    streams_.insert(stream);
+    return stream;
+  }
+  void SendToAll(const v1::ServerMessage& message) {
+    const absl::MutexLock lock(&mutex_);
+    for (BareStream* stream : streams_) stream->Send(message);
+  }
+  void Forget(BareStream* stream) {
+    const absl::MutexLock lock(&mutex_);
+    streams_.erase(stream);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::set<BareStream*> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+void BareStream::OnReadDone(bool ok) {
+  if (!ok) {
+    const absl::MutexLock lock(&mutex_);
+    over_ = true;
+    return Finish(grpc::Status::OK);
+  }
+  v1::ServerMessage answer;
+  if (incoming_.has_join()) {
+    answer.set_job(incoming_.job());
+    *answer.mutable_welcome()->mutable_spec() = incoming_.join().spec();
+    Send(answer);
+  } else if (incoming_.has_cancel()) {
+    answer.set_job(incoming_.job());
+    answer.mutable_stop()->set_reason(incoming_.cancel().reason());
+    service_.SendToAll(answer);
+  }
+  StartRead(&incoming_);
+}
+
+void BareStream::OnDone() {
+  service_.Forget(this);
+  delete this;
+}
+
+int Serve() {
+  QuietGrpcLog();
+  BareService service;
+  grpc::ServerBuilder builder;
+  SetServerArguments(builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) {
+    std::fprintf(stderr, "bare_server: cannot listen on 127.0.0.1\n");
+    return 1;
+  }
+  std::printf("serving at %d\n", port);
+  std::fflush(stdout);
+  for (;;) pause();
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main() {
+  // As `cadre` does.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  return cadre::Serve();
+}

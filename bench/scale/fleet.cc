@@ -1,0 +1,238 @@
+#include "bench/scale/fleet.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "proto/channel_arguments.h"
+#include "proto/rendezvous.grpc.pb.h"
+
+namespace cadre {
+namespace {
+
+// The renewing thread sleeps this long between two rounds.
+constexpr absl::Duration kRenewPause = absl::Milliseconds(10);
+
+v1::NodeMessage JoinOf(const FleetOptions& options, size_t agent) {
+  v1::NodeMessage message;
+  v1::Join* join = message.mutable_join();
+  join->set_node(absl::StrCat("node", agent));
+  join->set_host(join->node());
+  join->set_address("127.0.0.1");
+  join->set_slots(options.slots);
+  join->set_wanted_node_rank(-1);
+  join->set_held_port(29500);
+  v1::JobSpec* spec = join->mutable_spec();
+  spec->set_name(options.job);
+  spec->add_command("./train");
+  spec->mutable_nodes()->set_min(options.agents);
+  spec->mutable_nodes()->set_max(options.agents);
+  spec->mutable_workers_per_node()->set_kind(v1::WorkersPerNode::COUNT);
+  spec->mutable_workers_per_node()->set_count(options.slots);
+  spec->mutable_restart()->set_max(1000);
+  // What is measured is not how long Cadre waits on purpose.
+  spec->mutable_restart()->mutable_backoff_min()->set_nanos(1);
+  spec->mutable_restart()->mutable_backoff_max()->set_nanos(1);
+  return message;
+}
+
+}  // namespace
+
+// One agent. At most one read and one write are in flight.
+class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::ServerMessage> {
+ public:
+  AgentStream(const FleetOptions& options, size_t agent, const Fleet::Observer& observer)
+      : options_(options), agent_(agent), observer_(observer) {}
+
+  void Open(const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    grpc::ChannelArguments arguments = ClientChannelArguments();
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = v1::Rendezvous::NewStub(
+        grpc::CreateCustomChannel(options_.server.endpoint, credentials, arguments));
+    context_.AddMetadata(kTokenMetadata, options_.server.token);
+    stub_->async()->Attach(&context_, this);
+    // Until Hold is taken back the stream is not done, so that Send may start writes at any time.
+    AddHold();
+    StartRead(&incoming_);
+    Send(JoinOf(options_, agent_));
+    StartCall();
+    opened_ = true;
+  }
+
+  void Send(v1::NodeMessage message) {
+    const absl::MutexLock lock(&mutex_);
+    message.set_job(options_.job);
+    message.set_generation(generation_);
+    message.set_incarnation(agent_ + 1);
+    if (over_) return;
+    outbox_.push_back(std::move(message));
+    WriteNext();
+  }
+
+  // Its Join is a renewal, too.
+  void Renew() {
+    if (!welcomed_) return;
+    v1::NodeMessage renew;
+    renew.mutable_renew();
+    Send(std::move(renew));
+  }
+
+  void Cancel() {
+    cancelled_ = true;
+    context_.TryCancel();
+  }
+  void AwaitDone() {
+    if (opened_) done_.WaitForNotification();
+  }
+  // Why it ended by itself, or empty.
+  std::string broken() const {
+    if (cancelled_ || !done_.HasBeenNotified()) return "";
+    return absl::StrCat("agent ", agent_, ": ", status_.error_message(), " (code ",
+                        status_.error_code(), ")");
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      {
+        const absl::MutexLock lock(&mutex_);
+        over_ = true;
+      }
+      return RemoveHold();
+    }
+    const auto more = std::move(*incoming_.mutable_more());
+    Hear(incoming_);
+    for (const v1::ServerMessage& next : more) Hear(next);
+    incoming_.Clear();
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override {
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) over_ = true;
+    WriteNext();
+  }
+  void OnDone(const grpc::Status& status) override {
+    status_ = status;
+    done_.Notify();
+  }
+
+ private:
+  void Hear(const v1::ServerMessage& message) {
+    observer_(agent_, message);
+    if (message.has_welcome()) {
+      welcomed_ = true;
+    } else if (message.has_assign()) {
+      {
+        const absl::MutexLock lock(&mutex_);
+        generation_ = message.generation();
+      }
+      for (uint32_t i = 0; i < options_.slots; ++i) {
+        v1::NodeMessage started;
+        started.mutable_worker_started()->set_local_rank(i);
+        started.mutable_worker_started()->set_pid(static_cast<int32_t>(1000 + i));
+        Send(std::move(started));
+      }
+    } else if (message.has_stop()) {
+      v1::NodeMessage stopped;
+      stopped.mutable_node_stopped()->set_held_port(29500);
+      Send(std::move(stopped));
+    }
+  }
+
+  // As an agent's link does: what waits goes out as one.
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || over_ || outbox_.empty()) return;
+    writing_ = true;
+    outgoing_ = std::move(outbox_.front());
+    outbox_.pop_front();
+    size_t bytes = outgoing_.ByteSizeLong();
+    while (!outbox_.empty() && (bytes += outbox_.front().ByteSizeLong()) <= kBundleBytesMax) {
+      *outgoing_.add_more() = std::move(outbox_.front());
+      outbox_.pop_front();
+    }
+    StartWrite(&outgoing_);
+  }
+
+  const FleetOptions& options_;
+  const size_t agent_;
+  const Fleet::Observer& observer_;
+  std::unique_ptr<v1::Rendezvous::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::ServerMessage incoming_;
+  bool opened_ = false;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> welcomed_{false};
+  grpc::Status status_;
+  absl::Notification done_;
+  absl::Mutex mutex_;
+  std::deque<v1::NodeMessage> outbox_ ABSL_GUARDED_BY(mutex_);
+  // gRPC's while writing_ holds.
+  v1::NodeMessage outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+struct Fleet::State {
+  FleetOptions options;
+  Observer observer;
+  std::vector<std::unique_ptr<AgentStream>> streams;
+  absl::Notification ending;
+  std::thread renewing;
+
+  // One agent after the other, each once in the interval.
+  void Renew() {
+    const double in_one_pause =
+        static_cast<double>(streams.size()) * absl::FDivDuration(kRenewPause, kRenewInterval);
+    double due = 0;
+    size_t next = 0;
+    while (!ending.WaitForNotificationWithTimeout(kRenewPause)) {
+      for (due += in_one_pause; due >= 1; --due) streams[next++ % streams.size()]->Renew();
+    }
+  }
+};
+
+Fleet::Fleet(FleetOptions options, Observer observer) : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  state_->observer = std::move(observer);
+  for (size_t i = 0; i < state_->options.agents; ++i) {
+    state_->streams.push_back(std::make_unique<AgentStream>(state_->options, i, state_->observer));
+  }
+}
+
+Fleet::~Fleet() {
+  state_->ending.Notify();
+  if (state_->renewing.joinable()) state_->renewing.join();
+  for (const auto& stream : state_->streams) stream->Cancel();
+  for (const auto& stream : state_->streams) stream->AwaitDone();
+}
+
+void Fleet::Connect() {
+  const auto credentials = grpc::InsecureChannelCredentials();
+  state_->renewing = std::thread([state = state_.get()] { state->Renew(); });
+  for (const auto& stream : state_->streams) stream->Open(credentials);
+}
+
+void Fleet::Send(size_t agent, v1::NodeMessage message) {
+  state_->streams[agent]->Send(std::move(message));
+}
+
+size_t Fleet::size() const { return state_->streams.size(); }
+
+std::string Fleet::broken() const {
+  for (const auto& stream : state_->streams) {
+    const std::string why = stream->broken();
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
+}  // namespace cadre

@@ -1,0 +1,34 @@
+// Clients of a job's store, all at once, for a while: how many operations are done each second.
+#ifndef CADRE_BENCH_SCALE_STORE_LOAD_H_
+#define CADRE_BENCH_SCALE_STORE_LOAD_H_
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "bench/scale/fleet.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre {
+
+// What each client may have unanswered when it does not wait for each answer; the server remembers
+// that many answers of one client.
+inline constexpr size_t kPipelineDepth = 64;
+
+struct StoreLoadOptions {
+  ServerAddress server;
+  size_t clients = 1;
+  absl::Duration span = absl::Seconds(3);
+};
+
+// Each has a connection of its own to the server and calls Store.Execute. Sets and gets one by one,
+// and sets without waiting for each answer; an operation counts when it was answered, which for a
+// set is when it is on the disk.
+absl::StatusOr<nlohmann::json> MeasureDirectStore(const StoreLoadOptions& options);
+
+// The same, as the server sees the workers of nodes, eight of each, on their nodes' streams.
+absl::StatusOr<nlohmann::json> MeasureStreamStore(const StoreLoadOptions& options);
+
+}  // namespace cadre
+
+#endif  // CADRE_BENCH_SCALE_STORE_LOAD_H_
