@@ -38,7 +38,7 @@ struct DaemonOptions {
 };
 
 // Runs until the agent core says Exit; returns what it said. `supervisor` was started before.
-// Blocked signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT) are read from a signalfd.
+// Blocked signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1) are read from a signalfd.
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
                               std::unique_ptr<SupervisorClient> supervisor, ServerLink& link,
                               Display& display);

@@ -21,7 +21,9 @@ class SignalReader {
   static absl::StatusOr<std::unique_ptr<SignalReader>> Make() {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
+      sigaddset(&signals, signal);
+    }
     const int fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a signalfd");
     return std::unique_ptr<SignalReader>(new SignalReader(fd));

@@ -85,6 +85,19 @@ void AgentCore::Impl::SendStopped(uint64_t stopped) {
   Up(std::move(message), stopped);
 }
 
+void AgentCore::Impl::SendCancel() {
+  v1::NodeMessage message;
+  message.mutable_cancel()->set_signal(cancel_signal);
+  message.mutable_cancel()->set_reason(
+      absl::StrCat(SignalName(cancel_signal), " at node ", config.join.node()));
+  if (cancel_signal == kWarningSignal) message.mutable_cancel()->set_cause(v1::PREEMPTED);
+  Up(std::move(message), generation);
+}
+
+int AgentCore::Impl::CancelStatus() const {
+  return cancel_signal == kWarningSignal ? kExitRetryLater : kExitSignalBase + cancel_signal;
+}
+
 void AgentCore::Impl::FailStoreCalls(const absl::Status& status) {
   for (v1::StoreReply& reply : store_calls.FailAll(status)) {
     commands.push_back(StoreAnswer{std::move(reply)});
@@ -125,7 +138,7 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
                  StopGrace());
   }
   if (cancel_signal != 0) {
-    return Leave(Exit{kExitSignalBase + cancel_signal, "", {}, {}}, StopGrace());
+    return Leave(Exit{CancelStatus(), "", {}, {}}, StopGrace());
   }
   if (reason == away_reason) return;
   away_reason = reason;
@@ -173,7 +186,7 @@ void AgentCore::Impl::OnDeadlines() {
     return Finish();
   }
   if (cancel_by <= now) {
-    return Leave(Exit{kExitSignalBase + cancel_signal,
+    return Leave(Exit{CancelStatus(),
                       absl::StrCat(Server(),
                                    " did not end the job in time; left without its "
                                    "verdict"),

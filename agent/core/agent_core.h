@@ -13,6 +13,8 @@
 #ifndef CADRE_AGENT_CORE_AGENT_CORE_H_
 #define CADRE_AGENT_CORE_AGENT_CORE_H_
 
+#include <signal.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -98,6 +100,10 @@ struct EvidenceDone {
   uint64_t generation;
 };
 // SIGINT, SIGTERM, ... to this process.
+//
+// kWarningSignal is a scheduler's warning that it will take all nodes of the job away (sbatch
+// --signal=USR1@TIME): the job is preempted, not cancelled.
+inline constexpr int kWarningSignal = SIGUSR1;
 struct SignalReceived {
   int signal;
 };

@@ -50,7 +50,8 @@ inline std::string Up(const v1::NodeMessage& m) {
       return text;
     }
     case v1::NodeMessage::kCancel:
-      return absl::StrCat("up cancel ", m.cancel().signal());
+      return absl::StrCat("up cancel ", m.cancel().signal(),
+                          m.cancel().cause() == v1::PREEMPTED ? " PREEMPTED" : "");
     case v1::NodeMessage::BODY_NOT_SET:
       break;
   }

@@ -13,6 +13,7 @@
 namespace cadre {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -202,6 +203,25 @@ TEST_F(AgentCoreTest, FirstSignal_CancelsTheJobThroughTheServer) {
   EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
   EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
+}
+
+TEST_F(AgentCoreTest, Warning_PreemptsTheJobOnce) {
+  Run();
+  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}),
+              ElementsAre("say warned by the scheduler: the job ends here, to go on later",
+                          "up cancel 10 PREEMPTED"));
+  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Finished(v1::FAILED, 75), ElementsAre("exit 75"));
+}
+
+TEST_F(AgentCoreTest, WarningWithoutServer_StopsHereAndIsWorthTryingLater) {
+  Run();
+  Down();
+  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), Contains("stop 1 grace=5s"));
+  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 75"));
 }
 
 TEST_F(AgentCoreTest, SecondSignal_KillsAtOnce) {

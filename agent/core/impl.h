@@ -139,6 +139,9 @@ struct AgentCore::Impl {
   void SendJoin();
   void SendRenew();
   void SendStopped(uint64_t stopped);
+  void SendCancel();
+  // What to exit with when the server does not answer a Cancel.
+  int CancelStatus() const;
   // The server has answered what was sent then.
   void Confirm(MonoTime sent_at);
   // When the workers are killed if nothing is answered; Never() without strict fencing.

@@ -72,6 +72,8 @@ void AgentCore::Impl::OnSupervisorLost() {
 }
 
 void AgentCore::Impl::OnSignal(int signal) {
+  // A warning hurries nobody.
+  if (signal == kWarningSignal && (leaving || cancel_signal != 0)) return;
   if (leaving) {
     // The second one: what still runs is killed now.
     leave_by = now + kKillMargin;
@@ -94,13 +96,13 @@ void AgentCore::Impl::OnSignal(int signal) {
     Up(std::move(message), generation);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, StopGrace());
   }
-  commands.push_back(Say{"stopping (again to kill)"});
-  if (!link_up) return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, StopGrace());
+  commands.push_back(Say{signal == kWarningSignal
+                             ? "warned by the scheduler: the job ends here, to go on later"
+                             : "stopping (again to kill)"});
   cancel_signal = signal;
+  if (!link_up) return Leave(Exit{CancelStatus(), "", {}, {}}, StopGrace());
   cancel_by = now + kCancelMargin + (Alive() ? StopGrace() : absl::ZeroDuration());
-  message.mutable_cancel()->set_reason(reason);
-  message.mutable_cancel()->set_signal(signal);
-  Up(std::move(message), generation);
+  SendCancel();
 }
 
 void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {

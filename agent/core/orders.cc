@@ -113,13 +113,7 @@ void AgentCore::Impl::SpeakAgain() {
     *message.mutable_store() = std::move(request);
     Up(std::move(message), generation);
   }
-  if (cancel_signal != 0) {
-    v1::NodeMessage message;
-    message.mutable_cancel()->set_signal(cancel_signal);
-    message.mutable_cancel()->set_reason(
-        absl::StrCat(SignalName(cancel_signal), " at node ", config.join.node()));
-    Up(std::move(message), generation);
-  }
+  if (cancel_signal != 0) SendCancel();
 }
 
 void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {

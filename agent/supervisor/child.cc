@@ -21,13 +21,14 @@ constexpr int kStatusFd = kProgressFd + 1;
 
 // The dispositions are set one and all, since an ignored one survives exec; by the system call,
 // since glibc keeps two signals to itself and posix_spawn left those ignored in the supervisor.
-void ResetSignals() {
+void ResetSignals(bool ignore_warning) {
   // The kernel's struct sigaction, as SIG_DFL without flags.
   const unsigned long fallback[8] = {};
   constexpr size_t kKernelSetBytes = 8;
   for (int signal = 1; signal < NSIG; ++signal) {
     syscall(SYS_rt_sigaction, signal, fallback, nullptr, kKernelSetBytes);
   }
+  if (ignore_warning) signal(SIGUSR1, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -111,7 +112,7 @@ void RunChild(const ChildPlan& plan) {
   if (plan.working_dir != nullptr && chdir(plan.working_dir) != 0) {
     Fail(status_fd, ChildStep::kWorkingDir, errno);
   }
-  ResetSignals();
+  ResetSignals(plan.ignore_warning);
   Fail(status_fd, ChildStep::kExec, TryPrograms(plan));
 }
 

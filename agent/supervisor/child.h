@@ -42,6 +42,9 @@ struct ChildPlan {
   int status_fd = -1;
   int cgroup_procs_fd = -1;  // join by writing here; -1: already in, or no cgroup
   rlimit descriptors = {};   // the limit to put back
+  // SIGUSR1 is ignored until the program says otherwise: Slurm warns all processes of a step with
+  // it, and one that does not expect that would die before the agent can stop it with grace.
+  bool ignore_warning = false;
   const cpu_set_t* cpus = nullptr;
   size_t cpus_size = 0;
   const char* working_dir = nullptr;      // nullptr: stay

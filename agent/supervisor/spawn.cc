@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -151,6 +152,7 @@ Spawned Spawn(const SpawnRequest& request) {
   plan.progress_fd = request.progress_fd;
   plan.status_fd = status_write.get();
   plan.descriptors = request.descriptors;
+  plan.ignore_warning = getenv("SLURM_STEP_ID") != nullptr;
   plan.cpus = cpus.words.empty() ? nullptr : reinterpret_cast<const cpu_set_t*>(cpus.words.data());
   plan.cpus_size = cpus.words.size() * sizeof(unsigned long);
   plan.working_dir = start.working_dir.empty() ? nullptr : start.working_dir.c_str();

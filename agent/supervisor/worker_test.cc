@@ -1,6 +1,7 @@
 // How workers start and how they end, with the real supervisor.
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,15 @@ TEST(WorkerTest, SignalDispositionsAndMaskAreFresh) {
   rig.Run(start);
   EXPECT_THAT(rig.Output(1), HasSubstr("\nSigBlk:\t0000000000000000\n"));
   EXPECT_THAT(rig.Output(1), HasSubstr("\nSigIgn:\t0000000000000000\n"));
+}
+
+TEST(WorkerTest, InASlurmStep_ItsWarningIsIgnored) {
+  setenv("SLURM_STEP_ID", "0", 1);
+  SupervisorRig rig;
+  unsetenv("SLURM_STEP_ID");
+  const ExitedFrame exited = rig.Run(rig.Shell("kill -USR1 $$; exit 3"));
+  EXPECT_EQ(exited.signal, 0);
+  EXPECT_EQ(exited.exit_code, 3);
 }
 
 TEST(WorkerTest, ProgramThatDoesNotExist) {

@@ -43,7 +43,7 @@ void Core::Impl::Dispatch(const Event& event) {
   } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
     OnCallDropped(dropped->call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
-    CancelJob(cancelled->job, cancelled->reason, cancelled->signal);
+    CancelJob(cancelled->job, cancelled->reason, cancelled->signal, v1::CANCELLED);
   } else if (const auto* save = std::get_if<CanSave>(&event)) {
     OnCanSave(save->can);
   }

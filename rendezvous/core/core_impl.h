@@ -192,7 +192,9 @@ struct Core::Impl {
               const std::string& message, const std::optional<v1::Failure>& root_cause);
   // The job has ended: what its nodes are told.
   v1::ServerMessage FinishedMessage(const std::string& name, const JobState& job);
-  void CancelJob(const std::string& name, const std::string& reason, int signal);
+  // `cause`: CANCELLED or PREEMPTED.
+  void CancelJob(const std::string& name, const std::string& reason, int signal,
+                 v1::FailureCause cause);
   MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
   MonoTime StopDeadline(const JobState& job, const Live& live) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;

@@ -34,8 +34,7 @@ bool AllStarted(const GenerationState& generation) {
 // The user or the clock has the last word: nothing that happens afterwards changes the reason.
 bool IsSettled(const std::optional<v1::Failure>& root_cause) {
   if (!root_cause.has_value()) return false;
-  return root_cause->cause() == v1::TOTAL_TIMEOUT ||
-         (root_cause->cause() == v1::CANCELLED && root_cause->node().empty());
+  return root_cause->cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(*root_cause);
 }
 
 v1::Failure TotalTimeout(const JobState& job) {
@@ -440,20 +439,23 @@ void Core::Impl::EndJob(const std::string& name, JobState* job, v1::JobPhase out
   Touch(name, true);
 }
 
-void Core::Impl::CancelJob(const std::string& name, const std::string& reason, int signal) {
+void Core::Impl::CancelJob(const std::string& name, const std::string& reason, int signal,
+                           v1::FailureCause cause) {
   JobState* job = FindJob(name);
   if (job == nullptr || HasEnded(job->phase) || IsSettled(job->generation.root_cause)) {
     // The root cause of a generation that is over settles nothing for a job that gathers again; it
     // would have ended the job.
     return;
   }
+  const bool preempted = cause == v1::PREEMPTED;
+  const char* what = preempted ? "preempted" : "cancelled";
   v1::Failure failure = PlainFailure(
-      v1::CANCELLED, "", job->generation.number,
-      reason.empty() ? "cancelled"
-                     : absl::StrCat("cancelled: ", OneLine(reason, kMaxNodeTextBytes)));
-  if (signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
+      cause, "", job->generation.number,
+      reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, kMaxNodeTextBytes)));
+  if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
   if (job->phase != v1::GATHERING) return OrderStop(name, job, failure.message(), failure);
-  EndJob(name, job, v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(), failure);
+  EndJob(name, job, preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure),
+         failure.message(), failure);
 }
 
 MonoTime Core::Impl::StopDeadline(const JobState& job, const Live& live) const {

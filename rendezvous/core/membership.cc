@@ -72,7 +72,8 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
     case v1::NodeMessage::kLeave:
       return OnLeave(session, message.leave());
     case v1::NodeMessage::kCancel:
-      return CancelJob(session.job, message.cancel().reason(), message.cancel().signal());
+      return CancelJob(session.job, message.cancel().reason(), message.cancel().signal(),
+                       message.cancel().cause() == v1::PREEMPTED ? v1::PREEMPTED : v1::CANCELLED);
     case v1::NodeMessage::kRenew:
       // An answer that cannot go out would only pile up.
       if (message.renew().number() == 0 || !can_save) return;

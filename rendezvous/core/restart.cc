@@ -23,7 +23,7 @@ RestartDecision Never(std::string reason) { return {false, false, {}, std::move(
 bool IsNodeGone(const v1::Failure& failure) {
   if (failure.cause() == v1::NODE_LOST) return true;
   // A single worker may be preempted too; then its exit is there.
-  if (failure.cause() == v1::PREEMPTED) return !failure.has_exit();
+  if (failure.cause() == v1::PREEMPTED) return !failure.has_exit() && !IsOfWholeJob(failure);
   // A cancelled job names no node; a node that was told to leave does.
   return failure.cause() == v1::CANCELLED && !failure.node().empty();
 }
@@ -49,6 +49,11 @@ absl::Duration Backoff(const Policy& policy, size_t restarts) {
 
 }  // namespace
 
+bool IsOfWholeJob(const v1::Failure& failure) {
+  return failure.node().empty() &&
+         (failure.cause() == v1::CANCELLED || failure.cause() == v1::PREEMPTED);
+}
+
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted) {
@@ -58,7 +63,7 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, cons
     return {
         true, false, {}, absl::StrCat("an elastic job goes on with ", Count(survivors, "node"))};
   }
-  if (IsFinal(failure.cause())) return Never("");
+  if (IsFinal(failure.cause()) || IsOfWholeJob(failure)) return Never("");
   if (policy.restart_max == 0) return Never("");
   const v1::WorkerExit& exit = failure.exit();
   if (failure.has_exit() && exit.signal() == 0 && exit.exec_errno() == 0 &&

@@ -35,6 +35,9 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, cons
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted = absl::ZeroDuration());
 
+// A user or a scheduler ended the job on all nodes: nothing is tried again.
+bool IsOfWholeJob(const v1::Failure& failure);
+
 // What `cadre run` exits with on account of this failure.
 int ExitStatusFor(const v1::Failure& failure);
 

@@ -195,7 +195,11 @@ class Player {
       Say(node, leave);
     } else if (verb == "cancel") {
       v1::NodeMessage cancel = MessageFrom(self);
-      cancel.mutable_cancel()->set_signal(line->Number(2));
+      if (line->HasWord(2) && line->Word(2) == "PREEMPTED") {
+        cancel.mutable_cancel()->set_cause(v1::PREEMPTED);
+      } else {
+        cancel.mutable_cancel()->set_signal(line->Number(2));
+      }
       Say(node, cancel);
     } else {
       v1::NodeMessage store = MessageFrom(self);
