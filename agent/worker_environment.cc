@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -67,6 +68,32 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
       directory, options.generation, static_cast<int>(options.assign.first_rank() + local_rank));
 }
 
+// As srun sets them for a task of a step with one task per worker.
+void SetSlurm(const v1::Assign& assign, uint32_t local_rank, Variables& out) {
+  const std::string world = absl::StrCat(assign.world_size());
+  const std::string nodes = absl::StrCat(assign.nodes());
+  out["SLURM_PROCID"] = absl::StrCat(assign.first_rank() + local_rank);
+  out["SLURM_LOCALID"] = absl::StrCat(local_rank);
+  out["SLURM_NODEID"] = absl::StrCat(assign.node_rank());
+  for (const char* name : {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"}) {
+    out[name] = world;
+  }
+  for (const char* name : {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"}) {
+    out[name] = nodes;
+  }
+  out["SLURM_NTASKS_PER_NODE"] = absl::StrCat(assign.local_world_size());
+  std::vector<uint32_t> global(assign.local_world_size());
+  std::iota(global.begin(), global.end(), assign.first_rank());
+  out["SLURM_GTIDS"] = absl::StrJoin(global, ",");
+  // Programs take it for the address of rank 0, which under srun it is only where srun runs there.
+  out["SLURM_SRUN_COMM_HOST"] = assign.master_addr();
+  out["SLURM_LAUNCH_NODE_IPADDR"] = assign.master_addr();
+  // Of a step with one task per node these speak of the launchers.
+  for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID"}) {
+    out.erase(name);
+  }
+}
+
 absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_rank,
                        Variables& out) {
   const v1::Assign& assign = options.assign;
@@ -75,12 +102,7 @@ absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_r
   for (const absl::string_view style :
        absl::StrSplit(options.env_style, absl::ByAnyChar(", "), absl::SkipEmpty())) {
     if (style == "slurm") {
-      out["SLURM_PROCID"] = rank;
-      out["SLURM_LOCALID"] = absl::StrCat(local_rank);
-      out["SLURM_NTASKS"] = world;
-      out["SLURM_NPROCS"] = world;
-      out["SLURM_NODEID"] = absl::StrCat(assign.node_rank());
-      out["SLURM_NNODES"] = absl::StrCat(assign.nodes());
+      SetSlurm(assign, local_rank, out);
     } else if (style == "mpi") {
       out["OMPI_COMM_WORLD_RANK"] = rank;
       out["OMPI_COMM_WORLD_SIZE"] = world;

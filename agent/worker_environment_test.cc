@@ -118,12 +118,15 @@ TEST(BuildWorkerEnvironment, OneWorkerOnTheNode_LeavesThreadsAlone) {
 TEST(BuildWorkerEnvironment, Styles_SpellTheSameNumbers) {
   WorkerEnvironmentOptions options = SecondNode();
   options.env_style = "slurm, mpi";
-  options.base = {"SLURM_PROCID=98"};
+  options.base = {"SLURM_PROCID=98", "SLURM_STEP_TASKS_PER_NODE=1(x2)"};
   const auto variables = Environment(options, 2);
   EXPECT_THAT(variables, Contains(Pair("SLURM_PROCID", "4")));
   EXPECT_THAT(variables, Contains(Pair("SLURM_LOCALID", "2")));
   EXPECT_THAT(variables, Contains(Pair("SLURM_NTASKS", "7")));
   EXPECT_THAT(variables, Contains(Pair("SLURM_NODEID", "1")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_GTIDS", "2,3,4")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_SRUN_COMM_HOST", variables.at("MASTER_ADDR"))));
+  EXPECT_THAT(variables, Not(Contains(Key("SLURM_STEP_TASKS_PER_NODE"))));
   EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_RANK", "4")));
   EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_SIZE", "7")));
   EXPECT_THAT(variables, Contains(Pair("OMPI_COMM_WORLD_LOCAL_RANK", "2")));
