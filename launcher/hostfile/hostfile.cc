@@ -1,0 +1,78 @@
+#include "launcher/hostfile/hostfile.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+// A host's name goes to ssh as an argument, which must not be taken for an option.
+bool IsDestination(absl::string_view text) {
+  if (text.empty() || text[0] == '-' || std::count(text.begin(), text.end(), '@') > 1) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || c == '@' || c == ':';
+  });
+}
+
+absl::StatusOr<HostfileHost> ParseLine(absl::string_view line) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  HostfileHost host;
+  host.destination = std::string(words[0]);
+  const size_t at = words[0].find('@');
+  host.name = std::string(at == words[0].npos ? words[0] : words[0].substr(at + 1));
+  if (!IsDestination(words[0]) || host.name.empty() || at == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected HOST or USER@HOST, got '", words[0].substr(0, 64), "'"));
+  }
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> option = absl::StrSplit(words[i], '=');
+    // mpirun's limit for oversubscription says nothing here.
+    if (option.first == "max_slots" || option.first == "max-slots") continue;
+    if (option.first != "slots" || !absl::SimpleAtoi(option.second, &host.slots) ||
+        host.slots == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected slots=N, got '", words[i].substr(0, 64), "'"));
+    }
+  }
+  return host;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HostfileHost>> ParseHostfile(absl::string_view text,
+                                                        absl::string_view file) {
+  std::vector<HostfileHost> hosts;
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const absl::StatusOr<HostfileHost> host = ParseLine(line);
+    if (!host.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ":", number, ": ", host.status().message()));
+    }
+    const auto same = std::find_if(hosts.begin(), hosts.end(),
+                                   [&](const HostfileHost& h) { return h.name == host->name; });
+    if (same == hosts.end()) {
+      hosts.push_back(*host);
+    } else {
+      same->slots = std::max<uint32_t>(1, same->slots) + std::max<uint32_t>(1, host->slots);
+    }
+    if (hosts.size() > kMaxHostfileHosts) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": expected at most ", kMaxHostfileHosts, " hosts"));
+    }
+  }
+  if (!hosts.empty()) return hosts;
+  return absl::InvalidArgumentError(absl::StrCat(file, ": expected a host per line, found none"));
+}
+
+}  // namespace cadre

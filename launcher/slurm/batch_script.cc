@@ -1,0 +1,124 @@
+#include "launcher/slurm/batch_script.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "launcher/spec/scalars.h"
+
+namespace cadre {
+namespace {
+
+// Between the end of the grace and the end of the allocation.
+constexpr absl::Duration kWarningMargin = absl::Seconds(30);
+
+// For a shell.
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+bool AsksForGpus(const v1::JobSpec& spec) {
+  return std::any_of(
+      spec.slurm().extra().begin(), spec.slurm().extra().end(), [](const std::string& option) {
+        return absl::StartsWith(option, "--gpus") || absl::StartsWith(option, "--gres") ||
+               absl::StartsWith(option, "--exclusive");
+      });
+}
+
+// One #SBATCH line's words end at the end of the line.
+absl::Status CheckOption(const std::string& field, const std::string& value) {
+  if (value.find_first_of("\n\r") == std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": expected one line, got '", value.substr(0, 64), "'"));
+}
+
+absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
+  std::vector<std::string> options;
+  const v1::Resources& each = spec.resources();
+  const bool counted = spec.workers_per_node().kind() == v1::WorkersPerNode::COUNT;
+  const uint64_t workers = spec.workers_per_node().count();
+  if (counted && each.gpus_per_worker() > 0 && !AsksForGpus(spec)) {
+    options.push_back(absl::StrCat("--gpus-per-node=", workers * each.gpus_per_worker()));
+  }
+  if (spec.workers_per_node().kind() == v1::WorkersPerNode::GPU && !AsksForGpus(spec)) {
+    return absl::InvalidArgumentError(
+        "workers_per_node: gpu does not say how many GPUs to ask Slurm for; add slurm: {extra: "
+        "[\"--gpus-per-node=N\"]}");
+  }
+  if (counted && each.cpus_per_worker() > 0) {
+    options.push_back(absl::StrCat("--cpus-per-task=", workers * each.cpus_per_worker()));
+  }
+  if (counted && each.memory_per_worker() > 0) {
+    constexpr uint64_t kMiB = 1 << 20;
+    options.push_back(
+        absl::StrCat("--mem=", (workers * each.memory_per_worker() + kMiB - 1) / kMiB, "M"));
+  }
+  return options;
+}
+
+absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
+  // sbatch takes all that it can get of MIN-MAX; the spares come on top.
+  const uint32_t min = spec.nodes().min();
+  const uint32_t max = spec.nodes().max() + spec.spares();
+  const absl::Duration warning = DurationFromProto(spec.timeouts().stop_grace()) + kWarningMargin;
+  std::vector<std::string> options = {
+      absl::StrCat("--job-name=", spec.name()),
+      absl::StrCat("--nodes=", min, max > min ? absl::StrCat("-", max) : ""),
+      "--no-kill",
+      "--requeue",
+      "--open-mode=append",
+      absl::StrCat("--signal=USR1@", absl::ToInt64Seconds(absl::Ceil(warning, absl::Seconds(1)))),
+  };
+  // With a number of tasks Slurm would take only as many nodes as those need: MIN.
+  if (min == max) options.push_back("--ntasks-per-node=1");
+  ASSIGN_OR_RETURN(const std::vector<std::string> resources, Resources(spec));
+  options.insert(options.end(), resources.begin(), resources.end());
+  const v1::SlurmOptions& slurm = spec.slurm();
+  if (!slurm.partition().empty()) {
+    options.push_back(absl::StrCat("--partition=", slurm.partition()));
+  }
+  if (!slurm.account().empty()) options.push_back(absl::StrCat("--account=", slurm.account()));
+  options.insert(options.end(), slurm.extra().begin(), slurm.extra().end());
+  for (const std::string& option : options) RETURN_IF_ERROR(CheckOption("slurm", option));
+  return options;
+}
+
+constexpr char kBody[] = R"(
+# One launcher per node. It is Cadre that decides what the end of one of them means, not srun. The
+# state lets a job that was put back into the queue go on counting its generations.
+status=0
+srun --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 --cpu-bind=none \
+  $CADRE run --state-dir $STATE $SPEC || status=$?
+
+# 75: worth trying later. Slurm's warning (--signal above) ended it in time for a checkpoint, or
+# too few nodes were left.
+if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt $REQUEUES ]; then
+  echo "put back into the queue"
+  scontrol requeue "$SLURM_JOB_ID" && exit 75
+fi
+exit "$status"
+)";
+
+}  // namespace
+
+absl::StatusOr<std::string> BatchScript(const v1::JobSpec& spec,
+                                        const BatchScriptOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> sbatch, Options(spec));
+  std::string script = "#!/bin/bash\n# Made by 'cadre slurm script'; hand it to sbatch.\n";
+  for (const std::string& option : sbatch) absl::StrAppend(&script, "#SBATCH ", option, "\n");
+  return script + absl::StrReplaceAll(
+                      kBody, {{"$CADRE", Quoted(options.cadre)},
+                              {"$STATE",
+                               Quoted(absl::StrCat(spec.logs().dir(), "/", spec.name(), "/state"))},
+                              {"$SPEC", Quoted(options.spec_path)},
+                              {"$REQUEUES", absl::StrCat(options.requeues)}});
+}
+
+}  // namespace cadre
