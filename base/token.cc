@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/user_directory.h"
 
 namespace cadre {
 namespace {
@@ -114,22 +115,6 @@ absl::StatusOr<std::string> WriteTemporary(const std::string& path, absl::string
   return temporary;
 }
 
-// This user's directory for what its processes share; made where it is absent.
-absl::StatusOr<std::string> RuntimeDirectory() {
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
-  // Containers and `su` often leave a variable behind that names a directory which is not there.
-  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK | X_OK) == 0;
-  const std::string path = absl::StrCat(usable ? runtime : "/tmp", "/cadre-", geteuid());
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return SystemError("create", path);
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return SystemError("look at", path);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path, " must be a directory of yours with mode 700: remove or rename it"));
-  }
-  return path;
-}
-
 }  // namespace
 
 std::string RandomToken() {
@@ -168,6 +153,20 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   return token;
 }
 
+absl::StatusOr<std::string> ReadTokenFrom(int fd) {
+  constexpr char kName[] = "-";
+  std::string token;
+  // Byte by byte: what comes after the line is somebody else's.
+  while (token.size() <= kTokenBytesMax) {
+    ASSIGN_OR_RETURN(const std::string byte, ReadUpTo(fd, 1, kName));
+    if (byte.empty() || byte == "\n") break;
+    token += byte;
+  }
+  RETURN_IF_ERROR(CheckTokenSize(token.size(), kName));
+  RETURN_IF_ERROR(CheckTokenCharacters(token, kName));
+  return token;
+}
+
 absl::Status WriteTokenFile(const std::string& path, absl::string_view token) {
   RETURN_IF_ERROR(CheckTokenSize(token.size(), path));
   ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(path, token));
@@ -184,9 +183,7 @@ absl::Status CreateTokenFile(const std::string& path, absl::string_view token) {
   return WriteNew(path, token);
 }
 
-absl::StatusOr<std::string> LoopbackToken(int port) {
-  ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
-  const std::string path = absl::StrCat(directory, "/rdzv-", port, ".token");
+absl::StatusOr<std::string> SharedToken(const std::string& path) {
   absl::StatusOr<std::string> present = ReadTokenFile(path);
   if (present.ok() || !absl::IsNotFound(present.status())) return present;
   ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(path, RandomToken()));
@@ -196,6 +193,11 @@ absl::StatusOr<std::string> LoopbackToken(int port) {
   unlink(temporary.c_str());
   RETURN_IF_ERROR(failed);
   return ReadTokenFile(path);
+}
+
+absl::StatusOr<std::string> LoopbackToken(int port) {
+  ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
+  return SharedToken(absl::StrCat(directory, "/rdzv-", port, ".token"));
 }
 
 bool EqualConstantTime(absl::string_view a, absl::string_view b) {

@@ -26,6 +26,10 @@ std::string RandomToken();
 //   do INVALID_ARGUMENT    no regular file, or of the wrong size
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
+// The first line that the descriptor gives, until its newline or end. Blocks until then.
+//   INVALID_ARGUMENT    of the wrong size or characters
+absl::StatusOr<std::string> ReadTokenFrom(int fd);
+
 // Writes `token` to `path` with mode 0600, replacing it in one step.
 absl::Status WriteTokenFile(const std::string& path, absl::string_view token);
 
@@ -33,8 +37,12 @@ absl::Status WriteTokenFile(const std::string& path, absl::string_view token);
 // as it is.
 absl::Status CreateTokenFile(const std::string& path, absl::string_view token);
 
-// The token that this user's processes on this machine share for the server on `port`: whoever asks
-// first makes it, all others get the same one. It lies in ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>/.
+// The token in the file `path`: whoever asks first makes it, all others get the same one, also from
+// other machines where they share the file system.
+absl::StatusOr<std::string> SharedToken(const std::string& path);
+
+// The token that this user's processes on this machine share for the server on `port`. It lies in
+// RuntimeDirectory().
 absl::StatusOr<std::string> LoopbackToken(int port);
 
 // Whether both are equal, in a time that depends on their lengths only.

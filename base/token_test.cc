@@ -129,6 +129,20 @@ TEST_F(TokenTest, AllWhoAskForAPortAtOnceGetOneToken) {
   EXPECT_EQ(distinct.count(*other), 0u);
 }
 
+TEST_F(TokenTest, FromADescriptor_OneLineIsTaken) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string said = "0123456789abcdef\nmore";
+  ASSERT_EQ(write(ends[1], said.data(), said.size()), static_cast<ssize_t>(said.size()));
+  const absl::StatusOr<std::string> token = ReadTokenFrom(ends[0]);
+  ASSERT_OK(token);
+  EXPECT_EQ(*token, "0123456789abcdef");
+  close(ends[1]);
+  // "more" is too short for a token.
+  EXPECT_THAT(ReadTokenFrom(ends[0]), StatusIs(absl::StatusCode::kInvalidArgument));
+  close(ends[0]);
+}
+
 TEST_F(TokenTest, LoopbackDirectoryOpenToOthersIsRefused) {
   const std::string shared = Path("cadre-" + std::to_string(geteuid()));
   ASSERT_EQ(mkdir(shared.c_str(), 0700), 0);

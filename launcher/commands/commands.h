@@ -22,6 +22,7 @@ Command TimelineCommand();
 Command CancelCommand();
 Command ValidateCommand();
 Command DoctorCommand();
+Command SlurmCommand();
 Command TokenCommand();
 Command CompletionCommand();
 Command ManCommand();

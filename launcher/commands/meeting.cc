@@ -1,5 +1,7 @@
 #include "launcher/commands/meeting.h"
 
+#include <unistd.h>
+
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "agent/grpc_link/grpc_link.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "base/user_directory.h"
 #include "launcher/commands/state.h"
 #include "launcher/embedded_link.h"
 #include "launcher/endpoint/endpoint.h"
@@ -79,14 +82,53 @@ std::vector<Place> LookUp(const std::vector<Endpoint>& endpoints) {
   return places;
 }
 
-absl::StatusOr<std::string> TokenFor(const RunOptions& options, bool loopback) {
+// Where the name of the first node is looked up as a loopback address there (Debian's 127.0.1.1 in
+// /etc/hosts), the address under which the second one reaches it. A node that is told to serve does
+// so, or it says why it cannot.
+absl::Status ServeHere(const RunOptions& options, Place& place) {
+  RETURN_IF_ERROR(place.at.status());
+  if (place.at->loopback && options.expected_nodes.size() > 1) {
+    const absl::StatusOr<ResolvedEndpoint> other =
+        Resolve({options.expected_nodes[1], place.at->port});
+    const std::string own = other.ok() && !other->loopback
+                                ? AddressTowards(other->address, other->port)
+                                : std::string();
+    if (!own.empty()) place.at->address = own;
+    place.at->loopback = own.empty();
+  }
+  if (place.at->here) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "this node is to serve the rendezvous as ", place.name, ", but ", place.at->address,
+      " is no address of it; name one of its own, the same on every node: --rdzv-endpoint "
+      "HOST[:PORT]"));
+}
+
+// What srun or mpirun started in one go shares a token by itself, through the user's home.
+absl::StatusOr<std::string> LaunchToken(const std::string& launch, Meeting& meeting) {
+  const absl::StatusOr<std::string> home = HomeDirectory();
+  absl::Status failed = home.status();
+  if (home.ok()) {
+    meeting.launch_token_file = absl::StrCat(*home, "/", launch, ".token");
+    absl::StatusOr<std::string> token = SharedToken(meeting.launch_token_file);
+    if (token.ok()) return token;
+    failed = token.status();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no token can be shared through the home directory: ", failed.message(),
+                   "; make one with 'cadre token new FILE' and add --token-file FILE"));
+}
+
+absl::StatusOr<std::string> TokenFor(const RunOptions& options, Meeting& meeting) {
   const Endpoint& first = options.endpoints[0];
   if (options.endpoints.size() > 1 && options.token_file.empty()) {
     return absl::InvalidArgumentError(
         "several endpoints need a token that all of them know: make one with 'cadre token new "
         "FILE', give every node a copy, and add --token-file FILE");
   }
-  return FindToken(options.token_file, first.host, first.port, loopback);
+  if (!meeting.loopback && options.token_file.empty() && !options.launch.empty()) {
+    return LaunchToken(options.launch, meeting);
+  }
+  return FindToken(options.token_file, first.host, first.port, meeting.loopback);
 }
 
 }  // namespace
@@ -94,7 +136,8 @@ absl::StatusOr<std::string> TokenFor(const RunOptions& options, bool loopback) {
 absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
                                       int port, bool loopback) {
   if (!token_file.empty()) {
-    absl::StatusOr<std::string> token = ReadTokenFile(token_file);
+    absl::StatusOr<std::string> token =
+        token_file == "-" ? ReadTokenFrom(STDIN_FILENO) : ReadTokenFile(token_file);
     if (token.ok()) return token;
     return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
   }
@@ -117,7 +160,8 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
   QuietGrpcLog();
   GrpcLinkOptions link;
   std::string routed;
-  const std::vector<Place> places = LookUp(options.endpoints);
+  std::vector<Place> places = LookUp(options.endpoints);
+  if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, places[0]));
   for (const Place& place : places) {
     absl::StrAppend(&meeting.endpoint, meeting.endpoint.empty() ? "" : ",", place.name);
     meeting.loopback = meeting.loopback && place.at.ok() && place.at->loopback;
@@ -130,9 +174,10 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
         place.at.ok() && place.at->here ? HostPort(place.at->address, place.at->port) : place.name);
   }
   if (!routed.empty()) meeting.address = routed;
-  ASSIGN_OR_RETURN(link.token, TokenFor(options, meeting.loopback));
+  ASSIGN_OR_RETURN(link.token, TokenFor(options, meeting));
   for (const Place& place : places) {
     // Without a shared state two that serve would each gather nodes of their own.
+    if (options.serves == false) break;
     if (!place.at.ok() || !place.at->here || (places.size() > 1 && !etcd.has_value())) continue;
     const ServerOptions listen = Listen(options, *place.at, link.token);
     const absl::Status served = etcd.has_value()
@@ -142,7 +187,8 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
       meeting.serves = place.name;
       break;
     }
-    if (!absl::IsAlreadyExists(served)) return served;
+    // Who was told to serve must not join a stranger who has the port.
+    if (!absl::IsAlreadyExists(served) || options.serves == true) return served;
   }
   if (meeting.link != nullptr) return meeting;
   link.security.tls_dir = options.tls_dir;

@@ -28,6 +28,8 @@ struct Meeting {
   std::string endpoint;
   // The one of them that a server of ours is at; empty when there is none.
   std::string serves;
+  // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
+  std::string launch_token_file;
   // Address under which other nodes reach this one's workers.
   std::string address;
   // All nodes are on this machine.

@@ -1,11 +1,18 @@
 // cadre run: one node's share of a job.
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,6 +21,8 @@
 #include "agent/supervisor_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"
+#include "launcher/commands/first_task.h"
+#include "launcher/commands/hostfile_run.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/commands/slots.h"
 #include "launcher/display/output_writer.h"
@@ -110,8 +119,22 @@ RunDisplayOptions Look(const RunOptions& options) {
   return look;
 }
 
-// From here on everything is known; what fails is the machine's or the server's doing.
-int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots) {
+// Who started this launcher and gave it the token holds its standard input open: when that ends,
+// so does the job, as by SIGTERM.
+void EndWithStandardInput() {
+  std::thread([] {
+    char byte;
+    ssize_t got = 0;
+    while ((got = read(STDIN_FILENO, &byte, 1)) > 0 || (got < 0 && errno == EINTR)) {
+    }
+    kill(getpid(), SIGTERM);
+  }).detach();
+}
+
+// From here on everything is known; what fails is the machine's or the server's doing. `ended` is
+// told the exit status.
+int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
+          const std::function<void(int)>& ended) {
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
@@ -120,6 +143,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     const bool usage = absl::IsInvalidArgument(meeting.status());
     return Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
   }
+  if (options.token_file == "-") EndWithStandardInput();
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
   for (const std::string& notice : options.notices) display.Line(notice);
@@ -138,25 +162,30 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   // The next server need not wait for this one's lease to end.
   meeting->replica.reset();
   writer.Flush(kFlushTimeout);
+  if (!meeting->serves.empty() && !meeting->launch_token_file.empty()) {
+    unlink(meeting->launch_token_file.c_str());
+  }
   const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
+  ended(status);
   // Workers, sockets and files are cleared away; tearing down what is left only takes time.
   fflush(stdout);
   _exit(status);
 }
 
-int Run(const Parsed& parsed) {
-  std::map<std::string, std::string> environment = ReadEnvironment();
-  const absl::StatusOr<std::optional<Identity>> identity = DetectIdentity(environment);
-  if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
-  const Settings settings(parsed, std::move(environment), RunFlags());
-  std::optional<v1::JobSpec> spec;
+absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings) {
   const std::string path = settings.GetOr("spec", "");
-  if (!path.empty()) {
-    absl::StatusOr<v1::JobSpec> read = ReadSpecFile(path);
-    if (!read.ok()) return Fail(kExitBadSpec, read.status().message());
-    spec = *std::move(read);
-  }
-  absl::StatusOr<RunOptions> options = ResolveRun(settings, std::move(spec), *identity);
+  if (path.empty()) return std::optional<v1::JobSpec>();
+  absl::StatusOr<v1::JobSpec> read = ReadSpecFile(path);
+  if (!read.ok()) return read.status();
+  return std::optional<v1::JobSpec>(*std::move(read));
+}
+
+// This node's share of the job, by the one launcher that does it.
+int RunNode(const Settings& settings, const std::optional<Identity>& identity,
+            const std::function<void(int)>& ended) {
+  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings);
+  if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
+  absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
   const absl::StatusOr<uint32_t> slots = CountSlots(
       options->job, options->gpus_per_worker_own || options->virtual_local_rank, ThisMachine());
@@ -165,7 +194,66 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<std::optional<EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
   if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
-  return Start(*options, *etcd, *slots);
+  return Start(*options, *etcd, *slots, ended);
+}
+
+// Every host's share, of which this launcher does none.
+int RunHosts(const Parsed& parsed, const Settings& settings) {
+  const absl::StatusOr<std::vector<HostfileHost>> hosts =
+      ReadHostfile(settings.GetOr("hostfile", ""));
+  if (!hosts.ok()) return Fail(kExitUsage, hosts.status().message());
+  Identity identity;
+  identity.source = "the host file";
+  identity.launch = "hostfile";
+  identity.nodes = static_cast<uint32_t>(hosts->size());
+  identity.endpoint_host = (*hosts)[0].name;
+  if (settings.Get("standalone").has_value()) {
+    return Fail(kExitUsage, "--standalone is this node alone; leave it or --hostfile out");
+  }
+  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings);
+  if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
+  const absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
+  if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  const absl::StatusOr<int> status = RunOnHosts(parsed, settings, *options, *hosts,
+                                                [](const std::string& line) { Fail(0, line); });
+  if (status.ok()) return *status;
+  const bool usage = absl::IsInvalidArgument(status.status());
+  return Fail(usage ? kExitUsage : kExitUnavailable, status.status().message());
+}
+
+// srun and mpirun bind each process to its share of the cores; the one that runs the workers needs
+// the others' too. The kernel keeps it within what the job may use.
+void UseAllCores() {
+  cpu_set_t all;
+  memset(&all, 0xff, sizeof(all));
+  sched_setaffinity(0, sizeof(all), &all);
+}
+
+int Run(const Parsed& parsed) {
+  std::map<std::string, std::string> environment = ReadEnvironment();
+  const absl::StatusOr<std::optional<Identity>> identity = DetectIdentity(environment);
+  if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
+  const Settings settings(parsed, std::move(environment), RunFlags());
+  if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
+  const bool together = identity->has_value() && (*identity)->local_tasks > 1 &&
+                        !settings.Get("standalone").has_value();
+  if (!together) return RunNode(settings, *identity, [](int) {});
+  // Where a launch has no name, what started all of this node's tasks has a process id.
+  const std::string launch =
+      (*identity)->launch.empty() ? absl::StrCat("parent-", getppid()) : (*identity)->launch;
+  const std::string name = absl::StrCat(launch, ".", (*identity)->node_name);
+  if ((*identity)->local_task > 0) {
+    const absl::StatusOr<int> status = FollowFirstTask(name);
+    return status.ok() ? *status : Fail(kExitUnavailable, status.status().message());
+  }
+  absl::StatusOr<std::unique_ptr<FirstTask>> first = FirstTask::Open(name);
+  if (!first.ok()) return Fail(kExitUnavailable, first.status().message());
+  UseAllCores();
+  const uint32_t others = (*identity)->local_tasks - 1;
+  const auto ended = [&](int status) { (*first)->End(status, others); };
+  const int status = RunNode(settings, *identity, ended);
+  ended(status);
+  return status;
 }
 
 }  // namespace

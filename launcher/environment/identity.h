@@ -22,33 +22,38 @@ struct Identity {
   int node_rank = -1;
   // 0: it does not say.
   uint32_t nodes = 0;
-  // Where the first node can be reached; empty: it does not say.
+  // Where the node that serves can be reached; empty: it does not say.
   std::string endpoint_host;
   int endpoint_port = 0;
+  // Whether that is this node. Without it, whoever owns the endpoint's address serves.
+  std::optional<bool> serves;
   // Every node's name, in order; empty: it does not say.
   std::vector<std::string> node_names;
   // This node's name among them.
   std::string node_name;
   // A name for the job that is the same on every node.
   std::string job_name;
+  // What tells this launch (a Slurm step, one mpirun) from all others, the same on every node;
+  // names what its launchers share. Empty: it does not say.
+  std::string launch;
+  // Launchers that were started on this node, and which of them this is. The first one is the
+  // node's agent.
+  uint32_t local_tasks = 1;
+  uint32_t local_task = 0;
 };
 
 // Each returns nothing where its variables are absent, INVALID_ARGUMENT naming the variable where
 // they make no sense.
 absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environment);
-absl::StatusOr<std::optional<Identity>> ReadMpi(const EnvironmentMap& environment);
+absl::StatusOr<std::optional<Identity>> ReadOpenMpi(const EnvironmentMap& environment);
+// Hydra and its relatives; Slurm may set the same variables.
+absl::StatusOr<std::optional<Identity>> ReadPmi(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment);
 
-// The first of them that says something. MASTER_ADDR comes first: a person set it.
+// The first of them that says something. MASTER_ADDR comes first: a person set it. mpirun comes
+// before Slurm, within whose allocations it starts programs.
 absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment);
-
-// "n[01-03,07],g-a[1-2]" to names. INVALID_ARGUMENT for a list that is malformed or has more than
-// kMaxHosts names.
-inline constexpr size_t kMaxHosts = 65536;
-absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list);
-// "2(x3),1" to {2, 2, 2, 1}.
-absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text);
 
 // A port between 20000 and 29399 that depends on `seed` only, for jobs that share a machine.
 int PortFor(absl::string_view seed);

@@ -7,32 +7,7 @@
 namespace cadre {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-TEST(HostListTest, Forms) {
-  EXPECT_THAT(*ExpandHostList("n1"), ElementsAre("n1"));
-  EXPECT_THAT(*ExpandHostList("n[01-03,07],g-a[1-2]"),
-              ElementsAre("n01", "n02", "n03", "n07", "g-a1", "g-a2"));
-  EXPECT_THAT(*ExpandHostList("n[9-10]"), ElementsAre("n9", "n10"));
-  EXPECT_THAT(*ExpandHostList("n[098-101]x"), ElementsAre("n098x", "n099x", "n100x", "n101x"));
-  EXPECT_THAT(*ExpandHostList("r[1-2]n[1,3]"), ElementsAre("r1n1", "r1n3", "r2n1", "r2n3"));
-}
-
-TEST(HostListTest, Malformed_IsRefused) {
-  for (const char* bad : {"", "n[", "n]", "n[]", "n[1-", "n[3-1]", "a,,b", "a,", "n[1-2", "n[[1]]",
-                          "n[0-99999999]", "n[1-999]m[1-999]", "n[a-b]"}) {
-    EXPECT_THAT(ExpandHostList(bad), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
-  }
-}
-
-TEST(TasksPerNodeTest, Forms) {
-  EXPECT_THAT(*ExpandTasksPerNode("2(x3),1"), ElementsAre(2, 2, 2, 1));
-  EXPECT_THAT(*ExpandTasksPerNode("4"), ElementsAre(4));
-  for (const char* bad : {"", "x", "2(x", "2(x3", "2(3)", "2(x99999999)", "1,"}) {
-    EXPECT_THAT(ExpandTasksPerNode(bad), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
-  }
-}
 
 TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
   const auto identity = DetectIdentity({{"SLURM_JOB_ID", "17"},
@@ -49,6 +24,9 @@ TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
   EXPECT_EQ((*identity)->endpoint_host, "n1");
   EXPECT_EQ((*identity)->endpoint_port, PortFor("slurm 17.0"));
   EXPECT_EQ((*identity)->job_name, "slurm-17-0");
+  EXPECT_EQ((*identity)->launch, "slurm-17.0");
+  EXPECT_EQ((*identity)->serves, false);
+  EXPECT_EQ((*identity)->local_tasks, 1u);
 }
 
 TEST(SlurmTest, BatchScript_IsNoStep) {
@@ -58,39 +36,107 @@ TEST(SlurmTest, BatchScript_IsNoStep) {
   EXPECT_FALSE(identity->has_value());
 }
 
-TEST(SlurmTest, SeveralTasksPerNode_SaysWhatToDo) {
-  EXPECT_THAT(ReadSlurm({{"SLURM_NODEID", "0"},
-                         {"SLURM_STEP_NODELIST", "n[1-2]"},
-                         {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--ntasks-per-node=1")));
-  EXPECT_THAT(ReadSlurm({{"SLURM_NODEID", "5"}, {"SLURM_STEP_NODELIST", "n[1-2]"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SLURM_NODEID")));
+EnvironmentMap SlurmStep(EnvironmentMap more) {
+  EnvironmentMap environment = {{"SLURM_JOB_ID", "17"},
+                                {"SLURM_STEP_ID", "0"},
+                                {"SLURM_NODEID", "0"},
+                                {"SLURM_STEP_NODELIST", "n[1-2]"}};
+  for (auto& [name, value] : more) environment[name] = value;
+  return environment;
 }
 
-TEST(MpiTest, AllOnOneMachine_UsesLoopback) {
-  const auto identity = ReadMpi({{"OMPI_COMM_WORLD_RANK", "1"},
-                                 {"OMPI_COMM_WORLD_SIZE", "2"},
-                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                 {"PMIX_NAMESPACE", "abc"}});
+TEST(SlurmTest, SeveralTasksPerNode_OneIsTheAgent) {
+  const auto identity = ReadSlurm(SlurmStep(
+      {{"SLURM_STEP_TASKS_PER_NODE", "2,4"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "3"}}));
   ASSERT_OK(identity);
-  EXPECT_EQ((*identity)->endpoint_host, "127.0.0.1");
-  EXPECT_EQ((*identity)->node_name, "node1");
+  EXPECT_EQ((*identity)->local_tasks, 4u);
+  EXPECT_EQ((*identity)->local_task, 3u);
 }
 
-TEST(MpiTest, OnePerNode_DoesNotInventAnEndpoint) {
-  const auto identity = ReadMpi({{"OMPI_COMM_WORLD_RANK", "1"},
-                                 {"OMPI_COMM_WORLD_SIZE", "4"},
-                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+TEST(SlurmTest, Contradictions_NameTheVariable) {
+  const auto refused = [](EnvironmentMap more, const char* variable) {
+    EXPECT_THAT(ReadSlurm(SlurmStep(std::move(more))),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(variable)));
+  };
+  refused({{"SLURM_NODEID", "5"}}, "SLURM_NODEID");
+  refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}}, "SLURM_STEP_TASKS_PER_NODE");
+  refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}, "SLURM_LOCALID");
+  refused({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}, {"SLURM_LOCALID", "2"}}, "SLURM_LOCALID");
+  refused({{"SLURM_STEP_ID", ""}}, "SLURM_STEP_ID");
+}
+
+TEST(SlurmTest, GpuPerTask_SaysWhatToDo) {
+  EnvironmentMap step = SlurmStep({{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                                   {"SLURM_LOCALID", "0"},
+                                   {"SLURM_GPUS_ON_NODE", "2"},
+                                   {"CUDA_VISIBLE_DEVICES", "0"}});
+  EXPECT_THAT(ReadSlurm(step),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--gpu-bind=none")));
+  step["CUDA_VISIBLE_DEVICES"] = "0,1";
+  EXPECT_OK(ReadSlurm(step));
+}
+
+EnvironmentMap OpenMpi(EnvironmentMap more) {
+  EnvironmentMap environment = {
+      {"PMIX_NAMESPACE", "425263105"},
+      {"PMIX_HOSTNAME", "n2"},
+      {"OMPI_MCA_orte_num_nodes", "2"},
+      {"OMPI_MCA_orte_hnp_uri", "425263104.0;tcp://10.77.0.1,10.1.0.1:37987;tcp6://[fd00::2]:1"},
+      {"OMPI_MCA_orte_local_daemon_uri", "425263104.1;tcp://10.77.0.2:48239"},
+      {"OMPI_COMM_WORLD_RANK", "3"},
+      {"OMPI_COMM_WORLD_SIZE", "4"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  for (auto& [name, value] : more) environment[name] = value;
+  return environment;
+}
+
+TEST(MpiTest, MpirunsNodeServes) {
+  auto identity = DetectIdentity(OpenMpi({}));
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->source, "Open MPI");
+  EXPECT_EQ((*identity)->nodes, 2u);
+  EXPECT_EQ((*identity)->node_rank, 1);
+  EXPECT_EQ((*identity)->node_name, "n2");
+  EXPECT_EQ((*identity)->local_tasks, 2u);
+  EXPECT_EQ((*identity)->local_task, 1u);
+  EXPECT_EQ((*identity)->endpoint_host, "10.77.0.1");
+  EXPECT_EQ((*identity)->launch, "mpi-425263105");
+  EXPECT_EQ((*identity)->serves, false);
+  identity =
+      DetectIdentity(OpenMpi({{"OMPI_MCA_orte_local_daemon_uri",
+                               "425263104.0;tcp://10.77.0.1,10.1.0.1:37987;tcp6://[fd00::2]:1"}}));
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->serves, true);
+}
+
+TEST(MpiTest, WithinSlurm_TheNearerLauncherIsBelieved) {
+  const auto identity = DetectIdentity(OpenMpi(SlurmStep({})));
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->source, "Open MPI");
+}
+
+TEST(MpiTest, UnevenNodes_DoNotInventANodeRank) {
+  const auto identity = ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_RANK", "2"},
+                                             {"OMPI_COMM_WORLD_SIZE", "3"},
+                                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->nodes, 2u);
+  EXPECT_EQ((*identity)->node_rank, -1);
+}
+
+TEST(MpiTest, Contradictions_AreRefused) {
+  EXPECT_THAT(ReadOpenMpi(OpenMpi({{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2 of 2 on this node")));
+}
+
+TEST(MpiTest, Pmi_DoesNotInventAnEndpoint) {
+  const auto identity = DetectIdentity(
+      {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}});
   ASSERT_OK(identity);
   EXPECT_EQ((*identity)->nodes, 4u);
   EXPECT_EQ((*identity)->endpoint_host, "");
-}
-
-TEST(MpiTest, SeveralPerNode_SaysWhatToDo) {
-  EXPECT_THAT(ReadMpi({{"OMPI_COMM_WORLD_RANK", "1"},
-                       {"OMPI_COMM_WORLD_SIZE", "4"},
-                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ppr:1:node")));
 }
 
 TEST(TorchrunTest, MasterAddr_NeedsTheNumberOfNodes) {

@@ -15,6 +15,7 @@ absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& env
   Identity identity;
   identity.source = "Kubernetes";
   identity.node_rank = static_cast<int>(*index);
+  identity.serves = *index == 0;
   const std::string host = TextIn(environment, "HOSTNAME");
   const std::string suffix = absl::StrCat("-", *index);
   const std::string service = TextIn(environment, "CADRE_SERVICE");

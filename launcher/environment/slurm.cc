@@ -3,118 +3,55 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "launcher/environment/host_list.h"
 #include "launcher/environment/identity.h"
 
 namespace cadre {
 namespace {
 
-absl::Status Malformed(absl::string_view list) {
-  return absl::InvalidArgumentError(absl::StrCat("host list '", list.substr(0, 128),
-                                                 "': expected a form such as n[01-03,07],g1"));
-}
-
-bool Digits(absl::string_view text) {
-  return !text.empty() && text.size() <= 9 &&
-         std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
-}
-
-// "01-03,07" to {"01", "02", "03", "07"}; zeros in front are kept.
-absl::StatusOr<std::vector<std::string>> ExpandRanges(absl::string_view ranges) {
-  std::vector<std::string> numbers;
-  while (true) {
-    const absl::string_view range = ranges.substr(0, ranges.find(','));
-    const size_t dash = range.find('-');
-    const absl::string_view low = range.substr(0, dash);
-    const absl::string_view high = dash == range.npos ? low : range.substr(dash + 1);
-    uint32_t from = 0;
-    uint32_t to = 0;
-    if (!Digits(low) || !Digits(high) || !absl::SimpleAtoi(low, &from) ||
-        !absl::SimpleAtoi(high, &to) || from > to || to - from >= kMaxHosts ||
-        numbers.size() >= kMaxHosts) {
-      return Malformed(ranges);
-    }
-    for (uint32_t n = from; n <= to; ++n) {
-      const std::string number = absl::StrCat(n);
-      const size_t zeros = low.size() > number.size() ? low.size() - number.size() : 0;
-      numbers.push_back(std::string(zeros, '0') + number);
-    }
-    if (range.size() == ranges.size()) return numbers;
-    ranges.remove_prefix(range.size() + 1);
+// With srun --ntasks-per-node=N every node has N launchers, of which the first works.
+absl::Status ReadTasks(const EnvironmentMap& environment, Identity& identity) {
+  const std::string tasks = TextIn(environment, "SLURM_STEP_TASKS_PER_NODE");
+  if (tasks.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, ExpandTasksPerNode(tasks));
+  if (counts.size() != identity.nodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("environment variable SLURM_STEP_TASKS_PER_NODE: '", tasks, "' is for ",
+                     counts.size(), " nodes, but SLURM_STEP_NODELIST has ", identity.nodes));
   }
+  identity.local_tasks = std::max<uint32_t>(1, counts[identity.node_rank]);
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> local, NumberIn(environment, "SLURM_LOCALID"));
+  if (identity.local_tasks > 1 && (!local.has_value() || *local >= identity.local_tasks)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("environment variable SLURM_LOCALID: expected 0 to ", identity.local_tasks - 1,
+                     ", got '", TextIn(environment, "SLURM_LOCALID"), "'"));
+  }
+  identity.local_task = local.value_or(0);
+  return absl::OkStatus();
 }
 
-// One entry without a comma outside brackets; there may be several brackets: "r[1-2]n[1-2]".
-absl::StatusOr<std::vector<std::string>> ExpandEntry(absl::string_view entry) {
-  std::vector<std::string> names = {""};
-  while (!entry.empty()) {
-    const size_t open = entry.find('[');
-    for (std::string& name : names) absl::StrAppend(&name, entry.substr(0, open));
-    if (open == entry.npos) break;
-    const size_t close = entry.find(']', open);
-    if (close == entry.npos) return Malformed(entry);
-    ASSIGN_OR_RETURN(const std::vector<std::string> numbers,
-                     ExpandRanges(entry.substr(open + 1, close - open - 1)));
-    if (names.size() * numbers.size() > kMaxHosts) return Malformed(entry);
-    std::vector<std::string> longer;
-    for (const std::string& name : names) {
-      for (const std::string& number : numbers) longer.push_back(name + number);
-    }
-    names = std::move(longer);
-    entry.remove_prefix(close + 1);
+// Where Slurm gave each task GPUs of its own, the first task would have to start workers on GPUs
+// that only the others may use.
+absl::Status CheckGpus(const EnvironmentMap& environment, const Identity& identity) {
+  const std::string visible = TextIn(environment, "CUDA_VISIBLE_DEVICES");
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> on_node,
+                   NumberIn(environment, "SLURM_GPUS_ON_NODE"));
+  if (identity.local_tasks == 1 || visible.empty() || !on_node.has_value()) {
+    return absl::OkStatus();
   }
-  return names;
+  const size_t shown = std::count(visible.begin(), visible.end(), ',') + 1;
+  if (shown >= *on_node) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Slurm gives this task ", shown, " of the node's ", *on_node,
+      " GPUs (CUDA_VISIBLE_DEVICES=", visible,
+      "), but one launcher per node needs all of them: add --gpu-bind=none to srun, or use "
+      "--ntasks-per-node=1"));
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list) {
-  std::vector<std::string> names;
-  size_t begin = 0;
-  int depth = 0;
-  for (size_t i = 0; i <= list.size(); ++i) {
-    const char c = i < list.size() ? list[i] : ',';
-    if (c == '[') ++depth;
-    if (c == ']') --depth;
-    if (depth < 0 || depth > 1) return Malformed(list);
-    if (c != ',' || (depth > 0 && i < list.size())) continue;
-    if (depth > 0 || i == begin) return Malformed(list);
-    ASSIGN_OR_RETURN(const std::vector<std::string> more,
-                     ExpandEntry(list.substr(begin, i - begin)));
-    names.insert(names.end(), more.begin(), more.end());
-    if (names.size() > kMaxHosts) return Malformed(list);
-    begin = i + 1;
-  }
-  return names;
-}
-
-absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text) {
-  std::vector<uint32_t> counts;
-  absl::string_view left = text;
-  while (true) {
-    const absl::string_view entry = left.substr(0, left.find(','));
-    const size_t open = entry.find("(x");
-    uint32_t count = 0;
-    uint32_t times = 1;
-    const absl::string_view number = entry.substr(0, open);
-    bool good = Digits(number) && absl::SimpleAtoi(number, &count);
-    if (good && open != entry.npos) {
-      absl::string_view repeat = entry.substr(open + 2);
-      good = !repeat.empty() && repeat.back() == ')';
-      if (good) repeat.remove_suffix(1);
-      good = good && Digits(repeat) && absl::SimpleAtoi(repeat, &times);
-    }
-    if (!good || counts.size() + times > kMaxHosts) {
-      return absl::InvalidArgumentError(absl::StrCat("tasks per node '", text.substr(0, 128),
-                                                     "': expected a form such as 2(x3),1"));
-    }
-    counts.insert(counts.end(), times, count);
-    if (entry.size() == left.size()) return counts;
-    left.remove_prefix(entry.size() + 1);
-  }
-}
 
 absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environment) {
   // A batch script has SLURM_JOB_ID and SLURM_NODEID too, but runs on the first node only: what
@@ -131,23 +68,22 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
                                                    ", but SLURM_STEP_NODELIST has ", identity.nodes,
                                                    " nodes"));
   }
-  const std::string tasks = TextIn(environment, "SLURM_STEP_TASKS_PER_NODE");
-  if (!tasks.empty()) {
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, ExpandTasksPerNode(tasks));
-    if (std::any_of(counts.begin(), counts.end(), [](uint32_t count) { return count > 1; })) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Slurm runs ", tasks,
-                       " tasks per node, but one launcher per node is needed: "
-                       "srun --ntasks-per-node=1 cadre run --nproc-per-node N ..."));
-    }
-  }
   identity.node_rank = static_cast<int>(*place);
+  RETURN_IF_ERROR(ReadTasks(environment, identity));
+  RETURN_IF_ERROR(CheckGpus(environment, identity));
   identity.node_name = identity.node_names[*place];
   identity.endpoint_host = identity.node_names[0];
+  identity.serves = *place == 0;
   const std::string job = TextIn(environment, "SLURM_JOB_ID");
   const std::string step = TextIn(environment, "SLURM_STEP_ID");
+  if (job.empty() || step.empty()) {
+    return absl::InvalidArgumentError(
+        "SLURM_STEP_NODELIST is set, but SLURM_JOB_ID or SLURM_STEP_ID is not: pass all of Slurm's "
+        "variables on (srun --export=ALL), or say --rdzv-endpoint HOST[:PORT]");
+  }
   identity.endpoint_port = PortFor(absl::StrCat("slurm ", job, ".", step));
   identity.job_name = absl::AsciiStrToLower(absl::StrCat("slurm-", job, "-", step));
+  identity.launch = absl::StrCat("slurm-", job, ".", step);
   return std::optional<Identity>(std::move(identity));
 }
 

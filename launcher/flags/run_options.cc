@@ -293,6 +293,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
     const int port =
         identity->endpoint_port == 0 ? kDefaultRendezvousPort : identity->endpoint_port;
     options.endpoints = {Endpoint{identity->endpoint_host, port}};
+    options.serves = identity->serves;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -301,15 +302,41 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
       "; add --rdzv-endpoint HOST[:PORT], the same on every node"));
 }
 
-void TakeIdentity(const Settings& settings, const Identity& identity, RunOptions& options) {
-  if (settings.Get("standalone").has_value()) return;
+// The launcher around this one has decided how many nodes there are.
+absl::Status CheckNodes(const Settings& settings, const Identity& identity,
+                        const RunOptions& options) {
+  const v1::NodeRange& nodes = options.job.nodes();
+  // At an endpoint that a person names others may join.
+  if (identity.launch.empty() || identity.nodes == 0 || settings.Get("rdzv-endpoint").has_value() ||
+      (identity.nodes >= nodes.min() && identity.nodes <= nodes.max() + options.job.spares())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job asks for ",
+      nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
+                                 : absl::StrCat(nodes.min(), " to ", nodes.max()),
+      nodes.max() == 1 ? " node" : " nodes", ", but ", identity.source, " runs this on ",
+      identity.nodes, "; make them agree, or leave the job's number out"));
+}
+
+absl::Status TakeIdentity(const Settings& settings, const Identity& identity, RunOptions& options) {
+  if (settings.Get("standalone").has_value()) return absl::OkStatus();
   if (options.job.nodes().min() == 0 && identity.nodes > 0) {
     options.job.mutable_nodes()->set_min(identity.nodes);
     options.job.mutable_nodes()->set_max(identity.nodes);
   }
+  RETURN_IF_ERROR(CheckNodes(settings, identity, options));
+  v1::WorkersPerNode& workers = *options.job.mutable_workers_per_node();
+  if (workers.kind() == v1::WorkersPerNode::KIND_UNSPECIFIED && identity.local_tasks > 1) {
+    // Who asks for several tasks per node means as many workers.
+    workers.set_kind(v1::WorkersPerNode::COUNT);
+    workers.set_count(identity.local_tasks);
+  }
   if (options.node_rank < 0) options.node_rank = identity.node_rank;
   if (options.node_name.empty()) options.node_name = identity.node_name;
   options.expected_nodes = identity.node_names;
+  options.launch = identity.launch;
+  return absl::OkStatus();
 }
 
 absl::Status ChooseName(const Settings& settings, const std::optional<Identity>& identity,
@@ -419,7 +446,7 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   RETURN_IF_ERROR(TakeOutput(settings, options));
   RETURN_IF_ERROR(TakeNode(settings, options));
   RETURN_IF_ERROR(ChooseName(settings, identity, program, options.job));
-  if (identity.has_value()) TakeIdentity(settings, *identity, options);
+  if (identity.has_value()) RETURN_IF_ERROR(TakeIdentity(settings, *identity, options));
   FillSpecDefaults(options.job);
   RETURN_IF_ERROR(ChooseEndpoint(settings, identity, options));
   return options;

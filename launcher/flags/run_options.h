@@ -34,6 +34,10 @@ struct RunOptions {
   // Where a server may be, in the order in which they are tried. None: this node alone, without any
   // server.
   std::vector<Endpoint> endpoints;
+  // Whether this node serves there. Without it, whoever owns the endpoint's address does.
+  std::optional<bool> serves;
+  // Names the token that the launchers of one launch share (Identity); empty: they share none.
+  std::string launch;
   int node_rank = -1;
   // Empty: the host's name.
   std::string node_name;

@@ -1,0 +1,46 @@
+#include "base/user_directory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+namespace {
+
+absl::StatusOr<std::string> MakeOwn(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  }
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
+  }
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " must be a directory of yours with mode 700: remove or rename it"));
+  }
+  return path;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RuntimeDirectory() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  // Containers and `su` often leave a variable behind that names a directory which is not there.
+  const bool usable = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK | X_OK) == 0;
+  return MakeOwn(absl::StrCat(usable ? runtime : "/tmp", "/cadre-", geteuid()));
+}
+
+absl::StatusOr<std::string> HomeDirectory() {
+  const char* home = getenv("HOME");
+  if (home == nullptr || home[0] != '/') {
+    return absl::FailedPreconditionError("HOME is not set to a directory");
+  }
+  return MakeOwn(absl::StrCat(home, "/.cadre"));
+}
+
+}  // namespace cadre

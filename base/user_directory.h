@@ -1,0 +1,23 @@
+// Directories that are this user's alone, for what its processes share. Thread safe.
+#ifndef CADRE_BASE_USER_DIRECTORY_H_
+#define CADRE_BASE_USER_DIRECTORY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+// Both are made, with mode 700, where they are absent. PERMISSION_DENIED: something else has that
+// name; the message says what to do.
+
+// On this machine: ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>.
+absl::StatusOr<std::string> RuntimeDirectory();
+
+// On every machine where the user's home is the same: $HOME/.cadre. FAILED_PRECONDITION: HOME is
+// not set.
+absl::StatusOr<std::string> HomeDirectory();
+
+}  // namespace cadre
+
+#endif  // CADRE_BASE_USER_DIRECTORY_H_
