@@ -38,9 +38,13 @@ absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) 
   WorkerEnvironment environment;
   const char* agent = get("CADRE_AGENT");
   if (agent == nullptr || *agent == '\0') {
+    const char* before = get("OMPI_COMM_WORLD_RANK") != nullptr ? "mpirun ... "
+                         : get("SLURM_STEP_ID") != nullptr      ? "srun ... "
+                                                                : "";
     return absl::FailedPreconditionError(
-        "CADRE_AGENT is not set: this process was not started by Cadre; start it with "
-        "\"cadre run -- PROGRAM\"");
+        absl::StrCat("CADRE_AGENT is not set: this process was not started by Cadre; start it with "
+                     "\"",
+                     before, "cadre run -- PROGRAM\""));
   }
   environment.agent_socket = agent;
   ASSIGN_OR_RETURN(environment.generation, ReadNumber<uint64_t>(get, "CADRE_GENERATION"));

@@ -57,6 +57,9 @@ TEST_F(WorkerEnvironmentTest, SaysWhenCadreDidNotStartIt) {
   variables_.erase("CADRE_AGENT");
   EXPECT_THAT(Read(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not started by Cadre")));
+  variables_["OMPI_COMM_WORLD_RANK"] = "0";
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("mpirun ... cadre run -- PROGRAM")));
 }
 
 TEST_F(WorkerEnvironmentTest, NamesTheVariableThatMakesNoSense) {
