@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -31,8 +33,6 @@ absl::Status Ip(const std::string& arguments) {
   return absl::InternalError(absl::StrCat("ip ", arguments, ": ", (*process)->standard_error()));
 }
 
-std::string Name(int node) { return absl::StrCat("node", node); }
-
 }  // namespace
 
 absl::Status NodeNetwork::Enter() {
@@ -55,7 +55,7 @@ absl::Status NodeNetwork::Enter() {
 }
 
 absl::Status NodeNetwork::Add(int node) {
-  const std::string name = Name(node);
+  const std::string name = NameOf(node);
   RETURN_IF_ERROR(Ip(absl::StrCat("netns add ", name)));
   RETURN_IF_ERROR(Ip(absl::StrCat("link add ", name, " type veth peer name eth0 netns ", name)));
   RETURN_IF_ERROR(Ip(absl::StrCat("link set ", name, " master bridge")));
@@ -67,13 +67,30 @@ absl::Status NodeNetwork::Add(int node) {
 }
 
 absl::Status NodeNetwork::SetLink(int node, bool up) {
-  return Ip(absl::StrCat("link set ", Name(node), up ? " up" : " down"));
+  return Ip(absl::StrCat("link set ", NameOf(node), up ? " up" : " down"));
 }
+
+absl::Status NodeNetwork::NameNodes(const std::vector<std::string>& names) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  const std::string path = absl::StrCat(MakeTempDir("names"), "/hosts");
+  {
+    std::ofstream file(path);
+    file << "127.0.0.1 localhost\n" << kBridgeAddress << " " << host << "\n";
+    for (size_t i = 0; i < names.size(); ++i) {
+      file << AddressOf(static_cast<int>(i) + 1) << " " << names[i] << "\n";
+    }
+  }
+  if (mount(path.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "mount /etc/hosts");
+}
+
+std::string NodeNetwork::NameOf(int node) { return absl::StrCat("node", node); }
 
 std::string NodeNetwork::AddressOf(int node) { return absl::StrCat("10.77.0.", node); }
 
 std::vector<std::string> NodeNetwork::Inside(int node) {
-  return {"ip", "netns", "exec", Name(node)};
+  return {"ip", "netns", "exec", NameOf(node)};
 }
 
 }  // namespace cadre

@@ -23,7 +23,11 @@ class NodeNetwork {
   // A node of this number, from 1 to 200, with its link up. Errors name the command that failed.
   static absl::Status Add(int node);
   static absl::Status SetLink(int node, bool up);
+  // Here and on all nodes: the first of `names` means node 1 (one may be several, with spaces
+  // between them), and so on; this machine's name means the bridge.
+  static absl::Status NameNodes(const std::vector<std::string>& names);
 
+  static std::string NameOf(int node);
   static std::string AddressOf(int node);
   // What goes before a command that runs there.
   static std::vector<std::string> Inside(int node);

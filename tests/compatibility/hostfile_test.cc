@@ -1,0 +1,101 @@
+// cadre run --hostfile, on two nodes that are network namespaces. Needs root; skipped without.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/node_shell.h"
+#include "tests/end_to_end/launch.h"
+#include "tests/faults/node_network.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class HostfileTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    entered_ = new absl::Status(NodeNetwork::Enter());
+    for (const int node : {1, 2}) {
+      if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
+    }
+    if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2", "node3"});
+  }
+  void SetUp() override {
+    if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
+    ASSERT_OK(*entered_);
+  }
+
+  std::unique_ptr<Process> Run(const std::string& hosts, const std::vector<std::string>& more) {
+    const std::string directory = MakeTempDir("hosts");
+    std::ofstream(directory + "/hosts") << hosts;
+    ProcessOptions options;
+    options.argv = {std::filesystem::absolute(kCadre),
+                    "run",
+                    "--hostfile",
+                    "hosts",
+                    "--ssh-command",
+                    MakeNodeShell()};
+    options.argv.insert(options.argv.end(), more.begin(), more.end());
+    options.working_dir = directory;
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+
+  static absl::Status* entered_;
+  const std::string probe_ = std::filesystem::absolute(kProbe);
+};
+absl::Status* HostfileTest::entered_;
+
+constexpr char kHosts[] = "node1 slots=1\nme@node2 slots=2\n";
+
+TEST_F(HostfileTest, SlotsAreWorkers) {
+  const auto run = Run(kHosts, {"--env", "SAID=it's", "sh", "-c",
+                                "echo rank=$RANK of $WORLD_SIZE at $NODE_RANK $(hostname) $SAID"});
+  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  for (const char* line : {"rank=0 of 3 at 0 node1 it's", "rank=1 of 3 at 1 node2 it's",
+                           "rank=2 of 3 at 1 node2 it's"}) {
+    EXPECT_THAT(run->standard_output(), HasSubstr(line)) << Said(*run);
+  }
+  // The token went by standard input.
+  EXPECT_THAT(Said(*run), Not(HasSubstr("token")));
+}
+
+TEST_F(HostfileTest, WorkersStatusIsTheJobs) {
+  const auto run = Run(kHosts, {probe_, "--exit", "9", "--rank", "2"});
+  EXPECT_EQ(run->Wait(kPatience), 9) << Said(*run);
+}
+
+TEST_F(HostfileTest, CtrlC_EndsTheJobOnAllHosts) {
+  const auto run = Run(kHosts, {probe_});
+  const std::vector<ProbeLine> probes = NextProbes(*run, 3, kPatience);
+  ASSERT_EQ(probes.size(), 3u) << Said(*run);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(kPatience), 130) << Said(*run);
+  for (const ProbeLine& probe : probes) EXPECT_TRUE(WaitGone(probe.pid, kPatience));
+}
+
+TEST_F(HostfileTest, HostOutOfReach_IsNamedAndEndsTheJob) {
+  const auto run = Run("node1\nnode3\n", {probe_});
+  EXPECT_EQ(run->Wait(kPatience), 69) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("host node3 ended with status 255: ssh could not"))
+      << Said(*run);
+}
+
+TEST_F(HostfileTest, BadLine_IsOneLine) {
+  const auto run = Run("node1 slots=many\n", {probe_});
+  EXPECT_EQ(run->Wait(kPatience), 64);
+  EXPECT_EQ(run->standard_error(), "cadre: hosts:1: expected slots=N, got 'slots=many'\n");
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,107 @@
+// mpirun with a host file, on two nodes that are network namespaces. Needs root; skipped without.
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/documented_commands.h"
+#include "tests/compatibility/node_shell.h"
+#include "tests/end_to_end/launch.h"
+#include "tests/faults/node_network.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Minutes(4);
+
+class MpiTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    cadre_ = std::filesystem::absolute(kCadre);
+    documentation_ = std::filesystem::absolute("docs/from_mpirun.md");
+    mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
+    entered_ = new absl::Status(NodeNetwork::Enter());
+    for (const int node : {1, 2}) {
+      if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
+    }
+    if (entered_->ok()) *entered_ = NodeNetwork::NameNodes({"node1", "node2"});
+  }
+  void SetUp() override {
+    if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
+    if (access("/usr/bin/mpirun", X_OK) != 0) GTEST_SKIP() << "needs Debian's openmpi-bin";
+    ASSERT_OK(*entered_);
+    home_ = MakeTempDir("home");
+    std::ofstream(home_ + "/hosts") << "node1 slots=2\nnode2 slots=2\n";
+  }
+
+  // On node 1, as a user there would.
+  std::unique_ptr<Process> Mpirun(const std::string& arguments) {
+    const std::string shell = MakeNodeShell();
+    ProcessOptions options;
+    options.argv = {shell, "node1",
+                    absl::StrCat("exec mpirun --allow-run-as-root --mca plm_rsh_agent ", shell,
+                                 " --hostfile hosts -x HOME -x XDG_CACHE_HOME ", arguments)};
+    options.env = {{"HOME", home_}, {"XDG_CACHE_HOME", MakeTempDir("cache")}};
+    options.working_dir = home_;
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+
+  static std::string cadre_, mnist_, documentation_;
+  static absl::Status* entered_;
+  std::string home_;
+};
+std::string MpiTest::cadre_, MpiTest::mnist_, MpiTest::documentation_;
+absl::Status* MpiTest::entered_;
+
+TEST_F(MpiTest, ProcessPerWorker_TrainsTheMnistExample) {
+  const auto mpirun = Mpirun(
+      absl::StrCat("-n 4 ", cadre_, " run ", mnist_, " --epochs 1 --limit 512 --batch-size 32"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 4 ranks")) << Said(*mpirun);
+}
+
+// SINGA's DistOpt: sparse gradients with what was left out added to the next ones.
+TEST_F(MpiTest, ProcessPerNode_TrainsTheSingaWay) {
+  const auto mpirun = Mpirun(absl::StrCat(
+      "-n 2 --map-by ppr:1:node ", cadre_, " run ", mnist_,
+      " --epochs 1 --limit 512 --sync topk --lr 0.005 --momentum 0.9 --weight-decay 1e-5"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("test accuracy")) << Said(*mpirun);
+}
+
+TEST_F(MpiTest, FailedProgram_GivesItsStatus) {
+  const auto mpirun = Mpirun(absl::StrCat("-n 4 ", cadre_, " run sh -c 'exit 7'"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 7) << Said(*mpirun);
+}
+
+// Every command of docs/from_mpirun.md.
+TEST_F(MpiTest, DocumentedCommands_Train) {
+  WriteDocumentedFiles(home_);
+  const std::string shell = MakeNodeShell();
+  for (const std::string& command : DocumentedCommands(documentation_)) {
+    ProcessOptions options;
+    options.argv = {shell, "node1", command};
+    options.env = {{"HOME", home_},
+                   {"PATH", PathWith(cadre_)},
+                   {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                   {"OMPI_MCA_plm_rsh_agent", shell},
+                   {"CADRE_SSH_COMMAND", shell}};
+    options.working_dir = home_;
+    const auto process = RunToEnd(options);
+    ASSERT_OK(process);
+    EXPECT_EQ((*process)->Wait(), 0) << command << "\n" << Said(**process);
+    for (const char* line : {"trained 0 of 4", "trained 3 of 4"}) {
+      EXPECT_THAT((*process)->standard_output(), HasSubstr(line)) << command;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,242 @@
+// Cadre inside a real Slurm cluster of two nodes. Needs root, slurm-wlm and munge; skipped without.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/documented_commands.h"
+#include "tests/compatibility/slurm_cluster.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(90);
+
+class SlurmTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    cadre_ = std::filesystem::absolute(kCadre);
+    probe_ = std::filesystem::absolute(kProbe);
+    documentation_ = std::filesystem::absolute("docs/from_srun.md");
+    script_ = std::filesystem::absolute("tests/compatibility/slurm_script.py");
+    cluster_ = new SlurmCluster;
+    started_ = new absl::Status(cluster_->Start());
+  }
+  void SetUp() override {
+    if (absl::IsPermissionDenied(*started_) || absl::IsNotFound(*started_)) {
+      GTEST_SKIP() << started_->message();
+    }
+    ASSERT_OK(*started_);
+  }
+
+  static std::unique_ptr<Process> Srun(int tasks_per_node,
+                                       const std::vector<std::string>& command) {
+    std::vector<std::string> argv = {"srun", "-N2",
+                                     absl::StrCat("--ntasks-per-node=", tasks_per_node)};
+    argv.insert(argv.end(), command.begin(), command.end());
+    return cluster_->Run(argv);
+  }
+
+  // Submits what `cadre slurm script` makes of a spec; the job's number.
+  static std::string Submit(const std::string& name, const std::string& spec) {
+    const std::string path = absl::StrCat(cluster_->directory(), "/", name);
+    std::ofstream(path + ".yaml") << "name: " << name << "\n" << spec;
+    const auto script = cluster_->Run({cadre_, "slurm", "script", name + ".yaml"});
+    EXPECT_EQ(script->Wait(), 0) << Said(*script);
+    std::ofstream(path + ".sh") << script->standard_output();
+    std::string number = cluster_->Ask({"sbatch", "--parsable", path + ".sh"});
+    absl::StripTrailingAsciiWhitespace(&number);
+    return number;
+  }
+
+  // What the batch job and its launchers have said, once that contains `text`.
+  static std::string SaidBy(const std::string& job, const std::string& text) {
+    const std::string path = absl::StrCat(cluster_->directory(), "/slurm-", job, ".out");
+    const absl::Time until = absl::Now() + kPatience;
+    while (!absl::StrContains(ReadFileOrEmpty(path), text) && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    EXPECT_THAT(ReadFileOrEmpty(path), HasSubstr(text));
+    return ReadFileOrEmpty(path);
+  }
+
+  static std::string StateOf(const std::string& job, const std::string& expected) {
+    return cluster_->AskUntil({"scontrol", "show", "job", job}, expected, kPatience);
+  }
+
+  // The lines of what a file says that contain `text`.
+  static std::vector<std::string> LinesOf(const std::string& content, absl::string_view text) {
+    std::vector<std::string> lines;
+    for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+      if (absl::StrContains(line, text)) lines.emplace_back(line);
+    }
+    return lines;
+  }
+
+  static std::vector<std::string> LeftInHome() {
+    std::vector<std::string> left;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(cluster_->directory() + "/.cadre", error)) {
+      left.push_back(entry.path().filename());
+    }
+    return left;
+  }
+
+  static std::string cadre_, probe_, script_, documentation_;
+  static SlurmCluster* cluster_;
+  static absl::Status* started_;
+};
+std::string SlurmTest::cadre_, SlurmTest::probe_, SlurmTest::script_, SlurmTest::documentation_;
+SlurmCluster* SlurmTest::cluster_;
+absl::Status* SlurmTest::started_;
+
+TEST_F(SlurmTest, OneTaskPerNode_NeedsNoRendezvousFlag) {
+  const auto srun = Srun(1, {cadre_, "run", "--nproc-per-node", "2", probe_, "--exit", "0"});
+  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  const std::string& out = srun->standard_output();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("probe rank=", rank, " local=", rank % 2,
+                                            " world=4 node=", rank / 2, " generation=1")));
+  }
+  // The token that the nodes shared is gone.
+  EXPECT_THAT(LeftInHome(), IsEmpty());
+}
+
+TEST_F(SlurmTest, OneTaskPerWorker_OneOfEachNodeWorksAndAllEndAlike) {
+  auto srun = Srun(2, {cadre_, "run", probe_, "--exit", "0"});
+  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_EQ(LinesOf(srun->standard_output(), "probe rank=").size(), 4u) << Said(*srun);
+  srun = Srun(2, {"--label", cadre_, "run", probe_, "--exit", "3", "--rank", "3"});
+  EXPECT_EQ(srun->Wait(kPatience), 3) << Said(*srun);
+  // srun tells of each task how it ended.
+  EXPECT_THAT(srun->standard_error(), HasSubstr("tasks 0-1: Exited with exit code 3"))
+      << Said(*srun);
+}
+
+TEST_F(SlurmTest, AnotherSizeThanTheJobs_IsRefusedOnEveryNode) {
+  const auto srun = Srun(1, {cadre_, "run", "--nnodes", "3", probe_});
+  EXPECT_EQ(srun->Wait(kPatience), 64) << Said(*srun);
+  EXPECT_THAT(srun->standard_error(),
+              HasSubstr("the job asks for 3 nodes, but Slurm runs this on 2"));
+}
+
+TEST_F(SlurmTest, WorkerKilled_TheNextGenerationRuns) {
+  const auto srun =
+      Srun(1, {cadre_, "run", "--max-restarts", "1", probe_, "--exit", "0", "--generation", "2"});
+  const std::vector<ProbeLine> first = NextProbes(*srun, 2, kPatience);
+  ASSERT_EQ(first.size(), 2u) << Said(*srun);
+  kill(first[1].pid, SIGKILL);
+  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_EQ(LinesOf(srun->standard_output(), "generation=2").size(), 2u) << Said(*srun);
+}
+
+TEST_F(SlurmTest, SlurmStyleScript_RunsUnderSrunAndUnderCadre) {
+  const auto training = [&](const std::string& name, const std::string& command) {
+    const std::string path = absl::StrCat(cluster_->directory(), "/", name);
+    std::ofstream(path + ".sh") << "#!/bin/bash\n#SBATCH --nodes=2 --output=" << path << ".out\n"
+                                << command << "\n";
+    EXPECT_THAT(cluster_->Ask({"sbatch", "--wait", path + ".sh"}), HasSubstr("Submitted"));
+    return ReadFileOrEmpty(path + ".out");
+  };
+  const std::string checkpoint = cluster_->directory() + "/model.pt";
+  const std::string under_srun = training(
+      "srun", absl::StrCat("srun --ntasks-per-node=2 /usr/bin/python3 ", script_, " ", checkpoint));
+  const std::string under_cadre =
+      training("cadre", absl::StrCat("PYTHON_EXEC=/usr/bin/python3 srun --ntasks-per-node=2 ",
+                                     cadre_, " run --env-style slurm ", script_, " ", checkpoint));
+  for (const std::string& said : {under_srun, under_cadre}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(said, HasSubstr(absl::StrCat("rank ", rank, " of 4, node ", rank / 2,
+                                               ", local rank ", rank % 2)));
+    }
+    EXPECT_THAT(said, HasSubstr("total time"));
+  }
+  // The same training: the loss is the same.
+  const std::vector<std::string> losses = LinesOf(under_srun, "epoch 1 loss");
+  ASSERT_EQ(losses.size(), 1u) << under_srun;
+  EXPECT_THAT(under_cadre, HasSubstr(losses[0]));
+}
+
+// Every command of docs/from_srun.md.
+TEST_F(SlurmTest, DocumentedCommands_Train) {
+  WriteDocumentedFiles(cluster_->directory());
+  for (const std::string& command : DocumentedCommands(documentation_)) {
+    const auto shell = cluster_->Run({"bash", "-c", command}, {{"PATH", PathWith(cadre_)}});
+    EXPECT_EQ(shell->Wait(kPatience), 0) << command << "\n" << Said(*shell);
+    std::string said = shell->standard_output();
+    if (absl::StartsWith(command, "srun")) EXPECT_EQ(LinesOf(said, "of 4").size(), 4u) << command;
+    if (!absl::StartsWith(command, "sbatch")) continue;
+    const size_t number = said.find_last_of(' ') + 1;
+    said = SaidBy(said.substr(number, said.find_last_not_of('\n') + 1 - number), "trained 3 of 4");
+  }
+}
+
+// Runs until there is a file of the job's name.
+constexpr char kUntilGo[] = R"(
+command: [sh, -c, "echo rank $RANK of $WORLD_SIZE in generation $CADRE_GENERATION; while [ ! -e $CADRE_JOB.go ]; do sleep 0.1; done"]
+)";
+
+TEST_F(SlurmTest, SlurmdKilled_TheJobGoesOnAndSucceeds) {
+  const std::string job = Submit("slurmd", absl::StrCat("nodes: 2", kUntilGo));
+  SaidBy(job, "rank 1 of 2 in generation 1");
+  cluster_->KillSlurmd(2);
+  EXPECT_THAT(cluster_->AskUntil({"sinfo", "-h", "-N", "-o", "%N=%t"}, "node2=down", kPatience),
+              HasSubstr("node2=down"));
+  std::ofstream(cluster_->directory() + "/slurmd.go");
+  EXPECT_THAT(StateOf(job, "JobState=COMPLET"), HasSubstr("ExitCode=0:0"));
+  EXPECT_THAT(SaidBy(job, "Node failure"), Not(HasSubstr("generation 2")));
+  ASSERT_TRUE(cluster_->StartSlurmd(2));
+}
+
+TEST_F(SlurmTest, NodeDies_TheOthersGoOnAndSucceed) {
+  const std::string job = Submit("node", absl::StrCat("nodes: 1..2", kUntilGo));
+  SaidBy(job, "rank 1 of 2 in generation 1");
+  cluster_->KillNode(2);
+  SaidBy(job, "rank 0 of 1 in generation 2");
+  std::ofstream(cluster_->directory() + "/node.go");
+  EXPECT_THAT(StateOf(job, "JobState=COMPLET"), HasSubstr("ExitCode=0:0"));
+  ASSERT_TRUE(cluster_->StartSlurmd(2));
+}
+
+// The warning that Slurm sends before the time limit of one minute.
+TEST_F(SlurmTest, Warning_SavesACheckpointAndTheJobGoesOnFromTheQueue) {
+  const std::string job = Submit("warned", R"(
+nodes: 2
+command:
+  - bash
+  - -c
+  - |
+    [ -e checkpoint ] && { echo "resumed in generation $CADRE_GENERATION"; exit 0; }
+    trap 'echo "saving"; touch checkpoint; exit 1' TERM
+    echo "training in generation $CADRE_GENERATION"
+    while true; do sleep 0.1; done
+slurm: {extra: ["--time=1"]}
+)");
+  const std::string said = SaidBy(job, "resumed in generation 2");
+  EXPECT_THAT(said, AllOf(HasSubstr("training in generation 1"), HasSubstr("saving"),
+                          HasSubstr("preempted: SIGUSR1 at node node"),
+                          HasSubstr("put back into the queue")));
+  EXPECT_THAT(StateOf(job, "JobState=COMPLETED"),
+              AllOf(HasSubstr("ExitCode=0:0"), HasSubstr("Restarts=1")));
+}
+
+}  // namespace
+}  // namespace cadre
+
+int main(int argc, char** argv) { return cadre::RunTestsAmongThemselves(argc, argv); }
