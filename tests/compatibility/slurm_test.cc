@@ -59,7 +59,10 @@ class SlurmTest : public testing::Test {
     const auto script = cluster_->Run({cadre_, "slurm", "script", name + ".yaml"});
     EXPECT_EQ(script->Wait(), 0) << Said(*script);
     std::ofstream(path + ".sh") << script->standard_output();
-    std::string number = cluster_->Ask({"sbatch", "--parsable", path + ".sh"});
+    return Submitted(path + ".sh");
+  }
+  static std::string Submitted(const std::string& script) {
+    std::string number = cluster_->Ask({"sbatch", "--parsable", script});
     absl::StripTrailingAsciiWhitespace(&number);
     return number;
   }
@@ -149,9 +152,10 @@ TEST_F(SlurmTest, WorkerKilled_TheNextGenerationRuns) {
 TEST_F(SlurmTest, SlurmStyleScript_RunsUnderSrunAndUnderCadre) {
   const auto training = [&](const std::string& name, const std::string& command) {
     const std::string path = absl::StrCat(cluster_->directory(), "/", name);
-    std::ofstream(path + ".sh") << "#!/bin/bash\n#SBATCH --nodes=2 --output=" << path << ".out\n"
+    std::ofstream(path + ".sh") << "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=2 --output="
+                                << path << ".out\n"
                                 << command << "\n";
-    EXPECT_THAT(cluster_->Ask({"sbatch", "--wait", path + ".sh"}), HasSubstr("Submitted"));
+    StateOf(Submitted(path + ".sh"), "JobState=COMPLETED");
     return ReadFileOrEmpty(path + ".out");
   };
   const std::string checkpoint = cluster_->directory() + "/model.pt";
