@@ -184,7 +184,9 @@ TEST_F(SlurmTest, DocumentedCommands_Train) {
     const auto shell = cluster_->Run({"bash", "-c", command}, {{"PATH", PathWith(cadre_)}});
     EXPECT_EQ(shell->Wait(kPatience), 0) << command << "\n" << Said(*shell);
     std::string said = shell->standard_output();
-    if (absl::StartsWith(command, "srun")) EXPECT_EQ(LinesOf(said, "of 4").size(), 4u) << command;
+    if (absl::StartsWith(command, "srun")) {
+      EXPECT_EQ(LinesOf(said, "of 4").size(), 4u) << command;
+    }
     if (!absl::StartsWith(command, "sbatch")) continue;
     const size_t number = said.find_last_of(' ') + 1;
     said = SaidBy(said.substr(number, said.find_last_not_of('\n') + 1 - number), "trained 3 of 4");
