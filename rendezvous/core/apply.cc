@@ -68,6 +68,7 @@ void AdmitNode(const v1::NodeAdmitted& record, JobState* job) {
   node.held_port = record.held_port();
   node.master_addr = record.master_addr();
   node.master_port = record.master_port();
+  node.adopt_timeout = FromProto(record.adopt_timeout());
   node.admission = ++job->admissions;
   if (job->expected_nodes.empty()) {
     job->expected_nodes.assign(record.expected_nodes().begin(), record.expected_nodes().end());
@@ -362,7 +363,8 @@ std::string DumpState(const State& state) {
     for (const auto& [node_name, node] : job.nodes) {
       absl::StrAppend(&text, "node ", node_name, " ", node.host, " ", node.address, " ", node.slots,
                       " ", node.incarnation, " ", node.wanted_node_rank, " ", node.held_port, " ",
-                      node.master_addr, " ", node.master_port, " ", node.admission, "\n");
+                      node.master_addr, " ", node.master_port, " ", node.admission, " ",
+                      absl::FormatDuration(node.adopt_timeout), "\n");
     }
     absl::StrAppend(&text, "generation ", generation.number, " ", generation.master_addr, ":",
                     generation.master_port, " ", generation.restart_count, " ",

@@ -91,11 +91,11 @@ void Core::Impl::LinkRestoredNodes() {
     lives[name].orders_count_from =
         job.phase == v1::STOPPING ? now : MonoTime::FromMicros(job.generation.formed_us);
     lives[name].patient_until = now + config.lease;
-    for (const auto& [node, unused] : job.nodes) {
+    for (const auto& [node, known] : job.nodes) {
       Link& link = lives[name].links[node];
       link.last_heard = link.gone_since = now;
       // They have a whole lease to find the server again.
-      link.gone_limit = config.lease;
+      link.gone_limit = std::max(config.lease, known.adopt_timeout);
       SetNodeTimer(name, node, &link, LostAt(link));
     }
     Touch(name, true);

@@ -242,6 +242,7 @@ void Core::Impl::Admit(StreamId stream, const std::string& name, const v1::NodeM
   }
   admitted->set_master_addr(join.master_addr());
   admitted->set_master_port(join.master_port());
+  if (join.has_adopt_timeout()) *admitted->mutable_adopt_timeout() = join.adopt_timeout();
   admitted->set_at_us(now.micros());
   Commit(std::move(record));
   lives[name].refusal.clear();
@@ -353,7 +354,9 @@ void Core::Impl::Detach(const Session& session) {
   ChangeLink(&live, &link, [](Link* changed) { changed->stream.reset(); });
   if (HasEnded(FindJob(session.job)->phase)) return EraseLink(session.job, &live, session.node);
   link.gone_since = now;
-  link.gone_limit = config.reconnect_grace;
+  // Its workers go on for that long, and whoever adopts them must still reach this server.
+  link.gone_limit =
+      config.reconnect_grace + FindJob(session.job)->nodes.at(session.node).adopt_timeout;
   if (link.strict_fencing) {
     // Its workers may run until shortly before the lease ends.
     link.gone_limit = std::max(link.gone_limit, link.last_heard + config.lease - now);
@@ -427,7 +430,13 @@ void Core::Impl::OnNodeTimer(const std::string& name, const std::string& node) {
         name, node, v1::NODE_LOST, absl::StrCat("nothing was heard of it for ", silence),
         absl::DeadlineExceededError(absl::StrCat("nothing was heard of this node for ", silence)));
   }
-  RemoveNode(name, node, v1::NODE_LOST, "its connection ended", absl::OkStatus());
+  const absl::Duration adoptable = FindJob(name)->nodes.at(node).adopt_timeout;
+  RemoveNode(name, node, v1::NODE_LOST,
+             adoptable == absl::ZeroDuration()
+                 ? "its connection ended"
+                 : absl::StrCat("its connection ended, and nobody took over its workers within ",
+                                ShortDuration(adoptable)),
+             absl::OkStatus());
 }
 
 bool Core::Impl::WasSilentBeforeFailure(const JobState& job, const Link& link) const {

@@ -152,6 +152,7 @@ absl::Status CheckJoin(const v1::Join& join) {
                                                    ": a port is at most 65535; got ",
                                                    std::max(join.held_port(), join.master_port())));
   }
+  RETURN_IF_ERROR(CheckDuration("adopt_timeout", join.adopt_timeout()));
   if (join.expected_nodes_size() > static_cast<int>(kMaxNodes)) {
     return absl::InvalidArgumentError(absl::StrCat("expected_nodes has ",
                                                    join.expected_nodes_size(), " names; at most ",

@@ -223,6 +223,9 @@ class Player {
     message.set_generation(0);
     join->set_held_port(line->Number("port", 0));
     join->set_wanted_node_rank(line->Number("rank", -1));
+    if (line->Has("adopt")) {
+      *join->mutable_adopt_timeout() = ToProto(line->ToDuration(line->Text("adopt")));
+    }
     for (absl::string_view name : absl::StrSplit(line->Text("expect"), ',', absl::SkipEmpty())) {
       join->add_expected_nodes(std::string(name));
     }

@@ -12,7 +12,8 @@
 //   spec [nodes=2..4] [restarts=N] [settle=D] [join=D] [start=D] [stop=D] [total=D] [backoff=D..D]
 //        [window=D] [unit=N] [scale_up=immediately|never] [on=CRASH,...] [command=WORD] [job=NAME]
 //        [in_place=yes]
-//   join NODE [slots=N] [port=N] [rank=N] [expect=a,b] [incarnation=N]     on a new stream
+//   join NODE [slots=N] [port=N] [rank=N] [expect=a,b] [incarnation=N] [adopt=D]
+//                                   on a new stream
 //   up NODE [LOCAL_RANK] [kept=yes]   its worker runs, as a process of the generation before; all
 //                                   of them without a number
 //   gave_up NODE LOCAL_RANK REASON  its worker waits for the next generation

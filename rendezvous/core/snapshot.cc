@@ -18,6 +18,9 @@ v1::NodeRestored NodeToRecord(const NodeState& node) {
   admitted->set_held_port(node.held_port);
   admitted->set_master_addr(node.master_addr);
   admitted->set_master_port(node.master_port);
+  if (node.adopt_timeout > absl::ZeroDuration()) {
+    *admitted->mutable_adopt_timeout() = ToProto(node.adopt_timeout);
+  }
   restored.set_admission(node.admission);
   return restored;
 }
@@ -34,6 +37,7 @@ NodeState NodeFromRecord(const v1::NodeRestored& restored) {
   node.held_port = admitted.held_port();
   node.master_addr = admitted.master_addr();
   node.master_port = admitted.master_port();
+  node.adopt_timeout = FromProto(admitted.adopt_timeout());
   node.admission = restored.admission();
   return node;
 }

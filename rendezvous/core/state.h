@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "proto/job.pb.h"
 #include "rendezvous/core/answers.h"
 #include "rendezvous/core/policy.h"
@@ -26,6 +27,8 @@ struct NodeState {
   uint32_t held_port = 0;
   std::string master_addr;
   uint32_t master_port = 0;
+  // Its workers may outlive its agent by this.
+  absl::Duration adopt_timeout;
   // Position in the order of all admissions to the job.
   uint64_t admission = 0;
 };
