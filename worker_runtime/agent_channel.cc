@@ -33,21 +33,29 @@ grpc::ChannelArguments Arguments() {
 // Pauses between attempts: doubling, and never beyond the deadline. False when that has passed.
 class Pauses {
  public:
-  explicit Pauses(MonoTime deadline) : deadline_(deadline) {}
+  Pauses(grpc::Channel& channel, MonoTime deadline) : channel_(channel), deadline_(deadline) {}
 
   bool Next() {
     const MonoTime now = MonoNow();
     if (now >= deadline_) return false;
+    const absl::Duration pause = std::min(pause_, deadline_ - now);
+    pause_ = std::min(pause_ * 2, kLongestPause);
+    // A connection that is being made anew gets on only while somebody waits for it; otherwise gRPC
+    // looks after it every 5 s.
+    if (channel_.GetState(true) != GRPC_CHANNEL_READY) {
+      channel_.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
+      return true;
+    }
     // A timed wait on a condition that never comes true is a pause.
     absl::Mutex mutex;
     absl::MutexLock lock(&mutex);
     const bool never = false;
-    mutex.AwaitWithTimeout(absl::Condition(&never), std::min(pause_, deadline_ - now));
-    pause_ = std::min(pause_ * 2, kLongestPause);
+    mutex.AwaitWithTimeout(absl::Condition(&never), pause);
     return true;
   }
 
  private:
+  grpc::Channel& channel_;
   const MonoTime deadline_;
   absl::Duration pause_ = kFirstPause;
 };
@@ -55,12 +63,12 @@ class Pauses {
 }  // namespace
 
 AgentChannel::AgentChannel(const std::string& socket, const std::string& token)
-    : socket_(socket), token_(token) {
-  const auto channel = grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
-                                                 grpc::InsecureChannelCredentials(), Arguments());
-  local_ = v1::Local::NewStub(channel);
-  store_ = v1::Store::NewStub(channel);
-}
+    : socket_(socket),
+      token_(token),
+      channel_(grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
+                                         grpc::InsecureChannelCredentials(), Arguments())),
+      local_(v1::Local::NewStub(channel_)),
+      store_(v1::Store::NewStub(channel_)) {}
 
 absl::Status AgentChannel::CallOnce(absl::Duration wait, const Call& call) const {
   grpc::ClientContext context;
@@ -84,7 +92,7 @@ absl::Status AgentChannel::CallOnce(absl::Duration wait, const Call& call) const
 
 absl::Status AgentChannel::Hello(const v1::HelloRequest& request, v1::HelloReply* reply,
                                  absl::Duration patience) {
-  Pauses pauses(MonoNow() + patience);
+  Pauses pauses(*channel_, MonoNow() + patience);
   while (true) {
     const absl::Status status = CallOnce(absl::ZeroDuration(), [&](grpc::ClientContext* context) {
       return local_->Hello(context, request, reply);
@@ -110,7 +118,7 @@ absl::Status AgentChannel::Execute(v1::StoreRequest request, v1::StoreReply* rep
                                    absl::Duration patience) {
   const absl::Duration wait = absl::Milliseconds(request.wait_ms());
   const MonoTime waits_until = MonoNow() + wait;
-  Pauses pauses(wait > absl::ZeroDuration() ? waits_until : MonoNow() + patience);
+  Pauses pauses(*channel_, wait > absl::ZeroDuration() ? waits_until : MonoNow() + patience);
   while (true) {
     const absl::Duration left = std::max(waits_until - MonoNow(), absl::ZeroDuration());
     request.set_wait_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(left)));

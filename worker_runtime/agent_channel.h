@@ -40,6 +40,7 @@ class AgentChannel {
 
   const std::string socket_;
   const std::string token_;
+  const std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Local::Stub> local_;
   std::unique_ptr<v1::Store::Stub> store_;
 };
