@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,7 @@ constexpr int kSocketBytes = 1 << 20;
 constexpr absl::Duration kExitLimit = absl::Seconds(2);
 constexpr absl::Duration kSweepLimit = absl::Seconds(1);
 constexpr int kSweepPollMs = 2;
+constexpr int kAdoptPollMs = 20;
 
 std::string FindSupervisor() {
   const char* given = getenv("CADRE_SUPERVISOR");
@@ -87,6 +89,19 @@ int SpawnSupervisor(const std::string& path, const std::string& id, int socket, 
   return error;
 }
 
+// Not ok(): errno says why.
+ScopedFd ConnectTo(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  ScopedFd socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  errno = ENAMETOOLONG;
+  if (path.size() >= sizeof(address.sun_path)) return ScopedFd();
+  memcpy(address.sun_path, path.data(), path.size());
+  const bool connected =
+      connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  return connected ? std::move(socket_fd) : ScopedFd();
+}
+
 }  // namespace
 
 struct SupervisorClient::State {
@@ -103,6 +118,8 @@ struct SupervisorClient::State {
   bool gone = false;
 
   void Note(const Frame& frame);
+  // True: the supervisor at the other end has taken this agent. Waits until `end`.
+  bool AwaitAdoption(MonoTime end, AdoptedFrame* inventory);
   absl::Status ReadSocket(bool* closed);
   absl::Status Lost(absl::string_view why);
   bool WaitForSupervisor(absl::Duration limit) const;
@@ -140,8 +157,58 @@ absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
   return std::unique_ptr<SupervisorClient>(new SupervisorClient(std::move(state)));
 }
 
+bool SupervisorClient::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
+  for (;;) {
+    auto next = reader.Next();
+    if (!next.ok()) return false;
+    if (!next->has_value()) {
+      const absl::Duration left = end - MonoNow();
+      pollfd ready = {socket.get(), POLLIN, 0};
+      if (left <= absl::ZeroDuration() ||
+          poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
+        return false;
+      }
+      bool closed = false;
+      if (!ReadSocket(&closed).ok() || closed) return false;
+      continue;
+    }
+    Note(**next);
+    if (const auto* said = std::get_if<ReadyFrame>(&**next)) pid = said->pid;
+    if (const auto* adopted = std::get_if<AdoptedFrame>(&**next)) {
+      *inventory = *adopted;
+      return true;
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Adopt(const std::string& path,
+                                                                          const std::string& token,
+                                                                          AdoptedFrame* inventory,
+                                                                          absl::Duration limit) {
+  const MonoTime end = MonoNow() + limit;
+  // Again when it was let go: somebody else may have knocked at the same moment.
+  for (; MonoNow() < end; poll(nullptr, 0, kAdoptPollMs)) {
+    auto state = std::make_unique<State>();
+    state->socket = ConnectTo(path);
+    if (!state->socket.ok()) {
+      return absl::NotFoundError(absl::StrCat("no supervisor at ", path, ": ", strerror(errno)));
+    }
+    const std::string hello = EncodeFrame(AdoptFrame{token});
+    send(state->socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+    if (!state->AwaitAdoption(end, inventory)) continue;
+    state->id = inventory->id;
+    state->pidfd.Reset(OpenPidfd(state->pid));
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return std::unique_ptr<SupervisorClient>(new SupervisorClient(std::move(state)));
+  }
+  return absl::UnavailableError(absl::StrCat("the supervisor at ", path,
+                                             " does not give its workers away: their launcher "
+                                             "still runs"));
+}
+
 SupervisorClient::~SupervisorClient() {
   if (state_->gone) return;
+  Send(GoodbyeFrame{}).IgnoreError();
   // Half a close: what it said last can still be read if it does not end in good order.
   shutdown(state_->socket.get(), SHUT_WR);
   if (!state_->WaitForSupervisor(kExitLimit)) SignalPidfd(state_->pidfd.get(), SIGKILL);

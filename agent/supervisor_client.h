@@ -11,9 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 
 namespace cadre {
+
+// How long Adopt waits for the end of the agent before.
+inline constexpr absl::Duration kAdoptLimit = absl::Seconds(2);
 
 class SupervisorClient {
  public:
@@ -21,8 +25,16 @@ class SupervisorClient {
   // called before gRPC is initialised. NOT_FOUND: no such program.
   static absl::StatusOr<std::unique_ptr<SupervisorClient>> Start();
 
-  // Kills every worker by cgroup if the supervisor is gone; else closes the socket (the supervisor
-  // then kills what is left and exits) and reaps it, waiting 2 s at most.
+  // Takes over the supervisor of an agent of this user that died, which listens at `path`, with all
+  // its workers. `inventory` tells what there is; frames about each worker can be read at once.
+  // NOT_FOUND: nobody listens. UNAVAILABLE: not to be had within `limit`, since its agent lives or
+  // the token is another one.
+  static absl::StatusOr<std::unique_ptr<SupervisorClient>> Adopt(
+      const std::string& path, const std::string& token, AdoptedFrame* inventory,
+      absl::Duration limit = kAdoptLimit);
+
+  // Kills every worker by cgroup if the supervisor is gone; else says goodbye and closes the socket
+  // (the supervisor then kills what is left and exits) and reaps it, waiting 2 s at most.
   ~SupervisorClient();
 
   // Readable when frames may be there; watch it for POLLIN, and for POLLOUT while WantsWrite().

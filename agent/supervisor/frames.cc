@@ -52,6 +52,22 @@ template <typename Io>
 void Fields(Io& io, HoldFrame& f) {
   io(f.generation, f.until_us);
 }
+template <typename Io>
+void Fields(Io& io, KeepFrame& f) {
+  io(f.keep_ms, f.socket_path, f.token);
+}
+template <typename Io>
+void Fields(Io& io, GoodbyeFrame&) {
+  io();
+}
+template <typename Io>
+void Fields(Io& io, AdoptFrame& f) {
+  io(f.token);
+}
+template <typename Io>
+void Fields(Io& io, AdoptedFrame& f) {
+  io(f.id, f.generation, f.workers, f.alone_ms, f.hold_until_us);
+}
 
 class Writer {
  public:

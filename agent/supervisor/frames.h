@@ -18,8 +18,11 @@ namespace cadre {
 
 // A frame longer than this is a broken peer: 4 MiB holds the largest command and environment.
 inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
-// The end of the socket is an order too: all workers are killed, within this.
+// The end of the socket is an order too, where no KeepFrame came: all workers are killed, within
+// this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
+// Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
+inline constexpr uint32_t kFramesVersion = 1;
 
 // --- agent to supervisor ---
 struct StartFrame {
@@ -51,6 +54,21 @@ struct SignalFrame {
 struct HoldFrame {
   uint64_t generation = 0;
   int64_t until_us = 0;
+};
+
+// From now on the workers outlive an agent that goes without a GoodbyeFrame: for `keep_ms` another
+// one may connect to `socket_path`, which is made with mode 0600, and take them over.
+struct KeepFrame {
+  uint32_t keep_ms = 0;  // 0: not any more
+  std::string socket_path;
+  std::string token;  // what the other one has to know
+};
+// The agent ends, and so do its workers, with no grace.
+struct GoodbyeFrame {};
+// The first frame on a connection to that socket. Answered with ReadyFrame and AdoptedFrame once
+// the agent before is gone.
+struct AdoptFrame {
+  std::string token;
 };
 
 // --- supervisor to agent ---
@@ -91,8 +109,19 @@ struct AllGoneFrame {
   uint64_t generation = 0;
 };
 
+// What the agent takes over: the newest generation, of which StartedFrame and ExitedFrame of each
+// worker follow, also those that the agent before was sent, and what workers wrote since it died.
+struct AdoptedFrame {
+  std::string id;  // the supervisor's, as the agent before had chosen it
+  uint64_t generation = 0;
+  uint32_t workers = 0;       // that it was told to start
+  uint32_t alone_ms = 0;      // for so long there was no agent
+  int64_t hold_until_us = 0;  // of the last HoldFrame; 0: there was none
+};
+
 using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
-                           ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame>;
+                           ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame, KeepFrame,
+                           GoodbyeFrame, AdoptFrame, AdoptedFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

@@ -86,6 +86,10 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
   EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 2, 44})).pid, 44);
   EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).generation, 5u);
+  EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
+  EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));
+  EXPECT_EQ(std::get<AdoptFrame>(RoundTrip(AdoptFrame{"t"})).token, "t");
+  EXPECT_EQ(std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", 1, 2, 3, -4})).hold_until_us, -4);
   const auto output = std::get<OutputFrame>(RoundTrip(OutputFrame{5, 2, 3, 12, "x\n"}));
   EXPECT_EQ(output.stream, 3);
   EXPECT_EQ(output.dropped, 12u);

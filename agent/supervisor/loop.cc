@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/keep.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"
@@ -25,14 +26,14 @@ constexpr size_t kAgentChunkBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
 
 // Carries out the agent's frames. False: the agent is gone, or talks nonsense and counts as gone.
-bool HandleAgent(State& state, FrameReader& reader) {
+bool HandleAgent(State& state) {
   static char chunk[kAgentChunkBytes];
   const ssize_t n = recv(state.agent.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
-  reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
+  state.agent_reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
   for (;;) {
-    auto next = reader.Next();
+    auto next = state.agent_reader.Next();
     if (!next.ok()) {
       Complain(absl::StrCat("from the agent: ", next.status().message()));
       return false;
@@ -47,8 +48,32 @@ bool HandleAgent(State& state, FrameReader& reader) {
       SignalGeneration(state, *signal);
     } else if (const auto* hold = std::get_if<HoldFrame>(&frame)) {
       HoldGeneration(state, *hold);
+    } else if (const auto* keep = std::get_if<KeepFrame>(&frame)) {
+      KeepWorkers(state, *keep);
+    } else if (std::holds_alternative<GoodbyeFrame>(frame)) {
+      state.keeping.said_goodbye = true;
     }
   }
+}
+
+// Writes what the agent takes, and has its socket watched for room where it does not take all.
+// False: the agent is gone.
+bool FlushToAgent(State& state) {
+  if (!state.agent.ok()) return true;
+  if (!state.outbox.Flush()) {
+    // It may have said goodbye before it went.
+    shutdown(state.agent.get(), SHUT_RDWR);
+    while (HandleAgent(state)) {
+    }
+    return false;
+  }
+  if (state.agent_wants_output == state.outbox.empty()) {
+    state.agent_wants_output = !state.agent_wants_output;
+    const uint32_t wanted =
+        state.agent_wants_output ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
+    state.Rewatch(state.agent.get(), Source::kAgent, 0, wanted);
+  }
+  return true;
 }
 
 void HandleStream(State& state, uint64_t slot, CapturedStream Worker::*stream) {
@@ -69,12 +94,18 @@ void HandleSignals(State& state, int signal_fd) {
 
 // The order of the sources within one turn does not matter: each handler looks at the facts, and
 // finds nothing to do for a slot that is gone.
-bool Dispatch(State& state, FrameReader& reader, int signal_fd, const epoll_event& event) {
+bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
   const uint64_t slot = event.data.u64 >> 8;
   switch (static_cast<Source>(event.data.u64 & 0xff)) {
     case Source::kAgent:
       if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
-      return HandleAgent(state, reader);
+      return HandleAgent(state);
+    case Source::kListener:
+      AcceptCandidate(state);
+      return true;
+    case Source::kCandidate:
+      HandleCandidate(state);
+      return true;
     case Source::kSignals:
       HandleSignals(state, signal_fd);
       return true;
@@ -121,22 +152,18 @@ absl::Status RunLoop(State& state) {
   state.Watch(state.agent.get(), Source::kAgent, 0, EPOLLIN);
   state.Watch(signals.get(), Source::kSignals, 0, EPOLLIN);
 
-  FrameReader reader;
-  bool wants_write = false;
-  for (bool agent_lives = true; agent_lives;) {
+  for (bool goes_on = true; goes_on;) {
     epoll_event events[kMaxEvents];
     const int n = epoll_wait(state.epoll.get(), events, kMaxEvents, TimeoutMs(state));
-    for (int i = 0; i < n && agent_lives; ++i) {
-      agent_lives = Dispatch(state, reader, signals.get(), events[i]);
+    bool agent_lost = false;
+    for (int i = 0; i < n && !agent_lost; ++i) {
+      agent_lost = !Dispatch(state, signals.get(), events[i]);
     }
-    if (agent_lives) AdvanceGenerations(state, MonoNow());
-    agent_lives = agent_lives && state.outbox.Flush();
-    if (wants_write == state.outbox.empty()) {
-      wants_write = !wants_write;
-      const uint32_t wanted = wants_write ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
-      state.Rewatch(state.agent.get(), Source::kAgent, 0, wanted);
-    }
+    if (!agent_lost) AdvanceGenerations(state, MonoNow());
+    agent_lost = agent_lost || !FlushToAgent(state);
+    goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsForsaken(state, MonoNow());
   }
+  StopListening(state);
   if (ShutDown(state)) return absl::OkStatus();
   return absl::DeadlineExceededError("some processes of the workers outlive SIGKILL");
 }

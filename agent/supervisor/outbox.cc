@@ -25,7 +25,21 @@ bool Outbox::SendOutput(const OutputFrame& frame) {
   return true;
 }
 
+void Outbox::Detach() {
+  fd_ = -1;
+  broken_ = false;
+  queue_.clear();
+  used_ = 0;
+}
+
+void Outbox::Attach(int fd, const std::string& first) {
+  fd_ = fd;
+  queue_.replace(0, used_, first);
+  used_ = 0;
+}
+
 bool Outbox::Flush() {
+  if (fd_ < 0) return true;
   while (!broken_ && !empty()) {
     const ssize_t n = send(fd_, queue_.data() + used_, queued(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;

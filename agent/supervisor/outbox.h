@@ -1,5 +1,6 @@
 // Frames on their way to the agent. What workers print is bounded and may be dropped, so that an
-// agent that does not read never stalls a worker; all other frames are kept. Supervisor's thread.
+// agent that does not read, or is gone, never stalls a worker; all other frames are kept.
+// Supervisor's thread.
 #ifndef CADRE_AGENT_SUPERVISOR_OUTBOX_H_
 #define CADRE_AGENT_SUPERVISOR_OUTBOX_H_
 
@@ -25,10 +26,15 @@ class Outbox {
   bool Flush();
   bool empty() const { return used_ == queue_.size(); }
 
+  // The peer is gone: what waited for it is forgotten, and what comes is kept for the next one.
+  void Detach();
+  // Goes on with this peer: `first`, then what was kept.
+  void Attach(int fd, const std::string& first);
+
  private:
   size_t queued() const { return queue_.size() - used_; }
 
-  int fd_;
+  int fd_;  // -1: detached
   bool broken_ = false;
   std::string queue_;
   size_t used_ = 0;

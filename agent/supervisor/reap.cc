@@ -93,7 +93,7 @@ void HandleExit(State& state, uint64_t slot) {
   frame.last_lines = worker.standard_error.Tail();
   if (frame.last_lines.empty()) frame.last_lines = worker.standard_output.Tail();
   frame.error_json = ReadErrorFile(worker.error_file);
-  state.outbox.Send(frame);
+  ReportExit(state, frame);
 
   worker.exited = true;
   state.by_pid.erase(worker.pid);

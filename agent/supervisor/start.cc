@@ -22,7 +22,7 @@ void SendNotStarted(State& state, const StartFrame& start, const std::string& st
   frame.exit_code = ExitCodeOf(error);
   frame.exec_errno = error;
   frame.exec_step = step;
-  state.outbox.Send(frame);
+  ReportExit(state, frame);
 }
 
 // An empty path is no file. False: errno says why.

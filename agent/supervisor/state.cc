@@ -27,6 +27,12 @@ void State::Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const
 // Closing alone does not do: a child between fork and exec still holds a copy.
 void State::Unwatch(int fd) const { epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
+void ReportExit(State& state, const ExitedFrame& exited) {
+  state.outbox.Send(exited);
+  const auto generation = state.generations.find(exited.generation);
+  if (generation != state.generations.end()) generation->second.exits[exited.local_rank] = exited;
+}
+
 void CloseStream(State& state, CapturedStream& stream) {
   if (!stream.open()) return;
   state.Unwatch(stream.fd());

@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "agent/supervisor/cgroup_tree.h"
+#include "agent/supervisor/frames.h"
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/scoped_fd.h"
 #include "agent/supervisor/stdio.h"
@@ -24,6 +26,8 @@ namespace cadre {
 // What an epoll event is about; with a slot number it makes the event's tag.
 enum class Source : uint8_t {
   kAgent,
+  kListener,
+  kCandidate,
   kSignals,
   kExit,
   kExec,
@@ -61,6 +65,23 @@ struct Generation {
   MonoTime kill_at = MonoTime::Never();     // when the grace ends
   MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
   MonoTime give_up_at = MonoTime::Never();  // for what even SIGKILL does not end
+  std::map<uint32_t, ExitedFrame> exits;    // by local rank, for an agent that comes later
+};
+
+// How workers outlive their agent, where it asked for that; keep.h acts on it.
+struct Keeping {
+  absl::Duration time;  // 0: they do not
+  bool said_goodbye = false;
+  std::string path;
+  std::string token;
+  ScopedFd listener;
+  // Who has connected last, and may become the agent once it has shown the token.
+  ScopedFd candidate;
+  FrameReader candidate_reader;
+  bool candidate_knows_token = false;
+  // While there is no agent: since when, and until when workers are kept.
+  MonoTime alone_since = MonoTime::Never();
+  MonoTime until = MonoTime::Never();
 };
 
 struct State {
@@ -72,7 +93,10 @@ struct State {
 
   std::string id;
   ScopedFd agent;
+  FrameReader agent_reader;
+  bool agent_wants_output = false;  // its socket is watched for room
   Outbox outbox;
+  Keeping keeping;
   CgroupTree cgroups;
   ScopedFd epoll;
   ScopedFd null_device;
@@ -86,11 +110,14 @@ struct State {
   // The last generations for which AllGone was sent: each gets it once.
   std::deque<uint64_t> gone;
 
-  // epoll registration. The slot of the agent's socket and of signals is 0.
+  // epoll registration. The slot of what belongs to no worker or generation is 0.
   void Watch(int fd, Source source, uint64_t slot, uint32_t events) const;
   void Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const;
   void Unwatch(int fd) const;
 };
+
+// Tells the agent, and remembers it with the generation.
+void ReportExit(State& state, const ExitedFrame& exited);
 
 // A worker's stream, closed and out of epoll.
 void CloseStream(State& state, CapturedStream& stream);

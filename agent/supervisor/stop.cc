@@ -132,7 +132,7 @@ void GiveUp(State& state, uint64_t number, const Generation& generation) {
     frame.pid = worker.pid;
     frame.signal = SIGKILL;
     frame.last_lines = "killed, but still in the kernel";
-    state.outbox.Send(frame);
+    ReportExit(state, frame);
   }
   Complain(absl::StrCat("generation ", number, ": SIGKILL did not end pid ",
                         absl::StrJoin(pids, ", "), " in ", absl::FormatDuration(kUnkillableAfter),
@@ -205,7 +205,7 @@ void AdvanceGenerations(State& state, MonoTime now) {
 }
 
 MonoTime NextDeadline(const State& state) {
-  MonoTime next = MonoTime::Never();
+  MonoTime next = state.keeping.until;
   for (const auto& [number, generation] : state.generations) {
     if (!generation.killed) next = std::min(next, generation.hold_until);
     if (!generation.stopping) continue;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,8 +40,39 @@ SupervisorRig::SupervisorRig() {
 
 SupervisorRig::~SupervisorRig() {
   client_.reset();
+  dead_.clear();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
+}
+
+void SupervisorRig::Die() {
+  EXPECT_EQ(shutdown(client_->fd(), SHUT_WR), 0);
+  pollfd noticed = {client_->fd(), POLLIN, 0};
+  char chunk[4096];
+  ssize_t n = 1;
+  while (n > 0 && poll(&noticed, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1) {
+    n = recv(client_->fd(), chunk, sizeof(chunk), 0);
+  }
+  EXPECT_LE(n, 0) << "the supervisor holds on to an agent that is gone";
+}
+
+void SupervisorRig::Keep(absl::Duration time) {
+  Send(KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)), KeepPath(), kKeepToken});
+}
+
+AdoptedFrame SupervisorRig::Adopt() {
+  AdoptedFrame inventory;
+  frames.clear();
+  auto client = SupervisorClient::Adopt(KeepPath(), kKeepToken, &inventory, kPatience);
+  EXPECT_THAT(client, IsOk());
+  if (!client.ok()) return inventory;
+  dead_.push_back(std::move(client_));
+  client_ = *std::move(client);
+  // Some may have come with the inventory.
+  auto read = client_->Read();
+  EXPECT_THAT(read, IsOk());
+  if (read.ok()) frames = *std::move(read);
+  return inventory;
 }
 
 StartFrame SupervisorRig::Shell(const std::string& script, uint32_t local_rank,

@@ -19,6 +19,7 @@ namespace cadre {
 
 // Long enough for a loaded machine and a sanitizer; nothing that works takes this long.
 inline constexpr absl::Duration kPatience = absl::Seconds(20);
+inline constexpr char kKeepToken[] = "a token";
 
 class SupervisorRig {
  public:
@@ -29,6 +30,13 @@ class SupervisorRig {
   SupervisorClient& client() { return *client_; }
   // Ends it as the agent's own end would, destructor included.
   void Close() { client_.reset(); }
+  // Ends like an agent that is killed, without a word. The supervisor has noticed.
+  void Die();
+  // From now on an agent that dies may be followed by another one, for this long.
+  void Keep(absl::Duration time);
+  // Goes on as another agent, after Die(). Forgets the frames so far.
+  AdoptedFrame Adopt();
+  std::string KeepPath() const { return folder_ + "/supervisor"; }
   const ReadyFrame& ready() const { return ready_; }
   // An empty folder, removed at the end.
   const std::string& folder() const { return folder_; }
@@ -58,6 +66,8 @@ class SupervisorRig {
   std::vector<Frame> frames;
 
  private:
+  // The clients that died are still this process's: their supervisor is its child.
+  std::vector<std::unique_ptr<SupervisorClient>> dead_;
   std::unique_ptr<SupervisorClient> client_;
   ReadyFrame ready_;
   std::string folder_;
