@@ -4,14 +4,18 @@
 #define CADRE_AGENT_DAEMON_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/adoption.h"
 #include "agent/core/agent_core.h"
 #include "agent/output_options.h"
 #include "agent/server_link.h"
 #include "agent/supervisor_client.h"
+#include "proto/agent_run.pb.h"
 #include "proto/job.pb.h"
 
 namespace cadre {
@@ -35,6 +39,12 @@ struct DaemonOptions {
   bool gpus_per_worker_own = false;
   bool virtual_local_rank = false;  // torchrun's: LOCAL_RANK is 0, one GPU is visible
   std::string bind = "none";        // none | core | numa | gpu
+  // How long workers outlive this process if it dies, for another one to carry on; 0: not at all.
+  absl::Duration adopt_timeout;
+  // How that one knows this agent: all fields up to `slots`.
+  v1::AgentRun run;
+  // What this process carries on itself. Its supervisor has been given to RunAgent.
+  std::optional<Adoption> adoption;
 };
 
 // Runs until the agent core says Exit; returns what it said. `supervisor` was started before.

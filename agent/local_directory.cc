@@ -31,7 +31,10 @@ constexpr int kBacklog = 1024;
 constexpr int kMaxDirectoriesPerPid = 1000;
 // Looked at by one sweep, so that a full directory does not delay a start.
 constexpr int kMaxSweptEntries = 256;
-// The longest name that is appended to the parent: "/cadre-4294967295/agent-4194304-999/socket".
+// Listed at most.
+constexpr size_t kMaxDirectories = 4096;
+// The longest name that is appended to the parent:
+// "/cadre-4294967295/agent-4194304-999/supervisor".
 constexpr size_t kLongestSuffix = 48;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
@@ -105,7 +108,10 @@ void Sweep(const std::string& user) {
     const pid_t pid = AgentOf(entry->d_name);
     if (pid == 0 || !S_ISDIR(found.st_mode) || kill(pid, 0) == 0 || errno != ESRCH) continue;
     const std::string path = absl::StrCat(user, "/", entry->d_name);
-    if (IsListenedOn(absl::StrCat(path, "/socket"))) continue;
+    if (IsListenedOn(absl::StrCat(path, "/socket")) ||
+        IsListenedOn(LocalDirectory::SupervisorPath(path))) {
+      continue;
+    }
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
@@ -153,6 +159,33 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::
   RETURN_IF_ERROR(WriteTokenFile(directory->token_path(), directory->token_));
   ASSIGN_OR_RETURN(directory->listener_, ListenOn(directory->socket_path()));
   return directory;
+}
+
+absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(TokenPath(path)));
+  std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
+  directory->path_ = path;
+  directory->token_ = token;
+  unlink(directory->socket_path().c_str());
+  ASSIGN_OR_RETURN(directory->listener_, ListenOn(directory->socket_path()));
+  return directory;
+}
+
+std::vector<std::string> LocalDirectory::All(const std::string& parent) {
+  std::vector<std::string> paths;
+  const std::string user = absl::StrCat(Parent(parent), "/cadre-", getuid());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(user, error)) {
+    if (paths.size() >= kMaxDirectories) break;
+    struct stat found;
+    if (AgentOf(entry.path().filename().string()) == 0 ||
+        lstat(entry.path().c_str(), &found) != 0 || found.st_uid != getuid() ||
+        !S_ISDIR(found.st_mode)) {
+      continue;
+    }
+    paths.push_back(entry.path().string());
+  }
+  return paths;
 }
 
 LocalDirectory::~LocalDirectory() {

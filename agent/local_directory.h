@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -17,13 +18,23 @@ class LocalDirectory {
   // Directories there of agents that were killed are removed first.
   // PERMISSION_DENIED: cadre-<uid> belongs to somebody else.
   static absl::StatusOr<std::unique_ptr<LocalDirectory>> Make(const std::string& parent = "");
+  // Takes the directory of an agent that is gone, and listens in its place; the token stays.
+  static absl::StatusOr<std::unique_ptr<LocalDirectory>> Adopt(const std::string& path);
+  // Those of this user's agents, in no order; `parent` as for Make.
+  static std::vector<std::string> All(const std::string& parent = "");
   ~LocalDirectory();
   LocalDirectory(const LocalDirectory&) = delete;
   LocalDirectory& operator=(const LocalDirectory&) = delete;
 
+  static std::string TokenPath(const std::string& directory) { return directory + "/token"; }
+  // Where a supervisor listens whose agent may be gone while its workers go on.
+  static std::string SupervisorPath(const std::string& directory) {
+    return directory + "/supervisor";
+  }
+
   const std::string& path() const { return path_; }
   std::string socket_path() const { return path_ + "/socket"; }
-  std::string token_path() const { return path_ + "/token"; }
+  std::string token_path() const { return TokenPath(path_); }
   const std::string& token() const { return token_; }
   // Non-blocking; readable when a worker connects.
   int listener() const { return listener_; }

@@ -154,7 +154,9 @@ struct LocalService::State {
 };
 
 absl::StatusOr<std::unique_ptr<LocalService>> LocalService::Open(Options options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<LocalDirectory> directory, LocalDirectory::Make(options.parent));
+  ASSIGN_OR_RETURN(std::unique_ptr<LocalDirectory> directory,
+                   options.directory.empty() ? LocalDirectory::Make(options.parent)
+                                             : LocalDirectory::Adopt(options.directory));
   return std::unique_ptr<LocalService>(
       new LocalService(std::make_unique<State>(std::move(options), std::move(directory))));
 }
@@ -173,6 +175,7 @@ int LocalService::fd() const { return state_->directory->listener(); }
 const std::string& LocalService::directory() const { return state_->directory->path(); }
 std::string LocalService::socket_path() const { return state_->directory->socket_path(); }
 std::string LocalService::token_path() const { return state_->directory->token_path(); }
+const std::string& LocalService::token() const { return state_->directory->token(); }
 
 void LocalService::Accept() {
   for (int fd = state_->directory->Accept(); fd >= 0; fd = state_->directory->Accept()) {

@@ -31,6 +31,8 @@ class LocalService {
     std::string address;
     // Where the socket's directory goes; empty: as LocalDirectory chooses.
     std::string parent;
+    // That of an agent that is gone, to carry on; empty: a new one.
+    std::string directory;
     // Takes a worker's store request; on gRPC's threads, must not block. An error is the answer.
     std::function<absl::Status(v1::StoreRequest)> on_request;
     // Takes WorkerMayRejoin and WorkerWaits; likewise.
@@ -49,6 +51,7 @@ class LocalService {
   const std::string& directory() const;
   std::string socket_path() const;
   std::string token_path() const;
+  const std::string& token() const;
 
   // Which generation's workers run here, and that it is over: as WorkerCalls has it.
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,

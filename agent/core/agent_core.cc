@@ -10,6 +10,16 @@
 
 namespace cadre {
 
+AgentCore::Impl::Impl(AgentConfig c) : config(std::move(c)), held_port(config.join.held_port()) {
+  if (!config.adopted) return;
+  phase = Phase::kRunning;
+  ever_welcomed = true;
+  server_id = config.adopted->server_id;
+  spec = config.join.spec();
+  generation = started = config.adopted->generation;
+  for (uint32_t i = 0; i < config.adopted->workers; ++i) workers[i];
+}
+
 std::string AgentCore::Impl::Server() const {
   return config.server.empty() ? "the rendezvous server"
                                : absl::StrCat("the rendezvous server at ", config.server);
@@ -66,7 +76,8 @@ void AgentCore::Impl::Confirm(MonoTime sent_at) {
 
 MonoTime AgentCore::Impl::FenceAt() const {
   if (!config.strict_fencing || fenced || !HasProcesses()) return MonoTime::Never();
-  return confirmed_at + lease * kFencePart;
+  const MonoTime held = config.adopted ? config.adopted->held_until : MonoTime();
+  return std::max(held, confirmed_at + lease * kFencePart);
 }
 
 void AgentCore::Impl::FenceIfDue() {

@@ -171,9 +171,20 @@ struct Exit {
 using AgentCommand = std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil,
                                   CollectEvidence, StoreAnswer, ShowStatus, Say, Exit>;
 
+// Workers that another process of this incarnation started before it died. What became of each of
+// them is told by WorkerRuns and WorkerDied.
+struct AdoptedWorkers {
+  uint64_t server_id = 0;
+  uint64_t generation = 0;
+  uint32_t workers = 0;
+  // Until when the supervisor was to hold them, with strict fencing.
+  MonoTime held_until;
+};
+
 struct AgentConfig {
   std::string job;
   uint64_t incarnation = 0;
+  std::optional<AdoptedWorkers> adopted;
   // host:port of the server, for people. Empty: lines do not name it.
   std::string server;
   // The job's server is in this process and ends with it.

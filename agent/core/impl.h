@@ -72,7 +72,7 @@ struct AgentCore::Impl {
     MonoTime wrote_at;
   };
 
-  explicit Impl(AgentConfig c) : config(std::move(c)), held_port(config.join.held_port()) {}
+  explicit Impl(AgentConfig c);
 
   // orders.cc
   void OnServerSaid(const v1::ServerMessage& message);

@@ -21,6 +21,12 @@ namespace cadre {
 namespace {
 
 absl::StatusOr<std::unique_ptr<CoreThread>> StartCore(const RunOptions& options) {
+  if (options.adopt_timeout > absl::ZeroDuration() &&
+      (options.state_dir.empty() || options.state_dir == kNoStateDir)) {
+    return absl::InvalidArgumentError(
+        "--adopt-timeout: this launcher serves its job, and what it knows of it dies with it; add "
+        "--state-dir DIR, or start 'cadre server' first");
+  }
   CoreConfig config = NewCoreConfig();
   // This server ends with its launcher, and so would every other job that it took in.
   config.only_job = options.job.name();

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "agent/adoption.h"
 #include "agent/daemon.h"
 #include "agent/supervisor_client.h"
 #include "launcher/commands/commands.h"
@@ -55,8 +56,14 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
+bool AsksForAdoption(const RunOptions& options) {
+  return options.adopt_timeout > absl::ZeroDuration();
+}
+
 std::string NodeName(const RunOptions& options, const Meeting& meeting) {
   if (!options.node_name.empty()) return options.node_name;
+  // One that is started again has another process id.
+  if (AsksForAdoption(options)) return HostName();
   // Several launchers of one machine meet over loopback; their process ids tell them apart.
   if (!options.endpoints.empty() && meeting.loopback) {
     return absl::StrCat(HostName(), "-",
@@ -81,6 +88,21 @@ OutputOptions Output(const RunOptions& options, uint32_t slots) {
   return output;
 }
 
+// How a launcher that is started again knows this one; all but the name of its node is as the user
+// gave it.
+v1::AgentRun RunOf(const RunOptions& options, uint32_t slots) {
+  v1::AgentRun run;
+  run.set_job(options.job.name());
+  run.set_node(options.node_name.empty() ? HostName() : options.node_name);
+  run.set_working_dir(Absolute("."));
+  for (const Endpoint& endpoint : options.endpoints) {
+    absl::StrAppend(run.mutable_rendezvous(), HostPort(endpoint.host, endpoint.port), ",");
+  }
+  *run.mutable_command() = options.job.command();
+  run.set_slots(slots);
+  return run;
+}
+
 DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t slots) {
   DaemonOptions daemon;
   daemon.core.job = options.job.name();
@@ -102,6 +124,11 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   join.set_master_addr(options.master_addr);
   join.set_master_port(options.master_port);
   join.set_strict_fencing(options.strict_fencing);
+  if (AsksForAdoption(options)) {
+    *join.mutable_adopt_timeout() = DurationToProto(options.adopt_timeout);
+    daemon.adopt_timeout = options.adopt_timeout;
+    daemon.run = RunOf(options, slots);
+  }
   daemon.output = Output(options, slots);
   daemon.env_style = options.env_style;
   daemon.gpus_per_worker_own = options.gpus_per_worker_own;
@@ -135,18 +162,25 @@ void EndWithStandardInput() {
 // told the exit status.
 int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
           const std::function<void(int)>& ended) {
+  std::vector<std::string> notices = options.notices;
+  std::optional<Adoption> adoption;
+  if (AsksForAdoption(options)) adoption = FindAdoption(RunOf(options, slots), &notices);
   // Before gRPC, whose threads must never be in a process that forks.
-  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
+  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor =
+      adoption.has_value() ? std::move(adoption->supervisor) : SupervisorClient::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   absl::StatusOr<Meeting> meeting = ArrangeMeeting(options, etcd);
   if (!meeting.ok()) {
     const bool usage = absl::IsInvalidArgument(meeting.status());
-    return Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
+    // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
+    const int status = Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
+    ended(status);
+    _exit(status);
   }
   if (options.token_file == "-") EndWithStandardInput();
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
-  for (const std::string& notice : options.notices) display.Line(notice);
+  for (const std::string& notice : notices) display.Line(notice);
   for (const uint32_t local_rank : options.terminal_local_ranks) {
     if (local_rank < slots) continue;
     display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,
@@ -156,8 +190,10 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     display.Line(absl::StrCat("serving the rendezvous at ", meeting->serves,
                               meeting->replica != nullptr ? ", in reserve until it leads" : ""));
   }
+  DaemonOptions daemon = Daemon(options, *meeting, slots);
+  daemon.adoption = std::move(adoption);
   const absl::StatusOr<Exit> exit =
-      RunAgent(Daemon(options, *meeting, slots), *std::move(supervisor), *meeting->link, display);
+      RunAgent(daemon, *std::move(supervisor), *meeting->link, display);
   if (meeting->server != nullptr) meeting->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.
   meeting->replica.reset();

@@ -63,6 +63,8 @@ std::vector<Flag> RendezvousFlags() {
       Own(kWhere, "join-timeout", "TIME", "How long to wait for the nodes [10m]."),
       Own(kWhere, "settle", "TIME", "With MIN:MAX: how long to wait for one more node [3s]."),
       Own(kWhere, "orphan-timeout", "TIME", "Keep workers this long without the server [60s]."),
+      Own(kWhere, "adopt-timeout", "TIME",
+          "If this launcher dies: keep workers this long for one that is started again [0s]."),
       Own(kWhere, "strict-fencing", "",
           "Kill workers before the lease (10s) ends when the server does not answer."),
   };

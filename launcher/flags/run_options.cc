@@ -16,6 +16,8 @@
 namespace cadre {
 namespace {
 
+constexpr absl::Duration kMaxAdoptTimeout = absl::Hours(24);
+
 absl::Status Named(const Setting& setting, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", status.message()));
 }
@@ -46,6 +48,13 @@ absl::StatusOr<absl::Duration> Seconds(const std::string& text) {
     return absl::Seconds(seconds);
   }
   return absl::InvalidArgumentError(absl::StrCat("expected seconds, got '", text, "'"));
+}
+
+absl::StatusOr<absl::Duration> ParseAdoptTimeout(const std::string& text) {
+  absl::StatusOr<absl::Duration> time = ParseDuration(text);
+  if (!time.ok() || *time <= kMaxAdoptTimeout) return time;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected at most ", absl::FormatDuration(kMaxAdoptTimeout), ", got '", text, "'"));
 }
 
 template <typename Parse>
@@ -236,6 +245,8 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
   RETURN_IF_ERROR(Take(settings, "tls-dir", Text, [&](std::string d) { options.tls_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "orphan-timeout", ParseDuration,
                        [&](absl::Duration d) { options.orphan_timeout = d; }));
+  RETURN_IF_ERROR(Take(settings, "adopt-timeout", ParseAdoptTimeout,
+                       [&](absl::Duration d) { options.adopt_timeout = d; }));
   ASSIGN_OR_RETURN(options.strict_fencing, settings.Switch("strict-fencing"));
   RETURN_IF_ERROR(
       Take(settings, "master-addr", Text, [&](std::string a) { options.master_addr = a; }));
@@ -448,6 +459,10 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   RETURN_IF_ERROR(ChooseName(settings, identity, program, options.job));
   if (identity.has_value()) RETURN_IF_ERROR(TakeIdentity(settings, *identity, options));
   FillSpecDefaults(options.job);
+  if (options.adopt_timeout > absl::ZeroDuration() && options.job.restart().in_place()) {
+    return absl::InvalidArgumentError(
+        "--adopt-timeout and recovery in place (--in-place) do not go together: leave one out");
+  }
   RETURN_IF_ERROR(ChooseEndpoint(settings, identity, options));
   return options;
 }

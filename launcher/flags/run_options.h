@@ -52,6 +52,8 @@ struct RunOptions {
   std::string state_dir;
   absl::Duration orphan_timeout = absl::Seconds(60);
   bool strict_fencing = false;
+  // 0: workers end with the launcher.
+  absl::Duration adopt_timeout;
 
   std::string env_style;
   bool gpus_per_worker_own = false;

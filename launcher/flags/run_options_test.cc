@@ -177,6 +177,15 @@ TEST(RunOptionsTest, SeveralEndpoints_ServeNoneWithoutEtcd) {
   EXPECT_TRUE(options->notices.empty());
 }
 
+TEST(RunOptionsTest, AdoptTimeout_IsOffUnlessAskedFor) {
+  EXPECT_EQ(Resolve({"x"})->adopt_timeout, absl::ZeroDuration());
+  EXPECT_EQ(Resolve({"x"}, {{"CADRE_ADOPT_TIMEOUT", "1m"}})->adopt_timeout, absl::Minutes(1));
+  EXPECT_THAT(Resolve({"--adopt-timeout", "25h", "x"}).status().message(),
+              HasSubstr("--adopt-timeout: expected at most 24h"));
+  EXPECT_THAT(Resolve({"--adopt-timeout", "1m", "--in-place", "x"}).status().message(),
+              HasSubstr("--in-place"));
+}
+
 TEST(RunOptionsTest, StrictFencing_IsOffUnlessAskedFor) {
   EXPECT_FALSE(Resolve({"x"})->strict_fencing);
   EXPECT_TRUE(Resolve({"--strict-fencing", "x"})->strict_fencing);

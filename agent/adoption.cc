@@ -1,0 +1,94 @@
+#include "agent/adoption.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/local_directory.h"
+#include "agent/run_files.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+
+namespace cadre {
+namespace {
+
+std::string RunPath(const std::string& directory) { return directory + "/run"; }
+
+std::optional<v1::AgentRun> ReadAgentRun(const std::string& directory) {
+  std::ifstream in(RunPath(directory), std::ios::binary);
+  v1::AgentRun run;
+  if (!in.is_open() || !run.ParseFromIstream(&in)) return std::nullopt;
+  return run;
+}
+
+bool IsSameRun(const v1::AgentRun& a, const v1::AgentRun& b) {
+  return a.job() == b.job() && a.node() == b.node() && a.working_dir() == b.working_dir() &&
+         a.rendezvous() == b.rendezvous();
+}
+
+// Empty: its workers can be carried on by the agent that `wanted` tells of.
+std::string WhyNot(const Adoption& left, const v1::AgentRun& wanted) {
+  const v1::AgentRun& run = left.run;
+  if (run.slots() != wanted.slots() ||
+      !std::equal(run.command().begin(), run.command().end(), wanted.command().begin(),
+                  wanted.command().end())) {
+    return "it was to run something else";
+  }
+  if (left.inventory.generation != run.generation() ||
+      left.inventory.workers != run.assign().local_world_size()) {
+    return absl::StrCat("it had started only ", left.inventory.workers, " of ",
+                        run.assign().local_world_size());
+  }
+  return "";
+}
+
+absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& run) {
+  Adoption adoption;
+  adoption.directory = directory;
+  adoption.run = run;
+  ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(LocalDirectory::TokenPath(directory)));
+  ASSIGN_OR_RETURN(adoption.supervisor,
+                   SupervisorClient::Adopt(LocalDirectory::SupervisorPath(directory), token,
+                                           &adoption.inventory));
+  return adoption;
+}
+
+}  // namespace
+
+std::optional<Adoption> FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
+                                     const std::string& parent) {
+  for (const std::string& directory : LocalDirectory::All(parent)) {
+    const std::optional<v1::AgentRun> run = ReadAgentRun(directory);
+    if (!run.has_value() || !IsSameRun(*run, wanted)) continue;
+    if (run->frames_version() != kFramesVersion) {
+      notices->push_back(absl::StrCat(
+          "an earlier launcher of job ", run->job(),
+          " left workers that this version of cadre cannot take over; they end by themselves"));
+      continue;
+    }
+    absl::StatusOr<Adoption> left = Take(directory, *run);
+    if (!left.ok()) {
+      // Nobody there: its workers are gone with it.
+      if (!absl::IsNotFound(left.status())) {
+        notices->push_back(std::string(left.status().message()));
+      }
+      continue;
+    }
+    const std::string why_not = WhyNot(*left, wanted);
+    if (why_not.empty()) return *std::move(left);
+    notices->push_back(absl::StrCat("the launcher of job ", run->job(),
+                                    " that died here left workers, which are stopped: ", why_not));
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<KeepFrame> OfferForAdoption(const std::string& directory, const std::string& token,
+                                           absl::Duration time, v1::AgentRun run) {
+  run.set_frames_version(kFramesVersion);
+  RETURN_IF_ERROR(WriteFile(RunPath(directory), run.SerializeAsString()));
+  return KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)),
+                   LocalDirectory::SupervisorPath(directory), token};
+}
+
+}  // namespace cadre

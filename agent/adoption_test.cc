@@ -1,0 +1,144 @@
+// What a killed agent leaves, with the real supervisor.
+#include "agent/adoption.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/local_directory.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::AgentRun TheRun() {
+  v1::AgentRun run;
+  run.set_job("j");
+  run.set_node("n");
+  run.set_working_dir("/w");
+  run.set_rendezvous("h:1,");
+  run.add_command("./train");
+  run.set_slots(2);
+  return run;
+}
+
+// An agent with one worker of two that it was to start; Complete() starts the other.
+class FindAdoptionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(parent_.data()), nullptr);
+    auto directory = LocalDirectory::Make(parent_);
+    ASSERT_OK(directory);
+    directory_ = *std::move(directory);
+    v1::AgentRun run = TheRun();
+    run.set_incarnation(77);
+    run.set_generation(1);
+    run.mutable_assign()->set_local_world_size(2);
+    const auto keep =
+        OfferForAdoption(directory_->path(), directory_->token(), absl::Hours(1), run);
+    ASSERT_OK(keep);
+    rig_.Send(*keep);
+    StartWorker(0);
+  }
+  void TearDown() override { std::filesystem::remove_all(parent_); }
+
+  void StartWorker(uint32_t local_rank) {
+    rig_.Send(rig_.Shell("exec sleep 1000", local_rank));
+    rig_.Until([&] { return rig_.Started(local_rank).has_value(); });
+  }
+  void Complete() { StartWorker(1); }
+  std::optional<Adoption> Find(const v1::AgentRun& wanted) {
+    return FindAdoption(wanted, &notices_, parent_);
+  }
+  bool SupervisorEnds() { return WaitUntilDead(rig_.ready().pid); }
+  bool SupervisorLives() { return !WaitUntilDead(rig_.ready().pid, absl::ZeroDuration()); }
+
+  // Short, for the sockets in it.
+  std::string parent_ = "/tmp/cadre_test_XXXXXX";
+  SupervisorRig rig_;
+  std::unique_ptr<LocalDirectory> directory_;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(FindAdoptionTest, WhatAnAgentOfTheSameRunLeft) {
+  Complete();
+  rig_.Die();
+  std::optional<Adoption> found = Find(TheRun());
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->directory, directory_->path());
+  EXPECT_EQ(found->run.incarnation(), 77u);
+  EXPECT_EQ(found->inventory.workers, 2u);
+  EXPECT_THAT(notices_, IsEmpty());
+  found.reset();
+  EXPECT_TRUE(SupervisorEnds()) << "the one who carried on has ended";
+}
+
+TEST_F(FindAdoptionTest, AnotherRunIsLeftAlone) {
+  Complete();
+  rig_.Die();
+  v1::AgentRun other = TheRun();
+  other.set_node("m");
+  EXPECT_FALSE(Find(other).has_value());
+  other = TheRun();
+  other.set_working_dir("/v");
+  EXPECT_FALSE(Find(other).has_value());
+  other = TheRun();
+  other.set_rendezvous("h:2,");
+  EXPECT_FALSE(Find(other).has_value());
+  EXPECT_THAT(notices_, IsEmpty());
+  EXPECT_TRUE(SupervisorLives());
+}
+
+TEST_F(FindAdoptionTest, WhoWouldRunSomethingElseStopsThem) {
+  Complete();
+  rig_.Die();
+  v1::AgentRun other = TheRun();
+  other.add_command("--epochs=2");
+  EXPECT_FALSE(Find(other).has_value());
+  EXPECT_TRUE(SupervisorEnds());
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("are stopped: it was to run something else")));
+}
+
+TEST_F(FindAdoptionTest, WhoDiedWhileItStartedThemLeftNothingToCarryOn) {
+  rig_.Die();
+  EXPECT_FALSE(Find(TheRun()).has_value());
+  EXPECT_TRUE(SupervisorEnds());
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("are stopped: it had started only 1 of 2")));
+}
+
+TEST_F(FindAdoptionTest, AnotherVersionsAreLeftToThemselves) {
+  v1::AgentRun run = TheRun();
+  run.set_frames_version(kFramesVersion + 1);
+  std::ofstream(directory_->path() + "/run") << run.SerializeAsString();
+  rig_.Die();
+  EXPECT_FALSE(Find(TheRun()).has_value());
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("this version of cadre cannot take over")));
+  EXPECT_TRUE(SupervisorLives());
+}
+
+TEST_F(FindAdoptionTest, NobodyTakesThemFromALiveAgent) {
+  EXPECT_FALSE(Find(TheRun()).has_value());
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("their launcher still runs")));
+  EXPECT_TRUE(SupervisorLives());
+}
+
+TEST_F(FindAdoptionTest, NothingIsLeft) {
+  rig_.Close();
+  EXPECT_FALSE(Find(TheRun()).has_value());
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cadre

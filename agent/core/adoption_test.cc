@@ -1,0 +1,85 @@
+// An agent that carries on for one of its incarnation that died.
+#include "agent/core/agent_core_rig.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Two workers of generation 3 go on; the supervisor has told so.
+class AdoptionTest : public AgentCoreTest {
+ protected:
+  AdoptionTest() {
+    AgentConfig config = Config();
+    config.adopted = AdoptedWorkers{1, 3, 2, MonoTime()};
+    core_.emplace(std::move(config));
+    EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+    EXPECT_THAT(Feed(WorkerRuns{3, 0, 100}), IsEmpty());
+    EXPECT_THAT(Feed(WorkerRuns{3, 1, 101}), IsEmpty());
+  }
+};
+
+TEST_F(AdoptionTest, TheServerHearsWhatThereIs) {
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
+  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1"));
+  EXPECT_THAT(Assign(3), IsEmpty());
+  EXPECT_THAT(Asks(5, 1, 3), ElementsAre("up store 5/1"));
+  EXPECT_THAT(Died(3, 0, 0), ElementsAre("up exited 3/0 OK"));
+  EXPECT_THAT(Died(3, 1, 0), ElementsAre("up exited 3/1 OK"));
+  EXPECT_THAT(Finished(v1::SUCCEEDED, 0), Contains("stop 3 grace=0"));
+  EXPECT_THAT(Feed(AllGone{3, 501}), Contains("exit 0"));
+}
+
+TEST_F(AdoptionTest, AnExitMeanwhileIsReported) {
+  EXPECT_THAT(Died(3, 1, 7), IsEmpty());
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
+  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1", "up exited 3/1 CRASH"));
+  EXPECT_THAT(Died(3, 1, 7), IsEmpty()) << "told twice";
+  EXPECT_THAT(Stop(3), ElementsAre("stop 3 grace=5s"));
+}
+
+TEST_F(AdoptionTest, AJobThatWentOnWithoutItsNodeFencesIt) {
+  Feed(LinkUp{});
+  Welcome();
+  v1::ServerMessage stop;
+  stop.set_generation(3);
+  stop.mutable_stop()->set_fenced(true);
+  stop.mutable_stop()->set_reason("generation 3 went on without this node");
+  EXPECT_THAT(Feed(ServerSaid{stop}), Contains("stop 3 grace=0"));
+  EXPECT_THAT(Feed(AllGone{3, 501}), ElementsAre("up stopped 3 port=501"));
+  EXPECT_THAT(Assign(5), ElementsAre("start 5"));
+}
+
+TEST_F(AdoptionTest, AServerThatLostItsStateMeanwhile) {
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(2),
+              ElementsAre("say the server lost its state: stopping the workers and joining afresh",
+                          "stop 3 grace=5s"));
+}
+
+TEST_F(AdoptionTest, AServerThatIsAwayIsWaitedForAsLongAsByAnyAgentWithWorkers) {
+  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("stop 3 grace=5s"));
+}
+
+TEST_F(AdoptionTest, AHangIsNoticedFromNowOn) {
+  Feed(LinkUp{});
+  LimitProgress(/*silence_seconds=*/60);
+  EXPECT_THAT(Progress(0, 17, 3), Contains("up progress of 1 step=17..17 slowest=0"));
+  EXPECT_THAT(After(absl::Seconds(60)), Contains("look 3 overdue=0,1"));
+}
+
+TEST_F(AdoptionTest, StrictFencingGoesOnCountingWhereTheOtherWas) {
+  now_ = MonoTime::FromMicros(100000000);
+  AgentConfig config = Config();
+  config.strict_fencing = true;
+  config.adopted = AdoptedWorkers{1, 3, 2, now_ + absl::Seconds(2)};
+  core_.emplace(std::move(config));
+  Feed(AgentTick{});
+  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(2));
+  EXPECT_THAT(After(absl::Seconds(2)), Contains("stop 3 grace=0"));
+}
+
+}  // namespace
+}  // namespace cadre

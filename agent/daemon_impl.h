@@ -1,0 +1,117 @@
+// The daemon's state. Wiring is in daemon.cc, what concerns its workers in daemon_workers.cc.
+#ifndef CADRE_AGENT_DAEMON_IMPL_H_
+#define CADRE_AGENT_DAEMON_IMPL_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/daemon.h"
+#include "agent/event_queue.h"
+#include "agent/evidence_collector.h"
+#include "agent/local_service.h"
+#include "agent/port_hold.h"
+#include "agent/progress_watch.h"
+#include "agent/rank_output.h"
+#include "agent/signal_reader.h"
+#include "agent/worker_start.h"
+#include "agent/worker_units.h"
+#include "base/time.h"
+
+namespace cadre {
+
+// How one worker's bytes become lines.
+struct WorkerOutput {
+  LineAssembler standard_output;
+  LineAssembler standard_error;
+  LineAssembler progress;
+};
+
+// What stays as it was when the process was started, also where it goes on in later generations.
+struct WorkerFiles {
+  std::vector<std::string> logs;  // its streams in files; the first that is not empty is quoted
+  std::vector<std::string> silent_logs;  // of these, those that do not come as frames too
+  std::string progress_file;
+};
+
+class Daemon {
+ public:
+  Daemon(const DaemonOptions& options, std::unique_ptr<SupervisorClient> supervisor,
+         ServerLink& link, Display& display)
+      : options_(options), supervisor_(std::move(supervisor)), link_(link), display_(display) {}
+
+  absl::StatusOr<Exit> Run();
+
+ private:
+  absl::Status Open();
+  void StartLink();
+  absl::Status Loop();
+  void Wait();
+  void ReadSupervisor();
+
+  void Feed(const AgentEvent& event);
+  void Execute(AgentCommand command);
+  void ForgetEarlierRun();
+  void TakeOver();
+  absl::StatusOr<std::vector<StartFrame>> FramesFor(const v1::Assign& assign,
+                                                    DirectoryFailure* failure);
+  void KeepWorkers(const v1::Assign& assign);
+  void StartWorkersOf(const StartWorkers& command);
+  void FailToStart(const StartWorkers& command, const absl::Status& why,
+                   const DirectoryFailure& directory);
+  void StopWorkersOf(const StopWorkers& command);
+  void ToSupervisor(const Frame& frame);
+  void LoseSupervisor();
+  AllGone Gone();
+
+  void OnFrame(Frame frame);
+  void OnOutput(const OutputFrame& frame);
+  void OnProgressLines(const OutputFrame& frame, const std::string& lines);
+  void PollProgress();
+  // Gets ready for what the worker will write.
+  void Follow(const StartFrame& frame, bool kept);
+  void StartWatching();
+  void Collect(const CollectEvidence& command);
+  void FlushOutput(uint32_t local_rank);
+  void ShowStatusNow();
+
+  const DaemonOptions& options_;
+  std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost
+  ServerLink& link_;
+  Display& display_;
+  std::vector<std::string> environment_;
+  PortHold hold_;
+  std::unique_ptr<SignalReader> signals_;
+  std::unique_ptr<EventQueue> queue_;
+  std::unique_ptr<LocalService> local_;
+  std::unique_ptr<AgentCore> core_;
+
+  std::deque<AgentEvent> own_events_;  // what carrying out a command led to
+  v1::JobSpec spec_;
+  uint64_t incarnation_ = 0;
+  uint64_t server_id_ = 0;
+  uint64_t generation_ = 0;
+  std::string earlier_verdict_;  // of the file that was there before
+  WorkerUnits units_;
+  std::map<uint32_t, WorkerOutput> outputs_;
+  std::map<uint32_t, WorkerFiles> files_;
+  ProgressWatch watch_;
+  MonoTime poll_at_ = MonoTime::Never();
+  uint32_t first_rank_ = 0;
+  std::map<uint32_t, pid_t> pids_;  // of workers that run, by local rank
+  v1::JobStatus status_;
+  MonoTime status_shown_at_;
+  std::optional<Exit> exit_;
+  std::unique_ptr<EvidenceCollector> collector_;  // last: its thread uses queue_
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_DAEMON_IMPL_H_

@@ -1,0 +1,244 @@
+// What the daemon does for its workers: starting, stopping and taking them over, and what they say.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "agent/daemon_impl.h"
+#include "agent/exit_report.h"
+#include "agent/run_files.h"
+#include "base/clock.h"
+
+namespace cadre {
+namespace {
+
+// Between two redraws that only progress asks for.
+constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
+// Between two looks at pages and files of progress.
+constexpr absl::Duration kProgressPoll = absl::Milliseconds(250);
+
+}  // namespace
+
+void Daemon::ForgetEarlierRun() {
+  if (options_.output.log_dir.empty()) return;
+  const absl::Status status = RemoveVerdict(options_.output.log_dir, options_.core.job);
+  if (!status.ok()) display_.Line(std::string(status.message()));
+}
+
+void Daemon::StartWorkersOf(const StartWorkers& command) {
+  if (generation_ == 0) ForgetEarlierRun();
+  generation_ = command.generation;
+  first_rank_ = command.assign.first_rank();
+  const bool in_place = spec_.restart().in_place();
+  units_.Begin(generation_, in_place, command.kept);
+  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
+    if (command.kept.count(i) != 0) continue;
+    outputs_.erase(i);
+    files_.erase(i);
+    pids_.erase(i);
+  }
+  DirectoryFailure directory;
+  absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(command.assign, &directory);
+  if (!frames.ok()) return FailToStart(command, frames.status(), directory);
+  hold_.Release();
+  local_->BeginGeneration(command.generation, command.assign, in_place, command.kept);
+  KeepWorkers(command.assign);
+  for (StartFrame& frame : *frames) {
+    const bool kept = command.kept.count(frame.local_rank) != 0;
+    Follow(frame, kept);
+    if (kept) continue;
+    frame.generation = units_.Add(frame.local_rank);
+    ToSupervisor(std::move(frame));
+  }
+  StartWatching();
+}
+
+// The supervisor's frames about each worker follow.
+void Daemon::TakeOver() {
+  const AdoptedFrame& inventory = options_.adoption->inventory;
+  const v1::Assign& assign = options_.adoption->run.assign();
+  generation_ = inventory.generation;
+  first_rank_ = assign.first_rank();
+  units_.Begin(generation_, /*each_alone=*/false, {});
+  local_->BeginGeneration(generation_, assign);
+  KeepWorkers(assign);
+  for (uint32_t i = 0; i < inventory.workers; ++i) units_.Add(i);
+  const absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(assign, nullptr);
+  if (frames.ok()) {
+    for (const StartFrame& frame : *frames) Follow(frame, /*kept=*/false);
+  } else {
+    display_.Line(absl::StrCat("output is not shown: ", frames.status().message()));
+  }
+  StartWatching();
+  display_.Line(absl::StrCat("took over ", inventory.workers, " workers of generation ",
+                             generation_, ", which had no launcher for ",
+                             absl::FormatDuration(absl::Milliseconds(inventory.alone_ms))));
+  ReadSupervisor();
+}
+
+absl::StatusOr<std::vector<StartFrame>> Daemon::FramesFor(const v1::Assign& assign,
+                                                          DirectoryFailure* failure) {
+  WorkerStartOptions start;
+  start.environment.job = options_.core.job;
+  start.environment.generation = generation_;
+  start.environment.assign = assign;
+  start.environment.spec = spec_;
+  start.environment.base = environment_;
+  start.environment.socket = local_->socket_path();
+  start.environment.token_file = local_->token_path();
+  start.environment.env_style = options_.env_style;
+  start.environment.gpus_per_worker_own = options_.gpus_per_worker_own;
+  start.environment.virtual_local_rank = options_.virtual_local_rank;
+  start.output = options_.output;
+  start.bind = options_.bind;
+  start.scratch = local_->directory();
+  return PrepareWorkers(start, failure);
+}
+
+// What another process needs comes before the workers do.
+void Daemon::KeepWorkers(const v1::Assign& assign) {
+  if (options_.adopt_timeout == absl::ZeroDuration()) return;
+  v1::AgentRun run = options_.run;
+  run.set_incarnation(incarnation_);
+  run.set_server_id(server_id_);
+  run.set_generation(generation_);
+  *run.mutable_assign() = assign;
+  const absl::StatusOr<KeepFrame> keep =
+      OfferForAdoption(local_->directory(), local_->token(), options_.adopt_timeout, run);
+  if (keep.ok()) return ToSupervisor(*keep);
+  display_.Line(absl::StrCat(keep.status().message(), "; workers end with this launcher"));
+  ToSupervisor(KeepFrame());
+}
+
+void Daemon::Follow(const StartFrame& frame, bool kept) {
+  const uint32_t local_rank = frame.local_rank, rank = first_rank_ + local_rank;
+  FlushOutput(local_rank);
+  const PrefixFields fields = {options_.core.join.host(),
+                               spec_.role().empty() ? "default" : spec_.role(), rank, local_rank};
+  const std::string prefix = LinePrefix(options_.output.prefix_template, fields);
+  outputs_[local_rank] = {LineAssembler(prefix), LineAssembler(prefix), LineAssembler()};
+  if (kept) return;
+  WorkerFiles& files = files_[local_rank];
+  files.logs = {frame.stderr_path, frame.stdout_path};
+  if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
+  if (!frame.forward_stderr) files.silent_logs.push_back(frame.stderr_path);
+  files.progress_file = ProgressFilePath(local_->directory(), generation_, static_cast<int>(rank));
+}
+
+void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
+                         const DirectoryFailure& directory) {
+  const v1::WorkerExit exit = NotStarted(why, directory);
+  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
+    if (command.kept.count(i) == 0) {
+      own_events_.push_back(WorkerDied{command.generation, i, exit});
+    }
+  }
+}
+
+void Daemon::StopWorkersOf(const StopWorkers& command) {
+  collector_->Cancel();
+  // An order that came late, for what a generation left behind that is over.
+  if (command.generation != generation_) return;
+  local_->EndGeneration(command.kept, command.reason);
+  const std::vector<uint64_t> units = units_.Stop(command.kept);
+  if (units_.Stopped() || supervisor_ == nullptr) return own_events_.push_back(Gone());
+  StopFrame frame;
+  frame.grace_ms = static_cast<uint32_t>(
+      std::min<int64_t>(absl::ToInt64Milliseconds(command.grace), UINT32_MAX));
+  for (const uint64_t unit : units) {
+    frame.generation = unit;
+    ToSupervisor(frame);
+  }
+}
+
+AllGone Daemon::Gone() {
+  poll_at_ = MonoTime::Never();
+  if (hold_.port() == 0) {
+    absl::StatusOr<PortHold> next = PortHold::Acquire("");
+    if (next.ok()) {
+      hold_ = *std::move(next);
+    } else {
+      display_.Line(std::string(next.status().message()));
+    }
+  }
+  return AllGone{generation_, hold_.port(), units_.kept()};
+}
+
+void Daemon::OnOutput(const OutputFrame& frame) {
+  const auto worker = outputs_.find(frame.local_rank);
+  if (!units_.Has(frame.generation) || worker == outputs_.end()) return;
+  WorkerOutput& output = worker->second;
+  if (frame.stream == 3) {
+    return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
+  }
+  if (spec_.timeouts().has_silence()) {
+    Feed(WorkerWrote{generation_, frame.local_rank, MonoNow()});
+  }
+  LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
+  const std::string lines = assembler.Add(frame.bytes, frame.dropped);
+  if (!lines.empty()) display_.WorkerLines(lines, frame.stream == 2);
+}
+
+void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines) {
+  if (lines.empty()) return;
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
+    for (const AgentEvent& event : watch_.OnLine(frame.local_rank, line, MonoNow())) Feed(event);
+  }
+  if (MonoNow() - status_shown_at_ >= kProgressRedraw) ShowStatusNow();
+}
+
+void Daemon::PollProgress() {
+  const std::vector<AgentEvent> events = watch_.Poll(MonoNow());
+  poll_at_ = MonoNow() + kProgressPoll;
+  for (const AgentEvent& event : events) Feed(event);
+  if (!events.empty()) ShowStatusNow();
+}
+
+void Daemon::StartWatching() {
+  std::vector<ProgressWatch::Worker> workers;
+  for (const auto& [local_rank, files] : files_) {
+    workers.push_back(
+        {local_rank, first_rank_ + local_rank, files.silent_logs, files.progress_file});
+  }
+  watch_.Start(local_->directory(), generation_, std::move(workers));
+  poll_at_ = MonoNow() + kProgressPoll;
+}
+
+void Daemon::Collect(const CollectEvidence& command) {
+  EvidenceRequest request;
+  request.generation = command.generation;
+  request.page_directory = local_->directory();
+  for (const auto& [local_rank, pid] : pids_) {
+    EvidenceRequest::Worker worker;
+    worker.local_rank = local_rank;
+    worker.rank = first_rank_ + local_rank;
+    worker.pid = pid;
+    worker.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
+    if (!options_.output.log_dir.empty()) {
+      worker.file = RankDirectory(options_.output.log_dir, options_.core.job, command.generation,
+                                  worker.rank) +
+                    "/evidence.txt";
+      worker.logs = files_[local_rank].logs;
+    }
+    request.workers.push_back(std::move(worker));
+  }
+  collector_->Start(std::move(request));
+}
+
+void Daemon::FlushOutput(uint32_t local_rank) {
+  const auto worker = outputs_.find(local_rank);
+  if (worker == outputs_.end()) return;
+  for (const bool to_stderr : {false, true}) {
+    const std::string rest = to_stderr ? worker->second.standard_error.Finish()
+                                       : worker->second.standard_output.Finish();
+    if (!rest.empty()) display_.WorkerLines(rest, to_stderr);
+  }
+}
+
+void Daemon::ShowStatusNow() {
+  display_.Status(status_, watch_.Newest());
+  status_shown_at_ = MonoNow();
+}
+
+}  // namespace cadre
