@@ -68,7 +68,8 @@ void Core::Impl::OnCanSave(bool can) {
 
 void Core::Impl::ForgiveSilence(absl::Duration silence) {
   for (auto& [name, live] : lives) {
-    if (HasEnded(FindJob(name)->phase)) continue;
+    const JobState& job = *FindJob(name);
+    if (HasEnded(job.phase)) continue;
     live.orders_count_from = std::min(now, live.orders_count_from + silence);
     live.patient_until = now + config.lease;
     if (live.hang.has_value()) {
@@ -78,7 +79,7 @@ void Core::Impl::ForgiveSilence(absl::Duration silence) {
       if (link.stream.has_value()) continue;
       // Nobody was let in; they have a whole lease to come back.
       link.gone_since = now;
-      link.gone_limit = config.lease;
+      link.gone_limit = std::max(config.lease, job.nodes.at(node).adopt_timeout);
       SetNodeTimer(name, node, &link, LostAt(link));
     }
     Touch(name, true);
