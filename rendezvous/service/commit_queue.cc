@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 
 namespace cadre {
 
@@ -30,11 +31,13 @@ void CommitQueue::Add(MonoTime now, Effects effects) {
 
 void CommitQueue::Commit(MonoTime now) {
   if (held_.empty() || (!trouble_.ok() && now < retry_at_)) return;
+  const MonoTime before = MonoNow();
   absl::Status saved = log_->Append(records_);
   if (!saved.ok()) {
     retry_at_ = now + kSaveRetry;
     return EnterTrouble(std::move(saved));
   }
+  host_.saved(MonoNow() - before);
   records_.clear();
   if (!trouble_.ok()) {
     trouble_ = absl::OkStatus();

@@ -32,6 +32,8 @@ class CommitQueue {
     std::function<std::vector<v1::Record>()> snapshot;
     // A line for the log.
     std::function<void(const std::string&)> say;
+    // How long it took to save records.
+    std::function<void(absl::Duration)> saved;
   };
 
   // Without a log nothing is saved, and effects go out at once.

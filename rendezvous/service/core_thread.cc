@@ -42,11 +42,6 @@ v1::StoreReply Failed(const v1::StoreRequest& request, absl::StatusCode code,
   return reply;
 }
 
-bool Ended(const v1::JobStatus& status) {
-  return status.phase() == v1::SUCCEEDED || status.phase() == v1::FAILED ||
-         status.phase() == v1::CANCELLED_PHASE;
-}
-
 }  // namespace
 
 CoreConfig NewCoreConfig() {
@@ -81,9 +76,10 @@ struct CoreThread::State {
   State(const CoreConfig& config, LogFunction log, OpenedLog durable)
       : core(config),
         log(std::move(log)),
-        commits(std::move(durable.log), {[this](Effects effects) { CarryOut(std::move(effects)); },
-                                         [this] { return core.Snapshot(); },
-                                         [this](const std::string& line) { Say(line); }}) {
+        commits(std::move(durable.log),
+                {[this](Effects effects) { CarryOut(std::move(effects)); },
+                 [this] { return core.Snapshot(); }, [this](const std::string& line) { Say(line); },
+                 [this](absl::Duration took) { counters.CountCommit(took); }}) {
     for (const v1::Record& record : durable.records) core.Apply(record);
   }
 
@@ -177,6 +173,7 @@ struct CoreThread::State {
       task.run(MonoNow());
       return;
     }
+    counters.Count(task.event);
     if (!commits.trouble().ok() && Refuse(&task.event)) return;
     // What a node says after the core has closed its stream is of no interest any more. What it
     // said before it left is, so the registry of open streams is not the one to ask.
@@ -190,7 +187,9 @@ struct CoreThread::State {
 
   void Step(const Event& event) {
     const MonoTime now = MonoNow();
-    commits.Add(now, core.Step(now, event));
+    Effects effects = core.Step(now, event);
+    for (const v1::Record& record : effects.append) counters.Count(record);
+    commits.Add(now, std::move(effects));
   }
 
   // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
@@ -283,6 +282,7 @@ struct CoreThread::State {
   // Until their StreamClosed.
   std::set<StreamId> closed_by_core;
   const LogFunction log;
+  Counters counters;
   CommitQueue commits;
   bool can_save = true;  // as the core was told
 
@@ -418,12 +418,30 @@ void CoreThread::AskAllStatuses(AllStatusesDone done) {
               done);
 }
 
+void CoreThread::AskView(ViewDone done) {
+  ServerView view;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    view.streams = state_->streams.size();
+    view.calls = state_->calls.size();
+    view.queued_events = state_->queued_events;
+    view.queued_bytes = state_->queued_bytes;
+  }
+  const auto look = [state = state_.get(), done, view = std::move(view)](MonoTime now) mutable {
+    view.counters = state->counters;
+    view.jobs = state->core.AllStatuses(now);
+    view.saves = state->commits.trouble().ok();
+    done(std::move(view));
+  };
+  state_->Run(look, done);
+}
+
 void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
                            StatusDone done) {
   JobCancelled cancelled{std::string(job), std::string(reason), signal};
   const auto cancel = [state = state_.get(), cancelled = std::move(cancelled), done](MonoTime now) {
     const absl::StatusOr<v1::JobStatus> before = state->core.Status(now, cancelled.job);
-    if (before.ok() && Ended(*before)) {
+    if (before.ok() && !Lives(*before)) {
       done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
       return;
     }

@@ -19,6 +19,7 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/core/core.h"
+#include "rendezvous/service/server_view.h"
 #include "rendezvous/store/record_log.h"
 
 namespace cadre {
@@ -81,6 +82,9 @@ class CoreThread {
   void AskStatus(absl::string_view job, StatusDone done);
   using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
   void AskAllStatuses(AllStatusesDone done);
+  // The whole server, for /metrics.
+  using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
+  void AskView(ViewDone done);
   void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
