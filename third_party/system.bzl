@@ -18,6 +18,7 @@ _RPC_MODULES = [
     "sqlite3",
     "hwloc",
     "libcares",
+    "libevent_core",
     "re2",
     "openssl",
     "zlib",
@@ -31,6 +32,7 @@ _HEADERS = {
     "gtest": [],
     "grpc": [],
     "hwloc": [],
+    "libevent": [],
     "nlohmann_json": [],
     "protobuf": [],
     # spdlog and fmt come as shared libraries only: use their headers, so that a static binary can log too.
@@ -39,14 +41,12 @@ _HEADERS = {
     "yaml_cpp": [],
 }
 
-# Linked wherever they are named; the last two come as shared libraries only. name -> (header to look for, link options, extra dependencies).
+# Linked wherever they are named. name -> (header to look for, link options, extra dependencies).
 _LINKED = {
     "benchmark": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark", "-lpthread"], []),
     "benchmark_main": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark_main", "-lbenchmark", "-lpthread"], []),
     "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], []),
     "gtest_link": ("/usr/include/gmock/gmock.h", ["-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
-    "httplib": ("/usr/include/httplib.h", ["-lcpp-httplib", "-pthread"], []),
-    "prometheus": ("/usr/include/prometheus/registry.h", ["-lprometheus-cpp-core"], []),
     "gtest_main": ("/usr/include/gmock/gmock.h", ["-lgmock_main", "-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
 }
 
