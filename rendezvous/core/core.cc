@@ -280,6 +280,7 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
     statuses.push_back(*Status(now, name));
     // A thousand of them would not fit into a message.
     statuses.back().clear_timeline();
+    for (v1::NodeStatus& node : *statuses.back().mutable_nodes()) node.clear_workers();
   }
   return statuses;
 }

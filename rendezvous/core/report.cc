@@ -66,6 +66,20 @@ std::pair<std::vector<std::string>, size_t> MissingNodes(const JobState& job,
   return {missing, total};
 }
 
+v1::WorkerState StateOf(WorkerPhase phase) {
+  switch (phase) {
+    case WorkerPhase::kAssigned:
+      return v1::WORKER_STARTING;
+    case WorkerPhase::kRunning:
+      return v1::WORKER_RUNNING;
+    case WorkerPhase::kSucceeded:
+      return v1::WORKER_SUCCEEDED;
+    case WorkerPhase::kFailed:
+      return v1::WORKER_FAILED;
+  }
+  return v1::WORKER_STATE_UNSPECIFIED;
+}
+
 }  // namespace
 
 v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32_t local_rank,
@@ -208,8 +222,13 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
       shown->set_slots(node.slots);
       const int rank = NodeRankOf(job, node_name);
       shown->set_node_rank(rank);
-      shown->set_first_rank(
-          rank < 0 ? -1 : static_cast<int32_t>(job.generation.members[rank].first_rank));
+      shown->set_first_rank(-1);
+      if (rank < 0) continue;
+      const MemberState& member = job.generation.members[rank];
+      shown->set_first_rank(static_cast<int32_t>(member.first_rank));
+      for (uint32_t i = 0; !for_push && i < member.slots; ++i) {
+        shown->add_workers(StateOf(job.generation.workers[member.first_rank + i]));
+      }
     }
   }
   if (job.phase != v1::GATHERING) {
