@@ -20,10 +20,12 @@
 #include "agent/adoption.h"
 #include "agent/daemon.h"
 #include "agent/supervisor_client.h"
+#include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"
 #include "launcher/commands/first_task.h"
 #include "launcher/commands/hostfile_run.h"
+#include "launcher/commands/http.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/commands/slots.h"
 #include "launcher/display/output_writer.h"
@@ -146,6 +148,34 @@ RunDisplayOptions Look(const RunOptions& options) {
   return look;
 }
 
+// The dashboard of what this launcher serves, if it is asked for. Null: it is not, or there is
+// nothing to show.
+absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const RunOptions& options,
+                                                          const Meeting& meeting,
+                                                          RunDisplay& display) {
+  if (options.http.empty()) return nullptr;
+  if (meeting.server == nullptr && meeting.core == nullptr) {
+    display.Line("--http: another launcher serves, so there is nothing to show here");
+    return nullptr;
+  }
+  ASSIGN_OR_RETURN(DashboardOptions http,
+                   ReadHttp(options.http, options.token_file, options.tls_dir));
+  http.log_dir = options.job.logs().dir();
+  Serving serving;
+  if (meeting.server != nullptr) {
+    serving = [server = meeting.server.get()] { return server->Serving(); };
+  } else {
+    // Not the dashboard's to delete.
+    serving = [core = std::shared_ptr<CoreThread>(std::shared_ptr<void>(), meeting.core.get())] {
+      return core;
+    };
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Dashboard> dashboard,
+                   Dashboard::Start(http, std::move(serving)));
+  display.Line(absl::StrCat("dashboard at ", HttpAddress(http, *dashboard)));
+  return dashboard;
+}
+
 // Who started this launcher and gave it the token holds its standard input open: when that ends,
 // so does the job, as by SIGTERM.
 void EndWithStandardInput() {
@@ -190,10 +220,18 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     display.Line(absl::StrCat("serving the rendezvous at ", meeting->serves,
                               meeting->replica != nullptr ? ", in reserve until it leads" : ""));
   }
+  const auto dashboard = StartDashboard(options, *meeting, display);
+  if (!dashboard.ok()) {
+    const bool usage = absl::IsInvalidArgument(dashboard.status());
+    const int status = Fail(usage ? kExitUsage : kExitUnavailable, dashboard.status().message());
+    ended(status);
+    _exit(status);
+  }
   DaemonOptions daemon = Daemon(options, *meeting, slots);
   daemon.adoption = std::move(adoption);
   const absl::StatusOr<Exit> exit =
       RunAgent(daemon, *std::move(supervisor), *meeting->link, display);
+  if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
   if (meeting->server != nullptr) meeting->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.
   meeting->replica.reset();

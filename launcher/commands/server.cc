@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"
+#include "launcher/commands/http.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/commands/state.h"
 #include "launcher/display/escape.h"
@@ -24,6 +25,7 @@
 #include "launcher/spec/scalars.h"
 #include "proto/channel_arguments.h"
 #include "rendezvous/service/core_thread.h"
+#include "rendezvous/service/dashboard/dashboard.h"
 #include "rendezvous/service/listen_check.h"
 #include "rendezvous/service/replica.h"
 
@@ -33,17 +35,20 @@ namespace {
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 
 std::vector<Flag> Flags() {
-  return {{"host", "ADDRESS", "Where to listen [127.0.0.1]."},
-          {"port", "PORT", "Likewise; 0 for one that is free [29400]."},
-          {"token-file", "FILE", "What callers must carry; needed off loopback."},
-          {"state-dir", "DIR",
-           "Where the state outlives the server; 'none' for nowhere "
-           "[~/.local/state/cadre/server-PORT]."},
-          {"etcd", "URL[,...]",
-           "Keep the state in this etcd, shared with other servers, of which one leads."},
-          {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
-          {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
-          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."}};
+  return {
+      {"host", "ADDRESS", "Where to listen [127.0.0.1]."},
+      {"port", "PORT", "Likewise; 0 for one that is free [29400]."},
+      {"token-file", "FILE", "What callers must carry; needed off loopback."},
+      {"state-dir", "DIR",
+       "Where the state outlives the server; 'none' for nowhere "
+       "[~/.local/state/cadre/server-PORT]."},
+      {"etcd", "URL[,...]",
+       "Keep the state in this etcd, shared with other servers, of which one leads."},
+      {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
+      {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
+      {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
+      {"http", "HOST[:PORT]", "Dashboard and metrics there [nowhere; port 29480]."},
+      {"log-dir", "DIR", "The jobs' log directory, where this machine has it, to show output."}};
 }
 
 absl::StatusOr<std::string> StateDir(const Settings& settings, int port) {
@@ -71,6 +76,7 @@ struct Asked {
   std::string host;
   std::string state_dir;
   std::optional<EtcdOptions> etcd;
+  std::optional<DashboardOptions> http;
 };
 
 absl::StatusOr<Asked> Read(const Settings& settings) {
@@ -94,6 +100,11 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
   ASSIGN_OR_RETURN(asked.listen.token,
                    FindToken(token_file, asked.host, asked.listen.port, at->loopback));
   asked.listen.security.tls_dir = settings.GetOr("tls-dir", "");
+  const std::string http = settings.GetOr("http", "");
+  if (!http.empty()) {
+    ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file, asked.listen.security.tls_dir));
+    asked.http->log_dir = settings.GetOr("log-dir", "");
+  }
   ASSIGN_OR_RETURN(asked.etcd, EtcdFrom(settings, kDefaultEtcdPrefix));
   if (asked.etcd.has_value()) return asked;
   ASSIGN_OR_RETURN(asked.state_dir, StateDir(settings, asked.listen.port));
@@ -101,15 +112,16 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
 }
 
 // In the order of construction: who serves ends first, the core last.
-struct Serving {
+struct Served {
   std::unique_ptr<CoreThread> core;
   std::unique_ptr<Server> server;
   std::unique_ptr<Replica> replica;
+  std::unique_ptr<Dashboard> dashboard;
   // Where the state is, for the log.
   std::string state;
 };
 
-absl::Status StartAlone(const Asked& asked, const CoreThread::LogFunction& log, Serving* serving) {
+absl::Status StartAlone(const Asked& asked, const CoreThread::LogFunction& log, Served* serving) {
   const CoreConfig config = NewCoreConfig();
   ASSIGN_OR_RETURN(OpenedLog state, OpenState(asked.state_dir, config));
   serving->state =
@@ -121,8 +133,7 @@ absl::Status StartAlone(const Asked& asked, const CoreThread::LogFunction& log, 
   return absl::OkStatus();
 }
 
-absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log,
-                          Serving* serving) {
+absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log, Served* serving) {
   serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
   ASSIGN_OR_RETURN(serving->server, Server::Start(asked.listen, std::shared_ptr<CoreThread>()));
   ReplicaOptions replica;
@@ -133,6 +144,15 @@ absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log
   replica.log = log;
   replica.wrap = WrapForTest;
   ASSIGN_OR_RETURN(serving->replica, Replica::Start(replica, *serving->server));
+  return absl::OkStatus();
+}
+
+absl::Status StartDashboard(const DashboardOptions& options, const CoreThread::LogFunction& log,
+                            Served* serving) {
+  ASSIGN_OR_RETURN(serving->dashboard, Dashboard::Start(options, [server = serving->server.get()] {
+                     return server->Serving();
+                   }));
+  log(absl::StrCat("dashboard at ", HttpAddress(options, *serving->dashboard)));
   return absl::OkStatus();
 }
 
@@ -148,10 +168,13 @@ int Run(const Parsed& parsed) {
   };
   // A port in use is the clearer message where the state is in use with it.
   absl::Status started = CheckListen(asked->listen.host, asked->listen.port);
-  Serving serving;
+  Served serving;
   if (started.ok()) {
     started = asked->etcd.has_value() ? StartReplica(*asked, log, &serving)
                                       : StartAlone(*asked, log, &serving);
+  }
+  if (started.ok() && asked->http.has_value()) {
+    started = StartDashboard(*asked->http, log, &serving);
   }
   if (!started.ok()) {
     return Fail(absl::IsInvalidArgument(started) ? kExitUsage : kExitUnavailable,
@@ -160,6 +183,7 @@ int Run(const Parsed& parsed) {
   log(absl::StrCat("serving at ", HostPort(asked->host, serving.server->port()), serving.state));
   const int signal = WaitForSignal();
   log(absl::StrCat("received signal ", signal, ", ending"));
+  if (serving.dashboard != nullptr) serving.dashboard->Finish(kHttpFinishTimeout);
   serving.replica.reset();
   serving.server->Shutdown(signal == SIGQUIT ? absl::ZeroDuration() : kDrainTimeout);
   writer.Flush(absl::Seconds(2));

@@ -56,6 +56,8 @@ std::vector<Flag> RendezvousFlags() {
       Own(kWhere, "tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."),
       Own(kWhere, "state-dir", "DIR",
           "When serving: keep the state in DIR, so that it outlives this process [nowhere]."),
+      Own(kWhere, "http", "HOST[:PORT]",
+          "When serving: dashboard and metrics there [nowhere; port 29480]."),
       Own(kWhere, "etcd", "URL[,...]",
           "When serving: share the state with the servers at the other endpoints, in this etcd."),
       Own(kWhere, "etcd-prefix", "PREFIX", "What its keys begin with [/cadre/run/JOB/]."),

@@ -242,6 +242,7 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
   RETURN_IF_ERROR(
       Take(settings, "token-file", Text, [&](std::string f) { options.token_file = f; }));
   RETURN_IF_ERROR(Take(settings, "state-dir", Text, [&](std::string d) { options.state_dir = d; }));
+  RETURN_IF_ERROR(Take(settings, "http", Text, [&](std::string h) { options.http = h; }));
   RETURN_IF_ERROR(Take(settings, "tls-dir", Text, [&](std::string d) { options.tls_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "orphan-timeout", ParseDuration,
                        [&](absl::Duration d) { options.orphan_timeout = d; }));

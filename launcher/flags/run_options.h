@@ -50,6 +50,8 @@ struct RunOptions {
   std::string tls_dir;
   // Where a server of ours keeps its state; empty: nowhere.
   std::string state_dir;
+  // HOST[:PORT] of a server of ours' dashboard; empty: none.
+  std::string http;
   absl::Duration orphan_timeout = absl::Seconds(60);
   bool strict_fencing = false;
   // 0: workers end with the launcher.

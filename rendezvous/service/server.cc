@@ -40,6 +40,9 @@ class Gate {
   absl::StatusOr<std::shared_ptr<CoreThread>> Pass(
       const grpc::CallbackServerContext& context) const {
     RETURN_IF_ERROR(CheckToken(context, token_));
+    return Serving();
+  }
+  absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const {
     const absl::MutexLock lock(&mutex_);
     if (core_ == nullptr) return closed_;
     return core_;
@@ -181,6 +184,10 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 int Server::port() const { return impl_->port; }
 
 void Server::Serve(std::shared_ptr<CoreThread> core) { impl_->gate.Serve(std::move(core)); }
+
+absl::StatusOr<std::shared_ptr<CoreThread>> Server::Serving() const {
+  return impl_->gate.Serving();
+}
 
 void Server::Refuse(absl::Status why) { impl_->gate.Refuse(std::move(why)); }
 

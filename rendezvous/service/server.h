@@ -46,6 +46,8 @@ class Server {
   // core they came to.
   void Serve(std::shared_ptr<CoreThread> core);
   void Refuse(absl::Status why);
+  // Where calls go at present, or with what they are refused.
+  absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const;
 
   // Accepts nothing new, gives what is open up to `drain` to end by itself, then cancels it.
   // Returns when all has ended, at once if nothing is open.

@@ -1,0 +1,30 @@
+// --http of the commands that serve: where the dashboard and the metrics are.
+#ifndef CADRE_LAUNCHER_COMMANDS_HTTP_H_
+#define CADRE_LAUNCHER_COMMANDS_HTTP_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rendezvous/service/dashboard/dashboard.h"
+
+namespace cadre {
+
+inline constexpr int kDefaultHttpPort = 29480;
+
+// At the end: for readers to take the last state.
+inline constexpr absl::Duration kHttpFinishTimeout = absl::Seconds(1);
+
+// Reads "HOST[:PORT]". Off loopback it needs `token_file`, and is refused together with `tls_dir`,
+// because what is meant to be encrypted would go unencrypted there. INVALID_ARGUMENT says what to
+// do.
+absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::string& token_file,
+                                          const std::string& tls_dir);
+
+// What people are told: "http://HOST:PORT/".
+std::string HttpAddress(const DashboardOptions& options, const Dashboard& dashboard);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_COMMANDS_HTTP_H_

@@ -1,0 +1,213 @@
+#include "rendezvous/service/dashboard/dashboard.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "rendezvous/service/dashboard/job_json.h"
+#include "rendezvous/service/dashboard/log_files.h"
+#include "rendezvous/service/dashboard/log_tails.h"
+#include "rendezvous/service/dashboard/page.h"
+#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/metrics_text.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+int HttpStatus(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kInvalidArgument:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    default:
+      return 503;
+  }
+}
+
+void ReplyError(HttpExchange& exchange, const absl::Status& status) {
+  exchange.Reply(HttpStatus(status), kText, absl::StrCat(status.message(), "\n"));
+}
+
+}  // namespace
+
+struct Dashboard::Impl {
+  using Exchange = std::shared_ptr<HttpExchange>;
+
+  Impl(DashboardOptions options, Serving serving, std::unique_ptr<HttpServer> http)
+      : options(std::move(options)),
+        serving(std::move(serving)),
+        events(this->serving, http->poster()),
+        http(std::move(http)) {}
+
+  // --- on the HTTP server's thread ---
+
+  absl::Status MayRead(const HttpRequest& request) const {
+    if (!options.token.empty()) {
+      if (CarriesToken(request, options.token)) return absl::OkStatus();
+      return absl::UnauthenticatedError(
+          "the server's token is needed: send it as 'Authorization: Bearer TOKEN'");
+    }
+    if (HostIsLoopback(request, options.host)) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        "without a token this server is read under a name of loopback: localhost or 127.0.0.1");
+  }
+
+  void Answer(const HttpRequest& request, Exchange exchange) {
+    if (const PageFile* file = FindPageFile(request.path)) {
+      return exchange->Reply(200, file->type, file->text);
+    }
+    if (request.path == "/healthz") return Health(std::move(exchange));
+    const absl::Status may = MayRead(request);
+    if (!may.ok()) return ReplyError(*exchange, may);
+    absl::string_view path = request.path;
+    if (path == "/metrics") return Metrics(std::move(exchange));
+    if (path == "/api/events") {
+      const auto job = request.query.find("job");
+      if (job == request.query.end()) return events.Add(std::move(exchange), "");
+      if (IsJobName(job->second)) return events.Add(std::move(exchange), job->second);
+      return ReplyError(*exchange, absl::NotFoundError("no such job"));
+    }
+    if (path == "/api/jobs") return Jobs(std::move(exchange));
+    if (absl::ConsumePrefix(&path, "/api/jobs/")) {
+      return OfJob(std::string(path), request, std::move(exchange));
+    }
+    exchange->Reply(404, kText, "there is nothing here\n");
+  }
+
+  // Asks the core and answers on this thread. `ask` starts the question, `reply` turns what was
+  // answered into a reply.
+  template <typename Answered, typename Ask, typename Reply>
+  void AskCore(Exchange exchange, const Ask& ask, Reply reply) {
+    const auto core = serving();
+    if (!core.ok()) return ReplyError(*exchange, core.status());
+    ask(**core, [post = http->poster(), exchange, reply](absl::StatusOr<Answered> answered) {
+      post([exchange, reply, answered = std::move(answered)] {
+        if (!answered.ok()) return ReplyError(*exchange, answered.status());
+        reply(*exchange, *answered);
+      });
+    });
+  }
+
+  // Open to everybody, so it asks for what costs nothing: a job that is not there.
+  void Health(Exchange exchange) {
+    const auto core = serving();
+    if (!core.ok()) return exchange->Reply(200, kText, "ok, in reserve\n");
+    (*core)->AskStatus("", [post = http->poster(), exchange](absl::StatusOr<v1::JobStatus> none) {
+      post([exchange, status = none.status()] {
+        if (absl::IsNotFound(status)) return exchange->Reply(200, kText, "ok\n");
+        ReplyError(*exchange, status);
+      });
+    });
+  }
+
+  void Metrics(Exchange exchange) {
+    if (!serving().ok()) {
+      return exchange->Reply(200, kMetricsContentType, MetricsText(std::nullopt));
+    }
+    AskCore<ServerView>(
+        std::move(exchange), [](CoreThread& core, auto done) { core.AskView(std::move(done)); },
+        [](HttpExchange& to, const ServerView& view) {
+          to.Reply(200, kMetricsContentType, MetricsText(view));
+        });
+  }
+
+  void Jobs(Exchange exchange) {
+    AskCore<std::vector<v1::JobStatus>>(
+        std::move(exchange),
+        [](CoreThread& core, auto done) { core.AskAllStatuses(std::move(done)); },
+        [](HttpExchange& to, const std::vector<v1::JobStatus>& jobs) {
+          to.Reply(200, kJsonType, JobsJson(jobs));
+        });
+  }
+
+  void OfJob(std::string job, const HttpRequest& request, Exchange exchange) {
+    const bool list = absl::EndsWith(job, "/logs");
+    const bool log = absl::EndsWith(job, "/log");
+    job = job.substr(0, job.find('/'));
+    if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
+    if (list || log) return Logs(job, list, request, std::move(exchange));
+    if (request.path != absl::StrCat("/api/jobs/", job)) {
+      return exchange->Reply(404, kText, "there is nothing here\n");
+    }
+    AskCore<v1::JobStatus>(
+        std::move(exchange),
+        [&](CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
+        [](HttpExchange& to, const v1::JobStatus& status) {
+          to.Reply(200, kJsonType, JobJson(status));
+        });
+  }
+
+  void Logs(const std::string& job, bool list, const HttpRequest& request, Exchange exchange) {
+    if (list) {
+      const std::string none = "{\"generations\":[]}";
+      return exchange->Reply(200, kJsonType,
+                             options.log_dir.empty() ? none : LogListJson(options.log_dir, job));
+    }
+    if (options.log_dir.empty()) {
+      return ReplyError(*exchange,
+                        absl::NotFoundError("this server has no log directory: the workers' output "
+                                            "lies on their nodes"));
+    }
+    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, request.query);
+    if (!path.ok()) return ReplyError(*exchange, path.status());
+    tails.Add(std::move(exchange), *path);
+  }
+
+  const DashboardOptions options;
+  const Serving serving;
+  EventStreams events;
+  LogTails tails;
+  // Last, so that its thread has ended before the rest goes.
+  std::unique_ptr<HttpServer> http;
+};
+
+absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(const DashboardOptions& options,
+                                                            Serving serving) {
+  if (options.token.empty()) {
+    ASSIGN_OR_RETURN(const bool loopback, IsLoopback(options.host));
+    if (!loopback) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a dashboard on ", options.host,
+                       " can be reached from other machines and needs a token: give --token-file"));
+    }
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http,
+                   HttpServer::Listen(options.host, options.port));
+  auto impl = std::make_unique<Impl>(options, std::move(serving), std::move(http));
+  impl->http->Serve(
+      [impl = impl.get()](const HttpRequest& request, std::shared_ptr<HttpExchange> exchange) {
+        impl->Answer(request, std::move(exchange));
+      },
+      kDashboardInterval,
+      [impl = impl.get()] {
+        impl->events.Tick();
+        impl->tails.Tick();
+      });
+  return std::unique_ptr<Dashboard>(new Dashboard(std::move(impl)));
+}
+
+Dashboard::Dashboard(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Dashboard::~Dashboard() = default;
+
+int Dashboard::port() const { return impl_->http->port(); }
+
+void Dashboard::Finish(absl::Duration limit) {
+  impl_->http->poster()([impl = impl_.get()] {
+    impl->events.Finish();
+    impl->tails.Finish();
+  });
+  impl_->http->Drain(limit);
+}
+
+}  // namespace cadre

@@ -1,0 +1,183 @@
+#include "rendezvous/service/dashboard/dashboard.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_matchers.h"
+#include "nlohmann/json.hpp"
+#include "rendezvous/service/core_thread.h"
+#include "rendezvous/service/http/reader_for_test.h"
+#include "rendezvous/service/join_for_test.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kToken[] = "0123456789abcdef";
+
+class NoOutbox final : public Outbox {
+ public:
+  void Send(const v1::ServerMessage&) override {}
+  void Close(const absl::Status&) override {}
+};
+
+class DashboardTest : public ::testing::Test {
+ protected:
+  void Start(DashboardOptions options = {}) {
+    auto dashboard =
+        Dashboard::Start(options, [this]() -> absl::StatusOr<std::shared_ptr<CoreThread>> {
+          if (in_reserve_) return absl::UnavailableError("in reserve");
+          return std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core_);
+        });
+    ASSERT_OK(dashboard);
+    dashboard_ = *std::move(dashboard);
+  }
+  // Job "job" of two nodes, of which one has come.
+  void AddJob() {
+    stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
+    ASSERT_OK(core_.Post(stream_, JoinForTest("node", 2, 2)));
+    ASSERT_OK(core_.Status("job"));
+  }
+  std::string Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
+    ReaderForTest reader(dashboard_->port());
+    reader.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\n", headers, "\r\n"));
+    return reader.All();
+  }
+  static nlohmann::json Body(const std::string& reply) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(reply, absl::MaxSplits("\r\n\r\n", 1));
+    return nlohmann::json::parse(parts.second, nullptr, false);
+  }
+
+  std::atomic<bool> in_reserve_{false};
+  CoreThread core_{NewCoreConfig()};
+  StreamId stream_;
+  std::unique_ptr<Dashboard> dashboard_;
+};
+
+TEST_F(DashboardTest, ThePageAndWhatItNames) {
+  Start();
+  const std::string page = Get("/");
+  EXPECT_THAT(page, AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/html"),
+                          HasSubstr("<title>Cadre</title>")));
+  for (const char* file : {"/style.css", "/icon.svg", "/main.js", "/dom.js", "/events.js",
+                           "/job.js", "/pictures.js", "/logs.js"}) {
+    EXPECT_THAT(Get(file), StartsWith("HTTP/1.1 200 ")) << file;
+  }
+  EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(DashboardTest, JobsMetricsAndHealth) {
+  Start();
+  AddJob();
+  EXPECT_THAT(Get("/healthz"), HasSubstr("\r\n\r\nok\n"));
+  EXPECT_THAT(
+      Get("/metrics"),
+      AllOf(HasSubstr("text/plain; version=0.0.4"), HasSubstr("\ncadre_leads 1\n"),
+            HasSubstr("\ncadre_jobs{phase=\"gathering\"} 1\n"), HasSubstr("\ncadre_streams 1\n"),
+            HasSubstr("\ncadre_node_messages_total{kind=\"join\"} 1\n")));
+  EXPECT_EQ(Body(Get("/api/jobs"))["jobs"][0]["name"], "job");
+  EXPECT_EQ(Body(Get("/api/jobs/job"))["nodes"][0]["name"], "node");
+  for (const char* path : {"/api/jobs/none", "/api/jobs/job/x", "/api/jobs/..", "/api/jobs/"}) {
+    EXPECT_THAT(Get(path), StartsWith("HTTP/1.1 404 ")) << path;
+  }
+}
+
+TEST_F(DashboardTest, InReserve) {
+  in_reserve_ = true;
+  Start();
+  EXPECT_THAT(Get("/healthz"), HasSubstr("ok, in reserve"));
+  EXPECT_THAT(Get("/metrics"), AllOf(HasSubstr("\ncadre_leads 0\n"), Not(HasSubstr("_jobs"))));
+  EXPECT_THAT(Get("/api/jobs"), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("in reserve")));
+}
+
+TEST_F(DashboardTest, ATokenIsWantedForAllThatSpeaksOfJobs) {
+  DashboardOptions options;
+  options.token = kToken;
+  Start(options);
+  AddJob();
+  for (const char* path : {"/metrics", "/api/jobs", "/api/jobs/job", "/api/events",
+                           "/api/jobs/job/logs", "/api/jobs/job/log"}) {
+    EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 401 "), Not(HasSubstr("gathering")))) << path;
+    EXPECT_THAT(Get(path, "Authorization: Bearer 0123456789abcdeX\r\n"),
+                StartsWith("HTTP/1.1 401 "))
+        << path;
+  }
+  EXPECT_THAT(Get("/metrics", absl::StrCat("Authorization: Bearer ", kToken, "\r\n")),
+              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Get("/"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Get("/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(DashboardTest, WithoutATokenOnlyUnderLoopbacksNames) {
+  Start();
+  EXPECT_THAT(Get("/api/jobs", "Host: rebound.example\r\n"), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(Get("/api/jobs", absl::StrCat("Host: 127.0.0.1:", dashboard_->port(), "\r\n")),
+              StartsWith("HTTP/1.1 200 "));
+  DashboardOptions everywhere;
+  everywhere.host = "0.0.0.0";
+  EXPECT_THAT(Dashboard::Start(everywhere, [] { return absl::UnavailableError(""); }).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--token-file")));
+}
+
+TEST_F(DashboardTest, ChangesArePushed_AndTheEndToo) {
+  Start();
+  ReaderForTest reader(dashboard_->port());
+  reader.Send("GET /api/events?job=job HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(reader.Await("event: jobs\ndata: {\"jobs\":[]}\n\n"));
+  EXPECT_TRUE(reader.Await("event: job\ndata: null\n\n"));
+  AddJob();
+  EXPECT_TRUE(reader.Await("event: job\ndata: {\"name\":\"job\",\"phase\":\"GATHERING\""));
+  ASSERT_OK(core_.Cancel("job", "enough", 0));
+  dashboard_->Finish(absl::Seconds(20));
+  EXPECT_THAT(reader.All(), HasSubstr("\"phase\":\"CANCELLED_PHASE\""));
+}
+
+TEST_F(DashboardTest, OutputIsFollowed_WhereItIsHere) {
+  std::string dir = testing::TempDir() + "/logs_XXXXXX";
+  ASSERT_NE(mkdtemp(&dir[0]), nullptr);
+  DashboardOptions options;
+  options.log_dir = dir;
+  Start(options);
+  EXPECT_EQ(Body(Get("/api/jobs/job/logs"))["generations"].size(), 0u);
+  ReaderForTest reader(dashboard_->port());
+  reader.Send(
+      "GET /api/jobs/job/log?generation=1&rank=0&stream=stdout HTTP/1.1\r\nHost: localhost\r\n"
+      "\r\n");
+  EXPECT_TRUE(reader.Await("\r\n\r\n"));
+  const std::string rank = dir + "/job/generation_1/rank_0";
+  std::filesystem::create_directories(rank);
+  std::ofstream log(rank + "/stdout.log");
+  log << "first line\n" << std::flush;
+  EXPECT_TRUE(reader.Await("first line\n"));
+  log << "second line\n" << std::flush;
+  EXPECT_TRUE(reader.Await("second line\n"));
+  EXPECT_EQ(Body(Get("/api/jobs/job/logs"))["generations"][0]["ranks"][0], 0);
+  // A file is all that is read.
+  std::filesystem::create_symlink("/etc/passwd", rank + "/stderr.log");
+  ReaderForTest link(dashboard_->port());
+  link.Send(
+      "GET /api/jobs/job/log?generation=1&rank=0&stream=stderr HTTP/1.1\r\nHost: localhost\r\n"
+      "\r\n");
+  log << "third line\n" << std::flush;
+  EXPECT_TRUE(reader.Await("third line\n"));
+  dashboard_->Finish(absl::Seconds(20));
+  EXPECT_THAT(link.All(), Not(HasSubstr("root")));
+}
+
+TEST_F(DashboardTest, WithoutALogDirectoryThatIsSaid) {
+  Start();
+  EXPECT_THAT(Get("/api/jobs/job/log?generation=1&rank=0&stream=stdout"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("on their nodes")));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,134 @@
+#include "rendezvous/service/dashboard/event_streams.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "proto/control.pb.h"
+#include "rendezvous/service/dashboard/job_json.h"
+
+namespace cadre {
+namespace {
+
+// The subject that is the list of all jobs.
+constexpr char kAll[] = "";
+
+std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
+  // A newline would end the field.
+  return absl::StrCat("event: ", name,
+                      "\ndata: ", absl::StrReplaceAll(data, {{"\n", " "}, {"\r", " "}}), "\n\n");
+}
+
+std::string Trouble(const absl::Status& status) {
+  return ServerSentEvent("trouble", status.message());
+}
+
+}  // namespace
+
+EventStreams::EventStreams(Serving serving, HttpServer::Poster post)
+    : serving_(std::move(serving)), post_(std::move(post)) {}
+
+void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job) {
+  if (!exchange->Begin("text/event-stream; charset=utf-8")) return;
+  readers_.push_back({std::move(exchange), job, {}});
+  Tick();
+}
+
+void EventStreams::Tick() {
+  readers_.erase(std::remove_if(readers_.begin(), readers_.end(),
+                                [](const Reader& reader) { return reader.exchange->closed(); }),
+                 readers_.end());
+  std::set<std::string> read;
+  if (!readers_.empty()) read.insert(kAll);
+  for (const Reader& reader : readers_) read.insert(reader.job);
+  for (auto it = subjects_.begin(); it != subjects_.end();) {
+    it = read.count(it->first) == 0 ? subjects_.erase(it) : std::next(it);
+  }
+  for (const std::string& name : read) Ask(name, subjects_[name]);
+  if (++ticks_ % kTicksBetweenComments != 0) return;
+  for (Reader& reader : readers_) reader.exchange->Write(":\n\n");
+}
+
+void EventStreams::Ask(const std::string& name, Subject& subject) {
+  if (subject.asked) return;
+  const auto core = serving_();
+  if (!core.ok()) {
+    return Take(name, core.status().ToString(), [&] { return Trouble(core.status()); });
+  }
+  subject.asked = true;
+  // Answered on the core's thread, which has better things to do than to write JSON.
+  if (name == kAll) {
+    (*core)->AskAllStatuses([this, post = post_](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
+      post([this, jobs = std::move(jobs)] { TakeJobs(jobs); });
+    });
+  } else {
+    (*core)->AskStatus(name, [this, post = post_, name](absl::StatusOr<v1::JobStatus> job) {
+      post([this, name, job = std::move(job)] { TakeJob(name, job); });
+    });
+  }
+}
+
+void EventStreams::TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
+  if (!jobs.ok()) {
+    return Take(kAll, jobs.status().ToString(), [&] { return Trouble(jobs.status()); });
+  }
+  v1::ListJobsReply all;
+  for (const v1::JobStatus& job : *jobs) *all.add_jobs() = job;
+  Take(kAll, all.SerializeAsString(),
+       [&] { return ServerSentEvent("jobs", JobsJson(*std::move(jobs))); });
+}
+
+void EventStreams::TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job) {
+  if (!job.ok()) {
+    return Take(name, job.status().ToString(), [&] {
+      return absl::IsNotFound(job.status()) ? ServerSentEvent("job", "null")
+                                            : Trouble(job.status());
+    });
+  }
+  Take(name, job->SerializeAsString(), [&] { return ServerSentEvent("job", JobJson(*job)); });
+}
+
+void EventStreams::Take(const std::string& name, std::string serialized,
+                        const std::function<std::string()>& event) {
+  const auto found = subjects_.find(name);
+  // Nobody reads it any more.
+  if (found == subjects_.end()) return;
+  Subject& subject = found->second;
+  subject.asked = false;
+  if (subject.version == 0 || subject.serialized != serialized) {
+    subject.serialized = std::move(serialized);
+    subject.event = event();
+    ++subject.version;
+  }
+  for (Reader& reader : readers_) {
+    if (name == kAll || reader.job == name) Tell(reader, name);
+  }
+  EndIfFinished();
+}
+
+void EventStreams::Tell(Reader& reader, const std::string& name) {
+  const Subject& subject = subjects_[name];
+  uint64_t& told = reader.told[name];
+  if (told == subject.version) return;
+  told = subject.version;
+  reader.exchange->Write(subject.event);
+}
+
+void EventStreams::Finish() {
+  finishing_ = true;
+  Tick();
+  EndIfFinished();
+}
+
+void EventStreams::EndIfFinished() {
+  if (!finishing_) return;
+  for (const auto& [name, subject] : subjects_) {
+    if (subject.asked) return;
+  }
+  for (Reader& reader : readers_) reader.exchange->End();
+  readers_.clear();
+}
+
+}  // namespace cadre

@@ -1,0 +1,80 @@
+#include "rendezvous/service/dashboard/log_files.h"
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace cadre {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kJobNameMax = 63;
+
+// The numbers N of the directories `prefix`N in `path`, largest first.
+std::set<uint64_t, std::greater<uint64_t>> Numbered(const fs::path& path,
+                                                    absl::string_view prefix) {
+  std::set<uint64_t, std::greater<uint64_t>> numbers;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string file = at->path().filename().string();
+    absl::string_view name = file;
+    uint64_t number = 0;
+    if (absl::ConsumePrefix(&name, prefix) && absl::SimpleAtoi(name, &number)) {
+      numbers.insert(number);
+    }
+  }
+  return numbers;
+}
+
+}  // namespace
+
+bool IsJobName(const std::string& name) {
+  if (name.empty() || name.size() > kJobNameMax || name[0] == '-') return false;
+  for (const char c : name) {
+    if (!absl::ascii_islower(c) && !absl::ascii_isdigit(c) && c != '-') return false;
+  }
+  return true;
+}
+
+std::string LogListJson(const std::string& log_dir, const std::string& job) {
+  std::vector<std::string> generations;
+  const fs::path root = fs::path(log_dir) / job;
+  for (const uint64_t generation : Numbered(root, "generation_")) {
+    if (generations.size() >= kListedGenerations) break;
+    const auto found = Numbered(root / absl::StrCat("generation_", generation), "rank_");
+    std::vector<uint64_t> ranks(found.rbegin(), found.rend());
+    if (ranks.size() > kListedRanks) ranks.resize(kListedRanks);
+    generations.push_back(absl::StrCat("{\"generation\":", generation, ",\"ranks\":[",
+                                       absl::StrJoin(ranks, ","), "]}"));
+  }
+  return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
+}
+
+absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
+                                    const std::map<std::string, std::string>& query) {
+  uint64_t numbers[2] = {0, 0};
+  const char* const names[2] = {"generation", "rank"};
+  for (int i = 0; i < 2; ++i) {
+    const auto found = query.find(names[i]);
+    if (found == query.end() || !absl::SimpleAtoi(found->second, &numbers[i])) {
+      return absl::InvalidArgumentError(absl::StrCat(names[i], "= is expected, with a number"));
+    }
+  }
+  const auto stream = query.find("stream");
+  if (stream == query.end() || (stream->second != "stdout" && stream->second != "stderr")) {
+    return absl::InvalidArgumentError("stream=stdout or stream=stderr is expected");
+  }
+  return absl::StrCat(log_dir, "/", job, "/generation_", numbers[0], "/rank_", numbers[1], "/",
+                      stream->second, ".log");
+}
+
+}  // namespace cadre

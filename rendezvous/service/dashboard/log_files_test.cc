@@ -1,0 +1,66 @@
+#include "rendezvous/service/dashboard/log_files.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "base/status_matchers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string TempDir() {
+  std::string path = testing::TempDir() + "/logs_XXXXXX";
+  EXPECT_NE(mkdtemp(&path[0]), nullptr);
+  return path;
+}
+
+TEST(LogFilesTest, ListsWhatIsThere_NewestFirst) {
+  const std::string dir = TempDir();
+  EXPECT_EQ(LogListJson(dir, "none"), "{\"generations\":[]}");
+  for (const char* path : {"generation_2/rank_10", "generation_2/rank_9", "generation_10/rank_0",
+                           "generation_1", "generation_x/rank_0", "other"}) {
+    std::filesystem::create_directories(dir + "/job/" + path);
+  }
+  EXPECT_EQ(LogListJson(dir, "job"),
+            "{\"generations\":[{\"generation\":10,\"ranks\":[0]},{\"generation\":2,\"ranks\":[9,10]"
+            "},{\"generation\":1,\"ranks\":[]}]}");
+}
+
+TEST(LogFilesTest, ListIsBounded) {
+  const std::string dir = TempDir();
+  for (size_t i = 1; i <= kListedGenerations + 1; ++i) {
+    std::filesystem::create_directories(dir + "/job/generation_" + std::to_string(i));
+  }
+  const std::string list = LogListJson(dir, "job");
+  EXPECT_THAT(list, HasSubstr("{\"generation\":65,"));
+  EXPECT_THAT(list, testing::Not(HasSubstr("{\"generation\":1,")));
+}
+
+TEST(LogFilesTest, PathIsMadeOfNumbersAlone) {
+  std::map<std::string, std::string> query = {
+      {"generation", "3"}, {"rank", "7"}, {"stream", "stderr"}};
+  EXPECT_EQ(LogPath("/logs", "job", query).value(), "/logs/job/generation_3/rank_7/stderr.log");
+  for (const auto& [name, value] :
+       {std::pair("rank", "../0"), std::pair("generation", "-1"), std::pair("stream", "../x"),
+        std::pair("rank", ""), std::pair("stream", "")}) {
+    auto wrong = query;
+    wrong[name] = value;
+    EXPECT_THAT(LogPath("/logs", "job", wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
+  }
+}
+
+TEST(LogFilesTest, JobNamesAreSafeInPaths) {
+  for (const char* name : {"a", "mnist-2", "0x"}) EXPECT_TRUE(IsJobName(name)) << name;
+  for (const char* name : {"", ".", "..", "-a", "a/b", "A", "a.b", "a\n"}) {
+    EXPECT_FALSE(IsJobName(name)) << name;
+  }
+  EXPECT_TRUE(IsJobName(std::string(63, 'a')));
+  EXPECT_FALSE(IsJobName(std::string(64, 'a')));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,64 @@
+#include "rendezvous/service/dashboard/log_tails.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace cadre {
+
+LogTails::~LogTails() {
+  for (const Tail& tail : tails_) {
+    if (tail.fd >= 0) close(tail.fd);
+  }
+}
+
+void LogTails::Add(std::shared_ptr<HttpExchange> exchange, const std::string& path) {
+  if (!exchange->Begin("text/plain; charset=utf-8")) return;
+  tails_.push_back({std::move(exchange), path});
+  Send(tails_.back());
+}
+
+void LogTails::Open(Tail& tail) {
+  // Only a file: what a worker put there in its place might make an open wait, or lead elsewhere.
+  tail.fd = open(tail.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat found;
+  if (tail.fd < 0) return;
+  if (fstat(tail.fd, &found) != 0 || !S_ISREG(found.st_mode)) {
+    close(std::exchange(tail.fd, -1));
+    return tail.exchange->End();
+  }
+  tail.offset = std::max<off_t>(0, found.st_size - static_cast<off_t>(kTailBytes));
+}
+
+void LogTails::Send(Tail& tail) {
+  if (tail.fd < 0) Open(tail);
+  if (tail.fd < 0) return;
+  std::string bytes(kTailBytesPerTick, '\0');
+  const ssize_t count = pread(tail.fd, &bytes[0], bytes.size(), tail.offset);
+  if (count <= 0) return;
+  tail.offset += count;
+  bytes.resize(count);
+  tail.exchange->Write(bytes);
+}
+
+void LogTails::Tick() {
+  for (auto tail = tails_.begin(); tail != tails_.end();) {
+    if (!tail->exchange->closed()) Send(*tail);
+    if (tail->exchange->closed()) {
+      if (tail->fd >= 0) close(tail->fd);
+      tail = tails_.erase(tail);
+    } else {
+      ++tail;
+    }
+  }
+}
+
+void LogTails::Finish() {
+  Tick();
+  for (Tail& tail : tails_) tail.exchange->End();
+}
+
+}  // namespace cadre

@@ -1,0 +1,50 @@
+// Follows files for readers: the end of what is there, then what is added. Used by the HTTP
+// server's thread; a file on a disk that does not answer holds up that thread alone.
+#ifndef CADRE_RENDEZVOUS_SERVICE_DASHBOARD_LOG_TAILS_H_
+#define CADRE_RENDEZVOUS_SERVICE_DASHBOARD_LOG_TAILS_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/service/http/http_server.h"
+
+namespace cadre {
+
+// Of a file that is there already, its end is shown.
+inline constexpr size_t kTailBytes = 64 << 10;
+// Read from each file at one tick at most.
+inline constexpr size_t kTailBytesPerTick = 256 << 10;
+
+class LogTails {
+ public:
+  LogTails() = default;
+  ~LogTails();
+  LogTails(const LogTails&) = delete;
+  LogTails& operator=(const LogTails&) = delete;
+
+  // A file that is not there yet is waited for.
+  void Add(std::shared_ptr<HttpExchange> exchange, const std::string& path);
+  void Tick();
+  // Sends what is left and ends all.
+  void Finish();
+
+ private:
+  struct Tail {
+    std::shared_ptr<HttpExchange> exchange;
+    std::string path;
+    int fd = -1;
+    off_t offset = 0;
+  };
+  static void Open(Tail& tail);
+  static void Send(Tail& tail);
+
+  std::vector<Tail> tails_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_DASHBOARD_LOG_TAILS_H_

@@ -1,0 +1,53 @@
+#include "rendezvous/service/dashboard/page.h"
+
+namespace cadre {
+namespace {
+
+// The files' text as C++ literals: see BUILD.
+constexpr char kHtml[] =
+#include "rendezvous/service/dashboard/page/index.html.inc"
+    ;
+constexpr char kStyle[] =
+#include "rendezvous/service/dashboard/page/style.css.inc"
+    ;
+constexpr char kIcon[] =
+#include "rendezvous/service/dashboard/page/icon.svg.inc"
+    ;
+constexpr char kMain[] =
+#include "rendezvous/service/dashboard/page/main.js.inc"
+    ;
+constexpr char kDom[] =
+#include "rendezvous/service/dashboard/page/dom.js.inc"
+    ;
+constexpr char kEvents[] =
+#include "rendezvous/service/dashboard/page/events.js.inc"
+    ;
+constexpr char kJob[] =
+#include "rendezvous/service/dashboard/page/job.js.inc"
+    ;
+constexpr char kPictures[] =
+#include "rendezvous/service/dashboard/page/pictures.js.inc"
+    ;
+constexpr char kLogs[] =
+#include "rendezvous/service/dashboard/page/logs.js.inc"
+    ;
+
+constexpr char kScriptType[] = "text/javascript; charset=utf-8";
+
+}  // namespace
+
+const PageFile* FindPageFile(absl::string_view path) {
+  static constexpr PageFile kFiles[] = {
+      {"/", "text/html; charset=utf-8", kHtml}, {"/style.css", "text/css; charset=utf-8", kStyle},
+      {"/icon.svg", "image/svg+xml", kIcon},    {"/main.js", kScriptType, kMain},
+      {"/dom.js", kScriptType, kDom},           {"/events.js", kScriptType, kEvents},
+      {"/job.js", kScriptType, kJob},           {"/pictures.js", kScriptType, kPictures},
+      {"/logs.js", kScriptType, kLogs},
+  };
+  for (const PageFile& file : kFiles) {
+    if (file.path == path) return &file;
+  }
+  return nullptr;
+}
+
+}  // namespace cadre

@@ -1,0 +1,93 @@
+// One job: its nodes and ranks, generations, verdict.
+import {byId, element, phaseName, progressText, replace, row, took} from './dom.js';
+import {drawPlot, drawTimeline} from './pictures.js';
+import {chosenRank, showLogs} from './logs.js';
+
+// When the server's clock was last heard of, to let the last bar grow in between.
+let heard = {job: '', us: 0, at: 0};
+let shown = null;
+
+export function showJob(job) {
+  shown = job;
+  const phase = phaseName(job.phase);
+  byId('job-name').textContent = job.name;
+  byId('job-phase').textContent = phase;
+  byId('job-phase').className = `phase ${phase}`;
+  const parts = [`generation ${job.generation}`, `${job.workers_running} of ${job.world_size} workers run`,
+    `${job.restarts} of ${job.max_restarts} restarts used`, progressText(job.progress)];
+  if (job.stop_reason) parts.push(`stopping: ${job.stop_reason}`);
+  if (job.waiting_for) parts.push(`waits for ${job.waiting_for}`);
+  byId('job-line').textContent = parts.filter(Boolean).join(' · ');
+  showVerdict(job);
+  showGrid(job);
+  showGenerations(job.timeline);
+  draw();
+  showLogs(job);
+}
+
+function showVerdict(job) {
+  const box = byId('verdict');
+  box.hidden = !job.verdict;
+  if (!job.verdict) return;
+  const {message, outcome, root_cause: cause} = job.verdict;
+  box.className = phaseName(outcome);
+  const lines = [element('strong', {}, `${phaseName(outcome)}: ${message}`)];
+  for (const evidence of cause?.evidence || []) {
+    lines.push(element('div', {}, `rank ${evidence.rank} on ${evidence.node}: ${evidence.summary}`));
+  }
+  if (cause?.exit?.last_lines) lines.push(element('pre', {}, cause.exit.last_lines));
+  replace(box, ...lines);
+}
+
+const STATES = {WORKER_RUNNING: 'running', WORKER_SUCCEEDED: 'succeeded', WORKER_FAILED: 'failed'};
+
+function showGrid(job) {
+  const nodes = [...job.nodes].sort((a, b) => (a.node_rank - b.node_rank) * (a.node_rank < 0 || b.node_rank < 0 ? -1 : 1));
+  replace(byId('grid'), ...nodes.map((node) => {
+    const spare = node.node_rank < 0;
+    const line = element('div', {class: 'node'},
+        element('span', {title: node.host}, spare ? `${node.name} (not in a generation)` : `${node.node_rank}: ${node.name}`));
+    node.workers.forEach((state, local) => {
+      const rank = node.first_rank + local;
+      const word = STATES[state] || 'starting';
+      line.append(element('button', {
+        'class': `rank ${word}${rank === chosenRank() ? ' chosen' : ''}`, 'data-rank': rank,
+        'title': `rank ${rank}, local rank ${local} on ${node.name}: ${word}`,
+      }, String(rank)));
+    });
+    return line;
+  }));
+}
+
+function showGenerations(timeline) {
+  const recovered = new Map(timeline.recoveries.map((one) => [one.from_generation, one.total_us]));
+  const between = (from, to) => took(Number(to) ? Number(to) - Number(from) : 0);
+  replace(byId('generations'), ...[...timeline.generations].reverse().map((one) => row(
+      one.generation, String(one.nodes), String(one.world_size), between(one.gathering_us, one.formed_us),
+      between(one.formed_us, one.running_us),
+      Number(one.running_us) ? between(one.running_us, Number(one.failed_us) || Number(one.stopping_us) || now()) : '-',
+      between(one.stopping_us, one.stopped_us), took(Number(recovered.get(one.generation) || 0)), one.end_reason)));
+}
+
+// Microseconds since the job was created.
+function now() {
+  const times = shown.timeline.progress.map((sample) => Number(sample.at_us));
+  for (const one of shown.timeline.generations) {
+    times.push(...['gathering_us', 'formed_us', 'running_us', 'failed_us', 'stopping_us', 'stopped_us'].map((name) => Number(one[name])));
+  }
+  const us = Math.max(0, ...times);
+  if (heard.job !== shown.name || us !== heard.us) heard = {job: shown.name, us, at: performance.now()};
+  return shown.verdict ? us : us + (performance.now() - heard.at) * 1000;
+}
+
+function draw() {
+  const end = now();
+  drawTimeline(byId('timeline'), shown.timeline, end);
+  drawPlot(byId('loss'), shown.timeline, (sample) => Number(sample.loss), end);
+  drawPlot(byId('speed'), shown.timeline, (sample) => Number(sample.samples_per_second), end);
+}
+
+// Time passes where nothing else happens, too.
+setInterval(() => {
+  if (shown && !shown.verdict && !byId('job').hidden) draw();
+}, 1000);

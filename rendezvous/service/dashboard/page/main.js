@@ -1,0 +1,68 @@
+// The list of jobs, and which of them is shown.
+import {byId, element, phaseName, progressText, replace, row} from './dom.js';
+import {follow, setToken} from './events.js';
+import {showJob} from './job.js';
+
+let stop = () => {};
+let jobs = [];
+
+const chosen = () => decodeURIComponent(location.hash.slice(1));
+
+function connection(text, lost) {
+  byId('connection').textContent = text;
+  byId('connection').className = lost ? 'lost' : '';
+}
+
+function start() {
+  stop();
+  byId('token').hidden = true;
+  const job = chosen();
+  byId('job').hidden = true;
+  stop = follow(job ? `api/events?job=${encodeURIComponent(job)}` : 'api/events', {
+    connected: () => connection('live', false),
+    lost: () => connection('connection lost; trying again', true),
+    denied: () => {
+      connection('', false);
+      byId('token').hidden = false;
+    },
+    trouble: (text) => connection(text, true),
+    jobs: (list) => {
+      jobs = list.jobs;
+      showJobs();
+      // Where there is one job there is nothing to choose.
+      if (!chosen() && jobs.length === 1) location.hash = jobs[0].name;
+    },
+    job: (status) => {
+      byId('job').hidden = status === null;
+      if (status !== null) showJob(status);
+    },
+  });
+}
+
+function showJobs() {
+  const live = jobs.filter((job) => !job.verdict);
+  const sum = (field) => live.reduce((total, job) => total + job[field], 0);
+  const waiting = live.filter((job) => job.phase === 'QUEUED' || job.phase === 'GATHERING').length;
+  byId('totals').textContent = `${live.length} jobs live, ${waiting} of them waiting · ` +
+      `${sum('nodes_in')} nodes · ${sum('workers_running')} workers run`;
+  byId('no-jobs').hidden = jobs.length > 0;
+  replace(byId('jobs'), ...jobs.map((job) => {
+    const phase = phaseName(job.phase);
+    const line = row(
+        element('a', {href: `#${encodeURIComponent(job.name)}`}, job.name),
+        element('span', {class: `phase ${phase}`}, phase), job.generation, String(job.nodes_in),
+        `${job.workers_running}/${job.world_size}`, `${job.restarts}/${job.max_restarts}`,
+        progressText(job.progress),
+        job.verdict ? job.verdict.message : job.stop_reason || job.waiting_for);
+    if (job.name === chosen()) line.className = 'chosen';
+    return line;
+  }));
+}
+
+byId('token').addEventListener('submit', (event) => {
+  event.preventDefault();
+  setToken(byId('token-text').value.trim());
+  start();
+});
+window.addEventListener('hashchange', start);
+start();

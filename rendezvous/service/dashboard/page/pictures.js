@@ -1,0 +1,85 @@
+// Pictures of a timeline, as SVG.
+import {amount, svg, took} from './dom.js';
+
+const WIDTH = 1000;
+const ROW = 22;
+const SHOWN_GENERATIONS = 16;
+
+// Each generation a line: gathered, started, ran, stopped.
+export function drawTimeline(parent, timeline, end) {
+  const generations = timeline.generations.slice(-SHOWN_GENERATIONS);
+  const from = generations.length ? Number(generations[0].gathering_us) : 0;
+  const left = 90;
+  const x = (us) => left + (WIDTH - left) * Math.max(0, us - from) / Math.max(1, end - from);
+  const height = (generations.length + 1) * ROW;
+  const picture = svg('svg', {viewBox: `0 0 ${WIDTH} ${height}`, role: 'img', 'aria-label': 'generations over time'});
+  generations.forEach((one, index) => {
+    const y = index * ROW;
+    const at = (name) => Number(one[name]);
+    const last = at('stopped_us') || (index + 1 < generations.length ? Number(generations[index + 1].gathering_us) : end);
+    const ran = at('failed_us') || at('stopping_us') || last;
+    picture.append(svg('text', {x: 0, y: y + 15}, `generation ${one.generation}`));
+    const bar = (name, a, b) => {
+      if (!a || b < a) return;
+      picture.append(svg('rect', {class: name, x: x(a), y: y + 4, width: Math.max(1, x(b) - x(a)), height: ROW - 8},
+          svg('title', {}, `${name}: ${took(b - a)}`)));
+    };
+    bar('gather', at('gathering_us') || 1, at('formed_us') || last);
+    bar('start', at('formed_us'), at('running_us') || ran);
+    bar('run', at('running_us'), ran);
+    bar('stop', at('failed_us') || at('stopping_us'), last);
+    if (one.end_reason) {
+      const right = x(last) > WIDTH / 2;
+      picture.append(svg('text', {
+        class: 'cause', x: right ? x(at('gathering_us')) - 6 : x(last) + 6, y: y + 15,
+        'text-anchor': right && x(at('gathering_us')) > WIDTH / 2 ? 'end' : 'start',
+      }, one.end_reason));
+    }
+  });
+  axis(picture, x, from, end, height - 5);
+  parent.replaceChildren(picture);
+}
+
+// One value over time, with the beginnings of generations.
+export function drawPlot(parent, timeline, valueOf, end) {
+  const height = 200;
+  const left = 60;
+  const bottom = height - 20;
+  const samples = timeline.progress.filter((sample) => Number.isFinite(valueOf(sample)));
+  const values = samples.map(valueOf);
+  const low = Math.min(0, ...values);
+  const high = Math.max(...values, low + 1e-9);
+  const x = (us) => left + (500 - left) * us / Math.max(1, end);
+  const y = (value) => bottom - (bottom - 8) * (value - low) / (high - low);
+  const picture = svg('svg', {viewBox: `0 0 500 ${height}`, role: 'img'});
+  picture.append(svg('path', {class: 'axis', d: `M${left} 4V${bottom}H500`}));
+  axis(picture, x, 0, end, height - 5);
+  for (const one of timeline.generations.slice(1)) {
+    const at = x(Number(one.formed_us));
+    picture.append(svg('line', {class: 'mark', x1: at, x2: at, y1: 4, y2: bottom}));
+  }
+  if (samples.length) {
+    for (const value of [low, high]) {
+      picture.append(svg('text', {'x': left - 4, 'y': y(value) + 4, 'text-anchor': 'end'}, amount(value)));
+    }
+    let path = '';
+    samples.forEach((sample, index) => {
+      const jump = index === 0 || sample.generation !== samples[index - 1].generation;
+      path += `${jump ? 'M' : 'L'}${x(Number(sample.at_us)).toFixed(1)} ${y(values[index]).toFixed(1)}`;
+    });
+    picture.append(svg('path', {class: 'curve', d: path}));
+    picture.append(svg('circle', {class: 'dot', cx: x(Number(samples.at(-1).at_us)), cy: y(values.at(-1)), r: 3},
+        svg('title', {}, amount(values.at(-1)))));
+  } else {
+    picture.append(svg('text', {x: left + 10, y: height / 2}, 'nothing was reported'));
+  }
+  parent.replaceChildren(picture);
+}
+
+function axis(picture, x, from, end, y) {
+  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+    const us = from + (end - from) * part;
+    picture.append(svg('text', {'x': x(us), y, 'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle'},
+        us > 0 ? took(us) : '0'));
+  }
+}
