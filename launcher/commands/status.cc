@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
+#include "launcher/commands/status_watch.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
@@ -13,6 +14,9 @@ namespace {
 
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
+  flags.push_back({"watch", "",
+                   "Go on showing it until the job ends; exits with the job's exit status. In a "
+                   "pipe a line for each change."});
   flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
   return flags;
 }
@@ -40,6 +44,16 @@ std::string Json(const std::vector<v1::JobStatus>& jobs) {
   return JsonText(reply) + "\n";
 }
 
+std::string Text(const std::vector<v1::JobStatus>& jobs, bool details) {
+  std::string text = JobsTable(jobs);
+  if (!details) return text;
+  absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
+  if (jobs[0].timeline().recoveries_size() > 0) {
+    absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
+  }
+  return text;
+}
+
 int Run(const Parsed& parsed) {
   const Settings settings(parsed, ReadEnvironment(), Flags());
   const std::string form = settings.GetOr("output", "plain");
@@ -48,8 +62,18 @@ int Run(const Parsed& parsed) {
   }
   const auto client = ControlClient::Connect(settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  const auto watch = settings.Switch("watch");
+  if (!watch.ok()) return Fail(kExitUsage, watch.status().message());
+  const bool one_job = !parsed.rest.empty();
+  if (*watch) {
+    StatusWatch what;
+    if (one_job) what.job = parsed.rest[0];
+    what.json = form == "json";
+    what.text = [one_job](const std::vector<v1::JobStatus>& jobs) { return Text(jobs, one_job); };
+    return WatchStatus(**client, what);
+  }
   std::vector<v1::JobStatus> jobs;
-  if (parsed.rest.empty()) {
+  if (!one_job) {
     auto all = (*client)->List();
     if (!all.ok()) return Fail(ControlExit(all.status()), all.status().message());
     jobs = *std::move(all);
@@ -58,15 +82,7 @@ int Run(const Parsed& parsed) {
     if (!one.ok()) return Fail(ControlExit(one.status()), one.status().message());
     jobs.push_back(*std::move(one));
   }
-  if (form == "json") return Print(Json(jobs));
-  std::string text = JobsTable(jobs);
-  if (!parsed.rest.empty()) {
-    absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
-    if (jobs[0].timeline().recoveries_size() > 0) {
-      absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
-    }
-  }
-  return Print(text);
+  return Print(form == "json" ? Json(jobs) : Text(jobs, one_job));
 }
 
 }  // namespace

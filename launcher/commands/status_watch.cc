@@ -1,0 +1,128 @@
+#include "launcher/commands/status_watch.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "launcher/commands/commands.h"
+#include "launcher/display/escape.h"
+#include "launcher/display/json_text.h"
+#include "launcher/display/status_block.h"
+
+namespace cadre {
+namespace {
+
+bool OnTerminal() {
+  const char* term = getenv("TERM");
+  return isatty(STDOUT_FILENO) && term != nullptr && absl::string_view(term) != "dumb";
+}
+
+size_t TerminalRows() {
+  winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2 ? size.ws_row : 24;
+}
+
+// One screen of it, drawn over the last one without clearing it first, which would flicker.
+std::string Screen(const std::string& text) {
+  std::string screen = "\x1b[H";
+  size_t rows = TerminalRows() - 1;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (rows-- == 0) break;
+    absl::StrAppend(&screen, line, "\x1b[K\n");
+  }
+  return screen + "\x1b[J";
+}
+
+std::string EndText(const v1::JobStatus& job) {
+  return absl::StrCat("job ", EscapeControl(job.name()), " ", PhaseName(job.phase()), ": ",
+                      EscapeControl(job.verdict().message()), "\n");
+}
+
+// What a pipe is told.
+class PlainLines {
+ public:
+  // `named`: of several jobs, each line says whose it is.
+  explicit PlainLines(bool named) : named_(named) {}
+
+  std::string Update(const v1::JobStatus& job, absl::Time now) {
+    One& one = jobs_[job.name()];
+    std::string text;
+    for (const std::string& line : one.lines.Update(job)) Add(job, line, &text);
+    if (job.has_progress() && job.progress().step() != one.step &&
+        now >= one.progress_at + kWatchProgressInterval) {
+      one.step = job.progress().step();
+      one.progress_at = now;
+      Add(job, ProgressText(job.progress()), &text);
+    }
+    if (job.has_verdict() && !one.ended) {
+      one.ended = true;
+      text += EndText(job);
+    }
+    return text;
+  }
+
+ private:
+  struct One {
+    StatusLines lines;
+    uint64_t step = 0;
+    absl::Time progress_at = absl::InfinitePast();
+    bool ended = false;
+  };
+  void Add(const v1::JobStatus& job, const std::string& line, std::string* text) const {
+    absl::StrAppend(text, named_ ? absl::StrCat(EscapeControl(job.name()), ": ") : "", line, "\n");
+  }
+
+  const bool named_;
+  std::map<std::string, One> jobs_;
+};
+
+absl::StatusOr<std::vector<v1::JobStatus>> Look(ControlClient& client, const std::string& job) {
+  if (job.empty()) return client.List();
+  absl::StatusOr<v1::JobStatus> one = client.Get(job);
+  if (!one.ok()) return one.status();
+  return std::vector<v1::JobStatus>{*std::move(one)};
+}
+
+}  // namespace
+
+int WatchStatus(ControlClient& client, const StatusWatch& watch) {
+  const bool live = OnTerminal() && !watch.json;
+  PlainLines plain(watch.job.empty());
+  std::map<std::string, std::string> told;  // JSON, by job
+  // Nothing has been heard: a server that is not there is told at once.
+  absl::Time answered = absl::InfinitePast();
+  if (live && Print("\x1b[2J") != 0) return kExitInternal;
+  for (;; absl::SleepFor(kWatchInterval)) {
+    const auto jobs = Look(client, watch.job);
+    const absl::Time now = absl::Now();
+    if (!jobs.ok()) {
+      const bool away =
+          absl::IsUnavailable(jobs.status()) || absl::IsDeadlineExceeded(jobs.status());
+      if (away && now < answered + kWatchPatience) continue;
+      return Fail(ControlExit(jobs.status()), jobs.status().message());
+    }
+    answered = now;
+    std::string text;
+    for (const v1::JobStatus& job : *jobs) {
+      if (watch.json) {
+        std::string line = JsonText(job) + "\n";
+        if (told[job.name()] != line) text += told[job.name()] = std::move(line);
+      } else if (!live) {
+        text += plain.Update(job, now);
+      }
+    }
+    if (live) text = Screen(watch.text(*jobs));
+    const bool ended = !watch.job.empty() && jobs->front().has_verdict();
+    if (ended && live) absl::StrAppend(&text, EndText(jobs->front()));
+    if (!text.empty() && Print(text) != 0) return kExitInternal;
+    if (ended) return jobs->front().verdict().exit_status();
+  }
+}
+
+}  // namespace cadre
