@@ -1,0 +1,147 @@
+// The dashboard in a real browser. Its screenshots are among the test's outputs; those in docs/
+// come from there (bazel-testlogs/tests/watching/dashboard_test/test.outputs).
+#include <signal.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_matchers.h"
+#include "tests/end_to_end/launch.h"
+#include "tests/watching/browser.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Says who it is, then how far it is until it is stopped.
+constexpr char kTrains[] =
+    "echo \"pid $$\"; i=0; while :; do i=$((i+1)); echo \"rank $RANK step $i\"; "
+    "echo step=$i samples_per_second=100 loss=0.$((800/(i+1)+100)) >&$CADRE_PROGRESS_FD; "
+    "sleep 0.1; done";
+
+class DashboardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Browser::IsInstalled()) {
+      GTEST_SKIP() << "chromium-headless-shell is not installed: tools/install_packages";
+    }
+    browser_ = Browser::Start();
+    ASSERT_NE(browser_, nullptr);
+  }
+  void TearDown() override {
+    if (browser_ != nullptr) {
+      EXPECT_THAT(browser_->complaints(), ElementsAre());
+    }
+  }
+
+  std::unique_ptr<Browser> browser_;
+};
+
+// The process that wrote "pid N" into a worker's output.
+pid_t WorkerOf(const std::string& logs, int generation, int rank) {
+  const std::string file =
+      absl::StrCat(logs, "/seen/generation_", generation, "/rank_", rank, "/stdout.log");
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (absl::Now() < deadline) {
+    const std::string text = ReadFileOrEmpty(file);
+    absl::string_view line = absl::string_view(text).substr(0, text.find('\n'));
+    pid_t pid = 0;
+    if (text.find('\n') != text.npos && absl::ConsumePrefix(&line, "pid ") &&
+        absl::SimpleAtoi(line, &pid)) {
+      return pid;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  ADD_FAILURE() << file << " does not begin with the worker's pid";
+  return -1;
+}
+
+TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
+  const int port = FreePort(), http = FreePort();
+  const std::string logs = MakeTempDir("logs");
+  auto server =
+      StartCadre({"server", "--port", absl::StrCat(port), "--state-dir", MakeTempDir("state"),
+                  "--http", absl::StrCat("127.0.0.1:", http), "--log-dir", logs});
+  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+  browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
+  EXPECT_TRUE(browser_->Await("document.getElementById('connection').textContent === 'live'"));
+  EXPECT_TRUE(browser_->Await("!document.getElementById('no-jobs').hidden"));
+
+  // A job appears, with its nodes and ranks.
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int i = 0; i < 2; ++i) {
+    nodes.push_back(StartNode(port, "2", i,
+                              {"--job-name", "seen", "--nproc-per-node", "2", "--max-restarts", "3",
+                               "--log-dir", logs, "--", "/bin/sh", "-c", kTrains}));
+  }
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('#jobs a').textContent === 'seen'"));
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.node').length === 2"));
+
+  // Plots move, and output streams.
+  const std::string curve = "document.querySelector('#loss .curve').getAttribute('d')";
+  EXPECT_TRUE(browser_->Await(absl::StrCat(curve, ".split('L').length > 2")));
+  const std::string before = browser_->Evaluate(curve).dump();
+  EXPECT_TRUE(
+      browser_->Await(absl::StrCat(curve, ".split('L').length > ", before, ".split('L').length")));
+  EXPECT_TRUE(browser_->Await("document.querySelector('#speed .curve')"));
+  const std::string log = "document.getElementById('log').textContent";
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 0 step 5')")));
+  const std::string length = browser_->Evaluate(absl::StrCat(log, ".length")).dump();
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".length > ", length)));
+  browser_->Evaluate("document.querySelector('.rank[data-rank=\"3\"]').click()");
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 5')")));
+
+  // A killed worker shows as a new generation, with its cause.
+  kill(WorkerOf(logs, 1, 3), SIGKILL);
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#generations tr').length === 2"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('generations').textContent.includes('rank 3 (local rank 1) on "
+      "node1 was killed by signal 9 (SIGKILL) in generation 1')"));
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
+  EXPECT_TRUE(browser_->Await(
+      "document.querySelector('#timeline .cause').textContent.includes('SIGKILL')"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('#loss .mark')"));
+  // Output goes on with the new generation.
+  EXPECT_TRUE(
+      browser_->Await(absl::StrCat(log, ".startsWith('pid ", WorkerOf(logs, 2, 3), "\\n')")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(curve, ".split('M').length > 2")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 40')")));
+  browser_->Screenshot("dashboard_running");
+
+  // Its end, and the verdict.
+  auto cancel = StartCadre({"cancel", "seen", "--server", absl::StrCat("127.0.0.1:", port)});
+  EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
+  EXPECT_TRUE(browser_->Await("!document.getElementById('verdict').hidden"));
+  EXPECT_THAT(browser_->Evaluate("document.getElementById('verdict').textContent").dump(),
+              HasSubstr("cancelled: "));
+  EXPECT_TRUE(
+      browser_->Await("document.querySelector('#jobs .phase').textContent === 'cancelled'"));
+  browser_->Screenshot("dashboard_ended");
+  for (auto& node : nodes) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
+  // The page is asked to leave before the server is, which it would rightly complain about.
+  browser_->Open("about:blank");
+}
+
+TEST_F(DashboardTest, WhatAPeerSaysIsText) {
+  const int http = FreePort();
+  auto run = StartCadre({"run", "--standalone", "--http", absl::StrCat("127.0.0.1:", http),
+                         "--job-name", "said", "--log-dir", MakeTempDir("logs"), "--node-name",
+                         "<img src=x onerror=alert(1)>", "--", "/bin/sh", "-c",
+                         "echo '<script>alert(1)</script>'; exec sleep 1000"});
+  ASSERT_TRUE(run->WaitForLine("dashboard at http://").has_value()) << Said(*run);
+  browser_->Open(absl::StrCat("http://127.0.0.1:", http, "/"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('log').textContent.includes('<script>alert(1)</script>')"));
+  EXPECT_TRUE(
+      browser_->Await("document.querySelector('.node').textContent.includes('<img src=x')"));
+  EXPECT_EQ(browser_->Evaluate("document.querySelectorAll('img, #log *').length"), 0);
+  browser_->Open("about:blank");
+  run->Kill(SIGINT);
+  EXPECT_TRUE(run->Wait().has_value()) << Said(*run);
+}
+
+}  // namespace
+}  // namespace cadre
