@@ -1,0 +1,111 @@
+// A server, two launchers of an elastic job with two workers each, and what can be done to them.
+// Whatever was killed is started again. One thread.
+#ifndef CADRE_TESTS_SOAK_CLUSTER_H_
+#define CADRE_TESTS_SOAK_CLUSTER_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "tests/soak/relay.h"
+#include "tests/testing/process.h"
+
+namespace cadre {
+
+enum class Fault {
+  kWorkerKilled,
+  kWorkerStopped,
+  kLauncherKilled,
+  kServerKilled,
+  kSupervisorKilled,
+  kConnectionDropped,
+};
+inline constexpr int kFaults = 6;
+const char* NameOf(Fault fault);
+
+struct ClusterOptions {
+  std::string name;
+  // Empty and short: sockets, state, logs and workers' steps go there.
+  std::string directory;
+  // See census.h.
+  std::string mark;
+  // The server, and the first node's launcher and supervisor, live as long as the cluster, so that
+  // what leaks in them adds up.
+  bool long_lived = false;
+};
+
+class Cluster {
+ public:
+  static constexpr int kNodes = 2;
+  static constexpr int kWorkersPerNode = 2;
+  static constexpr int kWorkers = kNodes * kWorkersPerNode;
+
+  explicit Cluster(const ClusterOptions& options);
+
+  // False, with a test failure, where the server does not serve in time or a relay cannot listen.
+  bool Start();
+  // Reads what was written, and starts what is due again. Called often.
+  void Tend();
+  // Chooses the victim by `random`. What was done, in words; empty: there was no such victim now.
+  std::string Inject(Fault fault, std::mt19937& random);
+  // Whether all workers of one generation have gone on since the last call.
+  bool HasMoved();
+  // One line on what each worker said last.
+  std::string WorkersText() const;
+
+  // Workers end well, then launchers, then the server. One line for each thing that did not.
+  std::vector<std::string> End();
+
+  const std::string& name() const { return options_.name; }
+  std::string runtime_dir() const { return options_.directory + "/run"; }
+  std::string state_dir() const { return options_.directory + "/state"; }
+  // 0: it does not run now.
+  pid_t server_pid() const { return server_ == nullptr ? 0 : server_->pid(); }
+  pid_t launcher_pid(int node) const;
+  pid_t supervisor_pid(int node) const;
+  uint64_t generation() const { return generation_; }
+  // Launchers that ended though nobody had killed them or their supervisor, by status.
+  const std::map<int, int>& unasked_ends() const { return unasked_ends_; }
+
+ private:
+  struct Node {
+    std::unique_ptr<Relay> relay;
+    std::unique_ptr<Process> launcher;
+    bool hit = false;  // it or its supervisor was killed
+    MonoTime start_at;
+  };
+  struct Step {
+    uint64_t generation = 0;
+    int world = 0;
+    int64_t step = 0;
+    pid_t pid = 0;
+  };
+
+  bool StartServer();
+  bool StartLauncher(int node);
+  std::optional<Step> StepOf(int rank) const;
+  // The worker that had this rank last; 0: it has ended.
+  pid_t WorkerPid(int rank) const;
+  std::string Kill(Fault fault, int node);
+
+  const ClusterOptions options_;
+  std::map<std::string, std::string> environment_;
+  int port_ = 0;
+  std::unique_ptr<Process> server_;
+  MonoTime server_start_at_;
+  std::array<Node, kNodes> nodes_;
+  std::array<int64_t, kWorkers> last_steps_ = {};
+  uint64_t generation_ = 0;
+  std::map<int, int> unasked_ends_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_TESTS_SOAK_CLUSTER_H_
