@@ -263,9 +263,10 @@ class ObedientNode final : public Outbox {
   void set_stream(StreamId stream) { stream_ = stream; }
   Inbox& inbox() { return inbox_; }
 
-  void Send(const v1::ServerMessage& message) override {
-    inbox_.Send(message);
-    if (!message.has_stop()) return;
+  void Send(v1::ServerMessage message) override {
+    const bool stops = message.has_stop();
+    inbox_.Send(std::move(message));
+    if (!stops) return;
     v1::NodeMessage stopped = OfGenerationForTest("node0");
     stopped.mutable_node_stopped();
     EXPECT_OK(core_.Post(stream_, stopped));
