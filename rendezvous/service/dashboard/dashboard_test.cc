@@ -25,7 +25,7 @@ constexpr char kToken[] = "0123456789abcdef";
 
 class NoOutbox final : public Outbox {
  public:
-  void Send(const v1::ServerMessage&) override {}
+  void Send(v1::ServerMessage) override {}
   void Close(const absl::Status&) override {}
 };
 
