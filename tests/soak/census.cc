@@ -101,13 +101,19 @@ std::vector<ProcessEntry> MarkedProcesses(absl::string_view mark) {
   return found;
 }
 
-int CountZombies(const std::set<pid_t>& parents) {
-  int count = 0;
+std::vector<std::string> Zombies(const std::set<pid_t>& parents) {
+  std::vector<std::string> found;
   for (const pid_t pid : AllPids()) {
     Stat stat;
-    if (ReadStat(pid, &stat) && stat.state == 'Z' && parents.count(stat.parent) != 0) ++count;
+    if (!ReadStat(pid, &stat) || stat.state != 'Z' || parents.count(stat.parent) == 0) continue;
+    const std::string directory = absl::StrCat("/proc/", pid);
+    found.push_back(absl::StrCat(
+        "zombie ", pid, " (", absl::StripSuffix(ReadFileOrEmpty(directory + "/comm"), "\n"), ", ",
+        CountEntries(directory + "/task", ""), " threads), child of ", stat.parent, " (",
+        absl::StripSuffix(ReadFileOrEmpty(absl::StrCat("/proc/", stat.parent, "/comm")), "\n"),
+        ")"));
   }
-  return count;
+  return found;
 }
 
 ProcessUse UseOf(pid_t pid) {

@@ -37,8 +37,8 @@ struct ProcessUse {
 
 // All that live and carry the mark; zombies have no environment.
 std::vector<ProcessEntry> MarkedProcesses(absl::string_view mark);
-// Zombies that one of `parents` has not waited for.
-int CountZombies(const std::set<pid_t>& parents);
+// Processes that ended and that one of `parents` has not waited for, a line each.
+std::vector<std::string> Zombies(const std::set<pid_t>& parents);
 // Zeroes when there is no such process.
 ProcessUse UseOf(pid_t pid);
 

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "tests/soak/census.h"
 #include "tests/soak/cluster.h"
@@ -27,7 +28,7 @@ namespace {
 
 constexpr int kTickMs = 20;
 // From the last fault until everything runs again and nothing is left of what was.
-constexpr absl::Duration kWholeWithin = absl::Minutes(1);
+constexpr absl::Duration kWholeWithin = absl::Seconds(90);
 constexpr absl::Duration kGoneWithin = absl::Seconds(20);
 
 // How many of each role two whole clusters have, by Role.
@@ -138,8 +139,7 @@ std::string Soak::NotWhole() {
                     "\n");
   }
   if (population != kWholePopulation) return absl::StrCat("processes:\n", why);
-  const int zombies = CountZombies(parents);
-  return zombies == 0 ? "" : absl::StrCat(zombies, " zombies");
+  return absl::StrJoin(Zombies(parents), "; ");
 }
 
 bool Soak::AwaitWhole() {
@@ -210,9 +210,7 @@ void Soak::FindLeftovers() {
     for (const ProcessEntry& process : MarkedProcesses(mark_)) {
       left.push_back(absl::StrCat("process ", process.pid, " is left: ", process.command));
     }
-    if (const int zombies = CountZombies({getpid()}); zombies > 0) {
-      left.push_back(absl::StrCat(zombies, " zombies are left"));
-    }
+    for (std::string& zombie : Zombies({getpid()})) left.push_back(std::move(zombie));
     for (const auto& cluster : clusters_) {
       const std::string directory = absl::StrCat(cluster->runtime_dir(), "/cadre-", getuid());
       if (const int agents = CountEntries(directory, ""); agents > 0) {
