@@ -173,8 +173,12 @@ bool SlurmCluster::StartSlurmd(int node) {
   const std::string name = NodeNetwork::NameOf(node);
   mkdir(absl::StrCat(directory_, "/spool-", name).c_str(), 0755);
   std::vector<std::string> argv = NodeNetwork::Inside(node);
-  for (const char* argument : {"/usr/sbin/slurmd", "-D", "-N"}) argv.push_back(argument);
-  argv.push_back(name);
+  // srun tells tasks the address of the host's name, so each node has its own.
+  const std::string command =
+      absl::StrCat("hostname ", name, "; exec /usr/sbin/slurmd -D -N ", name);
+  for (const char* argument : {"unshare", "--uts", "sh", "-c", command.c_str()}) {
+    argv.push_back(argument);
+  }
   slurmd_[node - 1] = Daemon(argv, name + ".out");
   return slurmd_[node - 1] != nullptr;
 }
