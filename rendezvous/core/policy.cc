@@ -79,9 +79,11 @@ Policy PolicyOf(const v1::JobSpec& spec) {
   policy.total_timeout = OrDefault(spec.timeouts().total(), policy.total_timeout);
   policy.restart_max = spec.restart().max();
   policy.restart_window = OrDefault(spec.restart().window(), policy.restart_window);
-  policy.backoff_min = OrDefault(spec.restart().backoff_min(), policy.backoff_min);
-  policy.backoff_max =
-      std::max(OrDefault(spec.restart().backoff_max(), policy.backoff_max), policy.backoff_min);
+  // Here 0 is a choice: not to wait.
+  const v1::RestartPolicy& restart = spec.restart();
+  if (restart.has_backoff_min()) policy.backoff_min = FromProto(restart.backoff_min());
+  if (restart.has_backoff_max()) policy.backoff_max = FromProto(restart.backoff_max());
+  policy.backoff_max = std::max(policy.backoff_max, policy.backoff_min);
   for (const int cause : spec.restart().on()) {
     policy.retried.insert(static_cast<v1::FailureCause>(cause));
   }

@@ -24,6 +24,14 @@ TEST(PolicyTest, ZeroMeansTheDefault) {
   EXPECT_EQ(policy.retried.count(v1::EXEC_FAILED), 0u);
 }
 
+TEST(PolicyTest, ABackoffOfZeroIsNone) {
+  v1::JobSpec spec = SpecOf("train", 2, 2, 0);
+  spec.mutable_restart()->mutable_backoff_min();
+  spec.mutable_restart()->mutable_backoff_max();
+  EXPECT_EQ(PolicyOf(spec).backoff_min, absl::ZeroDuration());
+  EXPECT_EQ(PolicyOf(spec).backoff_max, absl::ZeroDuration());
+}
+
 TEST(PolicyTest, TheSizeIsAMultipleOfTheUnitWithinTheRange) {
   v1::JobSpec spec = SpecOf("train", 3, 8, 0);
   spec.mutable_elastic()->set_unit(2);
