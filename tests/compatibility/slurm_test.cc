@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr absl::Duration kPatience = absl::Seconds(90);
+constexpr absl::Duration kPatience = absl::Minutes(5);
 
 class SlurmTest : public testing::Test {
  protected:
