@@ -16,7 +16,7 @@ namespace cadre {
 Effects Core::Impl::Step(MonoTime at, const Event& event) {
   Effects effects;
   out = &effects;
-  const absl::Duration since_last = std::max(now, at) - now;
+  since_last = std::max(now, at) - now;
   now = std::max(now, at);
   if (can_save) clock = now;
   if (!stepped) {

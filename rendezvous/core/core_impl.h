@@ -156,7 +156,8 @@ struct Core::Impl {
   void OnLeave(const Session& session, const v1::Leave& leave);
   void Close(StreamId stream, absl::Status status);
   MonoTime LostAt(const Link& link) const;
-  // Whether the host was too late to tell that the node is lost.
+  // Whether the host was too late to tell that the node is lost, or may have stood still just
+  // before.
   bool IsToBeSpared(const Link& link) const;
   void SetNodeTimer(const std::string& job, const std::string& node, Link* link, MonoTime at);
   void OnNodeTimer(const std::string& job, const std::string& node);
@@ -231,6 +232,7 @@ struct Core::Impl {
 
   // Of the step under way.
   MonoTime now;
+  absl::Duration since_last;
   Effects* out = nullptr;
 };
 

@@ -149,6 +149,19 @@ TEST_F(CoreTest, APauseOfTheHostCostsNobodyItsLease) {
   EXPECT_EQ(Step(Tick{}).append.size(), 4u);  // both removed, a stop order, the end
 }
 
+TEST_F(CoreTest, APauseThatEndsJustWhenALeaseDoesLeavesTimeToReadWhatWasSaid) {
+  Join(1, SpecOf("train", 2, 2, 0), "a");
+  const MonoTime lost = now_ + CoreConfig().lease;
+  TickUntil(lost + absl::Seconds(-1));
+  now_ = lost + absl::Milliseconds(1);
+  EXPECT_TRUE(Step(Tick{}).append.empty());
+  v1::NodeMessage renew = StartedFrom({"train", "a", 1, 0}, 0);
+  renew.mutable_renew();
+  Say(1, renew);
+  TickUntil(lost + absl::Seconds(5));
+  EXPECT_EQ(core_.Status(now_, "train")->nodes_size(), 1);
+}
+
 TEST_F(CoreTest, ANodeOfForgottenStateTakesPartOnceItsOldWorkersAreGone) {
   const v1::JobSpec spec = SpecOf("train", 1, 1, 0);
   v1::NodeMessage join = JoinFrom({"train", "a", 1, 3}, spec, 1);

@@ -396,7 +396,9 @@ MonoTime Core::Impl::LostAt(const Link& link) const {
 
 bool Core::Impl::IsToBeSpared(const Link& link) const {
   const MonoTime heard = link.stream.has_value() ? link.last_heard + config.lease : link.gone_since;
-  return now - LostAt(link) > config.reconnect_grace && now - heard < config.lease;
+  const bool late =
+      now - LostAt(link) > config.reconnect_grace || since_last > 2 * config.reconnect_grace;
+  return late && now - heard < config.lease;
 }
 
 void Core::Impl::SetNodeTimer(const std::string& job, const std::string& node, Link* link,

@@ -10,9 +10,6 @@ namespace {
 
 // What the clocks of a history may be wrong by.
 constexpr double kDrift = 1.03;
-// What lay unread for less may have come too late.
-constexpr absl::Duration kUnreadSlack = absl::Milliseconds(50);
-
 bool SaysSo(const Effects& effects, const std::string& job, absl::string_view text) {
   return std::any_of(effects.notes.begin(), effects.notes.end(), [&](const Note& note) {
     return note.job == job && absl::StrContains(note.text, text);
@@ -160,6 +157,8 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
             absl::StartsWith(removed.reason(), "nothing was heard"),
         absl::StrCat("I5: the server can tell nobody anything, and ", removed.node(),
                      " is lost: ", removed.reason()));
+  // The core cannot tell a shorter pause from none.
+  const absl::Duration unseen_pause = 2 * kDrift * plan_.server.reconnect_grace;
   if (removed.reason() == "it did not stop its workers in time") {
     const absl::Duration had = running - job.stopping_at;
     Holds(had * kDrift >= absl::Seconds(job.spec->timeouts().stop_grace().seconds()),
@@ -168,15 +167,13 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
   if (absl::StartsWith(removed.reason(), "nothing was heard") && node.stream.has_value()) {
     for (const MonoTime at : streams_[*node.stream].arrivals) {
       const absl::Duration unread = world_.now() - at;
-      Holds(unread <= kUnreadSlack || unread * kDrift >= plan_.server.lease,
+      Holds(unread <= unseen_pause || unread * kDrift >= plan_.server.lease,
             absl::StrCat("I5: ", removed.node(), " is lost for its silence; what it said ",
                          absl::FormatDuration(unread), " ago was not read"));
     }
   }
   if (removed.reason() == "its connection ended" && node.attached_at != MonoTime()) {
-    // A pause after which the core is no later than that it cannot tell from none.
-    const bool seemed_in_time =
-        world_.now() - node.gone_since <= 2 * kDrift * plan_.server.reconnect_grace;
+    const bool seemed_in_time = world_.now() - node.gone_since <= unseen_pause;
     Holds(
         seemed_in_time || (running - node.gone_at) * kDrift >= plan_.server.reconnect_grace,
         absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(running - node.gone_at),
