@@ -52,6 +52,7 @@ class CommitQueueTest : public testing::Test {
     };
     host.snapshot = [] { return std::vector<v1::Record>(); };
     host.say = [](const std::string&) {};
+    host.saved = [](absl::Duration) {};
     return host;
   }
   static Effects Saying(const std::string& job) {

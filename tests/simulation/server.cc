@@ -40,6 +40,7 @@ void Server::Start() {
   CommitQueue::Host host;
   host.deliver = [this](const Effects& effects) { CarryOut(effects); };
   host.snapshot = [this] { return core_->Snapshot(); };
+  host.saved = [](absl::Duration) {};
   host.say = [this](const std::string& line) {
     world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });
   };
