@@ -27,8 +27,8 @@
 namespace cadre {
 
 SupervisorRig::SupervisorRig() {
-  const char* base = getenv("TEST_TMPDIR");
-  folder_ = absl::StrCat(base != nullptr ? base : "/tmp", "/rig_XXXXXX");
+  // Not below TEST_TMPDIR: its name may be longer than a socket's may be.
+  folder_ = "/tmp/cadre_rig_XXXXXX";
   EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
   auto client = SupervisorClient::Start();
   EXPECT_THAT(client, IsOk());
