@@ -252,6 +252,8 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   void Finish() {
     was_stream_ = state_ == State::kStreaming;
     state_ = State::kFinishing;
+    // Nobody would say that nothing has been written.
+    if (evbuffer_get_length(bufferevent_get_output(buffered_.get())) == 0) return Close();
     SetDeadline(kHttpReplyTimeout);
   }
 

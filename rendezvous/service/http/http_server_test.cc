@@ -34,6 +34,10 @@ class HttpServerTest : public ::testing::Test {
   void Answer(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
     if (request.path == "/stream") {
       if (exchange->Begin("text/plain")) streams_.push_back(exchange);
+    } else if (request.path == "/silent") {
+      ASSERT_TRUE(exchange->Begin("text/plain"));
+      later_ = exchange;
+      came_.Notify();
     } else if (request.path == "/later") {
       later_ = exchange;
       came_.Notify();
@@ -96,6 +100,15 @@ TEST_F(HttpServerTest, AnswersFromOtherThreads) {
   server_->poster()([this] { later_->Reply(200, "text/plain", "at last"); });
   EXPECT_THAT(reader.All(), HasSubstr("at last"));
   server_->Drain(kPatience);
+}
+
+TEST_F(HttpServerTest, AStreamWithNothingLeftToSayEndsAtOnce) {
+  Reader reader(server_->port());
+  reader.Get("/silent");
+  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(reader.Await("\r\n\r\n"));
+  server_->poster()([this] { later_->End(); });
+  EXPECT_THAT(reader.All(), testing::EndsWith("\r\n\r\n"));
 }
 
 TEST_F(HttpServerTest, AnAnswerToOneThatHasGoneIsNothing) {
