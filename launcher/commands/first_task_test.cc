@@ -5,13 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/process.h"
 
 namespace cadre {
 namespace {
@@ -20,7 +21,14 @@ using ::testing::HasSubstr;
 
 class FirstTaskTest : public testing::Test {
  protected:
-  void SetUp() override { setenv("XDG_RUNTIME_DIR", MakeTempDir("run").c_str(), 1); }
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // A short path: a test's own folder may be longer than a socket's name can be.
+  std::string directory_ = "/tmp/cadre_task_XXXXXX";
 };
 
 TEST_F(FirstTaskTest, OthersEndAsItDoes_WhetherTheyComeBeforeOrAfter) {
