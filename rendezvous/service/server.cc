@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
 #include "proto/control.grpc.pb.h"
@@ -21,6 +24,9 @@
 
 namespace cadre {
 namespace {
+
+constexpr int kListenAttempts = 5;
+constexpr absl::Duration kListenPause = absl::Milliseconds(10);
 
 // What every service asks first: whether the caller may come in, and to whom.
 class Gate {
@@ -158,23 +164,28 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                    MakeServerCredentials(options.security));
   auto impl = std::make_unique<Impl>(std::move(core), options.token);
   const std::string address = HostPort(options.host, options.port);
-  grpc::ServerBuilder builder;
-  SetServerArguments(builder);
-  builder.AddListeningPort(address, credentials, &impl->port);
-  builder.RegisterService(&impl->rendezvous);
-  builder.RegisterService(&impl->store);
-  builder.RegisterService(&impl->control);
-  impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || impl->port == 0) {
-    // Somebody may have taken the port since it was checked.
+  absl::BitGen random;
+  for (int attempt = 1; attempt <= kListenAttempts; ++attempt) {
+    grpc::ServerBuilder builder;
+    SetServerArguments(builder);
+    builder.AddListeningPort(address, credentials, &impl->port);
+    builder.RegisterService(&impl->rendezvous);
+    builder.RegisterService(&impl->store);
+    builder.RegisterService(&impl->control);
+    impl->server = builder.BuildAndStart();
+    if (impl->server != nullptr && impl->port != 0) {
+      return std::unique_ptr<Server>(new Server(std::move(impl)));
+    }
+    // Somebody may have taken the port since it was checked. Two that listen in the same instant
+    // can both be refused, though: Linux sees each of them listening.
     RETURN_IF_ERROR(CheckListen(options.host, options.port));
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address,
-                     options.security.tls_dir.empty()
-                         ? ""
-                         : "; check that cert.pem, key.pem and ca.pem belong together"));
+    absl::SleepFor(absl::Uniform(random, 0.0, 1.0) * attempt * kListenPause);
   }
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address,
+                   options.security.tls_dir.empty()
+                       ? ""
+                       : "; check that cert.pem, key.pem and ca.pem belong together"));
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/barrier.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
@@ -262,6 +263,36 @@ TEST_F(ServerTest, SecondServerOnThePort) {
   EXPECT_THAT(Server::Start(options, core_),
               StatusIs(absl::StatusCode::kAlreadyExists,
                        HasSubstr(absl::StrCat("port ", options.port, " on 127.0.0.1 is in use"))));
+}
+
+// Launchers of one job start in the same millisecond, and whoever has the port serves.
+TEST_F(ServerTest, OfManyThatStartOnOnePortAtOnceExactlyOneServes) {
+  for (int round = 0; round < 100; ++round) {
+    ServerOptions options;
+    options.token = kToken;
+    options.port = server_->port();
+    server_.reset();
+    std::vector<absl::StatusOr<std::unique_ptr<Server>>> started;
+    for (int i = 0; i < 4; ++i) started.emplace_back(absl::UnknownError("not started"));
+    absl::Barrier* const together = new absl::Barrier(static_cast<int>(started.size()));
+    std::vector<std::thread> threads;
+    for (auto& server : started) {
+      threads.emplace_back([&] {
+        if (together->Block()) delete together;
+        server = Server::Start(options, core_);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (auto& server : started) {
+      if (server.ok()) {
+        EXPECT_EQ(server_, nullptr) << "two serve";
+        server_ = *std::move(server);
+      } else {
+        EXPECT_THAT(server.status(), StatusIs(absl::StatusCode::kAlreadyExists));
+      }
+    }
+    ASSERT_NE(server_, nullptr) << "nobody serves, round " << round;
+  }
 }
 
 TEST_F(ServerTest, AConnectionIsNotRefusedForASoftLimit) {
