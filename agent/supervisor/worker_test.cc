@@ -156,10 +156,10 @@ TEST(WorkerTest, InheritsStandardStreamsAndProgressOnly) {
     rig.Run(waiting);
     // ls itself has the directory open as 4.
     EXPECT_EQ(rig.Output(1, local_rank), "0\n1\n2\n3\n4\n");
-    waiting.argv = {"sleep", "1000"};
-    waiting.local_rank += 10;
+    // Only what has spoken is past its own opening of libraries.
+    waiting = rig.Shell("echo up; while :; do sleep 1000; done", local_rank + 10);
     rig.Send(waiting);
-    rig.Until([&] { return rig.Started(waiting.local_rank).has_value(); });
+    rig.Lines(1, waiting.local_rank);
     EXPECT_THAT(OpenDescriptors(rig.Started(waiting.local_rank)->pid), ElementsAre(0, 1, 2, 3));
   }
   close(stray);
