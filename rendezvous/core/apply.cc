@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/restart.h"
 #include "rendezvous/core/snapshot.h"
 
 namespace cadre {
@@ -177,6 +178,10 @@ void EndWorker(const v1::WorkerEnded& record, JobState* job) {
   if (record.failure().collateral()) AddCollateral(&generation, record.failure());
 }
 
+void AddEarlier(const v1::Failure& failure, JobState* job) {
+  if (job->earlier.size() < kMaxEarlier) job->earlier.push_back(WithoutBulk(failure));
+}
+
 void OrderStop(const v1::StopOrdered& record, JobState* job) {
   GenerationState& generation = job->generation;
   if (record.generation() != generation.number) return;
@@ -190,12 +195,14 @@ void OrderStop(const v1::StopOrdered& record, JobState* job) {
   generation.stop_reason = record.reason();
   timeline->set_end_reason(record.reason());
   if (!record.has_root_cause()) return;
-  // A second order corrects the root cause; what was taken for it followed from it.
-  if (generation.root_cause.has_value()) {
-    AddCollateral(&generation, *generation.root_cause);
-  } else {
+  if (!generation.root_cause.has_value()) {
     generation.failed_us = record.at_us();
     timeline->set_failed_us(record.at_us() - job->created_us);
+  } else if (HasLastWord(record.root_cause())) {
+    AddEarlier(*generation.root_cause, job);
+  } else {
+    // A second order corrects the root cause; what was taken for it followed from it.
+    AddCollateral(&generation, *generation.root_cause);
   }
   generation.root_cause = record.root_cause();
 }
@@ -233,9 +240,7 @@ void BeginGathering(const v1::GatheringBegan& record, JobState* job) {
       job->counted_restarts_us.erase(job->counted_restarts_us.begin());
     }
   }
-  if (job->generation.root_cause.has_value() && job->earlier.size() < kMaxEarlier) {
-    job->earlier.push_back(WithoutBulk(*job->generation.root_cause));
-  }
+  if (job->generation.root_cause.has_value()) AddEarlier(*job->generation.root_cause, job);
 }
 
 void EndJob(const v1::JobEnded& record, const std::string& name, State* state, JobState* job) {

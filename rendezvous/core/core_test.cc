@@ -291,6 +291,18 @@ TEST_F(CoreTest, CollateralIsBounded) {
   EXPECT_EQ(verdict.collateral(0).rank(), 1);
 }
 
+TEST_F(CoreTest, WhatHadFailedBeforeAUserCancelledIsKept) {
+  Join(1, SpecOf("train", 1, 1, 3), "a", 2);
+  Say(1, ExitedFrom({"train", "a", 1, 1}, 0, 3, 0));
+  Step(JobCancelled{"train", "enough", 0});
+  Say(1, StoppedFrom({"train", "a", 1, 1}));
+  const v1::Verdict verdict = core_.Status(now_, "train")->verdict();
+  EXPECT_EQ(verdict.outcome(), v1::CANCELLED_PHASE);
+  ASSERT_EQ(verdict.earlier_size(), 1);
+  EXPECT_EQ(verdict.earlier(0).exit().exit_code(), 3);
+  EXPECT_EQ(verdict.collateral_size(), 0) << "it did not follow from being cancelled";
+}
+
 TEST_F(CoreTest, EndedJobsAreForgottenOldestFirst) {
   for (uint64_t i = 1; i <= 1003; ++i) {
     const std::string name = absl::StrCat("job", i);

@@ -31,10 +31,8 @@ bool AllStarted(const GenerationState& generation) {
   return generation.started == generation.workers.size();
 }
 
-// The user or the clock has the last word: nothing that happens afterwards changes the reason.
 bool IsSettled(const std::optional<v1::Failure>& root_cause) {
-  if (!root_cause.has_value()) return false;
-  return root_cause->cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(*root_cause);
+  return root_cause.has_value() && HasLastWord(*root_cause);
 }
 
 v1::Failure TotalTimeout(const JobState& job) {

@@ -54,6 +54,10 @@ bool IsOfWholeJob(const v1::Failure& failure) {
          (failure.cause() == v1::CANCELLED || failure.cause() == v1::PREEMPTED);
 }
 
+bool HasLastWord(const v1::Failure& failure) {
+  return failure.cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(failure);
+}
+
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted) {

@@ -38,6 +38,10 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, cons
 // A user or a scheduler ended the job on all nodes: nothing is tried again.
 bool IsOfWholeJob(const v1::Failure& failure);
 
+// The user, a scheduler or the clock has the last word: nothing that happens afterwards changes the
+// reason, and what failed before did not follow from it.
+bool HasLastWord(const v1::Failure& failure);
+
 // What `cadre run` exits with on account of this failure.
 int ExitStatusFor(const v1::Failure& failure);
 
