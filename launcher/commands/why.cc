@@ -11,13 +11,15 @@ namespace cadre {
 namespace {
 
 int Run(const Parsed& parsed) {
-  const Settings settings(parsed, ReadEnvironment(), JobSourceFlags());
+  const absl::StatusOr<Settings> read = ClientSettings(parsed, JobSourceFlags());
+  if (!read.ok()) return Fail(kExitUsage, read.status().message());
+  const Settings& settings = *read;
   const auto job = FindJob(settings, parsed.rest[0]);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
-  std::string text = absl::StrCat(job->name(), " is ", PhaseName(job->phase()));
-  if (job->has_verdict()) {
-    absl::StrAppend(&text, ": ", job->verdict().message());
-  } else if (!job->stop_reason().empty()) {
+  std::string text = job->has_verdict()
+                         ? absl::StrCat(job->name(), " ", OutcomeText(job->verdict()))
+                         : absl::StrCat(job->name(), " is ", PhaseName(job->phase()));
+  if (!job->has_verdict() && !job->stop_reason().empty()) {
     absl::StrAppend(&text, ": ", job->stop_reason());
   }
   if (!job->waiting_for().empty()) {

@@ -137,13 +137,17 @@ std::string ErrorFileText(const std::string& error_json) {
   return inner != message.end() && inner->is_string() ? inner->get<std::string>() : "";
 }
 
+std::string OutcomeText(const v1::Verdict& verdict) {
+  const std::string message = EscapeControl(verdict.message());
+  if (verdict.outcome() == v1::CANCELLED_PHASE) return CancelledText(message);
+  const char* const outcome = verdict.outcome() == v1::SUCCEEDED ? "succeeded" : "failed";
+  return message.empty() ? outcome : absl::StrCat(outcome, ": ", message);
+}
+
 std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
                         absl::TimeZone zone) {
-  return absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ",
-                      verdict.outcome() == v1::CANCELLED_PHASE
-                          ? CancelledText(EscapeControl(verdict.message()))
-                          : absl::StrCat("failed: ", EscapeControl(verdict.message())),
-                      "\n", VerdictDetails(verdict, log_dir, zone));
+  return absl::StrCat("cadre: job ", EscapeControl(verdict.job()), " ", OutcomeText(verdict), "\n",
+                      VerdictDetails(verdict, log_dir, zone));
 }
 
 std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,

@@ -9,6 +9,9 @@
 
 namespace cadre {
 
+// "was cancelled by a user", "failed: rank 0 on n0 exited with code 1", "succeeded".
+std::string OutcomeText(const v1::Verdict& verdict);
+
 // The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.
 std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
                         absl::TimeZone zone);
