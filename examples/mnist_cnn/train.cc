@@ -295,8 +295,8 @@ absl::Status Trainer::RunEpoch(int epoch) {
   ASSIGN_OR_RETURN(accuracy_, Evaluate());
   if (IsFirst()) {
     std::printf(
-        "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, of which %.0f "
-        "ms were not hidden; %.0f bytes per step\n",
+        "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
+        "after backward %.0f ms; %.0f bytes per step\n",
         epoch, options_.epochs, loss_sum / ran, *accuracy_, absl::ToDoubleSeconds(took),
         absl::ToDoubleMilliseconds(communication_), absl::ToDoubleMilliseconds(exposed_wait_),
         bytes_per_step);
