@@ -274,6 +274,13 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
                                                      " are asked for; leave one of them out"));
     }
     options.job.mutable_nodes()->set_max(1);
+    for (const char* flag : {"token-file", "tls-dir", "rdzv-endpoint"}) {
+      const std::optional<Setting> idle = settings.Get(flag);
+      // The dashboard has a use for them.
+      if (!idle.has_value() || !options.http.empty()) continue;
+      options.notices.push_back(
+          absl::StrCat(idle->origin, " has no effect here: --standalone listens for nobody"));
+    }
     return absl::OkStatus();
   }
   const std::optional<Setting> given = settings.Get("rdzv-endpoint");

@@ -161,6 +161,13 @@ TEST(RunOptionsTest, OneNode_NeedsNoEndpoint) {
   EXPECT_EQ(Resolve({"--master-port", "1234", "x"})->master_port, 1234u);
 }
 
+TEST(RunOptionsTest, Standalone_SaysWhichFlagsHaveNoEffect) {
+  const auto options = Resolve({"--standalone", "--token-file", "t", "x"});
+  ASSERT_OK(options);
+  EXPECT_THAT(options->notices, ElementsAre(HasSubstr("--token-file has no effect here")));
+  EXPECT_TRUE(Resolve({"--standalone", "--http", "0", "--token-file", "t", "x"})->notices.empty());
+}
+
 TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
   const auto options = Resolve({"--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1",
                                 "--master-port", "29501", "x"});
