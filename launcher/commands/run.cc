@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/adoption.h"
 #include "agent/daemon.h"
+#include "agent/run_files.h"
 #include "agent/supervisor_client.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
@@ -254,6 +255,16 @@ absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings) {
   return std::optional<v1::JobSpec>(*std::move(read));
 }
 
+// Found out before a node joins, not when its first worker is to start.
+absl::Status CheckLogDir(const std::string& directory) {
+  if (directory.empty()) return absl::OkStatus();
+  const absl::Status made = MakeDirectories(directory);
+  if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat("--log-dir: ", made.message()));
+  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--log-dir: cannot write in ", directory, ": ",
+                                                 strerror(errno), "; choose a directory of yours"));
+}
+
 // This node's share of the job, by the one launcher that does it.
 int RunNode(const Settings& settings, const std::optional<Identity>& identity,
             const std::function<void(int)>& ended) {
@@ -265,6 +276,8 @@ int RunNode(const Settings& settings, const std::optional<Identity>& identity,
       options->job, options->gpus_per_worker_own || options->virtual_local_rank, ThisMachine());
   if (!slots.ok()) return Fail(kExitUsage, slots.status().message());
   options->job.mutable_logs()->set_dir(Absolute(options->job.logs().dir()));
+  const absl::Status logs = CheckLogDir(options->job.logs().dir());
+  if (!logs.ok()) return Fail(kExitUsage, logs.message());
   const absl::StatusOr<std::optional<EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
   if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
