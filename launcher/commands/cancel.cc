@@ -13,7 +13,9 @@ std::vector<Flag> Flags() {
 }
 
 int Run(const Parsed& parsed) {
-  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
+  if (!read.ok()) return Fail(kExitUsage, read.status().message());
+  const Settings& settings = *read;
   const auto client = ControlClient::Connect(settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
   const auto job =

@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/commands/control_client.h"
 #include "launcher/display/escape.h"
+#include "launcher/flags/config_file.h"
 
 extern char** environ;
 
@@ -22,6 +26,21 @@ int Fail(int status, absl::string_view text) {
 int Print(absl::string_view text) {
   const bool written = fwrite(text.data(), 1, text.size(), stdout) == text.size();
   return fflush(stdout) == 0 && written ? 0 : kExitInternal;
+}
+
+absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,
+                                         absl::string_view section,
+                                         const std::vector<Flag>& in_file) {
+  std::map<std::string, std::string> environment = ReadEnvironment();
+  const auto config = environment.find("CADRE_CONFIG");
+  absl::StatusOr<std::map<std::string, Setting>> file =
+      ReadConfig(config == environment.end() ? "" : config->second, section, in_file);
+  RETURN_IF_ERROR(file.status());
+  return Settings(parsed, std::move(environment), flags, *std::move(file));
+}
+
+absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<Flag>& flags) {
+  return MachineSettings(parsed, flags, "client", ControlFlags());
 }
 
 std::map<std::string, std::string> ReadEnvironment() {

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/flags/command.h"
+#include "launcher/flags/settings.h"
 
 namespace cadre {
 
@@ -35,6 +37,14 @@ int Fail(int status, absl::string_view text);
 
 // Writes to standard output, whole; returns 0, or 70 when it cannot be written.
 int Print(absl::string_view text);
+
+// What the command line, the environment and this machine's configuration file (CADRE_CONFIG, or
+// /etc/cadre/cadre.yaml) say for a command; `section` and `in_file` are the file's for it.
+absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,
+                                         absl::string_view section,
+                                         const std::vector<Flag>& in_file);
+// For a command that asks a server, with ControlFlags() among its flags.
+absl::StatusOr<Settings> ClientSettings(const Parsed& parsed, const std::vector<Flag>& flags);
 
 // This process's environment.
 std::map<std::string, std::string> ReadEnvironment();

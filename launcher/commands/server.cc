@@ -157,7 +157,9 @@ absl::Status StartDashboard(const DashboardOptions& options, const CoreThread::L
 }
 
 int Run(const Parsed& parsed) {
-  const absl::StatusOr<Asked> asked = Read(Settings(parsed, ReadEnvironment(), Flags()));
+  const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "server", Flags());
+  if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
+  const absl::StatusOr<Asked> asked = Read(*settings);
   if (!asked.ok()) return Fail(kExitUsage, asked.status().message());
   QuietGrpcLog();
   OutputWriter writer;

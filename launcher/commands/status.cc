@@ -55,7 +55,9 @@ std::string Text(const std::vector<v1::JobStatus>& jobs, bool details) {
 }
 
 int Run(const Parsed& parsed) {
-  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
+  if (!read.ok()) return Fail(kExitUsage, read.status().message());
+  const Settings& settings = *read;
   const std::string form = settings.GetOr("output", "plain");
   if (form != "plain" && form != "json") {
     return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));

@@ -21,7 +21,9 @@ std::vector<Flag> Flags() {
 }
 
 int Run(const Parsed& parsed) {
-  const Settings settings(parsed, ReadEnvironment(), Flags());
+  const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
+  if (!read.ok()) return Fail(kExitUsage, read.status().message());
+  const Settings& settings = *read;
   const auto job = FindJob(settings, parsed.rest[0]);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   v1::Timeline timeline = job->timeline();

@@ -8,12 +8,12 @@
 namespace cadre {
 
 Settings::Settings(Parsed parsed, std::map<std::string, std::string> environment,
-                   const std::vector<Flag>& flags)
-    : parsed_(std::move(parsed)), environment_(std::move(environment)) {
+                   const std::vector<Flag>& flags, std::map<std::string, Setting> file)
+    : parsed_(std::move(parsed)), environment_(std::move(environment)), file_(std::move(file)) {
   for (const Flag& flag : flags) torchrun_[flag.name] = flag.torchrun;
 }
 
-std::optional<Setting> Settings::FromEnvironment(const std::string& name) const {
+std::optional<Setting> Settings::FromSurroundings(const std::string& name) const {
   const std::string suffix = absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
   const auto known = torchrun_.find(name);
   const bool torchrun = known != torchrun_.end() && known->second;
@@ -23,13 +23,14 @@ std::optional<Setting> Settings::FromEnvironment(const std::string& name) const 
     const auto it = environment_.find(variable);
     if (it != environment_.end() && !it->second.empty()) return Setting{it->second, variable};
   }
-  return std::nullopt;
+  const auto it = file_.find(name);
+  return it == file_.end() ? std::nullopt : std::optional<Setting>(it->second);
 }
 
 std::optional<Setting> Settings::Get(const std::string& name) const {
   const std::optional<std::string> given = parsed_.Get(name);
   if (given.has_value()) return Setting{*given, absl::StrCat("--", name)};
-  return FromEnvironment(name);
+  return FromSurroundings(name);
 }
 
 std::string Settings::GetOr(const std::string& name, const std::string& fallback) const {
@@ -42,7 +43,7 @@ std::vector<Setting> Settings::All(const std::string& name) const {
   const auto it = parsed_.flags.find(name);
   if (it != parsed_.flags.end()) {
     for (const std::string& value : it->second) all.push_back({value, absl::StrCat("--", name)});
-  } else if (std::optional<Setting> setting = FromEnvironment(name)) {
+  } else if (std::optional<Setting> setting = FromSurroundings(name)) {
     all.push_back(*std::move(setting));
   }
   return all;

@@ -1,4 +1,5 @@
-// One flag's value, from the first of: command line, CADRE_<NAME>, PET_<NAME>. Pure.
+// One flag's value, from the first of: command line, CADRE_<NAME>, PET_<NAME>, this machine's
+// configuration file. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_SETTINGS_H_
 #define CADRE_LAUNCHER_FLAGS_SETTINGS_H_
 
@@ -15,14 +16,16 @@ namespace cadre {
 
 struct Setting {
   std::string value;
-  // "--nnodes" or "CADRE_NNODES": what an error about it begins with.
+  // "--nnodes", "CADRE_NNODES" or "/etc/cadre/cadre.yaml:3:9: port": what an error about it begins
+  // with.
   std::string origin;
 };
 
 class Settings {
  public:
+  // `file`: by flag, what the configuration file says.
   Settings(Parsed parsed, std::map<std::string, std::string> environment,
-           const std::vector<Flag>& flags);
+           const std::vector<Flag>& flags, std::map<std::string, Setting> file = {});
 
   // CADRE_ and PET_ variables that are empty count as unset.
   std::optional<Setting> Get(const std::string& name) const;
@@ -36,10 +39,12 @@ class Settings {
   const std::map<std::string, std::string>& environment() const { return environment_; }
 
  private:
-  std::optional<Setting> FromEnvironment(const std::string& name) const;
+  // Where the command line has none.
+  std::optional<Setting> FromSurroundings(const std::string& name) const;
 
   Parsed parsed_;
   std::map<std::string, std::string> environment_;
+  std::map<std::string, Setting> file_;
   // Flags that PET_<NAME> sets too.
   std::map<std::string, bool> torchrun_;
 };

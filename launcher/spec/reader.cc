@@ -1,10 +1,5 @@
 #include "launcher/spec/reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cstring>
 #include <set>
 
 #include "absl/status/status.h"
@@ -13,6 +8,7 @@
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/spec/scalars.h"
+#include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
 
 namespace cadre {
@@ -333,32 +329,7 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 }
 
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (fd < 0) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
-  }
-  struct stat info;
-  std::string text;
-  absl::Status status;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    status = absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  } else if (static_cast<uint64_t>(info.st_size) > kMaxSpecBytes) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", info.st_size, " bytes; a spec has at most ", kMaxSpecBytes));
-  } else {
-    // One byte more than allowed, should the file grow meanwhile.
-    text.resize(kMaxSpecBytes + 1);
-    size_t used = 0;
-    ssize_t got = 0;
-    while (used < text.size() && (got = read(fd, &text[used], text.size() - used)) > 0) used += got;
-    text.resize(used);
-    if (got < 0) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
-    }
-  }
-  close(fd);
-  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxSpecBytes));
   return ReadSpec(text, path);
 }
 

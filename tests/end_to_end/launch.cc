@@ -16,6 +16,7 @@ std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
   // What programs keep between runs belongs to the test.
   options.env.emplace("XDG_CACHE_HOME", MakeTempDir("cache"));
   options.env.emplace("XDG_STATE_HOME", MakeTempDir("state"));
+  options.env.emplace("CADRE_CONFIG", "none");
   options.terminal = terminal;
   auto process = Process::Start(options);
   if (!process.ok()) {
