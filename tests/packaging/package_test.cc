@@ -1,0 +1,85 @@
+// The Debian package, installed, used and removed in a root of its own. Needs root and overlayfs.
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class PackageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can install a package";
+    std::ifstream file("/proc/filesystems");
+    const std::string systems((std::istreambuf_iterator<char>(file)), {});
+    if (systems.find("overlay") == std::string::npos) GTEST_SKIP() << "needs overlayfs";
+  }
+
+  static std::unique_ptr<Process> InCleanRoot(const std::string& script) {
+    ProcessOptions options;
+    options.argv = {"tests/packaging/clean_root.sh", MakeTempDir("root"), "tools/debian/cadre.deb",
+                    script};
+    auto process = RunToEnd(options, absl::Minutes(2));
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+  static std::string Said(const Process& process) {
+    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
+  }
+};
+
+TEST_F(PackageTest, InstalledAndPurged_NothingIsLeft) {
+  const auto run = InCleanRoot("dpkg -i /tmp/cadre.deb; dpkg -P cadre");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+}
+
+TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
+  const auto run = InCleanRoot(
+      "dpkg -i /tmp/cadre.deb\n"
+      "useradd --create-home ann\n"
+      "cd /home/ann\n"
+      "runuser -u ann -- cadre run --standalone --nproc-per-node 2 "
+      "sh -c 'echo worker $RANK of $WORLD_SIZE by $(id -un)'\n"
+      "test -f /usr/share/bash-completion/completions/cadre");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  // As it was not removed, it is what is left.
+  EXPECT_THAT(run->standard_output(), HasSubstr("left: /usr/lib/cadre/cadre-supervisor"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
+}
+
+// Where there is no systemd the daemons are started by hand.
+TEST_F(PackageTest, TheConfigurationFileSpeaksToServerAndClients) {
+  const auto run = InCleanRoot(
+      "dpkg -i /tmp/cadre.deb\n"
+      "ip link set lo up || true\n"
+      "cadre token new /etc/cadre/token\n"
+      "cat > /etc/cadre/cadre.yaml <<'end'\n"
+      "server: {port: 0, token-file: /etc/cadre/token, state-dir: /var/lib/cadre/state}\n"
+      "end\n"
+      "cadre server > /tmp/log 2>&1 &\n"
+      "server=$!\n"
+      "for i in $(seq 200); do grep -q 'serving at' /tmp/log && break; sleep 0.05; done\n"
+      "port=$(sed -n 's/.*serving at 127.0.0.1:\\([0-9]*\\).*/\\1/p' /tmp/log)\n"
+      "echo \"client: {server: '127.0.0.1:$port', token-file: /etc/cadre/token}\" "
+      ">> /etc/cadre/cadre.yaml\n"
+      "cadre status\n"
+      "kill $server; wait $server\n"
+      "test -d /var/lib/cadre/state\n"
+      "dpkg -P cadre");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("JOB")) << Said(*run);
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
+}
+
+}  // namespace
+}  // namespace cadre
