@@ -49,6 +49,7 @@ void AgentCore::Impl::Up(v1::NodeMessage message, uint64_t generation_named) {
 
 void AgentCore::Impl::SendJoin() {
   join_sent_at = now;
+  joined_as = Named();
   v1::NodeMessage message;
   *message.mutable_join() = config.join;
   // The port is the workers' while they run.
@@ -119,6 +120,8 @@ void AgentCore::Impl::OnLinkUp() {
   link_up = true;
   welcomed = false;
   unanswered.clear();
+  // What the server said on the last connection will not come any more.
+  forgotten_generation = 0;
   SendJoin();
 }
 

@@ -190,10 +190,38 @@ TEST_F(AgentCoreTest, ServerLostItsState_StopsAndJoinsAfresh) {
   // The server's own generations begin anew: it hears nothing of this one but its end.
   EXPECT_THAT(Stop(1), IsEmpty()) << "it stops already";
   EXPECT_THAT(Died(1, 0, 0, SIGTERM), IsEmpty());
+  Down();
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Welcome(2), ElementsAre("say reached the rendezvous server at h:1"));
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
   EXPECT_THAT(Stop(1), IsEmpty()) << "an order that crossed the report";
   EXPECT_THAT(Assign(1), ElementsAre("start 1"));
   EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+}
+
+TEST_F(AgentCoreTest, ServerLostItsState_WhatEndedBeforeItSaysSo_IsReportedAndForgotten) {
+  Run();
+  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
+  Down();
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Feed(AllGone{1, 501}), IsEmpty());
+  EXPECT_THAT(Welcome(2),
+              ElementsAre("say reached the rendezvous server at h:1", "up stopped 1 port=501"));
+  EXPECT_THAT(Stop(1), IsEmpty()) << "an order that crossed the report";
+  EXPECT_THAT(Assign(1), ElementsAre("start 1"));
+}
+
+TEST_F(AgentCoreTest, ServerLostItsState_ItsOwnOrderAfterAReconnectIsAnswered) {
+  Run();
+  Down();
+  Feed(LinkUp{});
+  Welcome(2);
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
+  Down();
+  // The server has assigned its first generation, and given it up, while this node was away.
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=501 gen=0"));
+  Welcome(2);
+  EXPECT_THAT(Stop(1), ElementsAre("up stopped 1 port=501"));
 }
 
 TEST_F(AgentCoreTest, FirstSignal_CancelsTheJobThroughTheServer) {

@@ -188,6 +188,9 @@ struct AgentCore::Impl {
   uint64_t started = 0;       // the newest that was started: its workers are in `workers`
   bool stop_ordered = false;  // the server wants NodeStopped for `generation`
   bool rejoin_when_gone = false;
+  // The generation that the Join of this connection named: a server that does not know it waits for
+  // its end.
+  uint64_t joined_as = 0;
   // What is being stopped only waited, for a server that has lost its state: to this one it is not
   // mentioned, whose own generations have the same numbers.
   bool unmentioned = false;

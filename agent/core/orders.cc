@@ -65,12 +65,15 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
     next_assign.reset();
     FailStoreCalls(absl::AbortedError("the server lost its state; the generation is over"));
     if (!HasProcesses()) {
+      // They ended between the Join and this.
+      if (joined_as != 0) SendStopped(joined_as);
+      forgotten_generation = joined_as;
       generation = 0;
       workers.clear();
       return;
     }
     rejoin_when_gone = true;
-    unmentioned = unmentioned || phase == Phase::kHolding;
+    unmentioned = joined_as == 0;
     commands.push_back(Say{"the server lost its state: stopping the workers and joining afresh"});
     if (phase != Phase::kStopping || !kept.empty()) StopAlive(StopGrace());
     return;
@@ -86,7 +89,8 @@ void AgentCore::Impl::OnRenewed(uint64_t number) {
 }
 
 void AgentCore::Impl::SpeakAgain() {
-  if (generation == 0) return;
+  // What is being stopped here is not this server's, though its own may have the same number.
+  if (generation == 0 || rejoin_when_gone) return;
   for (auto& [local_rank, worker] : workers) {
     worker.gave_up = false;
     if (worker.pid != 0) {
@@ -174,6 +178,11 @@ void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
   if (leaving) return;
   const absl::Duration grace = FromProto(stop.grace());
   if (cancel_signal != 0) cancel_by = now + grace + kOtherNodesMargin;
+  // Only the server's own generation can be meant, of which nothing has started here yet.
+  if (unmentioned) {
+    if (next_assign && next_assign->first <= stopped) next_assign.reset();
+    return SendStopped(stopped);
+  }
   // The workers are being stopped already; their end is the answer.
   if (rejoin_when_gone) return;
   if (stopped < generation) return SendStopped(stopped);

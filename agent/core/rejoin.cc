@@ -38,6 +38,8 @@ void AgentCore::Impl::StopButKeep(absl::Duration grace, std::set<uint32_t> keep,
   kept = std::move(keep);
   keep_by = kept.empty() ? MonoTime::Never() : now + grace;
   stop_reason = reason;
+  // Known of an earlier one at best, also where this one waits for a look.
+  others_gone = false;
   if (looking && grace > absl::ZeroDuration()) {
     held_stop = grace;
     return;

@@ -125,10 +125,54 @@ TEST_F(RejoinTest, TheServerForgetsUsWhileTheyWait_TheyAreStopped) {
   EXPECT_THAT(Assign(1, 3), IsEmpty());
   Down();
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=501 gen=0"));
-  Welcome(/*server_id=*/2);
+  EXPECT_THAT(Welcome(/*server_id=*/2), ElementsAre("say reached the rendezvous server at h:1"))
+      << "its own first generation did not run here";
   // The order went with its connection; the server gives it again.
   EXPECT_THAT(Feed(AllGone{1, 502}), IsEmpty());
   EXPECT_THAT(Assign(1, 3), ElementsAre("start 1"));
+}
+
+TEST_F(RejoinTest, TheServerForgetsUs_WhoBeganToWaitAfterTheJoinIsReported) {
+  LoseOne();
+  Down();
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  Waits(1, 0);
+  Waits(1, 1);
+  EXPECT_THAT(Feed(AllGone{1, 501, {0, 1}}), IsEmpty());
+  EXPECT_THAT(Welcome(/*server_id=*/2), testing::Contains("stop 1 grace=5s"));
+  EXPECT_THAT(Stop(1), IsEmpty()) << "their end is the answer";
+  EXPECT_THAT(Feed(AllGone{1, 502}), ElementsAre("up stopped 1 port=502"));
+  EXPECT_THAT(Assign(1, 3), ElementsAre("start 1"));
+}
+
+// Its first generation is over before this node could begin with it.
+TEST_F(RejoinTest, TheServerForgetsUsAndStopsItsOwn_ThatIsNotStartedAnyMore) {
+  LoseOne();
+  Waits(1, 0);
+  Waits(1, 1);
+  Feed(AllGone{1, 501, {0, 1}});
+  Down();
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(/*server_id=*/2), testing::Contains("stop 1 grace=5s"));
+  EXPECT_THAT(Assign(1, 3), IsEmpty());
+  EXPECT_THAT(Stop(1), ElementsAre("up stopped 1 port=0"));
+  EXPECT_THAT(Feed(AllGone{1, 502}), IsEmpty());
+  EXPECT_THAT(Assign(2, 3), ElementsAre("start 2"));
+}
+
+TEST_F(RejoinTest, WhoWaitsWhileTheStopWaitsForALook_DoesNotEndTheGeneration) {
+  LoseOne();
+  Waits(1, 0);
+  Waits(1, 1);
+  Feed(AllGone{1, 501, {0, 1}});
+  Assign(2, 3);
+  Feed(WorkerRuns{2, 2, 110});
+  EXPECT_THAT(Inspect(2), ElementsAre("look 2 overdue="));
+  EXPECT_THAT(Stop(2), IsEmpty());
+  EXPECT_THAT(Waits(2, 1), IsEmpty()) << "the others still run";
+  EXPECT_THAT(Found({0, 1, 2}, 2), testing::Contains("up evidence 0 1 2"));
+  EXPECT_THAT(Feed(EvidenceDone{2}), ElementsAre("stop 2 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{2, 501}), ElementsAre("up stopped 2 port=501"));
 }
 
 TEST_F(RejoinTest, AGenerationThatNeverStartedHere_ChangesNothingForThem) {
