@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/scoped_fd.h"
@@ -97,6 +96,11 @@ bool ReadAll(int fd, MonoTime deadline, const std::atomic<bool>& cancelled, std:
 std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<bool>& cancelled) {
   const std::vector<std::string> tool = ToolFor(process);
   if (tool.empty()) return "no native stacks: neither eu-stack nor gdb is installed\n";
+  return OutputOfTool(tool, deadline, cancelled);
+}
+
+std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
+                         const std::atomic<bool>& cancelled) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::StrCat("no native stacks: pipe: ", strerror(errno));
   ScopedFd read_end(ends[0]);
@@ -107,8 +111,13 @@ std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<boo
   if (error != 0) return absl::StrCat("no native stacks: ", tool[0], ": ", strerror(error), "\n");
   std::string text;
   const bool whole = ReadAll(read_end.get(), deadline, cancelled, &text);
-  if (!whole) kill(pid, SIGKILL);
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  // The group is its own as long as it has not been waited for.
+  if (!whole) kill(-pid, SIGKILL);
+  siginfo_t info = {};
+  while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+  kill(-pid, SIGKILL);
+  while (waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
   }
   if (!whole) absl::StrAppend(&text, "(", tool[0], " was not done in time)\n");
   if (text.size() >= kMaxStackBytes) absl::StrAppend(&text, "\n(cut)\n");

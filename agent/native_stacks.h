@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "base/time.h"
 
@@ -18,6 +19,12 @@ inline constexpr size_t kMaxStackBytes = 256 << 10;
 // What the tool printed until it ended, `deadline` came or `cancelled` became true, and a line that
 // says so where it is not all. The tool is killed then. Says why where there is no tool.
 std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<bool>& cancelled);
+
+// The same of any program, with its arguments. When it returns, the program and what it started, as
+// far as that is in its process group, are gone and waited for: a killed gdb leaves a child of its
+// own to whoever is the subreaper, and that is this process.
+std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
+                         const std::atomic<bool>& cancelled);
 
 }  // namespace cadre
 
