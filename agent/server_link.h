@@ -17,7 +17,8 @@ struct LinkCallbacks {
   std::function<void()> on_up;
   std::function<void(v1::ServerMessage)> on_message;
   // The stream is gone or could not be opened. The link goes on trying, with backoff and jitter
-  // (0.05 s doubling to 3 s), unless the status is UNAUTHENTICATED or INVALID_ARGUMENT.
+  // (0.05 s doubling to 1 s, from the start again once a server has taken the node in), unless the
+  // status is UNAUTHENTICATED or INVALID_ARGUMENT.
   std::function<void(absl::Status)> on_down;
 };
 

@@ -32,7 +32,9 @@ inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kPingIntervalMin = absl::Seconds(3);
 
 inline constexpr absl::Duration kReconnectBackoffMin = absl::Milliseconds(50);
-inline constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(3);
+// A server that was away for a second is found again within another one; a thousand nodes knock no
+// more than a few thousand times a second.
+inline constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(1);
 // Resolving a name, and connecting, take no longer than this each.
 inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 

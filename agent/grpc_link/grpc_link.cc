@@ -40,6 +40,8 @@ struct Attempt {
   std::unique_ptr<Stream> stream;
   // One of our servers has answered: the writer may write.
   bool open = false;
+  // It has taken this node in. For the connecting thread alone.
+  bool welcome = false;
   bool over = false;
   // Why it was cancelled from this side.
   std::optional<absl::Status> cause;
@@ -111,26 +113,24 @@ class GrpcLink final : public ServerLink {
 
   void Run() {
     std::minstd_rand random{std::random_device{}()};
-    const bool several = options_.endpoints.size() > 1;
-    const absl::Duration backoff_max =
-        several ? kReconnectBackoffMaxOfSeveral : kReconnectBackoffMax;
     absl::Duration backoff = kReconnectBackoffMin;
     for (;;) {
-      bool opened = false;
-      const absl::Status status = RunRound(&opened);
+      bool welcome = false;
+      const absl::Status status = RunRound(&welcome);
       Call([&] { callbacks_.on_down(status); });
       if (IsFinal(status)) return;
-      if (opened) backoff = kReconnectBackoffMin;
+      // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
+      if (welcome) backoff = kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.
       const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
       if (StopsWithin(part * backoff)) return;
-      backoff = std::min(2 * backoff, backoff_max);
+      backoff = std::min(2 * backoff, kReconnectBackoffMax);
     }
   }
 
   // Tries the servers in turn until a stream was opened and has ended; why it has, or why there was
-  // none.
-  absl::Status RunRound(bool* opened) {
+  // none. `welcome`: the node was taken in on it.
+  absl::Status RunRound(bool* welcome) {
     std::vector<absl::Status> failed;
     for (size_t i = 0; i < options_.endpoints.size(); ++i) {
       Attempt attempt;
@@ -138,7 +138,7 @@ class GrpcLink final : public ServerLink {
       // The server that has just gone is the last one to look for another at.
       next_ = (next_ + 1) % options_.endpoints.size();
       const absl::Status status = RunAttempt(attempt);
-      *opened = attempt.open;
+      *welcome = attempt.welcome;
       if (attempt.open || IsFinal(status)) return status;
       failed.push_back(status);
     }
@@ -198,12 +198,15 @@ class GrpcLink final : public ServerLink {
     Call([&] { callbacks_.on_up(); });
     while (attempt.stream->Read(&message)) {
       auto more = std::move(*message.mutable_more());
-      Call([&] { callbacks_.on_message(std::move(message)); });
-      for (v1::ServerMessage& next : more) {
-        Call([&] { callbacks_.on_message(std::move(next)); });
-      }
+      PassOn(attempt, std::move(message));
+      for (v1::ServerMessage& next : more) PassOn(attempt, std::move(next));
       message.Clear();
     }
+  }
+
+  void PassOn(Attempt& attempt, v1::ServerMessage message) {
+    attempt.welcome = attempt.welcome || message.has_welcome();
+    Call([&] { callbacks_.on_message(std::move(message)); });
   }
 
   bool StopsWithin(absl::Duration duration) {

@@ -32,7 +32,6 @@ inline constexpr absl::Duration kLinkOpenTimeout = absl::Seconds(15);
 // the one that leads next is found soon: within the lease (10 s) that it gives every node, also
 // when the one before it does not hang up (its machine is cut off, its process stands still).
 inline constexpr absl::Duration kConnectTimeoutOfSeveral = absl::Seconds(2);
-inline constexpr absl::Duration kReconnectBackoffMaxOfSeveral = absl::Seconds(1);
 inline constexpr absl::Duration kKeepaliveOfSeveral = absl::Seconds(4);
 // How long Stop() waits for what is queued to arrive.
 inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);

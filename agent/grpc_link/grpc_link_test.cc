@@ -20,6 +20,7 @@
 #include "rendezvous/service/core_thread.h"
 #include "rendezvous/service/join_for_test.h"
 #include "rendezvous/service/server.h"
+#include "rendezvous/store/record_log.h"
 
 namespace cadre {
 namespace {
@@ -109,10 +110,29 @@ class Peer {
   std::unique_ptr<ServerLink> link_;
 };
 
+// What is said to it is lost.
+class Deaf final : public Outbox {
+ public:
+  void Send(v1::ServerMessage) override {}
+  void Close(const absl::Status&) override {}
+};
+
+// A disk that is full for good.
+class FullLog final : public RecordLog {
+ public:
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const std::vector<v1::Record>&) override {
+    return absl::ResourceExhaustedError("no room");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+};
+
 // A server and its core, as one process holds them.
 class Host {
  public:
-  explicit Host(int port = 0) {
+  explicit Host(int port = 0, OpenedLog durable = {})
+      : core(NewCoreConfig(), nullptr, std::move(durable)) {
     ServerOptions options;
     options.token = kToken;
     options.port = port;
@@ -126,7 +146,7 @@ class Host {
   void Refuse(const std::string& why) { server_->Refuse(absl::UnavailableError(why)); }
   void Serve() { server_->Serve(std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core)); }
 
-  CoreThread core{NewCoreConfig()};
+  CoreThread core;
 
  private:
   std::unique_ptr<Server> server_;
@@ -209,6 +229,22 @@ TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {
                                    "cannot reach ", nobody.endpoint(), ": connection refused")));
   EXPECT_LT(MonoNow() - begin, absl::Seconds(2));
   EXPECT_THAT(peer.AwaitDown(3), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+// It opens every stream, and ends it as soon as a node wants to join.
+TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
+  Host host(0, {std::make_unique<FullLog>(), {}});
+  // The core answers the second question after it has tried to save what came before the first.
+  const StreamId other = host.core.OpenStream(std::make_shared<Deaf>());
+  ASSERT_OK(host.core.Post(other, JoinForTest("node0", 2, 2)));
+  ASSERT_OK(host.core.AllStatuses());
+  ASSERT_OK(host.core.AllStatuses());
+  Peer peer(host.endpoint());
+  const MonoTime begin = MonoNow();
+  peer.Start({JoinForTest("node1", 2, 2)});
+  EXPECT_THAT(peer.AwaitDown(6), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
+  // Waits of 50, 100, 200, 400 and 800 ms, less jitter of a half at most.
+  EXPECT_GE(MonoNow() - begin, absl::Milliseconds(775));
 }
 
 TEST(GrpcLink, StrangerIsRecognised) {

@@ -11,7 +11,7 @@ namespace {
 
 // As agent/grpc_link has them.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
-constexpr absl::Duration kBackoffMax = absl::Seconds(3);
+constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 // A look at workers that hang.
 constexpr absl::Duration kLook = absl::Milliseconds(200);
 
@@ -73,12 +73,12 @@ void Node::Connect() {
 void Node::OnUp(ConnectionId id) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connected_ = true;
-  backoff_ = kBackoffMin;
   Feed(LinkUp{});
 }
 
 void Node::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
+  if (message.has_welcome()) backoff_ = kBackoffMin;
   Feed(ServerSaid{message});
 }
 
