@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& 
       file->Execute("PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE;"
                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                     "PRAGMA journal_size_limit=8388608; PRAGMA temp_store=MEMORY"));
+  RETURN_IF_ERROR(file->Execute(absl::StrCat("PRAGMA cache_size=-", kPageCacheKib).c_str()));
   if (max_pages > 0) {
     RETURN_IF_ERROR(file->Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str()));
   }

@@ -18,6 +18,10 @@
 
 namespace cadre {
 
+// Pages that SQLite keeps in memory: records are written once and read at the start, so that more
+// would only fill up, to SQLite's own 2 MB.
+inline constexpr int kPageCacheKib = 256;
+
 using SqlValue = std::variant<int64_t, std::string>;
 
 class SqliteFile {

@@ -299,6 +299,18 @@ TEST_F(SqliteLogTest, ADiskThatFailsRefusesUntilItWorksAgain) {
   EXPECT_EQ(again->records.size(), kept + 1);
 }
 
+TEST_F(SqliteLogTest, WhatItHoldsInMemoryDoesNotGrowWithTheFile) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  const int64_t before = sqlite3_memory_used();
+  for (int batch = 0; batch < 40; ++batch) {
+    const std::vector<v1::Record> records(100, Key("a", std::string(1000, 'v')));
+    ASSERT_THAT(opened->log->Append(records), IsOk());
+  }
+  EXPECT_GT(std::filesystem::file_size(File("state.db-wal")), 4u << 20);
+  EXPECT_LT(sqlite3_memory_used() - before, 2 * kPageCacheKib << 10);
+}
+
 TEST_F(SqliteLogTest, ADirectoryThatWasRemovedIsNoticed) {
   absl::StatusOr<OpenedLog> opened = Open();
   ASSERT_THAT(opened, IsOk());
