@@ -37,6 +37,7 @@ RunReport RunMany(const RunOptions& options) {
       const uint64_t seed = next.fetch_add(1);
       // All before the first broken one are run, so that it is the first, however threads go.
       if (seed >= end || seed > broken) break;
+      if (seed % kToldEvery == 0) options.progress(seed);
       const HistoryResult result = RunHistory(MakePlan(seed), options.mutation, false);
       ++mine.histories;
       mine.events += result.events;

@@ -3,6 +3,7 @@
 #define CADRE_TESTS_SIMULATION_RUN_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,11 @@ struct RunOptions {
   uint64_t histories = 10000;
   int threads = 2;
   Mutation mutation = Mutation::kNone;
+  // Told of every kToldEvery-th seed as it is begun, by any thread.
+  std::function<void(uint64_t seed)> progress = [](uint64_t) {};
 };
+
+inline constexpr uint64_t kToldEvery = 10000;
 
 struct RunReport {
   uint64_t histories = 0;

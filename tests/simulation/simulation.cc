@@ -84,6 +84,10 @@ int Main(int argc, char** argv) {
     return 0;
   }
   const absl::Time start = absl::Now();
+  flags.run.progress = [start](uint64_t seed) {
+    std::fprintf(stderr, "history %llu after %.0f s\n", static_cast<unsigned long long>(seed),
+                 absl::ToDoubleSeconds(absl::Now() - start));
+  };
   const RunReport report = RunMany(flags.run);
   Print(report, absl::Now() - start);
   if (!report.broken_seed.has_value()) return 0;
