@@ -122,8 +122,8 @@ ProcessUse UseOf(pid_t pid) {
   for (absl::string_view line :
        absl::StrSplit(ReadFileOrEmpty(directory + "/status"), '\n', absl::SkipEmpty())) {
     if (absl::ConsumePrefix(&line, "Threads:")) (void)absl::SimpleAtoi(line, &use.threads);
-    if (absl::ConsumePrefix(&line, "VmRSS:") && absl::ConsumeSuffix(&line, " kB")) {
-      (void)absl::SimpleAtoi(line, &use.resident_kib);
+    if (absl::ConsumePrefix(&line, "RssAnon:") && absl::ConsumeSuffix(&line, " kB")) {
+      (void)absl::SimpleAtoi(line, &use.own_kib);
     }
   }
   use.descriptors = CountEntries(directory + "/fd", "");

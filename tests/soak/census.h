@@ -32,7 +32,8 @@ struct ProcessEntry {
 struct ProcessUse {
   int descriptors = 0;
   int threads = 0;
-  int64_t resident_kib = 0;
+  // Memory of its own: not the program's file, whose pages come as they are first used.
+  int64_t own_kib = 0;
 };
 
 // All that live and carry the mark; zombies have no environment.

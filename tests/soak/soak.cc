@@ -172,8 +172,9 @@ void Soak::Look() {
     const ProcessUse use = UseOf(pid);
     Count(who + " descriptors", 0, 2).values.push_back(use.descriptors);
     Count(who + " threads", 0, 2).values.push_back(use.threads);
-    // A part for what is kept for display, and what an allocator holds.
-    Count(who + " KiB", 0.05, 1024).values.push_back(use.resident_kib);
+    // What fills up to a bound of its own: the timeline (256 generations), earlier failures (64),
+    // and what an allocator holds for each thread.
+    Count(who + " own KiB", 0, 512).values.push_back(use.own_kib);
   };
   look_at("server", old.server_pid());
   look_at("launcher", old.launcher_pid(0));
