@@ -93,7 +93,8 @@ void AgentCore::Impl::SendEvidence(std::vector<v1::RankEvidence> ranks) {
   std::vector<v1::RankEvidence> kept;
   for (v1::RankEvidence& rank : ranks) {
     const auto found = workers.find(static_cast<uint32_t>(rank.local_rank()));
-    if (found == workers.end() || found->second.exited) continue;
+    // Who waits for the next generation holds up nobody in this one.
+    if (found == workers.end() || found->second.exited || found->second.waits_since) continue;
     const Worker& worker = found->second;
     rank.set_pid(worker.pid);
     rank.set_overdue(HangsAt(worker) <= now);
