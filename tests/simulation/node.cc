@@ -31,14 +31,17 @@ Node::Node(World& world, const Plan& plan, int number, Network& network, Oracle&
 
 void Node::StartAgent() {
   if (core_ != nullptr) return;
+  const bool adopts = supervisor_.Adoptable() == std::optional<uint64_t>(run_.generation);
   // A machine runs the next life when the last one's workers are gone.
-  if (oracle_.HasWorkers(number_)) {
+  if (!adopts && oracle_.HasWorkers(number_)) {
     return world_.schedule.In(absl::Milliseconds(100), [this] { StartAgent(); });
   }
   const v1::JobSpec& spec = plan_.jobs[me_.job];
   AgentConfig config;
   config.job = spec.name();
-  config.incarnation = world_.random.Next();
+  if (!adopts) incarnation_ = world_.random.Next();
+  config.incarnation = incarnation_;
+  if (adopts) config.adopted = run_;
   config.orphan_timeout = plan_.orphan_timeout;
   config.connect_timeout = absl::Minutes(2);
   config.join.set_node(NameOfNode(number_));
@@ -48,13 +51,17 @@ void Node::StartAgent() {
   config.join.set_wanted_node_rank(me_.wanted_rank);
   config.join.set_held_port(20000 + world_.random.Below(20000));
   *config.join.mutable_spec() = spec;
+  if (me_.adopt_timeout > absl::ZeroDuration()) {
+    config.join.mutable_adopt_timeout()->set_seconds(absl::ToInt64Seconds(me_.adopt_timeout));
+  }
   ++life_;
   world_.Note(40, number_, [&] {
-    return absl::StrCat("agent ", NameOfNode(number_), " starts, incarnation ",
-                        config.incarnation % 10000);
+    return absl::StrCat("agent ", NameOfNode(number_), adopts ? " takes over" : " starts",
+                        ", incarnation ", config.incarnation % 10000);
   });
   core_ = std::make_unique<AgentCore>(std::move(config));
-  comes_back_ = leaving_ = generation_started_ = false;
+  comes_back_ = leaving_ = false;
+  generation_started_ = adopts;
   supervisor_lives_ = true;
   inbox_.clear();
   own_events_.clear();
@@ -62,6 +69,7 @@ void Node::StartAgent() {
   paused_until_ = world_.now();
   backoff_ = kBackoffMin;
   Feed(AgentTick{});
+  if (adopts) supervisor_.Adopt();
   Connect();
 }
 
@@ -190,6 +198,7 @@ void Node::StartWorkersOf(const StartWorkers& command) {
   });
   const GenerationKey key{server_id_, plan_.jobs[me_.job].name(), command.generation};
   generation_started_ = supervisor_lives_;
+  run_ = {server_id_, command.generation, command.assign.local_world_size(), {}};
   if (supervisor_lives_) supervisor_.Start(key, command.assign, command.kept);
 }
 
@@ -212,7 +221,9 @@ void Node::KillAgent(bool machine_too, absl::Duration back_after) {
   connection_.reset();
   connected_ = false;
   network_.DropClient(number_, machine_too);
-  supervisor_.KillAll(machine_too);
+  const bool kept = !machine_too && supervisor_lives_ && me_.adopt_timeout > absl::ZeroDuration() &&
+                    supervisor_.Keep(me_.adopt_timeout);
+  if (!kept) supervisor_.KillAll(machine_too);
   comes_back_ = world_.random.Percent(plan_.odds.comes_back);
   if (comes_back_) world_.schedule.In(back_after, [this] { StartAgent(); });
 }

@@ -63,6 +63,7 @@ struct Tally {
   uint64_t server_starts = 0;
   uint64_t degraded_rounds = 0;
   uint64_t store_answers = 0;
+  uint64_t adoptions = 0;
   std::map<v1::JobPhase, uint64_t> outcomes;
 };
 
@@ -97,6 +98,7 @@ class Oracle {
 
   StoreModel& store() { return store_; }
   void CountStoreAnswer() { ++tally_.store_answers; }
+  void CountAdoption() { ++tally_.adoptions; }
   // Generation of the job that was announced last, and 0 before the first.
   GenerationKey Newest(const std::string& job) const;
 

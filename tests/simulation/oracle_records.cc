@@ -107,8 +107,11 @@ void Oracle::CheckFormed(const std::string& name, const v1::GenerationFormed& fo
                absl::StrCat("I3: ", member.node(), " is in ", key.Text(), " and not connected"))) {
       continue;
     }
-    const double lease = plan_.Has(Fault::kServerPaused) ? 2 * kDrift : kDrift;
-    Holds(running - streams_[*node.stream].heard_at <= lease * plan_.server.lease,
+    // One that ends while the core was not stepped just before lasts reconnect_grace longer, so
+    // that what lies unread is read first.
+    const absl::Duration lease = (plan_.Has(Fault::kServerPaused) ? 2 : 1) * plan_.server.lease +
+                                 plan_.server.reconnect_grace;
+    Holds(running - streams_[*node.stream].heard_at <= lease * kDrift,
           absl::StrCat("I3: ", member.node(), " is in ", key.Text(), " after its lease"));
   }
 }
@@ -172,8 +175,16 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
                          absl::FormatDuration(unread), " ago was not read"));
     }
   }
-  if (removed.reason() == "its connection ended" && node.attached_at != MonoTime()) {
-    const bool seemed_in_time = world_.now() - node.gone_since <= unseen_pause;
+  if (absl::StartsWith(removed.reason(), "its connection ended") &&
+      node.attached_at != MonoTime()) {
+    // How long its workers wait for an agent does not depend on the server.
+    const absl::Duration away = world_.now() - node.gone_since;
+    const absl::Duration adoptable = plan_.nodes[NodeOfName(removed.node())].adopt_timeout;
+    Holds(away * kDrift >= adoptable,
+          absl::StrCat("I5: the workers of ", removed.node(), " could be taken over for ",
+                       absl::FormatDuration(adoptable), ", and it was away for ",
+                       absl::FormatDuration(away)));
+    const bool seemed_in_time = away <= unseen_pause;
     Holds(
         seemed_in_time || (running - node.gone_at) * kDrift >= plan_.server.reconnect_grace,
         absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(running - node.gone_at),

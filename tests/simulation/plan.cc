@@ -124,6 +124,12 @@ Plan MakePlan(uint64_t seed) {
   Random apart(seed * 0x9e3779b97f4a7c15 + 2);
   for (v1::JobSpec& spec : plan.jobs) spec.mutable_restart()->set_in_place(apart.Percent(30));
   AddNodes(plan, random);
+  // The two do not go together.
+  const absl::Duration adopt_timeout = absl::Seconds(apart.Between(1, 30));
+  const bool adopts = apart.Percent(60);
+  for (NodePlan& node : plan.nodes) {
+    if (adopts && !plan.jobs[node.job].restart().in_place()) node.adopt_timeout = adopt_timeout;
+  }
   AddClocks(plan, random);
   AddOdds(plan, random);
   plan.server.lease = absl::Seconds(random.Percent(50) ? 10 : 4);

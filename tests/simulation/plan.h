@@ -71,6 +71,8 @@ struct NodePlan {
   int wanted_rank = -1;
   absl::Duration comes_after;
   Clock clock;
+  // Its workers may outlive its agent by this.
+  absl::Duration adopt_timeout;
 };
 
 // Percent, unless said otherwise.

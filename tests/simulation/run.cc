@@ -19,6 +19,7 @@ void Add(const Tally& from, Tally* to) {
   to->server_starts += from.server_starts;
   to->degraded_rounds += from.degraded_rounds;
   to->store_answers += from.store_answers;
+  to->adoptions += from.adoptions;
   for (const auto& [outcome, count] : from.outcomes) to->outcomes[outcome] += count;
 }
 

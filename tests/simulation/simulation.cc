@@ -57,7 +57,7 @@ void Print(const RunReport& report, absl::Duration took) {
   std::printf(
       "%llu histories, %llu events, %.0f h of virtual time in %.1f s\n"
       "jobs:%s\ngenerations %llu, restarts %llu, of survivors %llu, nodes lost %llu, "
-      "server starts %llu, store answers %llu\n",
+      "server starts %llu, store answers %llu, adoptions %llu\n",
       static_cast<unsigned long long>(report.histories),
       static_cast<unsigned long long>(report.events), absl::ToDoubleHours(report.virtual_time),
       absl::ToDoubleSeconds(took), outcomes.c_str(),
@@ -66,7 +66,8 @@ void Print(const RunReport& report, absl::Duration took) {
       static_cast<unsigned long long>(tally.degraded_rounds),
       static_cast<unsigned long long>(tally.nodes_lost),
       static_cast<unsigned long long>(tally.server_starts),
-      static_cast<unsigned long long>(tally.store_answers));
+      static_cast<unsigned long long>(tally.store_answers),
+      static_cast<unsigned long long>(tally.adoptions));
 }
 
 int Main(int argc, char** argv) {

@@ -31,6 +31,7 @@ TEST(SimulationTest, EveryHistoryKeepsThePromises) {
   EXPECT_GT(tally.nodes_lost, kHistories / 10);
   EXPECT_GT(tally.server_starts, kHistories + kHistories / 10);
   EXPECT_GT(tally.store_answers, kHistories);
+  EXPECT_GT(tally.adoptions, kHistories / 200);
 }
 
 TEST(SimulationTest, TheSameSeedGivesTheSameHistory) {

@@ -201,6 +201,7 @@ void Supervisor::Report(uint64_t id) {
   progress.set_local_rank(worker->local_rank);
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
   oracle_.Worker(worker->generation, worker->rank).reported_at = world_.now();
+  worker->progress = progress;
   if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
 }
@@ -340,7 +341,10 @@ void Supervisor::EndWithExit(uint64_t id, v1::WorkerExit exit, bool by_itself) {
   if (worker.told) {
     // What its agent does about it may come before this returns.
     const auto found = generations_.find(worker.generation.number);
-    if (found != generations_.end()) found->second.alive.erase(id);
+    if (found != generations_.end()) {
+      found->second.alive.erase(id);
+      found->second.exits[worker.local_rank] = exit;
+    }
     host_.tell(WorkerDied{worker.generation.number, worker.local_rank, std::move(exit)});
     Advance(worker.generation.number);
   }
@@ -408,12 +412,47 @@ void Supervisor::Advance(uint64_t number) {
       generations_.erase(swept);
       gone_.insert(number);
     }
+    if (alone_ != 0 && generations_.empty()) return KillAll(true);
     const uint32_t port = 20000 + static_cast<uint32_t>(world_.random.Below(20000));
     host_.tell(AllGone{number, port, kept});
   });
 }
 
+bool Supervisor::Keep(absl::Duration time) {
+  if (generations_.empty()) return false;
+  alone_ = ++times_alone_;
+  gone_by_ = world_.now() + time + kShutDownLimit;
+  world_.schedule.In(time, [this, time_alone = alone_] {
+    if (alone_ == time_alone) KillAll(false);
+  });
+  return true;
+}
+
+std::optional<uint64_t> Supervisor::Adoptable() const {
+  if (alone_ == 0) return std::nullopt;
+  return generations_.rbegin()->first;
+}
+
+void Supervisor::Adopt() {
+  oracle_.CountAdoption();
+  alone_ = 0;
+  gone_by_ = world_.now();
+  const auto& [number, generation] = *generations_.rbegin();
+  for (const uint64_t id : generation.alive) {
+    const Worker& worker = workers_.at(id);
+    if (worker.running) {
+      host_.tell(WorkerRuns{number, worker.local_rank, static_cast<int32_t>(id)});
+    }
+    if (worker.progress.has_value()) host_.tell(WorkerProgress{number, *worker.progress, {}});
+    // What was not answered is asked again.
+    if (worker.waits) host_.tell(WorkerAsked{worker.to_ask[worker.next]});
+  }
+  const std::map<uint32_t, v1::WorkerExit> exits = generation.exits;
+  for (const auto& [local_rank, exit] : exits) host_.tell(WorkerDied{number, local_rank, exit});
+}
+
 void Supervisor::KillAll(bool at_once) {
+  alone_ = 0;
   generations_.clear();
   gone_.clear();
   gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : kShutDownLimit);

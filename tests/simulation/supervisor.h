@@ -1,5 +1,6 @@
 // One node's supervisor with scripted workers, as agent/supervisor behaves: a stop ends with
-// AllGone, workers that end by themselves do not; when the agent goes, all workers are killed.
+// AllGone, workers that end by themselves do not; when the agent goes, all workers are killed, or
+// kept for a while for another agent.
 // Where the job recovers in place, most workers can rejoin: they give their generation up and wait.
 // One thread.
 #ifndef CADRE_TESTS_SIMULATION_SUPERVISOR_H_
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,6 +38,12 @@ class Supervisor {
   void Stop(uint64_t generation, absl::Duration grace, const std::set<uint32_t>& kept);
   // The agent is gone, or the machine: nothing is told any more of what runs now.
   void KillAll(bool at_once);
+  // The agent is gone, and its workers go on for this long. False: there are none, all is over.
+  bool Keep(absl::Duration time);
+  // The generation that another agent of this node would take over.
+  std::optional<uint64_t> Adoptable() const;
+  // It has, and is told what became of each worker.
+  void Adopt();
   // Workers of an agent that is gone live no longer than until then.
   MonoTime GoneBy() const { return gone_by_; }
   void Answer(const v1::StoreReply& reply);
@@ -66,10 +74,13 @@ class Supervisor {
     bool waits = false;
     int64_t asked = 0;
     uint64_t step = 0;
+    // What it last showed, for whoever looks.
+    std::optional<v1::Progress> progress;
   };
   struct Generation {
     std::set<uint64_t> alive;  // those that gave it up among them
     std::set<uint32_t> kept;   // local ranks
+    std::map<uint32_t, v1::WorkerExit> exits;
     bool stopping = false;
     bool gone_is_due = false;
     MonoTime kill_at = MonoTime::Never();
@@ -104,6 +115,9 @@ class Supervisor {
   std::map<uint64_t, Generation> generations_;
   std::set<uint64_t> gone_;
   MonoTime gone_by_;
+  // Which of the times without an agent this is; 0: it has one, or is over.
+  uint64_t alone_ = 0;
+  uint64_t times_alone_ = 0;
 };
 
 }  // namespace cadre::simulation
