@@ -24,8 +24,9 @@ namespace {
 
 // The thread looks around at least this often, whatever the core asks for.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
-// Events whose records are saved together at most: the first of them waits for the last.
-constexpr size_t kEventsPerCommit = 512;
+// Events whose records are saved together at most: the first of them waits for the last, which is
+// some 10 ms later.
+constexpr size_t kEventsPerCommit = 2048;
 
 // steady_clock and MonoNow() both are CLOCK_MONOTONIC.
 std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
@@ -97,7 +98,8 @@ struct CoreThread::State {
       queued_bytes += task.bytes;
     }
     queue.push_back(std::move(task));
-    changed.notify_one();
+    // The thread does not wait while there is something to do.
+    if (queue.size() == 1) changed.notify_one();
     return true;
   }
 
@@ -112,21 +114,6 @@ struct CoreThread::State {
       if (!late.has_value()) EnqueueLocked(std::move(task));
     }
     if (late.has_value()) task.refuse(*late);
-  }
-
-  std::shared_ptr<Outbox> FindStream(StreamId stream) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = streams.find(stream);
-    return found == streams.end() ? nullptr : found->second;
-  }
-
-  std::shared_ptr<Outbox> TakeStream(StreamId stream) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = streams.find(stream);
-    if (found == streams.end()) return nullptr;
-    std::shared_ptr<Outbox> outbox = std::move(found->second);
-    streams.erase(found);
-    return outbox;
   }
 
   // --- on the core thread ---
@@ -148,12 +135,15 @@ struct CoreThread::State {
       size_t handled = 0;
       for (Task& task : batch) {
         Handle(task);
-        if (++handled % kEventsPerCommit == 0) commits.Commit(MonoNow());
+        if (++handled % kEventsPerCommit != 0) continue;
+        commits.Commit(MonoNow());
+        FlushAll();
       }
       // After the batch, because a Renew in it may be what a lease is waiting for.
       if (core.NextDeadline() <= MonoNow()) Step(Tick{});
       commits.Commit(MonoNow());
       TellWhetherItCanSave();
+      FlushAll();
       if (last) return;
     }
   }
@@ -211,13 +201,11 @@ struct CoreThread::State {
       return true;
     }
     if (!said->message.has_store()) return false;
-    if (const auto outbox = FindStream(said->stream)) {
-      v1::ServerMessage message;
-      message.set_job(said->message.job());
-      message.set_generation(said->message.generation());
-      *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
-      outbox->Send(std::move(message));
-    }
+    v1::ServerMessage message;
+    message.set_job(said->message.job());
+    message.set_generation(said->message.generation());
+    *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
+    Send(said->stream, std::move(message));
     said->message.mutable_renew();
     return false;
   }
@@ -226,11 +214,36 @@ struct CoreThread::State {
     if (log) log(line);
   }
 
+  void Send(StreamId stream, v1::ServerMessage message) {
+    auto found = unflushed.find(stream);
+    if (found == unflushed.end()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto open = streams.find(stream);
+      if (open == streams.end()) return;
+      found = unflushed.emplace(stream, open->second).first;
+    }
+    found->second->Send(std::move(message));
+  }
+
+  std::shared_ptr<Outbox> TakeStream(StreamId stream) {
+    unflushed.erase(stream);
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = streams.find(stream);
+    if (found == streams.end()) return nullptr;
+    std::shared_ptr<Outbox> outbox = std::move(found->second);
+    streams.erase(found);
+    return outbox;
+  }
+
+  // All that one batch says to a stream goes out at once: a write costs more than a message.
+  void FlushAll() {
+    for (const auto& [stream, outbox] : unflushed) outbox->Flush();
+    unflushed.clear();
+  }
+
   // What the core asks for besides its records, in the order that core.h demands.
   void CarryOut(Effects effects) {
-    for (SendToStream& send : effects.send) {
-      if (const auto outbox = FindStream(send.stream)) outbox->Send(std::move(send.message));
-    }
+    for (SendToStream& send : effects.send) Send(send.stream, std::move(send.message));
     for (const ReplyToCall& reply : effects.reply) Reply(reply);
     for (const cadre::CloseStream& close : effects.close) {
       if (const auto outbox = TakeStream(close.stream)) {
@@ -281,6 +294,8 @@ struct CoreThread::State {
   Core core;
   // Until their StreamClosed.
   std::set<StreamId> closed_by_core;
+  // Something was sent to them since the last FlushAll.
+  std::map<StreamId, std::shared_ptr<Outbox>> unflushed;
   const LogFunction log;
   Counters counters;
   CommitQueue commits;
@@ -345,14 +360,24 @@ StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
-  State::Task task;
-  task.bytes = message.ByteSizeLong() + 1;
-  task.event = NodeSaid{stream, std::move(message)};
+  std::vector<State::Task> tasks;
+  const auto add = [&](v1::NodeMessage said) {
+    State::Task& task = tasks.emplace_back();
+    task.bytes = said.ByteSizeLong() + 1;
+    task.event = NodeSaid{stream, std::move(said)};
+  };
+  auto more = std::move(*message.mutable_more());
+  tasks.reserve(1 + static_cast<size_t>(more.size()));
+  add(std::move(message));
+  for (v1::NodeMessage& next : more) add(std::move(next));
   const std::lock_guard<std::mutex> lock(state_->mutex);
   // Behind a StreamClosed it would bring back a node that has gone.
   if (state_->streams.count(stream) == 0) return absl::OkStatus();
-  if (state_->EnqueueLocked(std::move(task))) return absl::OkStatus();
-  return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+  for (State::Task& task : tasks) {
+    if (state_->EnqueueLocked(std::move(task))) continue;
+    return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+  }
+  return absl::OkStatus();
 }
 
 void CoreThread::CloseStream(StreamId stream) {

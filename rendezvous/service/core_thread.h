@@ -35,7 +35,10 @@ CoreConfig NewCoreConfig();
 class Outbox {
  public:
   virtual ~Outbox() = default;
+  // The message may wait for Flush or Close.
   virtual void Send(v1::ServerMessage message) = 0;
+  // Called when nothing more follows at once.
+  virtual void Flush() {}
   // Nothing is sent after this.
   virtual void Close(const absl::Status& status) = 0;
 };
@@ -62,12 +65,11 @@ class CoreThread {
   // All other methods are thread safe and return without waiting for the core, except the last
   // three.
 
-  // The outbox is kept until Close was called on it or CloseStream returns. A Send or Close that is
-  // under way on the core thread may end a little later. After Stop it is closed before this
-  // returns.
+  // The outbox is kept until Close was called on it or CloseStream returns. What the core thread
+  // has for it at that moment may come a little later. After Stop it is closed before this returns.
   StreamId OpenStream(std::shared_ptr<Outbox> outbox);
-  // RESOURCE_EXHAUSTED when the queue is full (kEventQueueLimit): the sender should be closed. On a
-  // stream that was closed the message is dropped.
+  // The message and those that it carries (`more`). RESOURCE_EXHAUSTED when the queue is full
+  // (kEventQueueLimit): the sender should be closed. On a stream that was closed they are dropped.
   absl::Status Post(StreamId stream, v1::NodeMessage message);
   void CloseStream(StreamId stream);
 

@@ -25,6 +25,10 @@ class Inbox final : public Outbox {
     const absl::MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));
   }
+  void Flush() override {
+    const absl::MutexLock lock(&mutex_);
+    flushed_.push_back(messages_.size());
+  }
   void Close(const absl::Status& status) override {
     const absl::MutexLock lock(&mutex_);
     closed_ = status;
@@ -53,10 +57,16 @@ class Inbox final : public Outbox {
     const absl::MutexLock lock(&mutex_);
     return messages_;
   }
+  // How many messages there were at each Flush.
+  std::vector<size_t> flushed() {
+    const absl::MutexLock lock(&mutex_);
+    return flushed_;
+  }
 
  private:
   absl::Mutex mutex_;
   std::vector<v1::ServerMessage> messages_;
+  std::vector<size_t> flushed_;
   std::optional<absl::Status> closed_;
 };
 
@@ -106,6 +116,25 @@ TEST_F(CoreThreadTest, TwoNodesFormAGeneration) {
   EXPECT_EQ(status->generation(), 1u);
   EXPECT_EQ(status->world_size(), 4u);
   EXPECT_EQ(core_->AllStatuses()->size(), 1u);
+}
+
+TEST_F(CoreThreadTest, WhatFollowsFromAMessageAndThoseThatItCarriesIsFlushedOnce) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = core_->OpenStream(inbox);
+  v1::NodeMessage join = JoinForTest("node0", 1, 1);
+  for (const uint64_t number : {1, 2}) {
+    v1::NodeMessage* renew = join.add_more();
+    *renew = OfGenerationForTest("node0");
+    renew->mutable_renew()->set_number(number);
+  }
+  ASSERT_OK(core_->Post(stream, std::move(join)));
+  // The second answer comes after the batch that the first one may be part of.
+  EXPECT_OK(core_->AllStatuses());
+  EXPECT_OK(core_->AllStatuses());
+  size_t renewed = 0;
+  for (const v1::ServerMessage& message : inbox->messages()) renewed += message.has_renewed();
+  EXPECT_EQ(renewed, 2u);
+  EXPECT_EQ(inbox->flushed(), std::vector<size_t>{inbox->messages().size()});
 }
 
 TEST_F(CoreThreadTest, DeadlinesPassWithoutEvents) {

@@ -50,7 +50,6 @@ class NodeStream final : public NodeReactor,
       if (fits) {
         outbox_.push_back({std::move(message), size});
         outbox_bytes_ += size;
-        WriteNext();
         return;
       }
       EndNow(absl::ResourceExhaustedError("this node does not read its stream; connect again"));
@@ -58,11 +57,17 @@ class NodeStream final : public NodeReactor,
     LeaveCore();
   }
 
+  void Flush() override {
+    const absl::MutexLock lock(&mutex_);
+    WriteNext();
+  }
+
   void Close(const absl::Status& status) override {
     const absl::MutexLock lock(&mutex_);
     if (closing_.has_value()) return;
     closing_ = status;
     LimitClosing();
+    WriteNext();
     if (!writing_) FinishOnce();
   }
 
@@ -125,12 +130,7 @@ class NodeStream final : public NodeReactor,
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
     joined_ = true;
-    auto more = std::move(*incoming_.mutable_more());
-    absl::Status posted = core_->Post(id_, std::move(incoming_));
-    for (v1::NodeMessage& next : more) {
-      if (posted.ok()) posted = core_->Post(id_, std::move(next));
-    }
-    return posted;
+    return core_->Post(id_, std::move(incoming_));
   }
 
   // The core forgets this stream as soon as the node is gone, which is before OnDone.
