@@ -3,7 +3,7 @@
 //   bare_server
 //
 // Prints "serving at PORT" and serves until it is killed. A Join is answered at once, with a
-// Welcome; a Cancel on one stream sends a Stop to all.
+// Welcome, and a store request; a Cancel on one stream sends a Stop to all.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -11,6 +11,8 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -20,16 +22,19 @@
 namespace cadre {
 namespace {
 
+// What it says is under every key.
+constexpr size_t kValueBytes = 16;
+
 class BareService;
 
 class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage> {
  public:
   explicit BareStream(BareService& service) : service_(service) { StartRead(&incoming_); }
 
-  void Send(const v1::ServerMessage& message) {
+  void Send(v1::ServerMessage message) {
     const absl::MutexLock lock(&mutex_);
     if (over_) return;
-    outbox_.push_back(message);
+    outbox_.push_back(std::move(message));
     WriteNext();
   }
   void OnReadDone(bool ok) override;
@@ -42,6 +47,7 @@ class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Ser
   void OnDone() override;
 
  private:
+  v1::ServerMessage AnswerAll() const;
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || over_ || outbox_.empty()) return;
     writing_ = true;
@@ -85,17 +91,35 @@ void BareStream::OnReadDone(bool ok) {
     over_ = true;
     return Finish(grpc::Status::OK);
   }
-  v1::ServerMessage answer;
-  if (incoming_.has_join()) {
+  if (incoming_.has_store()) {
+    Send(AnswerAll());
+  } else if (incoming_.has_join()) {
+    v1::ServerMessage answer;
     answer.set_job(incoming_.job());
     *answer.mutable_welcome()->mutable_spec() = incoming_.join().spec();
-    Send(answer);
+    Send(std::move(answer));
   } else if (incoming_.has_cancel()) {
+    v1::ServerMessage answer;
     answer.set_job(incoming_.job());
     answer.mutable_stop()->set_reason(incoming_.cancel().reason());
     service_.SendToAll(answer);
   }
   StartRead(&incoming_);
+}
+
+// As one message, to as many requests as came as one.
+v1::ServerMessage BareStream::AnswerAll() const {
+  v1::ServerMessage answer;
+  const auto fill = [](const v1::StoreRequest& request, v1::ServerMessage* message) {
+    message->mutable_store()->set_client(request.client());
+    message->mutable_store()->set_request_id(request.request_id());
+    if (request.has_get()) message->mutable_store()->set_value(std::string(kValueBytes, 'v'));
+  };
+  fill(incoming_.store(), &answer);
+  for (const v1::NodeMessage& next : incoming_.more()) {
+    if (next.has_store()) fill(next.store(), answer.add_more());
+  }
+  return answer;
 }
 
 void BareStream::OnDone() {

@@ -108,8 +108,10 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
       return RemoveHold();
     }
     const auto more = std::move(*incoming_.mutable_more());
+    SetHearing(true);
     Hear(incoming_);
     for (const v1::ServerMessage& next : more) Hear(next);
+    SetHearing(false);
     incoming_.Clear();
     StartRead(&incoming_);
   }
@@ -147,9 +149,17 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
     }
   }
 
+  // What follows from one message goes out as one: an agent works off all that has come before its
+  // link's writer looks.
+  void SetHearing(bool hearing) {
+    const absl::MutexLock lock(&mutex_);
+    hearing_ = hearing;
+    WriteNext();
+  }
+
   // As an agent's link does: what waits goes out as one.
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || over_ || outbox_.empty()) return;
+    if (writing_ || hearing_ || over_ || outbox_.empty()) return;
     writing_ = true;
     outgoing_ = std::move(outbox_.front());
     outbox_.pop_front();
@@ -177,6 +187,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
   // gRPC's while writing_ holds.
   v1::NodeMessage outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hearing_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
 };

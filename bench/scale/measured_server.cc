@@ -66,14 +66,25 @@ absl::Status MeasuredServer::Start(const std::vector<std::string>& argv) {
 
 absl::StatusOr<std::unique_ptr<MeasuredServer>> MeasuredServer::StartCadre(
     const Programs& programs) {
+  return StartServer(programs, true);
+}
+
+absl::StatusOr<std::unique_ptr<MeasuredServer>> MeasuredServer::StartForgetful(
+    const Programs& programs) {
+  return StartServer(programs, false);
+}
+
+absl::StatusOr<std::unique_ptr<MeasuredServer>> MeasuredServer::StartServer(
+    const Programs& programs, bool keeps_state) {
   std::unique_ptr<MeasuredServer> server(new MeasuredServer());
   server->directory_ = MakeTempDir("scale");
   server->token_file_ = server->directory_ + "/token";
   std::ofstream(server->token_file_) << "0123456789abcdef0123456789abcdef\n";
   chmod(server->token_file_.c_str(), 0600);
-  RETURN_IF_ERROR(
-      server->Start({programs.cadre, "server", "--port", "0", "--token-file", server->token_file_,
-                     "--state-dir", server->directory_ + "/state"}));
+  std::vector<std::string> argv = {programs.cadre, "server",           "--port", "0",
+                                   "--token-file", server->token_file_};
+  if (keeps_state) argv.insert(argv.end(), {"--state-dir", server->directory_ + "/state"});
+  RETURN_IF_ERROR(server->Start(argv));
   return server;
 }
 

@@ -26,6 +26,8 @@ class MeasuredServer {
  public:
   // `cadre server` with a token and a state directory of its own, which goes with it.
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartCadre(const Programs& programs);
+  // The same, with its state in memory only.
+  static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartForgetful(const Programs& programs);
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartBare(const Programs& programs);
   static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartTcpStore(const Programs& programs);
   // Ends it.
@@ -44,6 +46,8 @@ class MeasuredServer {
 
  private:
   MeasuredServer() = default;
+  static absl::StatusOr<std::unique_ptr<MeasuredServer>> StartServer(const Programs& programs,
+                                                                     bool keeps_state);
   absl::Status Start(const std::vector<std::string>& argv);
 
   std::string directory_;

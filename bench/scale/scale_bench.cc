@@ -63,7 +63,9 @@ class Bench {
       const std::string name = absl::StrCat("join_and_barrier_", clients);
       Ask(name, "cadre", clients, &MeasuredServer::StartCadre, "barrier", {"--slots", "1"});
       Ask(name, "cadre_8_ranks_a_node", clients / 8, &MeasuredServer::StartCadre, "barrier", {});
-      if (Fits(name, clients)) Peer(name, {"join"}, clients, {});
+      if (!Fits(name, clients)) continue;
+      Peer(name, "tcp_store", {"join"}, clients, {});
+      Peer(name, "tcp_store_asking", {"join_asking"}, clients, {});
     }
   }
   void Store() {
@@ -71,10 +73,12 @@ class Bench {
     for (const int clients : {1, 64, 1000}) {
       const std::string name = absl::StrCat("store_", clients);
       if (!Fits(name, clients)) continue;
-      Peer(name, {"load"}, clients, {seconds});
+      Peer(name, "tcp_store", {"load"}, clients, {seconds});
       const std::vector<std::string> load = {"--clients", absl::StrCat(clients), "--seconds",
                                              seconds};
+      Ask(name, "bare", 1, &MeasuredServer::StartBare, "bare_store", load);
       Ask(name, "cadre_stream", 1, &MeasuredServer::StartCadre, "stream_store", load);
+      Ask(name, "cadre_stream_in_memory", 1, &MeasuredServer::StartForgetful, "stream_store", load);
       Ask(name, "cadre_direct", clients, &MeasuredServer::StartCadre, "direct_store", load);
       const auto server = MeasuredServer::StartCadre(programs_);
       Report(
@@ -123,18 +127,18 @@ class Bench {
     Report(name, who, (*server)->Load(programs_, what, arguments));
   }
 
-  void Peer(const std::string& name, std::vector<std::string> arguments, int clients,
-            const std::vector<std::string>& more) {
+  void Peer(const std::string& name, const std::string& who, std::vector<std::string> arguments,
+            int clients, const std::vector<std::string>& more) {
     if (!std::ifstream(programs_.tcp_store_peer)) {
-      return Report(name, "tcp_store", absl::NotFoundError("not built: it needs libtorch"));
+      return Report(name, who, absl::NotFoundError("not built: it needs libtorch"));
     }
     const auto server = MeasuredServer::StartTcpStore(programs_);
-    if (!server.ok()) return Report(name, "tcp_store", server.status());
+    if (!server.ok()) return Report(name, who, server.status());
     arguments.insert(arguments.begin(), programs_.tcp_store_peer);
     arguments.push_back(absl::StrCat((*server)->port()));
     arguments.push_back(absl::StrCat(clients));
     arguments.insert(arguments.end(), more.begin(), more.end());
-    Report(name, "tcp_store", RunForJson(arguments));
+    Report(name, who, RunForJson(arguments));
   }
 
   void Report(const std::string& name, const std::string& who,

@@ -3,7 +3,8 @@
 //   scale_load WHAT --endpoint HOST:PORT [--token-file FILE] [--agents N] [--slots N] [--clients N]
 //              [--rounds N] [--seconds N] [--process PID]
 //
-// WHAT: join, bare_join, broadcast, bare_broadcast, ids, barrier, idle, direct_store, stream_store.
+// WHAT: join, bare_join, broadcast, bare_broadcast, ids, barrier, idle, direct_store, stream_store,
+// bare_store.
 // Prints the figures as JSON.
 #include <cstdio>
 #include <fstream>
@@ -70,6 +71,7 @@ int Run(int argc, char** argv) {
       {"barrier", [&] { return MeasureJoinAndBarrier(arguments.load); }},
       {"idle", [&] { return MeasureIdle(arguments.load, arguments.process); }},
       {"direct_store", [&] { return MeasureDirectStore(arguments.store); }},
+      {"bare_store", [&] { return MeasureBareStore(arguments.store); }},
       {"stream_store", [&] { return MeasureStreamStore(arguments.store); }}};
   const auto found = argc > 1 ? all.find(argv[1]) : all.end();
   if (found == all.end() || !ReadArguments(argc, argv, &arguments)) {

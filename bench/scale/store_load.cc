@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "bench/scale/marks.h"
 #include "bench/scale/running_job.h"
 #include "proto/channel_arguments.h"
 #include "proto/store.grpc.pb.h"
@@ -131,6 +133,36 @@ class DirectClient {
   std::unique_ptr<v1::Store::Stub> stub_;
 };
 
+// Workers of nodes, eight of each, whose requests go out on their nodes' streams.
+class StreamClients {
+ public:
+  explicit StreamClients(size_t clients)
+      : of_each_(std::min(clients, kWorkersPerNode)), nodes_(clients / of_each_) {}
+
+  size_t nodes() const { return nodes_; }
+  uint32_t of_each() const { return static_cast<uint32_t>(of_each_); }
+
+  void Use(Fleet* fleet) { fleet_ = fleet; }
+  void Ask(size_t client, Phase& phase) {
+    phase_ = &phase;
+    v1::NodeMessage message;
+    *message.mutable_store() = phase.NextRequest(client);
+    fleet_->Send(client / of_each_, std::move(message));
+  }
+  void Hear(const v1::ServerMessage& message) {
+    if (!message.has_store()) return;
+    const size_t client = (message.store().client() & 0xffffffff) - 1;
+    Phase& phase = *phase_;
+    if (phase.Answered(message.store().code())) Ask(client, phase);
+  }
+
+ private:
+  const size_t of_each_;
+  const size_t nodes_;
+  Fleet* fleet_ = nullptr;
+  std::atomic<Phase*> phase_{nullptr};
+};
+
 // Sets one by one, gets one by one, sets without waiting; `ask` lets a client ask once.
 absl::StatusOr<nlohmann::json> RunPhases(const StoreLoadOptions& options,
                                          const std::function<void(size_t, Phase&)>& ask,
@@ -149,7 +181,8 @@ absl::StatusOr<nlohmann::json> RunPhases(const StoreLoadOptions& options,
   };
   RETURN_IF_ERROR(run("set_per_s", true, 1));
   RETURN_IF_ERROR(run("get_per_s", false, 1));
-  RETURN_IF_ERROR(run("set_not_awaited_per_s", true, kPipelineDepth));
+  RETURN_IF_ERROR(
+      run("set_not_awaited_per_s", true, std::min(kPipelineDepth, kPipelineAll / options.clients)));
   return figures;
 }
 
@@ -168,25 +201,35 @@ absl::StatusOr<nlohmann::json> MeasureDirectStore(const StoreLoadOptions& option
 
 absl::StatusOr<nlohmann::json> MeasureStreamStore(const StoreLoadOptions& options) {
   std::vector<std::unique_ptr<Phase>> phases;
-  const uint32_t slots = static_cast<uint32_t>(std::min(options.clients, kWorkersPerNode));
-  const size_t nodes = options.clients / slots;
-  ASSIGN_OR_RETURN(const auto job, RunningJob::Start(options.server, nodes, slots));
-  std::atomic<Phase*> current{nullptr};
-  const auto ask = [&](size_t client, Phase& phase) {
-    current = &phase;
-    v1::NodeMessage message;
-    *message.mutable_store() = phase.NextRequest(client);
-    job->fleet().Send(client / slots, std::move(message));
-  };
-  job->Observe([&](size_t, const v1::ServerMessage& message) {
-    if (!message.has_store()) return;
-    const size_t client = (message.store().client() & 0xffffffff) - 1;
-    Phase& phase = *current;
-    if (phase.Answered(message.store().code())) ask(client, phase);
-  });
-  absl::StatusOr<nlohmann::json> figures = RunPhases(options, ask, &phases);
+  StreamClients clients(options.clients);
+  ASSIGN_OR_RETURN(const auto job,
+                   RunningJob::Start(options.server, clients.nodes(), clients.of_each()));
+  clients.Use(&job->fleet());
+  job->Observe([&](size_t, const v1::ServerMessage& message) { clients.Hear(message); });
+  absl::StatusOr<nlohmann::json> figures = RunPhases(
+      options, [&](size_t client, Phase& phase) { clients.Ask(client, phase); }, &phases);
   job->Observe(nullptr);
   return figures;
+}
+
+absl::StatusOr<nlohmann::json> MeasureBareStore(const StoreLoadOptions& options) {
+  std::vector<std::unique_ptr<Phase>> phases;
+  StreamClients clients(options.clients);
+  Marks welcomed(clients.nodes());
+  FleetOptions nodes;
+  nodes.server = options.server;
+  nodes.job = kLoadJob;
+  nodes.agents = clients.nodes();
+  nodes.slots = clients.of_each();
+  Fleet fleet(nodes, [&](size_t node, const v1::ServerMessage& message) {
+    if (message.has_welcome()) welcomed.Mark(node);
+    clients.Hear(message);
+  });
+  clients.Use(&fleet);
+  fleet.Connect();
+  if (!welcomed.WaitForAll(kLoadPatience)) return LateError("joined", welcomed, fleet);
+  return RunPhases(
+      options, [&](size_t client, Phase& phase) { clients.Ask(client, phase); }, &phases);
 }
 
 }  // namespace cadre

@@ -12,8 +12,10 @@
 namespace cadre {
 
 // What each client may have unanswered when it does not wait for each answer; the server remembers
-// that many answers of one client.
+// that many answers of one client. And what all may have: a quarter of what waits for the server's
+// core at most.
 inline constexpr size_t kPipelineDepth = 64;
+inline constexpr size_t kPipelineAll = 16384;
 
 struct StoreLoadOptions {
   ServerAddress server;
@@ -28,6 +30,9 @@ absl::StatusOr<nlohmann::json> MeasureDirectStore(const StoreLoadOptions& option
 
 // The same, as the server sees the workers of nodes, eight of each, on their nodes' streams.
 absl::StatusOr<nlohmann::json> MeasureStreamStore(const StoreLoadOptions& options);
+
+// The same messages with a bare server, which answers each at once and keeps nothing.
+absl::StatusOr<nlohmann::json> MeasureBareStore(const StoreLoadOptions& options);
 
 }  // namespace cadre
 

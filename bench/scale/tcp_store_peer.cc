@@ -3,6 +3,7 @@
 //   tcp_store_peer serve                          prints "serving at PORT", serves until killed
 //   tcp_store_peer load PORT CLIENTS SECONDS      sets and gets, prints figures as JSON
 //   tcp_store_peer join PORT CLIENTS              all connect and meet in a barrier, likewise
+//   tcp_store_peer join_asking PORT CLIENTS       the same, as init_process_group of PyTorch 1.13
 //
 // A client is a TCPStore of its own with a thread that uses it.
 #include <unistd.h>
@@ -106,17 +107,27 @@ int Load(int port, size_t clients, double span) {
   _exit(0);
 }
 
-int Join(int port, size_t clients) {
+// As the constructor with wait_for_workers and torchelastic's barrier do: the last one sets what
+// the others wait for.
+void MeetWaiting(c10d::TCPStore& store, int64_t clients) {
+  if (store.add("barrier/count", 1) == clients) store.set("barrier/last", {1});
+  store.get("barrier/last");
+}
+
+// As init_process_group does (_store_based_barrier in distributed_c10d.py).
+void MeetAsking(c10d::TCPStore& store, int64_t clients) {
+  store.add("barrier/count", 1);
+  while (store.add("barrier/count", 0) != clients) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+int Join(int port, size_t clients, void (*meet)(c10d::TCPStore&, int64_t)) {
   Stores stores(clients);
   const Clock::time_point start = Clock::now();
   OnAll(clients, [&](size_t i) {
     stores[i] = Connect(port);
-    // As the constructor with wait_for_workers and torchelastic's barrier do: the last one sets
-    // what the others wait for.
-    if (stores[i]->add("barrier/count", 1) == static_cast<int64_t>(clients)) {
-      stores[i]->set("barrier/last", {1});
-    }
-    stores[i]->get("barrier/last");
+    meet(*stores[i], static_cast<int64_t>(clients));
   });
   std::printf("{\"ranks\": %zu, \"ms\": %.1f}\n", clients, SecondsSince(start) * 1000);
   std::fflush(stdout);
@@ -132,14 +143,16 @@ int main(int argc, char** argv) {
     if (what == "load" && argc == 5) {
       return Load(std::atoi(argv[2]), std::strtoul(argv[3], nullptr, 10), std::atof(argv[4]));
     }
-    if (what == "join" && argc == 4) {
-      return Join(std::atoi(argv[2]), std::strtoul(argv[3], nullptr, 10));
+    if ((what == "join" || what == "join_asking") && argc == 4) {
+      return Join(std::atoi(argv[2]), std::strtoul(argv[3], nullptr, 10),
+                  what == "join" ? MeetWaiting : MeetAsking);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tcp_store_peer: %s\n", error.what());
     return 1;
   }
   std::fprintf(stderr,
-               "usage: tcp_store_peer serve | load PORT CLIENTS SECONDS | join PORT CLIENTS\n");
+               "usage: tcp_store_peer serve | load PORT CLIENTS SECONDS | join PORT CLIENTS | "
+               "join_asking PORT CLIENTS\n");
   return 64;
 }
