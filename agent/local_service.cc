@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/local_directory.h"
+#include "agent/store_streams.h"
 #include "agent/worker_calls.h"
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
@@ -144,12 +145,14 @@ struct LocalService::State {
       : options(std::move(o)),
         directory(std::move(d)),
         worker_calls({options.job, options.address, directory->token(), options.on_event}),
-        store(options, directory->token()) {}
+        store(options, directory->token()),
+        streams(directory->token(), options.on_request) {}
 
   const Options options;
   const std::unique_ptr<LocalDirectory> directory;
   WorkerCalls worker_calls;
   StoreService store;
+  StoreStreams streams;
   std::unique_ptr<grpc::Server> server;  // once a worker has connected
 };
 
@@ -167,6 +170,7 @@ LocalService::~LocalService() {
   if (state_->server == nullptr) return;
   const grpc::Status leaving(grpc::StatusCode::UNAVAILABLE, "the agent is leaving");
   state_->store.FinishAll(leaving);
+  state_->streams.FinishAll(leaving);
   state_->worker_calls.FinishAll(leaving);
   state_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
 }
@@ -185,6 +189,7 @@ void LocalService::Accept() {
       grpc::ServerBuilder builder;
       builder.RegisterService(&state_->worker_calls);
       builder.RegisterService(&state_->store);
+      builder.RegisterService(&state_->streams);
       // Also says how often workers may ping, without which a long wait ends with too_many_pings.
       SetServerArguments(builder);
       state_->server = builder.BuildAndStart();
@@ -202,6 +207,9 @@ void LocalService::EndGeneration(const std::set<uint32_t>& kept, const std::stri
   state_->worker_calls.End(kept, reason);
 }
 
-void LocalService::Answer(const v1::StoreReply& reply) { state_->store.Answer(reply); }
+void LocalService::Answer(const v1::StoreReply& reply) {
+  state_->store.Answer(reply);
+  state_->streams.Answer(reply);
+}
 
 }  // namespace cadre

@@ -1,6 +1,6 @@
 // What an agent serves to its own workers over the unix socket: who they are (worker_calls.h) and
-// the store (v1::Store). gRPC starts with the first connection: a job whose workers never ask does
-// not pay for it.
+// the store, by call (v1::Store) and by stream (store_streams.h). gRPC starts with the first
+// connection: a job whose workers never ask does not pay for it.
 //
 // The loop thread owns the object; requests arrive on gRPC's threads.
 #ifndef CADRE_AGENT_LOCAL_SERVICE_H_
@@ -57,7 +57,7 @@ class LocalService {
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
                        const std::set<uint32_t>& kept = {});
   void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason);
-  // Answers every call that waits with this client and request id.
+  // Answers whoever waits with this client and request id.
   void Answer(const v1::StoreReply& reply);
 
  private:

@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "agent/store_streams.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
 #include "proto/local.grpc.pb.h"
+#include "proto/local_store.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
 
 namespace cadre {
@@ -22,6 +24,44 @@ namespace {
 
 constexpr std::chrono::seconds kCallLimit{20};
 constexpr absl::Duration kWaitLimit = absl::Seconds(20);
+
+v1::StoreRequest RequestOf(uint64_t client, uint64_t id) {
+  v1::StoreRequest request;
+  request.set_client(client);
+  request.set_request_id(id);
+  request.mutable_get()->set_key("k");
+  return request;
+}
+
+// A worker's stream.
+class Conversation {
+ public:
+  Conversation(const std::shared_ptr<grpc::Channel>& channel, const std::string& token)
+      : stub_(v1::LocalStore::NewStub(channel)) {
+    context_.set_deadline(std::chrono::system_clock::now() + kCallLimit);
+    context_.AddMetadata("cadre-token", token);
+    stream_ = stub_->Converse(&context_);
+  }
+  ~Conversation() { context_.TryCancel(); }
+
+  void Ask(uint64_t client, uint64_t id) { stream_->Write(RequestOf(client, id)); }
+  v1::StoreReply Read() {
+    v1::StoreReply reply;
+    EXPECT_TRUE(stream_->Read(&reply));
+    return reply;
+  }
+  // How the other side ends it.
+  grpc::Status End() {
+    v1::StoreReply reply;
+    EXPECT_FALSE(stream_->Read(&reply));
+    return stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  const std::unique_ptr<v1::LocalStore::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::StoreRequest, v1::StoreReply>> stream_;
+};
 
 // The service with a thread in place of the daemon's loop that only accepts connections.
 class LocalServiceTest : public testing::Test {
@@ -97,11 +137,7 @@ class LocalServiceTest : public testing::Test {
 
   grpc::Status ExecuteIn(grpc::ClientContext& context, uint64_t client, uint64_t id,
                          v1::StoreReply& reply) {
-    v1::StoreRequest request;
-    request.set_client(client);
-    request.set_request_id(id);
-    request.mutable_get()->set_key("k");
-    return v1::Store::NewStub(channel_)->Execute(&context, request, &reply);
+    return v1::Store::NewStub(channel_)->Execute(&context, RequestOf(client, id), &reply);
   }
 
   // Returns when so many requests have come.
@@ -228,6 +264,73 @@ TEST_F(LocalServiceTest, Execute_CallerGivesUp_AnswerIsForgotten) {
   call.join();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
   Answer(1, 7, "late");
+}
+
+TEST_F(LocalServiceTest, Converse_AnswersComeInAnyOrder) {
+  Conversation conversation(channel_, token_);
+  conversation.Ask(1, 7);
+  conversation.Ask(1, 8);
+  WaitForRequests(2);
+  Answer(1, 8, "second");
+  Answer(2, 7, "another client's");
+  Answer(1, 7, "", static_cast<int>(absl::StatusCode::kNotFound));
+  v1::StoreReply reply = conversation.Read();
+  EXPECT_EQ(reply.request_id(), 8u);
+  EXPECT_EQ(reply.value(), "second");
+  reply = conversation.Read();
+  EXPECT_EQ(reply.request_id(), 7u);
+  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(reply.message(), "text");
+}
+
+TEST_F(LocalServiceTest, Converse_AnswersThatAreNotReadHoldUpOnlyTheirStream) {
+  Conversation slow(channel_, token_);
+  for (uint64_t id = 0; id < kMaxCallsPerStream + 1; ++id) slow.Ask(1, id);
+  WaitForRequests(kMaxCallsPerStream);
+  Conversation other(channel_, token_);
+  other.Ask(2, 7);
+  WaitForRequests(kMaxCallsPerStream + 1);
+  Answer(2, 7, "v");
+  EXPECT_EQ(other.Read().value(), "v");
+  {
+    absl::MutexLock lock(&mutex_);
+    EXPECT_EQ(requests_.size(), kMaxCallsPerStream + 1);
+    EXPECT_EQ(requests_.back().client(), 2u);
+  }
+  Answer(1, 0, "first");
+  EXPECT_EQ(slow.Read().value(), "first");
+  // The last one is read when there is room for it.
+  WaitForRequests(kMaxCallsPerStream + 2);
+}
+
+TEST_F(LocalServiceTest, Converse_LoopThatIsFull_RefusesAtOnce) {
+  {
+    absl::MutexLock lock(&mutex_);
+    refuse_ = absl::ResourceExhaustedError("full");
+  }
+  Conversation conversation(channel_, token_);
+  conversation.Ask(1, 7);
+  EXPECT_EQ(conversation.Read().code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+}
+
+TEST_F(LocalServiceTest, Converse_WrongTokenAsksNothing) {
+  Conversation stranger(channel_, "wrong");
+  stranger.Ask(1, 7);
+  EXPECT_EQ(stranger.End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  Conversation conversation(channel_, token_);
+  conversation.Ask(2, 7);
+  WaitForRequests(1);
+  absl::MutexLock lock(&mutex_);
+  EXPECT_EQ(requests_[0].client(), 2u);
+}
+
+TEST_F(LocalServiceTest, Converse_LeavingEndsTheStream) {
+  Conversation conversation(channel_, token_);
+  conversation.Ask(1, 7);
+  WaitForRequests(1);
+  StopAccepting();
+  service_.reset();
+  EXPECT_EQ(conversation.End().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(LocalServiceTest, Leaving_WakesWhoWaits) {

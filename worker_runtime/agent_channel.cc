@@ -68,13 +68,16 @@ AgentChannel::AgentChannel(const std::string& socket, const std::string& token)
       channel_(grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
                                          grpc::InsecureChannelCredentials(), Arguments())),
       local_(v1::Local::NewStub(channel_)),
-      store_(v1::Store::NewStub(channel_)) {}
+      store_(channel_, token) {}
 
 absl::Status AgentChannel::CallOnce(absl::Duration wait, const Call& call) const {
   grpc::ClientContext context;
   if (!token_.empty()) context.AddMetadata(kTokenMetadata, token_);
   context.set_deadline(absl::ToChronoTime(absl::Now() + wait + kCallMargin));
-  const grpc::Status status = call(&context);
+  return Describe(call(&context), wait);
+}
+
+absl::Status AgentChannel::Describe(const grpc::Status& status, absl::Duration wait) const {
   if (status.ok()) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(
@@ -124,9 +127,7 @@ absl::Status AgentChannel::Execute(v1::StoreRequest request, v1::StoreReply* rep
     request.set_wait_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(left)));
     // One that does not wait by itself still waits for a server that is away.
     const absl::Duration limit = wait > absl::ZeroDuration() ? left : patience;
-    absl::Status status = CallOnce(limit, [&](grpc::ClientContext* context) {
-      return store_->Execute(context, request, reply);
-    });
+    absl::Status status = Describe(store_.Execute(request, limit + kCallMargin, reply), limit);
     if (status.ok() && reply->code() != 0) {
       status = absl::Status(static_cast<absl::StatusCode>(reply->code()), reply->message());
     }

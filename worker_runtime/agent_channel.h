@@ -11,7 +11,8 @@
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/local.grpc.pb.h"
-#include "proto/store.grpc.pb.h"
+#include "proto/store.pb.h"
+#include "worker_runtime/store_stream.h"
 
 namespace cadre {
 
@@ -37,12 +38,14 @@ class AgentChannel {
   using Call = std::function<grpc::Status(grpc::ClientContext*)>;
   // `wait`: what the callee may take before it answers.
   absl::Status CallOnce(absl::Duration wait, const Call& call) const;
+  // In words for the person whose program this is.
+  absl::Status Describe(const grpc::Status& status, absl::Duration wait) const;
 
   const std::string socket_;
   const std::string token_;
   const std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Local::Stub> local_;
-  std::unique_ptr<v1::Store::Stub> store_;
+  StoreStream store_;
 };
 
 }  // namespace cadre

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <set>
@@ -14,7 +15,8 @@
 #include "base/status_matchers.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/local.grpc.pb.h"
-#include "proto/store.grpc.pb.h"
+#include "proto/local_store.grpc.pb.h"
+#include "proto/store.pb.h"
 
 namespace cadre {
 namespace {
@@ -27,18 +29,19 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr char kToken[] = "0123456789abcdef";
 
 // A real gRPC server on a real unix socket. It keeps the requests, and answers as the test says.
-class LocalServer : public v1::Local::Service, public v1::Store::Service {
+class LocalServer : public v1::Local::Service, public v1::LocalStore::Service {
  public:
-  using Answer = std::function<grpc::Status(const v1::StoreRequest&, v1::StoreReply*)>;
+  using Answer = std::function<void(const v1::StoreRequest&, v1::StoreReply*)>;
 
   explicit LocalServer(const std::string& socket) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
     builder.RegisterService(static_cast<v1::Local::Service*>(this));
-    builder.RegisterService(static_cast<v1::Store::Service*>(this));
+    builder.RegisterService(static_cast<v1::LocalStore::Service*>(this));
     server_ = builder.BuildAndStart();
   }
-  ~LocalServer() override { server_->Shutdown(); }
+  // Streams that are open end.
+  ~LocalServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
   void AnswerWith(Answer answer) {
     absl::MutexLock lock(&mutex_);
@@ -66,17 +69,28 @@ class LocalServer : public v1::Local::Service, public v1::Store::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Execute(grpc::ServerContext* context, const v1::StoreRequest* request,
-                       v1::StoreReply* reply) override {
+  grpc::Status Converse(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::StoreReply, v1::StoreRequest>* stream) override {
     if (!HasToken(*context)) return {grpc::StatusCode::UNAUTHENTICATED, "wrong token"};
-    absl::MutexLock lock(&mutex_);
-    requests_.push_back(*request);
-    reply->set_client(request->client());
-    reply->set_request_id(request->request_id());
-    return answer_ ? answer_(*request, reply) : grpc::Status::OK;
+    v1::StoreRequest request;
+    while (stream->Read(&request)) {
+      v1::StoreReply reply;
+      reply.set_client(request.client());
+      reply.set_request_id(request.request_id());
+      Reply(request, &reply);
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
   }
 
  private:
+  void Reply(const v1::StoreRequest& request, v1::StoreReply* reply) {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(request);
+    if (answer_) answer_(request, reply);
+  }
+
   static bool HasToken(const grpc::ServerContext& context) {
     const auto found = context.client_metadata().find("cadre-token");
     return found != context.client_metadata().end() && found->second == kToken;
@@ -87,6 +101,11 @@ class LocalServer : public v1::Local::Service, public v1::Store::Service {
   std::vector<v1::StoreRequest> requests_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+void SayAway(v1::StoreReply* reply) {
+  reply->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+  reply->set_message("the server is away");
+}
 
 class AgentWorkerTest : public ::testing::Test {
  protected:
@@ -167,7 +186,6 @@ TEST_F(AgentWorkerTest, SaysWhoAsksAndWhat) {
   server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) {
     reply->set_value("v");
     reply->set_number(12);
-    return grpc::Status::OK;
   });
   EXPECT_OK(worker->Set("a", "1"));
   EXPECT_EQ(*worker->Get("b", absl::Microseconds(1500)), "v");
@@ -213,29 +231,22 @@ TEST_F(AgentWorkerTest, WorkersInOneProcessAreDifferentClients) {
   EXPECT_NE(requests[0].client(), requests[1].client());
 }
 
-TEST_F(AgentWorkerTest, PassesOnWhatTheStoreSaysEitherWay) {
+TEST_F(AgentWorkerTest, PassesOnWhatTheStoreSays) {
   const auto worker = Connect();
   server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) {
     reply->set_code(static_cast<int>(absl::StatusCode::kAborted));
     reply->set_message("the current generation is 8");
-    return grpc::Status::OK;
   });
   EXPECT_THAT(worker->Set("a", ""),
               StatusIs(absl::StatusCode::kAborted, "Set(\"a\"): the current generation is 8"));
-  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply*) {
-    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waiting for ranks 1, 2");
-  });
-  EXPECT_THAT(worker->Barrier("b", kLong),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waiting for ranks 1, 2")));
 }
 
 TEST_F(AgentWorkerTest, RepeatsTheSameRequestWhileItDoesNotGetThrough) {
   const auto worker = Connect();
   int left = 3;
   server_->AnswerWith([&left](const v1::StoreRequest&, v1::StoreReply* reply) {
-    if (--left > 0) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is away");
+    if (--left > 0) return SayAway(reply);
     reply->set_number(1);
-    return grpc::Status::OK;
   });
   EXPECT_EQ(*worker->Add("k", 1), 1);
   const std::vector<v1::StoreRequest> requests = server_->requests();
@@ -248,9 +259,7 @@ TEST_F(AgentWorkerTest, RepetitionEndsWithItsTimeout) {
   AgentWorkerOptions options;
   options.call_patience = absl::Milliseconds(30);
   const auto worker = Connect(options);
-  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply*) {
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is away");
-  });
+  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) { SayAway(reply); });
   EXPECT_THAT(worker->Set("k", "v"),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the server is away")));
   EXPECT_THAT(worker->Get("k", absl::Milliseconds(50)), StatusIs(absl::StatusCode::kUnavailable));
