@@ -71,7 +71,8 @@ void Daemon::TakeOver() {
     display_.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
   StartWatching();
-  display_.Line(absl::StrCat("took over ", inventory.workers, " workers of generation ",
+  display_.Line(absl::StrCat("took over ", inventory.workers,
+                             inventory.workers == 1 ? " worker" : " workers", " of generation ",
                              generation_, ", which had no launcher for ",
                              absl::FormatDuration(absl::Milliseconds(inventory.alone_ms))));
   ReadSupervisor();

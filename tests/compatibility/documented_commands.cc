@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
@@ -12,12 +13,35 @@ namespace cadre {
 
 std::vector<std::string> DocumentedCommands(const std::string& page) {
   std::vector<std::string> commands;
-  bool inside = false;
+  bool inside = false, typed = false;
   for (const absl::string_view line : absl::StrSplit(ReadFileOrEmpty(page), '\n')) {
     if (line.substr(0, 3) == "```") {
       inside = !inside;
-    } else if (inside && !line.empty()) {
-      commands.emplace_back(line);
+      typed = inside && line.size() == 3;
+    } else if (typed && !line.empty()) {
+      commands.emplace_back(absl::StripTrailingAsciiWhitespace(line.substr(0, line.find("  #"))));
+    }
+  }
+  EXPECT_FALSE(commands.empty()) << page;
+  return commands;
+}
+
+std::string DocumentedYaml(const std::string& page) {
+  constexpr absl::string_view kBegin = "\n```yaml\n", kEnd = "\n```\n";
+  const std::string text = ReadFileOrEmpty(page);
+  const size_t begin = text.find(kBegin.data());
+  const size_t end = text.find(kEnd.data(), begin);
+  EXPECT_NE(end, std::string::npos) << page;
+  return end == std::string::npos ? ""
+                                  : text.substr(begin + kBegin.size(), end - begin - kBegin.size());
+}
+
+std::vector<std::string> CommandsInTables(const std::string& page) {
+  std::vector<std::string> commands;
+  for (const absl::string_view line : absl::StrSplit(ReadFileOrEmpty(page), '\n')) {
+    if (line.substr(0, 1) != "|") continue;
+    for (const absl::string_view code : absl::StrSplit(line, '`')) {
+      if (code.substr(0, 6) == "cadre ") commands.emplace_back(code);
     }
   }
   EXPECT_FALSE(commands.empty()) << page;

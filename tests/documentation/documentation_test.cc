@@ -1,0 +1,309 @@
+// Every cadre command that README.md and the pages of docs/ show, typed as a reader would. (Those
+// of the pages for Slurm and MPI: tests/compatibility; of the package: tests/packaging.) Nodes are
+// network namespaces, so it needs root; skipped without.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/documented_commands.h"
+#include "tests/compatibility/node_shell.h"
+#include "tests/end_to_end/launch.h"
+#include "tests/faults/node_network.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+enum class Until { kEnd, kSpoken, kForever };
+
+// A command of the page, without its comment.
+struct Typed {
+  std::string command;
+  // What some node's launcher then says.
+  std::string says;
+  std::vector<std::string> nodes = {"node1"};
+  // kSpoken: it is stopped then; kForever: with the test.
+  Until until = Until::kEnd;
+};
+
+class DocumentationTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    start_ = std::filesystem::current_path();
+    path_ = absl::StrCat(start_.string(), "/examples/mnist_cnn:", PathWith(kCadre));
+    entered_ = new absl::Status(NodeNetwork::Enter());
+    for (int node = 1; entered_->ok() && node <= 4; ++node) *entered_ = NodeNetwork::Add(node);
+    if (!entered_->ok()) return;
+    *entered_ = NodeNetwork::NameNodes({"node1 head node0", "node2", "node3", "node4"});
+    // The addresses that the pages use.
+    for (const auto& [address, node] : std::map<std::string, std::string>{{"10.0.0.5", "node1"},
+                                                                          {"10.0.0.6", "node2"},
+                                                                          {"10.0.0.7", "node3"},
+                                                                          {"10.0.0.8", "node3"},
+                                                                          {"10.0.0.9", "node4"}}) {
+      ProcessOptions options;
+      options.argv = {"ip",  "-netns", node, "address", "add", absl::StrCat(address, "/24"),
+                      "dev", "eth0"};
+      const auto ip = RunToEnd(options);
+      if (entered_->ok()) *entered_ = ip.status();
+    }
+  }
+  static void TearDownTestSuite() { delete entered_; }
+
+  void SetUp() override {
+    if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
+    ASSERT_OK(*entered_);
+    directory_ = MakeTempDir("reader");
+    home_ = MakeTempDir("home");
+    shell_ = MakeNodeShell();
+    WriteDocumentedFiles(directory_);
+    for (const char* token : {"token", "job.token"}) {
+      ASSERT_EQ(On("node1", absl::StrCat("cadre token new ", token))->Wait(), 0);
+    }
+  }
+  // Servers and clients of one machine find each other by its loopback token.
+  void TearDown() override { running_.clear(); }
+
+  std::unique_ptr<Process> On(const std::string& node, const std::string& command) {
+    ProcessOptions options;
+    options.argv = {shell_, node, absl::StrCat("exec ", command)};
+    options.env = {{"PATH", path_},
+                   {"HOME", home_},
+                   {"XDG_CACHE_HOME", absl::StrCat(home_, "/cache")},
+                   {"XDG_STATE_HOME", absl::StrCat(home_, "/state")},
+                   {"CADRE_CONFIG", "none"},
+                   {"CADRE_SSH_COMMAND", shell_}};
+    options.working_dir = directory_;
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+
+  void Type(const Typed& typed) {
+    const std::string command = absl::StrReplaceAll(typed.command, for_);
+    std::vector<std::unique_ptr<Process>> processes;
+    for (const std::string& node : typed.nodes) processes.push_back(On(node, command));
+    if (typed.until != Until::kEnd) {
+      EXPECT_TRUE(processes[0]->WaitForLine(typed.says, kPatience))
+          << command << Said(*processes[0]);
+    }
+    std::string said;
+    for (auto& process : processes) {
+      if (typed.until == Until::kForever) {
+        running_.push_back(std::move(process));
+        continue;
+      }
+      if (typed.until == Until::kSpoken) process->Kill(SIGTERM);
+      const std::optional<int> status = process->Wait(kPatience);
+      if (typed.until == Until::kEnd) {
+        EXPECT_EQ(status, 0) << command << Said(*process);
+      }
+      absl::StrAppend(&said, process->standard_output(), process->standard_error());
+    }
+    if (typed.until == Until::kEnd) {
+      EXPECT_THAT(said, HasSubstr(typed.says)) << command;
+    }
+  }
+
+  static std::string Page(const std::string& page) {
+    return absl::StrCat(start_.string(), "/", page);
+  }
+
+  // The page's commands, in whatever order they make sense.
+  void Follow(const std::string& page, const std::vector<Typed>& all) {
+    FollowThose(DocumentedCommands(Page(page)), all);
+  }
+  void FollowThose(const std::vector<std::string>& lines, const std::vector<Typed>& all) {
+    std::vector<std::string> documented, typed;
+    for (const std::string& line : lines) {
+      if (absl::StartsWith(line, "cadre ")) documented.push_back(line);
+    }
+    for (const Typed& one : all) typed.push_back(one.command);
+    EXPECT_THAT(typed, testing::UnorderedElementsAreArray(documented));
+    for (const Typed& one : all) Type(one);
+  }
+
+  void Validates(const std::string& yaml) {
+    std::ofstream(directory_ + "/spec.yaml") << yaml;
+    EXPECT_EQ(On("node1", "cadre validate spec.yaml")->Wait(kPatience), 0) << yaml;
+  }
+
+  static std::filesystem::path start_;
+  static std::string path_;
+  static absl::Status* entered_;
+  std::string directory_, home_, shell_;
+  // What a reader puts in place of what stands for something else.
+  std::map<std::string, std::string> for_ = {{" …", " train.py"}};
+  std::vector<std::unique_ptr<Process>> running_;
+};
+std::filesystem::path DocumentationTest::start_;
+std::string DocumentationTest::path_;
+absl::Status* DocumentationTest::entered_;
+
+const std::vector<std::string> kTwo = {"node1", "node2"};
+
+TEST_F(DocumentationTest, Readme) {
+  for_ = {{" ...", " --rdzv-endpoint head --token-file job.token train.py"},
+          // Without one there is nothing to show.
+          {"--nproc-per-node gpu", "--nproc-per-node auto"}};
+  Follow("README.md",
+         {{"cadre run --standalone --nproc-per-node 2 train.py", "trained 1 of 2"},
+          {"cadre run --standalone --nproc-per-node gpu --max-restarts 3 train.py", "trained 0 of"},
+          {"cadre run --nnodes 2 --nproc-per-node 4 --rdzv-endpoint head:29400 --token-file "
+           "job.token train.py",
+           "trained 7 of 8", kTwo},
+          {"cadre run --nnodes 2:4 ...", "trained 1 of 2", kTwo},
+          {"cadre run job.yaml --rdzv-endpoint head --token-file job.token --max-restarts 5",
+           "trained 3 of 4", kTwo},
+          {"cadre run --hostfile hosts train.py", "trained 3 of 4"}});
+}
+
+TEST_F(DocumentationTest, SeveralNodes) {
+  Follow("docs/several_nodes.md", {{"cadre run --nnodes 2 --nproc-per-node 4 --rdzv-endpoint "
+                                    "head:29400 --token-file job.token train.py",
+                                    "trained 7 of 8", kTwo}});
+}
+
+TEST_F(DocumentationTest, OperatingAServer) {
+  ASSERT_EQ(mkdir(absl::StrCat(directory_, "/lib").c_str(), 0755), 0);
+  for_["/var/lib/"] = absl::StrCat(directory_, "/lib/");
+  const std::vector<std::string> all = {"node1", "node2", "node3", "node4"};
+  const std::string etcd = "http://10.0.0.7:2379,http://10.0.0.8:2379";
+  running_.push_back(On("node3", absl::StrCat("etcd --data-dir ", MakeTempDir("etcd"),
+                                              " --listen-peer-urls http://127.0.0.1:2380"
+                                              " --listen-client-urls ",
+                                              etcd, " --advertise-client-urls ", etcd)));
+  ASSERT_TRUE(running_[0]->WaitForLine("ready to serve client requests", kPatience));
+  const std::string replica =
+      absl::StrCat("cadre server --host 10.0.0.6 --token-file token --etcd ", etcd);
+  Follow("docs/operating_a_server.md",
+         {{"cadre server --state-dir /var/lib/cadre", "serving at", {"node4"}, Until::kSpoken},
+          {"cadre server --state-dir none", "keeping no state", {"node4"}, Until::kSpoken},
+          {"cadre run --rdzv-endpoint node0 --token-file token --state-dir ./state …",
+           "trained 0 of 1",
+           {"node1"}},
+          {"cadre server --host 10.0.0.5 --token-file token",
+           "serving at 10.0.0.5",
+           {"node1"},
+           Until::kSpoken},
+          {"cadre server --host 10.0.0.5 --token-file token --etcd " + etcd,
+           "leads",
+           {"node1"},
+           Until::kForever},
+          {"cadre run --rdzv-endpoint 10.0.0.5 --token-file token --nnodes 4 …", "trained 3 of 4",
+           all},
+          {"cadre run --rdzv-endpoint 10.0.0.5,10.0.0.6 --token-file token --nnodes 4 …",
+           "trained 3 of 4", all},
+          {"cadre status --server 10.0.0.5,10.0.0.6 --token-file token", "succeeded"}});
+}
+
+TEST_F(DocumentationTest, OneFileForAMachine) {
+  const std::string yaml = DocumentedYaml(Page("docs/operating_a_server.md"));
+  std::ofstream(directory_ + "/cadre.yaml")
+      << absl::StrReplaceAll(yaml, {{"/etc/cadre", directory_}, {"/var/lib", directory_}});
+  Type({"env CADRE_CONFIG=cadre.yaml cadre server",
+        "serving at 10.0.0.5:29400",
+        {"node1"},
+        Until::kForever});
+  Type({"env CADRE_CONFIG=cadre.yaml cadre status", "JOB", {"node2"}});
+}
+
+TEST_F(DocumentationTest, Watching) {
+  for_ = {{"JOB", "watched"},
+          {"run --http 127.0.0.1 …", "run --http 127.0.0.1 --standalone train.py"},
+          {"server --http 127.0.0.1 …", "server --http 127.0.0.1 --state-dir none"}};
+  Type({"cadre server --state-dir none", "serving at", {"node1"}, Until::kForever});
+  Type({"cadre run --job-name JOB --rdzv-endpoint 127.0.0.1 train.py", "trained 0 of 1"});
+  Follow("docs/watching.md",
+         {{"cadre status JOB --watch", "watched"},
+          {"cadre run --http 127.0.0.1 …", "dashboard at http://127.0.0.1:29480"},
+          {"cadre server --http 127.0.0.1 …",
+           "dashboard at http://127.0.0.1:29480",
+           {"node2"},
+           Until::kSpoken}});
+}
+
+TEST_F(DocumentationTest, WhenSomethingFails) {
+  for_ = {{"[JOB]", "failed"}, {"JOB", "failed"}};
+  Type({"cadre server --host 127.0.0.1", "serving at", {"node1"}, Until::kForever});
+  EXPECT_EQ(
+      On("node1",
+         "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'exit 3'")
+          ->Wait(kPatience),
+      3);
+  Type({"cadre server --host 10.77.0.1 --port 29401 --token-file job.token",
+        "serving at",
+        {"node1"},
+        Until::kForever});
+  for_["head"] = "head:29401";
+  std::ofstream(directory_ + "/train.py") << "import os, time\n"
+                                             "while not os.path.exists('go'): time.sleep(0.05)\n";
+  const auto other = On("node2",
+                        "cadre run --adopt-timeout 1m --node-name n2 --rdzv-endpoint head:29401 "
+                        "--token-file job.token --nnodes 2 train.py");
+  const std::string adopting =
+      "cadre run --adopt-timeout 1m --node-name n1 --rdzv-endpoint head --token-file job.token "
+      "--nnodes 2 train.py";
+  Follow("docs/when_something_fails.md",
+         {{"cadre why JOB", "failed: "},
+          {"cadre status [JOB]", "exited with status 3"},
+          {"cadre timeline JOB", "GENERATION"},
+          {"cadre why JOB --log-dir logs", "failed: "},
+          {adopting, "generation 1 running", {"node3"}, Until::kForever}});
+  running_.back()->Kill(SIGKILL);
+  running_.back()->Wait(kPatience);
+  Type({adopting, "took over 1 worker of generation 1", {"node3"}, Until::kForever});
+  std::ofstream(directory_ + "/go");
+  EXPECT_EQ(running_.back()->Wait(kPatience), 0) << Said(*running_.back());
+  EXPECT_EQ(other->Wait(kPatience), 0) << Said(*other);
+}
+
+// As the MNIST files are, of so many images.
+void WriteDigits(const std::string& directory, const std::string& which, uint8_t images) {
+  const std::string pixels(images * 28 * 28, '\x40'), labels(images, '\3');
+  const auto number = [](uint8_t value) { return std::string(3, '\0') + static_cast<char>(value); };
+  std::ofstream(absl::StrCat(directory, "/", which, "-images-idx3-ubyte"))
+      << std::string("\0\0\x08\x03", 4) << number(images) << number(28) << number(28) << pixels;
+  std::ofstream(absl::StrCat(directory, "/", which, "-labels-idx1-ubyte"))
+      << std::string("\0\0\x08\x01", 4) << number(images) << labels;
+}
+
+TEST_F(DocumentationTest, WaysToSynchronise) {
+  WriteDigits(directory_, "train", 128);
+  WriteDigits(directory_, "t10k", 64);
+  for_ = {{"DIRECTORY", directory_}, {"WAY", "topk"}};
+  Follow("docs/ways_to_synchronise.md", {{"cadre run --standalone --nproc-per-node 2 mnist_cnn "
+                                          "--data-dir DIRECTORY --epochs 3 --sync WAY",
+                                          "epoch 3/3"}});
+}
+
+TEST_F(DocumentationTest, FromTorchrun) {
+  for_ = {{" ...", " --rdzv-endpoint head --settle 0s --token-file job.token train.py"}};
+  FollowThose(CommandsInTables(Page("docs/from_torchrun.md")),
+              {{"cadre run --standalone --nproc-per-node 4 train.py --epochs 10", "trained 3 of 4"},
+               {"cadre run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint head:29400 --token-file "
+                "job.token train.py",
+                "trained 15 of 16", kTwo},
+               {"cadre run --nnodes 1:4 --max-restarts 3 ...", "trained 0 of 1"}});
+}
+
+TEST_F(DocumentationTest, Specs) {
+  Validates(DocumentedYaml(Page("README.md")));
+  Validates(DocumentedYaml(Page("docs/job_spec.md")));
+}
+
+}  // namespace
+}  // namespace cadre
