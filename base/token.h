@@ -20,10 +20,11 @@ inline constexpr size_t kTokenBytesMax = 4096;
 std::string RandomToken();
 
 // The file's content without its trailing newline. The file must be a regular one, not a symbolic
-// link, belong to this user or root, and be closed to everyone else.
+// link, belong to this user or root, and be closed to everyone else; root's may be read by a group.
 //   NOT_FOUND           no such file
 //   PERMISSION_DENIED   owner or mode are too open, or it cannot be read; the message says what to
-//   do INVALID_ARGUMENT    no regular file, or of the wrong size
+//                       do
+//   INVALID_ARGUMENT    no regular file, or of the wrong size
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 // The first line that the descriptor gives, until its newline or end. Blocks until then.

@@ -69,8 +69,14 @@ TEST_F(TokenTest, WhatIsThereIsNotCreatedAnew) {
 }
 
 TEST_F(TokenTest, FileOpenToOthersIsRefused) {
-  EXPECT_THAT(ReadTokenFile(File("0123456789abcdef", 0640)),
+  EXPECT_THAT(ReadTokenFile(File("0123456789abcdef", 0644)),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("chmod 600 ")));
+}
+
+TEST_F(TokenTest, OnlyRootMayLetAGroupReadIt) {
+  const auto token = ReadTokenFile(File("0123456789abcdef", 0640));
+  EXPECT_EQ(token.ok(), geteuid() == 0) << token.status();
+  EXPECT_FALSE(ReadTokenFile(File("0123456789abcdef", 0660)).ok());
 }
 
 TEST_F(TokenTest, AbsentFile) {
