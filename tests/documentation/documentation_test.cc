@@ -290,6 +290,28 @@ TEST_F(DocumentationTest, WaysToSynchronise) {
                                           "epoch 3/3"}});
 }
 
+TEST_F(DocumentationTest, Elasticity) {
+  const std::string where = "--rdzv-endpoint head --token-file job.token train.py";
+  const std::vector<std::string> three = {"node1", "node2", "node3"};
+  Follow("docs/elasticity.md",
+         {{"cadre run --nnodes 2:4 " + where, "trained 1 of 2", kTwo},
+          {"cadre run --nnodes 2:4 --scale-up immediately " + where, "trained 2 of 3", three},
+          {"cadre run --nnodes 2 --spares 1 " + where, "trained 1 of 2", three}});
+}
+
+TEST_F(DocumentationTest, Checkpoints) {
+  WriteDigits(directory_, "train", 128);
+  WriteDigits(directory_, "t10k", 64);
+  for_ = {{"mnist_cnn ", absl::StrCat("mnist_cnn --data-dir ", directory_, " ")}};
+  Follow("docs/checkpoints.md",
+         {{"cadre run --standalone --nproc-per-node 2 --max-restarts 3 mnist_cnn --checkpoint-dir "
+           "checkpoints --fail-rank 1 --fail-epoch 2",
+           "resumed from epoch 1"},
+          {"cadre run --standalone --nproc-per-node 2 mnist_cnn --checkpoint-dir checkpoints "
+           "--epochs 5",
+           "resumed from epoch 3"}});
+}
+
 TEST_F(DocumentationTest, FromTorchrun) {
   for_ = {{" ...", " --rdzv-endpoint head --settle 0s --token-file job.token train.py"}};
   FollowThose(CommandsInTables(Page("docs/from_torchrun.md")),
