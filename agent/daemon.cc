@@ -150,6 +150,7 @@ void Daemon::Execute(AgentCommand command) {
     return;
   }
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return Collect(*collect);
+  if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return AskWorkers(*ask);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {

@@ -64,6 +64,7 @@ class Daemon {
                                                     DirectoryFailure* failure);
   void KeepWorkers(const v1::Assign& assign);
   void StartWorkersOf(const StartWorkers& command);
+  void AskWorkers(const AskForCheckpoint& ask);
   void FailToStart(const StartWorkers& command, const absl::Status& why,
                    const DirectoryFailure& directory);
   void StopWorkersOf(const StopWorkers& command);

@@ -127,6 +127,15 @@ void Daemon::Follow(const StartFrame& frame, bool kept) {
   files.progress_file = ProgressFilePath(local_->directory(), generation_, static_cast<int>(rank));
 }
 
+void Daemon::AskWorkers(const AskForCheckpoint& ask) {
+  display_.Line("more nodes wait: workers are asked to save and begin the next generation");
+  const absl::Status status =
+      WriteFile(CheckpointFilePath(local_->directory(), ask.generation), "");
+  if (!status.ok()) display_.Line(std::string(status.message()));
+  if (ask.signal == 0) return;
+  for (const uint64_t unit : units_.All()) ToSupervisor(SignalFrame{unit, ask.signal});
+}
+
 void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
                          const DirectoryFailure& directory) {
   const v1::WorkerExit exit = NotStarted(why, directory);

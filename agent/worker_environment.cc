@@ -66,6 +66,7 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   const std::string directory = options.socket.substr(0, options.socket.rfind('/'));
   out["CADRE_PROGRESS_FILE"] = ProgressFilePath(
       directory, options.generation, static_cast<int>(options.assign.first_rank() + local_rank));
+  out["CADRE_CHECKPOINT_FILE"] = CheckpointFilePath(directory, options.generation);
 }
 
 // As srun sets them for a task of a step with one task per worker.

@@ -46,6 +46,10 @@ std::string ProgressFilePath(const std::string& directory, uint64_t generation, 
   return absl::StrCat(directory, "/progress_", generation, "_", rank, ".touch");
 }
 
+std::string CheckpointFilePath(const std::string& directory, uint64_t generation) {
+  return absl::StrCat(directory, "/checkpoint.", generation);
+}
+
 absl::StatusOr<ProgressSnapshot> ReadProgressPage(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {

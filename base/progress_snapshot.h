@@ -89,6 +89,10 @@ std::string ProgressPagePath(const std::string& directory, uint64_t generation, 
 // CADRE_PROGRESS_FILE of a worker: any program shows progress by touching it.
 std::string ProgressFilePath(const std::string& directory, uint64_t generation, int rank);
 
+// Appears in that directory when the generation's workers are to save and begin the next one
+// (CADRE_CHECKPOINT_FILE).
+std::string CheckpointFilePath(const std::string& directory, uint64_t generation);
+
 // Takes microseconds and does not map the file: what its owner does to it cannot hurt the reader.
 // NOT_FOUND: there is no such file. DATA_LOSS: it is no such page; says why.
 absl::StatusOr<ProgressSnapshot> ReadProgressPage(const std::string& path);

@@ -125,6 +125,10 @@ class AgentWorker : public Worker {
     return Value(Execute(std::move(request), timeout), "CommunicatorId", communicator);
   }
 
+  bool MoreNodesWait() const override {
+    const std::string& file = environment_.checkpoint_file;
+    return !file.empty() && access(file.c_str(), F_OK) == 0;
+  }
   bool in_place() const override { return in_place_; }
   absl::Status AnnounceRejoin(std::function<void()> on_end) override;
   absl::StatusOr<std::unique_ptr<Worker>> Rejoin(absl::string_view reason,

@@ -82,6 +82,15 @@ absl::Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory
       .status();
 }
 
+absl::StatusOr<bool> CheckpointWanted(Worker& worker, absl::Duration timeout) {
+  constexpr absl::string_view kYes = "yes";
+  ASSIGN_OR_RETURN(const std::string answer,
+                   OnRankZero(worker, "wanted", timeout, [&]() -> Announcement {
+                     return {absl::OkStatus(), worker.MoreNodesWait() ? std::string(kYes) : "no"};
+                   }));
+  return answer == kYes;
+}
+
 absl::StatusOr<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
                                             absl::Duration timeout) {
   ASSIGN_OR_RETURN(const std::string announced,

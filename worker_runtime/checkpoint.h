@@ -24,6 +24,11 @@ namespace cadre {
 absl::Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
                             const CheckpointDirectory::Writer& writer, absl::Duration timeout);
 
+// Whether nodes that came later wait for the workers to save and leave with kExitForNextGeneration
+// (base/exit_codes.h), after which all begin the next generation, larger. Called by all ranks,
+// which get rank 0's answer; it takes about a millisecond.
+absl::StatusOr<bool> CheckpointWanted(Worker& worker, absl::Duration timeout);
+
 // Called by all ranks. Rank 0 chooses the newest whole checkpoint, and all get that one, also where
 // a newer one has appeared since. It stays on disk until two more were saved. The directory must be
 // one that all nodes see; NOT_FOUND says so on the rank that does not.

@@ -56,6 +56,14 @@ TEST_F(CheckpointTest, RankZeroSavesAndAllLoad) {
   EXPECT_EQ(writers, 3);
 }
 
+TEST_F(CheckpointTest, NobodyIsAskedWhereNoNodesWait) {
+  workers_.Run([&](Worker& worker) {
+    const auto wanted = CheckpointWanted(worker, kLong);
+    ASSERT_OK(wanted);
+    EXPECT_FALSE(*wanted);
+  });
+}
+
 TEST_F(CheckpointTest, AllHearThatTheSaveFailed) {
   const CheckpointDirectory directory(path_);
   workers_.Run([&](Worker& worker) {

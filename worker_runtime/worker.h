@@ -63,6 +63,10 @@ class Worker {
   virtual absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
                                                      absl::Duration timeout) = 0;
 
+  // More nodes wait for the next generation, as far as this process knows: see CheckpointWanted in
+  // checkpoint.h, which all ranks answer alike.
+  virtual bool MoreNodesWait() const { return false; }
+
   // The job recovers in place: this process may rejoin. TrainInPlace() (in_place.h) uses these.
   virtual bool in_place() const { return false; }
   // Says that it can, for as long as this object lives. `on_end` is called at most once, on another

@@ -56,6 +56,8 @@ absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) 
   if (get("CADRE_PROGRESS_FD") != nullptr) {
     ASSIGN_OR_RETURN(environment.progress_fd, ReadNumber<int>(get, "CADRE_PROGRESS_FD"));
   }
+  const char* checkpoint_file = get("CADRE_CHECKPOINT_FILE");
+  if (checkpoint_file != nullptr) environment.checkpoint_file = checkpoint_file;
   return environment;
 }
 

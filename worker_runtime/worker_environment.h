@@ -11,11 +11,12 @@
 namespace cadre {
 
 struct WorkerEnvironment {
-  std::string agent_socket;  // CADRE_AGENT, a path
-  std::string token;         // content of CADRE_TOKEN_FILE; never logged
-  uint64_t generation = 0;   // CADRE_GENERATION
-  int rank = 0;              // RANK
-  int progress_fd = -1;      // CADRE_PROGRESS_FD; -1 when there is none
+  std::string agent_socket;     // CADRE_AGENT, a path
+  std::string token;            // content of CADRE_TOKEN_FILE; never logged
+  uint64_t generation = 0;      // CADRE_GENERATION
+  int rank = 0;                 // RANK
+  int progress_fd = -1;         // CADRE_PROGRESS_FD; -1 when there is none
+  std::string checkpoint_file;  // CADRE_CHECKPOINT_FILE; may be empty
 };
 
 // Like getenv: nullptr when the variable is not set.

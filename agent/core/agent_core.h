@@ -148,6 +148,13 @@ struct CollectEvidence {
   uint64_t generation;
   std::vector<uint32_t> overdue;
 };
+// Tell the workers of the generation, which run, that more nodes wait: they are to save and begin
+// the next generation.
+struct AskForCheckpoint {
+  uint64_t generation;
+  // To be sent to them; 0: none.
+  int signal;
+};
 // Give this to the worker that asked (matched by client and request_id).
 struct StoreAnswer {
   v1::StoreReply reply;
@@ -168,8 +175,9 @@ struct Exit {
   v1::Verdict verdict;    // empty when the server gave none
   v1::Timeline timeline;  // likewise
 };
-using AgentCommand = std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil,
-                                  CollectEvidence, StoreAnswer, ShowStatus, Say, Exit>;
+using AgentCommand =
+    std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,
+                 AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
 
 // Workers that another process of this incarnation started before it died. What became of each of
 // them is told by WorkerRuns and WorkerDied.

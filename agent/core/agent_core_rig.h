@@ -76,6 +76,9 @@ struct Words {
   std::string operator()(const CollectEvidence& c) const {
     return absl::StrCat("look ", c.generation, " overdue=", absl::StrJoin(c.overdue, ","));
   }
+  std::string operator()(const AskForCheckpoint& c) const {
+    return absl::StrCat("ask for a checkpoint of ", c.generation, " signal=", c.signal);
+  }
   std::string operator()(const StoreAnswer& c) const {
     return absl::StrCat("answer ", c.reply.client(), "/", c.reply.request_id(), " ",
                         absl::StatusCodeToString(static_cast<absl::StatusCode>(c.reply.code())));

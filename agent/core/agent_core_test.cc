@@ -233,6 +233,19 @@ TEST_F(AgentCoreTest, FirstSignal_CancelsTheJobThroughTheServer) {
   EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
 }
 
+TEST_F(AgentCoreTest, MoreNodesWait_WorkersAreAskedOnceToSave) {
+  Run();
+  v1::ServerMessage m;
+  m.set_generation(1);
+  m.mutable_status()->set_generation(1);
+  EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show"));
+  m.mutable_status()->set_checkpoint_wanted(true);
+  EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show", "ask for a checkpoint of 1 signal=0"));
+  EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show"));
+  m.mutable_status()->set_generation(2);
+  EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show")) << "of a generation that is not here";
+}
+
 TEST_F(AgentCoreTest, Warning_PreemptsTheJobOnce) {
   Run();
   EXPECT_THAT(Feed(SignalReceived{kWarningSignal}),

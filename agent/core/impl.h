@@ -114,6 +114,7 @@ struct AgentCore::Impl {
   void OnEvidenceFound(const EvidenceFound& event);
   void OnEvidenceDone(const EvidenceDone& event);
   void OnInspect(uint64_t inspected);
+  void OnStatus(const v1::JobStatus& status);
   void OnProgressDeadlines();
   MonoTime ProgressDeadline() const;
   // When the worker counts as hanging; Never() for one that no timeout applies to.
@@ -185,8 +186,9 @@ struct AgentCore::Impl {
 
   // Workers. `generation` is the newest that was assigned here, alive or not.
   uint64_t generation = 0;
-  uint64_t started = 0;       // the newest that was started: its workers are in `workers`
-  bool stop_ordered = false;  // the server wants NodeStopped for `generation`
+  uint64_t started = 0;        // the newest that was started: its workers are in `workers`
+  uint64_t asked_to_save = 0;  // likewise, whose workers were asked for a checkpoint
+  bool stop_ordered = false;   // the server wants NodeStopped for `generation`
   bool rejoin_when_gone = false;
   // The generation that the Join of this connection named: a server that does not know it waits for
   // its end.

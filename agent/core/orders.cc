@@ -28,8 +28,7 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
     case v1::ServerMessage::kFinished:
       return OnFinished(message.finished());
     case v1::ServerMessage::kStatus:
-      commands.push_back(ShowStatus{message.status()});
-      return;
+      return OnStatus(message.status());
     case v1::ServerMessage::kStore:
       // One that nobody waits for answers a request of a generation that was stopped.
       if (store_calls.Answered(message.store())) commands.push_back(StoreAnswer{message.store()});
@@ -79,6 +78,16 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
     return;
   }
   SpeakAgain();
+}
+
+void AgentCore::Impl::OnStatus(const v1::JobStatus& status) {
+  commands.push_back(ShowStatus{status});
+  if (!status.checkpoint_wanted() || status.generation() != generation ||
+      phase != Phase::kRunning || asked_to_save == generation) {
+    return;
+  }
+  asked_to_save = generation;
+  commands.push_back(AskForCheckpoint{generation, spec.elastic().checkpoint_signal()});
 }
 
 void AgentCore::Impl::OnRenewed(uint64_t number) {

@@ -79,8 +79,8 @@ int main(int argc, char** argv) {
   if (!worker.ok()) return Fail("", worker.status());
   const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
   try {
-    const absl::Status status = cadre::mnist::Train(**worker, options);
-    return status.ok() ? 0 : Fail(who.c_str(), status);
+    const absl::StatusOr<int> status = cadre::mnist::Train(**worker, options);
+    return status.ok() ? *status : Fail(who.c_str(), status.status());
   } catch (const std::exception& error) {
     return Fail(who.c_str(), absl::InternalError(error.what()));
   }

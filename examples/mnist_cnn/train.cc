@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "examples/mnist_cnn/digits.h"
 #include "examples/mnist_cnn/idx.h"
@@ -98,6 +99,7 @@ class Trainer : public InPlaceState {
                                            .weight_decay(options.weight_decay)) {}
 
   absl::Status Run(Worker& worker, Communicator& communicator);
+  int exit_status() const { return leaves_ ? kExitForNextGeneration : 0; }
 
   // An epoch's end is a change of the state too.
   int64_t position() const override { return begun_ ? total_steps_ + cursor_.epoch() : -1; }
@@ -137,6 +139,8 @@ class Trainer : public InPlaceState {
   absl::Duration communication_, exposed_wait_;
   // After the last epoch that this process ran.
   std::optional<double> accuracy_;
+  // What is left is the next generation's, which has more nodes.
+  bool leaves_ = false;
 };
 
 absl::Status Trainer::Run(Worker& worker, Communicator& communicator) {
@@ -162,6 +166,9 @@ absl::Status Trainer::TrainToTheEnd() {
     RETURN_IF_ERROR(RunEpoch(epoch));
     RETURN_IF_ERROR(SaveEpoch(epoch));
     cursor_.MoveTo(epoch, 0);
+    if (options_.checkpoint_dir.empty() || epoch == options_.epochs) continue;
+    ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
+    if (leaves_) return absl::OkStatus();
   }
   // All epochs may have been done before a restart.
   if (!accuracy_) {
@@ -373,7 +380,7 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 
 }  // namespace
 
-absl::Status Train(Worker& worker, const TrainOptions& options) {
+absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options) {
   torch::manual_seed(options.seed);
   ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
   ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
@@ -384,9 +391,10 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   Trainer trainer(options, std::move(train), std::move(test), std::move(cursor), std::move(ledger));
   InPlaceOptions in_place;
   in_place.communicator.timeout = absl::Seconds(options.timeout_seconds);
-  return TrainInPlace(worker, trainer, in_place, [&](Worker& now, Communicator& communicator) {
-    return trainer.Run(now, communicator);
-  });
+  RETURN_IF_ERROR(TrainInPlace(
+      worker, trainer, in_place,
+      [&](Worker& now, Communicator& communicator) { return trainer.Run(now, communicator); }));
+  return trainer.exit_status();
 }
 
 }  // namespace cadre::mnist

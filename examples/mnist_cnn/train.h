@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre::mnist {
@@ -40,8 +40,9 @@ struct TrainOptions {
   int fail_epoch = 2;
 };
 
-// The whole program, as this rank. Returns the first error that any part of it had.
-absl::Status Train(Worker& worker, const TrainOptions& options);
+// The whole program, as this rank, with what it is to exit with; or the first error that any part
+// of it had.
+absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options);
 
 }  // namespace cadre::mnist
 

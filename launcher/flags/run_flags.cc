@@ -30,6 +30,8 @@ std::vector<Flag> SizeFlags() {
       Own(kSize, "spares", "N", "Nodes kept in reserve [0]."),
       Own(kSize, "scale-up", "WHEN",
           "When a node that joins later comes in: immediately, at_checkpoint, never."),
+      Own(kSize, "checkpoint-signal", "NAME",
+          "With at_checkpoint: sent to the workers when a node waits, such as USR1 [none]."),
   };
 }
 

@@ -96,6 +96,8 @@ absl::Status TakeSize(const Settings& settings, v1::JobSpec& job) {
   RETURN_IF_ERROR(Take(settings, "nproc-per-node", ParseWorkersPerNode,
                        [&](v1::WorkersPerNode w) { *job.mutable_workers_per_node() = w; }));
   RETURN_IF_ERROR(Take(settings, "spares", ParseCount, [&](uint32_t n) { job.set_spares(n); }));
+  RETURN_IF_ERROR(Take(settings, "checkpoint-signal", ParseSignal,
+                       [&](int s) { job.mutable_elastic()->set_checkpoint_signal(s); }));
   return Take(settings, "scale-up", ParseScaleUp,
               [&](v1::ElasticPolicy::ScaleUp s) { job.mutable_elastic()->set_scale_up(s); });
 }

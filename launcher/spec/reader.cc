@@ -155,6 +155,8 @@ const std::vector<Key>* ElasticKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"scale_up", kText, CADRE_SCALAR(ParseScaleUp, spec.mutable_elastic()->set_scale_up(parsed))},
       {"unit", kText, CADRE_SCALAR(ParseCount, spec.mutable_elastic()->set_unit(parsed))},
+      {"checkpoint_signal", kText,
+       CADRE_SCALAR(ParseSignal, spec.mutable_elastic()->set_checkpoint_signal(parsed))},
   };
   return keys;
 }

@@ -1,5 +1,8 @@
 #include "launcher/spec/scalars.h"
 
+#include <signal.h>
+#include <string.h>
+
 #include <cctype>
 #include <limits>
 #include <string>
@@ -7,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -173,6 +177,15 @@ absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text) 
   if (text == "at_checkpoint") return v1::ElasticPolicy::AT_CHECKPOINT;
   if (text == "never") return v1::ElasticPolicy::NEVER;
   return Expected("immediately, at_checkpoint or never", text);
+}
+
+absl::StatusOr<int> ParseSignal(absl::string_view text) {
+  const absl::string_view name = absl::StripPrefix(text, "SIG");
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const char* const known = sigabbrev_np(signal);
+    if (known != nullptr && name == known) return signal;
+  }
+  return Expected("a signal's name, such as USR1", text);
 }
 
 absl::Status CheckJobName(absl::string_view name) {

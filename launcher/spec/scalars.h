@@ -32,6 +32,8 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text);
 // "crash", "hang", "out_of_memory", "node_lost", "preempted", ...
 absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
+// "USR1", "SIGUSR1".
+absl::StatusOr<int> ParseSignal(absl::string_view text);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);
 

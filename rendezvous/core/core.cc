@@ -138,6 +138,10 @@ void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* 
   v1::ServerMessage message = NewMessage(name, job.generation.number);
   *message.mutable_status() =
       MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), true);
+  if (WantsCheckpoint(job, *live)) {
+    message.mutable_status()->set_checkpoint_wanted(true);
+    live->checkpoint_asked = job.generation.number;
+  }
   for (const auto& [node, link] : live->links) {
     if (link.stream.has_value()) Send(*link.stream, message);
   }
@@ -270,8 +274,10 @@ absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name)
   const auto known = impl_->lives.find(found->first);
   static const Live* const kNothing = new Live();
   const Live& live = known == impl_->lives.end() ? *kNothing : known->second;
-  return MakeStatus(found->first, found->second, live.progress,
-                    impl_->WaitingFor(found->second, live, now), false);
+  v1::JobStatus status = MakeStatus(found->first, found->second, live.progress,
+                                    impl_->WaitingFor(found->second, live, now), false);
+  status.set_checkpoint_wanted(Impl::WantsCheckpoint(found->second, live));
+  return status;
 }
 
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {

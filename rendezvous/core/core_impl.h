@@ -85,6 +85,8 @@ struct Live {
   // Since when the members of a generation could have done what they were told last: later than the
   // order when the server was away, stood still or could not say it.
   MonoTime orders_count_from;
+  // The generation whose workers were asked to save, because more nodes wait. 0: none.
+  uint64_t checkpoint_asked = 0;
   // The last node that came with another spec, for those who wait for it.
   std::string refusal;
   // Something changed that its nodes are shown.
@@ -199,6 +201,8 @@ struct Core::Impl {
   MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
   MonoTime StopDeadline(const JobState& job, const Live& live) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
+  // More nodes wait for the next generation, which its workers are to begin.
+  static bool WantsCheckpoint(const JobState& job, const Live& live);
 
   // hang.cc: nodes say where their workers are, and the culprit is named.
   void OnEvidence(const Session& session, const v1::NodeEvidence& evidence);

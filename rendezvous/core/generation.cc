@@ -35,6 +35,12 @@ bool IsSettled(const std::optional<v1::Failure>& root_cause) {
   return root_cause.has_value() && HasLastWord(*root_cause);
 }
 
+// Once workers have finished their work, more of them would only do it again.
+bool CanGrow(const JobState& job, const Live& live) {
+  return job.generation.succeeded == 0 &&
+         job.policy.SizeFor(live.ready) > job.generation.members.size();
+}
+
 v1::Failure TotalTimeout(const JobState& job) {
   return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number,
                       absl::StrCat("the job took longer than timeouts.total, ",
@@ -115,15 +121,19 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
     return true;
   }
   if (AdvanceInquiry(name, job, live)) return true;
-  // Once workers have finished their work, more of them would only do it again.
-  if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && generation.succeeded == 0 &&
-      job->policy.SizeFor(live->ready) > generation.members.size()) {
+  if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(*job, *live)) {
     OrderStop(name, job,
               absl::StrCat("scale up to ", Count(job->policy.SizeFor(live->ready), "node")),
               std::nullopt);
     return true;
   }
   return false;
+}
+
+bool Core::Impl::WantsCheckpoint(const JobState& job, const Live& live) {
+  // What can rejoin has nothing to lose, and is not asked to leave.
+  return job.phase == v1::RUNNING && job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT &&
+         !job.policy.in_place && AllStarted(job.generation) && CanGrow(job, live);
 }
 
 bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* live) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "rendezvous/core/text.h"
 
@@ -93,7 +94,7 @@ Policy PolicyOf(const v1::JobSpec& spec) {
   }
   policy.never_exit_codes.insert(spec.restart().never_exit_codes().begin(),
                                  spec.restart().never_exit_codes().end());
-  policy.never_exit_codes.insert(kDoNotRestartExitCode);
+  policy.never_exit_codes.insert(kExitNeverRestart);
   policy.in_place = spec.restart().in_place();
   if (spec.elastic().scale_up() != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED) {
     policy.scale_up = spec.elastic().scale_up();

@@ -21,8 +21,6 @@ constexpr uint64_t kMaxSlotsPerJob = 1 << 20;
 constexpr size_t kMaxJobNameBytes = 63;
 constexpr size_t kMaxNodeTextBytes = 255;
 constexpr size_t kMaxSpecBytes = 1 << 20;
-// A worker that exits with this is never restarted, whatever the spec says.
-constexpr uint32_t kDoNotRestartExitCode = 93;
 
 struct Policy {
   uint32_t min = 1;

@@ -121,6 +121,7 @@ std::string StatusText(const v1::JobStatus& status) {
   if (!status.waiting_for().empty()) {
     absl::StrAppend(&text, " waiting for ", status.waiting_for());
   }
+  if (status.checkpoint_wanted()) text += " checkpoint wanted";
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/ranks.h"
 #include "rendezvous/core/report.h"
@@ -50,13 +51,20 @@ void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& 
   // It ended while it was asked who hangs: that came first.
   Live& live = lives[session.job];
   if (live.hang.has_value()) EndInquiry(session.job, job, &live);
+  const bool asked_to =
+      exit.exit_code() == kExitForNextGeneration && live.checkpoint_asked == generation.number;
+  if (job->phase == v1::RUNNING && asked_to) {
+    EndWorker(session.job, rank, failure);
+    return OrderStop(session.job, job, absl::StrCat("rank ", rank, " has saved; more nodes wait"),
+                     std::nullopt);
+  }
   if (job->phase == v1::RUNNING) {
     EndWorker(session.job, rank, failure);
     return OrderStop(session.job, job, failure.message(), failure);
   }
   // A worker that a stop order ended is no evidence of anything.
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
-  failure.set_collateral(!stopped_by_us);
+  failure.set_collateral(!stopped_by_us && !asked_to);
   EndWorker(session.job, rank, failure);
 }
 
