@@ -91,9 +91,9 @@ void BareStream::OnReadDone(bool ok) {
     over_ = true;
     return Finish(grpc::Status::OK);
   }
-  if (incoming_.has_store()) {
-    Send(AnswerAll());
-  } else if (incoming_.has_join()) {
+  v1::ServerMessage answers = AnswerAll();
+  if (answers.has_store()) Send(std::move(answers));
+  if (incoming_.has_join()) {
     v1::ServerMessage answer;
     answer.set_job(incoming_.job());
     *answer.mutable_welcome()->mutable_spec() = incoming_.join().spec();
@@ -107,19 +107,19 @@ void BareStream::OnReadDone(bool ok) {
   StartRead(&incoming_);
 }
 
-// As one message, to as many requests as came as one.
+// To all store requests that came as one, as one.
 v1::ServerMessage BareStream::AnswerAll() const {
-  v1::ServerMessage answer;
-  const auto fill = [](const v1::StoreRequest& request, v1::ServerMessage* message) {
-    message->mutable_store()->set_client(request.client());
-    message->mutable_store()->set_request_id(request.request_id());
-    if (request.has_get()) message->mutable_store()->set_value(std::string(kValueBytes, 'v'));
+  v1::ServerMessage answers;
+  const auto answer = [&](const v1::NodeMessage& said) {
+    if (!said.has_store()) return;
+    v1::StoreReply* reply = (answers.has_store() ? answers.add_more() : &answers)->mutable_store();
+    reply->set_client(said.store().client());
+    reply->set_request_id(said.store().request_id());
+    if (said.store().has_get()) reply->set_value(std::string(kValueBytes, 'v'));
   };
-  fill(incoming_.store(), &answer);
-  for (const v1::NodeMessage& next : incoming_.more()) {
-    if (next.has_store()) fill(next.store(), answer.add_more());
-  }
-  return answer;
+  answer(incoming_);
+  for (const v1::NodeMessage& next : incoming_.more()) answer(next);
+  return answers;
 }
 
 void BareStream::OnDone() {
