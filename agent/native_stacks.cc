@@ -111,11 +111,7 @@ std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline
   if (error != 0) return absl::StrCat("no native stacks: ", tool[0], ": ", strerror(error), "\n");
   std::string text;
   const bool whole = ReadAll(read_end.get(), deadline, cancelled, &text);
-  // The group is its own as long as it has not been waited for.
-  if (!whole) kill(-pid, SIGKILL);
-  siginfo_t info = {};
-  while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
-  }
+  // Nothing more is wanted of it, nor of what it started, which is in its group.
   kill(-pid, SIGKILL);
   while (waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
   }
