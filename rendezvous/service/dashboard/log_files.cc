@@ -59,7 +59,7 @@ std::string LogListJson(const std::string& log_dir, const std::string& job) {
   return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
 }
 
-absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
+absl::StatusOr<std::string> LogPath(const std::string& job,
                                     const std::map<std::string, std::string>& query) {
   uint64_t numbers[2] = {0, 0};
   const char* const names[2] = {"generation", "rank"};
@@ -73,8 +73,8 @@ absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::strin
   if (stream == query.end() || (stream->second != "stdout" && stream->second != "stderr")) {
     return absl::InvalidArgumentError("stream=stdout or stream=stderr is expected");
   }
-  return absl::StrCat(log_dir, "/", job, "/generation_", numbers[0], "/rank_", numbers[1], "/",
-                      stream->second, ".log");
+  return absl::StrCat(job, "/generation_", numbers[0], "/rank_", numbers[1], "/", stream->second,
+                      ".log");
 }
 
 }  // namespace cadre

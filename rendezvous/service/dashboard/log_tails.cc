@@ -1,11 +1,13 @@
 #include "rendezvous/service/dashboard/log_tails.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "base/open_below.h"
 
 namespace cadre {
 
@@ -23,13 +25,10 @@ void LogTails::Add(std::shared_ptr<HttpExchange> exchange, const std::string& pa
 
 void LogTails::Open(Tail& tail) {
   // Only a file: what a worker put there in its place might make an open wait, or lead elsewhere.
-  tail.fd = open(tail.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  tail.fd = OpenBelow(root_, tail.path);
+  if (tail.fd < 0 && errno != ENOENT) return tail.exchange->End();
   struct stat found;
-  if (tail.fd < 0) return;
-  if (fstat(tail.fd, &found) != 0 || !S_ISREG(found.st_mode)) {
-    close(std::exchange(tail.fd, -1));
-    return tail.exchange->End();
-  }
+  if (tail.fd < 0 || fstat(tail.fd, &found) != 0) return;
   tail.offset = std::max<off_t>(0, found.st_size - static_cast<off_t>(kTailBytes));
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/service/http/http_server.h"
@@ -21,12 +22,13 @@ inline constexpr size_t kTailBytesPerTick = 256 << 10;
 
 class LogTails {
  public:
-  LogTails() = default;
+  // Files are those of the directory `root`; what is no regular file there is not shown.
+  explicit LogTails(std::string root) : root_(std::move(root)) {}
   ~LogTails();
   LogTails(const LogTails&) = delete;
   LogTails& operator=(const LogTails&) = delete;
 
-  // A file that is not there yet is waited for.
+  // `path` below the root. A file that is not there yet is waited for.
   void Add(std::shared_ptr<HttpExchange> exchange, const std::string& path);
   void Tick();
   // Sends what is left and ends all.
@@ -39,9 +41,10 @@ class LogTails {
     int fd = -1;
     off_t offset = 0;
   };
-  static void Open(Tail& tail);
-  static void Send(Tail& tail);
+  void Open(Tail& tail);
+  void Send(Tail& tail);
 
+  const std::string root_;
   std::vector<Tail> tails_;
 };
 
