@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,6 +19,8 @@ namespace {
 
 // Between the end of the grace and the end of the allocation.
 constexpr absl::Duration kWarningMargin = absl::Seconds(30);
+// Of sbatch's --signal, an unsigned 16 bit number of seconds.
+constexpr absl::Duration kWarningMax = absl::Seconds(65535);
 
 // For a shell.
 std::string Quoted(const std::string& text) {
@@ -32,11 +35,29 @@ bool AsksForGpus(const v1::JobSpec& spec) {
       });
 }
 
-// One #SBATCH line's words end at the end of the line.
-absl::Status CheckOption(const std::string& field, const std::string& value) {
-  if (value.find_first_of("\n\r") == std::string::npos) return absl::OkStatus();
+absl::Status Expected(absl::string_view field, absl::string_view what, const std::string& value) {
   return absl::InvalidArgumentError(
-      absl::StrCat(field, ": expected one line, got '", value.substr(0, 64), "'"));
+      absl::StrCat("slurm.", field, ": expected ", what, ", got '", value.substr(0, 64), "'"));
+}
+
+// sbatch splits its lines as a shell does: a name with spaces, quotes or '#' would become something
+// else.
+absl::Status CheckName(absl::string_view field, const std::string& value) {
+  for (const char c : value) {
+    if (!absl::ascii_isalnum(c) && !absl::StrContains("_-.,:+@/", c)) {
+      return Expected(field, "a name of letters, digits and _-.,:+@/", value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Taken as it is, with the user's own quotes.
+absl::Status CheckExtra(const std::string& option) {
+  if (option.find_first_of("\n\r") != std::string::npos) {
+    return Expected("extra", "options of one line", option);
+  }
+  if (!absl::StartsWith(option, "-")) return Expected("extra", "options of sbatch", option);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
@@ -67,7 +88,14 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
   // sbatch takes all that it can get of MIN-MAX; the spares come on top.
   const uint32_t min = spec.nodes().min();
   const uint32_t max = spec.nodes().max() + spec.spares();
-  const absl::Duration warning = DurationFromProto(spec.timeouts().stop_grace()) + kWarningMargin;
+  const absl::Duration grace = DurationFromProto(spec.timeouts().stop_grace());
+  if (grace > kWarningMax - kWarningMargin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeouts.stop_grace: Slurm warns at most ", absl::FormatDuration(kWarningMax),
+                     " before the end; make it ",
+                     absl::FormatDuration(kWarningMax - kWarningMargin), " or less"));
+  }
+  const absl::Duration warning = grace + kWarningMargin;
   std::vector<std::string> options = {
       absl::StrCat("--job-name=", spec.name()),
       absl::StrCat("--nodes=", min, max > min ? absl::StrCat("-", max) : ""),
@@ -81,12 +109,14 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(const std::vector<std::string> resources, Resources(spec));
   options.insert(options.end(), resources.begin(), resources.end());
   const v1::SlurmOptions& slurm = spec.slurm();
+  RETURN_IF_ERROR(CheckName("partition", slurm.partition()));
+  RETURN_IF_ERROR(CheckName("account", slurm.account()));
+  for (const std::string& option : slurm.extra()) RETURN_IF_ERROR(CheckExtra(option));
   if (!slurm.partition().empty()) {
     options.push_back(absl::StrCat("--partition=", slurm.partition()));
   }
   if (!slurm.account().empty()) options.push_back(absl::StrCat("--account=", slurm.account()));
   options.insert(options.end(), slurm.extra().begin(), slurm.extra().end());
-  for (const std::string& option : options) RETURN_IF_ERROR(CheckOption("slurm", option));
   return options;
 }
 

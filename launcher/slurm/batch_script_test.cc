@@ -1,5 +1,6 @@
 #include "launcher/slurm/batch_script.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -82,7 +83,19 @@ TEST(BatchScriptTest, GpusAreCountedBySomebody) {
 
 TEST(BatchScriptTest, AnOptionIsOneLine) {
   EXPECT_THAT(Script("name: a\ncommand: [x]\nslurm: {partition: \"p\\nrm -rf /\"}\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one line")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("slurm.partition")));
+}
+
+TEST(BatchScriptTest, WhatSbatchWouldReadOtherwiseIsRefused) {
+  for (const char* slurm :
+       {"{account: \"my project\"}", "{account: \"it's\"}", "{account: \"x # y\"}",
+        "{extra: [\"touch /tmp/x\"]}", "{extra: [\"--comment=a\\n#SBATCH -N9\"]}"}) {
+    EXPECT_THAT(Script(absl::StrCat("name: a\ncommand: [x]\nslurm: ", slurm, "\n")),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("slurm.")))
+        << slurm;
+  }
+  EXPECT_THAT(Script("name: a\ncommand: [x]\ntimeouts: {stop_grace: 20h}\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop_grace")));
 }
 
 }  // namespace
