@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/endpoint/endpoint.h"
@@ -40,6 +42,10 @@ namespace {
 constexpr char kSsh[] = "ssh -o BatchMode=yes";
 constexpr int kSshFailed = 255;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+// Between two looks whether the job has ended.
+constexpr absl::Duration kLook = absl::Seconds(1);
+// What ssh may take to end once it has.
+constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
@@ -127,7 +133,10 @@ class HostsRun {
     while (Running() > 0) {
       std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
       for (const Remote& remote : remotes_) fds.push_back({remote.pidfd, POLLIN, 0});
-      if (poll(fds.data(), fds.size(), -1) < 0) continue;
+      const int ready =
+          poll(fds.data(), fds.size(), static_cast<int>(kLook / absl::Milliseconds(1)));
+      EndWithTheJob(MonoNow());
+      if (ready < 0) continue;
       signalfd_siginfo info;
       while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
         OnSignal(static_cast<int>(info.ssi_signo));
@@ -148,6 +157,17 @@ class HostsRun {
                          [](const Remote& remote) { return remote.pidfd >= 0; });
   }
 
+  // A launcher that came ends by itself; an ssh that hangs, or a shell that waits for input, does
+  // not.
+  void EndWithTheJob(MonoTime now) {
+    if (!ended_at_.has_value() && JobHasEnded()) ended_at_ = now;
+    if (!ended_at_.has_value() || now < *ended_at_ + kEndTimeout) return;
+    const int signal = now < *ended_at_ + 2 * kEndTimeout ? SIGTERM : SIGKILL;
+    for (const Remote& remote : remotes_) {
+      if (remote.pidfd >= 0) kill(remote.pid, signal);
+    }
+  }
+
   void OnSignal(int signal) {
     const bool again = cancelled_ > 0;
     cancelled_ = signal;
@@ -160,19 +180,26 @@ class HostsRun {
     }
   }
 
+  bool JobHasEnded() const {
+    const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
+    return job.ok() && job->has_verdict();
+  }
+
   void OnEnd(Remote& remote) {
     int status = 0;
     if (waitpid(remote.pid, &status, 0) != remote.pid) return;
     close(remote.pidfd);
     remote.pidfd = -1;
     remote.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (remote.status == 0) return;
+    const bool too_early = remote.status == 0 && !JobHasEnded();
+    if (remote.status == 0 && !too_early) return;
+    if (status_ == 0 && too_early) status_ = kExitUnavailable;
     if (status_ == 0) status_ = remote.status == kSshFailed ? kExitUnavailable : remote.status;
-    const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
-    if (job.ok() && job->has_verdict()) return;
-    say_(absl::StrCat(
-        "host ", remote.host.name, " ended with status ", remote.status,
-        remote.status == kSshFailed ? ": ssh could not reach it or run cadre there" : ""));
+    if (JobHasEnded()) return;
+    say_(absl::StrCat("host ", remote.host.name, " ended with status ", remote.status,
+                      too_early ? ", but the job has not: did ssh run another command there?"
+                      : remote.status == kSshFailed ? ": ssh could not reach it or run cadre there"
+                                                    : ""));
     if (Running() >= options_.job.nodes().min()) return;
     missing_ = true;
     if (core_.Cancel(options_.job.name(), absl::StrCat("host ", remote.host.name, " is missing"), 0)
@@ -194,6 +221,7 @@ class HostsRun {
   bool missing_ = false;
   // Of the first host that failed.
   int status_ = 0;
+  std::optional<MonoTime> ended_at_;
 };
 
 // Where this machine is reached from the hosts: loopback only when all of them are this machine.

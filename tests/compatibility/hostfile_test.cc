@@ -34,16 +34,22 @@ class HostfileTest : public testing::Test {
     ASSERT_OK(*entered_);
   }
 
-  std::unique_ptr<Process> Run(const std::string& hosts, const std::vector<std::string>& more) {
+  // As ssh, but on node 2 it runs `there`.
+  static std::string ShellThatRuns(const std::string& there) {
+    const std::string path = MakeTempDir("shell") + "/ssh";
+    std::ofstream(path) << "#!/bin/bash\n[[ $1 == node2 ]] && exec " << there << "\nexec "
+                        << MakeNodeShell() << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+
+  std::unique_ptr<Process> Run(const std::string& hosts, const std::vector<std::string>& more,
+                               const std::string& shell = MakeNodeShell()) {
     const std::string directory = MakeTempDir("hosts");
     std::ofstream(directory + "/hosts") << hosts;
     ProcessOptions options;
-    options.argv = {std::filesystem::absolute(kCadre),
-                    "run",
-                    "--hostfile",
-                    "hosts",
-                    "--ssh-command",
-                    MakeNodeShell()};
+    options.argv = {
+        std::filesystem::absolute(kCadre), "run", "--hostfile", "hosts", "--ssh-command", shell};
     options.argv.insert(options.argv.end(), more.begin(), more.end());
     options.working_dir = directory;
     auto process = Process::Start(options);
@@ -88,6 +94,20 @@ TEST_F(HostfileTest, HostOutOfReach_IsNamedAndEndsTheJob) {
   const auto run = Run("node1\nnode3\n", {probe_});
   EXPECT_EQ(run->Wait(kPatience), 69) << Said(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("host node3 ended with status 255: ssh could not"))
+      << Said(*run);
+}
+
+TEST_F(HostfileTest, SshThatHangs_IsEndedWithTheJob) {
+  const auto run =
+      Run("node1\nnode2\n", {"--join-timeout", "1s", "true"}, ShellThatRuns("sleep 1000"));
+  EXPECT_EQ(run->Wait(kPatience), 75) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("1 of 2 nodes came")) << Said(*run);
+}
+
+TEST_F(HostfileTest, SshThatRunsAnotherCommand_IsNamedAndEndsTheJob) {
+  const auto run = Run("node1\nnode2\n", {probe_}, ShellThatRuns("true"));
+  EXPECT_EQ(run->Wait(kPatience), 69) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("host node2 ended with status 0, but the job has"))
       << Said(*run);
 }
 
