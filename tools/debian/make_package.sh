@@ -5,6 +5,7 @@ cadre=$1 supervisor=$2 schema=$3 output=$4
 here=$(dirname "$0")
 
 root=$(mktemp -d)
+chmod 755 "$root"
 trap 'rm -rf "$root"' EXIT
 put() { install -D -m "$1" "$2" "$root/$3"; }
 
