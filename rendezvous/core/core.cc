@@ -19,6 +19,7 @@ Effects Core::Impl::Step(MonoTime at, const Event& event) {
   since_last = std::max(now, at) - now;
   now = std::max(now, at);
   if (can_save) clock = now;
+  if (since_last > 2 * config.reconnect_grace) gap_ended_at = now;
   if (!stepped) {
     LinkRestoredNodes();
   } else if (!node_timers.empty() && since_last > 2 * LookInterval()) {

@@ -234,6 +234,10 @@ struct Core::Impl {
   // save. Leases go on, since nodes are heard.
   MonoTime clock;
 
+  // When the last time was over in which the core was not stepped for so long that the host may have
+  // stood still.
+  MonoTime gap_ended_at;
+
   // Of the step under way.
   MonoTime now;
   absl::Duration since_last;

@@ -395,10 +395,13 @@ MonoTime Core::Impl::LostAt(const Link& link) const {
 }
 
 bool Core::Impl::IsToBeSpared(const Link& link) const {
-  const MonoTime heard = link.stream.has_value() ? link.last_heard + config.lease : link.gone_since;
-  const bool late =
-      now - LostAt(link) > config.reconnect_grace || since_last > 2 * config.reconnect_grace;
-  return late && now - heard < config.lease;
+  const bool connected = link.stream.has_value();
+  // Who comes back on another connection may be in the queue behind what was said on older ones.
+  const bool paused = connected ? since_last > 2 * config.reconnect_grace
+                                : now - gap_ended_at < config.reconnect_grace;
+  const MonoTime due =
+      connected ? link.last_heard + config.lease : link.gone_since + link.gone_limit;
+  return (now - LostAt(link) > config.reconnect_grace || paused) && now - due < config.lease;
 }
 
 void Core::Impl::SetNodeTimer(const std::string& job, const std::string& node, Link* link,
