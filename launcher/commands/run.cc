@@ -1,5 +1,6 @@
 // cadre run: one node's share of a job.
 #include <errno.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,6 +45,9 @@ namespace {
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 // And for other nodes to take the verdict.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+// gRPC's threads come and go, and an arena of the allocator keeps what its thread leaves behind. By
+// default there are eight for each core; a launcher allocates too little to need them.
+constexpr int kMallocArenas = 2;
 
 uint64_t RandomIncarnation() {
   uint64_t value = 0;
@@ -193,6 +197,7 @@ void EndWithStandardInput() {
 // told the exit status.
 int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
           const std::function<void(int)>& ended) {
+  mallopt(M_ARENA_MAX, kMallocArenas);
   std::vector<std::string> notices = options.notices;
   std::optional<Adoption> adoption;
   if (AsksForAdoption(options)) adoption = FindAdoption(RunOf(options, slots), &notices);
