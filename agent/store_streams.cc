@@ -35,6 +35,8 @@ class StoreStreams::Stream final : public grpc::ServerBidiReactor<v1::StoreReque
     if (finished_) return;
     finished_ = true;
     outbox_.clear();
+    // The service may be gone when this object is.
+    service_.Leave(self_);
     Finish(status);
   }
 
@@ -67,7 +69,6 @@ class StoreStreams::Stream final : public grpc::ServerBidiReactor<v1::StoreReque
   void OnCancel() override { End(grpc::Status::CANCELLED); }
 
   void OnDone() override {
-    service_.Leave(self_);
     // The last line: nothing of this object may be used after it.
     const std::shared_ptr<Stream> self = std::move(self_);
   }
