@@ -35,7 +35,7 @@ TEST(ChannelArguments, ClientsHaveTheAgreedSettings) {
   EXPECT_EQ(values.at(GRPC_ARG_KEEPALIVE_TIMEOUT_MS), 5000);
   EXPECT_EQ(values.at(GRPC_ARG_ENABLE_HTTP_PROXY), 0);
   EXPECT_EQ(values.at(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS), 50);
-  EXPECT_EQ(values.at(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS), 3000);
+  EXPECT_EQ(values.at(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS), 1000);
 }
 
 TEST(ChannelArguments, ClientsMayHaveTheirOwnTiming) {

@@ -1,6 +1,8 @@
 #include "tests/testing/etcd_process.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <utility>
@@ -76,7 +78,14 @@ void EtcdProcess::Kill() {
   process_.reset();
 }
 
-void EtcdProcess::Pause() { process_->Kill(SIGSTOP); }
+void EtcdProcess::Pause() {
+  process_->Kill(SIGSTOP);
+  // Each thread stops when it next looks: until then it may still answer.
+  siginfo_t stopped = {};
+  while (waitid(P_PID, static_cast<id_t>(process_->pid()), &stopped, WSTOPPED | WNOWAIT) < 0 &&
+         errno == EINTR) {
+  }
+}
 
 void EtcdProcess::Resume() { process_->Kill(SIGCONT); }
 
