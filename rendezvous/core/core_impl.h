@@ -234,8 +234,8 @@ struct Core::Impl {
   // save. Leases go on, since nodes are heard.
   MonoTime clock;
 
-  // When the last time was over in which the core was not stepped for so long that the host may have
-  // stood still.
+  // When the last time was over in which the core was not stepped for so long that the host may
+  // have stood still.
   MonoTime gap_ended_at;
 
   // Of the step under way.
