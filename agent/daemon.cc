@@ -66,6 +66,8 @@ absl::StatusOr<Exit> Daemon::Run() {
   if (options_.adoption) TakeOver();
   StartLink();
   const absl::Status status = Loop();
+  // The workers are gone; processes that stand by go before they hear that their agent leaves.
+  supervisor_.reset();
   if (exit_) {
     const ExitFiles files = {options_.output.log_dir, options_.core.job, options_.core.join.node(),
                              earlier_verdict_};
@@ -170,19 +172,25 @@ void Daemon::ToSupervisor(const Frame& frame) {
 }
 
 void Daemon::OnFrame(Frame frame) {
+  if (OnStandbyFrame(frame)) return;
   if (const auto* started = std::get_if<StartedFrame>(&frame)) {
     if (!units_.Has(started->generation)) return;
     pids_[started->local_rank] = started->pid;
     return Feed(WorkerRuns{generation_, started->local_rank, started->pid});
   }
-  if (const auto* output = std::get_if<OutputFrame>(&frame)) return OnOutput(*output);
+  if (auto* output = std::get_if<OutputFrame>(&frame)) {
+    if (!units_.Has(output->generation)) return;
+    output->local_rank = units_.LocalRank(output->generation, output->local_rank);
+    return OnOutput(*output);
+  }
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
     if (!units_.Has(exited->generation)) return;
-    FlushOutput(exited->local_rank);
-    pids_.erase(exited->local_rank);
-    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + exited->local_rank)};
-    return Feed(WorkerDied{generation_, exited->local_rank, ExitOf(*exited),
-                           LastPage(local_->directory(), owner, exited->local_rank)});
+    const uint32_t local_rank = units_.LocalRank(exited->generation, exited->local_rank);
+    FlushOutput(local_rank);
+    pids_.erase(local_rank);
+    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + local_rank)};
+    return Feed(WorkerDied{generation_, local_rank, ExitOf(*exited),
+                           LastPage(local_->directory(), owner, local_rank)});
   }
   if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
     if (!units_.Has(gone->generation)) return;

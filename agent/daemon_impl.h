@@ -1,4 +1,5 @@
-// The daemon's state. Wiring is in daemon.cc, what concerns its workers in daemon_workers.cc.
+// The daemon's state. Wiring is in daemon.cc, what concerns its workers in daemon_workers.cc, and
+// the process that stands by for them in standby.cc.
 #ifndef CADRE_AGENT_DAEMON_IMPL_H_
 #define CADRE_AGENT_DAEMON_IMPL_H_
 
@@ -39,6 +40,14 @@ struct WorkerFiles {
   std::vector<std::string> logs;  // its streams in files; the first that is not empty is quoted
   std::vector<std::string> silent_logs;  // of these, those that do not come as frames too
   std::string progress_file;
+  std::string directory;  // of its log files, and of its error file
+};
+WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file);
+
+// A process that waits for the place of a worker that is lost.
+struct Standby {
+  pid_t pid = 0;  // 0: it does not run yet
+  WorkerFiles files;
 };
 
 class Daemon {
@@ -69,6 +78,16 @@ class Daemon {
                    const DirectoryFailure& directory);
   void StopWorkersOf(const StopWorkers& command);
   void ToSupervisor(const Frame& frame);
+
+  // standby.cc
+  size_t StandbysWanted() const;
+  void StartStandbys();
+  // By the number of each that gets one: the place of a worker that is missing.
+  std::map<uint64_t, uint32_t> PlacesForStandbys(const StartWorkers& command) const;
+  void PlaceStandby(uint64_t unit, uint32_t local_rank);
+  // Whether the frame was about one of them.
+  bool OnStandbyFrame(const Frame& frame);
+
   void LoseSupervisor();
   AllGone Gone();
 
@@ -76,8 +95,10 @@ class Daemon {
   void OnOutput(const OutputFrame& frame);
   void OnProgressLines(const OutputFrame& frame, const std::string& lines);
   void PollProgress();
-  // Gets ready for what the worker will write.
-  void Follow(const StartFrame& frame, bool kept);
+  // Gets ready for what the worker will write. `runs`: its process is there already.
+  void Follow(const StartFrame& frame, bool runs);
+  // The directory of its rank leads to where the process writes.
+  void LinkLogs(uint32_t local_rank);
   void StartWatching();
   void Collect(const CollectEvidence& command);
   void FlushOutput(uint32_t local_rank);
@@ -106,6 +127,12 @@ class Daemon {
   ProgressWatch watch_;
   MonoTime poll_at_ = MonoTime::Never();
   uint32_t first_rank_ = 0;
+  // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
+  // generation in which they were.
+  std::map<uint64_t, Standby> standbys_;
+  std::optional<StartFrame> standby_like_;
+  MonoTime standbys_at_ = MonoTime::Never();
+  uint64_t standbys_of_ = 0;
   std::map<uint32_t, pid_t> pids_;  // of workers that run, by local rank
   v1::JobStatus status_;
   MonoTime status_shown_at_;

@@ -1,5 +1,6 @@
 // What the daemon does for its workers: starting, stopping and taking them over, and what they say.
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,15 +43,21 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(command.assign, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
-  local_->BeginGeneration(command.generation, command.assign, in_place, command.kept);
+  const std::map<uint64_t, uint32_t> places = PlacesForStandbys(command);
+  local_->BeginGeneration(command.generation, command.assign, in_place, command.kept, places);
+  standby_like_ = frames->front();
   KeepWorkers(command.assign);
+  std::set<uint32_t> running = command.kept;
+  for (const auto& [unit, local_rank] : places) running.insert(local_rank);
   for (StartFrame& frame : *frames) {
-    const bool kept = command.kept.count(frame.local_rank) != 0;
-    Follow(frame, kept);
-    if (kept) continue;
+    const bool runs = running.count(frame.local_rank) != 0;
+    Follow(frame, runs);
+    if (runs) continue;
     frame.generation = units_.Add(frame.local_rank);
     ToSupervisor(std::move(frame));
   }
+  for (const auto& [unit, local_rank] : places) PlaceStandby(unit, local_rank);
+  for (const uint32_t local_rank : command.kept) LinkLogs(local_rank);
   StartWatching();
 }
 
@@ -66,7 +73,7 @@ void Daemon::TakeOver() {
   for (uint32_t i = 0; i < inventory.workers; ++i) units_.Add(i);
   const absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(assign, nullptr);
   if (frames.ok()) {
-    for (const StartFrame& frame : *frames) Follow(frame, /*kept=*/false);
+    for (const StartFrame& frame : *frames) Follow(frame, /*runs=*/false);
   } else {
     display_.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
@@ -112,19 +119,35 @@ void Daemon::KeepWorkers(const v1::Assign& assign) {
   ToSupervisor(KeepFrame());
 }
 
-void Daemon::Follow(const StartFrame& frame, bool kept) {
+WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file) {
+  WorkerFiles files;
+  files.logs = {frame.stderr_path, frame.stdout_path};
+  if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
+  if (!frame.forward_stderr) files.silent_logs.push_back(frame.stderr_path);
+  files.progress_file = std::move(progress_file);
+  files.directory = std::filesystem::path(frame.error_file).parent_path().string();
+  return files;
+}
+
+void Daemon::LinkLogs(uint32_t local_rank) {
+  if (options_.output.log_dir.empty()) return;
+  // Without it the files are still where they were.
+  LinkDirectory(RankDirectory(options_.output.log_dir, options_.core.job, generation_,
+                              first_rank_ + local_rank),
+                files_[local_rank].directory)
+      .IgnoreError();
+}
+
+void Daemon::Follow(const StartFrame& frame, bool runs) {
   const uint32_t local_rank = frame.local_rank, rank = first_rank_ + local_rank;
   FlushOutput(local_rank);
   const PrefixFields fields = {options_.core.join.host(),
                                spec_.role().empty() ? "default" : spec_.role(), rank, local_rank};
   const std::string prefix = LinePrefix(options_.output.prefix_template, fields);
   outputs_[local_rank] = {LineAssembler(prefix), LineAssembler(prefix), LineAssembler()};
-  if (kept) return;
-  WorkerFiles& files = files_[local_rank];
-  files.logs = {frame.stderr_path, frame.stdout_path};
-  if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
-  if (!frame.forward_stderr) files.silent_logs.push_back(frame.stderr_path);
-  files.progress_file = ProgressFilePath(local_->directory(), generation_, static_cast<int>(rank));
+  if (runs) return;
+  files_[local_rank] =
+      FilesOf(frame, ProgressFilePath(local_->directory(), generation_, static_cast<int>(rank)));
 }
 
 void Daemon::AskWorkers(const AskForCheckpoint& ask) {
@@ -150,6 +173,7 @@ void Daemon::StopWorkersOf(const StopWorkers& command) {
   collector_->Cancel();
   // An order that came late, for what a generation left behind that is over.
   if (command.generation != generation_) return;
+  standbys_at_ = MonoTime::Never();
   local_->EndGeneration(command.kept, command.reason);
   const std::vector<uint64_t> units = units_.Stop(command.kept);
   if (units_.Stopped() || supervisor_ == nullptr) return own_events_.push_back(Gone());
@@ -177,7 +201,7 @@ AllGone Daemon::Gone() {
 
 void Daemon::OnOutput(const OutputFrame& frame) {
   const auto worker = outputs_.find(frame.local_rank);
-  if (!units_.Has(frame.generation) || worker == outputs_.end()) return;
+  if (worker == outputs_.end()) return;
   WorkerOutput& output = worker->second;
   if (frame.stream == 3) {
     return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
@@ -199,6 +223,7 @@ void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines)
 }
 
 void Daemon::PollProgress() {
+  StartStandbys();
   const std::vector<AgentEvent> events = watch_.Poll(MonoNow());
   poll_at_ = MonoNow() + kProgressPoll;
   for (const AgentEvent& event : events) Feed(event);

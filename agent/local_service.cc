@@ -199,9 +199,14 @@ void LocalService::Accept() {
 }
 
 void LocalService::BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place,
-                                   const std::set<uint32_t>& kept) {
-  state_->worker_calls.Begin(generation, assign, in_place, kept);
+                                   const std::set<uint32_t>& kept,
+                                   const std::map<uint64_t, uint32_t>& places) {
+  state_->worker_calls.Begin(generation, assign, in_place, kept, places);
 }
+
+bool LocalService::WouldStandBy() const { return state_->worker_calls.WouldStandBy(); }
+
+std::set<uint64_t> LocalService::StandingBy() const { return state_->worker_calls.StandingBy(); }
 
 void LocalService::EndGeneration(const std::set<uint32_t>& kept, const std::string& reason) {
   state_->worker_calls.End(kept, reason);

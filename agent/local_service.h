@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -55,7 +56,10 @@ class LocalService {
 
   // Which generation's workers run here, and that it is over: as WorkerCalls has it.
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
-                       const std::set<uint32_t>& kept = {});
+                       const std::set<uint32_t>& kept = {},
+                       const std::map<uint64_t, uint32_t>& places = {});
+  bool WouldStandBy() const;
+  std::set<uint64_t> StandingBy() const;
   void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason);
   // Answers whoever waits with this client and request id.
   void Answer(const v1::StoreReply& reply);

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "agent/local_service.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gmock/gmock.h"
@@ -64,12 +66,16 @@ class RejoinCallsTest : public ::testing::Test {
     std::filesystem::remove_all(parent_);
   }
 
-  std::unique_ptr<Worker> Connect(int rank) {
+  WorkerEnvironment Environment() {
     WorkerEnvironment environment;
     environment.agent_socket = service_->socket_path();
     const auto token = ReadTokenFile(service_->token_path());
     EXPECT_OK(token);
     environment.token = *token;
+    return environment;
+  }
+  std::unique_ptr<Worker> Connect(int rank) {
+    WorkerEnvironment environment = Environment();
     environment.generation = 3;
     environment.rank = rank;
     auto worker = ConnectToAgent(environment);
@@ -81,6 +87,12 @@ class RejoinCallsTest : public ::testing::Test {
     const auto holds = [&condition] { return condition(); };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&holds), kLong);
+  }
+  // Waits until these processes stand by.
+  bool AwaitStandby(const std::set<uint64_t>& units) {
+    const MonoTime end = MonoNow() + kLong;
+    while (service_->StandingBy() != units && MonoNow() < end) poll(nullptr, 0, 1);
+    return service_->StandingBy() == units;
   }
   // Waits until the worker has said that it can rejoin, or no longer can.
   void AwaitMay(uint32_t local_rank, bool may) {
@@ -175,6 +187,60 @@ TEST_F(RejoinCallsTest, TheAgentLeaves_WhoWaitsIsTold) {
   service_.reset();
   waits.join();
   acceptor_ = std::thread([] {});
+}
+
+TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
+  WorkerEnvironment environment = Environment();
+  environment.standby = 70;
+  const auto take_place = [environment](uint64_t unit, int rank) {
+    WorkerEnvironment own = environment;
+    own.standby = unit;
+    const auto worker = ConnectToAgent(own);
+    ASSERT_OK(worker);
+    EXPECT_EQ((*worker)->place().generation, 5u);
+    EXPECT_EQ((*worker)->rank(), rank);
+    EXPECT_TRUE((*worker)->in_place());
+  };
+  std::thread first([&] { take_place(70, 1); }), second([&] { take_place(71, 0); });
+  EXPECT_TRUE(AwaitStandby({70, 71}));
+  // Nothing that happens to generations without a place for them concerns them.
+  service_->EndGeneration({0}, "rank 0 died");
+  service_->BeginGeneration(4, AssignOf(0, 2), true);
+  EXPECT_TRUE(AwaitStandby({70, 71}));
+  EXPECT_THAT(ConnectToAgent(environment), StatusIs(absl::StatusCode::kAborted));
+  service_->BeginGeneration(5, AssignOf(0, 2), true, {}, {{70, 1}, {71, 0}});
+  first.join();
+  second.join();
+  EXPECT_TRUE(AwaitStandby({}));
+}
+
+TEST_F(RejoinCallsTest, AProcessThatStandsBy_IsToldThatItsAgentLeaves) {
+  WorkerEnvironment environment = Environment();
+  environment.standby = 70;
+  std::thread process(
+      [&] { EXPECT_THAT(ConnectToAgent(environment), StatusIs(absl::StatusCode::kUnavailable)); });
+  EXPECT_TRUE(AwaitStandby({70}));
+  leaving_ = true;
+  acceptor_.join();
+  service_.reset();
+  process.join();
+  acceptor_ = std::thread([] {});
+}
+
+TEST_F(RejoinCallsTest, AProcessWouldStandBy_WhereWorkersTakePart) {
+  EXPECT_FALSE(service_->WouldStandBy());
+  const auto worker = Connect(2);
+  EXPECT_FALSE(service_->WouldStandBy());
+  ASSERT_OK(worker->AnnounceRejoin([] {}));
+  AwaitMay(0, true);
+  EXPECT_TRUE(service_->WouldStandBy());
+  service_->EndGeneration({0}, "over");
+  EXPECT_FALSE(service_->WouldStandBy());
+  // Without recovery in place all that use the worker runtime do.
+  service_->BeginGeneration(3, AssignOf(2, 4));
+  EXPECT_FALSE(service_->WouldStandBy());
+  Connect(3);
+  EXPECT_TRUE(service_->WouldStandBy());
 }
 
 TEST_F(RejoinCallsTest, AJobThatDoesNotRecoverInPlace_SaysSo) {

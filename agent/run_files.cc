@@ -57,6 +57,24 @@ absl::Status MakeDirectories(const std::string& path, int* error_number) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make directory ", path));
 }
 
+absl::Status LinkDirectory(const std::string& path, const std::string& to) {
+  std::error_code error;
+  const auto from = std::filesystem::absolute(path, error).lexically_normal();
+  const auto target = std::filesystem::absolute(to, error).lexically_normal().lexically_relative(
+      from.parent_path());
+  if (rmdir(from.c_str()) != 0 && errno != ENOENT) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot replace ", path));
+  }
+  std::filesystem::create_directory_symlink(target, from, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot link ", path));
+}
+
+void RemoveLink(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_symlink(path, error)) std::filesystem::remove(path, error);
+}
+
 absl::Status WriteFile(const std::string& path, absl::string_view content) {
   // Several launchers of one job may share the directory.
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".part");

@@ -20,6 +20,12 @@ std::string RankDirectory(const std::string& log_dir, const std::string& job, ui
 // given.
 absl::Status MakeDirectories(const std::string& path, int* error_number = nullptr);
 
+// Makes an empty directory a link to another one below the same root. FAILED_PRECONDITION: it is
+// not empty.
+absl::Status LinkDirectory(const std::string& path, const std::string& to);
+// Removes such a link, if there is one.
+void RemoveLink(const std::string& path);
+
 // Writes <log_dir>/<job>/verdict.json and timeline.json, each in one step, with the field names of
 // proto/job.proto.
 absl::Status WriteVerdict(const std::string& log_dir, const v1::Verdict& verdict,

@@ -86,5 +86,23 @@ TEST(WithErrorCode, Cases) {
   }
 }
 
+TEST(LinkDirectory, LeadsToTheOther_UntilItIsRemoved) {
+  const std::string root = TemporaryDirectory();
+  const std::string first = RankDirectory(root, "j", 1, 3), second = RankDirectory(root, "j", 2, 3);
+  ASSERT_OK(MakeDirectories(first));
+  ASSERT_OK(MakeDirectories(second));
+  ASSERT_OK(LinkDirectory(second, first));
+  ASSERT_OK(WriteFile(first + "/stdout.log", "out"));
+  EXPECT_TRUE(std::filesystem::exists(second + "/stdout.log"));
+  // The tree may be moved.
+  EXPECT_EQ(std::filesystem::read_symlink(second), "../generation_1/rank_3");
+  // What has something in it stays.
+  EXPECT_THAT(LinkDirectory(first, second), StatusIs(absl::StatusCode::kFailedPrecondition));
+  RemoveLink(first);
+  RemoveLink(second);
+  EXPECT_TRUE(std::filesystem::exists(first + "/stdout.log"));
+  EXPECT_FALSE(std::filesystem::exists(second));
+}
+
 }  // namespace
 }  // namespace cadre

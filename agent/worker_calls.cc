@@ -33,6 +33,8 @@ class WorkerCalls::Call final : public grpc::ServerUnaryReactor {
       : service_(service), kind_(Kind::kAwaitEnd), end_(reply) {}
   Call(WorkerCalls& service, const std::string& reason, v1::HelloReply* reply)
       : service_(service), kind_(Kind::kRejoin), reason_(reason), place_(reply) {}
+  Call(WorkerCalls& service, uint64_t standby, v1::HelloReply* reply)
+      : service_(service), kind_(Kind::kStandby), standby_(standby), place_(reply) {}
 
   void OnCancel() override { service_.Dropped(this); }
   void OnDone() override { delete this; }
@@ -41,7 +43,7 @@ class WorkerCalls::Call final : public grpc::ServerUnaryReactor {
     generation_ = generation;
     local_rank_ = local_rank;
   }
-  Key key() const { return {kind_, local_rank_}; }
+  Key key() const { return {kind_, kind_ == Kind::kStandby ? standby_ : local_rank_}; }
   Kind kind() const { return kind_; }
   uint64_t generation() const { return generation_; }
   uint32_t local_rank() const { return local_rank_; }
@@ -53,6 +55,7 @@ class WorkerCalls::Call final : public grpc::ServerUnaryReactor {
   WorkerCalls& service_;
   const Kind kind_;
   const std::string reason_;
+  const uint64_t standby_ = 0;
   uint64_t generation_ = 0;
   uint32_t local_rank_ = 0;
   v1::GenerationEnd* const end_ = nullptr;
@@ -72,7 +75,8 @@ WorkerCalls::Call* WorkerCalls::Take(const Key& key) {
 }
 
 void WorkerCalls::Begin(uint64_t generation, const v1::Assign& assign, bool in_place,
-                        const std::set<uint32_t>& kept) {
+                        const std::set<uint32_t>& kept,
+                        const std::map<uint64_t, uint32_t>& places) {
   std::vector<Finished> finished;
   {
     absl::MutexLock lock(&mutex_);
@@ -80,15 +84,38 @@ void WorkerCalls::Begin(uint64_t generation, const v1::Assign& assign, bool in_p
     assign_ = assign;
     in_place_ = in_place;
     ended_ = false;
+    would_stand_by_ = !places.empty();
     kept_.clear();
-    for (const auto& [key, call] : waiting_) {
-      const bool placed = key.first == Kind::kRejoin && kept.count(key.second) != 0;
-      if (placed) Fill(key.second, call->place());
-      finished.push_back({call, placed ? grpc::Status::OK : NotKept()});
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      Call* call = it->second;
+      const auto place = places.find(it->first.second);
+      const bool stands_by = call->kind() == Kind::kStandby;
+      if (stands_by && place == places.end()) {
+        ++it;
+        continue;
+      }
+      const bool goes_on =
+          stands_by || (call->kind() == Kind::kRejoin && kept.count(call->local_rank()) != 0);
+      if (goes_on) Fill(stands_by ? place->second : call->local_rank(), call->place());
+      finished.push_back({call, goes_on ? grpc::Status::OK : NotKept()});
+      it = waiting_.erase(it);
     }
-    waiting_.clear();
   }
   FinishEach(finished);
+}
+
+bool WorkerCalls::WouldStandBy() const {
+  absl::MutexLock lock(&mutex_);
+  return would_stand_by_ && !ended_;
+}
+
+std::set<uint64_t> WorkerCalls::StandingBy() const {
+  absl::MutexLock lock(&mutex_);
+  std::set<uint64_t> standing;
+  for (const auto& [key, call] : waiting_) {
+    if (key.first == Kind::kStandby) standing.insert(key.second);
+  }
+  return standing;
 }
 
 void WorkerCalls::End(const std::set<uint32_t>& kept, const std::string& reason) {
@@ -101,7 +128,7 @@ void WorkerCalls::End(const std::set<uint32_t>& kept, const std::string& reason)
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       Call* call = it->second;
       const bool is_kept = kept.count(call->local_rank()) != 0;
-      if (is_kept && call->kind() == Kind::kRejoin) {
+      if (call->kind() == Kind::kStandby || (is_kept && call->kind() == Kind::kRejoin)) {
         ++it;
         continue;
       }
@@ -164,7 +191,10 @@ grpc::ServerUnaryReactor* WorkerCalls::Hello(grpc::CallbackServerContext* contex
     absl::MutexLock lock(&mutex_);
     uint32_t local_rank = 0;
     status = Place(*request, &local_rank);
-    if (status.ok()) Fill(local_rank, reply);
+    if (status.ok()) {
+      Fill(local_rank, reply);
+      would_stand_by_ = would_stand_by_ || !in_place_;
+    }
   }
   reactor->Finish(status);
   return reactor;
@@ -192,6 +222,7 @@ grpc::ServerUnaryReactor* WorkerCalls::Wait(grpc::CallbackServerContext* context
       call->At(generation_, local_rank);
       waits = !ended_ || call->kind() == Kind::kRejoin;
       if (waits) {
+        would_stand_by_ = true;
         earlier = Take(call->key());
         waiting_[call->key()] = call;
         // The call may end as soon as the lock is released.
@@ -227,6 +258,20 @@ grpc::ServerUnaryReactor* WorkerCalls::Rejoin(grpc::CallbackServerContext* conte
               [](const Call& call) -> AgentEvent {
                 return WorkerWaits{call.generation(), call.local_rank(), call.reason()};
               });
+}
+
+grpc::ServerUnaryReactor* WorkerCalls::TakePlace(grpc::CallbackServerContext* context,
+                                                 const v1::TakePlaceRequest* request,
+                                                 v1::HelloReply* reply) {
+  Call* call = new Call(*this, request->standby(), reply);
+  grpc::Status status = WrongToken();
+  if (KnowsToken(*context, options_.token)) {
+    absl::MutexLock lock(&mutex_);
+    if (!closed_ && waiting_.insert({call->key(), call}).second) return call;
+    status = NotKept();
+  }
+  call->Finish(status);
+  return call;
 }
 
 void WorkerCalls::Dropped(Call* call) {

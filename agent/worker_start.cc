@@ -1,7 +1,9 @@
 #include "agent/worker_start.h"
 
 #include <filesystem>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +72,8 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
   for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
     const uint32_t rank = from.assign.first_rank() + local_rank;
     const std::string directory = RankDirectory(root, from.job, from.generation, rank);
+    // An earlier run's, in which the process of this rank went on.
+    RemoveLink(directory);
     int directory_error = 0;
     const absl::Status made = MakeDirectories(directory, &directory_error);
     if (!made.ok()) {
@@ -95,6 +99,42 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
     frames.push_back(std::move(frame));
   }
   return frames;
+}
+
+StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby) {
+  // What the runtime is told with the place.
+  static const auto* const kOfPlace = new std::set<std::string>{"RANK",
+                                                                "LOCAL_RANK",
+                                                                "ROLE_RANK",
+                                                                "GROUP_RANK",
+                                                                "NODE_RANK",
+                                                                "WORLD_SIZE",
+                                                                "ROLE_WORLD_SIZE",
+                                                                "GROUP_WORLD_SIZE",
+                                                                "MASTER_ADDR",
+                                                                "MASTER_PORT",
+                                                                "TORCHELASTIC_RESTART_COUNT",
+                                                                "TORCHELASTIC_ERROR_FILE",
+                                                                "CADRE_GENERATION",
+                                                                "CADRE_PROGRESS_FILE"};
+  const std::filesystem::path directory =
+      std::filesystem::path(worker.error_file).parent_path().parent_path() /
+      absl::StrCat("standby_", standby.index);
+  worker.generation = standby.unit;
+  worker.local_rank = 0;
+  worker.error_file = (directory / "error.json").string();
+  if (!worker.stdout_path.empty()) worker.stdout_path = (directory / "stdout.log").string();
+  if (!worker.stderr_path.empty()) worker.stderr_path = (directory / "stderr.log").string();
+  std::vector<std::string> environment = {absl::StrCat("CADRE_STANDS_BY=", standby.unit),
+                                          "CADRE_PROGRESS_FILE=" + standby.progress_file,
+                                          "TORCHELASTIC_ERROR_FILE=" + worker.error_file};
+  for (std::string& entry : worker.environment) {
+    if (kOfPlace->count(entry.substr(0, entry.find('='))) == 0) {
+      environment.push_back(std::move(entry));
+    }
+  }
+  worker.environment = std::move(environment);
+  return worker;
 }
 
 }  // namespace cadre

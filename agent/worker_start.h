@@ -36,6 +36,17 @@ struct DirectoryFailure {
 absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
                                                        DirectoryFailure* failure = nullptr);
 
+// One of the processes that stand by: its number, of all and among those of its generation.
+struct StandbyStart {
+  uint64_t unit = 0;
+  int index = 0;
+  std::string progress_file;
+};
+
+// From the frame of a worker: the environment has CADRE_STANDS_BY, the number, instead of all that
+// depends on a rank, and log files go beside the worker's directory, to standby_<index>.
+StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby);
+
 }  // namespace cadre
 
 #endif  // CADRE_AGENT_WORKER_START_H_

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -109,6 +110,29 @@ TEST_F(PrepareWorkersTest, BindNuma_GivesCpus) {
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_FALSE((*frames)[1].cpus.empty());
+}
+
+TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
+  options_.environment.base = {"RANK=7", "HOME=/home/u"};
+  const auto frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  const StartFrame standby = StandbyFrame((*frames)[0], {77, 1, "/run/touch"});
+  const std::string directory = options_.output.log_dir + "/mnist/generation_2/standby_1";
+  EXPECT_EQ(standby.generation, 77u);
+  EXPECT_EQ(standby.stdout_path, directory + "/stdout.log");
+  EXPECT_EQ(standby.stderr_path, directory + "/stderr.log");
+  EXPECT_EQ(standby.error_file, directory + "/error.json");
+  EXPECT_THAT(standby.environment,
+              testing::IsSupersetOf({"CADRE_STANDS_BY=77", "CADRE_PROGRESS_FILE=/run/touch",
+                                     "HOME=/home/u", "LOCAL_WORLD_SIZE=2", "CADRE_JOB=mnist"}));
+  std::set<std::string> names;
+  for (const std::string& entry : standby.environment) {
+    EXPECT_TRUE(names.insert(entry.substr(0, entry.find('='))).second) << entry;
+  }
+  for (const char* of_rank : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "CADRE_GENERATION",
+                              "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT"}) {
+    EXPECT_EQ(names.count(of_rank), 0u) << of_rank;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,8 @@ namespace {
 
 // More than a node has workers.
 constexpr uint64_t kUnitsPerGeneration = 4096;
+// The numbers of those that stood by, which no generation reaches.
+constexpr uint64_t kFirstStandby = uint64_t{1} << 63;
 
 }  // namespace
 
@@ -25,6 +27,12 @@ uint64_t WorkerUnits::Add(uint32_t local_rank) {
   const uint64_t unit = each_alone_ ? generation_ * kUnitsPerGeneration + local_rank : generation_;
   units_[unit].insert(local_rank);
   return unit;
+}
+
+uint64_t WorkerUnits::AddStandby() { return kFirstStandby + standbys_++; }
+
+uint32_t WorkerUnits::LocalRank(uint64_t unit, uint32_t said) const {
+  return unit >= kFirstStandby ? *units_.at(unit).begin() : said;
 }
 
 std::vector<uint64_t> WorkerUnits::All() const {

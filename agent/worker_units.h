@@ -18,6 +18,14 @@ class WorkerUnits {
   // A worker is started; returns its unit. Its number is never used again while generations grow.
   uint64_t Add(uint32_t local_rank);
 
+  // A process that stands by is a unit of no generation, and is neither stopped nor counted with
+  // one, until it takes a place. Its unit, of which the number is never used again.
+  uint64_t AddStandby();
+  void PlaceStandby(uint64_t unit, uint32_t local_rank) { units_[unit] = {local_rank}; }
+
+  // Of the worker of this unit, which was started as `said`; Has(unit).
+  uint32_t LocalRank(uint64_t unit, uint32_t said) const;
+
   // Whether the unit is one of this generation's.
   bool Has(uint64_t unit) const { return units_.count(unit) != 0; }
   std::vector<uint64_t> All() const;
@@ -37,6 +45,7 @@ class WorkerUnits {
   bool each_alone_ = false;
   bool stopping_ = false;
   std::set<uint32_t> kept_;
+  uint64_t standbys_ = 0;
   // Local ranks of each unit that is there.
   std::map<uint64_t, std::set<uint32_t>> units_;
 };

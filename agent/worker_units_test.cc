@@ -49,5 +49,34 @@ TEST(WorkerUnitsTest, KeptWorkersGoOn_AndEndAlone) {
   EXPECT_THAT(units.Stop({}), testing::SizeIs(2));
 }
 
+TEST(WorkerUnitsTest, AProcessThatStandsBy_IsOfNoGenerationUntilItTakesAPlace) {
+  WorkerUnits units;
+  units.Begin(1, /*each_alone=*/true, {});
+  const uint64_t zero = units.Add(0);
+  const uint64_t standby = units.AddStandby();
+  EXPECT_FALSE(units.Has(standby));
+  EXPECT_THAT(units.Stop({}), ElementsAre(zero));
+  units.Gone(zero);
+  EXPECT_TRUE(units.Stopped());
+  units.Begin(2, true, {});
+  units.PlaceStandby(standby, 3);
+  EXPECT_TRUE(units.Has(standby));
+  EXPECT_EQ(units.LocalRank(standby, 0), 3u);
+  EXPECT_THAT(units.Stop({}), ElementsAre(standby));
+  // Where a generation is stopped as one, those that stood by are stopped with it.
+  units.Begin(3, /*each_alone=*/false, {});
+  EXPECT_FALSE(units.Has(standby));
+  EXPECT_EQ(units.Add(0), 3u);
+  const uint64_t other = units.AddStandby();
+  EXPECT_NE(other, standby);
+  units.PlaceStandby(other, 1);
+  EXPECT_EQ(units.LocalRank(3, 0), 0u);
+  EXPECT_THAT(units.Stop({}), testing::UnorderedElementsAre(3, other));
+  units.Gone(3);
+  EXPECT_FALSE(units.Stopped());
+  units.Gone(other);
+  EXPECT_TRUE(units.Stopped());
+}
+
 }  // namespace
 }  // namespace cadre

@@ -110,6 +110,12 @@ absl::Status AgentChannel::AwaitEnd(grpc::ClientContext* context, const v1::Hell
   return FromGrpcStatus(local_->AwaitEnd(context, request, reply));
 }
 
+absl::Status AgentChannel::TakePlace(const v1::TakePlaceRequest& request, v1::HelloReply* reply) {
+  grpc::ClientContext context;
+  if (!token_.empty()) context.AddMetadata(kTokenMetadata, token_);
+  return FromGrpcStatus(local_->TakePlace(&context, request, reply));
+}
+
 absl::Status AgentChannel::Rejoin(const v1::RejoinRequest& request, v1::HelloReply* reply,
                                   absl::Duration timeout) {
   return CallOnce(timeout, [&](grpc::ClientContext* context) {

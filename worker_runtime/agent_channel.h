@@ -26,6 +26,8 @@ class AgentChannel {
   // Ends with the generation, with the context being cancelled, or with the agent.
   absl::Status AwaitEnd(grpc::ClientContext* context, const v1::HelloRequest& request,
                         v1::GenerationEnd* reply);
+  // Waits until there is a place, or the agent is gone.
+  absl::Status TakePlace(const v1::TakePlaceRequest& request, v1::HelloReply* reply);
   absl::Status Rejoin(const v1::RejoinRequest& request, v1::HelloReply* reply,
                       absl::Duration timeout);
 

@@ -61,6 +61,8 @@ class AgentWorker : public Worker {
   }
 
   absl::Status Hello();
+  // The worker that this process is from now on, after it has stood by.
+  absl::StatusOr<std::unique_ptr<Worker>> TakePlace();
 
   const WorkerPlace& place() const override { return place_; }
 
@@ -165,6 +167,7 @@ class AgentWorker : public Worker {
     return std::move(*reply->mutable_value());
   }
 
+  std::unique_ptr<Worker> At(const v1::HelloReply& reply) const;
   v1::HelloRequest Self() const;
   void SetPlace(const v1::HelloReply& reply);
 
@@ -234,12 +237,25 @@ absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view re
   request.set_reason(std::string(reason.substr(0, kMaxReasonBytes)));
   v1::HelloReply reply;
   RETURN_IF_ERROR(channel_.Rejoin(request, &reply, timeout));
+  return At(reply);
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::TakePlace() {
+  v1::TakePlaceRequest request;
+  request.set_standby(environment_.standby);
+  v1::HelloReply reply;
+  RETURN_IF_ERROR(channel_.TakePlace(request, &reply));
+  return At(reply);
+}
+
+std::unique_ptr<Worker> AgentWorker::At(const v1::HelloReply& reply) const {
   WorkerEnvironment environment = environment_;
+  environment.standby = 0;
   environment.generation = reply.generation();
   environment.rank = static_cast<int>(reply.rank());
-  auto next = std::make_unique<AgentWorker>(environment, options_);
-  next->SetPlace(reply);
-  return std::unique_ptr<Worker>(std::move(next));
+  auto worker = std::make_unique<AgentWorker>(environment, options_);
+  worker->SetPlace(reply);
+  return worker;
 }
 
 absl::StatusOr<std::string> AgentWorker::CompareAndSet(absl::string_view key,
@@ -260,6 +276,7 @@ absl::StatusOr<std::string> AgentWorker::CompareAndSet(absl::string_view key,
 absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
                                                        const AgentWorkerOptions& options) {
   auto worker = std::make_unique<AgentWorker>(environment, options);
+  if (environment.standby != 0) return worker->TakePlace();
   RETURN_IF_ERROR(worker->Hello());
   return std::unique_ptr<Worker>(std::move(worker));
 }

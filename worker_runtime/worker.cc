@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "worker_runtime/agent_worker.h"
+#include "worker_runtime/progress_page.h"
 #include "worker_runtime/worker_environment.h"
 
 namespace cadre {
@@ -11,7 +12,13 @@ namespace cadre {
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect() {
   ASSIGN_OR_RETURN(const WorkerEnvironment environment,
                    ReadWorkerEnvironment([](const char* name) { return getenv(name); }));
-  return ConnectToAgent(environment);
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, ConnectToAgent(environment));
+  if (environment.standby != 0) {
+    // The environment does not say who this process is.
+    const WorkerPlace& place = worker->place();
+    ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+  }
+  return worker;
 }
 
 absl::Status Worker::AnnounceRejoin(std::function<void()>) {

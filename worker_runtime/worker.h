@@ -39,7 +39,8 @@ struct WorkerPlace {
 class Worker {
  public:
   // Reads CADRE_AGENT, CADRE_TOKEN_FILE, CADRE_GENERATION, RANK from the environment and says hello
-  // to the agent. FAILED_PRECONDITION: not started by Cadre.
+  // to the agent. A process that was started to stand by (docs/training_in_cpp.md) waits here until
+  // it gets a place. FAILED_PRECONDITION: not started by Cadre.
   static absl::StatusOr<std::unique_ptr<Worker>> Connect();
 
   virtual ~Worker() = default;

@@ -87,7 +87,11 @@ bool IsInstalled(const std::string& program) {
 std::vector<Mode> AllModes(const Options& options) {
   std::vector<Mode> modes = {
       {"in-place", "Cadre, in place", Cadre({"--in-place"}, {kProgram}, options)},
+      {"in-place-alone", "Cadre, in place, no standby",
+       Cadre({"--in-place", "--standby", "no"}, {kProgram}, options)},
       {"checkpoint", "Cadre, checkpoint", Cadre({}, {kProgram}, options)},
+      {"checkpoint-standby", "Cadre, checkpoint, standby",
+       Cadre({"--standby", "yes"}, {kProgram}, options)},
       {"python", "Cadre, the Python script", Cadre({}, {"/usr/bin/python3", kScript}, options)},
   };
   if (IsInstalled("torchrun")) {
@@ -240,7 +244,8 @@ int main(int argc, char** argv) {
   app.add_option("--step-ms", options.step_ms)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--modes", options.modes,
-                 "only these: in-place, checkpoint, python, torchrun, torchrun-fast")
+                 "only these: in-place, in-place-alone, checkpoint, checkpoint-standby, python, "
+                 "torchrun, torchrun-fast")
       ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   return cadre::bench::Run(options);

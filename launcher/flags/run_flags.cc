@@ -112,6 +112,9 @@ std::vector<Flag> FailureFlags() {
           "[these]; exec_failed never is."),
       Own(kFailure, "in-place", "",
           "Workers that can rejoin go on in their process when others are replaced."),
+      Own(kFailure, "standby", "yes|no",
+          "Keep processes of a program with the worker runtime started for workers that are lost "
+          "[yes with --in-place, else no]."),
       Own(kFailure, "never-exit-codes", "LIST", "Exit codes never tried again [93]."),
       Own(kFailure, "start-timeout", "TIME", "From assignment to all workers running [5m]."),
       Own(kFailure, "progress-timeout", "TIME",

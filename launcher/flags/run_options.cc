@@ -143,6 +143,10 @@ absl::Status TakeRestarts(const Settings& settings, v1::JobSpec& job) {
   // A switch that is not given leaves the spec as it is.
   ASSIGN_OR_RETURN(const bool in_place, settings.Switch("in-place"));
   if (in_place) job.mutable_restart()->set_in_place(true);
+  if (settings.Get("standby").has_value()) {
+    ASSIGN_OR_RETURN(const bool standby, settings.Switch("standby"));
+    job.mutable_restart()->set_standby(standby);
+  }
   return Take(settings, "never-exit-codes", ListOf(ParseExitCode), [&](const auto& codes) {
     job.mutable_restart()->clear_never_exit_codes();
     for (const uint32_t code : codes) job.mutable_restart()->add_never_exit_codes(code);
@@ -472,6 +476,11 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   if (options.adopt_timeout > absl::ZeroDuration() && options.job.restart().in_place()) {
     return absl::InvalidArgumentError(
         "--adopt-timeout and recovery in place (--in-place) do not go together: leave one out");
+  }
+  if (options.adopt_timeout > absl::ZeroDuration() && options.job.restart().standby()) {
+    return absl::InvalidArgumentError(
+        "--adopt-timeout and processes that stand by (--standby yes) do not go together: leave one "
+        "out");
   }
   RETURN_IF_ERROR(ChooseEndpoint(settings, identity, options));
   return options;

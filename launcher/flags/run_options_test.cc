@@ -199,6 +199,16 @@ TEST(RunOptionsTest, AdoptTimeout_IsOffUnlessAskedFor) {
               HasSubstr("--in-place"));
 }
 
+TEST(RunOptionsTest, Standby_IsLeftOpenUnlessSaid) {
+  EXPECT_FALSE(Resolve({"--in-place", "x"})->job.restart().has_standby());
+  EXPECT_TRUE(Resolve({"--standby", "yes", "x"})->job.restart().standby());
+  const auto none = Resolve({"--in-place", "x"}, {{"CADRE_STANDBY", "no"}});
+  EXPECT_TRUE(none->job.restart().has_standby() && !none->job.restart().standby());
+  EXPECT_THAT(Resolve({"--standby", "two", "x"}).status().message(), HasSubstr("--standby"));
+  EXPECT_THAT(Resolve({"--standby", "yes", "--adopt-timeout", "1m", "x"}).status().message(),
+              HasSubstr("do not go together"));
+}
+
 TEST(RunOptionsTest, StrictFencing_IsOffUnlessAskedFor) {
   EXPECT_FALSE(Resolve({"x"})->strict_fencing);
   EXPECT_TRUE(Resolve({"--strict-fencing", "x"})->strict_fencing);

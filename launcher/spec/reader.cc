@@ -147,6 +147,7 @@ const std::vector<Key>* RestartKeys() {
       {"never_exit_codes", kList,
        CADRE_LIST(ParseExitCode, spec.mutable_restart()->add_never_exit_codes(parsed))},
       {"in_place", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_in_place(parsed))},
+      {"standby", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_standby(parsed))},
   };
   return keys;
 }

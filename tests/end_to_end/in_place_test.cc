@@ -5,19 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <functional>
-#include <limits>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/end_to_end/training_ledger.h"
 
 namespace cadre {
 namespace {
@@ -26,159 +25,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr char kMnist[] = "examples/mnist_cnn/mnist_cnn";
-constexpr absl::Duration kTraining = absl::Minutes(4);
-constexpr int kSamples = 1920;
-
-// One line of a ledger.
-struct Entry {
-  pid_t pid = 0;
-  bool done = false;  // else: take
-  int generation = 0;
-  int rank = 0;
-  int world = 0;
-  int epoch = 0;
-  int step = 0;
-  int64_t at_us = 0;
-  std::vector<int> samples;
-};
-
-Entry ParseEntry(pid_t pid, absl::string_view line) {
-  Entry entry;
-  entry.pid = pid;
-  entry.done = absl::StartsWith(line, "done ");
-  std::map<std::string, int64_t> numbers;
-  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
-    const std::pair<std::string, std::string> pair = absl::StrSplit(word, absl::MaxSplits('=', 1));
-    int64_t value = 0;
-    if (pair.first == "samples") {
-      for (const absl::string_view sample : absl::StrSplit(pair.second, ',', absl::SkipEmpty())) {
-        entry.samples.push_back(-1);
-        EXPECT_TRUE(absl::SimpleAtoi(sample, &entry.samples.back())) << line;
-      }
-    } else if (absl::SimpleAtoi(pair.second, &value)) {
-      numbers[pair.first] = value;
-    }
-  }
-  entry.generation = static_cast<int>(numbers["generation"]);
-  entry.rank = static_cast<int>(numbers["rank"]);
-  entry.world = static_cast<int>(numbers["world"]);
-  entry.epoch = static_cast<int>(numbers["epoch"]);
-  entry.step = static_cast<int>(numbers["step"]);
-  entry.at_us = numbers["at_us"];
-  return entry;
-}
-
-// What all processes have written so far.
-std::vector<Entry> ReadLedgers(const std::string& directory) {
-  std::vector<Entry> entries;
-  for (const auto& file : std::filesystem::directory_iterator(directory)) {
-    pid_t pid = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(file.path().filename().string(), &pid));
-    const std::string text = ReadFileOrEmpty(file.path().string());
-    // The last piece is empty, or a line that is being written.
-    std::vector<std::string> lines = absl::StrSplit(text, '\n');
-    lines.pop_back();
-    for (const std::string& line : lines) entries.push_back(ParseEntry(pid, line));
-  }
-  return entries;
-}
-
-bool AwaitLedger(const std::string& directory,
-                 const std::function<bool(const std::vector<Entry>&)>& holds) {
-  const MonoTime end = MonoNow() + kTraining;
-  while (MonoNow() < end) {
-    if (holds(ReadLedgers(directory))) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
-}
-
-int DoneSteps(const std::vector<Entry>& entries, int generation, int world) {
-  std::set<int> steps;
-  for (const Entry& entry : entries) {
-    if (entry.done && entry.generation == generation && entry.world == world) {
-      steps.insert(entry.step);
-    }
-  }
-  return static_cast<int>(steps.size());
-}
-
-// Process of each rank of a generation.
-std::map<int, pid_t> Pids(const std::vector<Entry>& entries, int generation) {
-  std::map<int, pid_t> pids;
-  for (const Entry& entry : entries) {
-    if (entry.generation == generation) pids[entry.rank] = entry.pid;
-  }
-  return pids;
-}
-
-// Steps that were begun in more than one generation.
-std::set<int> RepeatedSteps(const std::vector<Entry>& entries) {
-  std::map<int, std::set<int>> generations;
-  for (const Entry& entry : entries) generations[entry.step].insert(entry.generation);
-  std::set<int> repeated;
-  for (const auto& [step, these] : generations) {
-    if (these.size() > 1) repeated.insert(step);
-  }
-  return repeated;
-}
-
-absl::Duration FirstStepAfter(const std::vector<Entry>& entries, int generation, MonoTime since) {
-  int64_t first = std::numeric_limits<int64_t>::max();
-  for (const Entry& entry : entries) {
-    if (entry.done && entry.generation == generation) first = std::min(first, entry.at_us);
-  }
-  return MonoTime::FromMicros(first) - since;
-}
-
-// Every epoch has every sample once. A step counts in the last generation that began it.
-void ExpectEachSampleOnce(const std::vector<Entry>& entries, int epochs) {
-  std::map<int, int> counts_in;
-  for (const Entry& entry : entries) {
-    counts_in[entry.step] = std::max(counts_in[entry.step], entry.generation);
-  }
-  std::map<int, std::map<int, int>> seen;  // epoch, sample: how often
-  for (const Entry& entry : entries) {
-    if (entry.done || entry.generation != counts_in[entry.step]) continue;
-    for (const int sample : entry.samples) ++seen[entry.epoch][sample];
-  }
-  ASSERT_THAT(seen, SizeIs(epochs));
-  for (const auto& [epoch, samples] : seen) {
-    EXPECT_THAT(samples, SizeIs(kSamples)) << "epoch " << epoch;
-    for (const auto& [sample, times] : samples) {
-      ASSERT_EQ(times, 1) << "sample " << sample << " of epoch " << epoch;
-    }
-  }
-}
-
-std::vector<std::string> Training(const std::string& ledgers, int epochs) {
-  return {"--in-place",
-          "--max-restarts",
-          "5",
-          "--",
-          kMnist,
-          "--limit",
-          absl::StrCat(kSamples),
-          "--batch-size",
-          "16",
-          "--epochs",
-          absl::StrCat(epochs),
-          "--ledger",
-          ledgers};
-}
-
-std::vector<std::string> With(std::vector<std::string> first,
-                              const std::vector<std::string>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
   constexpr int kEpochs = 2;
   const std::string ledgers = MakeTempDir("ledgers");
-  auto run =
-      StartStandalone(With({"--nproc-per-node", "4", "--timeline"}, Training(ledgers, kEpochs)));
+  const std::string logs = MakeTempDir("logs");
+  auto run = StartStandalone(Training({"--nproc-per-node", "4", "--timeline", "--standby", "no",
+                                       "--log-dir", logs, "--job-name", "j"},
+                                      ledgers, kEpochs));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 4) >= 10 && Pids(entries, 1).size() == 4;
   })) << Said(*run);
@@ -196,6 +49,10 @@ TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
   ExpectEachSampleOnce(entries, kEpochs);
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 4 ranks"));
   EXPECT_THAT(Said(*run), AllOf(HasSubstr("4, 3 in place"), HasSubstr("SIGKILL")));
+  // What a process writes is found under each generation in which it was.
+  EXPECT_EQ(std::filesystem::read_symlink(logs + "/j/generation_2/rank_1"),
+            "../generation_1/rank_1");
+  EXPECT_FALSE(std::filesystem::is_symlink(logs + "/j/generation_2/rank_2"));
   const absl::Duration took = FirstStepAfter(entries, 2, killed);
   printf("from the kill to the end of the first step after it: %s\n",
          absl::FormatDuration(took).c_str());
@@ -205,7 +62,7 @@ TEST(InPlaceTest, OneOfFourWorkersIsKilled_TheOthersGoOn) {
 TEST(InPlaceTest, TwoWorkersAtOnce_ThenTheFirst_TheOthersGoOn) {
   constexpr int kEpochs = 2;
   const std::string ledgers = MakeTempDir("ledgers");
-  auto run = StartStandalone(With({"--nproc-per-node", "4"}, Training(ledgers, kEpochs)));
+  auto run = StartStandalone(Training({"--nproc-per-node", "4"}, ledgers, kEpochs));
   ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
     return DoneSteps(entries, 1, 4) >= 10 && Pids(entries, 1).size() == 4;
   })) << Said(*run);
@@ -238,9 +95,9 @@ TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   // The digits are drawn once.
   const std::map<std::string, std::string> env = {{"XDG_CACHE_HOME", MakeTempDir("cache")}};
   const auto start = [&](int node) {
-    return StartNode(
-        port, "3:4", node,
-        With({"--settle", "60s", "--scale-up", "immediately"}, Training(ledgers, kEpochs)), env);
+    return StartNode(port, "3:4", node,
+                     Training({"--settle", "60s", "--scale-up", "immediately"}, ledgers, kEpochs),
+                     env);
   };
   std::vector<std::unique_ptr<Process>> nodes;
   for (int i = 0; i < 4; ++i) nodes.push_back(start(i));
@@ -282,6 +139,96 @@ TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   EXPECT_THAT(said, HasSubstr("parameters equal on 4 ranks"));
   printf("from the end of a node to the end of the first step of the others: %s\n",
          absl::FormatDuration(FirstStepAfter(entries, 2, killed)).c_str());
+}
+
+// The process of this training that was started to stand by; 0: there is none now.
+pid_t FindStandby(const std::string& ledgers) {
+  std::error_code error;
+  for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
+    pid_t pid = 0;
+    const std::string directory = process.path().string();
+    if (!absl::SimpleAtoi(process.path().filename().string(), &pid)) continue;
+    if (!absl::StrContains(ReadFileOrEmpty(directory + "/cmdline"), ledgers)) continue;
+    if (!absl::StrContains(ReadFileOrEmpty(directory + "/environ"), "CADRE_STANDS_BY=")) continue;
+    // One that has a place writes into its ledger.
+    if (!std::filesystem::exists(absl::StrCat(ledgers, "/", pid))) return pid;
+  }
+  return 0;
+}
+
+// Waits until it asks for a place, which it does from the first moment that it has threads.
+pid_t AwaitStandby(const std::string& ledgers) {
+  const MonoTime end = MonoNow() + kTraining;
+  while (MonoNow() < end) {
+    const pid_t pid = FindStandby(ledgers);
+    std::error_code error;
+    int threads = 0;
+    for (const auto& task :
+         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
+      threads += task.exists(error);
+    }
+    if (pid != 0 && threads > 2) return pid;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return 0;
+}
+
+TEST(InPlaceTest, AProcessThatStandsBy_TakesThePlaceOfOneThatIsKilled) {
+  const std::string ledgers = MakeTempDir("ledgers");
+  // Longer than anybody waits.
+  auto run = StartStandalone(Training({"--nproc-per-node", "4"}, ledgers, 100000));
+  bool taken = false;
+  int generation = 1;
+  // It may be killed a moment before its agent knows of the one that stands by.
+  for (; generation <= 3 && !taken; ++generation) {
+    ASSERT_TRUE(AwaitLedger(ledgers, [generation](const auto& entries) {
+      return DoneSteps(entries, generation, 4) >= 3 && Pids(entries, generation).size() == 4;
+    })) << Said(*run);
+    const pid_t standby = AwaitStandby(ledgers);
+    ASSERT_NE(standby, 0) << Said(*run);
+    const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), generation);
+    const MonoTime killed = MonoNow();
+    kill(before.at(2), SIGKILL);
+    ASSERT_TRUE(AwaitLedger(ledgers, [generation](const auto& entries) {
+      return DoneSteps(entries, generation + 1, 4) >= 1 &&
+             Pids(entries, generation + 1).size() == 4;
+    })) << Said(*run);
+    const std::vector<Entry> entries = ReadLedgers(ledgers);
+    const std::map<int, pid_t> after = Pids(entries, generation + 1);
+    for (const int rank : {0, 1, 3}) EXPECT_EQ(after.at(rank), before.at(rank)) << rank;
+    EXPECT_NE(after.at(2), before.at(2));
+    taken = after.at(2) == standby;
+    printf("from the kill to the end of the first step after it%s: %s\n",
+           taken ? "" : ", with a new process",
+           absl::FormatDuration(FirstStepAfter(entries, generation + 1, killed)).c_str());
+  }
+  EXPECT_TRUE(taken) << Said(*run);
+  EXPECT_LE(RepeatedSteps(ReadLedgers(ledgers)).size(), static_cast<size_t>(generation - 1));
+  // The next one goes with the job.
+  const pid_t next = AwaitStandby(ledgers);
+  EXPECT_NE(next, 0);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_TRUE(WaitGone(next, absl::Seconds(20)));
+}
+
+TEST(InPlaceTest, AProgramThatCannotStandBy_IsSaidOnce_AndWorkersAreStartedAnew) {
+  const std::string ledgers = MakeTempDir("ledgers");
+  const std::string logs = MakeTempDir("logs");
+  auto run = StartStandalone(
+      Training({"--nproc-per-node", "2", "--log-dir", logs, "--job-name", "j"}, ledgers, 100000,
+               {"/bin/sh", "-c", R"([ -z "$CADRE_STANDS_BY" ] || exit 3; exec "$@")", "sh"}));
+  const auto said = run->WaitForLine("stood by", kTraining);
+  ASSERT_TRUE(said.has_value()) << Said(*run);
+  EXPECT_THAT(
+      *said, AllOf(HasSubstr("exited with status 3"), HasSubstr(logs + "/j/generation_1/standby_0"),
+                   HasSubstr("--standby no")));
+  kill(Pids(ReadLedgers(ledgers), 1).at(1), SIGKILL);
+  EXPECT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
+    return DoneSteps(entries, 2, 2) >= 1 && Pids(entries, 2).size() == 2;
+  })) << Said(*run);
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
 }
 
 // A program that does not take part is restarted as a whole.
