@@ -57,7 +57,7 @@ std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_
   v1::Progress progress = parsed->progress;
   progress.set_local_rank(local_rank);
   if (parsed->has_step) {
-    watched.has_step = true;
+    lines_have_steps_ = true;
   } else if (watched.progress) {
     progress.set_step(watched.progress->step());
   }
@@ -79,7 +79,7 @@ void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEv
   // Until the first step nobody knows how long it may take.
   if (page->phase == WorkerPhase::kStarting) return;
   events.push_back(WorkerAlive{generation_, watched.worker.local_rank, since});
-  if (!other_step || watched.has_step || page->step <= 0) return;
+  if (!other_step || lines_have_steps_ || page->step <= 0) return;
   if (!watched.progress) watched.progress.emplace();
   watched.progress->set_local_rank(watched.worker.local_rank);
   watched.progress->set_step(static_cast<uint64_t>(page->step));

@@ -44,7 +44,6 @@ class ProgressWatch {
   struct Watched {
     Worker worker;
     std::optional<v1::Progress> progress;
-    bool has_step = false;  // a line said one: it wins over the page's
     MonoTime page_since;
     int64_t page_step = -1;
     int64_t touched_ns = -1;  // modification time of the progress file
@@ -57,6 +56,9 @@ class ProgressWatch {
   std::string directory_;
   uint64_t generation_ = 0;
   std::map<uint32_t, Watched> workers_;
+  // A line has said a step, in this generation or an earlier one: the program counts them itself,
+  // and what the pages count, from each generation's beginning, is something else.
+  bool lines_have_steps_ = false;
 };
 
 }  // namespace cadre

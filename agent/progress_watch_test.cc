@@ -97,5 +97,15 @@ TEST_F(ProgressWatchTest, FileThatIsTouched_AndOutputInAFile) {
   EXPECT_THAT(watch_.Poll(now), IsEmpty());
 }
 
+TEST_F(ProgressWatchTest, AProgramThatCountsItsSteps_DoesSoInLaterGenerationsToo) {
+  const MonoTime now = MonoNow();
+  watch_.OnLine(0, "step=500", now);
+  watch_.Start(directory_, 8, {{0, 4, {}, ""}, {1, 5, {}, ""}});
+  auto page = ProgressPage::Create(directory_, {8, 5, 8});
+  ASSERT_OK(page);
+  (*page)->Enter(WorkerPhase::kForward, 1);
+  EXPECT_THAT(Words(watch_.Poll(now + absl::Seconds(1))), ElementsAre("alive"));
+}
+
 }  // namespace
 }  // namespace cadre

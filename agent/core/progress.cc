@@ -151,6 +151,7 @@ void AgentCore::Impl::SendProgress() {
   v1::NodeMessage message;
   v1::NodeProgress& sum = *message.mutable_progress();
   double loss = 0;
+  int losses = 0;
   for (const auto& [local_rank, worker] : workers) {
     if (!worker.progress) continue;
     const v1::Progress& one = *worker.progress;
@@ -161,9 +162,10 @@ void AgentCore::Impl::SendProgress() {
     sum.set_max_step(std::max(sum.max_step(), one.step()));
     sum.set_samples_per_second(sum.samples_per_second() + one.samples_per_second());
     loss += one.loss();
+    losses += one.loss() != 0;
     sum.set_workers(sum.workers() + 1);
   }
-  sum.set_loss(loss / sum.workers());
+  if (losses > 0) sum.set_loss(loss / losses);
   Up(std::move(message), generation);
   progress_news = false;
   progress_due = now + kProgressInterval;

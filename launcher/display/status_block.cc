@@ -32,14 +32,16 @@ std::string Cut(std::string line, size_t width) {
 v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
   v1::JobProgress sum;
   double loss = 0;
+  int losses = 0;
   for (const v1::Progress& one : here) {
     sum.set_step(sum.workers() == 0 ? one.step() : std::min(sum.step(), one.step()));
     sum.set_max_step(std::max(sum.max_step(), one.step()));
     sum.set_samples_per_second(sum.samples_per_second() + one.samples_per_second());
     loss += one.loss();
+    losses += one.loss() != 0;
     sum.set_workers(sum.workers() + 1);
   }
-  if (sum.workers() > 0) sum.set_loss(loss / sum.workers());
+  if (losses > 0) sum.set_loss(loss / losses);
   return sum;
 }
 

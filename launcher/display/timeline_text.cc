@@ -16,6 +16,11 @@ constexpr int kShownSamples = 10;
 
 std::string DurationText(int64_t us) { return us == 0 ? "-" : TookText(0, us); }
 
+// 0 is what nobody reports.
+std::string FigureText(const absl::FormatSpec<double>& format, double figure) {
+  return figure == 0 ? "-" : absl::StrFormat(format, figure);
+}
+
 std::string ProgressTable(const v1::Timeline& timeline) {
   std::vector<std::vector<std::string>> rows;
   const int count = timeline.progress_size();
@@ -25,9 +30,8 @@ std::string ProgressTable(const v1::Timeline& timeline) {
     const v1::ProgressSample& sample =
         timeline.progress(shown < 2 ? 0 : static_cast<int>(int64_t{i} * (count - 1) / (shown - 1)));
     rows.push_back({TookText(0, sample.at_us()), absl::StrCat(sample.generation()),
-                    absl::StrCat(sample.step()),
-                    absl::StrFormat("%.0f", sample.samples_per_second()),
-                    absl::StrFormat("%.4f", sample.loss())});
+                    absl::StrCat(sample.step()), FigureText("%.0f", sample.samples_per_second()),
+                    FigureText("%.4f", sample.loss())});
   }
   return FormatTable({"AT", "GENERATION", "STEP", "SAMPLES/S", "LOSS"}, rows);
 }

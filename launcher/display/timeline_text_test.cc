@@ -58,6 +58,12 @@ TEST(TimelineText, HasGenerationsRecoveriesAndAFewMomentsOfProgress) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3 + 1 + 2 + 1 + 11);
 }
 
+TEST(TimelineText, WhatNobodyReports_IsNoFigure) {
+  v1::Timeline timeline;
+  timeline.add_progress()->set_step(7);
+  EXPECT_THAT(TimelineText(timeline), HasSubstr("7     -          -\n"));
+}
+
 TEST(TimelineText, Timeline_HasEveryPhase) {
   v1::Timeline timeline;
   v1::GenerationTimeline& g = *timeline.add_generations();

@@ -50,6 +50,7 @@ std::optional<v1::JobProgress> ProgressLog::Current(const JobState& job) const {
   if (generation_ != job.generation.number || nodes_.empty()) return std::nullopt;
   v1::JobProgress current;
   double loss = 0;
+  uint32_t losses = 0;
   for (const auto& [name, node] : nodes_) {
     const auto rank = job.generation.node_ranks.find(name);
     if (rank == job.generation.node_ranks.end() || node.workers() == 0) continue;
@@ -62,9 +63,10 @@ std::optional<v1::JobProgress> ProgressLog::Current(const JobState& job) const {
     current.set_samples_per_second(current.samples_per_second() + node.samples_per_second());
     current.set_workers(current.workers() + node.workers());
     loss += node.loss() * node.workers();
+    if (node.loss() != 0) losses += node.workers();
   }
   if (current.workers() == 0) return std::nullopt;
-  current.set_loss(loss / current.workers());
+  if (losses > 0) current.set_loss(loss / losses);
   return current;
 }
 
