@@ -31,7 +31,8 @@ inline std::string Up(const v1::NodeMessage& m) {
     case v1::NodeMessage::kWorkerExited:
       return absl::StrCat(
           "up exited ", m.generation(), "/", m.worker_exited().local_rank(), " ",
-          m.worker_exited().cause() == 0 ? "OK" : v1::FailureCause_Name(m.worker_exited().cause()));
+          m.worker_exited().cause() == 0 ? "OK" : v1::FailureCause_Name(m.worker_exited().cause()),
+          m.worker_exited().late() ? " late" : "");
     case v1::NodeMessage::kNodeStopped:
       return absl::StrCat("up stopped ", m.generation(), " port=", m.node_stopped().held_port());
     case v1::NodeMessage::kLeave:
@@ -45,7 +46,8 @@ inline std::string Up(const v1::NodeMessage& m) {
     case v1::NodeMessage::kEvidence: {
       std::string text = absl::StrCat("up evidence", m.evidence().hang() ? " of a hang" : "");
       for (const v1::RankEvidence& rank : m.evidence().ranks()) {
-        absl::StrAppend(&text, " ", rank.local_rank(), rank.overdue() ? "!" : "");
+        absl::StrAppend(&text, " ", rank.local_rank(), rank.overdue() ? "!" : "",
+                        rank.absent() ? " absent" : "");
       }
       return text;
     }
@@ -105,6 +107,7 @@ class AgentCoreTest : public testing::Test {
     config.join.set_node("n1");
     config.join.set_held_port(500);
     config.join.mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
+    config.join.mutable_spec()->mutable_restart()->set_in_place(true);
     return config;
   }
 

@@ -64,6 +64,7 @@ struct AgentCore::Impl {
     std::optional<MonoTime> waits_since;  // for the next generation
     std::string waits_because;
     bool gave_up = false;  // the server was told of that
+    bool late = false;     // it was to go on, and did not come in time
     std::optional<v1::WorkerExited> exited;
     std::optional<v1::Progress> progress;  // newest that it reported
     // When it last showed progress; unset for a program that shows none, which cannot hang by this
@@ -200,6 +201,7 @@ struct AgentCore::Impl {
   // still be on the way. Only its own generations are told apart from it by `generation` being set.
   uint64_t forgotten_generation = 0;
   uint32_t held_port;
+  uint32_t first_rank = 0;  // of `started`
   std::map<uint32_t, Worker> workers;
   std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
   StoreCalls store_calls;

@@ -32,6 +32,7 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   *exited.mutable_exit() = event.exit;
   exited.set_cause(ClassifyExit(event.exit, phase == Phase::kStopping));
   if (event.evidence) *exited.mutable_evidence() = *event.evidence;
+  exited.set_late(worker.late);
   if (fenced) {
     exited.set_cause(v1::NODE_LOST);
     exited.mutable_exit()->set_last_lines("killed because the server did not answer in time");

@@ -167,6 +167,7 @@ void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
   findings_by = looking_by = MonoTime::Never();
   hang.reset();
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers[i];
+  first_rank = assign.first_rank();
   const std::set<uint32_t> going_on = std::exchange(kept, {});
   commands.push_back(StartWorkers{assigned, assign, going_on});
   for (const uint32_t local_rank : going_on) {

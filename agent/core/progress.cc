@@ -97,6 +97,8 @@ void AgentCore::Impl::SendEvidence(std::vector<v1::RankEvidence> ranks) {
     if (found == workers.end() || found->second.exited || found->second.waits_since) continue;
     const Worker& worker = found->second;
     rank.set_pid(worker.pid);
+    rank.set_absent(spec.restart().in_place() && !worker.rejoined && !worker.may_rejoin &&
+                    !worker.progressed_at);
     rank.set_overdue(HangsAt(worker) <= now);
     if (rank.overdue()) evidence.set_hang(true);
     if (rank.phase() == v1::RANK_PHASE_UNSPECIFIED && worker.progress) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "agent/core/impl.h"
 
 namespace cadre {
@@ -107,7 +108,17 @@ void AgentCore::Impl::OnRejoinDeadlines() {
   if (phase != Phase::kStopping || now < keep_by) return;
   // Who has not come by now is stopped like any other.
   for (auto it = kept.begin(); it != kept.end();) {
-    it = workers[*it].waits_since ? std::next(it) : kept.erase(it);
+    Worker& worker = workers[*it];
+    if (worker.waits_since) {
+      ++it;
+      continue;
+    }
+    worker.late = true;
+    commands.push_back(
+        Say{absl::StrCat("rank ", first_rank + *it, " (local rank ", *it, ", pid ", worker.pid,
+                         ") did not give generation ", started, " up within ",
+                         absl::FormatDuration(StopGrace()), ": it is killed and replaced")});
+    it = kept.erase(it);
   }
   keep_by = MonoTime::Never();
   SendStop(absl::ZeroDuration());

@@ -67,12 +67,34 @@ TEST_F(RejoinTest, WhoDoesNotComeInTime_IsReplaced) {
   LoseOne();
   Waits(1, 0);
   Feed(AllGone{1, 501, {0, 1}});
-  EXPECT_THAT(After(absl::Seconds(5)), testing::Contains("stop 1 grace=0 keep 0"));
+  EXPECT_THAT(
+      After(absl::Seconds(5)),
+      testing::IsSupersetOf({"say rank 1 (local rank 1, pid 101) did not give generation 1 up "
+                             "within 5s: it is killed and replaced",
+                             "stop 1 grace=0 keep 0"}));
   // What was gone before says nothing about the worker that is stopped now.
   EXPECT_THAT(Feed(AllGone{1, 501, {0, 1}}), IsEmpty());
-  EXPECT_THAT(Died(1, 1, 0, 9), ElementsAre("up exited 1/1 CRASH"));
+  EXPECT_THAT(Died(1, 1, 0, 9), ElementsAre("up exited 1/1 CRASH late"));
   EXPECT_THAT(Feed(AllGone{1, 501, {0}}), ElementsAre("up stopped 1 port=501"));
   EXPECT_THAT(Assign(2, 3), ElementsAre("start 2 keep 0", "up started 2/0 rejoined"));
+}
+
+TEST_F(RejoinTest, WhoIsAskedFor_SaysWhoHasNotCome) {
+  EXPECT_THAT(Inspect(1), ElementsAre("look 1 overdue="));
+  EXPECT_THAT(Found({0, 1, 2}), ElementsAre("up evidence 0 1 2"));
+  Feed(EvidenceDone{1});
+  LoseOne();
+  Waits(1, 0);
+  Feed(AllGone{1, 501, {0, 1}});
+  Waits(1, 1);
+  Assign(2, 3);
+  Feed(WorkerRuns{2, 2, 110});
+  Inspect(2);
+  EXPECT_THAT(Found({0, 1, 2}, 2), ElementsAre("up evidence 0 1 2 absent"));
+  Feed(EvidenceDone{2});
+  Feed(WorkerMayRejoin{2, 2, true});
+  Inspect(2);
+  EXPECT_THAT(Found({0, 1, 2}, 2), ElementsAre("up evidence 0 1 2"));
 }
 
 TEST_F(RejoinTest, WhoDiesWhileTheOthersCome_IsReplaced) {

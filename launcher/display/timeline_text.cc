@@ -68,7 +68,8 @@ std::string GenerationsText(const v1::Timeline& timeline) {
          g.running_us() == 0
              ? "-"
              : TookText(g.running_us(), g.failed_us() > 0 ? g.failed_us() : EndOf(timeline, g)),
-         g.stopping_us() == 0 ? "-" : TookText(g.stopping_us(), g.stopped_us()), g.end_reason()});
+         g.stopping_us() == 0 ? "-" : TookText(g.stopping_us(), g.stopped_us()),
+         g.late().empty() ? g.end_reason() : absl::StrCat(g.end_reason(), "; ", g.late())});
   }
   return FormatTable(
       {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);

@@ -64,6 +64,13 @@ TEST(TimelineText, WhatNobodyReports_IsNoFigure) {
   EXPECT_THAT(TimelineText(timeline), HasSubstr("7     -          -\n"));
 }
 
+TEST(TimelineText, WhoCameTooLate_IsNamed) {
+  v1::Timeline timeline;
+  timeline.add_generations()->set_end_reason("rank 1 died");
+  timeline.mutable_generations(0)->set_late("rank 2 did not give it up");
+  EXPECT_THAT(TimelineText(timeline), HasSubstr("rank 1 died; rank 2 did not give it up"));
+}
+
 TEST(TimelineText, Timeline_HasEveryPhase) {
   v1::Timeline timeline;
   v1::GenerationTimeline& g = *timeline.add_generations();

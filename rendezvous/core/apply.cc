@@ -175,7 +175,13 @@ void EndWorker(const v1::WorkerEnded& record, JobState* job) {
     return;
   }
   worker = WorkerPhase::kFailed;
-  if (record.failure().collateral()) AddCollateral(&generation, record.failure());
+  if (!record.failure().collateral()) return;
+  AddCollateral(&generation, record.failure());
+  // One that hangs while its generation is being stopped was to go on in its process.
+  v1::GenerationTimeline* timeline = LastTimeline(job);
+  if (record.failure().cause() == v1::HANG && timeline->late().empty()) {
+    timeline->set_late(record.failure().message());
+  }
 }
 
 void AddEarlier(const v1::Failure& failure, JobState* job) {

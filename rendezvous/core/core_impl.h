@@ -66,6 +66,10 @@ struct Link {
 
 // Nodes are asked where their workers are, because one of them hangs.
 struct HangInquiry {
+  // Workers went on in their processes and wait: only one that was started anew and is absent is to
+  // blame. Where there is none, this happened, if anything.
+  bool for_absent = false;
+  std::optional<v1::Failure> otherwise;
   MonoTime deadline;
   std::set<std::string> awaited;
   std::set<std::string> heard;
@@ -95,6 +99,8 @@ struct Live {
   bool progressed = false;
   ProgressLog progress;
   std::optional<HangInquiry> hang;
+  // The generation in which it was asked who is absent.
+  uint64_t asked_for_absent = 0;
   MonoTime last_push = MonoTime::FromMicros(std::numeric_limits<int64_t>::min() / 2);
   // When the job must be looked at again.
   MonoTime deadline = MonoTime::Never();
@@ -200,13 +206,19 @@ struct Core::Impl {
                  v1::FailureCause cause);
   MonoTime PhaseDeadline(const JobState& job, const Live& live) const;
   MonoTime StopDeadline(const JobState& job, const Live& live) const;
+  // When it is asked who of those that were started anew has not come; Never() where nobody waits.
+  MonoTime AbsenceDeadline(const JobState& job, const Live& live) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
   // More nodes wait for the next generation, which its workers are to begin.
   static bool WantsCheckpoint(const JobState& job, const Live& live);
 
   // hang.cc: nodes say where their workers are, and the culprit is named.
   void OnEvidence(const Session& session, const v1::NodeEvidence& evidence);
-  void BeginInquiry(const Session& session, const JobState& job, Live* live);
+  // Asks all nodes but this one.
+  void BeginInquiry(const std::string& name, const std::string& except, const JobState& job,
+                    Live* live);
+  // Workers that went on in their processes have had no progress since.
+  bool AwaitsOthers(const JobState& job, const Live& live) const;
   // Ends the inquiry once all have answered or their time is over; false: it goes on, or there is
   // none.
   bool AdvanceInquiry(const std::string& name, JobState* job, Live* live);

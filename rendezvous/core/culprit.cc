@@ -169,6 +169,20 @@ std::optional<Culprit> WhoDiffersInCpu(const Ranks& ranks) {
 
 }  // namespace
 
+std::optional<Culprit> WhoIsAbsent(const Ranks& ranks) {
+  const Indices absent = Where(ranks, [](const auto& rank) { return rank.absent(); });
+  if (absent.empty()) return std::nullopt;
+  const size_t more = absent.size() - 1;
+  const std::string nor =
+      more == 0 ? ""
+                : absl::StrCat(more == 1 ? "nor has " : "nor have ", Count(more, "other"), "; ");
+  return Culprit{
+      absent.front(),
+      absl::StrCat("it was started anew, the others wait for it, and it has not said that "
+                   "it takes part; ",
+                   nor, Activity(ranks[absent.front()]))};
+}
+
 Culprit PickCulprit(const Ranks& ranks) {
   const Indices stopped = Where(ranks, IsStopped);
   if (!stopped.empty()) {

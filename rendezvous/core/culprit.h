@@ -3,6 +3,7 @@
 #define CADRE_RENDEZVOUS_CORE_CULPRIT_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct Culprit {
   // Goes on from "made no progress: ".
   std::string why;
 };
+
+// The rank that was started anew and has not come to where the others go on in their processes.
+std::optional<Culprit> WhoIsAbsent(const std::vector<v1::RankEvidence>& ranks);
 
 // `ranks` must not be empty. In this order: a stopped process; by the pages, the rank that others'
 // collectives wait for, or that is steps behind; the one that burns a core while most sleep, or

@@ -113,5 +113,21 @@ TEST(PickCulprit, AlwaysNamesOne) {
   }
 }
 
+TEST(WhoIsAbsent, TheFirstThatHasNotCome) {
+  auto ranks = Ranks({{}, {}, {}, {}});
+  EXPECT_FALSE(WhoIsAbsent(ranks).has_value());
+  EXPECT_FALSE(WhoIsAbsent({}).has_value());
+  ranks[2].set_absent(true);
+  auto culprit = WhoIsAbsent(ranks);
+  ASSERT_TRUE(culprit.has_value());
+  EXPECT_EQ(culprit->index, 2u);
+  EXPECT_THAT(culprit->why, HasSubstr("it takes part; it sleeps"));
+  ranks[1].set_absent(true);
+  culprit = WhoIsAbsent(ranks);
+  ASSERT_TRUE(culprit.has_value());
+  EXPECT_EQ(culprit->index, 1u);
+  EXPECT_THAT(culprit->why, HasSubstr("nor has 1 other; it sleeps"));
+}
+
 }  // namespace
 }  // namespace cadre

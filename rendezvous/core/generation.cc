@@ -120,6 +120,11 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
     OrderStop(name, job, failure.message(), failure);
     return true;
   }
+  if (AbsenceDeadline(*job, *live) <= clock) {
+    BeginInquiry(name, "", *job, live);
+    live->hang->for_absent = true;
+    live->asked_for_absent = generation.number;
+  }
   if (AdvanceInquiry(name, job, live)) return true;
   if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(*job, *live)) {
     OrderStop(name, job,
@@ -360,6 +365,12 @@ void Core::Impl::CancelJob(const std::string& name, const std::string& reason, i
          failure.message(), failure);
 }
 
+MonoTime Core::Impl::AbsenceDeadline(const JobState& job, const Live& live) const {
+  const bool asks = AllStarted(job.generation) && !live.hang.has_value() &&
+                    live.asked_for_absent != job.generation.number && AwaitsOthers(job, live);
+  return asks ? StartDeadline(job, live) : MonoTime::Never();
+}
+
 MonoTime Core::Impl::StopDeadline(const JobState& job, const Live& live) const {
   return std::max(At(job.generation.stopping_us), live.orders_count_from) + job.policy.stop_grace +
          config.stop_margin;
@@ -373,6 +384,7 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
     case v1::RUNNING:
       return std::min({TotalDeadline(job),
                        AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job, live),
+                       AbsenceDeadline(job, live),
                        live.hang.has_value() ? live.hang->deadline : MonoTime::Never()});
     case v1::STOPPING:
       return IsSettled(job.generation.root_cause)
@@ -402,9 +414,14 @@ std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTi
       return absl::StrCat(Count(generation.workers.size() - generation.started, "worker"),
                           " to start (", RanksNotStarted(generation), ")",
                           left(StartDeadline(job, live)));
-    case v1::STOPPING:
-      return absl::StrCat("workers on ", NodesNotStopped(generation), " to stop",
-                          left(StopDeadline(job, live)));
+    case v1::STOPPING: {
+      // Until the grace is over those that go on may still come.
+      const MonoTime come_by = StopDeadline(job, live) + -config.stop_margin;
+      const bool may_come = generation.rejoin && at < come_by;
+      return absl::StrCat("workers on ", NodesNotStopped(generation),
+                          may_come ? " to stop or to rejoin" : " to stop",
+                          left(may_come ? come_by : StopDeadline(job, live)));
+    }
     default:
       return "";
   }

@@ -22,8 +22,9 @@ void Core::Impl::OnEvidence(const Session& session, const v1::NodeEvidence& evid
   JobState* job = FindJob(session.job);
   Live& live = lives[session.job];
   if (job->phase != v1::RUNNING || (!evidence.hang() && !live.hang.has_value())) return;
-  if (!live.hang.has_value()) BeginInquiry(session, *job, &live);
+  if (!live.hang.has_value()) BeginInquiry(session.job, session.node, *job, &live);
   HangInquiry& inquiry = *live.hang;
+  if (evidence.hang()) inquiry.for_absent = false;
   const MemberState& member = job->generation.members[NodeRankOf(*job, session.node)];
   if (inquiry.heard.insert(session.node).second) {
     for (const v1::RankEvidence& said : evidence.ranks()) {
@@ -38,15 +39,22 @@ void Core::Impl::OnEvidence(const Session& session, const v1::NodeEvidence& evid
   Touch(session.job, false);
 }
 
-void Core::Impl::BeginInquiry(const Session& session, const JobState& job, Live* live) {
+bool Core::Impl::AwaitsOthers(const JobState& job, const Live& live) const {
+  const auto& generations = job.timeline.generations();
+  return !generations.empty() && generations.rbegin()->rejoined() > 0 &&
+         live.progress.FirstProgressUs(job.generation.number) == 0;
+}
+
+void Core::Impl::BeginInquiry(const std::string& name, const std::string& except,
+                              const JobState& job, Live* live) {
   HangInquiry& inquiry = live->hang.emplace();
   inquiry.deadline = now + kInquiryLimit;
   for (const MemberState& member : job.generation.members) {
-    if (member.lost || member.node == session.node || member.succeeded == member.slots) continue;
+    if (member.lost || member.node == except || member.succeeded == member.slots) continue;
     const auto link = live->links.find(member.node);
     if (link == live->links.end() || !link->second.stream.has_value()) continue;
     inquiry.awaited.insert(member.node);
-    v1::ServerMessage message = NewMessage(session.job, job.generation.number);
+    v1::ServerMessage message = NewMessage(name, job.generation.number);
     message.mutable_inspect();
     Send(*link->second.stream, std::move(message));
   }
@@ -62,8 +70,18 @@ bool Core::Impl::AdvanceInquiry(const std::string& name, JobState* job, Live* li
 void Core::Impl::EndInquiry(const std::string& name, JobState* job, Live* live) {
   HangInquiry inquiry = *std::move(live->hang);
   live->hang.reset();
-  if (inquiry.ranks.empty()) return;  // a report that named nobody
-  const Culprit culprit = PickCulprit(inquiry.ranks);
+  std::optional<Culprit> found;
+  if (inquiry.for_absent) {
+    found = WhoIsAbsent(inquiry.ranks);
+  } else if (!inquiry.ranks.empty()) {  // else it was a report that named nobody
+    found = PickCulprit(inquiry.ranks);
+  }
+  if (!found.has_value()) {
+    if (!inquiry.otherwise.has_value()) return;
+    EndWorker(name, inquiry.otherwise->rank(), inquiry.otherwise);
+    return OrderStop(name, job, inquiry.otherwise->message(), inquiry.otherwise);
+  }
+  const Culprit& culprit = *found;
   const v1::RankEvidence evidence = inquiry.ranks[culprit.index];
   const std::string silence = evidence.silent_seconds() < 0
                                   ? ""
@@ -72,7 +90,11 @@ void Core::Impl::EndInquiry(const std::string& name, JobState* job, Live* live) 
       PlainFailure(v1::HANG, evidence.node(), job->generation.number,
                    absl::StrCat("rank ", evidence.rank(), " (local rank ", evidence.local_rank(),
                                 ") on ", evidence.node(), " made no progress", silence,
-                                " in generation ", job->generation.number, ": ", culprit.why));
+                                " in generation ", job->generation.number, ": ", culprit.why,
+                                inquiry.for_absent ? absl::StrCat("; its logs: generation_",
+                                                                  job->generation.number, "/rank_",
+                                                                  evidence.rank())
+                                                   : ""));
   failure.set_rank(evidence.rank());
   failure.set_local_rank(evidence.local_rank());
   failure.mutable_exit()->set_pid(evidence.pid());

@@ -238,6 +238,7 @@ class Player {
     v1::WorkerExited* exited = message.mutable_worker_exited();
     exited->mutable_exit()->set_exec_errno(line->Number("errno", 0));
     if (line->Has("errno")) exited->set_cause(v1::EXEC_FAILED);
+    exited->set_late(line->Text("late") == "yes");
     v1::FailureCause cause = v1::CRASH;
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);
@@ -257,8 +258,8 @@ class Player {
     Say(node, message);
   }
 
-  // One word for each local rank: its state, phase and step, as in S:waiting:5, in the order of the
-  // ranks. The first is overdue where the node reports a hang.
+  // One word for each local rank: its state, phase and step, as in S:waiting:5, or S:absent, in the
+  // order of the ranks. The first is overdue where the node reports a hang.
   void Evidence(Line* line, const ScriptNode& node, bool hang) {
     v1::NodeMessage message = MessageFrom(node.self);
     message.mutable_evidence()->set_hang(hang);
@@ -269,6 +270,7 @@ class Player {
       evidence->set_state(parts[0]);
       evidence->set_overdue(hang && rank == 0);
       evidence->set_silent_seconds(2);
+      evidence->set_absent(parts.size() == 2 && parts[1] == "absent");
       if (parts.size() != 3) continue;
       v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
       if (!v1::RankPhase_Parse(absl::AsciiStrToUpper(parts[1]), &phase)) {

@@ -17,11 +17,12 @@
 //   up NODE [LOCAL_RANK] [kept=yes]   its worker runs, as a process of the generation before; all
 //                                   of them without a number
 //   gave_up NODE LOCAL_RANK REASON  its worker waits for the next generation
-//   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME]
+//   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME] [late=yes]
 //   done NODE                       all its workers succeed
 //   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
 //   hang NODE STATE[:PHASE:STEP]... its first worker hangs; where each of them is
-//   where NODE STATE[:PHASE:STEP]... the answer to Inspect
+//   where NODE STATE[:PHASE:STEP]... the answer to Inspect; STATE:absent for a worker that was
+//                                   started anew and has not come
 //   stopped NODE [port=N]           no worker is left
 //   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease

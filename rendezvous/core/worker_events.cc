@@ -7,6 +7,7 @@
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/ranks.h"
 #include "rendezvous/core/report.h"
+#include "rendezvous/core/text.h"
 
 namespace cadre {
 
@@ -48,9 +49,16 @@ void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& 
     said.set_local_rank(exited.local_rank());
     *failure.add_evidence() = CleanEvidence(said, member);
   }
-  // It ended while it was asked who hangs: that came first.
   Live& live = lives[session.job];
-  if (live.hang.has_value()) EndInquiry(session.job, job, &live);
+  if (live.hang.has_value()) {
+    // It ended while it was asked who hangs: that came first. But for one that died the others wait
+    // in vain.
+    if (live.hang->for_absent) {
+      live.hang.reset();
+    } else {
+      EndInquiry(session.job, job, &live);
+    }
+  }
   const bool asked_to =
       exit.exit_code() == kExitForNextGeneration && live.checkpoint_asked == generation.number;
   if (job->phase == v1::RUNNING && asked_to) {
@@ -62,9 +70,17 @@ void Core::Impl::OnWorkerExited(const Session& session, const v1::WorkerExited& 
     EndWorker(session.job, rank, failure);
     return OrderStop(session.job, job, failure.message(), failure);
   }
+  if (exited.late() && generation.rejoin) {
+    failure.set_cause(v1::HANG);
+    failure.set_message(absl::StrCat("rank ", rank, " (local rank ", exited.local_rank(), ") on ",
+                                     session.node, " did not give generation ", generation.number,
+                                     " up within ", ShortDuration(job->policy.stop_grace),
+                                     " and was killed"));
+    Note(session.job, failure.message());
+  }
   // A worker that a stop order ended is no evidence of anything.
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
-  failure.set_collateral(!stopped_by_us && !asked_to);
+  failure.set_collateral((!stopped_by_us && !asked_to) || failure.cause() == v1::HANG);
   EndWorker(session.job, rank, failure);
 }
 
@@ -81,6 +97,16 @@ void Core::Impl::OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& 
                    " gave generation ", job->generation.number, " up: ", gave_up.reason()));
   failure.set_rank(rank);
   failure.set_local_rank(gave_up.local_rank());
+  Live& live = lives[session.job];
+  if (AwaitsOthers(*job, live)) {
+    // Whoever gives up first is a victim of one that did not come.
+    if (!live.hang.has_value()) {
+      BeginInquiry(session.job, "", *job, &live);
+      live.hang->for_absent = true;
+    }
+    if (!live.hang->otherwise.has_value()) live.hang->otherwise = failure;
+    return Touch(session.job, false);
+  }
   EndWorker(session.job, rank, failure);
   OrderStop(session.job, job, failure.message(), failure);
 }

@@ -88,6 +88,35 @@ TEST(InPlaceTest, TwoWorkersAtOnce_ThenTheFirst_TheOthersGoOn) {
   EXPECT_THAT(run->standard_output(), HasSubstr("parameters equal on 4 ranks"));
 }
 
+TEST(InPlaceTest, AWorkerThatIsStartedAnewHangs_ItIsNamedAndReplaced) {
+  const std::string ledgers = MakeTempDir("ledgers"), marks = MakeTempDir("marks");
+  // The first that is started after there is a mark takes it, and hangs.
+  const std::string hang =
+      absl::StrCat("rmdir ", marks, "/next 2>/dev/null && exec sleep 1000; exec \"$@\"");
+  auto run = StartStandalone(
+      Training({"--nproc-per-node", "3", "--standby", "no", "--start-timeout", "15s"}, ledgers,
+               100000, {"/bin/sh", "-c", hang, "sh"}));
+  ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
+    return DoneSteps(entries, 1, 3) >= 3 && Pids(entries, 1).size() == 3;
+  })) << Said(*run);
+  const std::map<int, pid_t> before = Pids(ReadLedgers(ledgers), 1);
+  std::filesystem::create_directory(marks + "/next");
+  ASSERT_EQ(kill(before.at(2), SIGKILL), 0);
+  const auto said = run->WaitForLine("stopping generation 2", kTraining);
+  ASSERT_TRUE(said.has_value()) << Said(*run);
+  EXPECT_THAT(*said,
+              AllOf(HasSubstr("rank 2 (local rank 2) on "),
+                    HasSubstr("the others wait for it, and it has not said that it takes part"),
+                    HasSubstr("generation_2/rank_2")));
+  ASSERT_TRUE(AwaitLedger(ledgers, [](const auto& entries) {
+    return DoneSteps(entries, 3, 3) >= 1 && Pids(entries, 3).size() == 3;
+  })) << Said(*run);
+  const std::map<int, pid_t> after = Pids(ReadLedgers(ledgers), 3);
+  for (const int rank : {0, 1}) EXPECT_EQ(after.at(rank), before.at(rank)) << rank;
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+}
+
 TEST(InPlaceTest, FourNodesThreeNodesFourNodes_EachSampleIsSeenOnce) {
   constexpr int kEpochs = 4;
   const int port = FreePort();
