@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
@@ -192,7 +193,11 @@ TEST_F(RejoinCallsTest, TheAgentLeaves_WhoWaitsIsTold) {
 TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
   WorkerEnvironment environment = Environment();
   environment.standby = 70;
-  const auto take_place = [environment](uint64_t unit, int rank) {
+  // The generation in which it was started was asked to save; its own is not.
+  environment.checkpoint_file = parent_ + "/checkpoint.3";
+  const auto touch = [](const std::string& path) { std::ofstream file(path); };
+  touch(environment.checkpoint_file);
+  const auto take_place = [&](uint64_t unit, int rank) {
     WorkerEnvironment own = environment;
     own.standby = unit;
     const auto worker = ConnectToAgent(own);
@@ -200,6 +205,10 @@ TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
     EXPECT_EQ((*worker)->place().generation, 5u);
     EXPECT_EQ((*worker)->rank(), rank);
     EXPECT_TRUE((*worker)->in_place());
+    if (rank != 0) return;
+    EXPECT_FALSE((*worker)->MoreNodesWait());
+    touch(parent_ + "/checkpoint.5");
+    EXPECT_TRUE((*worker)->MoreNodesWait());
   };
   std::thread first([&] { take_place(70, 1); }), second([&] { take_place(71, 0); });
   EXPECT_TRUE(AwaitStandby({70, 71}));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 #include "proto/local.pb.h"
 #include "proto/store.pb.h"
@@ -253,6 +254,12 @@ std::unique_ptr<Worker> AgentWorker::At(const v1::HelloReply& reply) const {
   environment.standby = 0;
   environment.generation = reply.generation();
   environment.rank = static_cast<int>(reply.rank());
+  std::string& file = environment.checkpoint_file;
+  const size_t slash = file.rfind('/');
+  // An earlier generation's may be there already.
+  if (slash != std::string::npos) {
+    file = CheckpointFilePath(file.substr(0, slash), reply.generation());
+  }
   auto worker = std::make_unique<AgentWorker>(environment, options_);
   worker->SetPlace(reply);
   return worker;
