@@ -73,7 +73,9 @@ NodeCommand Torchrun(std::vector<std::string> flags, const Options& options) {
     return Concat(
         Concat({"torchrun", "--nnodes", absl::StrCat(kNodes), "--nproc_per_node",
                 absl::StrCat(kWorkersPerNode), "--max_restarts", "1000", "--rdzv_backend", "c10d",
-                "--rdzv_id", "goodput", "--rdzv_endpoint", absl::StrCat("127.0.0.1:", port)},
+                "--rdzv_id", "goodput", "--rdzv_endpoint", absl::StrCat("127.0.0.1:", port),
+                // Without these two Debian's torchrun fails: it does not read their defaults.
+                "-r", "1", "-t", "1"},
                flags),
         Worker({kScript}, options, dir));
   };
