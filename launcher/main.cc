@@ -76,8 +76,8 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
-// Before any thread, so that every thread inherits it: `run` and `server` take signals as they come
-// from a descriptor, and a reader that has gone must not end the launcher.
+// Before any thread, so that every thread inherits it: `run`, `server` and `agent` take signals as
+// they come from a descriptor, and a reader that has gone must not end the launcher.
 void ArrangeSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -97,7 +97,8 @@ int main(int argc, char** argv) {
   const absl::Status checked = cadre::CheckArguments(arguments);
   if (!checked.ok()) return cadre::Fail(cadre::kExitUsage, checked.message());
   // Other commands end at Ctrl-C by themselves.
-  if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "server")) {
+  if (!arguments.empty() &&
+      (arguments[0] == "run" || arguments[0] == "server" || arguments[0] == "agent")) {
     cadre::ArrangeSignals();
   }
   return cadre::Dispatch(arguments);

@@ -54,6 +54,7 @@ inline std::string Up(const v1::NodeMessage& m) {
     case v1::NodeMessage::kCancel:
       return absl::StrCat("up cancel ", m.cancel().signal(),
                           m.cancel().cause() == v1::PREEMPTED ? " PREEMPTED" : "");
+    case v1::NodeMessage::kAgent:
     case v1::NodeMessage::BODY_NOT_SET:
       break;
   }

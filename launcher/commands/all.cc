@@ -4,9 +4,11 @@ namespace cadre {
 
 const std::vector<Command>& AllCommands() {
   static const auto* const commands = new std::vector<Command>{
-      RunCommand(),        ServerCommand(), StatusCommand(),   WhyCommand(),   TimelineCommand(),
-      CancelCommand(),     TokenCommand(),  ValidateCommand(), SlurmCommand(), DoctorCommand(),
-      CompletionCommand(), ManCommand(),    VersionCommand()};
+      RunCommand(),        ServerCommand(),   ClusterAgentCommand(), SubmitCommand(),
+      StatusCommand(),     WhyCommand(),      LogsCommand(),         TimelineCommand(),
+      CancelCommand(),     NodesCommand(),    DrainCommand(),        UndrainCommand(),
+      TokenCommand(),      ValidateCommand(), SlurmCommand(),        DoctorCommand(),
+      CompletionCommand(), ManCommand(),      VersionCommand()};
   return *commands;
 }
 

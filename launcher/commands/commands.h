@@ -18,10 +18,16 @@ const std::vector<Command>& AllCommands();
 
 Command RunCommand();
 Command ServerCommand();
+Command ClusterAgentCommand();
+Command SubmitCommand();
 Command StatusCommand();
 Command WhyCommand();
 Command TimelineCommand();
+Command LogsCommand();
 Command CancelCommand();
+Command NodesCommand();
+Command DrainCommand();
+Command UndrainCommand();
 Command ValidateCommand();
 Command DoctorCommand();
 Command SlurmCommand();

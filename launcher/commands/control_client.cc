@@ -60,28 +60,39 @@ struct ControlClient::State {
 ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ControlClient::~ControlClient() = default;
 
-absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Settings& settings) {
-  QuietGrpcLog();
+absl::StatusOr<ServerPlaces> FindServers(const Settings& settings) {
   const std::string text =
       settings.GetOr("server", absl::StrCat("127.0.0.1:", kDefaultRendezvousPort));
   ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints,
                    ParseEndpoints(text, kDefaultRendezvousPort));
-  TransportSecurity security;
-  security.tls_dir = settings.GetOr("tls-dir", "");
-  ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(security));
-  auto state = std::make_unique<State>();
+  ServerPlaces places;
   bool loopback = true;
   for (const Endpoint& endpoint : endpoints) {
     const absl::StatusOr<ResolvedEndpoint> at = Resolve(endpoint);
     if (!at.ok() && endpoints.size() == 1) return at.status();
     loopback = loopback && at.ok() && at->loopback;
     const std::string name = HostPort(endpoint.host, endpoint.port);
-    state->places.push_back({name, v1::Control::NewStub(grpc::CreateCustomChannel(
-                                       at.ok() && at->here ? HostPort(at->address, at->port) : name,
-                                       credentials, ClientChannelArguments()))});
+    places.names.push_back(name);
+    places.addresses.push_back(at.ok() && at->here ? HostPort(at->address, at->port) : name);
   }
-  ASSIGN_OR_RETURN(state->token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
+  ASSIGN_OR_RETURN(places.token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
                                            endpoints[0].port, loopback));
+  return places;
+}
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Settings& settings) {
+  QuietGrpcLog();
+  ASSIGN_OR_RETURN(const ServerPlaces places, FindServers(settings));
+  TransportSecurity security;
+  security.tls_dir = settings.GetOr("tls-dir", "");
+  ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(security));
+  auto state = std::make_unique<State>();
+  state->token = places.token;
+  for (size_t i = 0; i < places.names.size(); ++i) {
+    state->places.push_back(
+        {places.names[i], v1::Control::NewStub(grpc::CreateCustomChannel(
+                              places.addresses[i], credentials, ClientChannelArguments()))});
+  }
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
 }
 
@@ -103,6 +114,32 @@ absl::StatusOr<v1::JobStatus> ControlClient::Cancel(const std::string& job,
   request.set_name(job);
   request.set_reason(reason);
   return state_->Call(&v1::Control::Stub::CancelJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
+                                                    const std::string& user) {
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_user(user);
+  return state_->Call(&v1::Control::Stub::SubmitJob, request);
+}
+
+absl::StatusOr<v1::ListNodesReply> ControlClient::Nodes() {
+  return state_->Call(&v1::Control::Stub::ListNodes, v1::ListNodesRequest());
+}
+
+absl::StatusOr<v1::ListNodesReply> ControlClient::Drain(const std::string& node, bool drained,
+                                                        const std::string& reason) {
+  v1::DrainNodeRequest request;
+  request.set_node(node);
+  request.set_drained(drained);
+  request.set_reason(reason);
+  return state_->Call(&v1::Control::Stub::DrainNode, request);
+}
+
+absl::StatusOr<std::string> ControlClient::ReadLog(const v1::ReadLogRequest& request) {
+  ASSIGN_OR_RETURN(v1::ReadLogReply reply, state_->Call(&v1::Control::Stub::ReadLog, request));
+  return std::move(*reply.mutable_bytes());
 }
 
 std::vector<Flag> ControlFlags() {

@@ -13,6 +13,18 @@
 
 namespace cadre {
 
+// The servers that --server names.
+struct ServerPlaces {
+  // As people write them, with ports.
+  std::vector<std::string> names;
+  // Where to connect to, one for each.
+  std::vector<std::string> addresses;
+  std::string token;
+};
+
+// From --server and --token-file. INVALID_ARGUMENT where they make no sense.
+absl::StatusOr<ServerPlaces> FindServers(const Settings& settings);
+
 class ControlClient {
  public:
   // From --server, --token-file and --tls-dir. INVALID_ARGUMENT where they make no sense.
@@ -21,6 +33,12 @@ class ControlClient {
 
   absl::StatusOr<std::vector<v1::JobStatus>> List();
   absl::StatusOr<v1::JobStatus> Get(const std::string& job);
+  absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user);
+  absl::StatusOr<v1::ListNodesReply> Nodes();
+  absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
+                                           const std::string& reason);
+  // The next bytes of a log; none: there are no more now.
+  absl::StatusOr<std::string> ReadLog(const v1::ReadLogRequest& request);
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
 
  private:

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +49,9 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 // gRPC's threads come and go, and an arena of the allocator keeps what its thread leaves behind. By
 // default there are eight for each core; a launcher allocates too little to need them.
 constexpr int kMallocArenas = 2;
+
+constexpr const char* kClusterVariables[] = {"CADRE_CLUSTER_PART", "CADRE_CLUSTER_NODE",
+                                             "CADRE_CLUSTER_NODES"};
 
 uint64_t RandomIncarnation() {
   uint64_t value = 0;
@@ -131,6 +135,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   join.set_master_addr(options.master_addr);
   join.set_master_port(options.master_port);
   join.set_strict_fencing(options.strict_fencing);
+  join.set_part(options.part);
   if (AsksForAdoption(options)) {
     *join.mutable_adopt_timeout() = DurationToProto(options.adopt_timeout);
     daemon.adopt_timeout = options.adopt_timeout;
@@ -252,9 +257,17 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   _exit(status);
 }
 
-absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings) {
+absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
+                                                  const std::optional<Identity>& identity) {
   const std::string path = settings.GetOr("spec", "");
   if (path.empty()) return std::optional<v1::JobSpec>();
+  if (identity.has_value() && identity->part != 0) {
+    // As it was submitted; the agent has nothing to say about it.
+    v1::JobSpec spec;
+    std::ifstream file(path, std::ios::binary);
+    if (file && spec.ParseFromIstream(&file)) return std::optional<v1::JobSpec>(std::move(spec));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no spec that 'cadre agent' wrote"));
+  }
   absl::StatusOr<v1::JobSpec> read = ReadSpecFile(path);
   if (!read.ok()) return read.status();
   return std::optional<v1::JobSpec>(*std::move(read));
@@ -273,7 +286,7 @@ absl::Status CheckLogDir(const std::string& directory) {
 // This node's share of the job, by the one launcher that does it.
 int RunNode(const Settings& settings, const std::optional<Identity>& identity,
             const std::function<void(int)>& ended) {
-  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings);
+  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
@@ -302,7 +315,7 @@ int RunHosts(const Parsed& parsed, const Settings& settings) {
   if (settings.Get("standalone").has_value()) {
     return Fail(kExitUsage, "--standalone is this node alone; leave it or --hostfile out");
   }
-  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings);
+  absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   const absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
@@ -325,6 +338,8 @@ int Run(const Parsed& parsed) {
   std::map<std::string, std::string> environment = ReadEnvironment();
   const absl::StatusOr<std::optional<Identity>> identity = DetectIdentity(environment);
   if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
+  // A launcher that one of its workers starts is nobody's part.
+  for (const char* name : kClusterVariables) unsetenv(name);
   const Settings settings(parsed, std::move(environment), RunFlags());
   if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
   const bool together = identity->has_value() && (*identity)->local_tasks > 1 &&

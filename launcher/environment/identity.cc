@@ -32,7 +32,8 @@ int PortFor(absl::string_view seed) {
 }
 
 absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment) {
-  for (const auto read : {ReadTorchrun, ReadOpenMpi, ReadSlurm, ReadKubernetes, ReadPmi}) {
+  for (const auto read :
+       {ReadCluster, ReadTorchrun, ReadOpenMpi, ReadSlurm, ReadKubernetes, ReadPmi}) {
     ASSIGN_OR_RETURN(std::optional<Identity> identity, read(environment));
     if (identity.has_value()) return identity;
   }

@@ -40,6 +40,8 @@ struct Identity {
   // node's agent.
   uint32_t local_tasks = 1;
   uint32_t local_task = 0;
+  // The part of a cluster's job that an agent started this launcher for; 0: none did.
+  uint64_t part = 0;
 };
 
 // Each returns nothing where its variables are absent, INVALID_ARGUMENT naming the variable where
@@ -51,8 +53,11 @@ absl::StatusOr<std::optional<Identity>> ReadPmi(const EnvironmentMap& environmen
 absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment);
 
-// The first of them that says something. MASTER_ADDR comes first: a person set it. mpirun comes
-// before Slurm, within whose allocations it starts programs.
+// What 'cadre agent' sets.
+absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& environment);
+
+// The first of them that says something. An agent knows what it starts. MASTER_ADDR comes first: a
+// person set it. mpirun comes before Slurm, within whose allocations it starts programs.
 absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& environment);
 
 // A port between 20000 and 29399 that depends on `seed` only, for jobs that share a machine.

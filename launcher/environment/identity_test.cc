@@ -7,6 +7,7 @@
 namespace cadre {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
@@ -27,6 +28,20 @@ TEST(SlurmTest, Step_NamesNodesAndEndpoint) {
   EXPECT_EQ((*identity)->launch, "slurm-17.0");
   EXPECT_EQ((*identity)->serves, false);
   EXPECT_EQ((*identity)->local_tasks, 1u);
+}
+
+TEST(ClusterTest, AnAgentSaysWhatItStarts) {
+  const auto identity = DetectIdentity({{"CADRE_CLUSTER_PART", "7"},
+                                        {"CADRE_CLUSTER_NODE", "n2"},
+                                        {"CADRE_CLUSTER_NODES", "n1,n2"},
+                                        {"MASTER_ADDR", "elsewhere"}});
+  ASSERT_OK(identity);
+  EXPECT_EQ((*identity)->part, 7u);
+  EXPECT_EQ((*identity)->node_name, "n2");
+  EXPECT_THAT((*identity)->node_names, ElementsAre("n1", "n2"));
+  EXPECT_EQ((*identity)->serves, false);
+  EXPECT_THAT(DetectIdentity({{"CADRE_CLUSTER_PART", "x"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("CADRE_CLUSTER_PART")));
 }
 
 TEST(SlurmTest, BatchScript_IsNoStep) {

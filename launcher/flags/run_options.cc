@@ -295,6 +295,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
         ParseEndpoints(given->value, kDefaultRendezvousPort);
     if (!endpoints.ok()) return Named(*given, endpoints.status());
     options.endpoints = *std::move(endpoints);
+    if (identity.has_value() && identity->part != 0) options.serves = identity->serves;
     if (options.endpoints.size() > 1 && !settings.Get("etcd").has_value()) {
       options.notices.push_back(
           "several endpoints and no --etcd: this node joins the server that leads, and serves "
@@ -361,6 +362,7 @@ absl::Status TakeIdentity(const Settings& settings, const Identity& identity, Ru
   if (options.node_name.empty()) options.node_name = identity.node_name;
   options.expected_nodes = identity.node_names;
   options.launch = identity.launch;
+  options.part = identity.part;
   return absl::OkStatus();
 }
 

@@ -42,6 +42,8 @@ struct RunOptions {
   // Empty: the host's name.
   std::string node_name;
   std::vector<std::string> expected_nodes;
+  // Of a cluster's job; 0: of none.
+  uint64_t part = 0;
   std::string local_addr;
   std::string bind_host;
   std::string master_addr;

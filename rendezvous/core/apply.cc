@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/snapshot.h"
 
@@ -47,7 +48,7 @@ void AddCollateral(GenerationState* generation, const v1::Failure& failure) {
   generation->collateral.back().set_collateral(true);
 }
 
-void CreateJob(const v1::JobCreated& record, JobState* job) {
+void CreateJob(const v1::JobCreated& record, State* state, JobState* job) {
   // A name that is used again goes on counting generations, so that no old call fits a new run.
   const uint64_t generation = job->generation.number;
   *job = JobState();
@@ -55,6 +56,60 @@ void CreateJob(const v1::JobCreated& record, JobState* job) {
   job->policy = PolicyOf(record.spec());
   job->generation.number = generation;
   job->created_us = job->gathering_us = job->last_join_us = record.at_us();
+  job->user = record.user();
+  if (job->user.empty()) return;
+  job->phase = v1::QUEUED;
+  job->order = ++state->cluster.submitted;
+}
+
+void PlacePart(const v1::PartPlaced& record, State* state) {
+  ClusterState& cluster = state->cluster;
+  cluster.parts[record.part().id()].part = record.part();
+  cluster.last_part = std::max<uint64_t>(cluster.last_part, record.part().id());
+  const auto job = state->jobs.find(record.part().job());
+  if (job == state->jobs.end() || job->second.phase != v1::QUEUED) return;
+  job->second.phase = v1::GATHERING;
+  // Its time in the queue counts against none of its limits.
+  job->second.created_us = job->second.gathering_us = job->second.last_join_us = record.at_us();
+}
+
+void EndPart(const v1::PartEnded& record, State* state) {
+  const auto found = state->cluster.parts.find(record.id());
+  if (found == state->cluster.parts.end()) return;
+  const auto job = state->jobs.find(found->second.part.job());
+  if (record.avoid() && job != state->jobs.end()) {
+    job->second.avoid.insert(found->second.part.node());
+  }
+  state->cluster.parts.erase(found);
+}
+
+// Whether the record is of the cluster and not of one job.
+bool ApplyToCluster(const v1::Record& record, State* state) {
+  ClusterState& cluster = state->cluster;
+  switch (record.body_case()) {
+    case v1::Record::kClusterNodeSet:
+      cluster.nodes[record.cluster_node_set().node().name()] = record.cluster_node_set().node();
+      return true;
+    case v1::Record::kClusterNodeGone:
+      cluster.nodes.erase(record.cluster_node_gone().node());
+      return true;
+    case v1::Record::kPartPlaced:
+      PlacePart(record.part_placed(), state);
+      return true;
+    case v1::Record::kPartTakenBack: {
+      const auto found = cluster.parts.find(record.part_taken_back().id());
+      if (found != cluster.parts.end()) found->second.taken_back = true;
+      return true;
+    }
+    case v1::Record::kPartEnded:
+      EndPart(record.part_ended(), state);
+      return true;
+    case v1::Record::kClusterRestored:
+      RestoreCluster(record.cluster_restored(), &cluster);
+      return true;
+    default:
+      return false;
+  }
 }
 
 void AdmitNode(const v1::NodeAdmitted& record, JobState* job) {
@@ -311,10 +366,11 @@ void ApplyToStore(const v1::Record& record, uint64_t generation, JobState* job) 
 }  // namespace
 
 void ApplyRecord(const v1::Record& record, State* state) {
+  if (ApplyToCluster(record, state)) return;
   if (record.body_case() == v1::Record::kJobCreated) {
     JobState& job = state->jobs[record.job()];
     if (job.ended != 0) state->ended_jobs.erase(job.ended);
-    CreateJob(record.job_created(), &job);
+    CreateJob(record.job_created(), state, &job);
     return;
   }
   if (record.body_case() == v1::Record::kJobRestored) {
@@ -351,15 +407,21 @@ void ApplyRecord(const v1::Record& record, State* state) {
       return ApplyToStore(record, record.communicator_id_published().generation(), job);
     case v1::Record::kStoreAnswered:
       return ApplyToStore(record, record.store_answered().generation(), job);
-    case v1::Record::kJobRestored:
-    case v1::Record::kJobCreated:
-    case v1::Record::BODY_NOT_SET:
+    default:
       return;
   }
 }
 
 std::string DumpState(const State& state) {
   std::string text = absl::StrCat("ended ", state.jobs_ended, "\n");
+  const ClusterState& cluster = state.cluster;
+  absl::StrAppend(&text, "cluster ", cluster.submitted, " ", cluster.last_part, "\n");
+  for (const auto& [name, node] : cluster.nodes) {
+    absl::StrAppend(&text, "node ", node.ShortDebugString(), "\n");
+  }
+  for (const auto& [id, part] : cluster.parts) {
+    absl::StrAppend(&text, "part ", part.part.ShortDebugString(), " ", part.taken_back, "\n");
+  }
   for (const auto& [name, job] : state.jobs) {
     const GenerationState& generation = job.generation;
     absl::StrAppend(&text, "job ", name, " ", v1::JobPhase_Name(job.phase), " restarts ",
@@ -367,7 +429,9 @@ std::string DumpState(const State& state) {
                     " ", job.gathering_us, " ", job.not_before_us, " ", job.last_join_us, " slots ",
                     job.slots, " admissions ", job.admissions, " announced ",
                     job.generations_announced, " bytes ", job.store.bytes, " ended ", job.ended,
-                    "\n", job.spec.ShortDebugString(), "\n", job.timeline.ShortDebugString(), "\n");
+                    " user ", job.user, " order ", job.order, " avoid ",
+                    absl::StrJoin(job.avoid, ","), "\n", job.spec.ShortDebugString(), "\n",
+                    job.timeline.ShortDebugString(), "\n");
     for (const int64_t at_us : job.counted_restarts_us) absl::StrAppend(&text, "at ", at_us, "\n");
     for (const std::string& node : job.expected_nodes)
       absl::StrAppend(&text, "expects ", node, "\n");

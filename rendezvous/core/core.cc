@@ -22,13 +22,16 @@ Effects Core::Impl::Step(MonoTime at, const Event& event) {
   if (since_last > 2 * config.reconnect_grace) gap_ended_at = now;
   if (!stepped) {
     LinkRestoredNodes();
-  } else if (!node_timers.empty() && since_last > 2 * LookInterval()) {
+  } else if ((!node_timers.empty() || !agent_timers.empty()) && since_last > 2 * LookInterval()) {
     // The host slept, not the nodes: what they said meanwhile may still lie in its queue.
     ForgivePause(since_last);
   }
   stepped = true;
   Dispatch(event);
   RunTimers();
+  FinishTouchedJobs();
+  // What it gives and takes ends no job, and what jobs do then gives nothing back by itself.
+  if (std::exchange(cluster_changed, cluster_changed && !can_save) && can_save) ScheduleCluster();
   FinishTouchedJobs();
   out = nullptr;
   return effects;
@@ -45,6 +48,10 @@ void Core::Impl::Dispatch(const Event& event) {
     OnCallDropped(dropped->call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
     CancelJob(cancelled->job, cancelled->reason, cancelled->signal, v1::CANCELLED);
+  } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
+    OnSubmitted(*submitted);
+  } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
+    OnDrained(*drained);
   } else if (const auto* save = std::get_if<CanSave>(&event)) {
     OnCanSave(save->can);
   }
@@ -58,6 +65,7 @@ void Core::Impl::ForgivePause(absl::Duration pause) {
       link.gone_since = std::min(now, link.gone_since + pause);
     }
   }
+  for (auto& [name, agent] : agents) agent.last_heard = std::min(now, agent.last_heard + pause);
   Note("", absl::StrCat("the server stood still for ", ShortDuration(pause),
                         "; every lease is extended by that"));
 }
@@ -68,6 +76,9 @@ void Core::Impl::OnCanSave(bool can) {
 }
 
 void Core::Impl::ForgiveSilence(absl::Duration silence) {
+  for (auto& [name, agent] : agents) {
+    if (!agent.stream.has_value()) agent.last_heard = now;
+  }
   for (auto& [name, live] : lives) {
     const JobState& job = *FindJob(name);
     if (HasEnded(job.phase)) continue;
@@ -88,6 +99,12 @@ void Core::Impl::ForgiveSilence(absl::Duration silence) {
 }
 
 void Core::Impl::LinkRestoredNodes() {
+  agents_awaited_until = now + config.lease;
+  for (const auto& [name, node] : state.cluster.nodes) {
+    agents[name].last_heard = now;
+    SetAgentTimer(name, agents_awaited_until);
+  }
+  cluster_changed = !state.cluster.nodes.empty();
   for (const auto& [name, job] : state.jobs) {
     if (HasEnded(job.phase)) continue;
     lives[name].orders_count_from =
@@ -109,6 +126,9 @@ void Core::Impl::RunTimers() {
     const auto [at, job, node] = *node_timers.begin();
     node_timers.erase(node_timers.begin());
     OnNodeTimer(job, node);
+  }
+  while (!agent_timers.empty() && agent_timers.begin()->first <= now) {
+    OnAgentTimer(std::string(agent_timers.begin()->second));
   }
   for (const auto& [at, job] : job_deadlines) {
     if (at > clock) break;
@@ -171,9 +191,14 @@ void Core::Impl::SetDeadline(const std::string& name, Live* live) {
 
 MonoTime Core::Impl::NextDeadline() const {
   // Replayed jobs get their timers in the first step.
-  if (!stepped && state.jobs.size() > state.ended_jobs.size()) return MonoTime();
+  if (!stepped && (state.jobs.size() > state.ended_jobs.size() || !state.cluster.nodes.empty())) {
+    return MonoTime();
+  }
   MonoTime at = MonoTime::Never();
   if (!node_timers.empty()) at = std::min(std::get<0>(*node_timers.begin()), now + LookInterval());
+  if (!agent_timers.empty()) {
+    at = std::min({at, agent_timers.begin()->first, now + LookInterval()});
+  }
   if (can_save && !job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
   return at;
 }
@@ -290,6 +315,15 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
     for (v1::NodeStatus& node : *statuses.back().mutable_nodes()) node.clear_workers();
   }
   return statuses;
+}
+
+absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
+  return impl_->MaySubmit(spec, user);
+}
+std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return impl_->ClusterNodes(); }
+absl::StatusOr<Core::LogSource> Core::FindLog(absl::string_view job, uint64_t generation,
+                                              uint32_t rank) const {
+  return impl_->FindLog(job, generation, rank);
 }
 
 absl::Status Core::CheckInvariants() const { return CheckCore(*impl_); }

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/time.h"
+#include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "rendezvous/core/effect.h"
@@ -66,6 +67,20 @@ class Core {
   absl::StatusOr<std::string> Explain(MonoTime now, absl::string_view job) const;
   absl::StatusOr<v1::JobStatus> Status(MonoTime now, absl::string_view job) const;
   std::vector<v1::JobStatus> AllStatuses(MonoTime now) const;
+
+  // Whether a JobSubmitted will be taken. INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION,
+  // RESOURCE_EXHAUSTED.
+  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  // The cluster's nodes, by name.
+  std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
+  // How a worker's log is asked for: on which stream, and the message but for call, offset and
+  // limit. NOT_FOUND: job or rank. UNAVAILABLE: its node has no agent, or one that is away.
+  struct LogSource {
+    StreamId stream;
+    v1::ReadLog read;
+  };
+  absl::StatusOr<LogSource> FindLog(absl::string_view job, uint64_t generation,
+                                    uint32_t rank) const;
 
   // All durable state as text: equal texts, equal states.
   std::string DebugString() const;

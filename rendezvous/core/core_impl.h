@@ -17,6 +17,7 @@
 #include "rendezvous/core/keyspace.h"
 #include "rendezvous/core/progress_log.h"
 #include "rendezvous/core/restart.h"
+#include "rendezvous/core/schedule.h"
 #include "rendezvous/core/state.h"
 
 namespace cadre {
@@ -74,6 +75,17 @@ struct HangInquiry {
   std::set<std::string> awaited;
   std::set<std::string> heard;
   std::vector<v1::RankEvidence> ranks;
+};
+
+// How the agent of a node of the cluster is connected. A node without one is away.
+struct AgentLink {
+  std::optional<StreamId> stream;
+  uint64_t incarnation = 0;
+  // Or, without a stream, since when it is gone.
+  MonoTime last_heard;
+  MonoTime timer = MonoTime::Never();
+  // What it runs and should not, since it was taken for lost: it gets nothing until that is gone.
+  std::set<uint64_t> strange;
 };
 
 // The volatile part of a job.
@@ -212,6 +224,38 @@ struct Core::Impl {
   // More nodes wait for the next generation, which its workers are to begin.
   static bool WantsCheckpoint(const JobState& job, const Live& live);
 
+  // cluster_agents.cc: agents of the cluster's nodes come, report and are lost.
+  void OnAgentSaid(StreamId stream, const v1::NodeMessage& message);
+  void OnAgentJoined(StreamId stream, const v1::NodeMessage& message);
+  bool MayJoinCluster(StreamId stream, const v1::NodeMessage& message);
+  // What runs there and what should, made to agree.
+  void ComparePart(const PartState& part, bool runs, StreamId stream);
+  void OnPartReport(const std::string& node, const v1::PartReport& report);
+  void OnAgentGone(StreamId stream);
+  void OnAgentLeaving(const std::string& node);
+  void OnAgentTimer(const std::string& node);
+  // Nothing of the node's parts counts any more.
+  void EndPartsOf(const std::string& node);
+  void SetAgentTimer(const std::string& node, MonoTime at);
+  void SendToAgent(const std::string& node, v1::AgentOrder order);
+  void SendStart(const PartState& part);
+  void SendStop(const PartState& part);
+
+  // cluster_queue.cc: jobs are submitted and get their nodes.
+  void OnSubmitted(const JobSubmitted& submitted);
+  void OnDrained(const NodeDrained& drained);
+  // Whether a launcher may take part in the job as what it says it is.
+  bool MayTakePart(StreamId stream, const std::string& name, const v1::Join& join);
+  void ScheduleCluster();
+  void TakeBack(uint64_t id);
+  std::vector<ScheduleNode> NodesToSchedule() const;
+  std::vector<ScheduleJob> JobsToSchedule() const;
+  void CarryOut(const Schedule& schedule);
+  absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
+  absl::StatusOr<LogSource> FindLog(absl::string_view job, uint64_t generation,
+                                    uint32_t rank) const;
+
   // hang.cc: nodes say where their workers are, and the culprit is named.
   void OnEvidence(const Session& session, const v1::NodeEvidence& evidence);
   // Asks all nodes but this one.
@@ -239,6 +283,16 @@ struct Core::Impl {
   std::set<std::tuple<MonoTime, std::string, std::string>> node_timers;
   std::set<std::pair<MonoTime, std::string>> job_deadlines;
   std::set<std::string> touched;
+  // By node, and by stream.
+  std::map<std::string, AgentLink> agents;
+  std::map<StreamId, std::string> agent_streams;
+  std::set<std::pair<MonoTime, std::string>> agent_timers;
+  // Something has changed that decides who gets which node.
+  bool cluster_changed = false;
+  // A server that began anew waits so long for the agents that it knows before it gives nodes away.
+  MonoTime agents_awaited_until;
+  // Of the jobs in the queue, as the last pass left them.
+  std::map<std::string, Waiting> queue;
   bool stepped = false;
   // The host can save, as far as it has told.
   bool can_save = true;

@@ -54,6 +54,19 @@ struct JobCancelled {
   int signal = 0;
 };
 
+// A user puts a job into the cluster's queue. Core::MaySubmit has been asked.
+struct JobSubmitted {
+  v1::JobSpec spec;
+  std::string user;
+};
+
+// A user wants a node of the cluster to take no new work, or to take it again.
+struct NodeDrained {
+  std::string node;
+  bool drained = true;
+  std::string reason;
+};
+
 // From now on the host cannot commit records, so that nothing the core says goes out; or it can
 // again, and has said all that it held.
 struct CanSave {
@@ -64,7 +77,7 @@ struct CanSave {
 struct Tick {};
 
 using Event = std::variant<NodeSaid, StreamClosed, StoreCalled, StoreCallDropped, JobCancelled,
-                           CanSave, Tick>;
+                           JobSubmitted, NodeDrained, CanSave, Tick>;
 
 }  // namespace cadre
 

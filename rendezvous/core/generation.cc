@@ -328,6 +328,7 @@ void Core::Impl::EndJob(const std::string& name, JobState* job, v1::JobPhase out
   record.mutable_job_ended()->set_at_us(now.micros());
   Commit(std::move(record));
   Note(name, absl::StrCat("ended, ", v1::JobPhase_Name(outcome), ": ", message));
+  if (!job->user.empty()) cluster_changed = true;
   AbortWaiters(name, absl::StrCat("job ", name, " has ended"));
   Live& live = lives[name];
   live.hang.reset();
@@ -360,7 +361,8 @@ void Core::Impl::CancelJob(const std::string& name, const std::string& reason, i
       cause, "", job->generation.number,
       reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, kMaxNodeTextBytes)));
   if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
-  if (job->phase != v1::GATHERING) return OrderStop(name, job, failure.message(), failure);
+  if (job->phase == v1::RUNNING || job->phase == v1::STOPPING)
+    return OrderStop(name, job, failure.message(), failure);
   EndJob(name, job, preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure),
          failure.message(), failure);
 }
@@ -402,6 +404,16 @@ std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTi
   };
   const GenerationState& generation = job.generation;
   switch (job.phase) {
+    case v1::QUEUED: {
+      const auto found = queue.find(job.spec.name());
+      if (found == queue.end()) return "the agents of the cluster's nodes to come back";
+      const MonoTime until = found->second.until;
+      return absl::StrCat(
+          found->second.reason,
+          until == MonoTime::Never()
+              ? ""
+              : absl::StrCat("; within ", ShortDuration(until - at), " at the latest"));
+    }
     case v1::GATHERING: {
       const FormationDecision decision = DecideFormation(GatheringOf(job, live), job.policy, at);
       const std::string missing = MissingText(job, decision, ReadyNodes(job, live));

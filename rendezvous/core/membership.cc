@@ -37,6 +37,9 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
   const v1::NodeMessage& message = said.message;
   // The host may still have had this in its queue when it was told to close the stream.
   if (closing.count(said.stream) != 0) return;
+  if (message.has_agent() || agent_streams.count(said.stream) != 0) {
+    return OnAgentSaid(said.stream, message);
+  }
   const auto found = sessions.find(said.stream);
   if (found == sessions.end()) {
     if (message.has_join()) return OnJoin(said.stream, message);
@@ -80,6 +83,7 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
       return SendRenewed(said.stream, session.job, message.renew().number());
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
+    case v1::NodeMessage::kAgent:
       return;
     case v1::NodeMessage::BODY_NOT_SET:
       // A newer agent may say what this server does not know yet.
@@ -147,7 +151,7 @@ void Core::Impl::OnJoin(StreamId stream, const v1::NodeMessage& message) {
   }
   // It was away when the job ended, or the server was: it must not begin the job anew.
   if (IsOfEndedJob(FindJob(name), message)) return Resume(stream, name, message);
-  if (!PrepareJob(stream, name, join)) return;
+  if (!MayTakePart(stream, name, join) || !PrepareJob(stream, name, join)) return;
   const auto& nodes = FindJob(name)->nodes;
   const auto found = nodes.find(join.node());
   if (found != nodes.end() && found->second.incarnation == message.incarnation()) {
@@ -342,7 +346,7 @@ void Core::Impl::Reject(StreamId stream, const std::string& job, absl::StatusCod
 void Core::Impl::OnStreamClosed(StreamId stream) {
   closing.erase(stream);
   const auto found = sessions.find(stream);
-  if (found == sessions.end()) return;
+  if (found == sessions.end()) return OnAgentGone(stream);
   const Session session = found->second;
   sessions.erase(found);
   Detach(session);

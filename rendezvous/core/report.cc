@@ -201,7 +201,7 @@ v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPha
 }
 
 int NodeRankOf(const JobState& job, const std::string& node) {
-  if (job.phase == v1::GATHERING) return -1;
+  if (job.phase == v1::QUEUED || job.phase == v1::GATHERING) return -1;
   const auto found = job.generation.node_ranks.find(node);
   if (found == job.generation.node_ranks.end()) return -1;
   return job.generation.members[found->second].lost ? -1 : static_cast<int>(found->second);
@@ -231,7 +231,7 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
       }
     }
   }
-  if (job.phase != v1::GATHERING) {
+  if (job.phase != v1::QUEUED && job.phase != v1::GATHERING) {
     status.set_world_size(job.generation.workers.size());
     status.set_workers_running(job.generation.running);
     status.set_workers_succeeded(job.generation.succeeded);
@@ -256,6 +256,7 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
 
 std::string ExplainText(const JobState& job, const std::string& waiting_for) {
   const std::string waits = waiting_for.empty() ? "" : absl::StrCat("; waits for ", waiting_for);
+  if (job.phase == v1::QUEUED) return absl::StrCat("in the queue", waits);
   if (job.phase == v1::GATHERING) return absl::StrCat("gathering nodes", waits);
   const GenerationState& generation = job.generation;
   std::string text = absl::StrCat("generation ", generation.number);

@@ -91,6 +91,21 @@ std::string RecordText(const v1::Record& record) {
       return absl::StrCat("StoreAnswered ", record.answers_size());
     case v1::Record::kJobRestored:
       return absl::StrCat("JobRestored ", record.job());
+    case v1::Record::kClusterNodeSet:
+      return absl::StrCat("ClusterNodeSet ", record.cluster_node_set().node().name(),
+                          record.cluster_node_set().node().drained() ? " drained" : "");
+    case v1::Record::kClusterNodeGone:
+      return absl::StrCat("ClusterNodeGone ", record.cluster_node_gone().node());
+    case v1::Record::kPartPlaced:
+      return absl::StrCat("PartPlaced ", record.part_placed().part().id(), ": ",
+                          record.part_placed().part().job(), " on ",
+                          record.part_placed().part().node());
+    case v1::Record::kPartTakenBack:
+      return absl::StrCat("PartTakenBack ", record.part_taken_back().id());
+    case v1::Record::kPartEnded:
+      return absl::StrCat("PartEnded ", record.part_ended().id());
+    case v1::Record::kClusterRestored:
+      return "ClusterRestored";
     case v1::Record::BODY_NOT_SET:
       break;
   }
@@ -159,6 +174,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       return absl::StrCat("Renewed ", message.renewed().number());
     case v1::ServerMessage::kInspect:
       return "Inspect";
+    case v1::ServerMessage::kAgent:
+      return "AgentOrder";
     case v1::ServerMessage::BODY_NOT_SET:
       break;
   }

@@ -124,6 +124,9 @@ v1::JobRestored JobToRecord(const JobState& job) {
   *restored.mutable_timeline() = job.timeline;
   if (job.verdict.has_value()) *restored.mutable_verdict() = *job.verdict;
   restored.set_ended(job.ended);
+  restored.set_user(job.user);
+  restored.set_order(job.order);
+  *restored.mutable_avoid() = {job.avoid.begin(), job.avoid.end()};
   return restored;
 }
 
@@ -153,10 +156,35 @@ void AddKeys(const v1::Record& empty, const JobState& job, std::vector<v1::Recor
   }
 }
 
+v1::ClusterRestored ClusterToRecord(const ClusterState& cluster) {
+  v1::ClusterRestored restored;
+  for (const auto& [name, node] : cluster.nodes) *restored.add_nodes() = node;
+  for (const auto& [id, part] : cluster.parts) {
+    *restored.add_parts() = part.part;
+    if (part.taken_back) restored.add_taken_back(id);
+  }
+  restored.set_last_part(cluster.last_part);
+  restored.set_submitted(cluster.submitted);
+  return restored;
+}
+
 }  // namespace
+
+void RestoreCluster(const v1::ClusterRestored& record, ClusterState* cluster) {
+  *cluster = ClusterState();
+  for (const v1::ClusterNodeStatus& node : record.nodes()) cluster->nodes[node.name()] = node;
+  for (const v1::Part& part : record.parts()) cluster->parts[part.id()].part = part;
+  for (const uint64_t id : record.taken_back()) cluster->parts[id].taken_back = true;
+  cluster->last_part = record.last_part();
+  cluster->submitted = record.submitted();
+}
 
 std::vector<v1::Record> SnapshotOf(const State& state) {
   std::vector<v1::Record> records;
+  if (state.cluster.last_part != 0 || state.cluster.submitted != 0 ||
+      !state.cluster.nodes.empty()) {
+    *records.emplace_back().mutable_cluster_restored() = ClusterToRecord(state.cluster);
+  }
   for (const auto& [name, job] : state.jobs) {
     v1::Record empty;
     empty.set_job(name);
@@ -194,6 +222,9 @@ void RestoreJob(const std::string& name, const v1::JobRestored& record, State* s
   job.timeline = record.timeline();
   if (record.has_verdict()) job.verdict = record.verdict();
   job.ended = record.ended();
+  job.user = record.user();
+  job.order = record.order();
+  job.avoid.insert(record.avoid().begin(), record.avoid().end());
   if (job.ended != 0) state->ended_jobs[job.ended] = name;
   state->jobs_ended = std::max<uint64_t>(state->jobs_ended, record.jobs_ended());
   state->jobs[name] = std::move(job);

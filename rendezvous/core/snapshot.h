@@ -16,8 +16,9 @@ constexpr int kAnswersPerRecord = 256;
 // Applied to an empty state they give `state`.
 std::vector<v1::Record> SnapshotOf(const State& state);
 
-// Applies one of them.
+// Each applies one of them.
 void RestoreJob(const std::string& name, const v1::JobRestored& record, State* state);
+void RestoreCluster(const v1::ClusterRestored& record, ClusterState* cluster);
 
 }  // namespace cadre
 

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "rendezvous/core/answers.h"
 #include "rendezvous/core/policy.h"
@@ -106,6 +108,25 @@ struct JobState {
   std::optional<v1::Verdict> verdict;
   // Position in the order in which jobs ended.
   uint64_t ended = 0;
+  // Who submitted it to the cluster; empty: nodes brought it. Its position in the order of
+  // submissions, and nodes that it must not get.
+  std::string user;
+  uint64_t order = 0;
+  std::set<std::string> avoid;
+};
+
+// A part of a job that a node of the cluster has, or had and has not given back yet.
+struct PartState {
+  v1::Part part;
+  bool taken_back = false;
+};
+
+struct ClusterState {
+  // By name; `connected` and `parts` are not used.
+  std::map<std::string, v1::ClusterNodeStatus> nodes;
+  std::map<uint64_t, PartState> parts;
+  uint64_t last_part = 0;
+  uint64_t submitted = 0;
 };
 
 struct State {
@@ -113,6 +134,7 @@ struct State {
   uint64_t jobs_ended = 0;
   // Ended jobs still in `jobs`, oldest first.
   std::map<uint64_t, std::string> ended_jobs;
+  ClusterState cluster;
 };
 
 inline bool HasEnded(v1::JobPhase phase) {

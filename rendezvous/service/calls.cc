@@ -97,6 +97,35 @@ class ListCall final : public UnaryCall {
   v1::ListJobsReply* const reply_;
 };
 
+class NodesCall final : public UnaryCall {
+ public:
+  explicit NodesCall(v1::ListNodesReply* reply) : reply_(reply) {}
+
+  void Answer(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+    EndWith(nodes.status(), [&] {
+      if (!nodes.ok()) return;
+      for (v1::ClusterNodeStatus& node : *nodes) *reply_->add_nodes() = std::move(node);
+    });
+  }
+
+ private:
+  v1::ListNodesReply* const reply_;
+};
+
+class LogCall final : public UnaryCall {
+ public:
+  explicit LogCall(v1::ReadLogReply* reply) : reply_(reply) {}
+
+  void Answer(absl::StatusOr<std::string> bytes) {
+    EndWith(bytes.status(), [&] {
+      if (bytes.ok()) reply_->set_bytes(*std::move(bytes));
+    });
+  }
+
+ private:
+  v1::ReadLogReply* const reply_;
+};
+
 class RefusedCall final : public grpc::ServerUnaryReactor {
  public:
   explicit RefusedCall(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
@@ -136,6 +165,43 @@ grpc::ServerUnaryReactor* ServeCancelJob(CoreThread& core, const v1::CancelJobRe
   constexpr int kNoSignal = 0;
   core.AskCancel(request.name(), request.reason(), kNoSignal,
                  [call](absl::StatusOr<v1::JobStatus> status) { call->Answer(std::move(status)); });
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* ServeSubmitJob(CoreThread& core, const v1::SubmitJobRequest& request,
+                                         v1::JobStatus* reply) {
+  const auto call = std::make_shared<StatusCall>(reply);
+  call->Keep();
+  core.AskSubmit(request.spec(), request.user(),
+                 [call](absl::StatusOr<v1::JobStatus> status) { call->Answer(std::move(status)); });
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* ServeListNodes(CoreThread& core, v1::ListNodesReply* reply) {
+  const auto call = std::make_shared<NodesCall>(reply);
+  call->Keep();
+  core.AskNodes([call](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+    call->Answer(std::move(nodes));
+  });
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* ServeDrainNode(CoreThread& core, const v1::DrainNodeRequest& request,
+                                         v1::ListNodesReply* reply) {
+  const auto call = std::make_shared<NodesCall>(reply);
+  call->Keep();
+  core.AskDrain(request, [call](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+    call->Answer(std::move(nodes));
+  });
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* ServeReadLog(CoreThread& core, const v1::ReadLogRequest& request,
+                                       v1::ReadLogReply* reply) {
+  const auto call = std::make_shared<LogCall>(reply);
+  call->Keep();
+  core.AskLog(request,
+              [call](absl::StatusOr<std::string> bytes) { call->Answer(std::move(bytes)); });
   return call.get();
 }
 

@@ -28,6 +28,14 @@ grpc::ServerUnaryReactor* ServeGetJob(CoreThread& core, const v1::GetJobRequest&
 grpc::ServerUnaryReactor* ServeCancelJob(CoreThread& core, const v1::CancelJobRequest& request,
                                          v1::JobStatus* reply);
 
+grpc::ServerUnaryReactor* ServeSubmitJob(CoreThread& core, const v1::SubmitJobRequest& request,
+                                         v1::JobStatus* reply);
+grpc::ServerUnaryReactor* ServeListNodes(CoreThread& core, v1::ListNodesReply* reply);
+grpc::ServerUnaryReactor* ServeDrainNode(CoreThread& core, const v1::DrainNodeRequest& request,
+                                         v1::ListNodesReply* reply);
+grpc::ServerUnaryReactor* ServeReadLog(CoreThread& core, const v1::ReadLogRequest& request,
+                                       v1::ReadLogReply* reply);
+
 grpc::ServerUnaryReactor* RefuseCall(const absl::Status& status);
 
 }  // namespace cadre

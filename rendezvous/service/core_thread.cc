@@ -124,8 +124,8 @@ struct CoreThread::State {
       bool last = false;
       {
         std::unique_lock<std::mutex> lock(mutex);
-        const MonoTime until =
-            std::min({core.NextDeadline(), commits.NextDeadline(), MonoNow() + kLongestWait});
+        const MonoTime until = std::min({core.NextDeadline(), commits.NextDeadline(),
+                                         log_reads.NextDeadline(), MonoNow() + kLongestWait});
         changed.wait_until(lock, ToSteady(until), [this] { return stopping || !queue.empty(); });
         batch.swap(queue);
         queued_events = 0;
@@ -144,7 +144,8 @@ struct CoreThread::State {
       commits.Commit(MonoNow());
       TellWhetherItCanSave();
       FlushAll();
-      if (last) return;
+      log_reads.Expire(MonoNow());
+      if (last) return log_reads.EndAll(absl::UnavailableError("the server goes away"));
     }
   }
 
@@ -169,8 +170,12 @@ struct CoreThread::State {
     // said before it left is, so the registry of open streams is not the one to ask.
     const auto* said = std::get_if<NodeSaid>(&task.event);
     if (said != nullptr && closed_by_core.count(said->stream) > 0) return;
+    if (said != nullptr && said->message.agent().has_log()) {
+      log_reads.Take(said->message.agent().log());
+    }
     if (const auto* closed = std::get_if<StreamClosed>(&task.event)) {
       closed_by_core.erase(closed->stream);
+      log_reads.EndOfStream(closed->stream);
     }
     Step(task.event);
   }
@@ -180,6 +185,13 @@ struct CoreThread::State {
     Effects effects = core.Step(now, event);
     for (const v1::Record& record : effects.append) counters.Count(record);
     commits.Add(now, std::move(effects));
+  }
+
+  // For a caller that is to hear whether it is saved.
+  absl::Status StepNow(const Event& event, MonoTime now) {
+    if (commits.trouble().ok()) Step(event);
+    commits.Commit(now);
+    return commits.trouble();
   }
 
   // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
@@ -269,6 +281,24 @@ struct CoreThread::State {
     done(reply.reply);
   }
 
+  // Logs are no part of the state: what is read passes the core by.
+  void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done) {
+    absl::StatusOr<Core::LogSource> source =
+        core.FindLog(request.job(), request.generation(), request.rank());
+    if (!source.ok()) return done(source.status());
+    const absl::StatusOr<uint64_t> call = log_reads.Add(source->stream, MonoNow(), done);
+    if (!call.ok()) return done(call.status());
+    v1::ServerMessage message;
+    v1::ReadLog* read = message.mutable_agent()->mutable_read_log();
+    *read = std::move(source->read);
+    read->set_call(*call);
+    read->set_standard_error(request.standard_error());
+    read->set_offset(request.offset());
+    read->set_limit(kLogChunkBytes);
+    // To a stream that has just gone nothing is said, and its end ends the call.
+    Send(source->stream, std::move(message));
+  }
+
   // The thread has ended; nobody is left waiting.
   void CloseAll(const absl::Status& why) {
     std::map<StreamId, std::shared_ptr<Outbox>> open;
@@ -300,6 +330,7 @@ struct CoreThread::State {
   Counters counters;
   CommitQueue commits;
   bool can_save = true;  // as the core was told
+  LogReads log_reads;
 
   // Guards all below. Never held while something outside is called.
   std::mutex mutex;
@@ -470,15 +501,52 @@ void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int 
       done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
       return;
     }
-    if (before.ok() && state->commits.trouble().ok()) state->Step(cancelled);
-    state->commits.Commit(now);
-    if (!state->commits.trouble().ok()) {
-      done(state->commits.trouble());
-      return;
-    }
+    const absl::Status saved = before.ok() ? state->StepNow(cancelled, now) : before.status();
+    if (before.ok() && !saved.ok()) return done(saved);
     done(before.ok() ? state->core.Status(now, cancelled.job) : before);
   };
   state_->Run(cancel, done);
+}
+
+void CoreThread::AskSubmit(v1::JobSpec spec, absl::string_view user, StatusDone done) {
+  JobSubmitted submitted{std::move(spec), std::string(user)};
+  const auto submit = [state = state_.get(), submitted = std::move(submitted), done](MonoTime now) {
+    absl::Status taken = state->core.MaySubmit(submitted.spec, submitted.user);
+    if (taken.ok()) taken = state->StepNow(submitted, now);
+    if (!taken.ok()) return done(taken);
+    done(state->core.Status(now, submitted.spec.name()));
+  };
+  state_->Run(submit, done);
+}
+
+void CoreThread::AskNodes(NodesDone done) {
+  state_->Run([state = state_.get(), done](MonoTime) { done(state->core.ClusterNodes()); }, done);
+}
+
+void CoreThread::AskDrain(const v1::DrainNodeRequest& request, NodesDone done) {
+  NodeDrained drained{request.node(), request.drained(), request.reason()};
+  const auto drain = [state = state_.get(), drained = std::move(drained), done](MonoTime now) {
+    const auto named = [&] {
+      std::vector<v1::ClusterNodeStatus> named = state->core.ClusterNodes();
+      named.erase(std::remove_if(named.begin(), named.end(),
+                                 [&](const auto& node) { return node.name() != drained.node; }),
+                  named.end());
+      return named;
+    };
+    if (named().empty()) {
+      return done(absl::NotFoundError(
+          absl::StrCat("no node ", drained.node, " in the cluster; see 'cadre nodes'")));
+    }
+    const absl::Status saved = state->StepNow(drained, now);
+    if (!saved.ok()) return done(saved);
+    done(named());
+  };
+  state_->Run(drain, done);
+}
+
+void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done) {
+  state_->Run([state = state_.get(), request, done](MonoTime) { state->ReadLog(request, done); },
+              done);
 }
 
 namespace {

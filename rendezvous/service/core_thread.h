@@ -15,10 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/core/core.h"
+#include "rendezvous/service/log_reads.h"
 #include "rendezvous/service/server_view.h"
 #include "rendezvous/store/record_log.h"
 
@@ -88,6 +90,16 @@ class CoreThread {
   using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
   void AskView(ViewDone done);
   void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done);
+
+  // Errors: as Core::MaySubmit.
+  void AskSubmit(v1::JobSpec spec, absl::string_view user, StatusDone done);
+  using NodesDone = std::function<void(absl::StatusOr<std::vector<v1::ClusterNodeStatus>>)>;
+  void AskNodes(NodesDone done);
+  // Errors: NOT_FOUND (no such node).
+  void AskDrain(const v1::DrainNodeRequest& request, NodesDone done);
+  // `done` is called once, on the core thread: the next bytes of a worker's log. Errors: those of
+  // Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
+  void AskLog(const v1::ReadLogRequest& request, LogReads::Done done);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
   // thread itself.

@@ -126,7 +126,7 @@ class NodeStream final : public NodeReactor,
  private:
   // Hands what was read to the core.
   absl::Status Take() {
-    if (!joined_ && !incoming_.has_join()) {
+    if (!joined_ && !incoming_.has_join() && !incoming_.agent().has_joined()) {
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
     joined_ = true;

@@ -111,6 +111,30 @@ class ControlService final : public v1::Control::CallbackService {
     const auto core = gate_.Pass(*context);
     return core.ok() ? ServeCancelJob(**core, *request, reply) : RefuseCall(core.status());
   }
+  grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
+                                      const v1::SubmitJobRequest* request,
+                                      v1::JobStatus* reply) override {
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeSubmitJob(**core, *request, reply) : RefuseCall(core.status());
+  }
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
+                                      const v1::ListNodesRequest*,
+                                      v1::ListNodesReply* reply) override {
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeListNodes(**core, reply) : RefuseCall(core.status());
+  }
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::ListNodesReply* reply) override {
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeDrainNode(**core, *request, reply) : RefuseCall(core.status());
+  }
+  grpc::ServerUnaryReactor* ReadLog(grpc::CallbackServerContext* context,
+                                    const v1::ReadLogRequest* request,
+                                    v1::ReadLogReply* reply) override {
+    const auto core = gate_.Pass(*context);
+    return core.ok() ? ServeReadLog(**core, *request, reply) : RefuseCall(core.status());
+  }
 
  private:
   const Gate& gate_;

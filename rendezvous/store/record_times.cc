@@ -70,11 +70,18 @@ void ShiftTimes(int64_t shift_us, v1::Record* record) {
       return ShiftAt(shift_us, record->mutable_job_ended());
     case v1::Record::kJobRestored:
       return ShiftRestored(shift_us, record->mutable_job_restored());
+    case v1::Record::kPartPlaced:
+      return ShiftAt(shift_us, record->mutable_part_placed());
     case v1::Record::kNodeRemoved:
     case v1::Record::kKeyWritten:
     case v1::Record::kKeyErased:
     case v1::Record::kCommunicatorIdPublished:
     case v1::Record::kStoreAnswered:
+    case v1::Record::kClusterNodeSet:
+    case v1::Record::kClusterNodeGone:
+    case v1::Record::kPartTakenBack:
+    case v1::Record::kPartEnded:
+    case v1::Record::kClusterRestored:
     case v1::Record::BODY_NOT_SET:
       return;
   }

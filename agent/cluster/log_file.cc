@@ -1,0 +1,96 @@
+#include "agent/cluster/log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "agent/cluster/part_start.h"
+#include "agent/run_files.h"
+#include "agent/supervisor/scoped_fd.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+// A message holds 1 MiB.
+constexpr uint32_t kMostBytes = 256 << 10;
+
+// This thread opens files as somebody else, for as long as this lives. The C library would change
+// the groups of all threads; the kernel knows them by thread.
+class AsUser {
+ public:
+  explicit AsUser(const UserEntry& user) : groups_(getgroups(0, nullptr)) {
+    groups_.resize(std::max(0, getgroups(static_cast<int>(groups_.size()), groups_.data())));
+    std::vector<gid_t> own(kMostGroups);
+    int count = kMostGroups;
+    getgrouplist(user.name.c_str(), user.gid, own.data(), &count);
+    own.resize(std::clamp(count, 0, kMostGroups));
+    SetGroups(own);
+    gid_ = setfsgid(user.gid);
+    uid_ = setfsuid(user.uid);
+  }
+  ~AsUser() {
+    setfsuid(uid_);
+    setfsgid(gid_);
+    SetGroups(groups_);
+  }
+  AsUser(const AsUser&) = delete;
+  AsUser& operator=(const AsUser&) = delete;
+
+ private:
+  static constexpr int kMostGroups = 1024;
+  static void SetGroups(const std::vector<gid_t>& groups) {
+    syscall(SYS_setgroups, groups.size(), groups.data());
+  }
+
+  std::vector<gid_t> groups_;
+  gid_t gid_;
+  uid_t uid_;
+};
+
+// Never blocks on what is no file.
+int Open(const std::string& path) {
+  return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadLogFile(const v1::ReadLog& read) {
+  const std::string path =
+      absl::StrCat(RankDirectory(read.dir(), read.job(), read.generation(), read.rank()),
+                   read.standard_error() ? "/stderr.log" : "/stdout.log");
+  int opened = -1;
+  if (geteuid() == 0 && !read.user().empty()) {
+    ASSIGN_OR_RETURN(const UserEntry user, FindUser(read.user()));
+    const AsUser as_user(user);
+    opened = Open(path);
+  } else {
+    opened = Open(path);
+  }
+  if (opened < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  const ScopedFd file(opened);
+  struct stat info = {};
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+  }
+  std::string bytes(std::min(read.limit(), kMostBytes), '\0');
+  ssize_t got = 0;
+  do {
+    got = pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(read.offset()));
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  bytes.resize(got);
+  return bytes;
+}
+
+}  // namespace cadre

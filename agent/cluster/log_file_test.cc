@@ -1,0 +1,69 @@
+#include "agent/cluster/log_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "agent/cluster/part_start.h"
+#include "agent/run_files.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+class LogFileTest : public testing::Test {
+ protected:
+  LogFileTest() {
+    read_.set_job("j");
+    read_.set_user(ThisUser()->name);
+    read_.set_dir(testing::TempDir() + "/logs-" + std::to_string(getpid()));
+    read_.set_generation(3);
+    read_.set_rank(1);
+    read_.set_limit(4);
+    directory_ = RankDirectory(read_.dir(), "j", 3, 1);
+    std::filesystem::create_directories(directory_);
+  }
+  ~LogFileTest() override { std::filesystem::remove_all(read_.dir()); }
+
+  v1::ReadLog read_;
+  std::string directory_;
+};
+
+TEST_F(LogFileTest, PieceByPieceAndNothingAtTheEnd) {
+  std::ofstream(directory_ + "/stdout.log") << "abcdef";
+  EXPECT_EQ(*ReadLogFile(read_), "abcd");
+  read_.set_offset(4);
+  EXPECT_EQ(*ReadLogFile(read_), "ef");
+  read_.set_offset(6);
+  EXPECT_EQ(*ReadLogFile(read_), "");
+  std::ofstream(directory_ + "/stderr.log") << "oops";
+  read_.set_standard_error(true);
+  read_.set_offset(0);
+  EXPECT_EQ(*ReadLogFile(read_), "oops");
+}
+
+TEST_F(LogFileTest, WhatIsNoFileIsRefusedAtOnce) {
+  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_EQ(mkfifo((directory_ + "/stdout.log").c_str(), 0600), 0);
+  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root reads as somebody else";
+  const std::string secret = directory_ + "/secret";
+  std::ofstream(secret) << "root's";
+  // Nor does it keep the groups of root.
+  ASSERT_EQ(chmod(secret.c_str(), 0640), 0);
+  std::filesystem::create_symlink(secret, directory_ + "/stdout.log");
+  EXPECT_EQ(*ReadLogFile(read_), "root");
+  read_.set_user("nobody");
+  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+}  // namespace
+}  // namespace cadre

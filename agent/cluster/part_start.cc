@@ -1,0 +1,153 @@
+#include "agent/cluster/part_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+// What a launcher gets of the agent's environment; the user says the rest in `env`.
+constexpr const char* kInherited[] = {
+    "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CADRE_SUPERVISOR"};
+constexpr char kParts[] = "/tmp/cadre-agent-XXXXXX";
+
+absl::Status Failed(const std::string& what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", what));
+}
+
+absl::StatusOr<UserEntry> EntryOf(const passwd* found, const std::string& name) {
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat("this machine has no user ", name));
+  }
+  return UserEntry{found->pw_name, found->pw_uid, found->pw_gid, found->pw_dir, found->pw_shell};
+}
+
+// A new file that only `user` can read.
+absl::Status WritePrivate(const std::string& path, absl::string_view content,
+                          const UserEntry& user) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return Failed(path);
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t wrote = write(fd, content.data() + done, content.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) break;
+    done += wrote;
+  }
+  absl::Status status;
+  if (done < content.size()) status = Failed(path);
+  if (status.ok() && user.uid != geteuid() && fchown(fd, user.uid, user.gid) != 0) {
+    status = Failed(path);
+  }
+  close(fd);
+  return status;
+}
+
+std::string PartDirectory(const PartStartOptions& options, uint64_t id) {
+  return absl::StrCat(options.directory, "/part-", id);
+}
+
+std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1::StartPart& part,
+                                       const UserEntry& user, const std::vector<uint32_t>& gpus) {
+  std::vector<std::string> environment = {
+      absl::StrCat("HOME=", user.home),
+      absl::StrCat("USER=", user.name),
+      absl::StrCat("LOGNAME=", user.name),
+      absl::StrCat("SHELL=", user.shell),
+      absl::StrCat("CADRE_CLUSTER_PART=", part.part().id()),
+      absl::StrCat("CADRE_CLUSTER_NODE=", part.part().node()),
+      absl::StrCat("CADRE_CLUSTER_NODES=", absl::StrJoin(part.nodes(), ","))};
+  for (const char* name : kInherited) {
+    const auto found = options.environment.find(name);
+    if (found != options.environment.end()) {
+      environment.push_back(absl::StrCat(name, "=", found->second));
+    }
+  }
+  if (options.has_gpus) {
+    environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(gpus, ",")));
+  }
+  return environment;
+}
+
+}  // namespace
+
+absl::StatusOr<UserEntry> FindUser(const std::string& name) {
+  return EntryOf(getpwnam(name.c_str()), name);
+}
+
+absl::StatusOr<UserEntry> ThisUser() {
+  return EntryOf(getpwuid(geteuid()), absl::StrCat(geteuid()));
+}
+
+absl::StatusOr<std::string> MakePartsDirectory() {
+  std::string path = kParts;
+  if (mkdtemp(path.data()) == nullptr || chmod(path.c_str(), 0711) != 0) return Failed(path);
+  return path;
+}
+
+void RemoveParts(const std::string& directory) {
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
+void RemovePart(const PartStartOptions& options, uint64_t id) {
+  RemoveParts(PartDirectory(options, id));
+}
+
+absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1::StartPart& part,
+                                       const std::vector<uint32_t>& gpus) {
+  ASSIGN_OR_RETURN(const UserEntry user, FindUser(part.user()));
+  const bool other = user.uid != geteuid();
+  if (other && geteuid() != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("this agent is not root's and cannot run jobs of user ", user.name));
+  }
+  if (user.uid == 0 && !options.root_too) {
+    return absl::PermissionDeniedError(
+        "jobs of root are not run here; submit it as another user, or start the agent with --user "
+        "root");
+  }
+  const std::string directory = PartDirectory(options, part.part().id());
+  if (mkdir(directory.c_str(), 0700) != 0) return Failed(directory);
+  const std::string spec = directory + "/job.binpb", token = directory + "/token";
+  RETURN_IF_ERROR(WritePrivate(spec, part.spec().SerializeAsString(), user));
+  RETURN_IF_ERROR(WritePrivate(token, absl::StrCat(options.token, "\n"), user));
+  if (other && chown(directory.c_str(), user.uid, user.gid) != 0) return Failed(directory);
+  StartFrame frame;
+  frame.generation = part.part().id();
+  frame.working_dir = "/";
+  // Its workers' output is in their log files.
+  frame.forward_stdout = frame.forward_stderr = false;
+  if (other) {
+    frame.argv = {"setpriv", absl::StrCat("--reuid=", user.uid), absl::StrCat("--regid=", user.gid),
+                  "--init-groups", "--"};
+  }
+  for (const std::string& word :
+       {options.launcher, std::string("run"), absl::StrCat("--spec=", spec),
+        absl::StrCat("--rdzv-endpoint=", options.server), absl::StrCat("--token-file=", token),
+        absl::StrCat("--node-name=", part.part().node()),
+        absl::StrCat("--nproc-per-node=", part.part().workers()), std::string("--redirects=3"),
+        std::string("--no-progress")}) {
+    frame.argv.push_back(word);
+  }
+  if (!options.tls_dir.empty()) frame.argv.push_back(absl::StrCat("--tls-dir=", options.tls_dir));
+  if (!options.local_addr.empty()) {
+    frame.argv.push_back(absl::StrCat("--local-addr=", options.local_addr));
+  }
+  frame.environment = EnvironmentOf(options, part, user, gpus);
+  return frame;
+}
+
+}  // namespace cadre

@@ -1,0 +1,66 @@
+// From a part of a cluster's job to the launcher that does it: whose it is, its files, its command
+// line. Blocks on the file system and the user database; one thread.
+#ifndef CADRE_AGENT_CLUSTER_PART_START_H_
+#define CADRE_AGENT_CLUSTER_PART_START_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "agent/supervisor/frames.h"
+#include "proto/cluster.pb.h"
+
+namespace cadre {
+
+struct PartStartOptions {
+  // The cadre program.
+  std::string launcher;
+  // --rdzv-endpoint.
+  std::string server;
+  std::string token;
+  // Both may be empty.
+  std::string tls_dir;
+  std::string local_addr;
+  // The agent's environment, of which launchers get little.
+  std::map<std::string, std::string> environment;
+  // Where each part has a directory, for its user alone.
+  std::string directory;
+  // Jobs of root are run as well.
+  bool root_too = false;
+  // The node has GPUs, so that a part without any must not see them.
+  bool has_gpus = false;
+};
+
+struct UserEntry {
+  std::string name;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::string home;
+  std::string shell;
+};
+
+// NOT_FOUND: this machine has no such user.
+absl::StatusOr<UserEntry> FindUser(const std::string& name);
+// Of this process.
+absl::StatusOr<UserEntry> ThisUser();
+
+// A directory for parts: closed to others but for passing through. It is removed by RemoveParts.
+absl::StatusOr<std::string> MakePartsDirectory();
+void RemoveParts(const std::string& directory);
+
+// Writes what the launcher reads and gives the order that starts it, as `part.user`; another user
+// than this process's only where it is root. `gpus`: what CUDA_VISIBLE_DEVICES says.
+absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1::StartPart& part,
+                                       const std::vector<uint32_t>& gpus);
+// Removes what PreparePart wrote.
+void RemovePart(const PartStartOptions& options, uint64_t id);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CLUSTER_PART_START_H_

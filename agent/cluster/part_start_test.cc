@@ -1,0 +1,125 @@
+#include "agent/cluster/part_start.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string Content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class PartStartTest : public testing::Test {
+ protected:
+  PartStartTest() {
+    options_.launcher = "/opt/cadre";
+    options_.server = "head:29400";
+    options_.token = "a-secret-of-the-cluster";
+    options_.environment = {{"PATH", "/bin"}, {"SLURM_PROCID", "3"}, {"CADRE_NNODES", "7"}};
+    options_.directory = *MakePartsDirectory();
+    options_.root_too = true;
+    part_.mutable_part()->set_id(12);
+    part_.mutable_part()->set_job("mnist");
+    part_.mutable_part()->set_node("n1");
+    part_.mutable_part()->set_workers(4);
+    part_.mutable_spec()->set_name("mnist");
+    part_.set_user(ThisUser()->name);
+    part_.add_nodes("n1");
+    part_.add_nodes("n2");
+  }
+  ~PartStartTest() override { RemoveParts(options_.directory); }
+
+  PartStartOptions options_;
+  v1::StartPart part_;
+};
+
+TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
+  const auto frame = PreparePart(options_, part_, {});
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_EQ(frame->generation, 12u);
+  const std::string directory = options_.directory + "/part-12";
+  EXPECT_THAT(frame->argv, ElementsAre("/opt/cadre", "run", "--spec=" + directory + "/job.binpb",
+                                       "--rdzv-endpoint=head:29400",
+                                       "--token-file=" + directory + "/token", "--node-name=n1",
+                                       "--nproc-per-node=4", "--redirects=3", "--no-progress"));
+  EXPECT_THAT(frame->argv, Not(Contains(HasSubstr("secret"))));
+  EXPECT_EQ(Content(directory + "/token"), "a-secret-of-the-cluster\n");
+  v1::JobSpec spec;
+  ASSERT_TRUE(spec.ParseFromString(Content(directory + "/job.binpb")));
+  EXPECT_EQ(spec.name(), "mnist");
+  for (const std::string& path : {directory, directory + "/token", directory + "/job.binpb"}) {
+    struct stat info = {};
+    ASSERT_EQ(stat(path.c_str(), &info), 0) << path;
+    EXPECT_EQ(info.st_mode & 077, 0u) << path;
+  }
+  RemovePart(options_, 12);
+  EXPECT_NE(access(directory.c_str(), F_OK), 0);
+}
+
+TEST_F(PartStartTest, TheEnvironmentIsTheUsersAndNotTheAgents) {
+  const auto frame = PreparePart(options_, part_, {});
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_THAT(frame->environment,
+              AllOf(Contains("PATH=/bin"), Contains("HOME=" + ThisUser()->home),
+                    Contains("CADRE_CLUSTER_PART=12"), Contains("CADRE_CLUSTER_NODES=n1,n2")));
+  EXPECT_THAT(frame->environment, Not(Contains(StartsWith("SLURM_"))));
+  EXPECT_THAT(frame->environment, Not(Contains(StartsWith("CADRE_NNODES"))));
+  EXPECT_THAT(frame->environment, Not(Contains(StartsWith("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST_F(PartStartTest, APartSeesItsGpusAlone) {
+  options_.has_gpus = true;
+  EXPECT_THAT(PreparePart(options_, part_, {2, 3})->environment,
+              Contains("CUDA_VISIBLE_DEVICES=2,3"));
+  part_.mutable_part()->set_id(13);
+  EXPECT_THAT(PreparePart(options_, part_, {})->environment, Contains("CUDA_VISIBLE_DEVICES="));
+}
+
+TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
+  part_.set_user("nobody");
+  const auto frame = PreparePart(options_, part_, {});
+  if (geteuid() != 0) {
+    EXPECT_THAT(frame, StatusIs(absl::StatusCode::kPermissionDenied));
+    return;
+  }
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_EQ(frame->argv[0], "setpriv");
+  EXPECT_THAT(frame->argv, Contains("--init-groups"));
+  const UserEntry nobody = *FindUser("nobody");
+  struct stat info = {};
+  ASSERT_EQ(stat((options_.directory + "/part-12/token").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, nobody.uid);
+}
+
+TEST_F(PartStartTest, RootsJobsAreRunOnlyWhereThatWasSaid) {
+  options_.root_too = false;
+  part_.set_user("root");
+  EXPECT_THAT(PreparePart(options_, part_, {}), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(PartStartTest, AnUnknownUserIsNamed) {
+  part_.set_user("no-such-user-here");
+  EXPECT_THAT(PreparePart(options_, part_, {}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no-such-user-here")));
+}
+
+}  // namespace
+}  // namespace cadre

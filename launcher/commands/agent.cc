@@ -1,0 +1,165 @@
+// cadre agent: gives this machine to a cluster.
+#include <pwd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "agent/cluster/cluster_agent.h"
+#include "agent/grpc_link/grpc_link.h"
+#include "agent/supervisor_client.h"
+#include "base/status_macros.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+#include "launcher/commands/slots.h"
+#include "launcher/display/escape.h"
+#include "launcher/display/output_writer.h"
+#include "launcher/spec/scalars.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = ControlFlags();
+  const std::vector<Flag> own = {
+      {"node-name", "NAME", "Name of this node in the cluster [the host's name]."},
+      {"cpus", "N", "CPUs to give to jobs [the cores this process may use]."},
+      {"gpus", "N", "GPUs likewise, whole ones [those CUDA_VISIBLE_DEVICES leaves]."},
+      {"user", "NAME",
+       "Run only this user's jobs [root: anybody's but root's; others: their own]."},
+      {"local-addr", "ADDRESS", "Where other nodes reach this one's workers [by the route]."}};
+  flags.insert(flags.end(), own.begin(), own.end());
+  Flag label = {"label", "NAME=VALUE", "For spread_over and pack: switch=s1, rack=7. Repeatable."};
+  label.repeated = true;
+  flags.push_back(std::move(label));
+  return flags;
+}
+
+absl::StatusOr<uint32_t> CountFrom(const Setting& given) {
+  const absl::StatusOr<uint32_t> count = ParseCount(given.value);
+  if (count.ok()) return count;
+  return absl::InvalidArgumentError(
+      absl::StrCat(given.origin, ": expected a number, got '", given.value, "'"));
+}
+
+absl::Status TakeRoom(const Settings& settings, ClusterAgentOptions* options) {
+  const Machine machine = ThisMachine();
+  uint32_t cpus = 0, gpus = 0;
+  if (const auto given = settings.Get("cpus")) {
+    ASSIGN_OR_RETURN(cpus, CountFrom(*given));
+    if (cpus == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(given->origin, ": a node has 1 CPU or more; got 0"));
+    }
+  } else {
+    ASSIGN_OR_RETURN(cpus, machine.cores());
+  }
+  if (const auto given = settings.Get("gpus")) {
+    ASSIGN_OR_RETURN(gpus, CountFrom(*given));
+  } else {
+    gpus = machine.gpus().count;
+  }
+  options->node.set_cpus(cpus);
+  options->node.set_gpus(gpus);
+  options->start.has_gpus = gpus > 0;
+  for (uint32_t i = 0; i < gpus; ++i) options->gpus.push_back(i);
+  for (const Setting& label : settings.All("label")) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(label.value, absl::MaxSplits('=', 1));
+    if (parts.first.empty() || parts.second.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(label.origin, ": expected NAME=VALUE, got '", label.value, "'"));
+    }
+    (*options->node.mutable_labels())[parts.first] = parts.second;
+  }
+  return absl::OkStatus();
+}
+
+// Whose jobs run here; empty: anybody's.
+absl::StatusOr<std::string> UserOf(const Settings& settings) {
+  ASSIGN_OR_RETURN(const UserEntry own, ThisUser());
+  const std::string given = settings.GetOr("user", "");
+  if (given.empty()) return geteuid() == 0 ? std::string() : own.name;
+  if (given != own.name && geteuid() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--user ", given, ": this agent is not root's; it runs jobs of ", own.name));
+  }
+  const absl::StatusOr<UserEntry> user = FindUser(given);
+  if (user.ok()) return given;
+  return absl::InvalidArgumentError(absl::StrCat("--user: ", user.status().message()));
+}
+
+absl::StatusOr<ClusterAgentOptions> Read(const Settings& settings) {
+  ClusterAgentOptions options;
+  options.node.set_node(settings.GetOr("node-name", HostName()));
+  RETURN_IF_ERROR(TakeRoom(settings, &options));
+  ASSIGN_OR_RETURN(const std::string user, UserOf(settings));
+  options.node.set_user(user);
+  options.start.root_too = user == "root";
+  std::error_code error;
+  options.start.launcher = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  options.start.tls_dir = settings.GetOr("tls-dir", "");
+  if (!options.start.tls_dir.empty()) {
+    options.start.tls_dir = std::filesystem::absolute(options.start.tls_dir).string();
+  }
+  options.start.local_addr = settings.GetOr("local-addr", "");
+  options.start.environment = settings.environment();
+  absl::BitGen random;
+  options.incarnation = absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
+  return options;
+}
+
+int Run(const Parsed& parsed) {
+  const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "agent", Flags());
+  if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
+  absl::StatusOr<ClusterAgentOptions> options = Read(*settings);
+  if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  // Before gRPC, whose threads must never be in a process that forks.
+  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
+  if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
+  const absl::StatusOr<ServerPlaces> places = FindServers(*settings);
+  if (!places.ok()) return Fail(ControlExit(places.status()), places.status().message());
+  const absl::StatusOr<std::string> directory = MakePartsDirectory();
+  if (!directory.ok()) return Fail(kExitInternal, directory.status().message());
+  options->start.directory = *directory;
+  options->start.server = absl::StrJoin(places->names, ",");
+  options->start.token = places->token;
+  GrpcLinkOptions link_options;
+  link_options.endpoints = places->addresses;
+  link_options.token = places->token;
+  link_options.security.tls_dir = options->start.tls_dir;
+  OutputWriter writer;
+  options->log = [&writer](const std::string& line) {
+    writer.Write(2, absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S ", absl::Now(),
+                                                  absl::LocalTimeZone()),
+                                 EscapeControl(line), "\n"));
+  };
+  const std::unique_ptr<ServerLink> link = MakeGrpcLink(std::move(link_options));
+  const absl::Status status = RunClusterAgent(*options, *std::move(supervisor), *link);
+  RemoveParts(*directory);
+  writer.Flush(absl::Seconds(2));
+  if (status.ok()) return 0;
+  return Fail(absl::IsInternal(status) ? kExitInternal : kExitUnavailable, status.message());
+}
+
+}  // namespace
+
+Command ClusterAgentCommand() {
+  Command command;
+  command.name = "agent";
+  command.summary = "Give this machine to a cluster until SIGINT or SIGTERM.";
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,52 @@
+// cadre logs: what a job's workers wrote, wherever they ran.
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+#include "launcher/commands/log_follow.h"
+#include "launcher/spec/scalars.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = ControlFlags();
+  flags.push_back({"rank", "N", "Only this worker's, without the prefix [the first 64]."});
+  flags.push_back({"follow", "", "Go on until the job ends; exits with the job's exit status."});
+  return flags;
+}
+
+int Run(const Parsed& parsed) {
+  const absl::StatusOr<Settings> settings = ClientSettings(parsed, Flags());
+  if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
+  LogFollow what;
+  what.job = parsed.rest[0];
+  const auto follow = settings->Switch("follow");
+  if (!follow.ok()) return Fail(kExitUsage, follow.status().message());
+  what.follow = *follow;
+  if (const auto rank = settings->Get("rank")) {
+    const absl::StatusOr<uint32_t> number = ParseCount(rank->value);
+    if (!number.ok()) {
+      return Fail(kExitUsage,
+                  absl::StrCat(rank->origin, ": expected a rank, got '", rank->value, "'"));
+    }
+    what.rank = *number;
+  }
+  const auto client = ControlClient::Connect(*settings);
+  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  return FollowLogs(**client, what);
+}
+
+}  // namespace
+
+Command LogsCommand() {
+  Command command;
+  command.name = "logs";
+  command.summary = "Show what a job's workers wrote, by rank.";
+  command.positionals = "JOB";
+  command.min_positionals = command.max_positionals = 1;
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

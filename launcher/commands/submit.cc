@@ -1,0 +1,85 @@
+// cadre submit: hands a job to a cluster.
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "agent/cluster/part_start.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
+#include "launcher/commands/log_follow.h"
+#include "launcher/display/escape.h"
+#include "launcher/display/json_text.h"
+#include "launcher/flags/run_options.h"
+#include "launcher/spec/reader.h"
+
+namespace cadre {
+namespace {
+
+std::vector<Flag> Flags() {
+  std::vector<Flag> flags = ControlFlags();
+  flags.push_back(
+      {"follow", "", "Show its workers' output until it ends; exits with the job's exit status."});
+  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  return flags;
+}
+
+// Where nodes look for it as well.
+std::string Absolute(const std::string& path) {
+  return std::filesystem::absolute(path.empty() ? "." : path).lexically_normal().string();
+}
+
+int Run(const Parsed& parsed) {
+  const absl::StatusOr<Settings> settings = ClientSettings(parsed, Flags());
+  if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
+  const std::string form = settings->GetOr("output", "plain");
+  if (form != "plain" && form != "json") {
+    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
+  }
+  const auto follow = settings->Switch("follow");
+  if (!follow.ok()) return Fail(kExitUsage, follow.status().message());
+  absl::StatusOr<v1::JobSpec> spec = ReadSpecFile(parsed.rest[0]);
+  if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
+  if (spec->name().empty()) {
+    return Fail(kExitBadSpec,
+                absl::StrCat(parsed.rest[0], ": a job that is submitted needs a name"));
+  }
+  FillSpecDefaults(*spec);
+  // As each node's launcher will have it.
+  const auto command = BuildCommand(*settings, {spec->command().begin(), spec->command().end()});
+  if (!command.ok()) return Fail(kExitUsage, command.status().message());
+  spec->mutable_command()->Assign(command->begin(), command->end());
+  spec->set_working_dir(Absolute(spec->working_dir()));
+  spec->mutable_logs()->set_dir((std::filesystem::path(spec->working_dir()) / spec->logs().dir())
+                                    .lexically_normal()
+                                    .string());
+  const absl::StatusOr<UserEntry> user = ThisUser();
+  if (!user.ok()) return Fail(kExitInternal, user.status().message());
+  const auto client = ControlClient::Connect(*settings);
+  if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  const absl::StatusOr<v1::JobStatus> job = (*client)->Submit(*spec, user->name);
+  if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
+  const int printed = Print(
+      form == "json"
+          ? JsonText(*job) + "\n"
+          : absl::StrCat("submitted ", spec->name(),
+                         job->waiting_for().empty()
+                             ? ""
+                             : absl::StrCat("; it waits for ", EscapeControl(job->waiting_for())),
+                         "\n"));
+  if (printed != 0 || !*follow) return printed;
+  return FollowLogs(**client, {spec->name(), std::nullopt, true});
+}
+
+}  // namespace
+
+Command SubmitCommand() {
+  Command command;
+  command.name = "submit";
+  command.summary = "Hand a job to a cluster.";
+  command.positionals = "FILE";
+  command.min_positionals = command.max_positionals = 1;
+  command.flags = Flags();
+  command.run = Run;
+  return command;
+}
+
+}  // namespace cadre

@@ -1,0 +1,270 @@
+// Jobs are submitted to the cluster, wait in its queue and get their nodes.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/core_impl.h"
+#include "rendezvous/core/policy.h"
+#include "rendezvous/core/report.h"
+#include "rendezvous/core/text.h"
+
+namespace cadre {
+namespace {
+
+// It travels to its nodes together with others' in messages of 1 MiB.
+constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
+
+}  // namespace
+
+absl::Status Core::Impl::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
+  absl::Status good = CheckSpec(spec);
+  if (!good.ok()) return good;
+  const std::string& name = spec.name();
+  if (spec.command().empty()) return absl::InvalidArgumentError("the spec has no command");
+  if (spec.ByteSizeLong() > kMaxSubmittedSpecBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the spec has ", spec.ByteSizeLong(),
+                                                   " bytes; a job that is submitted has at most ",
+                                                   kMaxSubmittedSpecBytes));
+  }
+  if (user.empty() || user.size() > kMaxNodeTextBytes || HasControlCharacters(user)) {
+    return absl::InvalidArgumentError(absl::StrCat("user ", Quoted(user), " is no user's name"));
+  }
+  if (!config.only_job.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this endpoint is served by a launcher of job ", config.only_job,
+                     "; jobs are submitted to 'cadre server'"));
+  }
+  const auto job = state.jobs.find(name);
+  if (job != state.jobs.end() && !HasEnded(job->second.phase)) {
+    return absl::AlreadyExistsError(absl::StrCat("job ", name, " is here already (",
+                                                 v1::JobPhase_Name(job->second.phase),
+                                                 "); take another name, or cancel it"));
+  }
+  const auto live = lives.find(name);
+  const bool leaving =
+      (live != lives.end() && live->second.open > 0) ||
+      std::any_of(state.cluster.parts.begin(), state.cluster.parts.end(),
+                  [&](const auto& part) { return part.second.part.job() == name; });
+  if (leaving) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
+  }
+  if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
+  }
+  return absl::OkStatus();
+}
+
+void Core::Impl::OnSubmitted(const JobSubmitted& submitted) {
+  if (!MaySubmit(submitted.spec, submitted.user).ok()) return;
+  const std::string& name = submitted.spec.name();
+  DropLive(name);
+  v1::Record record = NewRecord(name);
+  *record.mutable_job_created()->mutable_spec() = submitted.spec;
+  record.mutable_job_created()->set_at_us(now.micros());
+  record.mutable_job_created()->set_user(submitted.user);
+  Commit(std::move(record));
+  Note(name, absl::StrCat("submitted by ", submitted.user));
+  Touch(name, true);
+  cluster_changed = true;
+}
+
+void Core::Impl::OnDrained(const NodeDrained& drained) {
+  const auto found = state.cluster.nodes.find(drained.node);
+  if (found == state.cluster.nodes.end()) return;
+  v1::Record record;
+  v1::ClusterNodeStatus* node = record.mutable_cluster_node_set()->mutable_node();
+  *node = found->second;
+  node->set_drained(drained.drained);
+  node->set_drain_reason(drained.drained ? OneLine(drained.reason, kMaxNodeTextBytes) : "");
+  Commit(std::move(record));
+  Note("",
+       absl::StrCat("node ", drained.node, drained.drained ? " is drained" : " takes work again",
+                    drained.reason.empty() ? "" : ": ", OneLine(drained.reason, 255)));
+  cluster_changed = true;
+}
+
+bool Core::Impl::MayTakePart(StreamId stream, const std::string& name, const v1::Join& join) {
+  const JobState* job = FindJob(name);
+  const bool live = job != nullptr && !HasEnded(job->phase);
+  const auto reject = [&](absl::string_view text) {
+    Reject(stream, name, absl::StatusCode::kFailedPrecondition, text);
+    return false;
+  };
+  if (join.part() == 0) {
+    if (!live || job->user.empty()) return true;
+    return reject(absl::StrCat("job ", name,
+                               " was submitted to the cluster, which chooses its "
+                               "nodes; give this one another name"));
+  }
+  const auto part = state.cluster.parts.find(join.part());
+  const bool its = live && part != state.cluster.parts.end() && part->second.part.job() == name &&
+                   part->second.part.node() == join.node();
+  if (its && (!part->second.taken_back || job->nodes.count(join.node()) != 0)) return true;
+  return reject(absl::StrCat("job ", name, " has no part on node ", join.node(), " any more"));
+}
+
+std::vector<ScheduleNode> Core::Impl::NodesToSchedule() const {
+  std::vector<ScheduleNode> nodes;
+  for (const auto& [name, known] : state.cluster.nodes) {
+    const auto agent = agents.find(name);
+    ScheduleNode node;
+    node.name = name;
+    node.user = known.user();
+    node.cpus = known.cpus();
+    node.gpus = known.gpus();
+    node.labels.insert(known.labels().begin(), known.labels().end());
+    node.open = !known.drained() && agent != agents.end() && agent->second.stream.has_value() &&
+                agent->second.strange.empty();
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::vector<ScheduleJob> Core::Impl::JobsToSchedule() const {
+  // What ended jobs still hold is held all the same.
+  std::map<std::string, std::vector<HeldShare>> held;
+  for (const auto& [id, part] : state.cluster.parts) {
+    held[part.part.job()].push_back({part.part.node(),
+                                     Share{part.part.workers(), part.part.cpus(), part.part.gpus()},
+                                     part.taken_back});
+  }
+  std::vector<ScheduleJob> jobs;
+  for (const auto& [name, job] : state.jobs) {
+    if (job.user.empty() || (HasEnded(job.phase) && held.count(name) == 0)) continue;
+    ScheduleJob& to = jobs.emplace_back();
+    to.name = name;
+    to.user = job.user;
+    to.priority = job.spec.priority();
+    to.order = job.order;
+    to.held = std::move(held[name]);
+    held.erase(name);
+    if (HasEnded(job.phase)) {
+      to.min = to.max = 0;
+      continue;
+    }
+    to.min = job.policy.min;
+    to.max = job.policy.max;
+    to.unit = job.policy.unit;
+    to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
+    to.workers = job.spec.workers_per_node();
+    to.resources = job.spec.resources();
+    to.spread_over = job.spec.placement().spread_over();
+    to.pack = job.spec.placement().pack();
+    to.avoid = job.avoid;
+    // Its workers may take that long to stop.
+    to.limit = job.policy.total_timeout + job.policy.stop_grace + config.stop_margin;
+    if (job.phase != v1::QUEUED) to.ends = MonoTime::FromMicros(job.created_us) + to.limit;
+  }
+  // Of jobs that are forgotten.
+  for (auto& [name, shares] : held) {
+    ScheduleJob& to = jobs.emplace_back();
+    to.name = name;
+    to.held = std::move(shares);
+    to.min = to.max = 0;
+  }
+  return jobs;
+}
+
+void Core::Impl::TakeBack(uint64_t id) {
+  v1::Record record;
+  record.mutable_part_taken_back()->set_id(id);
+  Commit(std::move(record));
+  SendStop(state.cluster.parts.at(id));
+}
+
+void Core::Impl::ScheduleCluster() {
+  std::vector<uint64_t> over;
+  for (const auto& [id, part] : state.cluster.parts) {
+    const JobState* job = FindJob(part.part.job());
+    if (!part.taken_back && (job == nullptr || HasEnded(job->phase))) over.push_back(id);
+  }
+  for (const uint64_t id : over) TakeBack(id);
+  // A server that began anew does not yet know what there is.
+  const bool awaited = std::any_of(agents.begin(), agents.end(), [](const auto& agent) {
+    return !agent.second.stream.has_value();
+  });
+  if (awaited && now < agents_awaited_until) return;
+  CarryOut(PlaceJobs(NodesToSchedule(), JobsToSchedule(), now));
+}
+
+void Core::Impl::CarryOut(const Schedule& schedule) {
+  for (const Withdrawn& withdrawn : schedule.withdraw) {
+    Note(withdrawn.job, absl::StrCat("gives up node ", withdrawn.node, ": ", withdrawn.reason));
+    for (auto& [id, part] : state.cluster.parts) {
+      if (part.part.job() != withdrawn.job || part.part.node() != withdrawn.node) continue;
+      TakeBack(id);
+      break;
+    }
+  }
+  std::vector<uint64_t> placed;
+  for (const Placed& one : schedule.place) {
+    v1::Record record;
+    v1::Part* part = record.mutable_part_placed()->mutable_part();
+    part->set_id(state.cluster.last_part + 1);
+    part->set_job(one.job);
+    part->set_node(one.node);
+    part->set_workers(one.share.workers);
+    part->set_cpus(one.share.cpus);
+    part->set_gpus(one.share.gpus);
+    record.mutable_part_placed()->set_at_us(now.micros());
+    placed.push_back(part->id());
+    Commit(std::move(record));
+    Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
+    Touch(one.job, true);
+  }
+  // Each of them is told of all.
+  for (const uint64_t id : placed) SendStart(state.cluster.parts.at(id));
+  queue = schedule.waiting;
+}
+
+std::vector<v1::ClusterNodeStatus> Core::Impl::ClusterNodes() const {
+  std::map<std::string, v1::ClusterNodeStatus> nodes = state.cluster.nodes;
+  for (const auto& [id, part] : state.cluster.parts) {
+    const auto node = nodes.find(part.part.node());
+    if (node != nodes.end()) *node->second.add_parts() = part.part;
+  }
+  std::vector<v1::ClusterNodeStatus> all;
+  for (auto& [name, node] : nodes) {
+    const auto agent = agents.find(name);
+    node.set_connected(agent != agents.end() && agent->second.stream.has_value());
+    all.push_back(std::move(node));
+  }
+  return all;
+}
+
+absl::StatusOr<Core::LogSource> Core::Impl::FindLog(absl::string_view name, uint64_t generation,
+                                                    uint32_t rank) const {
+  const auto found = state.jobs.find(std::string(name));
+  if (found == state.jobs.end()) {
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
+  }
+  const JobState& job = found->second;
+  const std::vector<MemberState>& members = job.generation.members;
+  // Ranks are sticky, so that an earlier generation's are mostly found as well.
+  const auto member = std::find_if(members.begin(), members.end(), [rank](const MemberState& m) {
+    return rank >= m.first_rank && rank - m.first_rank < m.slots;
+  });
+  if (member == members.end()) {
+    return absl::NotFoundError(absl::StrCat("job ", name, " has no rank ", rank, "; it has ",
+                                            Count(job.generation.workers.size(), "worker"),
+                                            " so far"));
+  }
+  const auto agent = agents.find(member->node);
+  if (agent == agents.end() || !agent->second.stream.has_value()) {
+    return absl::UnavailableError(absl::StrCat("rank ", rank, " is on node ", member->node,
+                                               ", which has no agent now; its logs are there in ",
+                                               job.spec.logs().dir()));
+  }
+  LogSource source;
+  source.stream = *agent->second.stream;
+  source.read.set_job(found->first);
+  source.read.set_user(job.user);
+  source.read.set_dir(job.spec.logs().dir());
+  source.read.set_generation(generation);
+  source.read.set_rank(rank);
+  return source;
+}
+
+}  // namespace cadre

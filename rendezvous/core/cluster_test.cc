@@ -1,0 +1,225 @@
+// Submitted jobs and the agents of a cluster's nodes, at the core's edge.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/core/core.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+MonoTime Second(double s) { return MonoTime::FromMicros(static_cast<int64_t>(s * 1e6)); }
+
+class ClusterTest : public testing::Test {
+ protected:
+  // What the effects tell agents: "start 1 j on n0", "stop 1". And all records are kept.
+  std::vector<std::string> Orders(const Effects& effects) {
+    records_.insert(records_.end(), effects.append.begin(), effects.append.end());
+    EXPECT_EQ(core_->CheckInvariants().ToString(), "OK");
+    std::vector<std::string> orders;
+    for (const SendToStream& send : effects.send) {
+      const v1::AgentOrder& order = send.message.agent();
+      if (order.has_start()) {
+        const v1::Part& part = order.start().part();
+        orders.push_back(absl::StrCat("start ", part.id(), " ", part.job(), " on ", part.node()));
+      } else if (order.has_stop()) {
+        orders.push_back(absl::StrCat("stop ", order.stop().id()));
+      }
+    }
+    return orders;
+  }
+  Effects Step(double at, const Event& event) { return core_->Step(Second(at), event); }
+
+  std::vector<std::string> Join(double at, uint64_t stream, const std::string& node,
+                                std::vector<uint64_t> parts = {}) {
+    v1::NodeMessage message;
+    message.set_incarnation(stream);
+    v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
+    joined->set_node(node);
+    joined->set_cpus(4);
+    for (const uint64_t part : parts) joined->add_parts(part);
+    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+  }
+  std::vector<std::string> Renew(double at, uint64_t stream) {
+    v1::NodeMessage message;
+    message.mutable_renew();
+    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+  }
+  std::vector<std::string> Ended(double at, uint64_t stream, uint64_t part) {
+    v1::NodeMessage message;
+    message.mutable_agent()->mutable_ended()->set_id(part);
+    message.mutable_agent()->mutable_ended()->set_text("exit status 65: bad spec");
+    return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+  }
+  // Every second, as a host that does not stand still.
+  std::vector<std::string> Pass(double from, double until) {
+    std::vector<std::string> all;
+    for (double at = from; at <= until; at += 1) {
+      for (std::string& order : Orders(Step(at, Tick{}))) all.push_back(std::move(order));
+    }
+    return all;
+  }
+  v1::JobSpec Spec(const std::string& name, uint32_t min, uint32_t max = 0) {
+    v1::JobSpec spec;
+    spec.set_name(name);
+    spec.add_command("./train");
+    spec.mutable_nodes()->set_min(min);
+    spec.mutable_nodes()->set_max(max == 0 ? min : max);
+    spec.mutable_workers_per_node()->set_kind(v1::WorkersPerNode::COUNT);
+    spec.mutable_workers_per_node()->set_count(4);
+    return spec;
+  }
+  std::vector<std::string> Submit(double at, const v1::JobSpec& spec) {
+    return Orders(Step(at, JobSubmitted{spec, "alice"}));
+  }
+  v1::JobPhase PhaseOf(const std::string& job) { return core_->Status(Second(100), job)->phase(); }
+  // A server that is killed and has what was saved.
+  void StartAnew() {
+    core_ = std::make_unique<Core>(CoreConfig());
+    for (const v1::Record& record : records_) core_->Apply(record);
+  }
+
+  std::unique_ptr<Core> core_ = std::make_unique<Core>(CoreConfig());
+  std::vector<v1::Record> records_;
+};
+
+TEST_F(ClusterTest, AJobWaitsInTheQueueUntilAllItsNodesAreThere) {
+  EXPECT_THAT(Submit(1, Spec("j", 2)), IsEmpty());
+  EXPECT_EQ(PhaseOf("j"), v1::QUEUED);
+  EXPECT_THAT(*core_->Explain(Second(1), "j"), HasSubstr("the cluster has none"));
+  EXPECT_THAT(Join(2, 1, "n0"), IsEmpty());
+  EXPECT_THAT(Join(3, 2, "n1"), ElementsAre("start 1 j on n0", "start 2 j on n1"));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  Submit(4, Spec("k", 1));
+  EXPECT_THAT(core_->Status(Second(4), "k")->waiting_for(),
+              HasSubstr("1 node with 4 CPUs free: 0 are, and it is the next"));
+}
+
+TEST_F(ClusterTest, ACancelledJobLeavesTheQueueAndAnEndedOneItsNodes) {
+  Join(1, 1, "n0");
+  EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  Submit(2, Spec("k", 1));
+  Submit(2, Spec("l", 1));
+  EXPECT_THAT(Orders(Step(3, JobCancelled{"k", "no need", 0})), IsEmpty());
+  EXPECT_EQ(PhaseOf("k"), v1::CANCELLED_PHASE);
+  EXPECT_THAT(Orders(Step(4, JobCancelled{"j", "no need", 0})), ElementsAre("stop 1"));
+  EXPECT_EQ(core_->MaySubmit(Spec("j", 1), "alice").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(Ended(5, 1, 1), ElementsAre("start 2 l on n0"));
+  EXPECT_TRUE(core_->MaySubmit(Spec("j", 1), "alice").ok());
+}
+
+TEST_F(ClusterTest, TheQueueSurvivesTheServerAndSoDoesWhatWasPlaced) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 1));
+  Submit(2, Spec("k", 2));
+  Orders(Step(3, NodeDrained{"n1", true, "fan"}));
+  StartAnew();
+  EXPECT_EQ(core_->NextDeadline(), MonoTime());
+  Orders(Step(4, Tick{}));
+  EXPECT_EQ(PhaseOf("k"), v1::QUEUED);
+  // It starts what was ordered and may never have been heard, and leaves alone what runs.
+  EXPECT_THAT(Join(5, 7, "n0"), ElementsAre("start 1 j on n0"));
+  EXPECT_THAT(Join(5, 8, "n1"), IsEmpty());
+  EXPECT_EQ(core_->ClusterNodes()[1].drain_reason(), "fan");
+  EXPECT_THAT(Submit(6, Spec("l", 2)), IsEmpty());
+  EXPECT_THAT(Orders(Step(7, NodeDrained{"n1", false, ""})), IsEmpty());
+  EXPECT_THAT(Orders(Step(8, JobCancelled{"j", "", 0})), ElementsAre("stop 1"));
+  EXPECT_THAT(Ended(9, 7, 1), ElementsAre("start 2 k on n0", "start 3 k on n1"));
+  // The shorter list of records gives the same state.
+  Core again(CoreConfig{});
+  for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
+  EXPECT_EQ(again.DebugString(), core_->DebugString());
+}
+
+TEST_F(ClusterTest, AServerThatBeganAnewWaitsForItsAgentsBeforeItGivesNodesAway) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("small", 1));
+  Submit(3, Spec("first", 2));
+  Submit(4, Spec("second", 1));
+  StartAnew();
+  Orders(Step(5, Tick{}));
+  EXPECT_THAT(Join(6, 8, "n1"), IsEmpty());
+  // n0 does not come: what it had counts no more. `first` cannot be placed, `second` can, and the
+  // node that `small` had is made up for first.
+  EXPECT_THAT(Pass(6.5, 14.9), IsEmpty());
+  EXPECT_THAT(Pass(15.1, 15.1), ElementsAre("start 2 small on n1"));
+}
+
+TEST_F(ClusterTest, AnAgentThatIsLostGivesItsPartsUpAndStopsThemWhenItComesBack) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  Orders(Step(3, StreamClosed{StreamId{1}}));
+  Pass(3.5, 13.5);
+  EXPECT_THAT(core_->ClusterNodes()[0].parts(), IsEmpty());
+  EXPECT_FALSE(core_->ClusterNodes()[0].connected());
+  EXPECT_THAT(Join(14, 2, "n0", {1}), ElementsAre("stop 1"));
+  // Nothing new until that is gone.
+  EXPECT_THAT(Ended(15, 2, 1), ElementsAre("start 2 j on n0"));
+}
+
+TEST_F(ClusterTest, ASilentAgentIsLostAndOneThatRenewsIsNot) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  for (double at = 2; at < 12; at += 1) Renew(at, 1);
+  EXPECT_TRUE(core_->ClusterNodes()[0].connected());
+  EXPECT_FALSE(core_->ClusterNodes()[1].connected());
+}
+
+TEST_F(ClusterTest, AnElasticJobIsShrunkAndGrowsAgain) {
+  for (uint64_t i = 1; i <= 3; ++i) Join(1, i, absl::StrCat("n", i));
+  EXPECT_EQ(Submit(2, Spec("e", 1, 3)).size(), 3u);
+  EXPECT_THAT(Submit(3, Spec("j", 2)), ElementsAre("stop 3", "stop 2"));
+  EXPECT_THAT(Ended(4, 3, 3), IsEmpty());
+  EXPECT_THAT(Ended(4, 2, 2), ElementsAre("start 4 j on n2", "start 5 j on n3"));
+  Orders(Step(5, JobCancelled{"j", "", 0}));
+  EXPECT_THAT(Ended(6, 2, 4), ElementsAre("start 6 e on n2"));
+  EXPECT_THAT(Ended(6, 3, 5), ElementsAre("start 7 e on n3"));
+}
+
+TEST_F(ClusterTest, ALauncherThatCannotBeginEndsTheJobAndSaysWhy) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  Ended(3, 1, 1);
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  EXPECT_EQ(status.phase(), v1::FAILED);
+  EXPECT_THAT(status.verdict().message(),
+              HasSubstr("the launcher on node n0 ended unasked: exit status 65: bad spec"));
+}
+
+TEST_F(ClusterTest, OnlyTheLaunchersOfItsPartsTakePartInAJob) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  const auto join = [&](uint64_t stream, uint64_t part, const std::string& node) {
+    v1::NodeMessage message;
+    message.set_job("j");
+    message.set_incarnation(stream);
+    v1::Join* said = message.mutable_join();
+    said->set_node(node);
+    said->set_slots(4);
+    said->set_part(part);
+    said->set_address("127.0.0.1");
+    *said->mutable_spec() = Spec("j", 1);
+    const Effects effects = Step(3, NodeSaid{StreamId{stream}, message});
+    Orders(effects);
+    return effects.send.front().message.has_rejected()
+               ? effects.send.front().message.rejected().message()
+               : "";
+  };
+  EXPECT_THAT(join(10, 0, "n0"), HasSubstr("was submitted to the cluster"));
+  EXPECT_THAT(join(11, 9, "n0"), HasSubstr("has no part on node n0"));
+  EXPECT_THAT(join(12, 1, "n7"), HasSubstr("has no part on node n7"));
+  EXPECT_EQ(join(13, 1, "n0"), "");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+}
+
+}  // namespace
+}  // namespace cadre

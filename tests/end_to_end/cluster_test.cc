@@ -1,0 +1,266 @@
+// A cluster as users have it: one server, three agents, jobs that are submitted. All on this
+// machine, so the nodes' names and CPUs are given.
+#include <pwd.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(90);
+
+class ClusterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto made = Cadre({"token", "new", Token()}, /*client=*/false);
+    ASSERT_EQ(made->Wait(), 0) << Said(*made);
+    StartServer();
+    for (int i = 0; i < 3; ++i) StartAgent(i);
+    for (const auto& agent : agents_) AwaitIn(*agent);
+  }
+  // Agents first: they end their launchers and say goodbye.
+  void TearDown() override {
+    for (const auto& agent : agents_) agent->Kill(SIGTERM);
+    for (const auto& agent : agents_) EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
+    if (server_ != nullptr) server_->Kill(SIGTERM);
+  }
+
+  std::string Token() const { return directory_ + "/token"; }
+  std::string Done(const std::string& job) const { return directory_ + "/" + job + ".done"; }
+  void Finish(const std::string& job) { std::ofstream(Done(job)) << "now"; }
+
+  void StartServer() {
+    server_ = StartCadre({"server", absl::StrCat("--port=", port_), "--token-file=" + Token(),
+                          "--state-dir=" + directory_ + "/state"});
+    ASSERT_TRUE(server_->WaitForLine("serving at", kPatience).has_value()) << Said(*server_);
+  }
+  void StartAgent(int node) {
+    // Whoever runs the tests, root too.
+    const std::string user = getpwuid(geteuid())->pw_name;
+    agents_.push_back(StartCadre({"agent", Server(), "--token-file=" + Token(),
+                                  absl::StrCat("--node-name=n", node), "--cpus=2", "--gpus=0",
+                                  "--user=" + user}));
+  }
+  void AwaitIn(Process& agent) {
+    EXPECT_TRUE(agent.WaitForLine("is in the cluster", kPatience).has_value()) << Said(agent);
+  }
+  std::string Server() const { return absl::StrCat("--server=127.0.0.1:", port_); }
+
+  std::unique_ptr<Process> Cadre(std::vector<std::string> arguments, bool client = true) {
+    if (client) {
+      arguments.push_back(Server());
+      arguments.push_back("--token-file=" + Token());
+    }
+    return StartCadre(arguments);
+  }
+  // What it printed, and that it went well.
+  std::string Output(const std::vector<std::string>& arguments) {
+    const auto command = Cadre(arguments);
+    EXPECT_EQ(command->Wait(kPatience), 0) << Said(*command);
+    return command->standard_output();
+  }
+
+  // A job of whole nodes, two workers on each, that says who it is and runs until it is finished.
+  std::string WriteJob(const std::string& name, const std::string& nodes,
+                       const std::string& more = "", const std::string& script = "") {
+    const std::string path = directory_ + "/" + name + ".yaml";
+    std::ofstream(path) << "name: " << name << "\nnodes: " << nodes
+                        << "\nworkers_per_node: 2\nworking_dir: " << directory_
+                        << "\ntimeouts: {stop_grace: 5s}\n"
+                        << more << "command: [/bin/sh, -c, '"
+                        << (script.empty() ? absl::StrCat("echo rank=$RANK of $WORLD_SIZE; until [ "
+                                                          "-e ",
+                                                          Done(name), " ]; do sleep 0.02; done")
+                                           : script)
+                        << "']\n";
+    return path;
+  }
+  void Submit(const std::string& name, const std::string& nodes, const std::string& more = "") {
+    EXPECT_THAT(Output({"submit", WriteJob(name, nodes, more)}), HasSubstr("submitted " + name));
+  }
+
+  nlohmann::json Status(const std::string& job) {
+    const auto command = Cadre({"status", job, "--output=json"});
+    if (command->Wait(kPatience) != 0) return {};
+    const auto all = nlohmann::json::parse(command->standard_output(), nullptr, false);
+    return all.is_object() && !all["jobs"].empty() ? all["jobs"][0] : nlohmann::json();
+  }
+  // Until the job is as `is` wants it.
+  void Await(const std::string& job, const std::string& what,
+             const std::function<bool(const nlohmann::json&)>& is) {
+    const absl::Time end = absl::Now() + kPatience;
+    nlohmann::json last;
+    while (absl::Now() < end) {
+      last = Status(job);
+      if (last.is_object() && is(last)) return;
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+    FAIL() << job << " is not " << what << " but " << last.dump(1) << Said(*server_);
+  }
+  void AwaitPhase(const std::string& job, const std::string& phase) {
+    Await(job, phase, [&](const nlohmann::json& status) { return status["phase"] == phase; });
+  }
+  // All workers of so many nodes run.
+  void AwaitRunning(const std::string& job, int nodes) {
+    Await(job, absl::StrCat("running on ", nodes), [&](const nlohmann::json& status) {
+      return status["phase"] == "RUNNING" && status.value("world_size", 0) == 2 * nodes &&
+             status.value("workers_running", 0) == 2 * nodes;
+    });
+  }
+  std::string WhyOf(const std::string& job) { return Output({"why", job}); }
+
+  const int port_ = FreePort();
+  const std::string directory_ = MakeTempDir("cluster");
+  std::unique_ptr<Process> server_;
+  std::vector<std::unique_ptr<Process>> agents_;
+};
+
+TEST_F(ClusterTest, AJobIsSubmittedFollowedAndReadByRank) {
+  const std::string spec =
+      WriteJob("talk", "2", "", "echo hello from $RANK; echo oops >&2; [ $RANK != 3 ] || exit 7");
+  const auto follow = Cadre({"submit", spec, "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 7) << Said(*follow);
+  EXPECT_THAT(follow->standard_output(), HasSubstr("submitted talk"));
+  EXPECT_THAT(follow->standard_output(), HasSubstr("[3]: hello from 3\n"));
+  EXPECT_THAT(follow->standard_error(), HasSubstr("[3]: oops\n"));
+  EXPECT_THAT(follow->standard_error(), HasSubstr("job talk failed"));
+  EXPECT_EQ(Output({"logs", "talk", "--rank=3"}), "hello from 3\n");
+  EXPECT_THAT(Output({"timeline", "talk"}), HasSubstr("1"));
+  // It can be submitted again once its nodes are free.
+  const absl::Time end = absl::Now() + kPatience;
+  for (;;) {
+    const auto again = Cadre({"submit", spec, "--follow"});
+    const std::optional<int> status = again->Wait(kPatience);
+    if (status == 7) break;
+    ASSERT_THAT(again->standard_error(), HasSubstr("still leaving"));
+    ASSERT_LT(absl::Now(), end);
+  }
+  const auto missing = Cadre({"logs", "talk", "--rank=9"});
+  EXPECT_NE(missing->Wait(kPatience), 0);
+  EXPECT_THAT(missing->standard_error(), HasSubstr("has no rank 9"));
+}
+
+TEST_F(ClusterTest, LogsAreFollowedWhileTheJobRuns) {
+  Submit("live", "1");
+  const auto follow = Cadre({"logs", "live", "--rank=1", "--follow"});
+  EXPECT_TRUE(follow->WaitForLine("rank=1 of 2", kPatience).has_value()) << Said(*follow);
+  Finish("live");
+  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+}
+
+TEST_F(ClusterTest, QueuedAndRunningJobsAreCancelled) {
+  Submit("runs", "3");
+  AwaitRunning("runs", 3);
+  Submit("waits", "2");
+  EXPECT_THAT(WhyOf("waits"), HasSubstr("2 nodes with 2 CPUs free: 0 are, and it is the next"));
+  EXPECT_THAT(Output({"status"}), HasSubstr("waits"));
+  Output({"cancel", "waits"});
+  AwaitPhase("waits", "CANCELLED_PHASE");
+  Output({"cancel", "runs"});
+  AwaitPhase("runs", "CANCELLED_PHASE");
+  // And its nodes are free again.
+  Submit("next", "3");
+  AwaitRunning("next", 3);
+}
+
+TEST_F(ClusterTest, ADrainedNodeTakesNothingNewAndPriorityComesBeforeAge) {
+  EXPECT_THAT(Output({"drain", "n2", "--reason=fan"}), HasSubstr("drained: fan"));
+  Submit("wide", "2");
+  AwaitRunning("wide", 2);
+  Submit("low", "1");
+  Submit("high", "1", "priority: 5\n");
+  EXPECT_EQ(Status("low")["phase"], "QUEUED");
+  EXPECT_EQ(Status("high")["phase"], "QUEUED");
+  const std::string nodes = Output({"nodes"});
+  EXPECT_THAT(nodes, HasSubstr("wide"));
+  EXPECT_THAT(nodes, Not(HasSubstr("high")));
+  Output({"undrain", "n2"});
+  AwaitRunning("high", 1);
+  EXPECT_EQ(Status("low")["phase"], "QUEUED");
+  Output({"drain", "n0"});
+  Finish("high");
+  AwaitPhase("high", "SUCCEEDED");
+  AwaitRunning("low", 1);
+  // Of what a drained node runs nothing is taken.
+  EXPECT_EQ(Status("wide")["phase"], "RUNNING");
+  const auto unknown = Cadre({"drain", "n7"});
+  EXPECT_NE(unknown->Wait(kPatience), 0);
+  EXPECT_THAT(unknown->standard_error(), HasSubstr("no node n7"));
+}
+
+TEST_F(ClusterTest, AnElasticJobIsShrunkAndGrowsAgain) {
+  Submit("elastic", "1..3", "elastic: {scale_up: immediately}\n");
+  AwaitRunning("elastic", 3);
+  Submit("fixed", "2");
+  AwaitRunning("fixed", 2);
+  AwaitRunning("elastic", 1);
+  Finish("fixed");
+  AwaitPhase("fixed", "SUCCEEDED");
+  AwaitRunning("elastic", 3);
+  EXPECT_EQ(Status("elastic").value("restarts", 0), 0);
+  Finish("elastic");
+  AwaitPhase("elastic", "SUCCEEDED");
+}
+
+TEST_F(ClusterTest, KilledServer_TheQueueIsStillThereAndRunningJobsGoOn) {
+  Submit("runs", "2");
+  AwaitRunning("runs", 2);
+  Submit("waits", "3");
+  EXPECT_EQ(Status("waits")["phase"], "QUEUED");
+  server_->Kill(SIGKILL);
+  EXPECT_EQ(server_->Wait(kPatience), 128 + SIGKILL);
+  StartServer();
+  for (const auto& agent : agents_) AwaitIn(*agent);
+  EXPECT_EQ(Status("waits")["phase"], "QUEUED");
+  AwaitRunning("runs", 2);
+  EXPECT_EQ(Status("runs")["generation"], "1") << Status("runs").dump(1);
+  Finish("runs");
+  AwaitPhase("runs", "SUCCEEDED");
+  AwaitRunning("waits", 3);
+}
+
+TEST_F(ClusterTest, KilledAgent_ItsWorkersGoWithItAndTheJobComesBack) {
+  Submit("job", "3", "restart: {max: 3}\n");
+  AwaitRunning("job", 3);
+  agents_.back()->Kill(SIGKILL);
+  EXPECT_EQ(agents_.back()->Wait(kPatience), 128 + SIGKILL);
+  agents_.pop_back();
+  Await("job", "in its next generation",
+        [](const nlohmann::json& status) { return status["phase"] == "GATHERING"; });
+  StartAgent(2);
+  AwaitIn(*agents_.back());
+  AwaitRunning("job", 3);
+  EXPECT_EQ(Status("job")["generation"], "2");
+}
+
+TEST_F(ClusterTest, WhatCannotRunIsSaid) {
+  const std::string spec = WriteJob("bad", "1", "resources: {gpus_per_worker: 1}\n");
+  EXPECT_THAT(Output({"submit", spec}),
+              HasSubstr("1 node that can hold it, but the cluster has 0"));
+  Output({"cancel", "bad"});
+  const auto no_spec = Cadre({"submit", Token()});
+  EXPECT_EQ(no_spec->Wait(kPatience), 65) << Said(*no_spec);
+  const auto follow =
+      Cadre({"submit", WriteJob("absent", "1", "", "exec /no/such/program"), "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 127) << Said(*follow);
+}
+
+}  // namespace
+}  // namespace cadre
