@@ -1,0 +1,338 @@
+// What a CoreThread is made of: its queue, and the thread that takes from it. For core_thread.cc
+// alone.
+#ifndef CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_STATE_H_
+#define CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_STATE_H_
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "rendezvous/service/commit_queue.h"
+#include "rendezvous/service/core_thread.h"
+
+namespace cadre {
+
+// The thread looks around at least this often, whatever the core asks for.
+inline constexpr absl::Duration kLongestWait = absl::Minutes(1);
+// Events whose records are saved together at most: the first of them waits for the last, which is
+// some 10 ms later.
+inline constexpr size_t kEventsPerCommit = 2048;
+
+// steady_clock and MonoNow() both are CLOCK_MONOTONIC.
+inline std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
+  return std::chrono::steady_clock::time_point(std::chrono::microseconds(time.micros()));
+}
+
+inline v1::StoreReply Failed(const v1::StoreRequest& request, absl::StatusCode code,
+                             absl::string_view message) {
+  v1::StoreReply reply;
+  reply.set_request_id(request.request_id());
+  reply.set_client(request.client());
+  reply.set_code(static_cast<int>(code));
+  reply.set_message(std::string(message));
+  return reply;
+}
+
+struct CoreThread::State {
+  // Either an event for the core, or something to run beside it.
+  struct Task {
+    Event event;
+    std::function<void(MonoTime)> run;
+    // Called in its place when the thread has ended.
+    std::function<void(const absl::Status&)> refuse;
+    // What the task counts against the limits; bookkeeping tasks count nothing, because there is at
+    // most one for each stream and call.
+    size_t bytes = 0;
+  };
+  struct Call {
+    v1::StoreRequest request;
+    std::function<void(const v1::StoreReply&)> done;
+  };
+
+  State(const CoreConfig& config, LogFunction log, OpenedLog durable)
+      : core(config),
+        log(std::move(log)),
+        commits(std::move(durable.log),
+                {[this](Effects effects) { CarryOut(std::move(effects)); },
+                 [this] { return core.Snapshot(); }, [this](const std::string& line) { Say(line); },
+                 [this](absl::Duration took) { counters.CountCommit(took); }}) {
+    for (const v1::Record& record : durable.records) core.Apply(record);
+  }
+
+  // --- on any thread ---
+
+  // False when a limit is reached. Tasks without bytes always fit. Once the thread has ended nobody
+  // looks at them.
+  bool EnqueueLocked(Task task) {
+    if (ended.has_value()) return true;
+    if (task.bytes > 0) {
+      if (queued_events >= kEventQueueLimit || queued_bytes + task.bytes > kEventQueueBytesLimit) {
+        return false;
+      }
+      ++queued_events;
+      queued_bytes += task.bytes;
+    }
+    queue.push_back(std::move(task));
+    // The thread does not wait while there is something to do.
+    if (queue.size() == 1) changed.notify_one();
+    return true;
+  }
+
+  void Run(std::function<void(MonoTime)> run, std::function<void(const absl::Status&)> refuse) {
+    Task task;
+    task.run = std::move(run);
+    task.refuse = std::move(refuse);
+    std::optional<absl::Status> late;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      late = ended;
+      if (!late.has_value()) EnqueueLocked(std::move(task));
+    }
+    if (late.has_value()) task.refuse(*late);
+  }
+
+  // --- on the core thread ---
+
+  void Loop() {
+    for (;;) {
+      std::deque<Task> batch;
+      bool last = false;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        const MonoTime until = std::min({core.NextDeadline(), commits.NextDeadline(),
+                                         log_reads.NextDeadline(), MonoNow() + kLongestWait});
+        changed.wait_until(lock, ToSteady(until), [this] { return stopping || !queue.empty(); });
+        batch.swap(queue);
+        queued_events = 0;
+        queued_bytes = 0;
+        last = stopping;
+      }
+      size_t handled = 0;
+      for (Task& task : batch) {
+        Handle(task);
+        if (++handled % kEventsPerCommit != 0) continue;
+        commits.Commit(MonoNow());
+        FlushAll();
+      }
+      // After the batch, because a Renew in it may be what a lease is waiting for.
+      if (core.NextDeadline() <= MonoNow()) Step(Tick{});
+      commits.Commit(MonoNow());
+      TellWhetherItCanSave();
+      FlushAll();
+      log_reads.Expire(MonoNow());
+      if (last) return log_reads.EndAll(absl::UnavailableError("the server goes away"));
+    }
+  }
+
+  void TellWhetherItCanSave() {
+    while (commits.trouble().ok() != can_save) {
+      can_save = !can_save;
+      Step(CanSave{can_save});
+      commits.Commit(MonoNow());
+    }
+  }
+
+  void Handle(Task& task) {
+    if (task.run) {
+      // It is not shown what may still be lost.
+      commits.Commit(MonoNow());
+      task.run(MonoNow());
+      return;
+    }
+    counters.Count(task.event);
+    if (!commits.trouble().ok() && Refuse(&task.event)) return;
+    // What a node says after the core has closed its stream is of no interest any more. What it
+    // said before it left is, so the registry of open streams is not the one to ask.
+    const auto* said = std::get_if<NodeSaid>(&task.event);
+    if (said != nullptr && closed_by_core.count(said->stream) > 0) return;
+    if (said != nullptr && said->message.agent().has_log()) {
+      log_reads.Take(said->message.agent().log());
+    }
+    if (const auto* closed = std::get_if<StreamClosed>(&task.event)) {
+      closed_by_core.erase(closed->stream);
+      log_reads.EndOfStream(closed->stream);
+    }
+    Step(task.event);
+  }
+
+  void Step(const Event& event) {
+    const MonoTime now = MonoNow();
+    Effects effects = core.Step(now, event);
+    for (const v1::Record& record : effects.append) counters.Count(record);
+    commits.Add(now, std::move(effects));
+  }
+
+  // For a caller that is to hear whether it is saved.
+  absl::Status StepNow(const Event& event, MonoTime now) {
+    if (commits.trouble().ok()) Step(event);
+    commits.Commit(now);
+    return commits.trouble();
+  }
+
+  // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
+  bool Refuse(Event* event) {
+    const absl::Status& why = commits.trouble();
+    // Another server has the state; this one is about to be stopped.
+    if (absl::IsAborted(why)) return true;
+    if (const auto* called = std::get_if<StoreCalled>(event)) {
+      Reply({called->call, Failed(called->request, why.code(), why.message())});
+      return true;
+    }
+    auto* said = std::get_if<NodeSaid>(event);
+    if (said == nullptr) return false;
+    if (said->message.has_join()) {
+      if (const auto outbox = TakeStream(said->stream)) {
+        closed_by_core.insert(said->stream);
+        outbox->Close(absl::UnavailableError(why.message()));
+      }
+      return true;
+    }
+    if (!said->message.has_store()) return false;
+    v1::ServerMessage message;
+    message.set_job(said->message.job());
+    message.set_generation(said->message.generation());
+    *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
+    Send(said->stream, std::move(message));
+    said->message.mutable_renew();
+    return false;
+  }
+
+  void Say(const std::string& line) {
+    if (log) log(line);
+  }
+
+  void Send(StreamId stream, v1::ServerMessage message) {
+    auto found = unflushed.find(stream);
+    if (found == unflushed.end()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto open = streams.find(stream);
+      if (open == streams.end()) return;
+      found = unflushed.emplace(stream, open->second).first;
+    }
+    found->second->Send(std::move(message));
+  }
+
+  std::shared_ptr<Outbox> TakeStream(StreamId stream) {
+    unflushed.erase(stream);
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = streams.find(stream);
+    if (found == streams.end()) return nullptr;
+    std::shared_ptr<Outbox> outbox = std::move(found->second);
+    streams.erase(found);
+    return outbox;
+  }
+
+  // All that one batch says to a stream goes out at once: a write costs more than a message.
+  void FlushAll() {
+    for (const auto& [stream, outbox] : unflushed) outbox->Flush();
+    unflushed.clear();
+  }
+
+  // What the core asks for besides its records, in the order that core.h demands.
+  void CarryOut(Effects effects) {
+    for (SendToStream& send : effects.send) Send(send.stream, std::move(send.message));
+    for (const ReplyToCall& reply : effects.reply) Reply(reply);
+    for (const cadre::CloseStream& close : effects.close) {
+      if (const auto outbox = TakeStream(close.stream)) {
+        closed_by_core.insert(close.stream);
+        outbox->Close(close.status);
+      }
+    }
+    if (!log) return;
+    for (const Note& note : effects.notes) {
+      log(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
+    }
+  }
+
+  void Reply(const ReplyToCall& reply) {
+    std::function<void(const v1::StoreReply&)> done;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto found = calls.find(reply.call);
+      if (found == calls.end()) return;
+      done = std::move(found->second.done);
+      calls.erase(found);
+    }
+    done(reply.reply);
+  }
+
+  // Logs are no part of the state: what is read passes the core by.
+  void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done) {
+    absl::StatusOr<Core::LogSource> source =
+        core.FindLog(request.job(), request.generation(), request.rank());
+    if (!source.ok()) return done(source.status());
+    const absl::StatusOr<uint64_t> call = log_reads.Add(source->stream, MonoNow(), done);
+    if (!call.ok()) return done(call.status());
+    v1::ServerMessage message;
+    v1::ReadLog* read = message.mutable_agent()->mutable_read_log();
+    *read = std::move(source->read);
+    read->set_call(*call);
+    read->set_standard_error(request.standard_error());
+    read->set_offset(request.offset());
+    read->set_limit(kLogChunkBytes);
+    // To a stream that has just gone nothing is said, and its end ends the call.
+    Send(source->stream, std::move(message));
+  }
+
+  // The thread has ended; nobody is left waiting.
+  void CloseAll(const absl::Status& why) {
+    std::map<StreamId, std::shared_ptr<Outbox>> open;
+    std::map<CallId, Call> waiting;
+    std::deque<Task> late;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      ended = why;
+      open.swap(streams);
+      waiting.swap(calls);
+      late.swap(queue);
+    }
+    for (const auto& [id, outbox] : open) outbox->Close(why);
+    for (const auto& [id, call] : waiting) {
+      call.done(Failed(call.request, why.code(), why.message()));
+    }
+    for (const Task& task : late) {
+      if (task.refuse) task.refuse(why);
+    }
+  }
+
+  // Owned by the core thread.
+  Core core;
+  // Until their StreamClosed.
+  std::set<StreamId> closed_by_core;
+  // Something was sent to them since the last FlushAll.
+  std::map<StreamId, std::shared_ptr<Outbox>> unflushed;
+  const LogFunction log;
+  Counters counters;
+  CommitQueue commits;
+  bool can_save = true;  // as the core was told
+  LogReads log_reads;
+
+  // Guards all below. Never held while something outside is called.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> queue;
+  size_t queued_events = 0;
+  size_t queued_bytes = 0;
+  bool stopping = false;
+  // Why the thread has ended; unset as long as it has not.
+  std::optional<absl::Status> ended;
+  uint64_t last_stream = 0;
+  uint64_t last_call = 0;
+  std::map<StreamId, std::shared_ptr<Outbox>> streams;
+  std::map<CallId, Call> calls;
+
+  std::thread thread;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_STATE_H_
