@@ -159,7 +159,7 @@ struct Dashboard::Impl {
                         absl::NotFoundError("this server has no log directory: the workers' output "
                                             "lies on their nodes"));
     }
-    const absl::StatusOr<std::string> path = LogPath(job, request.query);
+    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, request.query);
     if (!path.ok()) return ReplyError(*exchange, path.status());
     tails.Add(std::move(exchange), *path);
   }

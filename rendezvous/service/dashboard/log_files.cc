@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace cadre {
@@ -33,6 +34,24 @@ std::set<uint64_t, std::greater<uint64_t>> Numbered(const fs::path& path,
     }
   }
   return numbers;
+}
+
+bool IsNumbered(absl::string_view name, absl::string_view prefix) {
+  uint64_t number = 0;
+  return absl::ConsumePrefix(&name, prefix) && absl::SimpleAtoi(name, &number);
+}
+
+// Where a process that began elsewhere goes on writing, as its agent links it; empty: this is no
+// such link.
+std::string LinkedTo(const fs::path& directory) {
+  std::error_code error;
+  const std::string target = fs::read_symlink(directory, error).string();
+  absl::string_view rest = target;
+  if (error || !absl::ConsumePrefix(&rest, "../")) return "";
+  const std::vector<absl::string_view> names = absl::StrSplit(rest, '/');
+  const bool known = names.size() == 2 && IsNumbered(names[0], "generation_") &&
+                     (IsNumbered(names[1], "rank_") || IsNumbered(names[1], "standby_"));
+  return known ? std::string(rest) : "";
 }
 
 }  // namespace
@@ -59,7 +78,7 @@ std::string LogListJson(const std::string& log_dir, const std::string& job) {
   return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
 }
 
-absl::StatusOr<std::string> LogPath(const std::string& job,
+absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
                                     const std::map<std::string, std::string>& query) {
   uint64_t numbers[2] = {0, 0};
   const char* const names[2] = {"generation", "rank"};
@@ -73,8 +92,9 @@ absl::StatusOr<std::string> LogPath(const std::string& job,
   if (stream == query.end() || (stream->second != "stdout" && stream->second != "stderr")) {
     return absl::InvalidArgumentError("stream=stdout or stream=stderr is expected");
   }
-  return absl::StrCat(job, "/generation_", numbers[0], "/rank_", numbers[1], "/", stream->second,
-                      ".log");
+  const std::string asked = absl::StrCat("generation_", numbers[0], "/rank_", numbers[1]);
+  const std::string linked = LinkedTo(fs::path(log_dir) / job / asked);
+  return absl::StrCat(job, "/", linked.empty() ? asked : linked, "/", stream->second, ".log");
 }
 
 }  // namespace cadre

@@ -20,8 +20,9 @@ inline constexpr size_t kListedRanks = 1024;
 std::string LogListJson(const std::string& log_dir, const std::string& job);
 
 // The file below the log directory that the query asks for: "generation", "rank" and "stream"
-// (stdout or stderr). INVALID_ARGUMENT names what is missing.
-absl::StatusOr<std::string> LogPath(const std::string& job,
+// (stdout or stderr). Where a process that began elsewhere has the rank, the file is there.
+// INVALID_ARGUMENT names what is missing.
+absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
                                     const std::map<std::string, std::string>& query);
 
 // A job's name as the contract has it: safe in a path.

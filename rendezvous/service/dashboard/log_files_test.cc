@@ -42,14 +42,33 @@ TEST(LogFilesTest, ListIsBounded) {
 TEST(LogFilesTest, PathIsMadeOfNumbersAlone) {
   std::map<std::string, std::string> query = {
       {"generation", "3"}, {"rank", "7"}, {"stream", "stderr"}};
-  EXPECT_EQ(LogPath("job", query).value(), "job/generation_3/rank_7/stderr.log");
+  EXPECT_EQ(LogPath(TempDir(), "job", query).value(), "job/generation_3/rank_7/stderr.log");
   for (const auto& [name, value] :
        {std::pair("rank", "../0"), std::pair("generation", "-1"), std::pair("stream", "../x"),
         std::pair("rank", ""), std::pair("stream", "")}) {
     auto wrong = query;
     wrong[name] = value;
-    EXPECT_THAT(LogPath("job", wrong),
+    EXPECT_THAT(LogPath(TempDir(), "job", wrong),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
+  }
+}
+
+TEST(LogFilesTest, ARankWhoseProcessBeganElsewhere_IsFoundThere_AndNoOtherLinkCounts) {
+  const std::string dir = TempDir();
+  const std::map<std::string, std::string> query = {
+      {"generation", "3"}, {"rank", "7"}, {"stream", "stderr"}};
+  std::filesystem::create_directories(dir + "/job/generation_3");
+  const std::string rank = dir + "/job/generation_3/rank_7";
+  const auto path_with = [&](const char* target) {
+    std::filesystem::remove(rank);
+    std::filesystem::create_symlink(target, rank);
+    return LogPath(dir, "job", query).value();
+  };
+  EXPECT_EQ(path_with("../generation_1/rank_5"), "job/generation_1/rank_5/stderr.log");
+  EXPECT_EQ(path_with("../generation_2/standby_0"), "job/generation_2/standby_0/stderr.log");
+  for (const char* target : {"/etc", "../../other/generation_1/rank_5", "../generation_1/..",
+                             "../generation_1/rank_5/x", "../generation_x/rank_5", ".."}) {
+    EXPECT_EQ(path_with(target), "job/generation_3/rank_7/stderr.log") << target;
   }
 }
 
