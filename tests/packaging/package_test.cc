@@ -83,5 +83,44 @@ TEST_F(PackageTest, TheConfigurationFileSpeaksToServerAndClients) {
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
 }
 
+// As an administrator without systemd does it: a server, an agent of root, a user of the group.
+TEST_F(PackageTest, AUsersJobIsRunByTheCluster) {
+  const auto run = InCleanRoot(
+      "dpkg -i /tmp/cadre.deb\n"
+      "cadre token new /etc/cadre/token\n"
+      "chgrp cadre /etc/cadre/token\n"
+      "chmod 640 /etc/cadre/token\n"
+      "cat > /etc/cadre/cadre.yaml <<'end'\n"
+      "server: {port: 0, token-file: /etc/cadre/token, state-dir: /var/lib/cadre/state}\n"
+      "end\n"
+      "setpriv --reuid=cadre --regid=cadre --clear-groups cadre server > /tmp/log 2>&1 &\n"
+      "server=$!\n"
+      "for i in $(seq 200); do grep -q 'serving at' /tmp/log && break; sleep 0.05; done\n"
+      "port=$(sed -n 's/.*serving at 127.0.0.1:\\([0-9]*\\).*/\\1/p' /tmp/log)\n"
+      "for who in agent client; do\n"
+      "  echo \"$who: {server: '127.0.0.1:$port', token-file: /etc/cadre/token}\"\n"
+      "done >> /etc/cadre/cadre.yaml\n"
+      "cadre agent --cpus 2 > /tmp/agent.log 2>&1 &\n"
+      "agent=$!\n"
+      "useradd --create-home --groups cadre ann\n"
+      "cd /home/ann\n"
+      "cat > job.yaml <<'end'\n"
+      "name: hello\n"
+      "command: [sh, -c, 'echo worker $RANK of $WORLD_SIZE by $(id -un)']\n"
+      "workers_per_node: 2\n"
+      "end\n"
+      "chown ann job.yaml\n"
+      "setpriv --reuid=ann --regid=ann --init-groups env HOME=/home/ann USER=ann "
+      "cadre submit job.yaml --follow\n"
+      "kill $agent; wait $agent || true\n"
+      "kill $server; wait $server\n"
+      "dpkg -P cadre\n"
+      "cat /tmp/agent.log /tmp/log");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
+  EXPECT_THAT(run->standard_output(), Not(testing::ContainsRegex("left: [^\n]*cadre")))
+      << Said(*run);
+}
+
 }  // namespace
 }  // namespace cadre

@@ -17,6 +17,7 @@ mkdir -p "$root/usr/bin"
 ln -s ../lib/cadre/cadre "$root/usr/bin/cadre"
 put 644 "$here/cadre.yaml" etc/cadre/cadre.yaml
 put 644 "$here/cadre-server.service" lib/systemd/system/cadre-server.service
+put 644 "$here/cadre-agent.service" lib/systemd/system/cadre-agent.service
 put 644 "$schema" usr/share/cadre/job.schema.json
 
 write() {
