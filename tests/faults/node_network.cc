@@ -47,8 +47,11 @@ absl::Status NodeNetwork::Enter() {
   }
   mkdir(kNames, 0755);
   if (mount("none", kNames, "tmpfs", 0, "size=1m") != 0) return absl::ErrnoToStatus(errno, kNames);
+  // A bridge without an address of its own takes its ports' lowest, another one whenever a node
+  // with a lower one comes; whoever knew the old one then reaches nobody here for some 8 s.
   for (const char* command :
-       {"link set lo up", "link add bridge type bridge", "link set bridge up"}) {
+       {"link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
+        "link set bridge up"}) {
     RETURN_IF_ERROR(Ip(command));
   }
   return Ip(absl::StrCat("address add ", kBridgeAddress, "/24 dev bridge"));
