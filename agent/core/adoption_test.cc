@@ -1,4 +1,6 @@
 // An agent that carries on for one of its incarnation that died.
+#include <signal.h>
+
 #include "agent/core/agent_core_rig.h"
 
 namespace cadre {
@@ -61,6 +63,23 @@ TEST_F(AdoptionTest, AServerThatLostItsStateMeanwhile) {
 
 TEST_F(AdoptionTest, AServerThatIsAwayIsWaitedForAsLongAsByAnyAgentWithWorkers) {
   EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("stop 3 grace=5s"));
+}
+
+TEST_F(AdoptionTest, ASignalBeforeItIsConnected_CancelsTheJob) {
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("say stopping (again to kill)"));
+  Feed(LinkUp{});
+  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1", "up cancel 2"));
+}
+
+TEST_F(AdoptionTest, ASignalAndNoServer_StopsHere) {
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Down(), ElementsAre("stop 3 grace=5s"));
+  EXPECT_THAT(Feed(AllGone{3, 501}), ElementsAre("exit 130"));
+}
+
+TEST_F(AdoptionTest, ASignalAndAServerThatSaysNothing_StopsHere) {
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Deadline(absl::Seconds(7)), ElementsAre("stop 3 grace=0"));
 }
 
 TEST_F(AdoptionTest, AHangIsNoticedFromNowOn) {

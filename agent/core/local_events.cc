@@ -101,9 +101,11 @@ void AgentCore::Impl::OnSignal(int signal) {
                              ? "warned by the scheduler: the job ends here, to go on later"
                              : "stopping (again to kill)"});
   cancel_signal = signal;
-  if (!link_up) return Leave(Exit{CancelStatus(), "", {}, {}}, StopGrace());
+  // An agent that has just taken over workers hears from the server any moment, or that it is away.
+  const bool connecting = Alive() && away_reason.empty();
+  if (!link_up && !connecting) return Leave(Exit{CancelStatus(), "", {}, {}}, StopGrace());
   cancel_by = now + kCancelMargin + (Alive() ? StopGrace() : absl::ZeroDuration());
-  SendCancel();
+  if (link_up) SendCancel();
 }
 
 void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
