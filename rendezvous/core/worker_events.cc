@@ -98,7 +98,9 @@ void Core::Impl::OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& 
   failure.set_rank(rank);
   failure.set_local_rank(gave_up.local_rank());
   Live& live = lives[session.job];
-  if (AwaitsOthers(*job, live)) {
+  // Also when the first progress comes in while the nodes are asked.
+  const bool asking = live.hang.has_value() && live.hang->for_absent;
+  if (AwaitsOthers(*job, live) || asking) {
     // Whoever gives up first is a victim of one that did not come.
     if (!live.hang.has_value()) {
       BeginInquiry(session.job, "", *job, &live);
