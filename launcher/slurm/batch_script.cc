@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -35,31 +34,6 @@ bool AsksForGpus(const v1::JobSpec& spec) {
       });
 }
 
-absl::Status Expected(absl::string_view field, absl::string_view what, const std::string& value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("slurm.", field, ": expected ", what, ", got '", value.substr(0, 64), "'"));
-}
-
-// sbatch splits its lines as a shell does: a name with spaces, quotes or '#' would become something
-// else.
-absl::Status CheckName(absl::string_view field, const std::string& value) {
-  for (const char c : value) {
-    if (!absl::ascii_isalnum(c) && !absl::StrContains("_-.,:+@/", c)) {
-      return Expected(field, "a name of letters, digits and _-.,:+@/", value);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Taken as it is, with the user's own quotes.
-absl::Status CheckExtra(const std::string& option) {
-  if (option.find_first_of("\n\r") != std::string::npos) {
-    return Expected("extra", "options of one line", option);
-  }
-  if (!absl::StartsWith(option, "-")) return Expected("extra", "options of sbatch", option);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
   std::vector<std::string> options;
   const v1::Resources& each = spec.resources();
@@ -70,7 +44,7 @@ absl::StatusOr<std::vector<std::string>> Resources(const v1::JobSpec& spec) {
   }
   if (spec.workers_per_node().kind() == v1::WorkersPerNode::GPU && !AsksForGpus(spec)) {
     return absl::InvalidArgumentError(
-        "workers_per_node: gpu does not say how many GPUs to ask Slurm for; add slurm: {extra: "
+        "workers_per_node: 'gpu' does not say how many GPUs to ask Slurm for; add slurm: {extra: "
         "[\"--gpus-per-node=N\"]}");
   }
   if (counted && each.cpus_per_worker() > 0) {
@@ -109,9 +83,6 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(const std::vector<std::string> resources, Resources(spec));
   options.insert(options.end(), resources.begin(), resources.end());
   const v1::SlurmOptions& slurm = spec.slurm();
-  RETURN_IF_ERROR(CheckName("partition", slurm.partition()));
-  RETURN_IF_ERROR(CheckName("account", slurm.account()));
-  for (const std::string& option : slurm.extra()) RETURN_IF_ERROR(CheckExtra(option));
   if (!slurm.partition().empty()) {
     options.push_back(absl::StrCat("--partition=", slurm.partition()));
   }

@@ -18,8 +18,8 @@ struct BatchScriptOptions {
   uint32_t requeues = 16;
 };
 
-// `spec` is complete (FillSpecDefaults). INVALID_ARGUMENT: Slurm needs to be told what the spec
-// does not say, or a value cannot stand in a script.
+// `spec` was read by ReadSpec and is complete (FillSpecDefaults). INVALID_ARGUMENT: Slurm needs to
+// be told what the spec does not say, or cannot do it; "KEY: why", as SpecErrorAt takes it.
 absl::StatusOr<std::string> BatchScript(const v1::JobSpec& spec, const BatchScriptOptions& options);
 
 }  // namespace cadre

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/spec/scalars.h"
@@ -56,11 +57,6 @@ absl::Status NoNul(absl::string_view text) {
     }                                                            \
     return absl::OkStatus();                                     \
   }
-
-absl::StatusOr<std::string> ParseText(const std::string& text) {
-  RETURN_IF_ERROR(NoNul(text));
-  return text;
-}
 
 absl::StatusOr<std::string> ParseBind(const std::string& text) {
   if (text == "none" || text == "core" || text == "numa" || text == "gpu") return text;
@@ -172,9 +168,10 @@ const std::vector<Key>* LogKeys() {
 
 const std::vector<Key>* SlurmKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
-      {"partition", kText, CADRE_TEXT(spec.mutable_slurm()->set_partition(value.scalar))},
-      {"account", kText, CADRE_TEXT(spec.mutable_slurm()->set_account(value.scalar))},
-      {"extra", kList, CADRE_LIST(ParseText, spec.mutable_slurm()->add_extra(parsed))},
+      {"partition", kText,
+       CADRE_SCALAR(ParseSlurmName, spec.mutable_slurm()->set_partition(parsed))},
+      {"account", kText, CADRE_SCALAR(ParseSlurmName, spec.mutable_slurm()->set_account(parsed))},
+      {"extra", kList, CADRE_LIST(ParseSbatchOption, spec.mutable_slurm()->add_extra(parsed))},
   };
   return keys;
 }
@@ -334,6 +331,22 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxSpecBytes));
   return ReadSpec(text, path);
+}
+
+absl::Status SpecErrorAt(const std::string& path, absl::string_view error) {
+  const absl::string_view key = error.substr(0, error.find(':'));
+  const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxSpecBytes);
+  const absl::StatusOr<YamlNode> root = text.ok() ? ParseYaml(*text, path) : text.status();
+  const YamlNode* place = root.ok() ? &*root : nullptr;
+  for (const absl::string_view name : absl::StrSplit(key, '.')) {
+    const YamlNode* value = nullptr;
+    for (size_t i = 0; place != nullptr && i < place->entries.size(); ++i) {
+      if (place->entries[i].first.scalar == name) value = &place->entries[i].second;
+    }
+    place = value;
+  }
+  if (place == nullptr) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error));
+  return ErrorAt(path, *place, error);
 }
 
 void FillSpecDefaults(v1::JobSpec& spec) {

@@ -19,6 +19,10 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 // NOT_FOUND, INVALID_ARGUMENT (also for a file over kMaxSpecBytes, before it is read).
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path);
 
+// What is found wrong with a value only later, with its place as ReadSpecFile gives it: `error` is
+// "timeouts.stop_grace: why". Without a place where the file does not say that key.
+absl::Status SpecErrorAt(const std::string& path, absl::string_view error);
+
 // Fills what neither spec nor flags said.
 void FillSpecDefaults(v1::JobSpec& spec);
 

@@ -105,6 +105,11 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
       {"command: [\"a\\0b\"]\n", "NUL"},
       {"command: [x]\npriority: 1.5\n", "expected a number from -1000000"},
       {"? [a]\n: b\n", "expected a key"},
+      {"command: [x]\nslurm: {account: my project}\n",
+       "job.yaml:2:18: 'account': expected a name of letters"},
+      {"command: [x]\nslurm:\n  extra: [touch]\n",
+       "job.yaml:3:10: 'extra': expected an option of sbatch, such as --time=04:00:00, got "
+       "'touch'"},
   };
   for (const auto& c : kCases) {
     const auto spec = ReadSpec(c.text, "job.yaml");
@@ -135,6 +140,17 @@ TEST(ReaderTest, MissingFile_SaysSo) {
   EXPECT_THAT(ReadSpecFile("/no/such/job.yaml"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such/job.yaml")));
   EXPECT_THAT(ReadSpecFile("/"), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(ReaderTest, WhatIsFoundWrongLater_HasItsPlace) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/later.yaml");
+  std::ofstream(path) << "command: [x]\ntimeouts:\n  stop_grace: 20h\nnodes: 2\n";
+  EXPECT_EQ(SpecErrorAt(path, "timeouts.stop_grace: too long").message(),
+            absl::StrCat(path, ":3:15: timeouts.stop_grace: too long"));
+  EXPECT_EQ(SpecErrorAt(path, "nodes: too many").message(),
+            absl::StrCat(path, ":4:8: nodes: too many"));
+  EXPECT_EQ(SpecErrorAt(path, "restart.max: why").message(),
+            absl::StrCat(path, ": restart.max: why"));
 }
 
 TEST(ReaderTest, Defaults_LeaveWhatWasSaid) {

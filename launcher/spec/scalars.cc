@@ -3,11 +3,14 @@
 #include <signal.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cctype>
 #include <limits>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -186,6 +189,21 @@ absl::StatusOr<int> ParseSignal(absl::string_view text) {
     if (known != nullptr && name == known) return signal;
   }
   return Expected("a signal's name, such as USR1", text);
+}
+
+absl::StatusOr<std::string> ParseSlurmName(absl::string_view text) {
+  for (const char c : text) {
+    if (!absl::ascii_isalnum(c) && !absl::StrContains("_-.,:+@/", c)) {
+      return Expected("a name of letters, digits and _-.,:+@/", text.substr(0, 64));
+    }
+  }
+  return std::string(text);
+}
+
+absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text) {
+  const bool one_line = std::none_of(text.begin(), text.end(), absl::ascii_iscntrl);
+  if (one_line && absl::StartsWith(text, "-")) return std::string(text);
+  return Expected("an option of sbatch, such as --time=04:00:00", text.substr(0, 64));
 }
 
 absl::Status CheckJobName(absl::string_view name) {

@@ -4,6 +4,7 @@
 #define CADRE_LAUNCHER_SPEC_SCALARS_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -34,6 +35,10 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
 // "USR1", "SIGUSR1".
 absl::StatusOr<int> ParseSignal(absl::string_view text);
+// What may stand in a line of an sbatch script, which sbatch splits as a shell does: a partition or
+// an account; and an option of its own, which is taken as it is.
+absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
+absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);
 

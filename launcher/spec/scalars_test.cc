@@ -78,6 +78,22 @@ TEST(ScalarsTest, JobNames) {
   }
 }
 
+// sbatch splits its lines as a shell does: what it would read otherwise is refused.
+TEST(ScalarsTest, WhatMayStandInASbatchLine) {
+  EXPECT_EQ(*ParseSlurmName("gpu-a100,cpu_2"), "gpu-a100,cpu_2");
+  for (const std::string& bad :
+       {std::string("my project"), std::string("it's"), std::string("x # y"),
+        std::string("p\nrm -rf /"), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(ParseSlurmName(bad).ok()) << bad;
+  }
+  EXPECT_EQ(*ParseSbatchOption("--comment='two words'"), "--comment='two words'");
+  for (const std::string& bad :
+       {std::string("touch /tmp/x"), std::string("--comment=a\n#SBATCH -N9"), std::string(),
+        std::string("-a\0b", 4)}) {
+    EXPECT_FALSE(ParseSbatchOption(bad).ok()) << bad;
+  }
+}
+
 TEST(ScalarsTest, DurationsSurviveTheWire) {
   for (const absl::Duration duration : {absl::Milliseconds(1500), absl::ZeroDuration()}) {
     EXPECT_EQ(DurationFromProto(DurationToProto(duration)), duration);
