@@ -36,6 +36,12 @@ std::vector<Flag> JobSourceFlags() {
   return flags;
 }
 
+absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory) {
+  v1::Verdict verdict;
+  RETURN_IF_ERROR(ReadJson(directory + "/verdict.json", &verdict));
+  return verdict;
+}
+
 absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::string& job) {
   const std::string log_dir = settings.GetOr("log-dir", "");
   if (log_dir.empty()) {
@@ -45,7 +51,7 @@ absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::strin
   v1::JobStatus status;
   status.set_name(job);
   const std::string directory = absl::StrCat(log_dir, "/", job);
-  RETURN_IF_ERROR(ReadJson(directory + "/verdict.json", status.mutable_verdict()));
+  ASSIGN_OR_RETURN(*status.mutable_verdict(), ReadVerdict(directory));
   RETURN_IF_ERROR(ReadJson(directory + "/timeline.json", status.mutable_timeline()));
   status.set_phase(status.verdict().outcome());
   return status;

@@ -16,6 +16,9 @@ namespace cadre {
 // ControlFlags() and --log-dir.
 std::vector<Flag> JobSourceFlags();
 
+// What a run that is over left in its directory.
+absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory);
+
 // With --log-dir, of the run that is over there: name, phase, verdict and timeline. Else what the
 // server says. NOT_FOUND: no such job.
 absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::string& job);

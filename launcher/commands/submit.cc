@@ -1,4 +1,4 @@
-// cadre submit: hands a job to a cluster.
+// cadre submit: hands a job to a cluster, or to Slurm.
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -6,6 +6,8 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/log_follow.h"
+#include "launcher/commands/slurm_script.h"
+#include "launcher/commands/slurm_submit.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/json_text.h"
 #include "launcher/flags/run_options.h"
@@ -19,6 +21,8 @@ std::vector<Flag> Flags() {
   flags.push_back(
       {"follow", "", "Show its workers' output until it ends; exits with the job's exit status."});
   flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  flags.push_back({"slurm", "", "Hand it to Slurm, with sbatch, instead of to a server."});
+  flags.push_back(RequeuesFlag());
   return flags;
 }
 
@@ -43,6 +47,16 @@ int Run(const Parsed& parsed) {
                 absl::StrCat(parsed.rest[0], ": a job that is submitted needs a name"));
   }
   FillSpecDefaults(*spec);
+  const auto slurm = settings->Switch("slurm");
+  if (!slurm.ok()) return Fail(kExitUsage, slurm.status().message());
+  if (*slurm) {
+    const absl::StatusOr<uint32_t> requeues = Requeues(parsed);
+    if (!requeues.ok()) return Fail(kExitUsage, requeues.status().message());
+    if (parsed.Has("server")) {
+      return Fail(kExitUsage, "--slurm asks no server; leave it or --server out");
+    }
+    return SubmitToSlurm({parsed.rest[0], *spec, *requeues, form == "json", *follow});
+  }
   // As each node's launcher will have it.
   const auto command = BuildCommand(*settings, {spec->command().begin(), spec->command().end()});
   if (!command.ok()) return Fail(kExitUsage, command.status().message());
@@ -74,7 +88,7 @@ int Run(const Parsed& parsed) {
 Command SubmitCommand() {
   Command command;
   command.name = "submit";
-  command.summary = "Hand a job to a cluster.";
+  command.summary = "Hand a job to a cluster, or to Slurm.";
   command.positionals = "FILE";
   command.min_positionals = command.max_positionals = 1;
   command.flags = Flags();

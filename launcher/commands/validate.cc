@@ -1,6 +1,7 @@
 // cadre validate: reads a spec and says what is wrong with it.
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/slurm_script.h"
 #include "launcher/spec/reader.h"
 
 namespace cadre {
@@ -23,6 +24,10 @@ int Run(const Parsed& parsed) {
   absl::StatusOr<v1::JobSpec> spec = ReadSpecFile(parsed.rest[0]);
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   FillSpecDefaults(*spec);
+  if (spec->has_slurm()) {
+    const absl::StatusOr<std::string> script = SlurmScript(parsed.rest[0], *spec, 0);
+    if (!script.ok()) return Fail(kExitBadSpec, script.status().message());
+  }
   const v1::NodeRange& nodes = spec->nodes();
   return Print(absl::StrCat(
       parsed.rest[0], ": ok (", spec->command(0), " on ",

@@ -61,6 +61,8 @@ class SlurmTest : public testing::Test {
     std::ofstream(path + ".sh") << script->standard_output();
     return Submitted(path + ".sh");
   }
+  static std::unique_ptr<Process> SubmitThere(const std::string& name, const std::string& spec,
+                                              const std::vector<std::string>& flags);
   static std::string Submitted(const std::string& script) {
     std::string number = cluster_->Ask({"sbatch", "--parsable", script});
     absl::StripTrailingAsciiWhitespace(&number);
@@ -187,10 +189,90 @@ TEST_F(SlurmTest, DocumentedCommands_Train) {
     if (absl::StartsWith(command, "srun")) {
       EXPECT_EQ(LinesOf(said, "of 4").size(), 4u) << command;
     }
+    if (absl::StrContains(command, "--follow")) {
+      EXPECT_THAT(said, HasSubstr("trained 3 of 4")) << command;
+    }
     if (!absl::StartsWith(command, "sbatch")) continue;
     const size_t number = said.find_last_of(' ') + 1;
     said = SaidBy(said.substr(number, said.find_last_not_of('\n') + 1 - number), "trained 3 of 4");
   }
+}
+
+// Writes the spec `name`.yaml and starts `cadre submit --slurm` with it.
+std::unique_ptr<Process> SlurmTest::SubmitThere(const std::string& name, const std::string& spec,
+                                                const std::vector<std::string>& flags) {
+  std::ofstream(absl::StrCat(cluster_->directory(), "/", name, ".yaml")) << "name: " << name << "\n"
+                                                                         << spec;
+  std::vector<std::string> argv = {cadre_, "submit", "--slurm", name + ".yaml"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return cluster_->Run(argv);
+}
+
+TEST_F(SlurmTest, SubmitAndFollow_OutputAndVerdictOfAJobThatSucceeds) {
+  const auto submit = SubmitThere(
+      "fine", "nodes: 2\ncommand: [sh, -c, \"echo rank $RANK of $WORLD_SIZE\"]\n", {"--follow"});
+  EXPECT_EQ(submit->Wait(kPatience), 0) << Said(*submit);
+  EXPECT_THAT(submit->standard_output(),
+              AllOf(HasSubstr("submitted fine as Slurm job "), HasSubstr("logs/fine/job.sh"),
+                    HasSubstr("rank 0 of 2"), HasSubstr("rank 1 of 2")));
+  EXPECT_THAT(submit->standard_error(), HasSubstr("(fine) succeeded: "));
+}
+
+TEST_F(SlurmTest, SubmitAndFollow_AFailedJobsStatusAndVerdict) {
+  const auto submit =
+      SubmitThere("broken", "nodes: 2\ncommand: [sh, -c, \"exit 7\"]\n", {"--follow"});
+  EXPECT_EQ(submit->Wait(kPatience), 7) << Said(*submit);
+  EXPECT_THAT(submit->standard_error(),
+              AllOf(HasSubstr("(broken) failed: "), HasSubstr("exited with status 7")));
+}
+
+TEST_F(SlurmTest, Submit_PrintsTheNumberAndSbatchsRefusal) {
+  const auto number = SubmitThere("counted", "command: [\"true\"]\n", {"--output", "json"});
+  EXPECT_EQ(number->Wait(kPatience), 0) << Said(*number);
+  EXPECT_THAT(number->standard_output(), AllOf(HasSubstr("\"slurm_job\":\""),
+                                               HasSubstr("\"script\":\"logs/counted/job.sh\"")));
+  const auto refused =
+      SubmitThere("refused", "command: [\"true\"]\nslurm: {partition: nowhere}\n", {"--follow"});
+  EXPECT_EQ(refused->Wait(kPatience), 69) << Said(*refused);
+  EXPECT_THAT(refused->standard_error(),
+              AllOf(HasSubstr("cadre: sbatch refuses the job: "), HasSubstr("nvalid partition")));
+  EXPECT_EQ(LinesOf(refused->standard_error(), "cadre: ").size(), 1u) << Said(*refused);
+  const auto without =
+      cluster_->Run({cadre_, "submit", "--slurm", "counted.yaml"}, {{"PATH", "/nowhere"}});
+  EXPECT_EQ(without->Wait(kPatience), 69) << Said(*without);
+  EXPECT_THAT(without->standard_error(), HasSubstr("cadre: there is no sbatch on PATH"));
+}
+
+// It waits for a node that is busy; Ctrl-C leaves it alone; it ends without a verdict.
+TEST_F(SlurmTest, Follow_PendingThenLeftThenCancelled) {
+  const auto blocker = Srun(1, {"--exclusive", "sleep", "600"});
+  EXPECT_THAT(cluster_->AskUntil({"squeue", "-h", "-o", "%T"}, "RUNNING", kPatience),
+              HasSubstr("RUNNING"));
+  const auto submit = SubmitThere("waits", "nodes: 2\ncommand: [\"true\"]\n", {"--follow"});
+  EXPECT_TRUE(submit->WaitForLine(" is pending: Resources", kPatience)) << Said(*submit);
+  submit->Kill(SIGINT);
+  EXPECT_EQ(submit->Wait(kPatience), 130) << Said(*submit);
+  const std::vector<std::string> left = LinesOf(submit->standard_error(), "scancel ");
+  ASSERT_EQ(left.size(), 1u) << Said(*submit);
+  constexpr absl::string_view kAgain = "cadre slurm follow ";
+  ASSERT_THAT(left[0], HasSubstr(std::string(kAgain)));
+  const std::string job = left[0].substr(left[0].find(kAgain.data()) + kAgain.size());
+  EXPECT_THAT(StateOf(job, "JobState=PENDING"), HasSubstr("JobState=PENDING"));
+
+  const auto again = cluster_->Run({cadre_, "slurm", "follow", job});
+  EXPECT_TRUE(again->WaitForLine(" is pending: Resources", kPatience)) << Said(*again);
+  cluster_->Ask({"scancel", job});
+  EXPECT_EQ(again->Wait(kPatience), 143) << Said(*again);
+  EXPECT_THAT(again->standard_error(),
+              AllOf(HasSubstr("(waits) ended: CANCELLED"), HasSubstr("no verdict of Cadre's")));
+  cluster_->Ask({"scancel", "--user=root"});
+  blocker->Wait(kPatience);
+}
+
+TEST_F(SlurmTest, Follow_AJobThatSlurmDoesNotKnow) {
+  const auto follow = cluster_->Run({cadre_, "slurm", "follow", "987654"});
+  EXPECT_EQ(follow->Wait(kPatience), 69) << Said(*follow);
+  EXPECT_THAT(follow->standard_error(), HasSubstr("Invalid job id"));
 }
 
 // Runs until there is a file of the job's name.

@@ -70,6 +70,12 @@ INSTANTIATE_TEST_SUITE_P(
             {"validate", WriteFile("job.yaml", "name: a\ncommand: [x]\nrestart: {max: many}\n")},
             65,
             {"job.yaml:3:", "many"}},
+        BadCase{"SlurmsPartOfASpec",
+                {"validate", WriteFile("job.yaml",
+                                       "command: [x]\nworkers_per_node: gpu\n"
+                                       "slurm: {partition: all}\n")},
+                65,
+                {"job.yaml:2:19: workers_per_node: ", "--gpus-per-node=N"}},
         BadCase{"SpecAbsent",
                 {"run", "--spec", "/nonexistent/job.yaml"},
                 65,

@@ -1,0 +1,31 @@
+// What is asked of Slurm, by its own commands on PATH. Blocks, with deadlines; thread safe.
+#ifndef CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_
+#define CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/slurm/slurm_job.h"
+
+namespace cadre {
+
+// A job's number; with several clusters "NUMBER;CLUSTER", as sbatch --parsable gives it.
+using SlurmJobId = std::string;
+
+// INVALID_ARGUMENT: it is none.
+absl::Status CheckSlurmJobId(const SlurmJobId& id);
+
+// UNAVAILABLE: there is no sbatch, or it refuses, in its words.
+absl::StatusOr<SlurmJobId> Sbatch(const std::string& script);
+
+// NOT_FOUND: Slurm does not know it, or no more; UNAVAILABLE: it does not answer.
+absl::StatusOr<SlurmJob> ShowJob(const SlurmJobId& id);
+
+// What a person types to cancel it, and to follow it.
+std::string ScancelLine(const SlurmJobId& id);
+std::string FollowLine(const SlurmJobId& id);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_

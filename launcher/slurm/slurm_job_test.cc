@@ -1,0 +1,102 @@
+#include "launcher/slurm/slurm_job.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Slurm 22.05's own words.
+constexpr char kFailed[] = R"(JobId=12 JobName=mnist
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   Priority=4294901759 Nice=0 Account=(null) QOS=(null)
+   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=3:0
+   RunTime=00:00:02 TimeLimit=UNLIMITED TimeMin=N/A
+   SubmitTime=1795300000 EligibleTime=1795300000
+   StartTime=1795300001 EndTime=1795300003 Deadline=N/A
+   Partition=all AllocNode:Sid=host:1234
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=node[1-2]
+   BatchHost=node1
+   NumNodes=2 NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   Command=/home/a user/logs/mnist/job.sh
+   WorkDir=/home/a user
+   StdErr=/home/a user/slurm-12.out
+   StdIn=/dev/null
+   StdOut=/home/a user/slurm-12.out
+   Power=
+)";
+
+SlurmJob In(const std::string& state, const std::string& exit) {
+  const auto job = ParseSlurmJob(absl::StrReplaceAll(
+      kFailed, {{"JobState=FAILED", absl::StrCat("JobState=", state)}, {"=3:0", "=" + exit}}));
+  EXPECT_OK(job);
+  return job.ok() ? *job : SlurmJob();
+}
+
+TEST(SlurmJobTest, ScontrolsWords) {
+  const auto job = ParseSlurmJob(kFailed);
+  ASSERT_OK(job);
+  EXPECT_EQ(job->name, "mnist");
+  EXPECT_EQ(job->state, "FAILED");
+  EXPECT_EQ(job->reason, "NonZeroExitCode");
+  EXPECT_EQ(job->exit_code, 3);
+  EXPECT_EQ(job->exit_signal, 0);
+  EXPECT_EQ(job->nodes, "node[1-2]");
+  EXPECT_EQ(job->script, "/home/a user/logs/mnist/job.sh");
+  EXPECT_EQ(job->standard_output, "/home/a user/slurm-12.out");
+  EXPECT_EQ(job->standard_error, "/home/a user/slurm-12.out");
+  EXPECT_EQ(job->started, absl::FromUnixSeconds(1795300001));
+}
+
+TEST(SlurmJobTest, OtherTextIsRefused) {
+  for (const char* text : {"", "No jobs in the system", "JobState=RUNNING", "ExitCode=0:0"}) {
+    EXPECT_THAT(ParseSlurmJob(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scontrol show job")))
+        << text;
+  }
+}
+
+TEST(SlurmJobTest, WhatNobodyKnowsIsEmpty) {
+  const auto job = ParseSlurmJob(
+      "JobState=PENDING Reason=None ExitCode=0:0\n StartTime=Unknown\n NodeList=(null)\n");
+  ASSERT_OK(job);
+  EXPECT_EQ(job->reason, "");
+  EXPECT_EQ(job->nodes, "");
+  EXPECT_EQ(job->started, absl::InfiniteFuture());
+  EXPECT_EQ(StateText(*job), "is pending");
+}
+
+TEST(SlurmJobTest, EndsAndTheirStatus) {
+  const struct {
+    const char* state;
+    const char* exit;
+    int status;
+  } kCases[] = {{"COMPLETED", "0:0", 0},  {"FAILED", "3:0", 3},       {"FAILED", "0:9", 137},
+                {"TIMEOUT", "0:15", 124}, {"CANCELLED", "0:15", 143}, {"NODE_FAIL", "0:0", 75},
+                {"PREEMPTED", "0:0", 75}, {"OUT_OF_MEMORY", "0:0", 1}};
+  for (const auto& one : kCases) {
+    const SlurmJob job = In(one.state, one.exit);
+    EXPECT_TRUE(HasEnded(job)) << one.state;
+    EXPECT_EQ(ExitStatusOf(job), one.status) << one.state << " " << one.exit;
+  }
+  for (const char* state : {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}) {
+    EXPECT_FALSE(HasEnded(In(state, "0:0"))) << state;
+  }
+}
+
+TEST(SlurmJobTest, Text) {
+  EXPECT_EQ(StateText(In("PENDING", "0:0")), "is pending: NonZeroExitCode");
+  EXPECT_EQ(StateText(In("RUNNING", "0:0")), "runs on node[1-2]");
+  EXPECT_EQ(StateText(In("COMPLETING", "0:0")), "is completing: NonZeroExitCode");
+  EXPECT_EQ(StateText(In("TIMEOUT", "0:0")), "ended: TIMEOUT");
+}
+
+}  // namespace
+}  // namespace cadre
