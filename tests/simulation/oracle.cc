@@ -101,12 +101,17 @@ void Oracle::BeforeStep(const Event& event) {
   if (!stream.attached || job.stopped || job.ended || message.generation() != job.generation) {
     return;
   }
-  if (message.has_worker_exited() && !job.first_failure.has_value() &&
-      message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
+  // Of one that gives up the server asks why, unless it has stopped the generation at once; one
+  // that exits meanwhile is the answer.
+  if (message.has_worker_exited() &&
+      message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED &&
+      (!job.first_failure.has_value() || job.first_gave_up)) {
     job.first_failure = {stream.node, message.worker_exited().local_rank()};
+    job.first_gave_up = false;
   }
   if (message.has_worker_gave_up() && !job.first_failure.has_value()) {
     job.first_failure = {stream.node, message.worker_gave_up().local_rank()};
+    job.first_gave_up = true;
   }
   const auto member = job.members.find(stream.node);
   if (member == job.members.end()) return;

@@ -117,6 +117,7 @@ class Oracle {
     std::map<std::string, Member> members;
     // First failure of a worker that the server heard of in this generation.
     std::optional<std::pair<std::string, uint32_t>> first_failure;  // node, local rank
+    bool first_gave_up = false;                                     // it did not exit
     // Ranks of this generation of which nodes said where they are.
     std::set<uint32_t> looked_at;
     bool stopped = false;

@@ -64,6 +64,7 @@ void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& forme
   job.stopped = false;
   job.formed_at = running;
   job.first_failure.reset();
+  job.first_gave_up = false;
   job.looked_at.clear();
   job.members.clear();
   for (const v1::Member& member : formed.members()) {
