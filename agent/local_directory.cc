@@ -30,7 +30,7 @@ constexpr int kBacklog = 1024;
 // Agents of one process, and directories left by killed ones of the same pid.
 constexpr int kMaxDirectoriesPerPid = 1000;
 // Looked at by one sweep, so that a full directory does not delay a start.
-constexpr int kMaxSweptEntries = 256;
+constexpr int kMaxSweptDirectories = 256;
 // Listed at most.
 constexpr size_t kMaxDirectories = 4096;
 // The longest name that is appended to the parent:
@@ -97,16 +97,17 @@ bool IsListenedOn(const std::string& path) {
 void Sweep(const std::string& user) {
   DIR* directory = opendir(user.c_str());
   if (directory == nullptr) return;
-  for (int i = 0; i < kMaxSweptEntries; ++i) {
-    const dirent* entry = readdir(directory);
-    if (entry == nullptr) break;
+  int looked_at = 0;
+  while (const dirent* entry = readdir(directory)) {
+    const pid_t pid = AgentOf(entry->d_name);
+    if (pid == 0) continue;  // tokens, of which there may be one for each port
+    if (++looked_at > kMaxSweptDirectories) break;
     struct stat found;
     if (fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 ||
-        found.st_uid != getuid()) {
+        found.st_uid != getuid() || !S_ISDIR(found.st_mode) || kill(pid, 0) == 0 ||
+        errno != ESRCH) {
       continue;
     }
-    const pid_t pid = AgentOf(entry->d_name);
-    if (pid == 0 || !S_ISDIR(found.st_mode) || kill(pid, 0) == 0 || errno != ESRCH) continue;
     const std::string path = absl::StrCat(user, "/", entry->d_name);
     if (IsListenedOn(absl::StrCat(path, "/socket")) ||
         IsListenedOn(LocalDirectory::SupervisorPath(path))) {
