@@ -2,6 +2,7 @@
 // of the pages for Slurm and MPI: tests/compatibility; of the package: tests/packaging.) Nodes are
 // network namespaces, so it needs root; skipped without.
 #include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -218,7 +219,55 @@ TEST_F(DocumentationTest, OneFileForAMachine) {
         "serving at 10.0.0.5:29400",
         {"node1"},
         Until::kForever});
+  Type({"env CADRE_CONFIG=cadre.yaml cadre agent",
+        "node node2 is in the cluster",
+        {"node2"},
+        Until::kSpoken});
   Type({"env CADRE_CONFIG=cadre.yaml cadre status", "JOB", {"node2"}});
+}
+
+TEST_F(DocumentationTest, ACluster) {
+  std::ofstream(directory_ + "/job.yaml") << "name: mnist\n"
+                                             "command: [python3, train.py]\n"
+                                             "nodes: 2\n"
+                                             "workers_per_node: 2\n";
+  std::ofstream(directory_ + "/train.py")
+      << "import os, time\n"
+         "print('training', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+         "while True: time.sleep(0.05)\n";
+  const std::string page = Page("docs/a_cluster.md");
+  for (const std::string& line : DocumentedCommands(page)) {
+    // What holds for the commands below it hurts none above.
+    if (absl::StartsWith(line, "export ")) {
+      for_["cadre "] = absl::StrCat("env ", line.substr(strlen("export ")), " cadre ");
+    }
+  }
+  ASSERT_EQ(for_.count("cadre "), 1u) << "the page sets nothing for its commands";
+  for_["n7"] = "node3";
+  // Only root runs this test, and an agent of root runs nobody's jobs but for others.
+  for_["--label switch=s1"] = "--label switch=s1 --user root --cpus 2";
+  const std::vector<std::string> workers = {"node2", "node3"};
+  Follow("docs/a_cluster.md",
+         {{"cadre token new cluster.token", ""},
+          {"cadre server --host 10.0.0.5 --token-file cluster.token",
+           "serving at 10.0.0.5",
+           {"node1"},
+           Until::kForever},
+          {"cadre agent --server 10.0.0.5 --token-file cluster.token --label switch=s1",
+           "is in the cluster", workers, Until::kForever},
+          {"cadre submit job.yaml --follow", "training 3 of 4", {"node4"}, Until::kForever},
+          {"cadre status", "running"},
+          {"cadre why mnist", "4 of 4 workers run"},
+          {"cadre logs mnist --rank 3 --follow", "training 3 of 4", {"node4"}, Until::kSpoken},
+          {"cadre nodes", "switch=s1"},
+          {"cadre drain n7 --reason \"new fan\"", "drained: new fan"},
+          {"cadre undrain n7", "up  "},
+          {"cadre cancel mnist", "mnist"}});
+  // As on a real machine: agents end what they started, and the command that follows says how.
+  for (auto process = running_.rbegin(); process != running_.rend(); ++process) {
+    (*process)->Kill(SIGTERM);
+    EXPECT_TRUE((*process)->Wait(kPatience).has_value()) << Said(**process);
+  }
 }
 
 TEST_F(DocumentationTest, Watching) {
