@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +20,6 @@ namespace {
 // What a launcher gets of the agent's environment; the user says the rest in `env`.
 constexpr const char* kInherited[] = {
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CADRE_SUPERVISOR"};
-constexpr char kParts[] = "/tmp/cadre-agent-XXXXXX";
 
 absl::Status Failed(const std::string& what) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", what));
@@ -91,19 +89,9 @@ absl::StatusOr<UserEntry> ThisUser() {
   return EntryOf(getpwuid(geteuid()), absl::StrCat(geteuid()));
 }
 
-absl::StatusOr<std::string> MakePartsDirectory() {
-  std::string path = kParts;
-  if (mkdtemp(path.data()) == nullptr || chmod(path.c_str(), 0711) != 0) return Failed(path);
-  return path;
-}
-
-void RemoveParts(const std::string& directory) {
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
-}
-
 void RemovePart(const PartStartOptions& options, uint64_t id) {
-  RemoveParts(PartDirectory(options, id));
+  std::error_code ignored;
+  std::filesystem::remove_all(PartDirectory(options, id), ignored);
 }
 
 absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1::StartPart& part,

@@ -29,7 +29,7 @@ struct PartStartOptions {
   std::string local_addr;
   // The agent's environment, of which launchers get little.
   std::map<std::string, std::string> environment;
-  // Where each part has a directory, for its user alone.
+  // Where each part has a directory, for its user alone: a PartsDirectory.
   std::string directory;
   // Jobs of root are run as well.
   bool root_too = false;
@@ -49,10 +49,6 @@ struct UserEntry {
 absl::StatusOr<UserEntry> FindUser(const std::string& name);
 // Of this process.
 absl::StatusOr<UserEntry> ThisUser();
-
-// A directory for parts: closed to others but for passing through. It is removed by RemoveParts.
-absl::StatusOr<std::string> MakePartsDirectory();
-void RemoveParts(const std::string& directory);
 
 // Writes what the launcher reads and gives the order that starts it, as `part.user`; another user
 // than this process's only where it is root. `gpus`: what CUDA_VISIBLE_DEVICES says.

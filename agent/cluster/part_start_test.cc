@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 
+#include "agent/cluster/parts_directory.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,7 +36,7 @@ class PartStartTest : public testing::Test {
     options_.server = "head:29400";
     options_.token = "a-secret-of-the-cluster";
     options_.environment = {{"PATH", "/bin"}, {"SLURM_PROCID", "3"}, {"CADRE_NNODES", "7"}};
-    options_.directory = *MakePartsDirectory();
+    options_.directory = (*directory_)->path();
     options_.root_too = true;
     part_.mutable_part()->set_id(12);
     part_.mutable_part()->set_job("mnist");
@@ -45,8 +47,8 @@ class PartStartTest : public testing::Test {
     part_.add_nodes("n1");
     part_.add_nodes("n2");
   }
-  ~PartStartTest() override { RemoveParts(options_.directory); }
 
+  const absl::StatusOr<std::unique_ptr<PartsDirectory>> directory_ = PartsDirectory::Make();
   PartStartOptions options_;
   v1::StartPart part_;
 };

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/cluster/cluster_agent.h"
+#include "agent/cluster/parts_directory.h"
 #include "agent/grpc_link/grpc_link.h"
 #include "agent/supervisor_client.h"
 #include "base/status_macros.h"
@@ -128,9 +129,9 @@ int Run(const Parsed& parsed) {
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   const absl::StatusOr<ServerPlaces> places = FindServers(*settings);
   if (!places.ok()) return Fail(ControlExit(places.status()), places.status().message());
-  const absl::StatusOr<std::string> directory = MakePartsDirectory();
+  const auto directory = PartsDirectory::Make();
   if (!directory.ok()) return Fail(kExitInternal, directory.status().message());
-  options->start.directory = *directory;
+  options->start.directory = (*directory)->path();
   options->start.server = absl::StrJoin(places->names, ",");
   options->start.token = places->token;
   GrpcLinkOptions link_options;
@@ -145,7 +146,6 @@ int Run(const Parsed& parsed) {
   };
   const std::unique_ptr<ServerLink> link = MakeGrpcLink(std::move(link_options));
   const absl::Status status = RunClusterAgent(*options, *std::move(supervisor), *link);
-  RemoveParts(*directory);
   writer.Flush(absl::Seconds(2));
   if (status.ok()) return 0;
   return Fail(absl::IsInternal(status) ? kExitInternal : kExitUnavailable, status.message());
