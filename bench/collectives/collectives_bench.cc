@@ -2,11 +2,8 @@
 // PyTorch's Gloo, and the bare loop that bounds them all. One run, one table, one JSON file.
 //
 //   bazel run -c opt //bench/collectives -- [--json FILE] [--quick] [--no-peers]
-//
-// --quick: up to 1 MiB, few rounds; --no-peers: only this repository and the bound.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/collectives/bare_loop.h"
@@ -148,18 +146,18 @@ void Print(int ranks, const std::vector<Measurement>& schedule,
 
 int Main(int argc, char** argv) {
   std::string path;
-  bool quick = false, with_peers = true;
-  for (int i = 1; i < argc; ++i) {
-    if (strcmp(argv[i], "--quick") == 0) quick = true;
-    if (strcmp(argv[i], "--no-peers") == 0) with_peers = false;
-    if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
-  }
+  bool quick = false, without_peers = false;
+  CLI::App app("All-reduces of float32 between processes of this machine.");
+  app.add_option("--json", path, "write the figures there; collectives.json if not given");
+  app.add_flag("--quick", quick, "up to 1 MiB, few rounds");
+  app.add_flag("--no-peers", without_peers, "only this repository and the bound");
+  CLI11_PARSE(app, argc, argv);
   const std::vector<Measurement> schedule = Schedule(quick);
   const int passes = quick ? 1 : kPasses;
   nlohmann::json json = nlohmann::json::array();
   for (const int ranks : {2, 4}) {
     const std::string load = LoadAverage();
-    const std::vector<Contestant> contestants = Run(ranks, schedule, with_peers, passes);
+    const std::vector<Contestant> contestants = Run(ranks, schedule, !without_peers, passes);
     Print(ranks, schedule, contestants);
     for (const Contestant& one : contestants) {
       for (size_t i = 0; i < one.microseconds.size(); ++i) {
