@@ -118,7 +118,7 @@ TEST_F(PackageTest, AUsersJobIsRunByTheCluster) {
       "dpkg -P cadre\n"
       "userdel --remove ann\n"
       "if getent passwd cadre || getent group cadre; then echo 'left: user or group'; fi\n"
-      "find /tmp -name 'cadre-agent-*' -printf 'left: %p\\n'");
+      "find /tmp -name 'cadre-*' -printf 'left: %p\\n'");
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
