@@ -315,6 +315,11 @@ int RunHosts(const Parsed& parsed, const Settings& settings) {
   if (settings.Get("standalone").has_value()) {
     return Fail(kExitUsage, "--standalone is this node alone; leave it or --hostfile out");
   }
+  if (const auto endpoint = settings.Get("rdzv-endpoint")) {
+    return Fail(kExitUsage, absl::StrCat(endpoint->origin,
+                                         ": with --hostfile this launcher serves "
+                                         "the rendezvous itself; leave one of them out"));
+  }
   absl::StatusOr<std::optional<v1::JobSpec>> spec = SpecOf(settings, identity);
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   const absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);

@@ -35,6 +35,9 @@ absl::StatusOr<HostfileHost> ParseLine(absl::string_view line) {
     const std::pair<absl::string_view, absl::string_view> option = absl::StrSplit(words[i], '=');
     // mpirun's limit for oversubscription says nothing here.
     if (option.first == "max_slots" || option.first == "max-slots") continue;
+    if (option.first == "slots" && host.slots > 0) {
+      return absl::InvalidArgumentError("slots= comes twice");
+    }
     if (option.first != "slots" || !absl::SimpleAtoi(option.second, &host.slots) ||
         host.slots == 0) {
       return absl::InvalidArgumentError(

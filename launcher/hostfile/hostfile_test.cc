@@ -31,6 +31,7 @@ TEST(HostfileTest, Malformed_NamesTheLine) {
             "hosts:2: expected HOST or USER@HOST, got '-oProxyCommand=x'");
   EXPECT_EQ(Read("n1 slots=none"), "hosts:1: expected slots=N, got 'slots=none'");
   EXPECT_EQ(Read("n1 cores=3"), "hosts:1: expected slots=N, got 'cores=3'");
+  EXPECT_EQ(Read("n1\nn2 slots=2 slots=3"), "hosts:2: slots= comes twice");
   EXPECT_THAT(Read("a@b@c"), HasSubstr("hosts:1"));
   EXPECT_THAT(Read("n1;reboot"), HasSubstr("hosts:1"));
   EXPECT_EQ(Read("# nobody\n"), "hosts: expected a host per line, found none");
