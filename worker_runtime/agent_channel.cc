@@ -7,7 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "proto/channel_arguments.h"
-#include "worker_runtime/agent_worker.h"
+#include "worker_runtime/store_limits.h"
 
 namespace cadre {
 namespace {

@@ -2,9 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -16,6 +13,7 @@
 #include "proto/store.pb.h"
 #include "worker_runtime/agent_channel.h"
 #include "worker_runtime/progress_writer.h"
+#include "worker_runtime/store_worker.h"
 
 namespace cadre {
 namespace {
@@ -23,37 +21,12 @@ namespace {
 // Of what is said about a generation that is given up.
 constexpr size_t kMaxReasonBytes = 512;
 
-uint64_t RandomId() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
-absl::Status CheckKey(absl::string_view what, absl::string_view key) {
-  if (!key.empty() && key.size() <= kMaxStoreKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " has ", key.size(), " bytes; it must have 1 to ", kMaxStoreKeyBytes));
-}
-
-absl::Status CheckValue(absl::string_view key, absl::string_view value) {
-  if (value.size() <= kMaxStoreValueBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the value for \"", key, "\" has ", value.size(),
-                                                 " bytes; at most ", kMaxStoreValueBytes,
-                                                 " fit into the store"));
-}
-
-// Says which call failed; the code stays.
-absl::Status Annotate(const absl::Status& status, absl::string_view call, absl::string_view key) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(call, "(\"", key, "\"): ", status.message()));
-}
-
-class AgentWorker : public Worker {
+class AgentWorker : public StoreWorker {
  public:
   AgentWorker(const WorkerEnvironment& environment, const AgentWorkerOptions& options)
       : options_(options),
         environment_(environment),
         channel_(environment.agent_socket, environment.token),
-        client_(RandomId()),
         progress_(environment.progress_fd) {}
 
   ~AgentWorker() override {
@@ -64,69 +37,6 @@ class AgentWorker : public Worker {
   absl::Status Hello();
   // The worker that this process is from now on, after it has stood by.
   absl::StatusOr<std::unique_ptr<Worker>> TakePlace();
-
-  const WorkerPlace& place() const override { return place_; }
-
-  absl::Status Set(absl::string_view key, absl::string_view value) override {
-    RETURN_IF_ERROR(CheckKey("a key", key));
-    RETURN_IF_ERROR(CheckValue(key, value));
-    v1::StoreRequest request;
-    request.mutable_set()->set_key(std::string(key));
-    request.mutable_set()->set_value(std::string(value));
-    return Annotate(Execute(std::move(request)).status(), "Set", key);
-  }
-
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override {
-    RETURN_IF_ERROR(CheckKey("a key", key));
-    v1::StoreRequest request;
-    request.mutable_get()->set_key(std::string(key));
-    return Value(Execute(std::move(request), timeout), "Get", key);
-  }
-
-  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override {
-    RETURN_IF_ERROR(CheckKey("a key", key));
-    v1::StoreRequest request;
-    request.mutable_add()->set_key(std::string(key));
-    request.mutable_add()->set_delta(delta);
-    const absl::StatusOr<v1::StoreReply> reply = Execute(std::move(request));
-    if (!reply.ok()) return Annotate(reply.status(), "Add", key);
-    return reply->number();
-  }
-
-  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
-                                            absl::string_view desired) override;
-
-  absl::Status Delete(absl::string_view key) override {
-    RETURN_IF_ERROR(CheckKey("a key", key));
-    v1::StoreRequest request;
-    request.mutable_delete_()->set_key(std::string(key));
-    return Annotate(Execute(std::move(request)).status(), "Delete", key);
-  }
-
-  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override {
-    RETURN_IF_ERROR(CheckKey("a barrier's name", name));
-    v1::StoreRequest request;
-    request.mutable_barrier()->set_name(std::string(name));
-    return Annotate(Execute(std::move(request), timeout).status(), "Barrier", name);
-  }
-
-  absl::Status PublishCommunicatorId(absl::string_view communicator,
-                                     absl::string_view id) override {
-    RETURN_IF_ERROR(CheckKey("a communicator's name", communicator));
-    RETURN_IF_ERROR(CheckValue(communicator, id));
-    v1::StoreRequest request;
-    request.mutable_publish_id()->set_communicator(std::string(communicator));
-    request.mutable_publish_id()->set_id(std::string(id));
-    return Annotate(Execute(std::move(request)).status(), "PublishCommunicatorId", communicator);
-  }
-
-  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
-                                             absl::Duration timeout) override {
-    RETURN_IF_ERROR(CheckKey("a communicator's name", communicator));
-    v1::StoreRequest request;
-    request.mutable_get_id()->set_communicator(std::string(communicator));
-    return Value(Execute(std::move(request), timeout), "CommunicatorId", communicator);
-  }
 
   bool MoreNodesWait() const override {
     const std::string& file = environment_.checkpoint_file;
@@ -142,30 +52,8 @@ class AgentWorker : public Worker {
   }
 
  private:
-  // Fills in who asks. What the store says about the operation stays in the status.
-  absl::StatusOr<v1::StoreReply> Execute(v1::StoreRequest request,
-                                         absl::Duration wait = absl::ZeroDuration()) {
-    v1::StoreReply reply;
-    RETURN_IF_ERROR(ExecuteInto(std::move(request), wait, &reply));
-    return reply;
-  }
-
-  absl::Status ExecuteInto(v1::StoreRequest request, absl::Duration wait, v1::StoreReply* reply) {
-    request.set_job(place_.job);
-    request.set_generation(place_.generation);
-    request.set_rank(place_.rank);
-    request.set_client(client_);
-    request.set_request_id(next_request_id_++);
-    wait = std::min(std::max(wait, absl::ZeroDuration()), kMaxStoreWait);
-    request.set_wait_ms(
-        static_cast<uint32_t>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
+  absl::Status Send(v1::StoreRequest request, v1::StoreReply* reply) override {
     return channel_.Execute(std::move(request), reply, options_.call_patience);
-  }
-
-  static absl::StatusOr<std::string> Value(absl::StatusOr<v1::StoreReply> reply,
-                                           absl::string_view call, absl::string_view key) {
-    if (!reply.ok()) return Annotate(reply.status(), call, key);
-    return std::move(*reply->mutable_value());
   }
 
   std::unique_ptr<Worker> At(const v1::HelloReply& reply) const;
@@ -175,10 +63,7 @@ class AgentWorker : public Worker {
   const AgentWorkerOptions options_;
   const WorkerEnvironment environment_;
   AgentChannel channel_;
-  const uint64_t client_;
-  std::atomic<uint64_t> next_request_id_{1};
   ProgressWriter progress_;
-  WorkerPlace place_;
   bool in_place_ = false;
   // Waits for the generation's end.
   grpc::ClientContext end_context_;
@@ -206,17 +91,19 @@ absl::Status AgentWorker::Hello() {
 }
 
 void AgentWorker::SetPlace(const v1::HelloReply& reply) {
-  place_.job = reply.job();
-  place_.generation = reply.generation();
-  place_.rank = static_cast<int>(reply.rank());
-  place_.world_size = static_cast<int>(reply.world_size());
-  place_.local_rank = static_cast<int>(reply.local_rank());
-  place_.local_world_size = static_cast<int>(reply.local_world_size());
-  place_.node_rank = static_cast<int>(reply.node_rank());
-  place_.nodes = static_cast<int>(reply.nodes());
-  place_.restart_count = static_cast<int>(reply.restart_count());
-  if (!reply.address().empty()) place_.address = reply.address();
+  WorkerPlace place;
+  place.job = reply.job();
+  place.generation = reply.generation();
+  place.rank = static_cast<int>(reply.rank());
+  place.world_size = static_cast<int>(reply.world_size());
+  place.local_rank = static_cast<int>(reply.local_rank());
+  place.local_world_size = static_cast<int>(reply.local_world_size());
+  place.node_rank = static_cast<int>(reply.node_rank());
+  place.nodes = static_cast<int>(reply.nodes());
+  place.restart_count = static_cast<int>(reply.restart_count());
+  if (!reply.address().empty()) place.address = reply.address();
   in_place_ = reply.in_place();
+  MoveTo(place);
 }
 
 absl::Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
@@ -263,19 +150,6 @@ std::unique_ptr<Worker> AgentWorker::At(const v1::HelloReply& reply) const {
   auto worker = std::make_unique<AgentWorker>(environment, options_);
   worker->SetPlace(reply);
   return worker;
-}
-
-absl::StatusOr<std::string> AgentWorker::CompareAndSet(absl::string_view key,
-                                                       absl::string_view expected,
-                                                       absl::string_view desired) {
-  RETURN_IF_ERROR(CheckKey("a key", key));
-  RETURN_IF_ERROR(CheckValue(key, expected));
-  RETURN_IF_ERROR(CheckValue(key, desired));
-  v1::StoreRequest request;
-  request.mutable_compare_and_set()->set_key(std::string(key));
-  request.mutable_compare_and_set()->set_expected(std::string(expected));
-  request.mutable_compare_and_set()->set_desired(std::string(desired));
-  return Value(Execute(std::move(request)), "CompareAndSet", key);
 }
 
 }  // namespace

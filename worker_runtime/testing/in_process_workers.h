@@ -12,7 +12,7 @@
 
 namespace cadre {
 
-class InProcessStore;
+class GenerationStore;
 
 // Thread safe. The workers live as long as this.
 class InProcessWorkers {
@@ -31,7 +31,7 @@ class InProcessWorkers {
   void Run(const std::function<void(Worker&)>& body);
 
  private:
-  std::unique_ptr<InProcessStore> store_;
+  std::unique_ptr<GenerationStore> store_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
