@@ -40,7 +40,8 @@ class Worker {
  public:
   // Reads CADRE_AGENT, CADRE_TOKEN_FILE, CADRE_GENERATION, RANK from the environment and says hello
   // to the agent. A process that was started to stand by (docs/training_in_cpp.md) waits here until
-  // it gets a place. FAILED_PRECONDITION: not started by Cadre.
+  // it gets a place. One that Open MPI's mpirun started, without Cadre between, waits until all
+  // ranks are here (docs/from_mpirun.md). FAILED_PRECONDITION: started by none of them.
   static absl::StatusOr<std::unique_ptr<Worker>> Connect();
 
   virtual ~Worker() = default;

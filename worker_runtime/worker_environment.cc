@@ -34,19 +34,23 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
 
 }  // namespace
 
+bool StartedByCadre(const GetVariable& get) {
+  const char* const agent = get("CADRE_AGENT");
+  return agent != nullptr && *agent != '\0';
+}
+
 absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
   WorkerEnvironment environment;
-  const char* agent = get("CADRE_AGENT");
-  if (agent == nullptr || *agent == '\0') {
-    const char* before = get("OMPI_COMM_WORLD_RANK") != nullptr ? "mpirun ... "
-                         : get("SLURM_STEP_ID") != nullptr      ? "srun ... "
-                                                                : "";
+  if (!StartedByCadre(get)) {
+    const char* before = get("PMI_RANK") != nullptr        ? "mpirun ... "
+                         : get("SLURM_STEP_ID") != nullptr ? "srun ... "
+                                                           : "";
     return absl::FailedPreconditionError(
         absl::StrCat("CADRE_AGENT is not set: this process was not started by Cadre; start it with "
                      "\"",
                      before, "cadre run -- PROGRAM\""));
   }
-  environment.agent_socket = agent;
+  environment.agent_socket = get("CADRE_AGENT");
   if (get("CADRE_STANDS_BY") != nullptr) {
     ASSIGN_OR_RETURN(environment.standby, ReadNumber<uint64_t>(get, "CADRE_STANDS_BY"));
   }

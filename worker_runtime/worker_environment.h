@@ -23,7 +23,10 @@ struct WorkerEnvironment {
 // Like getenv: nullptr when the variable is not set.
 using GetVariable = std::function<const char*(const char* name)>;
 
-// FAILED_PRECONDITION when CADRE_AGENT is not set; INVALID_ARGUMENT naming the variable that makes
+// Whether CADRE_AGENT is set.
+bool StartedByCadre(const GetVariable& get);
+
+// FAILED_PRECONDITION when not StartedByCadre; INVALID_ARGUMENT naming the variable that makes
 // no sense; what ReadTokenFile says about the token's file.
 absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
 

@@ -64,7 +64,10 @@ TEST_F(WorkerEnvironmentTest, SaysWhenCadreDidNotStartIt) {
   variables_.erase("CADRE_AGENT");
   EXPECT_THAT(Read(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not started by Cadre")));
-  variables_["OMPI_COMM_WORLD_RANK"] = "0";
+  variables_["SLURM_STEP_ID"] = "0";
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("srun ... cadre run -- PROGRAM")));
+  variables_["PMI_RANK"] = "0";
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("mpirun ... cadre run -- PROGRAM")));
 }

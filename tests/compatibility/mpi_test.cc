@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -24,6 +25,8 @@ class MpiTest : public testing::Test {
     cadre_ = std::filesystem::absolute(kCadre);
     documentation_ = std::filesystem::absolute("docs/from_mpirun.md");
     mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
+    plain_ = std::filesystem::absolute("examples/plain_cpp/plain_cpp");
+    probe_ = std::filesystem::absolute("tests/end_to_end/runtime_probe");
     entered_ = new absl::Status(NodeNetwork::Enter());
     for (const int node : {1, 2}) {
       if (entered_->ok()) *entered_ = NodeNetwork::Add(node);
@@ -52,11 +55,12 @@ class MpiTest : public testing::Test {
     return process.ok() ? *std::move(process) : nullptr;
   }
 
-  static std::string cadre_, mnist_, documentation_;
+  static std::string cadre_, mnist_, plain_, probe_, documentation_;
   static absl::Status* entered_;
   std::string home_;
 };
-std::string MpiTest::cadre_, MpiTest::mnist_, MpiTest::documentation_;
+std::string MpiTest::cadre_, MpiTest::mnist_, MpiTest::plain_, MpiTest::probe_,
+    MpiTest::documentation_;
 absl::Status* MpiTest::entered_;
 
 TEST_F(MpiTest, ProcessPerWorker_TrainsTheMnistExample) {
@@ -80,9 +84,44 @@ TEST_F(MpiTest, FailedProgram_GivesItsStatus) {
   EXPECT_EQ(mpirun->Wait(kPatience), 7) << Said(*mpirun);
 }
 
+TEST_F(MpiTest, NoLauncher_OneNodeTrainsTheMnistExample) {
+  const auto mpirun =
+      Mpirun(absl::StrCat("-n 2 ", mnist_, " --epochs 1 --limit 512 --batch-size 32"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("parameters equal on 2 ranks")) << Said(*mpirun);
+}
+
+TEST_F(MpiTest, NoLauncher_TwoNodesUseAllOfTheRuntime) {
+  const auto mpirun = Mpirun(absl::StrCat("-n 4 ", probe_));
+  EXPECT_EQ(mpirun->Wait(kPatience), 0) << Said(*mpirun);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(mpirun->standard_output(), HasSubstr(absl::StrCat("runtime ok rank=", rank, " ")))
+        << Said(*mpirun);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(home_ + "/.cadre"));
+}
+
+// mpirun sees it and ends the others, which wait for it.
+TEST_F(MpiTest, NoLauncher_ARankThatDiesHangsNobody) {
+  const auto mpirun = Mpirun(absl::StrCat(
+      "-n 4 ", mnist_, " --epochs 3 --limit 512 --batch-size 32 --fail-rank 1 --fail-epoch 2",
+      " --checkpoint-dir ", home_, "/checkpoints"));
+  EXPECT_EQ(mpirun->Wait(kPatience), 137) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_output(), HasSubstr("epoch 1/3"));
+  EXPECT_THAT(absl::StrCat(mpirun->standard_output(), mpirun->standard_error()),
+              HasSubstr("signal 9"));
+}
+
+TEST_F(MpiTest, NoLauncher_RanksSpreadOverTheNodesAreRefused) {
+  const auto mpirun = Mpirun(absl::StrCat("-n 4 --map-by node ", plain_));
+  EXPECT_EQ(mpirun->Wait(kPatience), 1) << Said(*mpirun);
+  EXPECT_THAT(mpirun->standard_error(), HasSubstr("(--map-by slot)")) << Said(*mpirun);
+}
+
 // Every command of docs/from_mpirun.md.
 TEST_F(MpiTest, DocumentedCommands_Train) {
   WriteDocumentedFiles(home_);
+  std::filesystem::create_symlink(plain_, home_ + "/train");
   const std::string shell = MakeNodeShell();
   for (const std::string& command : DocumentedCommands(documentation_)) {
     ProcessOptions options;
@@ -97,8 +136,11 @@ TEST_F(MpiTest, DocumentedCommands_Train) {
     const auto process = RunToEnd(options);
     ASSERT_OK(process);
     EXPECT_EQ((*process)->Wait(), 0) << command << "\n" << Said(**process);
-    for (const char* line : {"trained 0 of 4", "trained 3 of 4"}) {
-      EXPECT_THAT((*process)->standard_output(), HasSubstr(line)) << command;
+    const bool plain = absl::EndsWith(command, " ./train");
+    for (const char* rank : {"0 of 4", "3 of 4"}) {
+      EXPECT_THAT((*process)->standard_output(),
+                  HasSubstr(absl::StrCat(plain ? "rank " : "trained ", rank)))
+          << command;
     }
   }
 }
