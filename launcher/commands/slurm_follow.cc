@@ -141,7 +141,7 @@ class SlurmFollower {
     }
     return Fail(ExitStatusOf(job_),
                 absl::StrCat(who, StateText(job_), ", exit code ", job_.exit_code, ":",
-                             job_.exit_signal, "; there is no verdict of Cadre's"));
+                             job_.exit_signal, "; no verdict of Cadre's lies beside its script"));
   }
 
   // The script lies beside it. What an earlier run left there does not count.

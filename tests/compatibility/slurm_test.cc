@@ -316,12 +316,19 @@ command:
     while true; do sleep 0.1; done
 slurm: {extra: ["--time=1"]}
 )");
+  const auto follow = cluster_->Run({cadre_, "slurm", "follow", job});
   const std::string said = SaidBy(job, "resumed in generation 2");
   EXPECT_THAT(said, AllOf(HasSubstr("training in generation 1"), HasSubstr("saving"),
                           HasSubstr("preempted: SIGUSR1 at node node"),
                           HasSubstr("put back into the queue")));
   EXPECT_THAT(StateOf(job, "JobState=COMPLETED"),
               AllOf(HasSubstr("ExitCode=0:0"), HasSubstr("Restarts=1")));
+  // It is followed through both of its lives.
+  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_THAT(follow->standard_output(),
+              AllOf(HasSubstr("training in generation 1"), HasSubstr("resumed in generation 2")));
+  EXPECT_THAT(follow->standard_error(),
+              AllOf(HasSubstr(" is pending"), HasSubstr("(warned) ended: COMPLETED")));
 }
 
 }  // namespace
