@@ -44,6 +44,8 @@ class CommitQueue {
   // Saves and delivers what is held.
   void Commit(MonoTime now);
 
+  // Whether something is held that may be saved now.
+  bool WantsCommit() const { return !held_.empty() && trouble_.ok(); }
   // OK, or why nothing can be saved at present.
   const absl::Status& trouble() const { return trouble_; }
   // When Commit should be called though nothing else happens.

@@ -77,13 +77,19 @@ absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
   tasks.reserve(1 + static_cast<size_t>(more.size()));
   add(std::move(message));
   for (v1::NodeMessage& next : more) add(std::move(next));
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  // Behind a StreamClosed it would bring back a node that has gone.
-  if (state_->streams.count(stream) == 0) return absl::OkStatus();
-  for (State::Task& task : tasks) {
-    if (state_->EnqueueLocked(std::move(task))) continue;
-    return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    // Behind a StreamClosed it would bring back a node that has gone.
+    if (state_->streams.count(stream) == 0) return absl::OkStatus();
+    if (!state_->EnterLocked()) {
+      for (State::Task& task : tasks) {
+        if (state_->EnqueueLocked(std::move(task))) continue;
+        return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+      }
+      return absl::OkStatus();
+    }
   }
+  state_->RunHere(tasks.data(), tasks.size());
   return absl::OkStatus();
 }
 
@@ -111,18 +117,21 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
   echo.set_client(request.client());
   CallId call;
   absl::Status refused;
+  bool here = false;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     call.value = ++state_->last_call;
     task.event = StoreCalled{call, std::move(request)};
+    here = state_->EnterLocked();
     if (state_->ended.has_value()) {
       refused = *state_->ended;
-    } else if (state_->EnqueueLocked(std::move(task))) {
+    } else if (here || state_->EnqueueLocked(std::move(task))) {
       state_->calls[call] = State::Call{echo, done};
     } else {
       refused = absl::ResourceExhaustedError("the server has too much to do; call again later");
     }
   }
+  if (here) state_->RunHere(&task, 1);
   if (!refused.ok()) done(Failed(echo, refused.code(), refused.message()));
   return call;
 }

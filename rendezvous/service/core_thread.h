@@ -1,7 +1,10 @@
-// The one thread that owns the core. Everything else in the server only decodes and posts.
+// The one thread that owns the core. Everything else in the server only decodes and posts. What is
+// posted while the thread has nothing to do is handled by who posts it, on his thread; only one
+// thread has the core at any time, and events are handled in the order in which they came.
 //
-// With a log the state outlives this object: records are saved, those of one batch of events
-// together, before anything that follows from them is said. Without one it lives as long as this.
+// With a log the state outlives this object: records are saved by the thread, those of one batch of
+// events together, before anything that follows from them is said. Without one it lives as long as
+// this.
 #ifndef CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_H_
 #define CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_H_
 
@@ -33,7 +36,8 @@ inline constexpr size_t kEventQueueBytesLimit = 128 << 20;
 // A configuration for a server that begins its life now, on this machine's clocks.
 CoreConfig NewCoreConfig();
 
-// Where the core's messages for one stream go. Called on the core thread; must not block.
+// Where the core's messages for one stream go. Called by who has the core, which may be a thread
+// within Post or CallStore; must not block.
 class Outbox {
  public:
   virtual ~Outbox() = default;
@@ -47,7 +51,7 @@ class Outbox {
 
 class CoreThread {
  public:
-  // Receives the core's notes, a line each, on the core thread; must not block.
+  // Receives the core's notes, a line each, one at a time; must not block.
   using LogFunction = std::function<void(const std::string&)>;
 
   // Starts the thread, with the state that `durable` holds. A log brings its own server_id.
@@ -64,10 +68,10 @@ class CoreThread {
   // later answered, with `why`. Not for two threads at once, nor for the core thread.
   void Stop(const absl::Status& why);
 
-  // All other methods are thread safe and return without waiting for the core, except the last
-  // three.
+  // All other methods are thread safe and return without waiting for the core or a disk, except the
+  // last three. Post and CallStore may call outboxes and `done` before they return.
 
-  // The outbox is kept until Close was called on it or CloseStream returns. What the core thread
+  // The outbox is kept until Close was called on it or CloseStream returns. What the core
   // has for it at that moment may come a little later. After Stop it is closed before this returns.
   StreamId OpenStream(std::shared_ptr<Outbox> outbox);
   // The message and those that it carries (`more`). RESOURCE_EXHAUSTED when the queue is full
@@ -75,7 +79,7 @@ class CoreThread {
   absl::Status Post(StreamId stream, v1::NodeMessage message);
   void CloseStream(StreamId stream);
 
-  // `done` is called once, on the core thread, unless DropCall came first. When the queue is full
+  // `done` is called once, by who has the core, unless DropCall came first. When the queue is full
   // it is called with RESOURCE_EXHAUSTED before CallStore returns.
   CallId CallStore(v1::StoreRequest request, std::function<void(const v1::StoreReply&)> done);
   void DropCall(CallId call);
@@ -97,7 +101,7 @@ class CoreThread {
   void AskNodes(NodesDone done);
   // Errors: NOT_FOUND (no such node).
   void AskDrain(const v1::DrainNodeRequest& request, NodesDone done);
-  // `done` is called once, on the core thread: the next bytes of a worker's log. Errors: those of
+  // `done` is called once, by who has the core: the next bytes of a worker's log. Errors: those of
   // Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
   void AskLog(const v1::ReadLogRequest& request, LogReads::Done done);
 

@@ -1,5 +1,5 @@
-// What a CoreThread is made of: its queue, and the thread that takes from it. For core_thread.cc
-// alone.
+// What a CoreThread is made of: its queue, the thread that takes from it, and how others run the
+// core in its place. For core_thread.cc alone.
 #ifndef CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_STATE_H_
 #define CADRE_RENDEZVOUS_SERVICE_CORE_THREAD_STATE_H_
 
@@ -82,9 +82,28 @@ struct CoreThread::State {
       queued_bytes += task.bytes;
     }
     queue.push_back(std::move(task));
-    // The thread does not wait while there is something to do.
-    if (queue.size() == 1) changed.notify_one();
+    // The thread does not wait while there is something to do, and who has the core in its place
+    // looks here when done.
+    if (queue.size() == 1 && holder != Holder::kPoster) changed.notify_one();
     return true;
+  }
+
+  // Whether the caller has the core from now on: when nothing else is to be done with it. What is
+  // posted then need not wait for the thread to wake up, which takes longer than most events do.
+  bool EnterLocked() {
+    if (holder != Holder::kNobody || stopping || !queue.empty()) return false;
+    if (!can_save || !commits.trouble().ok() || commits.WantsCommit()) return false;
+    holder = Holder::kPoster;
+    return true;
+  }
+
+  // After EnterLocked. Saving is left to the thread, since it takes long.
+  void RunHere(Task* tasks, size_t count) {
+    for (size_t i = 0; i < count; ++i) Handle(tasks[i]);
+    FlushAll();
+    const std::lock_guard<std::mutex> lock(mutex);
+    holder = Holder::kNobody;
+    if (HasWorkLocked() || NextDeadline() < wakes_at) changed.notify_one();
   }
 
   void Run(std::function<void(MonoTime)> run, std::function<void(const absl::Status&)> refuse) {
@@ -104,18 +123,8 @@ struct CoreThread::State {
 
   void Loop() {
     for (;;) {
-      std::deque<Task> batch;
       bool last = false;
-      {
-        std::unique_lock<std::mutex> lock(mutex);
-        const MonoTime until = std::min({core.NextDeadline(), commits.NextDeadline(),
-                                         log_reads.NextDeadline(), MonoNow() + kLongestWait});
-        changed.wait_until(lock, ToSteady(until), [this] { return stopping || !queue.empty(); });
-        batch.swap(queue);
-        queued_events = 0;
-        queued_bytes = 0;
-        last = stopping;
-      }
+      std::deque<Task> batch = AwaitWork(&last);
       size_t handled = 0;
       for (Task& task : batch) {
         Handle(task);
@@ -132,6 +141,38 @@ struct CoreThread::State {
       if (last) return log_reads.EndAll(absl::UnavailableError("the server goes away"));
     }
   }
+
+  // Gives the core to whoever comes, until there is something that the thread must do or a deadline
+  // has passed; takes it and the queue. `last`: the thread is to end.
+  std::deque<Task> AwaitWork(bool* last) {
+    std::unique_lock<std::mutex> lock(mutex);
+    holder = Holder::kNobody;
+    for (;;) {
+      const MonoTime now = MonoNow();
+      const bool free = holder == Holder::kNobody;
+      // Who has the core wakes the thread when done.
+      wakes_at = free ? NextDeadline() : MonoTime::Never();
+      if (free && (HasWorkLocked() || wakes_at <= now)) break;
+      changed.wait_until(lock, ToSteady(std::min(wakes_at, now + kLongestWait)));
+    }
+    holder = Holder::kThread;
+    std::deque<Task> batch;
+    batch.swap(queue);
+    queued_events = 0;
+    queued_bytes = 0;
+    *last = stopping;
+    return batch;
+  }
+
+  // These two: by who has the core, or while nobody has it.
+
+  bool HasWorkLocked() const { return stopping || !queue.empty() || commits.WantsCommit(); }
+
+  MonoTime NextDeadline() const {
+    return std::min({core.NextDeadline(), commits.NextDeadline(), log_reads.NextDeadline()});
+  }
+
+  // --- by who has the core ---
 
   void TellWhetherItCanSave() {
     while (commits.trouble().ok() != can_save) {
@@ -304,7 +345,7 @@ struct CoreThread::State {
     }
   }
 
-  // Owned by the core thread.
+  // Owned by who has the core.
   Core core;
   // Until their StreamClosed.
   std::set<StreamId> closed_by_core;
@@ -319,6 +360,11 @@ struct CoreThread::State {
   // Guards all below. Never held while something outside is called.
   std::mutex mutex;
   std::condition_variable changed;
+  enum class Holder { kNobody, kThread, kPoster };
+  // Who has the core. The thread, until it waits for the first time.
+  Holder holder = Holder::kThread;
+  // Until when the thread waits.
+  MonoTime wakes_at;
   std::deque<Task> queue;
   size_t queued_events = 0;
   size_t queued_bytes = 0;
