@@ -2,41 +2,22 @@
 #ifndef CADRE_RENDEZVOUS_SERVICE_CALLS_H_
 #define CADRE_RENDEZVOUS_SERVICE_CALLS_H_
 
-#include <grpcpp/grpcpp.h>
-
-#include <memory>
-
-#include "absl/status/status.h"
-#include "proto/control.pb.h"
-#include "proto/job.pb.h"
-#include "proto/store.pb.h"
-#include "rendezvous/service/core_thread.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/store.grpc.pb.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 
-// Each reactor deletes itself when gRPC is done with it. Request and reply belong to gRPC and live
-// as long as the reactor.
+// Serve every call that comes, until the server is shut down. Service, threads and admission must
+// outlive the server.
 
 // What the core answers, whatever its code, is the reply of a call with status OK: a
 // compare-and-set that found another value returns that value.
-grpc::ServerUnaryReactor* ServeStoreCall(std::shared_ptr<CoreThread> core,
-                                         const v1::StoreRequest& request, v1::StoreReply* reply);
+void ServeStore(v1::Store::AsyncService& service, CallThreads& threads, const Admission& admission);
 
-grpc::ServerUnaryReactor* ServeListJobs(CoreThread& core, v1::ListJobsReply* reply);
-grpc::ServerUnaryReactor* ServeGetJob(CoreThread& core, const v1::GetJobRequest& request,
-                                      v1::JobStatus* reply);
-grpc::ServerUnaryReactor* ServeCancelJob(CoreThread& core, const v1::CancelJobRequest& request,
-                                         v1::JobStatus* reply);
-
-grpc::ServerUnaryReactor* ServeSubmitJob(CoreThread& core, const v1::SubmitJobRequest& request,
-                                         v1::JobStatus* reply);
-grpc::ServerUnaryReactor* ServeListNodes(CoreThread& core, v1::ListNodesReply* reply);
-grpc::ServerUnaryReactor* ServeDrainNode(CoreThread& core, const v1::DrainNodeRequest& request,
-                                         v1::ListNodesReply* reply);
-grpc::ServerUnaryReactor* ServeReadLog(CoreThread& core, const v1::ReadLogRequest& request,
-                                       v1::ReadLogReply* reply);
-
-grpc::ServerUnaryReactor* RefuseCall(const absl::Status& status);
+void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
+                  const Admission& admission);
 
 }  // namespace cadre
 

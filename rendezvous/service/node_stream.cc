@@ -16,26 +16,26 @@
 namespace cadre {
 namespace {
 
-// At most one read and one write are in flight. Reactions run on gRPC's threads and only decode,
-// check and post; Send and Close come from the core thread. Starting an operation under mutex_ is
-// safe, since gRPC runs no reaction inside Start* or Finish; it keeps Finish the last of them.
-class NodeStream final : public NodeReactor,
-                         public Outbox,
-                         public std::enable_shared_from_this<NodeStream> {
- public:
-  NodeStream(std::shared_ptr<CoreThread> core, grpc::CallbackServerContext* context)
-      : core_(std::move(core)), context_(context) {}
+// What streams are made of.
+struct Door {
+  v1::Rendezvous::AsyncService& service;
+  CallThreads& threads;
+  const Admission& admission;
+};
 
-  void Open() {
+// At most one read and one write are in flight. Reactions run on the call threads and only decode,
+// check and post; Send and Close come from who has the core. Operations are started under mutex_,
+// which keeps Finish the last of them; none of them calls a reaction.
+class NodeStream final : public Outbox, public std::enable_shared_from_this<NodeStream> {
+ public:
+  explicit NodeStream(const Door& door) : door_(door) {}
+
+  // Waits for a node.
+  void Await() {
     self_ = shared_from_this();
-    id_ = core_->OpenStream(self_);
-    const absl::MutexLock lock(&mutex_);
-    // The core has ended between finding it and coming here.
-    if (finished_) return;
-    // Tells the node that it has reached a server of ours, before anything is said.
-    context_->AddInitialMetadata(kServerMetadata, "1");
-    StartSendInitialMetadata();
-    StartRead(&incoming_);
+    context_.AsyncNotifyWhenDone(&ended_);
+    door_.service.RequestAttach(&context_, &stream_, door_.threads.queue(), door_.threads.queue(),
+                                &came_);
   }
 
   // --- Outbox ---
@@ -73,12 +73,31 @@ class NodeStream final : public NodeReactor,
 
   // --- reactions ---
 
-  void OnReadDone(bool ok) override {
+  void OnCome(bool ok) {
+    if (!ok) {
+      // The server is being shut down. The last line, as below.
+      const std::shared_ptr<NodeStream> self = std::move(self_);
+      return;
+    }
+    door_.threads.Enter();
+    std::make_shared<NodeStream>(door_)->Await();
+    const auto core = door_.admission(context_);
+    if (core.ok()) {
+      core_ = *core;
+      Open();
+    } else {
+      const absl::MutexLock lock(&mutex_);
+      EndNow(core.status());
+    }
+    Release();
+  }
+
+  void OnReadDone(bool ok) {
     absl::Status status;
     if (ok) status = Take();
     if (ok && status.ok()) {
       const absl::MutexLock lock(&mutex_);
-      if (!finished_) StartRead(&incoming_);
+      if (!finished_) StartRead();
       return;
     }
     LeaveCore();
@@ -91,7 +110,7 @@ class NodeStream final : public NodeReactor,
     }
   }
 
-  void OnWriteDone(bool ok) override {
+  void OnWriteDone(bool ok) {
     {
       const absl::MutexLock lock(&mutex_);
       writing_ = false;
@@ -106,24 +125,61 @@ class NodeStream final : public NodeReactor,
     LeaveCore();
   }
 
-  void OnCancel() override {
+  // gRPC is done with the call, which this side may not be.
+  void OnEnd(bool) {
+    if (!context_.IsCancelled()) return;
     LeaveCore();
     const absl::MutexLock lock(&mutex_);
     EndNow(absl::CancelledError("the stream was cancelled"));
   }
 
-  void OnDone() override {
+ private:
+  template <void (NodeStream::*kReaction)(bool)>
+  void AndRelease(bool ok) {
+    (this->*kReaction)(ok);
+    Release();
+  }
+  void OnSent(bool) {}
+
+  void Open() {
+    id_ = core_->OpenStream(shared_from_this());
+    left_ = false;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!finished_) {
+        // Tells the node that it has reached a server of ours, before anything is said.
+        context_.AddInitialMetadata(kServerMetadata, "1");
+        stream_.SendInitialMetadata(Begin(&opened_));
+        return StartRead();
+      }
+    }
+    // The core, or the call, has ended between finding the one and coming here.
+    LeaveCore();
+  }
+
+  void StartRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    stream_.Read(&incoming_, Begin(&read_));
+  }
+
+  // An operation is under way.
+  Operation* Begin(Operation* operation) {
+    ++under_way_;
+    return operation;
+  }
+  // It has ended, and its reaction too. After the last of them gRPC knows this object no more.
+  void Release() {
+    if (--under_way_ > 0) return;
     LeaveCore();
     {
       const absl::MutexLock lock(&mutex_);
-      context_ = nullptr;
+      over_ = true;
     }
     close_limit_.Cancel();
+    door_.threads.Leave();
     // The last line: nothing of this object may be used after it.
     const std::shared_ptr<NodeStream> self = std::move(self_);
   }
 
- private:
   // Hands what was read to the core.
   absl::Status Take() {
     if (!joined_ && !incoming_.has_join() && !incoming_.agent().has_joined()) {
@@ -133,7 +189,7 @@ class NodeStream final : public NodeReactor,
     return core_->Post(id_, std::move(incoming_));
   }
 
-  // The core forgets this stream as soon as the node is gone, which is before OnDone.
+  // The core forgets this stream as soon as the node is gone, which is before gRPC does.
   void LeaveCore() {
     if (!left_.exchange(true)) core_->CloseStream(id_);
   }
@@ -150,7 +206,7 @@ class NodeStream final : public NodeReactor,
       outgoing_bytes_ += outbox_.front().bytes;
       outbox_.pop_front();
     }
-    StartWrite(&outgoing_);
+    stream_.Write(outgoing_, Begin(&written_));
   }
 
   // Ends the stream without writing what waits.
@@ -166,7 +222,7 @@ class NodeStream final : public NodeReactor,
   void FinishOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
-    Finish(ToGrpcStatus(*closing_));
+    stream_.Finish(ToGrpcStatus(*closing_), Begin(&finish_));
   }
 
   // A status travels behind what was written before it, so a node that never reads would keep the
@@ -180,21 +236,33 @@ class NodeStream final : public NodeReactor,
       const std::shared_ptr<NodeStream> self = weak.lock();
       if (self == nullptr || !expired) return;
       const absl::MutexLock lock(&self->mutex_);
-      if (self->context_ != nullptr) self->context_->TryCancel();
+      if (!self->over_) self->context_.TryCancel();
     });
   }
 
-  const std::shared_ptr<CoreThread> core_;
+  const Door door_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<v1::ServerMessage, v1::NodeMessage> stream_{&context_};
+  OperationOf<NodeStream, &NodeStream::OnCome> came_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnEnd>> ended_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnSent>> opened_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnReadDone>> read_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnWriteDone>> written_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnSent>> finish_{this};
+  // Its coming, and what tells of the call's end, from the start.
+  std::atomic<int> under_way_{2};
+  std::shared_ptr<CoreThread> core_;  // set once, before anything is read
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
-  std::atomic<bool> left_{false};
+  // Whether the core does not know the stream: not yet, or not any more.
+  std::atomic<bool> left_{true};
   grpc::Alarm close_limit_;
   // Used by OnReadDone alone, which never runs twice at once.
   v1::NodeMessage incoming_;
   bool joined_ = false;
 
   absl::Mutex mutex_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   struct Waiting {
     v1::ServerMessage message;
     size_t bytes;
@@ -212,21 +280,11 @@ class NodeStream final : public NodeReactor,
   bool limited_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class RefusedStream final : public NodeReactor {
- public:
-  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
-NodeReactor* ServeNodeStream(std::shared_ptr<CoreThread> core,
-                             grpc::CallbackServerContext* context) {
-  const auto stream = std::make_shared<NodeStream>(std::move(core), context);
-  stream->Open();
-  return stream.get();
+void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
+                      const Admission& admission) {
+  std::make_shared<NodeStream>(Door{service, threads, admission})->Await();
 }
-
-NodeReactor* RefuseNodeStream(const absl::Status& status) { return new RefusedStream(status); }
 
 }  // namespace cadre

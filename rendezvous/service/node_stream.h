@@ -5,12 +5,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
-#include <memory>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/rendezvous.pb.h"
-#include "rendezvous/service/core_thread.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 
@@ -22,14 +21,10 @@ inline constexpr size_t kOutboxBytesMax = 16 << 20;
 // How long a stream that is being closed waits for its node to read the rest.
 inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
-using NodeReactor = grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage>;
-
-// Serves the stream; it deletes itself when gRPC is done with it.
-NodeReactor* ServeNodeStream(std::shared_ptr<CoreThread> core,
-                             grpc::CallbackServerContext* context);
-
-// Ends the stream at once.
-NodeReactor* RefuseNodeStream(const absl::Status& status);
+// Serves every stream that comes, until the server is shut down. Service, threads and admission
+// must outlive the server.
+void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
+                      const Admission& admission);
 
 }  // namespace cadre
 

@@ -17,6 +17,8 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 #include "rendezvous/service/calls.h"
 #include "rendezvous/service/listen_check.h"
 #include "rendezvous/service/node_stream.h"
@@ -43,8 +45,7 @@ class Gate {
     core_.reset();
     closed_ = std::move(why);
   }
-  absl::StatusOr<std::shared_ptr<CoreThread>> Pass(
-      const grpc::CallbackServerContext& context) const {
+  absl::StatusOr<std::shared_ptr<CoreThread>> Pass(const grpc::ServerContext& context) const {
     RETURN_IF_ERROR(CheckToken(context, token_));
     return Serving();
   }
@@ -60,84 +61,6 @@ class Gate {
   std::shared_ptr<CoreThread> core_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_) =
       absl::UnavailableError(absl::StrCat(kInReserve, ": it has just started"));
-};
-
-class RendezvousService final : public v1::Rendezvous::CallbackService {
- public:
-  explicit RendezvousService(const Gate& gate) : gate_(gate) {}
-  NodeReactor* Attach(grpc::CallbackServerContext* context) override {
-    const auto core = gate_.Pass(*context);
-    if (!core.ok()) return RefuseNodeStream(core.status());
-    return ServeNodeStream(*core, context);
-  }
-
- private:
-  const Gate& gate_;
-};
-
-class StoreService final : public v1::Store::CallbackService {
- public:
-  explicit StoreService(const Gate& gate) : gate_(gate) {}
-  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const v1::StoreRequest* request,
-                                    v1::StoreReply* reply) override {
-    const auto core = gate_.Pass(*context);
-    if (!core.ok()) return RefuseCall(core.status());
-    return ServeStoreCall(*core, *request, reply);
-  }
-
- private:
-  const Gate& gate_;
-};
-
-class ControlService final : public v1::Control::CallbackService {
- public:
-  explicit ControlService(const Gate& gate) : gate_(gate) {}
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest*,
-                                     v1::ListJobsReply* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeListJobs(**core, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const v1::GetJobRequest* request,
-                                   v1::JobStatus* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeGetJob(**core, *request, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const v1::CancelJobRequest* request,
-                                      v1::JobStatus* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeCancelJob(**core, *request, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
-                                      const v1::SubmitJobRequest* request,
-                                      v1::JobStatus* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeSubmitJob(**core, *request, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
-                                      const v1::ListNodesRequest*,
-                                      v1::ListNodesReply* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeListNodes(**core, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
-                                      const v1::DrainNodeRequest* request,
-                                      v1::ListNodesReply* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeDrainNode(**core, *request, reply) : RefuseCall(core.status());
-  }
-  grpc::ServerUnaryReactor* ReadLog(grpc::CallbackServerContext* context,
-                                    const v1::ReadLogRequest* request,
-                                    v1::ReadLogReply* reply) override {
-    const auto core = gate_.Pass(*context);
-    return core.ok() ? ServeReadLog(**core, *request, reply) : RefuseCall(core.status());
-  }
-
- private:
-  const Gate& gate_;
 };
 
 absl::Status CheckExposure(const ServerOptions& options) {
@@ -163,13 +86,27 @@ void RaiseOpenFiles() {
 struct Server::Impl {
   Impl(std::shared_ptr<CoreThread> core, const std::string& token) : gate(std::move(core), token) {}
 
+  ~Impl() {
+    // Before the threads end.
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void Serve() {
+    ServeNodeStreams(rendezvous, *threads, admission);
+    ServeStore(store, *threads, admission);
+    ServeControl(control, *threads, admission);
+    threads->Start();
+  }
+
   Gate gate;
-  RendezvousService rendezvous{gate};
-  StoreService store{gate};
-  ControlService control{gate};
+  const Admission admission = [this](const grpc::ServerContext& call) { return gate.Pass(call); };
+  v1::Rendezvous::AsyncService rendezvous;
+  v1::Store::AsyncService store;
+  v1::Control::AsyncService control;
   int port = 0;
-  // Last, so that it is gone before the services are.
+  // Gone before the server is, which what is left in their queue belongs to.
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<CallThreads> threads;
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
@@ -186,18 +123,21 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   RaiseOpenFiles();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                    MakeServerCredentials(options.security));
-  auto impl = std::make_unique<Impl>(std::move(core), options.token);
   const std::string address = HostPort(options.host, options.port);
   absl::BitGen random;
   for (int attempt = 1; attempt <= kListenAttempts; ++attempt) {
+    // Anew, since services can be registered only once.
+    auto impl = std::make_unique<Impl>(core, options.token);
     grpc::ServerBuilder builder;
     SetServerArguments(builder);
     builder.AddListeningPort(address, credentials, &impl->port);
     builder.RegisterService(&impl->rendezvous);
     builder.RegisterService(&impl->store);
     builder.RegisterService(&impl->control);
+    impl->threads = std::make_unique<CallThreads>(builder.AddCompletionQueue());
     impl->server = builder.BuildAndStart();
     if (impl->server != nullptr && impl->port != 0) {
+      impl->Serve();
       return std::unique_ptr<Server>(new Server(std::move(impl)));
     }
     // Somebody may have taken the port since it was checked. Two that listen in the same instant

@@ -5,7 +5,7 @@
 
 namespace cadre {
 
-absl::Status CheckToken(const grpc::CallbackServerContext& context, const std::string& token) {
+absl::Status CheckToken(const grpc::ServerContext& context, const std::string& token) {
   if (token.empty()) return absl::OkStatus();
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kTokenMetadata);

@@ -12,7 +12,7 @@ namespace cadre {
 
 // Looks at the call's "cadre-token" metadata; an empty `token` lets every call pass.
 // UNAUTHENTICATED: missing or wrong; the message says how to give it.
-absl::Status CheckToken(const grpc::CallbackServerContext& context, const std::string& token);
+absl::Status CheckToken(const grpc::ServerContext& context, const std::string& token);
 
 }  // namespace cadre
 

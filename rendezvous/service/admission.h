@@ -1,0 +1,21 @@
+// Whether a call may come in.
+#ifndef CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_
+#define CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/service/core_thread.h"
+
+namespace cadre {
+
+// To whom the call goes, or with what it is refused. Thread safe.
+using Admission =
+    std::function<absl::StatusOr<std::shared_ptr<CoreThread>>(const grpc::ServerContext&)>;
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_
