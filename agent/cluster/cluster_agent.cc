@@ -286,14 +286,14 @@ void ClusterAgent::Send(v1::AgentReport report) {
 
 void ClusterAgent::Answer(const v1::ReadLog& read) {
   v1::AgentReport report;
-  report.mutable_log()->set_call(read.call());
-  absl::StatusOr<std::string> bytes = ReadLogFile(read);
-  if (bytes.ok()) {
-    report.mutable_log()->set_bytes(*std::move(bytes));
+  absl::StatusOr<v1::LogChunk> chunk = ReadLogFile(read, options_.start.root_too);
+  if (chunk.ok()) {
+    *report.mutable_log() = *std::move(chunk);
   } else {
-    report.mutable_log()->set_code(static_cast<int>(bytes.status().code()));
-    report.mutable_log()->set_message(std::string(bytes.status().message()));
+    report.mutable_log()->set_code(static_cast<int>(chunk.status().code()));
+    report.mutable_log()->set_message(std::string(chunk.status().message()));
   }
+  report.mutable_log()->set_call(read.call());
   Send(std::move(report));
 }
 

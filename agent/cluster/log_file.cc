@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,13 +66,16 @@ int Open(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadLogFile(const v1::ReadLog& read) {
+absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too) {
   const std::string path =
       absl::StrCat(RankDirectory(read.dir(), read.job(), read.generation(), read.rank()),
                    read.standard_error() ? "/stderr.log" : "/stdout.log");
   int opened = -1;
-  if (geteuid() == 0 && !read.user().empty()) {
+  if (geteuid() == 0) {
     ASSIGN_OR_RETURN(const UserEntry user, FindUser(read.user()));
+    if (user.uid == 0 && !root_too) {
+      return absl::PermissionDeniedError("jobs of root are not run here, nor read");
+    }
     const AsUser as_user(user);
     opened = Open(path);
   } else {
@@ -83,14 +87,18 @@ absl::StatusOr<std::string> ReadLogFile(const v1::ReadLog& read) {
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
   }
-  std::string bytes(std::min(read.limit(), kMostBytes), '\0');
+  const uint64_t size = static_cast<uint64_t>(info.st_size);
+  v1::LogChunk chunk;
+  chunk.set_offset(read.tail() == 0 ? read.offset() : size - std::min(size, read.tail()));
+  std::string& bytes = *chunk.mutable_bytes();
+  bytes.resize(std::min(read.limit(), kMostBytes));
   ssize_t got = 0;
   do {
-    got = pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(read.offset()));
+    got = pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(chunk.offset()));
   } while (got < 0 && errno == EINTR);
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   bytes.resize(got);
-  return bytes;
+  return chunk;
 }
 
 }  // namespace cadre

@@ -3,16 +3,16 @@
 #ifndef CADRE_AGENT_CLUSTER_LOG_FILE_H_
 #define CADRE_AGENT_CLUSTER_LOG_FILE_H_
 
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "proto/cluster.pb.h"
 
 namespace cadre {
 
-// Up to `read.limit` bytes from `read.offset`; none at the end of what is there now. An agent of
-// root reads as the user. NOT_FOUND: user or file; FAILED_PRECONDITION: it is no regular file.
-absl::StatusOr<std::string> ReadLogFile(const v1::ReadLog& read);
+// Up to `read.limit` bytes from `read.offset`, or of the last `read.tail`; none at the end of what
+// is there now. An agent of root reads as the user, and as root only with `root_too`. NOT_FOUND:
+// user or file; PERMISSION_DENIED; FAILED_PRECONDITION: it is no regular file. The rest of the
+// chunk is the caller's.
+absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too);
 
 }  // namespace cadre
 

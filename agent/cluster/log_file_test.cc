@@ -36,21 +36,35 @@ class LogFileTest : public testing::Test {
 
 TEST_F(LogFileTest, PieceByPieceAndNothingAtTheEnd) {
   std::ofstream(directory_ + "/stdout.log") << "abcdef";
-  EXPECT_EQ(*ReadLogFile(read_), "abcd");
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "abcd");
   read_.set_offset(4);
-  EXPECT_EQ(*ReadLogFile(read_), "ef");
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "ef");
   read_.set_offset(6);
-  EXPECT_EQ(*ReadLogFile(read_), "");
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "");
   std::ofstream(directory_ + "/stderr.log") << "oops";
   read_.set_standard_error(true);
   read_.set_offset(0);
-  EXPECT_EQ(*ReadLogFile(read_), "oops");
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "oops");
+}
+
+TEST_F(LogFileTest, TheEndAloneAndWhereItBegins) {
+  std::ofstream(directory_ + "/stdout.log") << "abcdef";
+  read_.set_tail(3);
+  auto chunk = ReadLogFile(read_, true);
+  ASSERT_THAT(chunk, IsOk());
+  EXPECT_EQ(chunk->bytes(), "def");
+  EXPECT_EQ(chunk->offset(), 3u);
+  read_.set_tail(100);
+  chunk = ReadLogFile(read_, true);
+  ASSERT_THAT(chunk, IsOk());
+  EXPECT_EQ(chunk->bytes(), "abcd");
+  EXPECT_EQ(chunk->offset(), 0u);
 }
 
 TEST_F(LogFileTest, WhatIsNoFileIsRefusedAtOnce) {
-  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kNotFound));
   ASSERT_EQ(mkfifo((directory_ + "/stdout.log").c_str(), 0600), 0);
-  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
@@ -60,9 +74,13 @@ TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
   // Nor does it keep the groups of root.
   ASSERT_EQ(chmod(secret.c_str(), 0640), 0);
   std::filesystem::create_symlink(secret, directory_ + "/stdout.log");
-  EXPECT_EQ(*ReadLogFile(read_), "root");
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "root");
+  // Nor as root for whoever says so, or for nobody.
+  EXPECT_THAT(ReadLogFile(read_, false), StatusIs(absl::StatusCode::kPermissionDenied));
   read_.set_user("nobody");
-  EXPECT_THAT(ReadLogFile(read_), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kPermissionDenied));
+  read_.set_user("");
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kNotFound));
 }
 
 }  // namespace

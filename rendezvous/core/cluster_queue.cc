@@ -241,6 +241,11 @@ absl::StatusOr<Core::LogSource> Core::Impl::FindLog(absl::string_view name, uint
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
   }
   const JobState& job = found->second;
+  // An agent of root would not know whose rights to read with.
+  if (job.user.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("job ", name, " was not submitted to the cluster; its logs are on its nodes"));
+  }
   const std::vector<MemberState>& members = job.generation.members;
   // Ranks are sticky, so that an earlier generation's are mostly found as well.
   const auto member = std::find_if(members.begin(), members.end(), [rank](const MemberState& m) {

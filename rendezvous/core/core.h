@@ -74,7 +74,8 @@ class Core {
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
   // How a worker's log is asked for: on which stream, and the message but for call, offset and
-  // limit. NOT_FOUND: job or rank. UNAVAILABLE: its node has no agent, or one that is away.
+  // limit. NOT_FOUND: job or rank, or the job was not submitted. UNAVAILABLE: its node has no
+  // agent, or one that is away.
   struct LogSource {
     StreamId stream;
     v1::ReadLog read;

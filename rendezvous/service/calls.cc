@@ -1,7 +1,6 @@
 #include "rendezvous/service/calls.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,11 +19,7 @@ v1::ListNodesReply ReplyOf(std::vector<v1::ClusterNodeStatus> nodes) {
   for (v1::ClusterNodeStatus& node : nodes) *reply.add_nodes() = std::move(node);
   return reply;
 }
-v1::ReadLogReply ReplyOf(std::string bytes) {
-  v1::ReadLogReply reply;
-  reply.set_bytes(std::move(bytes));
-  return reply;
-}
+v1::ReadLogReply ReplyOf(v1::ReadLogReply reply) { return reply; }
 v1::JobStatus ReplyOf(v1::JobStatus status) { return status; }
 
 // Ends the call with what the core answers.
@@ -104,7 +99,7 @@ void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
       });
   listener.Listen<v1::ReadLogRequest, v1::ReadLogReply>(
       REQUEST_OF(service, ReadLog), [](const auto& core, const auto& call) {
-        core->AskLog(call->request(), EndOf<std::string>(call));
+        core->AskLog(call->request(), EndOf<v1::ReadLogReply>(call));
       });
 }
 

@@ -319,6 +319,7 @@ struct CoreThread::State {
     read->set_call(*call);
     read->set_standard_error(request.standard_error());
     read->set_offset(request.offset());
+    read->set_tail(request.tail());
     read->set_limit(kLogChunkBytes);
     // To a stream that has just gone nothing is said, and its end ends the call.
     Send(source->stream, std::move(message));

@@ -17,8 +17,13 @@ void LogReads::Take(const v1::LogChunk& chunk) {
   if (found == reads_.end()) return;
   const Done done = std::move(found->second.done);
   reads_.erase(found);
-  if (chunk.code() == 0) return done(chunk.bytes());
-  done(absl::Status(static_cast<absl::StatusCode>(chunk.code()), chunk.message()));
+  if (chunk.code() != 0) {
+    return done(absl::Status(static_cast<absl::StatusCode>(chunk.code()), chunk.message()));
+  }
+  v1::ReadLogReply reply;
+  reply.set_bytes(chunk.bytes());
+  reply.set_offset(chunk.offset());
+  done(std::move(reply));
 }
 
 template <typename Which>

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "proto/cluster.pb.h"
+#include "proto/control.pb.h"
 #include "rendezvous/core/event.h"
 
 namespace cadre {
@@ -24,7 +24,7 @@ inline constexpr uint32_t kLogChunkBytes = 64 << 10;
 
 class LogReads {
  public:
-  using Done = std::function<void(absl::StatusOr<std::string>)>;
+  using Done = std::function<void(absl::StatusOr<v1::ReadLogReply>)>;
 
   // The number by which the agent's answer is known; `done` is called once. RESOURCE_EXHAUSTED: too
   // many wait, and it is not called.

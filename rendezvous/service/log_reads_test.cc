@@ -17,9 +17,11 @@ MonoTime Second(int s) { return MonoTime::FromMicros(s * int64_t{1000000}); }
 class LogReadsTest : public testing::Test {
  protected:
   uint64_t Add(uint64_t stream, int second) {
-    return *reads_.Add(StreamId{stream}, Second(second), [this](absl::StatusOr<std::string> got) {
-      answers_.push_back(got.ok() ? *got : absl::StatusCodeToString(got.status().code()));
-    });
+    return *reads_.Add(
+        StreamId{stream}, Second(second), [this](absl::StatusOr<v1::ReadLogReply> got) {
+          answers_.push_back(got.ok() ? got->bytes()
+                                      : absl::StatusCodeToString(got.status().code()));
+        });
   }
   void Answer(uint64_t call, const std::string& bytes, int code = 0) {
     v1::LogChunk chunk;
