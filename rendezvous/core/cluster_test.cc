@@ -185,6 +185,35 @@ TEST_F(ClusterTest, AnElasticJobIsShrunkAndGrowsAgain) {
   EXPECT_THAT(Ended(6, 3, 5), ElementsAre("start 7 e on n3"));
 }
 
+TEST_F(ClusterTest, AStatusSaysWhoseAJobIsAndWhereInTheQueue) {
+  v1::JobSpec spec = Spec("j", 1);
+  spec.set_priority(-3);
+  Submit(1, spec);
+  Submit(1, Spec("k", 1));
+  const v1::JobStatus first = *core_->Status(Second(1), "j");
+  EXPECT_EQ(first.user(), "alice");
+  EXPECT_EQ(first.priority(), -3);
+  EXPECT_LT(first.submission(), core_->Status(Second(1), "k")->submission());
+}
+
+// A root's agent would read with root's rights.
+TEST_F(ClusterTest, LogsOfAJobThatNobodySubmittedAreNotReadThroughAgents) {
+  Join(1, 1, "n0");
+  v1::NodeMessage message;
+  message.set_job("j");
+  message.set_incarnation(7);
+  v1::Join* said = message.mutable_join();
+  said->set_node("n0");
+  said->set_slots(4);
+  said->set_address("127.0.0.1");
+  *said->mutable_spec() = Spec("j", 1);
+  Orders(Step(2, NodeSaid{StreamId{7}, message}));
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  const absl::Status status = core_->FindLog("j", 1, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was not submitted"));
+}
+
 TEST_F(ClusterTest, ALauncherThatCannotBeginEndsTheJobAndSaysWhy) {
   Join(1, 1, "n0");
   Submit(2, Spec("j", 1));

@@ -250,7 +250,12 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(std::move(waiting_for));
   if (job.verdict.has_value()) *status.mutable_verdict() = *job.verdict;
-  if (!for_push) *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  if (for_push) return status;
+  *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  if (job.user.empty()) return status;
+  status.set_user(job.user);
+  status.set_priority(job.spec.priority());
+  status.set_submission(job.order);
   return status;
 }
 
