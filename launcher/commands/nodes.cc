@@ -1,14 +1,12 @@
 // cadre nodes, drain, undrain: the machines of a cluster.
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
+#include "launcher/display/cluster_text.h"
 #include "launcher/display/json_text.h"
-#include "launcher/display/table.h"
 
 namespace cadre {
 namespace {
@@ -25,39 +23,10 @@ std::vector<Flag> DrainFlags() {
   return flags;
 }
 
-std::string StateOf(const v1::ClusterNodeStatus& node) {
-  std::string state = node.connected() ? "up" : "away";
-  if (node.drained()) {
-    absl::StrAppend(&state, ", drained",
-                    node.drain_reason().empty() ? "" : absl::StrCat(": ", node.drain_reason()));
-  }
-  return state;
-}
-
-std::string NodesText(const v1::ListNodesReply& reply) {
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::ClusterNodeStatus& node : reply.nodes()) {
-    uint32_t cpus = 0, gpus = 0;
-    std::vector<std::string> jobs, labels;
-    for (const v1::Part& part : node.parts()) {
-      cpus += part.cpus();
-      gpus += part.gpus();
-      jobs.push_back(part.job());
-    }
-    for (const auto& [name, value] : node.labels()) labels.push_back(name + "=" + value);
-    std::sort(labels.begin(), labels.end());
-    rows.push_back({node.name(), StateOf(node), absl::StrCat(cpus, "/", node.cpus()),
-                    absl::StrCat(gpus, "/", node.gpus()), node.user().empty() ? "any" : node.user(),
-                    labels.empty() ? "-" : absl::StrJoin(labels, ","),
-                    jobs.empty() ? "-" : absl::StrJoin(jobs, " ")});
-  }
-  return FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
-}
-
 int Show(const Settings& settings, const absl::StatusOr<v1::ListNodesReply>& nodes) {
   if (!nodes.ok()) return Fail(ControlExit(nodes.status()), nodes.status().message());
   return Print(settings.GetOr("output", "plain") == "json" ? JsonText(*nodes) + "\n"
-                                                           : NodesText(*nodes));
+                                                           : ClusterNodesTable(*nodes));
 }
 
 int Ask(const Parsed& parsed, const std::vector<Flag>& flags, const std::string& node,

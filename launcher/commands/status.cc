@@ -3,6 +3,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/status_watch.h"
+#include "launcher/display/cluster_text.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
@@ -44,9 +45,14 @@ std::string Json(const std::vector<v1::JobStatus>& jobs) {
   return JsonText(reply) + "\n";
 }
 
-std::string Text(const std::vector<v1::JobStatus>& jobs, bool details) {
+// `nodes`: of the cluster, where all jobs are shown.
+std::string Text(const std::vector<v1::JobStatus>& jobs, const v1::ListNodesReply& nodes,
+                 bool details) {
   std::string text = JobsTable(jobs);
-  if (!details) return text;
+  if (!details) {
+    const std::string cluster = ClusterSummary(nodes, jobs);
+    return cluster.empty() ? text : absl::StrCat(text, "\n", cluster);
+  }
   absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
   if (jobs[0].timeline().recoveries_size() > 0) {
     absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
@@ -71,20 +77,26 @@ int Run(const Parsed& parsed) {
     StatusWatch what;
     if (one_job) what.job = parsed.rest[0];
     what.json = form == "json";
-    what.text = [one_job](const std::vector<v1::JobStatus>& jobs) { return Text(jobs, one_job); };
+    what.text = [one_job](const auto& jobs, const auto& nodes) {
+      return Text(jobs, nodes, one_job);
+    };
     return WatchStatus(**client, what);
   }
   std::vector<v1::JobStatus> jobs;
+  v1::ListNodesReply nodes;
   if (!one_job) {
     auto all = (*client)->List();
     if (!all.ok()) return Fail(ControlExit(all.status()), all.status().message());
     jobs = *std::move(all);
+    auto cluster = (*client)->Nodes();
+    if (!cluster.ok()) return Fail(ControlExit(cluster.status()), cluster.status().message());
+    nodes = *std::move(cluster);
   } else {
     auto one = (*client)->Get(parsed.rest[0]);
     if (!one.ok()) return Fail(ControlExit(one.status()), one.status().message());
     jobs.push_back(*std::move(one));
   }
-  return Print(form == "json" ? Json(jobs) : Text(jobs, one_job));
+  return Print(form == "json" ? Json(jobs) : Text(jobs, nodes, one_job));
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "launcher/commands/commands.h"
+#include "launcher/display/cluster_text.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
@@ -82,11 +85,22 @@ class PlainLines {
   std::map<std::string, One> jobs_;
 };
 
-absl::StatusOr<std::vector<v1::JobStatus>> Look(ControlClient& client, const std::string& job) {
-  if (job.empty()) return client.List();
-  absl::StatusOr<v1::JobStatus> one = client.Get(job);
-  if (!one.ok()) return one.status();
-  return std::vector<v1::JobStatus>{*std::move(one)};
+struct Seen {
+  std::vector<v1::JobStatus> jobs;
+  v1::ListNodesReply nodes;
+};
+
+// One job, or all and the nodes.
+absl::StatusOr<Seen> Look(ControlClient& client, const std::string& job) {
+  Seen seen;
+  if (job.empty()) {
+    ASSIGN_OR_RETURN(seen.jobs, client.List());
+    ASSIGN_OR_RETURN(seen.nodes, client.Nodes());
+    return seen;
+  }
+  ASSIGN_OR_RETURN(v1::JobStatus one, client.Get(job));
+  seen.jobs.push_back(std::move(one));
+  return seen;
 }
 
 }  // namespace
@@ -94,22 +108,24 @@ absl::StatusOr<std::vector<v1::JobStatus>> Look(ControlClient& client, const std
 int WatchStatus(ControlClient& client, const StatusWatch& watch) {
   const bool live = OnTerminal() && !watch.json;
   PlainLines plain(watch.job.empty());
+  ClusterLines cluster;
   std::map<std::string, std::string> told;  // JSON, by job
   // Nothing has been heard: a server that is not there is told at once.
   absl::Time answered = absl::InfinitePast();
   if (live && Print("\x1b[2J") != 0) return kExitInternal;
   for (;; absl::SleepFor(kWatchInterval)) {
-    const auto jobs = Look(client, watch.job);
+    const absl::StatusOr<Seen> seen = Look(client, watch.job);
     const absl::Time now = absl::Now();
-    if (!jobs.ok()) {
+    if (!seen.ok()) {
       const bool away =
-          absl::IsUnavailable(jobs.status()) || absl::IsDeadlineExceeded(jobs.status());
+          absl::IsUnavailable(seen.status()) || absl::IsDeadlineExceeded(seen.status());
       if (away && now < answered + kWatchPatience) continue;
-      return Fail(ControlExit(jobs.status()), jobs.status().message());
+      return Fail(ControlExit(seen.status()), seen.status().message());
     }
+    const std::vector<v1::JobStatus>& jobs = seen->jobs;
     answered = now;
     std::string text;
-    for (const v1::JobStatus& job : *jobs) {
+    for (const v1::JobStatus& job : jobs) {
       if (watch.json) {
         std::string line = JsonText(job) + "\n";
         if (told[job.name()] != line) text += told[job.name()] = std::move(line);
@@ -117,11 +133,15 @@ int WatchStatus(ControlClient& client, const StatusWatch& watch) {
         text += plain.Update(job, now);
       }
     }
-    if (live) text = Screen(watch.text(*jobs));
-    const bool ended = !watch.job.empty() && jobs->front().has_verdict();
-    if (ended && live) absl::StrAppend(&text, EndText(jobs->front()));
+    if (!live && !watch.json) {
+      for (const std::string& line : cluster.Update(seen->nodes))
+        absl::StrAppend(&text, line, "\n");
+    }
+    if (live) text = Screen(watch.text(jobs, seen->nodes));
+    const bool ended = !watch.job.empty() && jobs.front().has_verdict();
+    if (ended && live) absl::StrAppend(&text, EndText(jobs.front()));
     if (!text.empty() && Print(text) != 0) return kExitInternal;
-    if (ended) return jobs->front().verdict().exit_status();
+    if (ended) return jobs.front().verdict().exit_status();
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "launcher/commands/control_client.h"
+#include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
 namespace cadre {
@@ -23,8 +24,8 @@ struct StatusWatch {
   std::string job;
   // A line of JSON for each change.
   bool json = false;
-  // What a terminal shows of them.
-  std::function<std::string(const std::vector<v1::JobStatus>&)> text;
+  // What a terminal shows of them and, with all jobs, of the cluster's nodes.
+  std::function<std::string(const std::vector<v1::JobStatus>&, const v1::ListNodesReply&)> text;
 };
 
 // Returns when the job has ended, with its exit status; with another one, after a line on standard

@@ -136,6 +136,11 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
     restarts_ = status.restarts();
     lines.push_back(absl::StrCat("restart ", restarts_, " of ", status.max_restarts()));
   }
+  if (status.phase() == v1::QUEUED && !status.waiting_for().empty() && !said_queued_) {
+    said_queued_ = true;
+    lines.push_back(
+        absl::StrCat("in the queue, waiting for ", EscapeControl(status.waiting_for())));
+  }
   if (status.phase() == v1::GATHERING && !status.waiting_for().empty() && !said_waiting_) {
     said_waiting_ = true;
     lines.push_back(absl::StrCat("waiting for ", EscapeControl(status.waiting_for())));

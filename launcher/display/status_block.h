@@ -39,6 +39,7 @@ class StatusLines {
   uint64_t ended_ = 0;
   uint32_t restarts_ = 0;
   bool said_waiting_ = false;
+  bool said_queued_ = false;
 };
 
 }  // namespace cadre

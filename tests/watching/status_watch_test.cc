@@ -1,5 +1,7 @@
 // cadre status --watch, in a pipe and on a terminal.
+#include <pwd.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -87,6 +89,33 @@ TEST_F(StatusWatchTest, JsonGetsALineForEachChange) {
   Tell("end", "0");
   EXPECT_TRUE(watch->WaitForLine("\"phase\":\"SUCCEEDED\"").has_value()) << Said(*watch);
   EXPECT_EQ(watch->Wait(), 0) << Said(*watch);
+}
+
+TEST_F(StatusWatchTest, ACluster) {
+  const std::string server = absl::StrCat("127.0.0.1:", port_);
+  auto lines = Watch({}), screen = Watch({}, /*terminal=*/true);
+  EXPECT_TRUE(screen->WaitForLine("watched").has_value()) << Said(*screen);
+  auto agent = StartCadre({"agent", "--server", server, "--node-name", "n0", "--cpus", "1",
+                           "--gpus", "0", "--user", getpwuid(geteuid())->pw_name});
+  EXPECT_TRUE(lines->WaitForLine("node n0: up").has_value()) << Said(*lines) << Said(*agent);
+  auto drain = StartCadre({"drain", "n0", "--reason", "fan", "--server", server});
+  EXPECT_EQ(drain->Wait(), 0) << Said(*drain);
+  EXPECT_TRUE(lines->WaitForLine("node n0: up, drained: fan").has_value()) << Said(*lines);
+  std::ofstream(directory_ + "/job.yaml") << "name: waits\ncommand: [\"true\"]\n";
+  auto submit = StartCadre({"submit", directory_ + "/job.yaml", "--server", server});
+  EXPECT_EQ(submit->Wait(), 0) << Said(*submit);
+  EXPECT_TRUE(lines->WaitForLine("waits: in the queue, waiting for 1 node").has_value())
+      << Said(*lines);
+  EXPECT_TRUE(screen->WaitForLine("cluster: 1 node, 0 of 1 CPU in use").has_value())
+      << Said(*screen);
+  EXPECT_TRUE(screen->WaitForLine("drained: n0 (fan)").has_value()) << Said(*screen);
+  EXPECT_TRUE(screen->WaitForLine("queue: 1 job; waits of ").has_value()) << Said(*screen);
+  for (const auto& watch : {lines.get(), screen.get()}) watch->Kill(SIGINT);
+  agent->Kill(SIGTERM);
+  EXPECT_EQ(agent->Wait(), 0) << Said(*agent);
+  Tell("fail");
+  Tell("end", "0");
+  EXPECT_EQ(node_->Wait(), 0) << Said(*node_);
 }
 
 TEST_F(StatusWatchTest, AJobThatIsNotThereIsNoWatch) {

@@ -1,0 +1,35 @@
+// A cluster's nodes and queue, for people. Pure.
+#ifndef CADRE_LAUNCHER_DISPLAY_CLUSTER_TEXT_H_
+#define CADRE_LAUNCHER_DISPLAY_CLUSTER_TEXT_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/control.pb.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// A table with a line for each node.
+std::string ClusterNodesTable(const v1::ListNodesReply& nodes);
+
+// A few lines, however large the cluster: its nodes, which are away or drained, what is in use, how
+// many jobs wait and for what the first does. Empty where there is no node.
+std::string ClusterSummary(const v1::ListNodesReply& nodes, const std::vector<v1::JobStatus>& jobs);
+
+// What a pipe is told of nodes: at first those that are not simply up, then each that changes.
+class ClusterLines {
+ public:
+  // Lines without '\n'.
+  std::vector<std::string> Update(const v1::ListNodesReply& nodes);
+
+ private:
+  bool first_ = true;
+  // By node.
+  std::map<std::string, std::string> told_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_DISPLAY_CLUSTER_TEXT_H_
