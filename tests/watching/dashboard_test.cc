@@ -1,6 +1,10 @@
 // The dashboard in a real browser. Its screenshots are among the test's outputs; those in docs/
 // come from there (bazel-testlogs/tests/watching/dashboard_test/test.outputs).
+#include <pwd.h>
 #include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +24,12 @@ constexpr char kTrains[] =
     "echo \"pid $$\"; i=0; while :; do i=$((i+1)); echo \"rank $RANK step $i\"; "
     "echo step=$i samples_per_second=100 loss=0.$((800/(i+1)+100)) >&$CADRE_PROGRESS_FD; "
     "sleep 0.1; done";
+
+// No cell of a table but those for sentences takes two lines.
+constexpr char kCellsAreWhole[] =
+    "[...document.querySelectorAll('th, td:not(.text)')].every((cell) => { const range = "
+    "document.createRange(); range.selectNodeContents(cell); return cell.querySelector('.words') "
+    "|| range.getBoundingClientRect().height < 30; })";
 
 class DashboardTest : public ::testing::Test {
  protected:
@@ -109,6 +119,7 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
       browser_->Await(absl::StrCat(log, ".startsWith('pid ", WorkerOf(logs, 2, 3), "\\n')")));
   EXPECT_TRUE(browser_->Await(absl::StrCat(curve, ".split('M').length > 2")));
   EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 40')")));
+  EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
   browser_->Screenshot("dashboard_running");
 
   // Its end, and the verdict.
@@ -123,6 +134,87 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
   for (auto& node : nodes) EXPECT_TRUE(node->Wait().has_value()) << Said(*node);
   // The page is asked to leave before the server is, which it would rightly complain about.
   browser_->Open("about:blank");
+}
+
+TEST_F(DashboardTest, ACluster) {
+  const std::string directory = MakeTempDir("cluster"), token = directory + "/token";
+  const std::string port = absl::StrCat(FreePort()), http = absl::StrCat("127.0.0.1:", FreePort());
+  auto made = StartCadre({"token", "new", token});
+  ASSERT_EQ(made->Wait(), 0) << Said(*made);
+  auto server = StartCadre({"server", "--port", port, "--token-file", token, "--state-dir",
+                            directory + "/state", "--http", http});
+  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
+  const std::vector<std::string> client = {"--server", "127.0.0.1:" + port, "--token-file", token};
+  const auto cadre = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), client.begin(), client.end());
+    return StartCadre(arguments);
+  };
+  std::vector<std::unique_ptr<Process>> agents;
+  for (const char* name : {"n0", "n1"}) {
+    // Whoever runs the tests, root too.
+    agents.push_back(cadre({"agent", "--node-name", name, "--cpus", "2", "--gpus", "0", "--user",
+                            getpwuid(geteuid())->pw_name, "--label", "switch=s1"}));
+    ASSERT_TRUE(agents.back()->WaitForLine("is in the cluster").has_value())
+        << Said(*agents.back());
+  }
+  const auto submit = [&](const std::string& name, const std::string& more) {
+    const std::string spec = absl::StrCat(directory, "/", name, ".yaml");
+    std::ofstream(spec) << "name: " << name
+                        << "\nnodes: 2\nworkers_per_node: 2\nworking_dir: " << directory << "\n"
+                        << more << "command: [/bin/sh, -c, '" << kTrains << "']\n";
+    auto submitted = cadre({"submit", spec});
+    EXPECT_EQ(submitted->Wait(), 0) << Said(*submitted);
+  };
+  browser_->Open(absl::StrCat("http://", http, "/#wide"));
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#nodes tr').length === 2"));
+  EXPECT_TRUE(
+      browser_->Await("document.getElementById('cluster-line').textContent === "
+                      "'2 nodes · 0 of 4 CPUs in use'"));
+
+  // Output of a rank streams from another agent's node.
+  submit("wide", "");
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
+  EXPECT_TRUE(
+      browser_->Await("document.getElementById('totals').textContent === "
+                      "'1 live job · 2 nodes · 4 running workers'"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('cluster-line').textContent.includes('4 of 4 CPUs')"));
+  browser_->Evaluate("document.querySelector('.rank[data-rank=\"3\"]').click()");
+  const std::string log = "document.getElementById('log').textContent";
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 5')")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 15')")));
+
+  // Jobs that wait appear, in order, with the reason.
+  submit("later", "");
+  submit("sooner", "priority: 5\n");
+  const std::string queue = "document.getElementById('queue').textContent";
+  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#queue tr').length === 2"));
+  EXPECT_TRUE(browser_->Await("document.querySelector('#queue a').textContent === 'sooner'"));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(queue, ".includes('it is the next')")));
+  EXPECT_TRUE(browser_->Await(absl::StrCat(queue, ".includes('job sooner is the next')")));
+  // So does a node that is drained.
+  auto drain = cadre({"drain", "n1", "--reason", "new fan"});
+  EXPECT_EQ(drain->Wait(), 0) << Said(*drain);
+  EXPECT_TRUE(
+      browser_->Await("document.getElementById('nodes').textContent.includes('drained: new fan')"));
+  EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
+  browser_->Screenshot("dashboard_cluster");
+
+  // A job in the queue can be looked at; and one that ends leaves it.
+  browser_->Evaluate("location.hash = 'later'");
+  EXPECT_TRUE(browser_->Await("document.getElementById('job-name').textContent === 'later'"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('log-choice').textContent === 'No worker has started yet.'"));
+  for (const char* job : {"later", "sooner", "wide"}) {
+    auto cancel = cadre({"cancel", job});
+    EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
+  }
+  EXPECT_TRUE(browser_->Await("document.getElementById('queue-section').hidden"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('cluster-line').textContent.includes('0 of 4 CPUs')"));
+  browser_->Open("about:blank");
+  for (auto& agent : agents) agent->Kill(SIGTERM);
+  for (auto& agent : agents) EXPECT_EQ(agent->Wait(), 0) << Said(*agent);
 }
 
 TEST_F(DashboardTest, WhatAPeerSaysIsText) {

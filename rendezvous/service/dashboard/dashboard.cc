@@ -1,44 +1,24 @@
 #include "rendezvous/service/dashboard/dashboard.h"
 
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "rendezvous/service/dashboard/agent_logs.h"
 #include "rendezvous/service/dashboard/job_json.h"
 #include "rendezvous/service/dashboard/log_files.h"
 #include "rendezvous/service/dashboard/log_tails.h"
 #include "rendezvous/service/dashboard/page.h"
+#include "rendezvous/service/dashboard/reply_error.h"
 #include "rendezvous/service/listen_check.h"
 #include "rendezvous/service/metrics_text.h"
 
 namespace cadre {
-namespace {
-
-constexpr char kText[] = "text/plain; charset=utf-8";
-
-int HttpStatus(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kInvalidArgument:
-      return 400;
-    case absl::StatusCode::kUnauthenticated:
-      return 401;
-    case absl::StatusCode::kPermissionDenied:
-      return 403;
-    default:
-      return 503;
-  }
-}
-
-void ReplyError(HttpExchange& exchange, const absl::Status& status) {
-  exchange.Reply(HttpStatus(status), kText, absl::StrCat(status.message(), "\n"));
-}
-
-}  // namespace
 
 struct Dashboard::Impl {
   using Exchange = std::shared_ptr<HttpExchange>;
@@ -48,6 +28,7 @@ struct Dashboard::Impl {
         serving(std::move(serving)),
         events(this->serving, http->poster()),
         tails(this->options.log_dir),
+        agent_logs(this->serving, http->poster()),
         http(std::move(http)) {}
 
   // --- on the HTTP server's thread ---
@@ -79,10 +60,11 @@ struct Dashboard::Impl {
       return ReplyError(*exchange, absl::NotFoundError("no such job"));
     }
     if (path == "/api/jobs") return Jobs(std::move(exchange));
+    if (path == "/api/nodes") return Nodes(std::move(exchange));
     if (absl::ConsumePrefix(&path, "/api/jobs/")) {
       return OfJob(std::string(path), request, std::move(exchange));
     }
-    exchange->Reply(404, kText, "there is nothing here\n");
+    exchange->Reply(404, kTextType, "there is nothing here\n");
   }
 
   // Asks the core and answers on this thread. `ask` starts the question, `reply` turns what was
@@ -102,10 +84,10 @@ struct Dashboard::Impl {
   // Open to everybody, so it asks for what costs nothing: a job that is not there.
   void Health(Exchange exchange) {
     const auto core = serving();
-    if (!core.ok()) return exchange->Reply(200, kText, "ok, in reserve\n");
+    if (!core.ok()) return exchange->Reply(200, kTextType, "ok, in reserve\n");
     (*core)->AskStatus("", [post = http->poster(), exchange](absl::StatusOr<v1::JobStatus> none) {
       post([exchange, status = none.status()] {
-        if (absl::IsNotFound(status)) return exchange->Reply(200, kText, "ok\n");
+        if (absl::IsNotFound(status)) return exchange->Reply(200, kTextType, "ok\n");
         ReplyError(*exchange, status);
       });
     });
@@ -131,6 +113,14 @@ struct Dashboard::Impl {
         });
   }
 
+  void Nodes(Exchange exchange) {
+    AskCore<std::vector<v1::ClusterNodeStatus>>(
+        std::move(exchange), [](CoreThread& core, auto done) { core.AskNodes(std::move(done)); },
+        [](HttpExchange& to, const std::vector<v1::ClusterNodeStatus>& nodes) {
+          to.Reply(200, kJsonType, NodesJson(nodes));
+        });
+  }
+
   void OfJob(std::string job, const HttpRequest& request, Exchange exchange) {
     const bool list = absl::EndsWith(job, "/logs");
     const bool log = absl::EndsWith(job, "/log");
@@ -138,7 +128,7 @@ struct Dashboard::Impl {
     if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
     if (list || log) return Logs(job, list, request, std::move(exchange));
     if (request.path != absl::StrCat("/api/jobs/", job)) {
-      return exchange->Reply(404, kText, "there is nothing here\n");
+      return exchange->Reply(404, kTextType, "there is nothing here\n");
     }
     AskCore<v1::JobStatus>(
         std::move(exchange),
@@ -148,7 +138,25 @@ struct Dashboard::Impl {
         });
   }
 
+  // Those of a job that was submitted come from where its workers run.
   void Logs(const std::string& job, bool list, const HttpRequest& request, Exchange exchange) {
+    const auto core = serving();
+    if (!core.ok()) return LogsHere(job, list, request.query, std::move(exchange));
+    (*core)->AskStatus(job, [this, post = http->poster(), job, list, query = request.query,
+                             exchange](absl::StatusOr<v1::JobStatus> status) {
+      post([this, job, list, query, exchange, status = std::move(status)] {
+        const bool submitted = status.ok() && !status->user().empty();
+        if (!submitted) return LogsHere(job, list, query, exchange);
+        if (list) return exchange->Reply(200, kJsonType, LogListJson(*status));
+        absl::StatusOr<v1::ReadLogRequest> asked = ParseLogQuery(job, query);
+        if (!asked.ok()) return ReplyError(*exchange, asked.status());
+        agent_logs.Add(exchange, *std::move(asked));
+      });
+    });
+  }
+
+  void LogsHere(const std::string& job, bool list, const std::map<std::string, std::string>& query,
+                Exchange exchange) {
     if (list) {
       const std::string none = "{\"generations\":[]}";
       return exchange->Reply(200, kJsonType,
@@ -159,7 +167,7 @@ struct Dashboard::Impl {
                         absl::NotFoundError("this server has no log directory: the workers' output "
                                             "lies on their nodes"));
     }
-    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, request.query);
+    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, query);
     if (!path.ok()) return ReplyError(*exchange, path.status());
     tails.Add(std::move(exchange), *path);
   }
@@ -168,6 +176,7 @@ struct Dashboard::Impl {
   const Serving serving;
   EventStreams events;
   LogTails tails;
+  AgentLogs agent_logs;
   // Last, so that its thread has ended before the rest goes.
   std::unique_ptr<HttpServer> http;
 };
@@ -193,6 +202,7 @@ absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(const DashboardOptio
       [impl = impl.get()] {
         impl->events.Tick();
         impl->tails.Tick();
+        impl->agent_logs.Tick();
       });
   return std::unique_ptr<Dashboard>(new Dashboard(std::move(impl)));
 }
@@ -207,6 +217,7 @@ void Dashboard::Finish(absl::Duration limit) {
   impl_->http->poster()([impl = impl_.get()] {
     impl->events.Finish();
     impl->tails.Finish();
+    impl->agent_logs.Finish();
   });
   impl_->http->Drain(limit);
 }

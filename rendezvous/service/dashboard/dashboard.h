@@ -4,9 +4,11 @@
 //   /healthz              whether it answers
 //   /metrics              for Prometheus
 //   /api/jobs             all jobs as JSON; /api/jobs/JOB one of them
-//   /api/events[?job=JOB] the same, pushed whenever it changes
+//   /api/nodes            the cluster's nodes
+//   /api/events[?job=JOB] all of these, pushed whenever they change
 //   /api/jobs/JOB/logs    which workers' output can be read here
-//   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed
+//   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; of a job that
+//                         was submitted through its node's agent
 //
 // The page itself and /healthz say nothing about jobs and are open; all else wants the token as
 // "Authorization: Bearer TOKEN" where there is one.
@@ -32,7 +34,7 @@ struct DashboardOptions {
   int port = 0;
   // What readers must carry. Empty: nothing, which only loopback allows.
   std::string token;
-  // The log directory of jobs, where it is this machine's. Empty: it is not.
+  // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
   std::string log_dir;
 };
 

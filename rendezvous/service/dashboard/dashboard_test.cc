@@ -2,14 +2,18 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
 #include "nlohmann/json.hpp"
 #include "rendezvous/service/core_thread.h"
+#include "rendezvous/service/dashboard/log_tails.h"
 #include "rendezvous/service/http/reader_for_test.h"
 #include "rendezvous/service/join_for_test.h"
 
@@ -29,6 +33,55 @@ class NoOutbox final : public Outbox {
   void Close(const absl::Status&) override {}
 };
 
+// The agent of node "node", on which every worker wrote the same.
+class AgentForTest final : public Outbox {
+ public:
+  explicit AgentForTest(CoreThread& core) : core_(core) {}
+
+  // `self` is this.
+  void Join(const std::shared_ptr<Outbox>& self) {
+    stream_ = core_.OpenStream(self);
+    v1::NodeMessage message = FromAgent();
+    v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
+    joined->set_node("node");
+    joined->set_cpus(2);
+    (*joined->mutable_labels())["switch"] = "s1";
+    ASSERT_OK(core_.Post(stream_, message));
+  }
+  void Append(const std::string& text) {
+    const absl::MutexLock lock(&mutex_);
+    text_ += text;
+  }
+  void Send(v1::ServerMessage message) override {
+    if (!message.agent().has_read_log()) return;
+    const v1::ReadLog& read = message.agent().read_log();
+    v1::NodeMessage answer = FromAgent();
+    v1::LogChunk* chunk = answer.mutable_agent()->mutable_log();
+    chunk->set_call(read.call());
+    {
+      const absl::MutexLock lock(&mutex_);
+      const uint64_t size = text_.size();
+      const uint64_t from = read.tail() > 0 ? size - std::min(size, read.tail()) : read.offset();
+      chunk->set_offset(from);
+      chunk->set_bytes(text_.substr(from, read.limit()));
+    }
+    EXPECT_OK(core_.Post(stream_, answer));
+  }
+  void Close(const absl::Status&) override {}
+
+ private:
+  static v1::NodeMessage FromAgent() {
+    v1::NodeMessage message;
+    message.set_incarnation(1);
+    return message;
+  }
+
+  CoreThread& core_;
+  StreamId stream_;
+  absl::Mutex mutex_;
+  std::string text_;
+};
+
 class DashboardTest : public ::testing::Test {
  protected:
   void Start(DashboardOptions options = {}) {
@@ -46,6 +99,24 @@ class DashboardTest : public ::testing::Test {
     ASSERT_OK(core_.Post(stream_, JoinForTest("node", 2, 2)));
     ASSERT_OK(core_.Status("job"));
   }
+  // The same of one node, submitted to a cluster of one node, and its launcher.
+  void AddSubmittedJob() {
+    agent_->Join(agent_);
+    const v1::NodeMessage join = JoinForTest("node", 1, 1);
+    absl::Notification submitted;
+    core_.AskSubmit(join.join().spec(), "ann", [&](absl::StatusOr<v1::JobStatus> status) {
+      EXPECT_OK(status);
+      submitted.Notify();
+    });
+    submitted.WaitForNotification();
+    v1::NodeMessage launcher = join;
+    launcher.mutable_join()->set_part(1);
+    stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
+    ASSERT_OK(core_.Post(stream_, launcher));
+    const auto status = core_.Status("job");
+    ASSERT_OK(status);
+    ASSERT_EQ(status->world_size(), 2u) << status->DebugString();
+  }
   std::string Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
     ReaderForTest reader(dashboard_->port());
     reader.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\n", headers, "\r\n"));
@@ -59,6 +130,7 @@ class DashboardTest : public ::testing::Test {
 
   std::atomic<bool> in_reserve_{false};
   CoreThread core_{NewCoreConfig()};
+  const std::shared_ptr<AgentForTest> agent_ = std::make_shared<AgentForTest>(core_);
   StreamId stream_;
   std::unique_ptr<Dashboard> dashboard_;
 };
@@ -69,7 +141,7 @@ TEST_F(DashboardTest, ThePageAndWhatItNames) {
   EXPECT_THAT(page, AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/html"),
                           HasSubstr("<title>Cadre</title>")));
   for (const char* file : {"/style.css", "/icon.svg", "/main.js", "/dom.js", "/events.js",
-                           "/job.js", "/pictures.js", "/logs.js"}) {
+                           "/job.js", "/pictures.js", "/logs.js", "/cluster.js"}) {
     EXPECT_THAT(Get(file), StartsWith("HTTP/1.1 200 ")) << file;
   }
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404 "));
@@ -105,7 +177,7 @@ TEST_F(DashboardTest, ATokenIsWantedForAllThatSpeaksOfJobs) {
   Start(options);
   AddJob();
   for (const char* path : {"/metrics", "/api/jobs", "/api/jobs/job", "/api/events",
-                           "/api/jobs/job/logs", "/api/jobs/job/log"}) {
+                           "/api/jobs/job/logs", "/api/jobs/job/log", "/api/nodes"}) {
     EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 401 "), Not(HasSubstr("gathering")))) << path;
     EXPECT_THAT(Get(path, "Authorization: Bearer 0123456789abcdeX\r\n"),
                 StartsWith("HTTP/1.1 401 "))
@@ -171,6 +243,43 @@ TEST_F(DashboardTest, OutputIsFollowed_WhereItIsHere) {
   EXPECT_TRUE(reader.Await("third line\n"));
   dashboard_->Finish(absl::Seconds(20));
   EXPECT_THAT(link.All(), Not(HasSubstr("root")));
+}
+
+TEST_F(DashboardTest, TheClustersNodes) {
+  Start();
+  ReaderForTest reader(dashboard_->port());
+  reader.Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(reader.Await("event: nodes\ndata: {\"nodes\":[]}\n\n"));
+  AddSubmittedJob();
+  EXPECT_TRUE(reader.Await("event: nodes\ndata: {\"nodes\":[{\"name\":\"node\""));
+  const nlohmann::json node = Body(Get("/api/nodes"))["nodes"][0];
+  EXPECT_EQ(node["labels"]["switch"], "s1");
+  EXPECT_EQ(node["parts"][0]["job"], "job");
+  EXPECT_EQ(Body(Get("/api/jobs"))["jobs"][0]["user"], "ann");
+  dashboard_->Finish(absl::Seconds(20));
+}
+
+TEST_F(DashboardTest, OutputOfASubmittedJobComesThroughItsAgent) {
+  // The end alone of what is there.
+  agent_->Append(std::string(kTailBytes, 'x') + "the end\n");
+  Start();
+  AddSubmittedJob();
+  EXPECT_EQ(Body(Get("/api/jobs/job/logs"))["generations"],
+            nlohmann::json::parse("[{\"generation\": 1, \"ranks\": [0, 1]}]"));
+  ReaderForTest reader(dashboard_->port());
+  reader.Send(
+      "GET /api/jobs/job/log?generation=1&rank=1&stream=stdout HTTP/1.1\r\nHost: localhost\r\n"
+      "\r\n");
+  EXPECT_TRUE(reader.Await("xthe end\n"));
+  agent_->Append("and more\n");
+  EXPECT_TRUE(reader.Await("xthe end\nand more\n"));
+  // More than is sent at one tick.
+  agent_->Append(std::string(kTailBytesPerTick + 1, 'y') + "\nlast\n");
+  EXPECT_TRUE(reader.Await("y\nlast\n"));
+  EXPECT_THAT(Get("/api/jobs/job/log?generation=1&rank=x&stream=stdout"),
+              AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("rank=")));
+  dashboard_->Finish(absl::Seconds(20));
+  EXPECT_THAT(reader.All(), Not(HasSubstr(std::string(kTailBytes - 7, 'x'))));
 }
 
 TEST_F(DashboardTest, WithoutALogDirectoryThatIsSaid) {

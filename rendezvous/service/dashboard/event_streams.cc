@@ -1,5 +1,8 @@
 #include "rendezvous/service/dashboard/event_streams.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -12,8 +15,9 @@
 namespace cadre {
 namespace {
 
-// The subject that is the list of all jobs.
-constexpr char kAll[] = "";
+// What all readers are told of. No job has such names.
+constexpr char kAllJobs[] = "";
+constexpr char kNodes[] = "/nodes";
 
 std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
   // A newline would end the field.
@@ -23,6 +27,17 @@ std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
 
 std::string Trouble(const absl::Status& status) {
   return ServerSentEvent("trouble", status.message());
+}
+
+// Equal for equal messages: the order of a map's entries is not otherwise.
+std::string Serialized(const google::protobuf::Message& message) {
+  std::string text;
+  google::protobuf::io::StringOutputStream stream(&text);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return text;
 }
 
 }  // namespace
@@ -41,7 +56,7 @@ void EventStreams::Tick() {
                                 [](const Reader& reader) { return reader.exchange->closed(); }),
                  readers_.end());
   std::set<std::string> read;
-  if (!readers_.empty()) read.insert(kAll);
+  if (!readers_.empty()) read = {kAllJobs, kNodes};
   for (const Reader& reader : readers_) read.insert(reader.job);
   for (auto it = subjects_.begin(); it != subjects_.end();) {
     it = read.count(it->first) == 0 ? subjects_.erase(it) : std::next(it);
@@ -59,10 +74,15 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
   }
   subject.asked = true;
   // Answered on the core's thread, which has better things to do than to write JSON.
-  if (name == kAll) {
+  if (name == kAllJobs) {
     (*core)->AskAllStatuses([this, post = post_](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
       post([this, jobs = std::move(jobs)] { TakeJobs(jobs); });
     });
+  } else if (name == kNodes) {
+    (*core)->AskNodes(
+        [this, post = post_](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+          post([this, nodes = std::move(nodes)] { TakeNodes(nodes); });
+        });
   } else {
     (*core)->AskStatus(name, [this, post = post_, name](absl::StatusOr<v1::JobStatus> job) {
       post([this, name, job = std::move(job)] { TakeJob(name, job); });
@@ -72,12 +92,21 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
 
 void EventStreams::TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
   if (!jobs.ok()) {
-    return Take(kAll, jobs.status().ToString(), [&] { return Trouble(jobs.status()); });
+    return Take(kAllJobs, jobs.status().ToString(), [&] { return Trouble(jobs.status()); });
   }
   v1::ListJobsReply all;
   for (const v1::JobStatus& job : *jobs) *all.add_jobs() = job;
-  Take(kAll, all.SerializeAsString(),
+  Take(kAllJobs, all.SerializeAsString(),
        [&] { return ServerSentEvent("jobs", JobsJson(*std::move(jobs))); });
+}
+
+void EventStreams::TakeNodes(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+  if (!nodes.ok()) {
+    return Take(kNodes, nodes.status().ToString(), [&] { return Trouble(nodes.status()); });
+  }
+  v1::ListNodesReply all;
+  for (const v1::ClusterNodeStatus& node : *nodes) *all.add_nodes() = node;
+  Take(kNodes, Serialized(all), [&] { return ServerSentEvent("nodes", NodesJson(*nodes)); });
 }
 
 void EventStreams::TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job) {
@@ -103,7 +132,7 @@ void EventStreams::Take(const std::string& name, std::string serialized,
     ++subject.version;
   }
   for (Reader& reader : readers_) {
-    if (name == kAll || reader.job == name) Tell(reader, name);
+    if (name == kAllJobs || name == kNodes || reader.job == name) Tell(reader, name);
   }
   EndIfFinished();
 }

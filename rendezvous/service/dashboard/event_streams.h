@@ -1,6 +1,7 @@
-// Server-sent events (the HTML standard, 9.2): readers are told of the list of jobs, and of one job
-// where they ask for one, whenever it has changed. The core is looked at a few times a second as
-// long as there is a reader, once for all of them. Used by the HTTP server's thread.
+// Server-sent events (the HTML standard, 9.2): readers are told of the list of jobs, the cluster's
+// nodes, and of one job where they ask for one, whenever it has changed. The core is looked at a
+// few times a second as long as there is a reader, once for all of them. Used by the HTTP server's
+// thread.
 #ifndef CADRE_RENDEZVOUS_SERVICE_DASHBOARD_EVENT_STREAMS_H_
 #define CADRE_RENDEZVOUS_SERVICE_DASHBOARD_EVENT_STREAMS_H_
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "rendezvous/service/core_thread.h"
 #include "rendezvous/service/http/http_server.h"
@@ -29,8 +31,8 @@ class EventStreams {
   // `post` runs something on the HTTP server's thread, never once this object is gone.
   EventStreams(Serving serving, HttpServer::Poster post);
 
-  // Events "jobs" (JobsJson), with a job named also "job" (JobJson, or null where there is no such
-  // job), and "trouble" with a line of text when nobody serves here.
+  // Events "jobs" (JobsJson) and "nodes" (NodesJson), with a job named also "job" (JobJson, or null
+  // where there is no such job), and "trouble" with a line of text when nobody serves here.
   void Add(std::shared_ptr<HttpExchange> exchange, const std::string& job);
 
   void Tick();
@@ -39,7 +41,7 @@ class EventStreams {
   void Finish();
 
  private:
-  // What somebody reads: a job, or the list of all (no name).
+  // What somebody reads: a job, or what all read.
   struct Subject {
     bool asked = false;
     // Counts its changes; 0: nothing is known yet.
@@ -56,6 +58,7 @@ class EventStreams {
 
   void Ask(const std::string& name, Subject& subject);
   void TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs);
+  void TakeNodes(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes);
   void TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job);
   void Take(const std::string& name, std::string serialized,
             const std::function<std::string()>& event);

@@ -32,4 +32,10 @@ std::string JobsJson(std::vector<v1::JobStatus> jobs) {
 
 std::string JobJson(const v1::JobStatus& job) { return Json(job); }
 
+std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes) {
+  v1::ListNodesReply reply;
+  for (const v1::ClusterNodeStatus& node : nodes) *reply.add_nodes() = node;
+  return Json(reply);
+}
+
 }  // namespace cadre

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 
 namespace cadre {
@@ -15,6 +16,8 @@ inline constexpr char kJsonType[] = "application/json; charset=utf-8";
 // {"jobs": [...]}, without their nodes.
 std::string JobsJson(std::vector<v1::JobStatus> jobs);
 std::string JobJson(const v1::JobStatus& job);
+// {"nodes": [...]}, with the field names of proto/cluster.proto.
+std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes);
 
 }  // namespace cadre
 

@@ -1,9 +1,12 @@
 #include "rendezvous/service/dashboard/log_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 
 namespace cadre {
 namespace {
@@ -54,6 +58,12 @@ std::string LinkedTo(const fs::path& directory) {
   return known ? std::string(rest) : "";
 }
 
+std::string GenerationJson(uint64_t generation, std::vector<uint64_t> ranks) {
+  if (ranks.size() > kListedRanks) ranks.resize(kListedRanks);
+  return absl::StrCat("{\"generation\":", generation, ",\"ranks\":[", absl::StrJoin(ranks, ","),
+                      "]}");
+}
+
 }  // namespace
 
 bool IsJobName(const std::string& name) {
@@ -70,31 +80,57 @@ std::string LogListJson(const std::string& log_dir, const std::string& job) {
   for (const uint64_t generation : Numbered(root, "generation_")) {
     if (generations.size() >= kListedGenerations) break;
     const auto found = Numbered(root / absl::StrCat("generation_", generation), "rank_");
-    std::vector<uint64_t> ranks(found.rbegin(), found.rend());
-    if (ranks.size() > kListedRanks) ranks.resize(kListedRanks);
-    generations.push_back(absl::StrCat("{\"generation\":", generation, ",\"ranks\":[",
-                                       absl::StrJoin(ranks, ","), "]}"));
+    generations.push_back(GenerationJson(generation, {found.rbegin(), found.rend()}));
   }
   return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
 }
 
-absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
-                                    const std::map<std::string, std::string>& query) {
-  uint64_t numbers[2] = {0, 0};
-  const char* const names[2] = {"generation", "rank"};
-  for (int i = 0; i < 2; ++i) {
-    const auto found = query.find(names[i]);
-    if (found == query.end() || !absl::SimpleAtoi(found->second, &numbers[i])) {
-      return absl::InvalidArgumentError(absl::StrCat(names[i], "= is expected, with a number"));
-    }
+std::string LogListJson(const v1::JobStatus& job) {
+  std::vector<std::string> generations;
+  const auto& all = job.timeline().generations();
+  for (auto one = all.rbegin(); one != all.rend(); ++one) {
+    if (generations.size() >= kListedGenerations) break;
+    std::vector<uint64_t> ranks(std::min<size_t>(one->world_size(), kListedRanks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    if (!ranks.empty()) generations.push_back(GenerationJson(one->generation(), std::move(ranks)));
+  }
+  return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
+}
+
+absl::StatusOr<v1::ReadLogRequest> ParseLogQuery(const std::string& job,
+                                                 const std::map<std::string, std::string>& query) {
+  uint64_t generation = 0;
+  uint32_t rank = 0;
+  const auto number = [&](const char* name, auto* value) {
+    const auto found = query.find(name);
+    return found != query.end() && absl::SimpleAtoi(found->second, value);
+  };
+  if (!number("generation", &generation)) {
+    return absl::InvalidArgumentError("generation= is expected, with a number");
+  }
+  if (!number("rank", &rank)) {
+    return absl::InvalidArgumentError("rank= is expected, with a number");
   }
   const auto stream = query.find("stream");
   if (stream == query.end() || (stream->second != "stdout" && stream->second != "stderr")) {
     return absl::InvalidArgumentError("stream=stdout or stream=stderr is expected");
   }
-  const std::string asked = absl::StrCat("generation_", numbers[0], "/rank_", numbers[1]);
+  v1::ReadLogRequest request;
+  request.set_job(job);
+  request.set_generation(generation);
+  request.set_rank(rank);
+  request.set_standard_error(stream->second == "stderr");
+  return request;
+}
+
+absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
+                                    const std::map<std::string, std::string>& query) {
+  ASSIGN_OR_RETURN(const v1::ReadLogRequest request, ParseLogQuery(job, query));
+  const std::string asked =
+      absl::StrCat("generation_", request.generation(), "/rank_", request.rank());
   const std::string linked = LinkedTo(fs::path(log_dir) / job / asked);
-  return absl::StrCat(job, "/", linked.empty() ? asked : linked, "/", stream->second, ".log");
+  return absl::StrCat(job, "/", linked.empty() ? asked : linked,
+                      request.standard_error() ? "/stderr.log" : "/stdout.log");
 }
 
 }  // namespace cadre

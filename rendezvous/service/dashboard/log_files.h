@@ -9,6 +9,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "proto/control.pb.h"
+#include "proto/job.pb.h"
 
 namespace cadre {
 
@@ -19,9 +21,16 @@ inline constexpr size_t kListedRanks = 1024;
 // {"generations": [{"generation": 2, "ranks": [0, 1]}, ...]}, newest first.
 std::string LogListJson(const std::string& log_dir, const std::string& job);
 
-// The file below the log directory that the query asks for: "generation", "rank" and "stream"
-// (stdout or stderr). Where a process that began elsewhere has the rank, the file is there.
-// INVALID_ARGUMENT names what is missing.
+// The same of what its timeline has.
+std::string LogListJson(const v1::JobStatus& job);
+
+// What a query asks for: "generation", "rank" and "stream" (stdout or stderr). INVALID_ARGUMENT
+// names what is missing.
+absl::StatusOr<v1::ReadLogRequest> ParseLogQuery(const std::string& job,
+                                                 const std::map<std::string, std::string>& query);
+
+// The file below the log directory that the query asks for. Where a process that began elsewhere
+// has the rank, the file is there. Errors as ParseLogQuery.
 absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
                                     const std::map<std::string, std::string>& query);
 

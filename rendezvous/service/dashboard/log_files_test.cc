@@ -39,6 +39,21 @@ TEST(LogFilesTest, ListIsBounded) {
   EXPECT_THAT(list, testing::Not(HasSubstr("{\"generation\":1,")));
 }
 
+TEST(LogFilesTest, OfAJobThatWasSubmittedTheTimelineSaysIt) {
+  v1::JobStatus job;
+  EXPECT_EQ(LogListJson(job), "{\"generations\":[]}");
+  for (const uint32_t world_size : {3, 2, 0}) {
+    v1::GenerationTimeline* one = job.mutable_timeline()->add_generations();
+    one->set_generation(job.timeline().generations_size());
+    one->set_world_size(world_size);
+  }
+  EXPECT_EQ(LogListJson(job),
+            "{\"generations\":[{\"generation\":2,\"ranks\":[0,1]},"
+            "{\"generation\":1,\"ranks\":[0,1,2]}]}");
+  job.mutable_timeline()->mutable_generations(2)->set_world_size(kListedRanks + 1);
+  EXPECT_THAT(LogListJson(job), HasSubstr(",1023]}"));
+}
+
 TEST(LogFilesTest, PathIsMadeOfNumbersAlone) {
   std::map<std::string, std::string> query = {
       {"generation", "3"}, {"rank", "7"}, {"stream", "stderr"}};

@@ -16,6 +16,9 @@ constexpr char kIcon[] =
 constexpr char kMain[] =
 #include "rendezvous/service/dashboard/page/main.js.inc"
     ;
+constexpr char kCluster[] =
+#include "rendezvous/service/dashboard/page/cluster.js.inc"
+    ;
 constexpr char kDom[] =
 #include "rendezvous/service/dashboard/page/dom.js.inc"
     ;
@@ -42,7 +45,7 @@ const PageFile* FindPageFile(absl::string_view path) {
       {"/icon.svg", "image/svg+xml", kIcon},    {"/main.js", kScriptType, kMain},
       {"/dom.js", kScriptType, kDom},           {"/events.js", kScriptType, kEvents},
       {"/job.js", kScriptType, kJob},           {"/pictures.js", kScriptType, kPictures},
-      {"/logs.js", kScriptType, kLogs},
+      {"/logs.js", kScriptType, kLogs},         {"/cluster.js", kScriptType, kCluster},
   };
   for (const PageFile& file : kFiles) {
     if (file.path == path) return &file;

@@ -23,7 +23,11 @@ export function replace(parent, ...children) {
   if (fresh.innerHTML !== parent.innerHTML) parent.replaceChildren(...fresh.childNodes);
 }
 
-export const row = (...cells) => element('tr', {}, ...cells.map((cell) => element('td', {}, cell)));
+// The last cell is for sentences, and takes the room that is left.
+export const row = (...cells) => element('tr', {}, ...cells.map(
+    (cell, index) => element('td', index + 1 === cells.length ? {class: 'text'} : {}, cell)));
+
+export const count = (number, noun) => `${number} ${noun}${number === 1 ? '' : 's'}`;
 
 const PHASES = {CANCELLED_PHASE: 'cancelled', JOB_PHASE_UNSPECIFIED: 'starting'};
 export const phaseName = (phase) => PHASES[phase] || phase.toLowerCase();

@@ -13,8 +13,11 @@ export function showJob(job) {
   byId('job-name').textContent = job.name;
   byId('job-phase').textContent = phase;
   byId('job-phase').className = `phase ${phase}`;
-  const parts = [`generation ${job.generation}`, `${job.workers_running} of ${job.world_size} workers run`,
-    `${job.restarts} of ${job.max_restarts} restarts used`, progressText(job.progress)];
+  const parts = [job.user && `submitted by ${job.user}`];
+  if (phase !== 'queued') {
+    parts.push(`generation ${job.generation}`, `${job.workers_running} of ${job.world_size} workers run`,
+        `${job.restarts} of ${job.max_restarts} restarts used`, progressText(job.progress));
+  }
   if (job.stop_reason) parts.push(`stopping: ${job.stop_reason}`);
   if (job.waiting_for) parts.push(`waits for ${job.waiting_for}`);
   byId('job-line').textContent = parts.filter(Boolean).join(' · ');

@@ -8,6 +8,7 @@ const KEPT_CHARACTERS = 200000;
 let choice = {job: '', generation: 0, rank: 0, stream: 'stdout'};
 let found = new Map();
 let newest = true;
+let submitted = false;
 let abort = new AbortController();
 let seen = '';
 
@@ -20,6 +21,7 @@ export async function showLogs(job) {
     seen = '';
     follow();
   }
+  submitted = job.user !== '';
   // Directories come when workers start.
   const now = `${job.name} ${job.generation} ${job.workers_running} ${job.workers_succeeded}`;
   if (now === seen) return;
@@ -40,7 +42,7 @@ export async function showLogs(job) {
 
 function showChoice() {
   if (!found.size) {
-    replace(byId('log-choice'), element('span', {class: 'quiet'},
+    replace(byId('log-choice'), element('span', {class: 'quiet'}, submitted ? 'No worker has started yet.' :
         'The output of this job’s workers lies on their nodes, under their log directory; this server cannot read it.'));
     return;
   }

@@ -1,5 +1,6 @@
 // The list of jobs, and which of them is shown.
-import {byId, element, phaseName, progressText, replace, row} from './dom.js';
+import {showNodes, showQueue} from './cluster.js';
+import {byId, count, element, phaseName, progressText, replace, row} from './dom.js';
 import {follow, setToken} from './events.js';
 import {showJob} from './job.js';
 
@@ -29,9 +30,11 @@ function start() {
     jobs: (list) => {
       jobs = list.jobs;
       showJobs();
+      showQueue(jobs);
       // Where there is one job there is nothing to choose.
       if (!chosen() && jobs.length === 1) location.hash = jobs[0].name;
     },
+    nodes: (list) => showNodes(list.nodes),
     job: (status) => {
       byId('job').hidden = status === null;
       if (status !== null) showJob(status);
@@ -43,8 +46,8 @@ function showJobs() {
   const live = jobs.filter((job) => !job.verdict);
   const sum = (field) => live.reduce((total, job) => total + job[field], 0);
   const waiting = live.filter((job) => job.phase === 'QUEUED' || job.phase === 'GATHERING').length;
-  byId('totals').textContent = `${live.length} jobs live, ${waiting} of them waiting · ` +
-      `${sum('nodes_in')} nodes · ${sum('workers_running')} workers run`;
+  byId('totals').textContent = `${count(live.length, 'live job')}${waiting ? `, ${waiting} waiting` : ''} · ` +
+      `${count(sum('nodes_in'), 'node')} · ${count(sum('workers_running'), 'running worker')}`;
   byId('no-jobs').hidden = jobs.length > 0;
   replace(byId('jobs'), ...jobs.map((job) => {
     const phase = phaseName(job.phase);
@@ -52,7 +55,7 @@ function showJobs() {
         element('a', {href: `#${encodeURIComponent(job.name)}`}, job.name),
         element('span', {class: `phase ${phase}`}, phase), job.generation, String(job.nodes_in),
         `${job.workers_running}/${job.world_size}`, `${job.restarts}/${job.max_restarts}`,
-        progressText(job.progress),
+        element('span', {class: 'words'}, progressText(job.progress)),
         job.verdict ? job.verdict.message : job.stop_reason || job.waiting_for);
     if (job.name === chosen()) line.className = 'chosen';
     return line;
