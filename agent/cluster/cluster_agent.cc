@@ -86,6 +86,7 @@ class ClusterAgent {
   // What the server may not have heard: it counts as running until a stream has taken it.
   std::map<uint64_t, std::string> unreported_;
   bool up_ = false;
+  bool welcomed_ = false;
   std::string away_;
   absl::Duration lease_ = kDefaultLease;
   MonoTime renew_at_ = MonoTime::Never();
@@ -112,12 +113,7 @@ absl::Status ClusterAgent::Run() {
     }
     for (const Frame& frame : *frames) OnFrame(frame);
     OnTime();
-    if (leaving_ && running_.empty() && !end_.has_value()) {
-      v1::AgentReport report;
-      report.set_leaving(true);
-      Send(std::move(report));
-      end_ = absl::OkStatus();
-    }
+    if (leaving_ && running_.empty() && !end_.has_value()) end_ = absl::OkStatus();
   }
   link_.Stop();
   return *end_;
@@ -140,6 +136,7 @@ void ClusterAgent::Wait() {
 void ClusterAgent::OnEvent(AgentEvent& event) {
   if (const auto* said = std::get_if<ServerSaid>(&event)) return OnServerSaid(said->message);
   if (std::holds_alternative<LinkUp>(event)) {
+    if (leaving_) return;
     up_ = true;
     return SayJoined();
   }
@@ -148,7 +145,10 @@ void ClusterAgent::OnEvent(AgentEvent& event) {
   up_ = false;
   renew_at_ = MonoTime::Never();
   const absl::Status& status = down->status;
-  if (absl::IsUnauthenticated(status) || absl::IsInvalidArgument(status)) end_ = status;
+  const bool refused = absl::IsUnauthenticated(status) || absl::IsInvalidArgument(status);
+  // What was meant for the last stream may have come first on this one.
+  if (refused && !welcomed_) end_ = status;
+  if (leaving_) return;
   if (away_.empty()) options_.log(absl::StrCat("the server is away: ", status.message()));
   away_ = std::string(status.message());
 }
@@ -163,11 +163,13 @@ void ClusterAgent::SayJoined() {
 }
 
 void ClusterAgent::OnServerSaid(const v1::ServerMessage& message) {
+  if (leaving_) return;
   if (message.has_welcome()) {
     const absl::Duration lease = FromProto(message.welcome().lease());
     if (lease > absl::ZeroDuration()) lease_ = lease;
     renew_at_ = MonoNow() + lease_ / 3;
     unreported_.clear();
+    welcomed_ = true;
     options_.log(absl::StrCat("node ", options_.node.node(), " is in the cluster at ",
                               options_.start.server));
     away_.clear();
@@ -193,7 +195,6 @@ void ClusterAgent::OnOrder(const v1::AgentOrder& order) {
 void ClusterAgent::StartPart(const v1::StartPart& start) {
   const uint64_t id = start.part().id();
   if (running_.count(id) != 0) return;
-  if (leaving_) return Report(id, "the node's agent ends");
   if (free_gpus_.size() < start.part().gpus()) return Report(id, "the node has too few free GPUs");
   Running part;
   while (part.gpus.size() < start.part().gpus()) {
@@ -222,6 +223,12 @@ void ClusterAgent::OnSignal(int signal) {
   options_.log(absl::StrCat("received signal ", signal, ", ending ", running_.size(),
                             " launchers with grace"));
   leaving_ = true;
+  // From now on this node gets nothing, and jobs get others for it.
+  v1::AgentReport report;
+  report.set_leaving(true);
+  if (up_) Send(std::move(report));
+  up_ = false;
+  renew_at_ = MonoTime::Never();
   for (auto& [id, part] : running_) part.stop_at = std::min(part.stop_at, MonoNow());
 }
 

@@ -112,15 +112,20 @@ absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1
   const std::string spec = directory + "/job.binpb", token = directory + "/token";
   RETURN_IF_ERROR(WritePrivate(spec, part.spec().SerializeAsString(), user));
   RETURN_IF_ERROR(WritePrivate(token, absl::StrCat(options.token, "\n"), user));
-  if (other && chown(directory.c_str(), user.uid, user.gid) != 0) return Failed(directory);
+  // The user's launcher finds its files there, and cannot add any.
+  if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
   StartFrame frame;
   frame.generation = part.part().id();
   frame.working_dir = "/";
   // Its workers' output is in their log files.
   frame.forward_stdout = frame.forward_stderr = false;
   if (other) {
-    frame.argv = {"setpriv", absl::StrCat("--reuid=", user.uid), absl::StrCat("--regid=", user.gid),
-                  "--init-groups", "--"};
+    frame.argv = {"setpriv",
+                  absl::StrCat("--reuid=", user.uid),
+                  absl::StrCat("--regid=", user.gid),
+                  "--init-groups",
+                  "--pdeathsig=KILL",
+                  "--"};
   }
   for (const std::string& word :
        {options.launcher, std::string("run"), absl::StrCat("--spec=", spec),

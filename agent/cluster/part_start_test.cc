@@ -109,6 +109,10 @@ TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
   struct stat info = {};
   ASSERT_EQ(stat((options_.directory + "/part-12/token").c_str(), &info), 0);
   EXPECT_EQ(info.st_uid, nobody.uid);
+  // It may pass through the directory, and leave nothing there.
+  ASSERT_EQ(stat((options_.directory + "/part-12").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, geteuid());
+  EXPECT_EQ(info.st_mode & 0777, 0711u);
 }
 
 TEST_F(PartStartTest, RootsJobsAreRunOnlyWhereThatWasSaid) {

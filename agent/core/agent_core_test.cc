@@ -458,6 +458,15 @@ TEST_F(AgentCoreTest, Sigterm_AtANodeOfAnElasticJobIsPreemption) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
 }
 
+TEST_F(AgentCoreTest, Sigterm_AtANodeThatTheClusterReplacesIsPreemption) {
+  AgentConfig config = Config();
+  config.join.set_part(7);
+  core_.emplace(std::move(config));
+  Run();
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
+              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "stop 1 grace=5s"));
+}
+
 TEST_F(AgentCoreTest, AHangIsToldAgainToAServerThatComesBack) {
   Run();
   LimitProgress();

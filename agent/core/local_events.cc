@@ -88,9 +88,10 @@ void AgentCore::Impl::OnSignal(int signal) {
     Up(std::move(message), generation);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, absl::ZeroDuration());
   }
-  // A scheduler that wants this node back; an elastic job may do without it.
-  if (signal == SIGTERM && link_up && ever_welcomed && !config.serves &&
-      spec.nodes().min() < spec.nodes().max()) {
+  // A scheduler that wants this node back; an elastic job may do without it, one of the cluster
+  // gets another.
+  const bool replaceable = spec.nodes().min() < spec.nodes().max() || config.join.part() != 0;
+  if (signal == SIGTERM && link_up && ever_welcomed && !config.serves && replaceable) {
     commands.push_back(Say{"preempted: leaving the job (again to kill)"});
     message.mutable_leave()->set_reason(reason);
     message.mutable_leave()->set_cause(v1::PREEMPTED);

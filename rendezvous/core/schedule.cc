@@ -43,6 +43,8 @@ class Planner {
     uint32_t least = 0;
     uint32_t unit = 1;
     bool placed_now = false;
+    // Stays off the nodes that it avoids; not where it could not run without them.
+    bool avoids = true;
     uint32_t lacks() const { return active < least ? least - active : 0; }
   };
   struct Need {
@@ -55,7 +57,7 @@ class Planner {
   std::vector<Need> Choose(const Plan& plan, const Rooms& rooms, size_t count) const;
   size_t Fitting(const Plan& plan, const Rooms& rooms) const;
   std::vector<Plan*> Queue();
-  bool Possible(const Plan& plan);
+  bool Possible(Plan* plan);
   void Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason);
   void BecomeHead(const Plan& plan);
   bool ShrinkFor(const Plan& head);
@@ -103,7 +105,8 @@ Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<Sched
 
 std::optional<Share> Planner::Usable(const Plan& plan, size_t node) const {
   const ScheduleNode& candidate = nodes_[node];
-  if (!candidate.open || plan.job->avoid.count(candidate.name) != 0) return std::nullopt;
+  if (!candidate.open) return std::nullopt;
+  if (plan.avoids && plan.job->avoid.count(candidate.name) != 0) return std::nullopt;
   if (!candidate.user.empty() && candidate.user != plan.job->user) return std::nullopt;
   for (const HeldShare& held : plan.held) {
     if (held.node == candidate.name) return std::nullopt;
@@ -162,13 +165,17 @@ std::vector<Planner::Plan*> Planner::Queue() {
 }
 
 // Whether it fits when nothing else runs; if not it keeps nobody waiting.
-bool Planner::Possible(const Plan& plan) {
-  const size_t fitting = Fitting(plan, whole_);
-  if (fitting >= plan.lacks()) return true;
+bool Planner::Possible(Plan* plan) {
+  size_t fitting = Fitting(*plan, whole_);
+  if (fitting < plan->lacks() && !plan->job->avoid.empty()) {
+    plan->avoids = false;
+    fitting = Fitting(*plan, whole_);
+  }
+  if (fitting >= plan->lacks()) return true;
   const size_t closed = std::count_if(nodes_.begin(), nodes_.end(),
                                       [](const ScheduleNode& node) { return !node.open; });
-  schedule_.waiting[plan.job->name].reason = absl::StrCat(
-      Count(plan.lacks(), "node"), " that can hold it, but the cluster has ",
+  schedule_.waiting[plan->job->name].reason = absl::StrCat(
+      Count(plan->lacks(), "node"), " that can hold it, but the cluster has ",
       nodes_.empty() ? "none" : absl::StrCat(fitting, " such among ", Count(nodes_.size(), "node")),
       closed == 0 ? "" : absl::StrCat(", ", closed, " drained or away"));
   return false;
@@ -350,15 +357,16 @@ void Planner::Grow() {
 }
 
 Schedule Planner::Run() {
-  size_t looked_at = 0;
+  size_t before = 0, possible = 0;
   for (Plan* plan : Queue()) {
     Waiting waiting;
-    if (++looked_at > kQueueDepth) {
-      waiting.reason = absl::StrCat("its turn: ", kQueueDepth, " jobs are before it in the queue");
+    if (++before > kQueueLength || possible == kQueueDepth) {
+      waiting.reason = absl::StrCat("its turn: ", before - 1, " jobs are before it in the queue");
       schedule_.waiting[plan->job->name] = std::move(waiting);
       continue;
     }
-    if (!Possible(*plan)) continue;
+    if (!Possible(plan)) continue;
+    ++possible;
     if (head_ == nullptr) {
       const std::vector<Need> needs = Choose(*plan, free_, plan->lacks());
       if (!needs.empty()) {

@@ -22,8 +22,10 @@
 
 namespace cadre {
 
-// Of a longer queue only the first so many are looked at: a pass costs queued jobs times nodes.
+// Of a longer queue only the first so many are looked at that could run, among so many in all: a
+// pass costs queued jobs times nodes.
 constexpr size_t kQueueDepth = 500;
+constexpr size_t kQueueLength = 5000;
 
 // What a job takes of one node, or a node has.
 struct Share {

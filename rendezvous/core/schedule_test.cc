@@ -193,6 +193,20 @@ TEST(ScheduleTest, ClosedForeignAndAvoidedNodesAreLeftAlone) {
   EXPECT_THAT(Placements(PlaceJobs(nodes, {job}, kNow)), ElementsAre("j1:n3"));
 }
 
+TEST(ScheduleTest, AvoidedNodesAreTakenByAJobThatCouldNotRunWithoutThem) {
+  ScheduleJob job = Job(1, 2);
+  job.avoid = {"n1", "n2"};
+  EXPECT_THAT(Placements(PlaceJobs(Nodes(4), {job}, kNow)), ElementsAre("j1:n0", "j1:n3"));
+  EXPECT_THAT(Placements(PlaceJobs(Nodes(3), {job}, kNow)), testing::SizeIs(2));
+}
+
+TEST(ScheduleTest, ManyJobsThatCannotRunKeepNobodyWaiting) {
+  std::vector<ScheduleJob> jobs;
+  for (size_t i = 1; i <= kQueueDepth; ++i) jobs.push_back(Job(i, 99));
+  jobs.push_back(Job(kQueueDepth + 1, 1));
+  EXPECT_THAT(Placements(PlaceJobs(Nodes(1), jobs, kNow)), ElementsAre("j501:n0"));
+}
+
 TEST(ScheduleTest, GpusAreGivenWholeAndCpusBesideThem) {
   const std::vector<ScheduleNode> nodes = Nodes(2, 16, 4);
   std::vector<ScheduleJob> jobs = {Job(1, 2), Job(2, 2), Job(3, 2)};

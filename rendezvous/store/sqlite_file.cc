@@ -1,15 +1,37 @@
 #include "rendezvous/store/sqlite_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace cadre {
+namespace {
+
+// Nobody else reads it, whatever the directory allows; SQLite's files beside it get the same mode.
+// A file that is there is not opened for that: closing it would give up SQLite's locks.
+void CloseToOthers(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    close(fd);
+    return;
+  }
+  for (const char* file : {"", "-wal"}) {
+    struct stat found = {};
+    const std::string name = path + file;
+    if (lstat(name.c_str(), &found) == 0 && S_ISREG(found.st_mode)) chmod(name.c_str(), 0600);
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& path,
                                                              int64_t max_pages) {
+  CloseToOthers(path);
   sqlite3* db = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);

@@ -92,6 +92,20 @@ TEST_F(SqliteLogTest, TheDirectoryIsForItsOwnerAndOneServer) {
   EXPECT_THAT(std::string(second.message()), HasSubstr("another server keeps its state in"));
 }
 
+TEST_F(SqliteLogTest, ItsFilesAreForTheirOwnerWhateverTheDirectoryAllows) {
+  std::filesystem::create_directory(options_.directory);
+  std::filesystem::permissions(options_.directory, std::filesystem::perms(0755));
+  for (int times = 0; times < 2; ++times) {
+    Fill(1);
+    for (const std::string name : {"state.db", "state.db-wal"}) {
+      struct stat info = {};
+      ASSERT_EQ(stat(File(name).c_str(), &info), 0) << name;
+      EXPECT_EQ(info.st_mode & 0777, 0600u) << name;
+      ASSERT_EQ(chmod(File(name).c_str(), 0644), 0) << name;
+    }
+  }
+}
+
 TEST_F(SqliteLogTest, ADirectoryThatCannotBeMadeIsNamed) {
   std::ofstream(root_ + "/file") << "x";
   options_.directory = root_ + "/file/state";

@@ -250,6 +250,27 @@ TEST_F(ClusterTest, KilledAgent_ItsWorkersGoWithItAndTheJobComesBack) {
   EXPECT_EQ(Status("job")["generation"], "2");
 }
 
+TEST_F(ClusterTest, AnAgentThatIsToldToEnd_ItsJobsGoOnElsewhereAndItTakesNothingNew) {
+  // Its workers take their time to stop.
+  const std::string spec =
+      WriteJob("job", "1", "restart: {max: 1}\n",
+               absl::StrCat("trap : TERM; until [ -e ", Done("job"), " ]; do sleep 0.1; done"));
+  EXPECT_THAT(Output({"submit", spec}), HasSubstr("submitted job"));
+  AwaitRunning("job", 1);
+  const std::string node = Status("job")["nodes"][0]["name"];
+  const auto agent = agents_.begin() + (node.back() - '0');
+  (*agent)->Kill(SIGTERM);
+  ASSERT_TRUE((*agent)->WaitForLine("ending 1 launchers", kPatience).has_value()) << Said(**agent);
+  Submit("next", "1");
+  AwaitRunning("next", 1);
+  EXPECT_EQ((*agent)->Wait(kPatience), 0) << Said(**agent);
+  agents_.erase(agent);
+  AwaitRunning("job", 1);
+  EXPECT_NE(Status("job")["nodes"][0]["name"], node);
+  Finish("job");
+  AwaitPhase("job", "SUCCEEDED");
+}
+
 TEST_F(ClusterTest, WhatCannotRunIsSaid) {
   const std::string spec = WriteJob("bad", "1", "resources: {gpus_per_worker: 1}\n");
   EXPECT_THAT(Output({"submit", spec}),
