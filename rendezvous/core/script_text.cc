@@ -38,6 +38,28 @@ std::string MembersText(const v1::GenerationFormed& formed) {
   return absl::StrJoin(members, " ");
 }
 
+std::string ClusterRecordText(const v1::Record& record) {
+  switch (record.body_case()) {
+    case v1::Record::kClusterNodeSet:
+      return absl::StrCat("ClusterNodeSet ", record.cluster_node_set().node().name(),
+                          record.cluster_node_set().node().drained() ? " drained" : "");
+    case v1::Record::kClusterNodeGone:
+      return absl::StrCat("ClusterNodeGone ", record.cluster_node_gone().node());
+    case v1::Record::kPartPlaced:
+      return absl::StrCat("PartPlaced ", record.part_placed().part().id(), ": ",
+                          record.part_placed().part().job(), " on ",
+                          record.part_placed().part().node());
+    case v1::Record::kPartTakenBack:
+      return absl::StrCat("PartTakenBack ", record.part_taken_back().id());
+    case v1::Record::kPartEnded:
+      return absl::StrCat("PartEnded ", record.part_ended().id());
+    case v1::Record::kClusterRestored:
+      return "ClusterRestored";
+    default:
+      return "nothing";
+  }
+}
+
 std::string RecordText(const v1::Record& record) {
   switch (record.body_case()) {
     case v1::Record::kJobCreated:
@@ -91,25 +113,9 @@ std::string RecordText(const v1::Record& record) {
       return absl::StrCat("StoreAnswered ", record.answers_size());
     case v1::Record::kJobRestored:
       return absl::StrCat("JobRestored ", record.job());
-    case v1::Record::kClusterNodeSet:
-      return absl::StrCat("ClusterNodeSet ", record.cluster_node_set().node().name(),
-                          record.cluster_node_set().node().drained() ? " drained" : "");
-    case v1::Record::kClusterNodeGone:
-      return absl::StrCat("ClusterNodeGone ", record.cluster_node_gone().node());
-    case v1::Record::kPartPlaced:
-      return absl::StrCat("PartPlaced ", record.part_placed().part().id(), ": ",
-                          record.part_placed().part().job(), " on ",
-                          record.part_placed().part().node());
-    case v1::Record::kPartTakenBack:
-      return absl::StrCat("PartTakenBack ", record.part_taken_back().id());
-    case v1::Record::kPartEnded:
-      return absl::StrCat("PartEnded ", record.part_ended().id());
-    case v1::Record::kClusterRestored:
-      return "ClusterRestored";
-    case v1::Record::BODY_NOT_SET:
-      break;
+    default:
+      return ClusterRecordText(record);
   }
-  return "nothing";
 }
 
 std::string ReplyText(const v1::StoreReply& reply) {

@@ -15,6 +15,21 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// As an administrator without systemd does it: a server, whose number is $server, on $port.
+constexpr char kInstalledServer[] =
+    "dpkg -i /tmp/cadre.deb\n"
+    "ip link set lo up || true\n"
+    "cadre token new /etc/cadre/token\n"
+    "chgrp cadre /etc/cadre/token\n"
+    "chmod 640 /etc/cadre/token\n"
+    "cat > /etc/cadre/cadre.yaml <<'end'\n"
+    "server: {port: 0, token-file: /etc/cadre/token, state-dir: /var/lib/cadre/state}\n"
+    "end\n"
+    "setpriv --reuid=cadre --regid=cadre --clear-groups cadre server > /tmp/log 2>&1 &\n"
+    "server=$!\n"
+    "for i in $(seq 200); do grep -q 'serving at' /tmp/log && break; sleep 0.05; done\n"
+    "port=$(sed -n 's/.*serving at 127.0.0.1:\\([0-9]*\\).*/\\1/p' /tmp/log)\n";
+
 class PackageTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -59,44 +74,23 @@ TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
 
 // Where there is no systemd the daemons are started by hand.
 TEST_F(PackageTest, TheConfigurationFileSpeaksToServerAndClients) {
-  const auto run = InCleanRoot(
-      "dpkg -i /tmp/cadre.deb\n"
-      "ip link set lo up || true\n"
-      "cadre token new /etc/cadre/token\n"
-      "chgrp cadre /etc/cadre/token\n"
-      "chmod 640 /etc/cadre/token\n"
-      "cat > /etc/cadre/cadre.yaml <<'end'\n"
-      "server: {port: 0, token-file: /etc/cadre/token, state-dir: /var/lib/cadre/state}\n"
-      "end\n"
-      "setpriv --reuid=cadre --regid=cadre --clear-groups cadre server > /tmp/log 2>&1 &\n"
-      "server=$!\n"
-      "for i in $(seq 200); do grep -q 'serving at' /tmp/log && break; sleep 0.05; done\n"
-      "port=$(sed -n 's/.*serving at 127.0.0.1:\\([0-9]*\\).*/\\1/p' /tmp/log)\n"
-      "echo \"client: {server: '127.0.0.1:$port', token-file: /etc/cadre/token}\" "
-      ">> /etc/cadre/cadre.yaml\n"
-      "cadre status\n"
-      "kill $server; wait $server\n"
-      "test -d /var/lib/cadre/state\n"
-      "dpkg -P cadre");
+  const auto run =
+      InCleanRoot(std::string(kInstalledServer) +
+                  "echo \"client: {server: '127.0.0.1:$port', token-file: /etc/cadre/token}\" "
+                  ">> /etc/cadre/cadre.yaml\n"
+                  "cadre status\n"
+                  "kill $server; wait $server\n"
+                  "test -d /var/lib/cadre/state\n"
+                  "dpkg -P cadre");
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("JOB")) << Said(*run);
   EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
 }
 
-// As an administrator without systemd does it: a server, an agent of root, a user of the group.
+// An agent of root, and a user of the group.
 TEST_F(PackageTest, AUsersJobIsRunByTheCluster) {
   const auto run = InCleanRoot(
-      "dpkg -i /tmp/cadre.deb\n"
-      "cadre token new /etc/cadre/token\n"
-      "chgrp cadre /etc/cadre/token\n"
-      "chmod 640 /etc/cadre/token\n"
-      "cat > /etc/cadre/cadre.yaml <<'end'\n"
-      "server: {port: 0, token-file: /etc/cadre/token, state-dir: /var/lib/cadre/state}\n"
-      "end\n"
-      "setpriv --reuid=cadre --regid=cadre --clear-groups cadre server > /tmp/log 2>&1 &\n"
-      "server=$!\n"
-      "for i in $(seq 200); do grep -q 'serving at' /tmp/log && break; sleep 0.05; done\n"
-      "port=$(sed -n 's/.*serving at 127.0.0.1:\\([0-9]*\\).*/\\1/p' /tmp/log)\n"
+      std::string(kInstalledServer) +
       "for who in agent client; do\n"
       "  echo \"$who: {server: '127.0.0.1:$port', token-file: /etc/cadre/token}\"\n"
       "done >> /etc/cadre/cadre.yaml\n"

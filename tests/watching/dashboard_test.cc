@@ -136,43 +136,66 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
   browser_->Open("about:blank");
 }
 
-TEST_F(DashboardTest, ACluster) {
-  const std::string directory = MakeTempDir("cluster"), token = directory + "/token";
-  const std::string port = absl::StrCat(FreePort()), http = absl::StrCat("127.0.0.1:", FreePort());
-  auto made = StartCadre({"token", "new", token});
-  ASSERT_EQ(made->Wait(), 0) << Said(*made);
-  auto server = StartCadre({"server", "--port", port, "--token-file", token, "--state-dir",
-                            directory + "/state", "--http", http});
-  ASSERT_TRUE(server->WaitForLine("serving at").has_value()) << Said(*server);
-  const std::vector<std::string> client = {"--server", "127.0.0.1:" + port, "--token-file", token};
-  const auto cadre = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), client.begin(), client.end());
-    return StartCadre(arguments);
-  };
-  std::vector<std::unique_ptr<Process>> agents;
-  for (const char* name : {"n0", "n1"}) {
-    // Whoever runs the tests, root too.
-    agents.push_back(cadre({"agent", "--node-name", name, "--cpus", "2", "--gpus", "0", "--user",
-                            getpwuid(geteuid())->pw_name, "--label", "switch=s1"}));
-    ASSERT_TRUE(agents.back()->WaitForLine("is in the cluster").has_value())
-        << Said(*agents.back());
+// A server and two agents of two CPUs.
+class ClusterDashboardTest : public DashboardTest {
+ protected:
+  void SetUp() override {
+    DashboardTest::SetUp();
+    if (browser_ == nullptr) return;
+    auto made = StartCadre({"token", "new", token_});
+    ASSERT_EQ(made->Wait(), 0) << Said(*made);
+    server_ = StartCadre({"server", "--port", port_, "--token-file", token_, "--state-dir",
+                          directory_ + "/state", "--http", http_});
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << Said(*server_);
+    for (const char* name : {"n0", "n1"}) {
+      // Whoever runs the tests, root too.
+      agents_.push_back(Cadre({"agent", "--node-name", name, "--cpus", "2", "--gpus", "0", "--user",
+                               getpwuid(geteuid())->pw_name, "--label", "switch=s1"}));
+      ASSERT_TRUE(agents_.back()->WaitForLine("is in the cluster").has_value())
+          << Said(*agents_.back());
+    }
   }
-  const auto submit = [&](const std::string& name, const std::string& more) {
-    const std::string spec = absl::StrCat(directory, "/", name, ".yaml");
+  void TearDown() override {
+    for (auto& agent : agents_) agent->Kill(SIGTERM);
+    for (auto& agent : agents_) EXPECT_EQ(agent->Wait(), 0) << Said(*agent);
+    DashboardTest::TearDown();
+  }
+  std::unique_ptr<Process> Cadre(std::vector<std::string> arguments) {
+    for (const std::string& word :
+         {std::string("--server"), "127.0.0.1:" + port_, std::string("--token-file"), token_}) {
+      arguments.push_back(word);
+    }
+    return StartCadre(arguments);
+  }
+  // To its end, which is good.
+  void Run(const std::vector<std::string>& arguments) {
+    auto command = Cadre(arguments);
+    EXPECT_EQ(command->Wait(), 0) << Said(*command);
+  }
+  void Submit(const std::string& name, const std::string& more) {
+    const std::string spec = absl::StrCat(directory_, "/", name, ".yaml");
     std::ofstream(spec) << "name: " << name
-                        << "\nnodes: 2\nworkers_per_node: 2\nworking_dir: " << directory << "\n"
+                        << "\nnodes: 2\nworkers_per_node: 2\nworking_dir: " << directory_ << "\n"
                         << more << "command: [/bin/sh, -c, '" << kTrains << "']\n";
-    auto submitted = cadre({"submit", spec});
-    EXPECT_EQ(submitted->Wait(), 0) << Said(*submitted);
-  };
-  browser_->Open(absl::StrCat("http://", http, "/#wide"));
+    Run({"submit", spec});
+  }
+
+  const std::string directory_ = MakeTempDir("cluster"), token_ = directory_ + "/token";
+  const std::string port_ = absl::StrCat(FreePort());
+  const std::string http_ = absl::StrCat("127.0.0.1:", FreePort());
+  std::unique_ptr<Process> server_;
+  std::vector<std::unique_ptr<Process>> agents_;
+};
+
+TEST_F(ClusterDashboardTest, NodesQueueAndOutputOfAnotherNode) {
+  browser_->Open(absl::StrCat("http://", http_, "/#wide"));
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('#nodes tr').length === 2"));
   EXPECT_TRUE(
       browser_->Await("document.getElementById('cluster-line').textContent === "
                       "'2 nodes · 0 of 4 CPUs in use'"));
 
   // Output of a rank streams from another agent's node.
-  submit("wide", "");
+  Submit("wide", "");
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('.rank.running').length === 4"));
   EXPECT_TRUE(
       browser_->Await("document.getElementById('totals').textContent === "
@@ -185,16 +208,15 @@ TEST_F(DashboardTest, ACluster) {
   EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 15')")));
 
   // Jobs that wait appear, in order, with the reason.
-  submit("later", "");
-  submit("sooner", "priority: 5\n");
+  Submit("later", "");
+  Submit("sooner", "priority: 5\n");
   const std::string queue = "document.getElementById('queue').textContent";
   EXPECT_TRUE(browser_->Await("document.querySelectorAll('#queue tr').length === 2"));
   EXPECT_TRUE(browser_->Await("document.querySelector('#queue a').textContent === 'sooner'"));
   EXPECT_TRUE(browser_->Await(absl::StrCat(queue, ".includes('it is the next')")));
   EXPECT_TRUE(browser_->Await(absl::StrCat(queue, ".includes('job sooner is the next')")));
   // So does a node that is drained.
-  auto drain = cadre({"drain", "n1", "--reason", "new fan"});
-  EXPECT_EQ(drain->Wait(), 0) << Said(*drain);
+  Run({"drain", "n1", "--reason", "new fan"});
   EXPECT_TRUE(
       browser_->Await("document.getElementById('nodes').textContent.includes('drained: new fan')"));
   EXPECT_EQ(browser_->Evaluate(kCellsAreWhole), true);
@@ -205,16 +227,11 @@ TEST_F(DashboardTest, ACluster) {
   EXPECT_TRUE(browser_->Await("document.getElementById('job-name').textContent === 'later'"));
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('log-choice').textContent === 'No worker has started yet.'"));
-  for (const char* job : {"later", "sooner", "wide"}) {
-    auto cancel = cadre({"cancel", job});
-    EXPECT_EQ(cancel->Wait(), 0) << Said(*cancel);
-  }
+  for (const char* job : {"later", "sooner", "wide"}) Run({"cancel", job});
   EXPECT_TRUE(browser_->Await("document.getElementById('queue-section').hidden"));
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('cluster-line').textContent.includes('0 of 4 CPUs')"));
   browser_->Open("about:blank");
-  for (auto& agent : agents) agent->Kill(SIGTERM);
-  for (auto& agent : agents) EXPECT_EQ(agent->Wait(), 0) << Said(*agent);
 }
 
 TEST_F(DashboardTest, WhatAPeerSaysIsText) {
