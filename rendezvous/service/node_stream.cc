@@ -140,6 +140,13 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
     Release();
   }
   void OnSent(bool) {}
+  void OnFinished(bool) {
+    const absl::MutexLock lock(&mutex_);
+    close_limit_.Cancel();
+  }
+  void OnCloseLimit(bool expired) {
+    if (expired) context_.TryCancel();
+  }
 
   void Open() {
     id_ = core_->OpenStream(shared_from_this());
@@ -170,11 +177,6 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   void Release() {
     if (--under_way_ > 0) return;
     LeaveCore();
-    {
-      const absl::MutexLock lock(&mutex_);
-      over_ = true;
-    }
-    close_limit_.Cancel();
     door_.threads.Leave();
     // The last line: nothing of this object may be used after it.
     const std::shared_ptr<NodeStream> self = std::move(self_);
@@ -226,18 +228,13 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   }
 
   // A status travels behind what was written before it, so a node that never reads would keep the
-  // stream for good.
+  // stream for good. Finish, which follows, ends the wait.
   void LimitClosing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (limited_) return;
     limited_ = true;
     const auto deadline =
         std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout);
-    close_limit_.Set(deadline, [weak = weak_from_this()](bool expired) {
-      const std::shared_ptr<NodeStream> self = weak.lock();
-      if (self == nullptr || !expired) return;
-      const absl::MutexLock lock(&self->mutex_);
-      if (!self->over_) self->context_.TryCancel();
-    });
+    close_limit_.Set(door_.threads.queue(), deadline, Begin(&expired_));
   }
 
   const Door door_;
@@ -248,7 +245,8 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnSent>> opened_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnReadDone>> read_{this};
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnWriteDone>> written_{this};
-  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnSent>> finish_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnFinished>> finish_{this};
+  OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnCloseLimit>> expired_{this};
   // Its coming, and what tells of the call's end, from the start.
   std::atomic<int> under_way_{2};
   std::shared_ptr<CoreThread> core_;  // set once, before anything is read
@@ -262,7 +260,6 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   bool joined_ = false;
 
   absl::Mutex mutex_;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   struct Waiting {
     v1::ServerMessage message;
     size_t bytes;
