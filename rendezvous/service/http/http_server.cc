@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <set>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -124,7 +124,9 @@ struct Loop {
   Listener listener;
   HttpServer::Handler handler;
   std::function<void()> tick;
-  std::set<std::shared_ptr<Connection>> connections;
+  // In the order in which they came.
+  std::map<uint64_t, std::shared_ptr<Connection>> connections;
+  uint64_t last_connection = 0;
   size_t streams = 0;
 
   absl::Mutex mutex;
@@ -139,8 +141,9 @@ struct Loop {
 
 class Connection final : public HttpExchange, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Loop& loop, evutil_socket_t fd)
+  Connection(Loop& loop, uint64_t number, evutil_socket_t fd)
       : loop_(&loop),
+        number_(number),
         buffered_(bufferevent_socket_new(loop.base.get(), fd, BEV_OPT_CLOSE_ON_FREE)),
         deadline_(evtimer_new(loop.base.get(), &Connection::OnDeadline, this)) {
     bufferevent_setcb(buffered_.get(), &Connection::OnRead, &Connection::OnWritten,
@@ -190,6 +193,8 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   }
 
   bool closed() const override { return loop_ == nullptr; }
+  // It has not asked for anything yet.
+  bool idle() const { return state_ == State::kReading; }
 
   // Lets go of everything of the loop's; the object may live on in whoever answers.
   void Close() {
@@ -200,7 +205,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
     if (streams_counted()) --loop.streams;
     deadline_.reset();
     buffered_.reset();
-    loop.connections.erase(self);
+    loop.connections.erase(number_);
     evconnlistener_enable(loop.listener.get());
   }
 
@@ -258,6 +263,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   }
 
   Loop* loop_;
+  const uint64_t number_;
   Buffered buffered_;
   OwnedEvent deadline_;
   State state_ = State::kReading;
@@ -270,10 +276,16 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
 struct HttpServer::Impl {
   static void OnAccept(evconnlistener*, evutil_socket_t fd, sockaddr*, int, void* self) {
     Loop& loop = static_cast<Impl*>(self)->loop;
-    loop.connections.insert(std::make_shared<Connection>(loop, fd));
-    if (loop.connections.size() >= kHttpConnectionsMax) {
-      evconnlistener_disable(loop.listener.get());
+    const uint64_t number = ++loop.last_connection;
+    loop.connections[number] = std::make_shared<Connection>(loop, number, fd);
+    if (loop.connections.size() < kHttpConnectionsMax) return;
+    // Who connects and asks nothing keeps nobody out.
+    for (const auto& [older, connection] : loop.connections) {
+      if (older == number || !connection->idle()) continue;
+      const std::shared_ptr<Connection> oldest = connection;
+      return oldest->Close();
     }
+    evconnlistener_disable(loop.listener.get());
   }
   static void OnPosted(evutil_socket_t, short, void* self) {
     Impl& impl = *static_cast<Impl*>(self);
@@ -339,7 +351,10 @@ HttpServer::~HttpServer() {
     impl_->thread.join();
   }
   impl_->mailbox->Close();
-  while (!impl_->loop.connections.empty()) (*impl_->loop.connections.begin())->Close();
+  while (!impl_->loop.connections.empty()) {
+    const std::shared_ptr<Connection> first = impl_->loop.connections.begin()->second;
+    first->Close();
+  }
 }
 
 int HttpServer::port() const { return impl_->port; }

@@ -18,7 +18,8 @@
 
 namespace cadre {
 
-// Connections at once; further ones wait in the kernel's queue. Half of them at most are streams.
+// Connections at once. One more takes the place of the oldest that has not asked for anything yet;
+// where all have, it waits in the kernel's queue. Half of them at most are streams.
 inline constexpr size_t kHttpConnectionsMax = 64;
 inline constexpr size_t kHttpStreamsMax = 32;
 inline constexpr size_t kHttpHeadBytesMax = 8 << 10;
