@@ -196,7 +196,7 @@ struct CoreThread::State {
     const auto* said = std::get_if<NodeSaid>(&task.event);
     if (said != nullptr && closed_by_core.count(said->stream) > 0) return;
     if (said != nullptr && said->message.agent().has_log()) {
-      log_reads.Take(said->message.agent().log());
+      log_reads.Take(said->stream, said->message.agent().log());
     }
     if (const auto* closed = std::get_if<StreamClosed>(&task.event)) {
       closed_by_core.erase(closed->stream);

@@ -12,9 +12,9 @@ absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, MonoTime now, Done done)
   return last_;
 }
 
-void LogReads::Take(const v1::LogChunk& chunk) {
+void LogReads::Take(StreamId stream, const v1::LogChunk& chunk) {
   const auto found = reads_.find(chunk.call());
-  if (found == reads_.end()) return;
+  if (found == reads_.end() || !(found->second.stream == stream)) return;
   const Done done = std::move(found->second.done);
   reads_.erase(found);
   if (chunk.code() != 0) {

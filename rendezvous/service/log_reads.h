@@ -29,7 +29,8 @@ class LogReads {
   // The number by which the agent's answer is known; `done` is called once. RESOURCE_EXHAUSTED: too
   // many wait, and it is not called.
   absl::StatusOr<uint64_t> Add(StreamId stream, MonoTime now, Done done);
-  void Take(const v1::LogChunk& chunk);
+  // What came on this stream; an answer that another one was asked for counts for nothing.
+  void Take(StreamId stream, const v1::LogChunk& chunk);
   void EndOfStream(StreamId stream);
   void Expire(MonoTime now);
   void EndAll(const absl::Status& why);

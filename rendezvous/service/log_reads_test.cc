@@ -11,6 +11,7 @@ namespace cadre {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 MonoTime Second(int s) { return MonoTime::FromMicros(s * int64_t{1000000}); }
 
@@ -23,12 +24,12 @@ class LogReadsTest : public testing::Test {
                                       : absl::StatusCodeToString(got.status().code()));
         });
   }
-  void Answer(uint64_t call, const std::string& bytes, int code = 0) {
+  void Answer(uint64_t call, const std::string& bytes, int code = 0, uint64_t stream = 1) {
     v1::LogChunk chunk;
     chunk.set_call(call);
     chunk.set_bytes(bytes);
     chunk.set_code(code);
-    reads_.Take(chunk);
+    reads_.Take(StreamId{stream}, chunk);
   }
 
   LogReads reads_;
@@ -42,6 +43,15 @@ TEST_F(LogReadsTest, EachIsAnsweredOnce) {
   Answer(first, "again");
   EXPECT_THAT(answers_, ElementsAre("two", "NOT_FOUND"));
   EXPECT_EQ(reads_.NextDeadline(), MonoTime::Never());
+}
+
+TEST_F(LogReadsTest, OnlyTheAgentThatWasAskedAnswers) {
+  const uint64_t call = Add(1, 0);
+  Answer(call, "forged", 0, 2);
+  Answer(call, "", static_cast<int>(absl::StatusCode::kNotFound), 2);
+  EXPECT_THAT(answers_, IsEmpty());
+  Answer(call, "true");
+  EXPECT_THAT(answers_, ElementsAre("true"));
 }
 
 TEST_F(LogReadsTest, NobodyWaitsForAnAgentThatIsGoneOrSilent) {
