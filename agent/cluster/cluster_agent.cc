@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "agent/cluster/log_file.h"
+#include "agent/cluster/part_end.h"
 #include "agent/event_queue.h"
 #include "agent/signal_reader.h"
 #include "base/clock.h"
@@ -27,18 +27,6 @@ constexpr absl::Duration kLauncherMargin = absl::Seconds(10);
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-std::string HowItEnded(const ExitedFrame& exited) {
-  std::string text = exited.exec_errno != 0
-                         ? absl::StrCat("it could not be started (", exited.exec_step, ", errno ",
-                                        exited.exec_errno, ")")
-                     : exited.signal != 0 ? absl::StrCat("signal ", exited.signal)
-                                          : absl::StrCat("exit status ", exited.exit_code);
-  const std::vector<absl::string_view> lines =
-      absl::StrSplit(exited.last_lines, '\n', absl::SkipWhitespace());
-  if (!lines.empty()) absl::StrAppend(&text, ": ", lines.back());
-  return text;
 }
 
 class ClusterAgent {
@@ -59,7 +47,8 @@ class ClusterAgent {
     absl::Duration grace;
     // When it is told to end.
     MonoTime stop_at = MonoTime::Never();
-    std::string ended;
+    // Once its launcher has ended: what is said of it when nothing else of it is left.
+    v1::PartReport end;
   };
 
   void Wait();
@@ -71,7 +60,8 @@ class ClusterAgent {
   void OnFrame(const Frame& frame);
   void OnTime();
   void ToSupervisor(const Frame& frame);
-  void Report(uint64_t id, const std::string& text);
+  void Report(v1::PartReport end);
+  void ReportUnstarted(uint64_t id, const std::string& text);
   void Send(v1::AgentReport report);
   void SayJoined();
   void Answer(const v1::ReadLog& read);
@@ -84,7 +74,7 @@ class ClusterAgent {
   std::map<uint64_t, Running> running_;
   std::set<uint32_t> free_gpus_;
   // What the server may not have heard: it counts as running until a stream has taken it.
-  std::map<uint64_t, std::string> unreported_;
+  std::map<uint64_t, v1::PartReport> unreported_;
   bool up_ = false;
   bool welcomed_ = false;
   std::string away_;
@@ -145,7 +135,8 @@ void ClusterAgent::OnEvent(AgentEvent& event) {
   up_ = false;
   renew_at_ = MonoTime::Never();
   const absl::Status& status = down->status;
-  const bool refused = absl::IsUnauthenticated(status) || absl::IsInvalidArgument(status);
+  const bool refused = absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+                       absl::IsInvalidArgument(status);
   // What was meant for the last stream may have come first on this one.
   if (refused && !welcomed_) end_ = status;
   if (leaving_) return;
@@ -157,9 +148,9 @@ void ClusterAgent::SayJoined() {
   v1::AgentReport report;
   *report.mutable_joined() = options_.node;
   for (const auto& [id, part] : running_) report.mutable_joined()->add_parts(id);
-  for (const auto& [id, text] : unreported_) report.mutable_joined()->add_parts(id);
+  for (const auto& [id, end] : unreported_) report.mutable_joined()->add_parts(id);
   Send(std::move(report));
-  for (const auto& [id, text] : unreported_) Report(id, text);
+  for (const auto& [id, end] : unreported_) Report(end);
 }
 
 void ClusterAgent::OnServerSaid(const v1::ServerMessage& message) {
@@ -186,7 +177,7 @@ void ClusterAgent::OnOrder(const v1::AgentOrder& order) {
   if (order.has_read_log()) return Answer(order.read_log());
   if (!order.has_stop()) return;
   const auto found = running_.find(order.stop().id());
-  if (found == running_.end()) return Report(order.stop().id(), "it does not run here");
+  if (found == running_.end()) return ReportUnstarted(order.stop().id(), "it does not run here");
   found->second.grace = FromProto(order.stop().grace());
   found->second.stop_at =
       std::min(found->second.stop_at, MonoNow() + FromProto(order.stop().after()));
@@ -195,7 +186,8 @@ void ClusterAgent::OnOrder(const v1::AgentOrder& order) {
 void ClusterAgent::StartPart(const v1::StartPart& start) {
   const uint64_t id = start.part().id();
   if (running_.count(id) != 0) return;
-  if (free_gpus_.size() < start.part().gpus()) return Report(id, "the node has too few free GPUs");
+  if (free_gpus_.size() < start.part().gpus())
+    return ReportUnstarted(id, "the node has too few free GPUs");
   Running part;
   while (part.gpus.size() < start.part().gpus()) {
     part.gpus.push_back(*free_gpus_.begin());
@@ -207,7 +199,7 @@ void ClusterAgent::StartPart(const v1::StartPart& start) {
     free_gpus_.insert(part.gpus.begin(), part.gpus.end());
     RemovePart(options_.start, id);
     options_.log(absl::StrCat("job ", start.part().job(), ": ", frame.status().message()));
-    return Report(id, std::string(frame.status().message()));
+    return ReportUnstarted(id, std::string(frame.status().message()));
   }
   options_.log(absl::StrCat("job ", start.part().job(), ": starting its launcher for ",
                             start.part().workers(), " workers as ", start.user()));
@@ -236,7 +228,7 @@ void ClusterAgent::OnFrame(const Frame& frame) {
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
     const auto found = running_.find(exited->generation);
     if (found == running_.end()) return;
-    found->second.ended = HowItEnded(*exited);
+    found->second.end = EndOfPart(*exited);
     found->second.stop_at = MonoTime::Never();
     // What it may have left goes too.
     ToSupervisor(StopFrame{exited->generation, 0});
@@ -244,10 +236,11 @@ void ClusterAgent::OnFrame(const Frame& frame) {
     const auto found = running_.find(gone->generation);
     if (found == running_.end()) return;
     free_gpus_.insert(found->second.gpus.begin(), found->second.gpus.end());
-    const std::string text = found->second.ended;
+    v1::PartReport end = std::move(found->second.end);
+    end.set_id(gone->generation);
     running_.erase(found);
     RemovePart(options_.start, gone->generation);
-    Report(gone->generation, text);
+    Report(std::move(end));
   }
 }
 
@@ -273,15 +266,22 @@ void ClusterAgent::ToSupervisor(const Frame& frame) {
   }
 }
 
-void ClusterAgent::Report(uint64_t id, const std::string& text) {
+void ClusterAgent::Report(v1::PartReport end) {
   if (!up_) {
-    unreported_[id] = text;
+    const uint64_t id = end.id();
+    unreported_[id] = std::move(end);
     return;
   }
   v1::AgentReport report;
-  report.mutable_ended()->set_id(id);
-  report.mutable_ended()->set_text(text);
+  *report.mutable_ended() = std::move(end);
   Send(std::move(report));
+}
+
+void ClusterAgent::ReportUnstarted(uint64_t id, const std::string& text) {
+  v1::PartReport end;
+  end.set_id(id);
+  end.set_text(text);
+  Report(std::move(end));
 }
 
 void ClusterAgent::Send(v1::AgentReport report) {

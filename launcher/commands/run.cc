@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -274,13 +275,25 @@ absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
 }
 
 // Found out before a node joins, not when its first worker is to start.
-absl::Status CheckLogDir(const std::string& directory) {
+absl::Status CheckLogDir(const std::string& flag, const std::string& directory) {
   if (directory.empty()) return absl::OkStatus();
   const absl::Status made = MakeDirectories(directory);
-  if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat("--log-dir: ", made.message()));
+  if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
   if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--log-dir: cannot write in ", directory, ": ",
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write in ", directory, ": ",
                                                  strerror(errno), "; choose a directory of yours"));
+}
+
+// Before the log directory, which mostly lies in it and would be made.
+absl::Status CheckWorkingDir(const std::string& directory) {
+  struct stat info;
+  errno = 0;
+  if (stat(directory.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
+    if (S_ISDIR(info.st_mode) && access(directory.c_str(), X_OK) == 0) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("working_dir: cannot enter ", directory,
+                                                 " on this node: ", strerror(errno)));
 }
 
 // This node's share of the job, by the one launcher that does it.
@@ -290,12 +303,20 @@ int RunNode(const Settings& settings, const std::optional<Identity>& identity,
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  // What was submitted may be right, and another node have what this one lacks.
+  const bool of_cluster = options->part != 0;
+  const int lacking = of_cluster ? kExitUnavailable : kExitUsage;
   const absl::StatusOr<uint32_t> slots = CountSlots(
       options->job, options->gpus_per_worker_own || options->virtual_local_rank, ThisMachine());
-  if (!slots.ok()) return Fail(kExitUsage, slots.status().message());
+  if (!slots.ok()) return Fail(lacking, slots.status().message());
+  if (of_cluster) {
+    const absl::Status here = CheckWorkingDir(options->job.working_dir());
+    if (!here.ok()) return Fail(lacking, here.message());
+  }
   options->job.mutable_logs()->set_dir(Absolute(options->job.logs().dir()));
-  const absl::Status logs = CheckLogDir(options->job.logs().dir());
-  if (!logs.ok()) return Fail(kExitUsage, logs.message());
+  const absl::Status logs =
+      CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", options->job.logs().dir());
+  if (!logs.ok()) return Fail(lacking, logs.message());
   const absl::StatusOr<std::optional<EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
   if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());

@@ -53,7 +53,7 @@ std::string Text(const std::vector<v1::JobStatus>& jobs, const v1::ListNodesRepl
     const std::string cluster = ClusterSummary(nodes, jobs);
     return cluster.empty() ? text : absl::StrCat(text, "\n", cluster);
   }
-  absl::StrAppend(&text, "\n", NodesTable(jobs[0]));
+  absl::StrAppend(&text, "\n", NodesTable(jobs[0]), AvoidedText(jobs[0]));
   if (jobs[0].timeline().recoveries_size() > 0) {
     absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
   }

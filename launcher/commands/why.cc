@@ -3,6 +3,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/job_source.h"
+#include "launcher/display/cluster_text.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/verdict_text.h"
@@ -29,7 +30,7 @@ int Run(const Parsed& parsed) {
                     job->world_size(), " workers run");
     if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
-  text = EscapeControl(text) + "\n";
+  text = absl::StrCat(EscapeControl(text), "\n", AvoidedText(*job));
   if (job->has_verdict()) {
     absl::StrAppend(&text, VerdictDetails(job->verdict(), settings.GetOr("log-dir", ""),
                                           absl::LocalTimeZone()));

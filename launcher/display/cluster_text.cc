@@ -16,13 +16,30 @@ constexpr char kUp[] = "up";
 // Of nodes that a line names.
 constexpr size_t kNamed = 6;
 
+std::string Plural(uint64_t number, const std::string& noun) {
+  return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
+}
+
 std::string StateOf(const v1::ClusterNodeStatus& node) {
   std::string state = node.connected() ? kUp : "away";
   if (node.drained()) {
     absl::StrAppend(&state, ", drained",
                     node.drain_reason().empty() ? "" : absl::StrCat(": ", node.drain_reason()));
   }
+  if (node.leftovers() > 0) {
+    absl::StrAppend(&state, ", ending ", Plural(node.leftovers(), "earlier launcher"));
+  }
   return state;
+}
+
+// Where the agent is away launchers may run of which the server counts nothing any more; and where
+// they are being ended they still do.
+bool IsUseKnown(const v1::ClusterNodeStatus& node) {
+  return node.connected() && node.leftovers() == 0;
+}
+
+std::string Used(const v1::ClusterNodeStatus& node, uint64_t used, uint64_t all) {
+  return IsUseKnown(node) ? absl::StrCat(used, "/", all) : absl::StrCat("?/", all);
 }
 
 struct Use {
@@ -37,10 +54,6 @@ struct Use {
     }
   }
 };
-
-std::string Plural(uint64_t number, const std::string& noun) {
-  return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
-}
 
 std::string Named(const std::vector<std::string>& names) {
   const std::vector<std::string> first(names.begin(),
@@ -73,13 +86,22 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
     for (const v1::Part& part : node.parts()) jobs.push_back(part.job());
     for (const auto& [name, value] : node.labels()) labels.push_back(name + "=" + value);
     std::sort(labels.begin(), labels.end());
-    rows.push_back({node.name(), StateOf(node), absl::StrCat(use.cpus, "/", use.all_cpus),
-                    absl::StrCat(use.gpus, "/", use.all_gpus),
-                    node.user().empty() ? "any" : node.user(),
+    rows.push_back({node.name(), StateOf(node), Used(node, use.cpus, use.all_cpus),
+                    Used(node, use.gpus, use.all_gpus), node.user().empty() ? "any" : node.user(),
                     labels.empty() ? "-" : absl::StrJoin(labels, ","),
                     jobs.empty() ? "-" : absl::StrJoin(jobs, " ")});
   }
   return FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
+}
+
+std::string AvoidedText(const v1::JobStatus& job) {
+  std::string text;
+  for (const v1::AvoidedNode& avoided : job.avoided()) {
+    absl::StrAppend(&text,
+                    EscapeControl(absl::StrCat("avoids ", avoided.node(), ": ", avoided.reason())),
+                    "\n");
+  }
+  return text;
 }
 
 std::string ClusterSummary(const v1::ListNodesReply& nodes,
@@ -88,7 +110,7 @@ std::string ClusterSummary(const v1::ListNodesReply& nodes,
   Use use;
   std::vector<std::string> away, drained;
   for (const v1::ClusterNodeStatus& node : nodes.nodes()) {
-    use.Add(node);
+    if (IsUseKnown(node)) use.Add(node);
     if (!node.connected()) away.push_back(node.name());
     if (!node.drained()) continue;
     drained.push_back(node.drain_reason().empty()

@@ -14,6 +14,9 @@ namespace cadre {
 // A table with a line for each node.
 std::string ClusterNodesTable(const v1::ListNodesReply& nodes);
 
+// A line for each node that the job is kept off, and why; empty: it avoids none.
+std::string AvoidedText(const v1::JobStatus& job);
+
 // A few lines, however large the cluster: its nodes, which are away or drained, what is in use, how
 // many jobs wait and for what the first does. Empty where there is no node.
 std::string ClusterSummary(const v1::ListNodesReply& nodes, const std::vector<v1::JobStatus>& jobs);

@@ -52,14 +52,36 @@ TEST_F(ClusterTextTest, ALineForEachNode) {
   EXPECT_THAT(table, testing::ContainsRegex("n1 +up, drained: fan[^\n\x1b]* +0/4 +0/0 +bob"));
 }
 
+TEST_F(ClusterTextTest, WhatIsNotKnownToBeFreeIsNotShownSo) {
+  nodes_.mutable_nodes(0)->set_connected(false);
+  nodes_.mutable_nodes(0)->clear_parts();
+  nodes_.mutable_nodes(1)->set_leftovers(2);
+  const std::string table = ClusterNodesTable(nodes_);
+  EXPECT_THAT(table, testing::ContainsRegex("n0 +away +\\?/4 +\\?/0"));
+  EXPECT_THAT(table, testing::ContainsRegex(", ending 2 earlier launchers +\\?/4"));
+  EXPECT_THAT(ClusterSummary(nodes_, {}), HasSubstr("0 of 0 CPUs in use\n"));
+}
+
+TEST_F(ClusterTextTest, TheNodesThatAJobAvoidsAreNamedWithTheReason) {
+  v1::JobStatus job;
+  EXPECT_EQ(AvoidedText(job), "");
+  v1::AvoidedNode* avoided = job.add_avoided();
+  avoided->set_node("n0");
+  avoided->set_reason("no user\x1b ann");
+  EXPECT_EQ(AvoidedText(job), "avoids n0: no user\\x1b ann\n");
+}
+
 TEST_F(ClusterTextTest, AFewLinesForAll) {
   EXPECT_EQ(ClusterSummary(v1::ListNodesReply(), {Queued("low", 0, 1)}), "");
   EXPECT_THAT(ClusterSummary(nodes_, {}), HasSubstr("cluster: 2 nodes, 3 of 8 CPUs in use\n"));
+  nodes_.mutable_nodes(1)->set_gpus(1);
+  EXPECT_THAT(ClusterSummary(nodes_, {}), HasSubstr("3 of 8 CPUs in use, 0 of 1 GPU\n"));
+  nodes_.mutable_nodes(1)->set_gpus(0);
   nodes_.mutable_nodes(0)->set_connected(false);
-  nodes_.mutable_nodes(0)->set_gpus(1);
   const std::string summary =
       ClusterSummary(nodes_, {Queued("late", 0, 3), Queued("low", 0, 1), Queued("high", 5, 4)});
-  EXPECT_THAT(summary, HasSubstr("3 of 8 CPUs in use, 0 of 1 GPU\n"));
+  // What runs there is not known, and nothing is free.
+  EXPECT_THAT(summary, HasSubstr("cluster: 2 nodes, 0 of 4 CPUs in use\n"));
   EXPECT_THAT(summary, HasSubstr("away: n0\n"));
   EXPECT_THAT(summary, HasSubstr("drained: n1 (fan"));
   EXPECT_THAT(summary,

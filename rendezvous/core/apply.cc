@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "rendezvous/core/apply_cluster.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/snapshot.h"
 
@@ -57,59 +57,10 @@ void CreateJob(const v1::JobCreated& record, State* state, JobState* job) {
   job->generation.number = generation;
   job->created_us = job->gathering_us = job->last_join_us = record.at_us();
   job->user = record.user();
+  job->request_id = record.request_id();
   if (job->user.empty()) return;
   job->phase = v1::QUEUED;
   job->order = ++state->cluster.submitted;
-}
-
-void PlacePart(const v1::PartPlaced& record, State* state) {
-  ClusterState& cluster = state->cluster;
-  cluster.parts[record.part().id()].part = record.part();
-  cluster.last_part = std::max<uint64_t>(cluster.last_part, record.part().id());
-  const auto job = state->jobs.find(record.part().job());
-  if (job == state->jobs.end() || job->second.phase != v1::QUEUED) return;
-  job->second.phase = v1::GATHERING;
-  // Its time in the queue counts against none of its limits.
-  job->second.created_us = job->second.gathering_us = job->second.last_join_us = record.at_us();
-}
-
-void EndPart(const v1::PartEnded& record, State* state) {
-  const auto found = state->cluster.parts.find(record.id());
-  if (found == state->cluster.parts.end()) return;
-  const auto job = state->jobs.find(found->second.part.job());
-  if (record.avoid() && job != state->jobs.end()) {
-    job->second.avoid.insert(found->second.part.node());
-  }
-  state->cluster.parts.erase(found);
-}
-
-// Whether the record is of the cluster and not of one job.
-bool ApplyToCluster(const v1::Record& record, State* state) {
-  ClusterState& cluster = state->cluster;
-  switch (record.body_case()) {
-    case v1::Record::kClusterNodeSet:
-      cluster.nodes[record.cluster_node_set().node().name()] = record.cluster_node_set().node();
-      return true;
-    case v1::Record::kClusterNodeGone:
-      cluster.nodes.erase(record.cluster_node_gone().node());
-      return true;
-    case v1::Record::kPartPlaced:
-      PlacePart(record.part_placed(), state);
-      return true;
-    case v1::Record::kPartTakenBack: {
-      const auto found = cluster.parts.find(record.part_taken_back().id());
-      if (found != cluster.parts.end()) found->second.taken_back = true;
-      return true;
-    }
-    case v1::Record::kPartEnded:
-      EndPart(record.part_ended(), state);
-      return true;
-    case v1::Record::kClusterRestored:
-      RestoreCluster(record.cluster_restored(), &cluster);
-      return true;
-    default:
-      return false;
-  }
 }
 
 void AdmitNode(const v1::NodeAdmitted& record, JobState* job) {
@@ -382,6 +333,7 @@ void ApplyRecord(const v1::Record& record, State* state) {
   if (HasEnded(job->phase)) return;
   switch (record.body_case()) {
     case v1::Record::kNodeAdmitted:
+      NoteJoined(record.node_admitted().part(), &state->cluster);
       return AdmitNode(record.node_admitted(), job);
     case v1::Record::kNodeRemoved:
       return RemoveNode(record.node_removed(), job);
@@ -420,7 +372,8 @@ std::string DumpState(const State& state) {
     absl::StrAppend(&text, "node ", node.ShortDebugString(), "\n");
   }
   for (const auto& [id, part] : cluster.parts) {
-    absl::StrAppend(&text, "part ", part.part.ShortDebugString(), " ", part.taken_back, "\n");
+    absl::StrAppend(&text, "part ", part.part.ShortDebugString(), " ", part.taken_back, " ",
+                    part.joined, "\n");
   }
   for (const auto& [name, job] : state.jobs) {
     const GenerationState& generation = job.generation;
@@ -429,9 +382,12 @@ std::string DumpState(const State& state) {
                     " ", job.gathering_us, " ", job.not_before_us, " ", job.last_join_us, " slots ",
                     job.slots, " admissions ", job.admissions, " announced ",
                     job.generations_announced, " bytes ", job.store.bytes, " ended ", job.ended,
-                    " user ", job.user, " order ", job.order, " avoid ",
-                    absl::StrJoin(job.avoid, ","), "\n", job.spec.ShortDebugString(), "\n",
+                    " user ", job.user, " order ", job.order, " request ", job.request_id,
+                    " failed starts ", job.failed_starts, "\n", job.spec.ShortDebugString(), "\n",
                     job.timeline.ShortDebugString(), "\n");
+    for (const auto& [node, avoided] : job.avoid) {
+      absl::StrAppend(&text, "avoids ", avoided.ShortDebugString(), "\n");
+    }
     for (const int64_t at_us : job.counted_restarts_us) absl::StrAppend(&text, "at ", at_us, "\n");
     for (const std::string& node : job.expected_nodes)
       absl::StrAppend(&text, "expects ", node, "\n");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
@@ -13,6 +14,14 @@ namespace {
 
 constexpr int kMaxLabels = 64;
 constexpr uint32_t kMaxCpusPerNode = 65536;
+// A job that has never begun is tried so often: when it ends before it begins on so many nodes, it
+// is hardly all of them.
+constexpr uint32_t kFailedStartsMax = 8;
+constexpr size_t kMaxEndTextBytes = 512;
+constexpr size_t kMaxTriedTextBytes = 160;
+// As sysexits.h has them.
+constexpr int kExitBadSpec = 65;
+constexpr int kExitTryLater = 75;
 
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= kMaxNodeTextBytes && !HasControlCharacters(text)) return absl::OkStatus();
@@ -22,8 +31,7 @@ absl::Status CheckText(absl::string_view what, absl::string_view text) {
 }
 
 absl::Status CheckAgent(const v1::AgentJoined& agent) {
-  if (agent.node().empty()) return absl::InvalidArgumentError("node name is empty");
-  absl::Status good = CheckText("node name", agent.node());
+  absl::Status good = CheckNodeName(agent.node());
   if (good.ok()) good = CheckText("user", agent.user());
   for (const auto& [name, value] : agent.labels()) {
     if (good.ok()) good = CheckText("label", name);
@@ -85,9 +93,17 @@ bool Core::Impl::MayJoinCluster(StreamId stream, const v1::NodeMessage& message)
     return reject(absl::StatusCode::kAlreadyExists,
                   absl::StrCat("node ", agent.node(), " has an agent already; give --node-name"));
   }
-  if (state.cluster.nodes.size() >= kMaxNodes && state.cluster.nodes.count(agent.node()) == 0) {
+  if (state.cluster.nodes.count(agent.node()) != 0) return true;
+  if (state.cluster.nodes.size() >= kMaxNodes) {
     return reject(absl::StatusCode::kResourceExhausted,
                   absl::StrCat("the cluster has ", kMaxNodes, " nodes already"));
+  }
+  for (const auto& [name, node] : state.cluster.nodes) {
+    if (!absl::EqualsIgnoreCase(name, agent.node())) continue;
+    return reject(
+        absl::StatusCode::kAlreadyExists,
+        absl::StrCat("node name ", agent.node(), " differs only in case from that of node ", name,
+                     ", which the cluster has; give --node-name"));
   }
   return true;
 }
@@ -161,22 +177,45 @@ void Core::Impl::OnPartReport(const std::string& node, const v1::PartReport& rep
   agents[node].strange.erase(report.id());
   const auto found = state.cluster.parts.find(report.id());
   if (found == state.cluster.parts.end() || found->second.part.node() != node) return;
-  const std::string name = found->second.part.job();
+  const PartState part = found->second;
+  const std::string& name = part.part.job();
   JobState* job = FindJob(name);
-  const bool unasked = !found->second.taken_back && job != nullptr && !HasEnded(job->phase);
+  const bool unasked = !part.taken_back && job != nullptr && !HasEnded(job->phase);
+  const std::string how = OneLine(report.text(), kMaxEndTextBytes);
   v1::Record record;
   record.mutable_part_ended()->set_id(report.id());
-  record.mutable_part_ended()->set_avoid(unasked);
+  if (unasked) {
+    record.mutable_part_ended()->set_avoid(true);
+    record.mutable_part_ended()->set_reason(how);
+    record.mutable_part_ended()->set_unfit(!part.joined && report.blame() == v1::BLAME_NODE);
+  }
   Commit(std::move(record));
   if (!unasked) return;
   const std::string text =
-      absl::StrCat("the launcher on node ", node, " ended unasked: ", OneLine(report.text(), 512));
+      absl::StrCat(part.joined ? "the launcher on node " : "it could not begin on node ", node,
+                   part.joined ? " ended by itself: " : ": ", how);
   Note(name, text);
   Touch(name, true);
   if (job->generations_announced > 0) return;
-  // It would end likewise elsewhere.
-  const v1::Failure failure = PlainFailure(v1::CRASH, node, 0, text);
-  EndJob(name, job, v1::FAILED, ExitStatusFor(failure), text, failure);
+  if (report.blame() == v1::BLAME_JOB) return EndUnstarted(name, text, false);
+  if (job->failed_starts >= kFailedStartsMax) {
+    EndUnstarted(name,
+                 absl::StrCat("it was tried ", job->failed_starts, " times: ", NodesTried(*job)),
+                 true);
+  }
+}
+
+std::string Core::Impl::NodesTried(const JobState& job) const {
+  std::vector<std::string> tried;
+  for (const auto& [node, avoided] : job.avoid) {
+    tried.push_back(absl::StrCat(node, " (", Shortened(avoided.reason(), kMaxTriedTextBytes), ")"));
+  }
+  return FirstFew(tried, tried.size());
+}
+
+void Core::Impl::EndUnstarted(const std::string& name, const std::string& why, bool try_later) {
+  const v1::Failure failure = PlainFailure(v1::EXEC_FAILED, "", 0, why);
+  EndJob(name, FindJob(name), v1::FAILED, try_later ? kExitTryLater : kExitBadSpec, why, failure);
 }
 
 void Core::Impl::OnAgentGone(StreamId stream) {

@@ -64,6 +64,7 @@ void Core::Impl::OnSubmitted(const JobSubmitted& submitted) {
   *record.mutable_job_created()->mutable_spec() = submitted.spec;
   record.mutable_job_created()->set_at_us(now.micros());
   record.mutable_job_created()->set_user(submitted.user);
+  record.mutable_job_created()->set_request_id(submitted.request_id);
   Commit(std::move(record));
   Note(name, absl::StrCat("submitted by ", submitted.user));
   Touch(name, true);
@@ -115,8 +116,11 @@ std::vector<ScheduleNode> Core::Impl::NodesToSchedule() const {
     node.cpus = known.cpus();
     node.gpus = known.gpus();
     node.labels.insert(known.labels().begin(), known.labels().end());
-    node.open = !known.drained() && agent != agents.end() && agent->second.stream.has_value() &&
-                agent->second.strange.empty();
+    const bool here = agent != agents.end() && agent->second.stream.has_value();
+    node.closed = !here                            ? "away"
+                  : known.drained()                ? "drained"
+                  : !agent->second.strange.empty() ? "still ending an earlier job"
+                                                   : "";
     nodes.push_back(std::move(node));
   }
   return nodes;
@@ -152,7 +156,9 @@ std::vector<ScheduleJob> Core::Impl::JobsToSchedule() const {
     to.resources = job.spec.resources();
     to.spread_over = job.spec.placement().spread_over();
     to.pack = job.spec.placement().pack();
-    to.avoid = job.avoid;
+    for (const auto& [node, avoided] : job.avoid) {
+      (avoided.unfit() ? to.unfit : to.avoid).insert(node);
+    }
     // Its workers may take that long to stop.
     to.limit = job.policy.total_timeout + job.policy.stop_grace + config.stop_margin;
     if (job.phase != v1::QUEUED) to.ends = MonoTime::FromMicros(job.created_us) + to.limit;
@@ -186,7 +192,33 @@ void Core::Impl::ScheduleCluster() {
     return !agent.second.stream.has_value();
   });
   if (awaited && now < agents_awaited_until) return;
-  CarryOut(PlaceJobs(NodesToSchedule(), JobsToSchedule(), now));
+  const Schedule schedule = PlaceJobs(NodesToSchedule(), JobsToSchedule(), now);
+  CarryOut(schedule);
+  EndHopeless(schedule.hopeless);
+  TakeBackFromUnstarted();
+}
+
+void Core::Impl::EndHopeless(const std::map<std::string, std::string>& hopeless) {
+  for (const auto& [name, why] : hopeless) {
+    const JobState* job = FindJob(name);
+    // One that has begun waits for a node as long as for any that is lost.
+    if (job == nullptr || HasEnded(job->phase) || job->generations_announced > 0) continue;
+    EndUnstarted(name, absl::StrCat("no node is left for it: ", why, "; tried: ", NodesTried(*job)),
+                 true);
+  }
+}
+
+void Core::Impl::TakeBackFromUnstarted() {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, part] : state.cluster.parts) {
+    if (part.taken_back || queue.count(part.part.job()) == 0) continue;
+    const JobState* job = FindJob(part.part.job());
+    if (job == nullptr || job->phase != v1::GATHERING || job->generations_announced > 0) continue;
+    ids.push_back(id);
+    Note(part.part.job(), absl::StrCat("gives back node ", part.part.node(),
+                                       ": others that it needs are not there"));
+  }
+  for (const uint64_t id : ids) TakeBack(id);
 }
 
 void Core::Impl::CarryOut(const Schedule& schedule) {
@@ -229,6 +261,7 @@ std::vector<v1::ClusterNodeStatus> Core::Impl::ClusterNodes() const {
   for (auto& [name, node] : nodes) {
     const auto agent = agents.find(name);
     node.set_connected(agent != agents.end() && agent->second.stream.has_value());
+    if (agent != agents.end()) node.set_leftovers(agent->second.strange.size());
     all.push_back(std::move(node));
   }
   return all;

@@ -52,11 +52,31 @@ class ClusterTest : public testing::Test {
     message.mutable_renew();
     return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
   }
-  std::vector<std::string> Ended(double at, uint64_t stream, uint64_t part) {
+  std::vector<std::string> Ended(double at, uint64_t stream, uint64_t part,
+                                 v1::PartBlame blame = v1::BLAME_NODE) {
     v1::NodeMessage message;
     message.mutable_agent()->mutable_ended()->set_id(part);
-    message.mutable_agent()->mutable_ended()->set_text("exit status 65: bad spec");
+    message.mutable_agent()->mutable_ended()->set_text("no user alice");
+    message.mutable_agent()->mutable_ended()->set_blame(blame);
     return Orders(Step(at, NodeSaid{StreamId{stream}, message}));
+  }
+  v1::NodeMessage LauncherJoin(uint64_t stream, const v1::JobSpec& spec, uint64_t part,
+                               const std::string& node) {
+    v1::NodeMessage message;
+    message.set_job(spec.name());
+    message.set_incarnation(stream);
+    v1::Join* said = message.mutable_join();
+    said->set_node(node);
+    said->set_slots(4);
+    said->set_part(part);
+    said->set_address("127.0.0.1");
+    *said->mutable_spec() = spec;
+    return message;
+  }
+  // A node's launcher comes.
+  void JoinJob(double at, uint64_t stream, const v1::JobSpec& spec, uint64_t part,
+               const std::string& node) {
+    Orders(Step(at, NodeSaid{StreamId{stream}, LauncherJoin(stream, spec, part, node)}));
   }
   // Every second, as a host that does not stand still.
   std::vector<std::string> Pass(double from, double until) {
@@ -77,7 +97,7 @@ class ClusterTest : public testing::Test {
     return spec;
   }
   std::vector<std::string> Submit(double at, const v1::JobSpec& spec) {
-    return Orders(Step(at, JobSubmitted{spec, "alice"}));
+    return Orders(Step(at, JobSubmitted{spec, "alice", ""}));
   }
   v1::JobPhase PhaseOf(const std::string& job) { return core_->Status(Second(100), job)->phase(); }
   // A server that is killed and has what was saved.
@@ -163,7 +183,11 @@ TEST_F(ClusterTest, AnAgentThatIsLostGivesItsPartsUpAndStopsThemWhenItComesBack)
   EXPECT_FALSE(core_->ClusterNodes()[0].connected());
   EXPECT_THAT(Join(14, 2, "n0", {1}), ElementsAre("stop 1"));
   // Nothing new until that is gone.
+  EXPECT_EQ(core_->ClusterNodes()[0].leftovers(), 1u);
+  EXPECT_THAT(core_->Status(Second(14), "j")->waiting_for(),
+              HasSubstr("n0 is still ending an earlier job"));
   EXPECT_THAT(Ended(15, 2, 1), ElementsAre("start 2 j on n0"));
+  EXPECT_EQ(core_->ClusterNodes()[0].leftovers(), 0u);
 }
 
 TEST_F(ClusterTest, ASilentAgentIsLostAndOneThatRenewsIsNot) {
@@ -199,45 +223,157 @@ TEST_F(ClusterTest, AStatusSaysWhoseAJobIsAndWhereInTheQueue) {
 // A root's agent would read with root's rights.
 TEST_F(ClusterTest, LogsOfAJobThatNobodySubmittedAreNotReadThroughAgents) {
   Join(1, 1, "n0");
-  v1::NodeMessage message;
-  message.set_job("j");
-  message.set_incarnation(7);
-  v1::Join* said = message.mutable_join();
-  said->set_node("n0");
-  said->set_slots(4);
-  said->set_address("127.0.0.1");
-  *said->mutable_spec() = Spec("j", 1);
-  Orders(Step(2, NodeSaid{StreamId{7}, message}));
+  JoinJob(2, 7, Spec("j", 1), 0, "n0");
   ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
   const absl::Status status = core_->FindLog("j", 1, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("was not submitted"));
 }
 
-TEST_F(ClusterTest, ALauncherThatCannotBeginEndsTheJobAndSaysWhy) {
+TEST_F(ClusterTest, WhatIsTheJobsOwnFaultEndsItAtOnceAndIsSaid) {
   Join(1, 1, "n0");
+  Join(1, 2, "n1");
   Submit(2, Spec("j", 1));
-  Ended(3, 1, 1);
+  EXPECT_THAT(Ended(3, 1, 1, v1::BLAME_JOB), IsEmpty());
   const v1::JobStatus status = *core_->Status(Second(3), "j");
   EXPECT_EQ(status.phase(), v1::FAILED);
-  EXPECT_THAT(status.verdict().message(),
-              HasSubstr("the launcher on node n0 ended unasked: exit status 65: bad spec"));
+  EXPECT_EQ(status.verdict().exit_status(), 65);
+  EXPECT_EQ(status.verdict().message(), "it could not begin on node n0: no user alice");
+}
+
+TEST_F(ClusterTest, ANodeOnWhichAJobCannotBeginIsAvoidedAndAnotherOneTried) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  EXPECT_THAT(Ended(3, 1, 1), ElementsAre("start 2 j on n1"));
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  ASSERT_EQ(status.avoided_size(), 1);
+  EXPECT_EQ(status.avoided(0).node(), "n0");
+  EXPECT_EQ(status.avoided(0).reason(), "no user alice");
+  StartAnew();
+  JoinJob(4, 10, Spec("j", 1), 2, "n1");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+  EXPECT_EQ(core_->Status(Second(4), "j")->avoided_size(), 1);
+  Core again(CoreConfig{});
+  for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
+  EXPECT_EQ(again.DebugString(), core_->DebugString());
+}
+
+TEST_F(ClusterTest, AJobThatNoNodeIsLeftForFailsAndSaysWhatWasTried) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 2));
+  // The node that is well is given back.
+  EXPECT_THAT(Ended(3, 2, 2), ElementsAre("stop 1"));
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  EXPECT_EQ(status.phase(), v1::FAILED);
+  EXPECT_EQ(status.verdict().exit_status(), 75);
+  EXPECT_EQ(
+      status.verdict().message(),
+      "no node is left for it: 1 node with 4 CPUs: 0 of 2 can take it; n1 is avoided, since it "
+      "could not begin there; tried: n1 (no user alice)");
+}
+
+TEST_F(ClusterTest, AJobIsTriedSoOftenAndNoMore) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  uint64_t part = 1;
+  for (; part < 8; ++part) {
+    EXPECT_THAT(Ended(2 + 0.1 * part, 1, part, v1::BLAME_NOBODY),
+                ElementsAre(absl::StrCat("start ", part + 1, " j on n0")));
+  }
+  EXPECT_THAT(Ended(4, 1, part, v1::BLAME_NOBODY), IsEmpty());
+  EXPECT_THAT(core_->Status(Second(4), "j")->verdict().message(),
+              HasSubstr("it was tried 8 times: n0 (no user alice)"));
+}
+
+TEST_F(ClusterTest, AJobThatLosesANodeBeforeItBeginsGoesBackIntoTheQueue) {
+  for (uint64_t i = 0; i < 3; ++i) Join(1, i + 1, absl::StrCat("n", i));
+  Submit(2, Spec("other", 1));
+  EXPECT_THAT(Submit(3, Spec("j", 2)), ElementsAre("start 2 j on n1", "start 3 j on n2"));
+  JoinJob(4, 10, Spec("j", 2), 2, "n1");
+  EXPECT_THAT(Ended(5, 3, 3), ElementsAre("stop 2"));
+  v1::NodeMessage leave;
+  leave.set_job("j");
+  leave.set_incarnation(10);
+  leave.mutable_leave()->set_cause(v1::PREEMPTED);
+  Orders(Step(6, NodeSaid{StreamId{10}, leave}));
+  EXPECT_THAT(Ended(7, 2, 2), IsEmpty());
+  EXPECT_EQ(PhaseOf("j"), v1::QUEUED);
+  EXPECT_THAT(core_->Status(Second(7), "j")->waiting_for(),
+              HasSubstr("2 nodes with 4 CPUs free: 1 is, and it is the next"));
+  Orders(Step(8, JobCancelled{"other", "", 0}));
+  EXPECT_THAT(Ended(9, 1, 1), ElementsAre("start 4 j on n0", "start 5 j on n1"));
+}
+
+TEST_F(ClusterTest, ANodeThatIsTakenFromAJobCostsItNoRestart) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 1));
+  JoinJob(3, 10, Spec("j", 1), 1, "n0");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  v1::NodeMessage leave;
+  leave.set_job("j");
+  leave.set_incarnation(10);
+  leave.set_generation(1);
+  leave.mutable_leave()->set_cause(v1::PREEMPTED);
+  Orders(Step(4, NodeSaid{StreamId{10}, leave}));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  EXPECT_EQ(core_->Status(Second(4), "j")->restarts(), 0u);
+  v1::NodeMessage leaving;
+  leaving.mutable_agent()->set_leaving(true);
+  EXPECT_THAT(Orders(Step(5, NodeSaid{StreamId{1}, leaving})), ElementsAre("start 2 j on n1"));
+  // One whose node dies has used up its budget of none.
+  JoinJob(6, 11, Spec("j", 1), 2, "n1");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  Orders(Step(7, StreamClosed{StreamId{11}}));
+  for (double at = 7.05; at < 7.6; at += 0.05) Orders(Step(at, Tick{}));
+  EXPECT_EQ(PhaseOf("j"), v1::FAILED);
+}
+
+TEST_F(ClusterTest, TheSameSubmissionAgainIsKnown) {
+  Orders(Step(1, JobSubmitted{Spec("j", 1), "alice", "request-1"}));
+  EXPECT_TRUE(core_->WasSubmitted("j", "request-1"));
+  EXPECT_FALSE(core_->WasSubmitted("j", "request-2"));
+  EXPECT_FALSE(core_->WasSubmitted("j", ""));
+  EXPECT_FALSE(core_->WasSubmitted("k", "request-1"));
+  // Also once it has ended, and after the server.
+  Orders(Step(2, JobCancelled{"j", "", 0}));
+  StartAnew();
+  EXPECT_TRUE(core_->WasSubmitted("j", "request-1"));
+  Core again(CoreConfig{});
+  for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
+  EXPECT_TRUE(again.WasSubmitted("j", "request-1"));
+}
+
+TEST_F(ClusterTest, ANodesNameFollowsOneRule) {
+  const auto join = [&](const std::string& name) {
+    v1::NodeMessage message;
+    message.set_incarnation(99);
+    message.mutable_agent()->mutable_joined()->set_node(name);
+    message.mutable_agent()->mutable_joined()->set_cpus(1);
+    const Effects effects = Step(2, NodeSaid{StreamId{99}, message});
+    Orders(effects);
+    Orders(Step(2, StreamClosed{StreamId{99}}));
+    return effects.send.at(0).message.rejected().message();
+  };
+  Join(1, 1, "Gpu-1.rack_2");
+  for (const std::string& name :
+       {std::string(), std::string("a\nb"), std::string("a b"), std::string(300, 'a'),
+        std::string("-a"), std::string("a,b"), std::string("n\xc3\xa4")}) {
+    EXPECT_THAT(join(name), HasSubstr("is not valid: use 1 to 255 of")) << name;
+  }
+  EXPECT_THAT(join("gpu-1.Rack_2"),
+              HasSubstr("differs only in case from that of node Gpu-1.rack_2"));
+  EXPECT_EQ(core_->ClusterNodes().size(), 1u);
 }
 
 TEST_F(ClusterTest, OnlyTheLaunchersOfItsPartsTakePartInAJob) {
   Join(1, 1, "n0");
   Submit(2, Spec("j", 1));
   const auto join = [&](uint64_t stream, uint64_t part, const std::string& node) {
-    v1::NodeMessage message;
-    message.set_job("j");
-    message.set_incarnation(stream);
-    v1::Join* said = message.mutable_join();
-    said->set_node(node);
-    said->set_slots(4);
-    said->set_part(part);
-    said->set_address("127.0.0.1");
-    *said->mutable_spec() = Spec("j", 1);
-    const Effects effects = Step(3, NodeSaid{StreamId{stream}, message});
+    const Effects effects =
+        Step(3, NodeSaid{StreamId{stream}, LauncherJoin(stream, Spec("j", 1), part, node)});
     Orders(effects);
     return effects.send.front().message.has_rejected()
                ? effects.send.front().message.rejected().message()

@@ -30,8 +30,8 @@ Effects Core::Impl::Step(MonoTime at, const Event& event) {
   Dispatch(event);
   RunTimers();
   FinishTouchedJobs();
-  // What it gives and takes ends no job, and what jobs do then gives nothing back by itself.
-  if (std::exchange(cluster_changed, cluster_changed && !can_save) && can_save) ScheduleCluster();
+  // What jobs do then gives nothing back by itself; but a job that no node is left for ends by it.
+  while (can_save && std::exchange(cluster_changed, false)) ScheduleCluster();
   FinishTouchedJobs();
   out = nullptr;
   return effects;
@@ -317,6 +317,11 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   return statuses;
 }
 
+bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) const {
+  const auto found = impl_->state.jobs.find(name);
+  return found != impl_->state.jobs.end() && !request_id.empty() &&
+         found->second.request_id == request_id;
+}
 absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
   return impl_->MaySubmit(spec, user);
 }

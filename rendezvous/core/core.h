@@ -71,6 +71,8 @@ class Core {
   // Whether a JobSubmitted will be taken. INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION,
   // RESOURCE_EXHAUSTED.
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  // Whether this very submission made the job, which may have ended since.
+  bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
   // How a worker's log is asked for: on which stream, and the message but for call, offset and

@@ -231,6 +231,10 @@ struct Core::Impl {
   // What runs there and what should, made to agree.
   void ComparePart(const PartState& part, bool runs, StreamId stream);
   void OnPartReport(const std::string& node, const v1::PartReport& report);
+  // "n0 (no user alice), n1 (...)".
+  std::string NodesTried(const JobState& job) const;
+  // The job ends, and has never begun. `try_later`: that may be worth it; else its spec is bad.
+  void EndUnstarted(const std::string& name, const std::string& why, bool try_later);
   void OnAgentGone(StreamId stream);
   void OnAgentLeaving(const std::string& node);
   void OnAgentTimer(const std::string& node);
@@ -251,7 +255,11 @@ struct Core::Impl {
   std::vector<ScheduleNode> NodesToSchedule() const;
   std::vector<ScheduleJob> JobsToSchedule() const;
   void CarryOut(const Schedule& schedule);
+  // Those that no node is left for end.
+  void EndHopeless(const std::map<std::string, std::string>& hopeless);
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  // Gives back what jobs hold that have never begun and cannot at present.
+  void TakeBackFromUnstarted();
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
   absl::StatusOr<LogSource> FindLog(absl::string_view job, uint64_t generation,
                                     uint32_t rank) const;

@@ -58,6 +58,8 @@ struct JobCancelled {
 struct JobSubmitted {
   v1::JobSpec spec;
   std::string user;
+  // The caller's name for this submission; empty: none.
+  std::string request_id;
 };
 
 // A user wants a node of the cluster to take no new work, or to take it again.

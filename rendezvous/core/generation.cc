@@ -287,7 +287,7 @@ RestartDecision Core::Impl::DecideNext(const JobState& job,
                                            [](const MemberState& member) { return !member.lost; });
   const MonoTime end = generation.stopping_us == 0 ? now : At(generation.stopping_us);
   return DecideRestart(root_cause, job.policy, job.counted_restarts_us, survivors, now,
-                       end - At(generation.formed_us));
+                       end - At(generation.formed_us), !job.user.empty());
 }
 
 void Core::Impl::Conclude(const std::string& name, JobState* job) {

@@ -247,6 +247,7 @@ void Core::Impl::Admit(StreamId stream, const std::string& name, const v1::NodeM
   admitted->set_master_addr(join.master_addr());
   admitted->set_master_port(join.master_port());
   if (join.has_adopt_timeout()) *admitted->mutable_adopt_timeout() = join.adopt_timeout();
+  admitted->set_part(join.part());
   admitted->set_at_us(now.micros());
   Commit(std::move(record));
   lives[name].refusal.clear();

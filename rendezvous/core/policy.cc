@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/exit_codes.h"
@@ -107,6 +108,18 @@ bool IsJobName(absl::string_view name) {
   return std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   });
+}
+
+absl::Status CheckNodeName(absl::string_view name) {
+  const bool good = !name.empty() && name.size() <= kMaxNodeTextBytes &&
+                    absl::ascii_isalnum(name[0]) &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+                    });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("node name ", Quoted(name), " is not valid: use 1 to ", kMaxNodeTextBytes,
+                   " of a-z, A-Z, 0-9, '.', '-' and '_', starting with a letter or a digit"));
 }
 
 absl::Status CheckSpec(const v1::JobSpec& spec) {

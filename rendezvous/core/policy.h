@@ -56,6 +56,8 @@ absl::Duration FromProto(const google::protobuf::Duration& duration);
 google::protobuf::Duration ToProto(absl::Duration duration);
 
 bool IsJobName(absl::string_view name);
+// Of a node of a cluster: INVALID_ARGUMENT says what one may look like.
+absl::Status CheckNodeName(absl::string_view name);
 
 // INVALID_ARGUMENT naming the field, its value and what was expected.
 absl::Status CheckSpec(const v1::JobSpec& spec);

@@ -256,6 +256,7 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
   status.set_user(job.user);
   status.set_priority(job.spec.priority());
   status.set_submission(job.order);
+  for (const auto& [node, avoided] : job.avoid) *status.add_avoided() = avoided;
   return status;
 }
 

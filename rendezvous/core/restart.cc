@@ -60,12 +60,15 @@ bool HasLastWord(const v1::Failure& failure) {
 
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
-                              MonoTime now, absl::Duration lasted) {
+                              MonoTime now, absl::Duration lasted, bool of_cluster) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;
   if (IsNodeGone(failure) && policy.min < policy.max && policy.SizeFor(survivors) != 0) {
     return {
         true, false, {}, absl::StrCat("an elastic job goes on with ", Count(survivors, "node"))};
+  }
+  if (of_cluster && failure.cause() == v1::PREEMPTED && IsNodeGone(failure)) {
+    return {true, false, {}, "its node was taken away, which costs no restart"};
   }
   if (IsFinal(failure.cause()) || IsOfWholeJob(failure)) return Never("");
   if (policy.restart_max == 0) return Never("");

@@ -30,10 +30,12 @@ struct RestartDecision {
 // was shorter than backoff_min.
 //
 // An elastic job that loses a node and still has enough of them goes on without touching its
-// budget: it was asked to live with fewer.
+// budget: it was asked to live with fewer. So does a job `of_cluster` from which a node was taken:
+// it did nothing wrong, and gets another one.
 RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
                               const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
-                              MonoTime now, absl::Duration lasted = absl::ZeroDuration());
+                              MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
+                              bool of_cluster = false);
 
 // A user or a scheduler ended the job on all nodes: nothing is tried again.
 bool IsOfWholeJob(const v1::Failure& failure);

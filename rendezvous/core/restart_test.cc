@@ -100,6 +100,26 @@ TEST(RestartTest, AnElasticJobThatLosesANodeGoesOnForFree) {
   EXPECT_FALSE(DecideRestart(Exit(1), policy, {}, 4, kNow).again);
 }
 
+TEST(RestartTest, AJobOfTheClusterFromWhichANodeIsTakenGoesOnForFree) {
+  const auto decide = [](const v1::Failure& failure, bool of_cluster) {
+    return DecideRestart(failure, Budget(0), {}, 1, kNow, absl::ZeroDuration(), of_cluster);
+  };
+  v1::Failure taken = Because(v1::PREEMPTED);
+  taken.set_node("n1");
+  EXPECT_TRUE(decide(taken, true).again);
+  EXPECT_FALSE(decide(taken, true).counted);
+  EXPECT_FALSE(decide(taken, false).again);
+  // A node that dies, a worker that somebody kills, and a warning to the whole job are no such
+  // thing.
+  v1::Failure lost = Because(v1::NODE_LOST);
+  lost.set_node("n1");
+  EXPECT_FALSE(decide(lost, true).again);
+  v1::Failure worker = taken;
+  worker.mutable_exit()->set_signal(SIGTERM);
+  EXPECT_FALSE(decide(worker, true).again);
+  EXPECT_FALSE(decide(Because(v1::PREEMPTED), true).again);
+}
+
 TEST(RestartTest, WithoutAFailureItIsFree) {
   const RestartDecision decision = DecideRestart(std::nullopt, Budget(0), {}, 2, kNow);
   EXPECT_TRUE(decision.again);

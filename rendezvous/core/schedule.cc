@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/node_choice.h"
+#include "rendezvous/core/suitability.h"
 #include "rendezvous/core/text.h"
 
 namespace cadre {
@@ -22,11 +23,6 @@ struct Room {
 };
 // By node.
 using Rooms = std::vector<Room>;
-
-std::string ShareText(const Share& share) {
-  return absl::StrCat(Count(share.cpus, "CPU"),
-                      share.gpus == 0 ? "" : absl::StrCat(" and ", Count(share.gpus, "GPU")));
-}
 
 class Planner {
  public:
@@ -60,6 +56,7 @@ class Planner {
   bool Possible(Plan* plan);
   void Place(Plan* plan, const std::vector<Need>& needs, const std::string& reason);
   void BecomeHead(const Plan& plan);
+  std::string MostFree(const Plan& head) const;
   bool ShrinkFor(const Plan& head);
   void Reserve(const std::vector<Need>& needs);
   bool Backfill(Plan* plan);
@@ -105,9 +102,9 @@ Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<Sched
 
 std::optional<Share> Planner::Usable(const Plan& plan, size_t node) const {
   const ScheduleNode& candidate = nodes_[node];
-  if (!candidate.open) return std::nullopt;
+  if (!candidate.closed.empty()) return std::nullopt;
   if (plan.avoids && plan.job->avoid.count(candidate.name) != 0) return std::nullopt;
-  if (!candidate.user.empty() && candidate.user != plan.job->user) return std::nullopt;
+  if (IsBarred(*plan.job, candidate)) return std::nullopt;
   for (const HeldShare& held : plan.held) {
     if (held.node == candidate.name) return std::nullopt;
   }
@@ -166,18 +163,20 @@ std::vector<Planner::Plan*> Planner::Queue() {
 
 // Whether it fits when nothing else runs; if not it keeps nobody waiting.
 bool Planner::Possible(Plan* plan) {
+  const ScheduleJob& job = *plan->job;
   size_t fitting = Fitting(*plan, whole_);
-  if (fitting < plan->lacks() && !plan->job->avoid.empty()) {
+  if (fitting < plan->lacks() && !job.avoid.empty()) {
     plan->avoids = false;
     fitting = Fitting(*plan, whole_);
   }
   if (fitting >= plan->lacks()) return true;
-  const size_t closed = std::count_if(nodes_.begin(), nodes_.end(),
-                                      [](const ScheduleNode& node) { return !node.open; });
-  schedule_.waiting[plan->job->name].reason = absl::StrCat(
-      Count(plan->lacks(), "node"), " that can hold it, but the cluster has ",
-      nodes_.empty() ? "none" : absl::StrCat(fitting, " such among ", Count(nodes_.size(), "node")),
-      closed == 0 ? "" : absl::StrCat(", ", closed, " drained or away"));
+  std::string& why = schedule_.waiting[job.name].reason;
+  why = MissingText(job, plan->lacks(), fitting, nodes_);
+  if (job.unfit.empty()) return false;
+  const size_t suitable = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+    return !IsBarred(job, node) && ShareOf(job, node).has_value();
+  });
+  if (suitable < plan->least) schedule_.hopeless[job.name] = why;
   return false;
 }
 
@@ -202,6 +201,22 @@ void Planner::Reserve(const std::vector<Need>& needs) {
   }
 }
 
+// " (another has 1 CPU)": of the nodes that have too little for it now the one that has most.
+std::string Planner::MostFree(const Plan& head) const {
+  Room most;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::optional<Share> share = Usable(head, i);
+    if (!share.has_value() || free_[i].Holds(*share)) continue;
+    const Room& room = free_[i];
+    if (std::make_pair(room.gpus, room.cpus) > std::make_pair(most.gpus, most.cpus)) most = room;
+  }
+  if (most.cpus == 0) return "";
+  return absl::StrCat(" (another has ",
+                      ShareText({0, static_cast<uint32_t>(most.cpus),
+                                 static_cast<uint32_t>(std::max<int64_t>(most.gpus, 0))}),
+                      ")");
+}
+
 void Planner::BecomeHead(const Plan& head) {
   head_ = &head;
   schedule_.head = head.job->name;
@@ -211,7 +226,7 @@ void Planner::BecomeHead(const Plan& head) {
   for (size_t i = 0; i < nodes_.size() && !share.has_value(); ++i) share = Usable(head, i);
   waiting.reason =
       absl::StrCat(Count(head.lacks(), "node"), " with ", ShareText(*share), " free: ", fitting,
-                   fitting == 1 ? " is" : " are", ", and it is the next");
+                   fitting == 1 ? " is" : " are", MostFree(head), ", and it is the next");
   if (ShrinkFor(head)) {
     waiting.reason += "; what it lacks is being given up";
     head_at_ = now_;
@@ -386,33 +401,6 @@ Schedule Planner::Run() {
 }
 
 }  // namespace
-
-uint32_t LeastNodes(const ScheduleJob& job) {
-  const uint32_t unit = std::max<uint32_t>(job.unit, 1);
-  return (job.min + unit - 1) / unit * unit;
-}
-
-std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node) {
-  const uint32_t gpus_each = job.resources.gpus_per_worker();
-  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources.cpus_per_worker());
-  auto kind = job.workers.kind();
-  if (kind == v1::WorkersPerNode::AUTO) {
-    kind = node.gpus > 0 ? v1::WorkersPerNode::GPU : v1::WorkersPerNode::CPU;
-  }
-  uint64_t workers = std::max<uint32_t>(1, job.workers.count());
-  uint64_t gpus = workers * gpus_each;
-  if (kind == v1::WorkersPerNode::GPU) {
-    workers = node.gpus / std::max<uint32_t>(1, gpus_each);
-    gpus = workers * std::max<uint32_t>(1, gpus_each);
-  } else if (kind == v1::WorkersPerNode::CPU) {
-    workers = node.cpus / cpus_each;
-    gpus = workers * gpus_each;
-  }
-  const uint64_t cpus = workers * cpus_each;
-  if (workers == 0 || cpus > node.cpus || gpus > node.gpus) return std::nullopt;
-  return Share{static_cast<uint32_t>(workers), static_cast<uint32_t>(cpus),
-               static_cast<uint32_t>(gpus)};
-}
 
 Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
                    MonoTime now) {

@@ -41,8 +41,9 @@ struct ScheduleNode {
   uint32_t cpus = 0;
   uint32_t gpus = 0;
   std::map<std::string, std::string> labels;
-  // Connected and not drained. What a closed one runs goes on.
-  bool open = true;
+  // Why it takes nothing new, as people are told: "drained", "away". Empty: it does. What a closed
+  // one runs goes on.
+  std::string closed;
 };
 
 struct HeldShare {
@@ -69,8 +70,9 @@ struct ScheduleJob {
   std::string spread_over;
   std::string pack;
   std::vector<HeldShare> held;
-  // Nodes that it must not get.
+  // Nodes that it gets only where it could not run without them, and those that it never gets.
   std::set<std::string> avoid;
+  std::set<std::string> unfit;
   // How long it holds nodes at most once it is placed, and until when now that it is.
   absl::Duration limit = absl::InfiniteDuration();
   MonoTime ends = MonoTime::Never();
@@ -101,6 +103,9 @@ struct Schedule {
   std::vector<Withdrawn> withdraw;
   // By job: all that do not have their smallest size now.
   std::map<std::string, Waiting> waiting;
+  // Those of them that have tried nodes in vain and could not run on all that are left, whatever
+  // becomes free, and why.
+  std::map<std::string, std::string> hopeless;
   // The first of those that could be placed one day; empty: there is none.
   std::string head;
 };

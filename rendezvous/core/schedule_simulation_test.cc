@@ -159,8 +159,8 @@ class History {
       const auto share = ShareOf(job, node);
       const bool has = std::any_of(job.held.begin(), job.held.end(),
                                    [&](const HeldShare& held) { return held.node == node.name; });
-      fitting += share.has_value() && node.open && !has && free.at(node.name).cpus >= share->cpus &&
-                 free.at(node.name).gpus >= share->gpus;
+      fitting += share.has_value() && node.closed.empty() && !has &&
+                 free.at(node.name).cpus >= share->cpus && free.at(node.name).gpus >= share->gpus;
     }
     return fitting;
   }
@@ -212,7 +212,7 @@ class History {
   bool Give(const Placed& placed, std::set<std::string>* touched) {
     SimulatedJob* to = Find(placed.job);
     const ScheduleNode* node = FindNode(placed.node);
-    if (!node->open)
+    if (!node->closed.empty())
       return Wrong(absl::StrCat(placed.job, " gets ", placed.node, ", a closed one"));
     for (const HeldShare& held : to->job.held) {
       if (held.node == placed.node) return Wrong(absl::StrCat(placed.job, " gets a node twice"));
@@ -333,16 +333,16 @@ class History {
     node_events_.erase(node_events_.begin());
     for (SimulatedJob& job : jobs_) job.promised = MonoTime::Never();
     for (ScheduleNode& node : nodes_) {
-      if (!node.open && Draw(0, 1) == 0) node.open = true;
+      if (!node.closed.empty() && Draw(0, 1) == 0) node.closed.clear();
     }
     if (now_ > Second(4000)) {
-      for (ScheduleNode& node : nodes_) node.open = true;
+      for (ScheduleNode& node : nodes_) node.closed.clear();
       return;
     }
     node_events_.insert(now_ + absl::Seconds(4500));
     for (int i = Draw(0, 12); i > 0; --i) {
       ScheduleNode& node = nodes_[Draw(0, kNodes - 1)];
-      node.open = false;
+      node.closed = "drained";
       if (Draw(0, 1) == 0) continue;
       for (SimulatedJob& job : jobs_) {
         for (HeldShare& held : job.job.held) held.ending = held.ending || held.node == node.name;

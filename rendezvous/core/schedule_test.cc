@@ -90,12 +90,11 @@ TEST(ScheduleTest, PriorityComesBeforeAge) {
 
 TEST(ScheduleTest, WhatCannotFitKeepsNobodyWaiting) {
   std::vector<ScheduleNode> nodes = Nodes(3);
-  nodes[2].open = false;
+  nodes[2].closed = "drained";
   Schedule schedule = PlaceJobs(nodes, {Job(1, 3), Job(2, 2)}, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j2:n0", "j2:n1"));
-  EXPECT_EQ(
-      schedule.waiting["j1"].reason,
-      "3 nodes that can hold it, but the cluster has 2 such among 3 nodes, 1 drained or away");
+  EXPECT_EQ(schedule.waiting["j1"].reason,
+            "3 nodes with 4 CPUs: 2 of 3 can take it; n2 is drained");
   EXPECT_EQ(schedule.head, "");
 }
 
@@ -178,14 +177,14 @@ TEST(ScheduleTest, ARunningJobGrowsAgainUnlessItsSpecSaysNever) {
 
 TEST(ScheduleTest, AJobThatLostANodeGetsAnother) {
   std::vector<ScheduleNode> nodes = Nodes(3);
-  nodes[1].open = false;
+  nodes[1].closed = "drained";
   const Schedule schedule = PlaceJobs(nodes, {Running(Job(1, 2), 0, 1)}, kNow);
   EXPECT_THAT(Placements(schedule), ElementsAre("j1:n2"));
 }
 
 TEST(ScheduleTest, ClosedForeignAndAvoidedNodesAreLeftAlone) {
   std::vector<ScheduleNode> nodes = Nodes(4);
-  nodes[0].open = false;
+  nodes[0].closed = "drained";
   nodes[1].user = "bob";
   nodes[3].user = "alice";
   ScheduleJob job = Job(1, 1);
@@ -198,6 +197,41 @@ TEST(ScheduleTest, AvoidedNodesAreTakenByAJobThatCouldNotRunWithoutThem) {
   job.avoid = {"n1", "n2"};
   EXPECT_THAT(Placements(PlaceJobs(Nodes(4), {job}, kNow)), ElementsAre("j1:n0", "j1:n3"));
   EXPECT_THAT(Placements(PlaceJobs(Nodes(3), {job}, kNow)), testing::SizeIs(2));
+}
+
+TEST(ScheduleTest, AnUnfitNodeIsNeverTakenAndAJobThatHasNoOtherIsHopeless) {
+  ScheduleJob job = Job(1, 1);
+  job.unfit = {"n0"};
+  EXPECT_THAT(Placements(PlaceJobs(Nodes(2), {job}, kNow)), ElementsAre("j1:n1"));
+  // One that is away may come back, and one that is in use becomes free.
+  std::vector<ScheduleNode> nodes = Nodes(2);
+  nodes[1].closed = "away";
+  EXPECT_THAT(PlaceJobs(nodes, {job}, kNow).hopeless, IsEmpty());
+  EXPECT_THAT(PlaceJobs(Nodes(2), {Running(Job(2, 1), 1, 1), job}, kNow).hopeless, IsEmpty());
+  nodes[1].user = "bob";
+  Schedule schedule = PlaceJobs(nodes, {job}, kNow);
+  EXPECT_EQ(
+      schedule.hopeless["j1"],
+      "1 node with 4 CPUs: 0 of 2 can take it; n1 is for other users, n0 is avoided, since it "
+      "could not begin there");
+}
+
+TEST(ScheduleTest, WhatIsMissingIsSaid) {
+  ScheduleJob job = Job(1, 2);
+  job.resources.set_gpus_per_worker(1);
+  std::vector<ScheduleNode> nodes = Nodes(4, 8, 2);
+  nodes[3].gpus = 4;
+  EXPECT_EQ(
+      PlaceJobs(nodes, {job}, kNow).waiting["j1"].reason,
+      "2 nodes with 4 CPUs and 4 GPUs: 1 of 4 can take it; 3 are too small (the largest has 8 "
+      "CPUs and 2 GPUs)");
+  job.min = job.max = 1;
+  ScheduleJob other = Job(2, 1, 1, 5);
+  other.held = {{"n3", Share{2, 2, 2}, false}};
+  EXPECT_EQ(
+      PlaceJobs(nodes, {other, job}, kNow).waiting["j1"].reason,
+      "1 node with 4 CPUs and 4 GPUs free: 0 are (another has 6 CPUs and 2 GPUs), and it is the "
+      "next");
 }
 
 TEST(ScheduleTest, ManyJobsThatCannotRunKeepNobodyWaiting) {

@@ -126,7 +126,9 @@ v1::JobRestored JobToRecord(const JobState& job) {
   restored.set_ended(job.ended);
   restored.set_user(job.user);
   restored.set_order(job.order);
-  *restored.mutable_avoid() = {job.avoid.begin(), job.avoid.end()};
+  restored.set_request_id(job.request_id);
+  for (const auto& [name, avoided] : job.avoid) *restored.add_avoid() = avoided;
+  restored.set_failed_starts(job.failed_starts);
   return restored;
 }
 
@@ -162,6 +164,7 @@ v1::ClusterRestored ClusterToRecord(const ClusterState& cluster) {
   for (const auto& [id, part] : cluster.parts) {
     *restored.add_parts() = part.part;
     if (part.taken_back) restored.add_taken_back(id);
+    if (part.joined) restored.add_joined(id);
   }
   restored.set_last_part(cluster.last_part);
   restored.set_submitted(cluster.submitted);
@@ -175,6 +178,7 @@ void RestoreCluster(const v1::ClusterRestored& record, ClusterState* cluster) {
   for (const v1::ClusterNodeStatus& node : record.nodes()) cluster->nodes[node.name()] = node;
   for (const v1::Part& part : record.parts()) cluster->parts[part.id()].part = part;
   for (const uint64_t id : record.taken_back()) cluster->parts[id].taken_back = true;
+  for (const uint64_t id : record.joined()) cluster->parts[id].joined = true;
   cluster->last_part = record.last_part();
   cluster->submitted = record.submitted();
 }
@@ -224,7 +228,9 @@ void RestoreJob(const std::string& name, const v1::JobRestored& record, State* s
   job.ended = record.ended();
   job.user = record.user();
   job.order = record.order();
-  job.avoid.insert(record.avoid().begin(), record.avoid().end());
+  job.request_id = record.request_id();
+  for (const v1::AvoidedNode& avoided : record.avoid()) job.avoid[avoided.node()] = avoided;
+  job.failed_starts = record.failed_starts();
   if (job.ended != 0) state->ended_jobs[job.ended] = name;
   state->jobs_ended = std::max<uint64_t>(state->jobs_ended, record.jobs_ended());
   state->jobs[name] = std::move(job);

@@ -109,16 +109,22 @@ struct JobState {
   // Position in the order in which jobs ended.
   uint64_t ended = 0;
   // Who submitted it to the cluster; empty: nodes brought it. Its position in the order of
-  // submissions, and nodes that it must not get.
+  // submissions, and the submission's request id.
   std::string user;
   uint64_t order = 0;
-  std::set<std::string> avoid;
+  std::string request_id;
+  // By name: nodes that it is kept off.
+  std::map<std::string, v1::AvoidedNode> avoid;
+  // Launchers of it that ended before they had joined, since it was submitted.
+  uint32_t failed_starts = 0;
 };
 
 // A part of a job that a node of the cluster has, or had and has not given back yet.
 struct PartState {
   v1::Part part;
   bool taken_back = false;
+  // Its launcher has joined the job.
+  bool joined = false;
 };
 
 struct ClusterState {

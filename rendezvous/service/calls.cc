@@ -87,7 +87,7 @@ void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
       });
   listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
       REQUEST_OF(service, SubmitJob), [](const auto& core, const auto& call) {
-        core->AskSubmit(call->request().spec(), call->request().user(), EndOf<v1::JobStatus>(call));
+        core->AskSubmit(call->request(), EndOf<v1::JobStatus>(call));
       });
   listener.Listen<v1::ListNodesRequest, v1::ListNodesReply>(
       REQUEST_OF(service, ListNodes), [](const auto& core, const auto& call) {

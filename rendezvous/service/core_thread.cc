@@ -178,28 +178,31 @@ void CoreThread::AskView(ViewDone done) {
 }
 
 void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
-                           StatusDone done) {
+                           StatusDone done, OwnerCheck may) {
   JobCancelled cancelled{std::string(job), std::string(reason), signal};
-  const auto cancel = [state = state_.get(), cancelled = std::move(cancelled), done](MonoTime now) {
+  const auto cancel = [state = state_.get(), cancelled = std::move(cancelled), done,
+                       may = std::move(may)](MonoTime now) {
     const absl::StatusOr<v1::JobStatus> before = state->core.Status(now, cancelled.job);
-    if (before.ok() && !Lives(*before)) {
-      done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
-      return;
+    if (!before.ok()) return done(before.status());
+    const absl::Status allowed = may ? may(before->user()) : absl::OkStatus();
+    if (!allowed.ok()) return done(allowed);
+    if (!Lives(*before)) {
+      return done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
     }
-    const absl::Status saved = before.ok() ? state->StepNow(cancelled, now) : before.status();
-    if (before.ok() && !saved.ok()) return done(saved);
-    done(before.ok() ? state->core.Status(now, cancelled.job) : before);
+    const absl::Status saved = state->StepNow(cancelled, now);
+    if (!saved.ok()) return done(saved);
+    done(state->core.Status(now, cancelled.job));
   };
   state_->Run(cancel, done);
 }
 
-void CoreThread::AskSubmit(v1::JobSpec spec, absl::string_view user, StatusDone done) {
-  JobSubmitted submitted{std::move(spec), std::string(user)};
+void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done) {
+  JobSubmitted submitted{request.spec(), request.user(), request.request_id()};
   const auto submit = [state = state_.get(), submitted = std::move(submitted), done](MonoTime now) {
-    absl::Status taken = state->core.MaySubmit(submitted.spec, submitted.user);
-    if (taken.ok()) taken = state->StepNow(submitted, now);
+    const absl::Status taken = state->Submit(submitted, now);
     if (!taken.ok()) return done(taken);
-    done(state->core.Status(now, submitted.spec.name()));
+    // Not before the step, or more time would be left than there is at all.
+    done(state->core.Status(MonoNow(), submitted.spec.name()));
   };
   state_->Run(submit, done);
 }
@@ -229,8 +232,9 @@ void CoreThread::AskDrain(const v1::DrainNodeRequest& request, NodesDone done) {
   state_->Run(drain, done);
 }
 
-void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done) {
-  state_->Run([state = state_.get(), request, done](MonoTime) { state->ReadLog(request, done); },
+void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may) {
+  state_->Run([state = state_.get(), request, done,
+               may = std::move(may)](MonoTime) { state->ReadLog(request, done, may); },
               done);
 }
 

@@ -93,17 +93,21 @@ class CoreThread {
   // The whole server, for /metrics.
   using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
   void AskView(ViewDone done);
-  void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done);
+  // Whether the caller may do that with a job of this owner; empty: nobody submitted it.
+  using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
+  void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done,
+                 OwnerCheck may = nullptr);
 
-  // Errors: as Core::MaySubmit.
-  void AskSubmit(v1::JobSpec spec, absl::string_view user, StatusDone done);
+  // Errors: as Core::MaySubmit, or why the state cannot be saved; then the message says whether the
+  // job may have been taken all the same.
+  void AskSubmit(const v1::SubmitJobRequest& request, StatusDone done);
   using NodesDone = std::function<void(absl::StatusOr<std::vector<v1::ClusterNodeStatus>>)>;
   void AskNodes(NodesDone done);
   // Errors: NOT_FOUND (no such node).
   void AskDrain(const v1::DrainNodeRequest& request, NodesDone done);
   // `done` is called once, by who has the core: the next bytes of a worker's log. Errors: those of
   // Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
-  void AskLog(const v1::ReadLogRequest& request, LogReads::Done done);
+  void AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may = nullptr);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
   // thread itself.

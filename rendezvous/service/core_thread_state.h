@@ -212,9 +212,13 @@ struct CoreThread::State {
     commits.Add(now, std::move(effects));
   }
 
-  // For a caller that is to hear whether it is saved.
-  absl::Status StepNow(const Event& event, MonoTime now) {
-    if (commits.trouble().ok()) Step(event);
+  // For a caller that is to hear whether it is saved. `happened`: the core has taken it, so that it
+  // is saved with all else once that is possible again.
+  absl::Status StepNow(const Event& event, MonoTime now, bool* happened = nullptr) {
+    commits.Commit(now);
+    const bool can = commits.trouble().ok();
+    if (happened != nullptr) *happened = can;
+    if (can) Step(event);
     commits.Commit(now);
     return commits.trouble();
   }
@@ -306,11 +310,31 @@ struct CoreThread::State {
     done(reply.reply);
   }
 
+  // Under one number a job is made once, however often its caller asks because no answer came.
+  absl::Status Submit(const JobSubmitted& submitted, MonoTime now) {
+    const std::string& name = submitted.spec.name();
+    bool taken = core.WasSubmitted(name, submitted.request_id);
+    absl::Status status =
+        taken ? commits.trouble() : core.MaySubmit(submitted.spec, submitted.user);
+    if (!taken && status.ok()) status = StepNow(submitted, now, &taken);
+    if (status.ok() || !taken) return status;
+    return absl::Status(
+        status.code(),
+        absl::StrCat(
+            "job ", name, " may have been taken: ", status.message(),
+            "; it is when that is mended, unless the server is started anew before. 'cadre "
+            "status ",
+            name, "' says whether it was"));
+  }
+
   // Logs are no part of the state: what is read passes the core by.
-  void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done) {
+  void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
+               const OwnerCheck& may) {
     absl::StatusOr<Core::LogSource> source =
         core.FindLog(request.job(), request.generation(), request.rank());
     if (!source.ok()) return done(source.status());
+    const absl::Status allowed = may ? may(source->read.user()) : absl::OkStatus();
+    if (!allowed.ok()) return done(allowed);
     const absl::StatusOr<uint64_t> call = log_reads.Add(source->stream, MonoNow(), done);
     if (!call.ok()) return done(call.status());
     v1::ServerMessage message;

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "rendezvous/service/join_for_test.h"
 
@@ -15,6 +16,7 @@ namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
@@ -341,6 +343,82 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   }
   // One that was taken for lost would not hear of the end.
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
+}
+
+class SubmissionTest : public CoreThreadTest {
+ protected:
+  SubmissionTest() {
+    OpenedLog full;
+    full.log = std::make_unique<FullLog>(room_);
+    core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
+  }
+  void SetRoom(bool is_there) {
+    const absl::MutexLock lock(&room_->mutex);
+    room_->is_there = is_there;
+  }
+  absl::Status Submit(const std::string& job, const std::string& request_id) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
+    request.mutable_spec()->set_name(job);
+    request.set_user("ann");
+    request.set_request_id(request_id);
+    absl::Notification answered;
+    absl::Status status;
+    core_->AskSubmit(request, [&](absl::StatusOr<v1::JobStatus> answer) {
+      status = answer.status();
+      answered.Notify();
+    });
+    EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+    return status;
+  }
+  void AwaitSaved() {
+    const MonoTime deadline = MonoNow() + kPatience;
+    while (!Submit("probe", "probe").ok()) ASSERT_LT(MonoNow(), deadline);
+  }
+
+  const std::shared_ptr<FullLog::Room> room_ = std::make_shared<FullLog::Room>();
+};
+
+TEST_F(SubmissionTest, AJobThatMayHaveBeenTakenIsSaidToBe_AndTheNextIsNotTaken) {
+  SetRoom(false);
+  EXPECT_THAT(Submit("first", "1"), StatusIs(absl::StatusCode::kResourceExhausted,
+                                             HasSubstr("job first may have been taken: no room")));
+  const absl::Status second = Submit("second", "2");
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  EXPECT_THAT(std::string(second.message()), Not(HasSubstr("may have been taken")));
+  // The same again: still nobody knows.
+  EXPECT_THAT(Submit("first", "1"), StatusIs(absl::StatusCode::kResourceExhausted,
+                                             HasSubstr("job first may have been taken")));
+  SetRoom(true);
+  AwaitSaved();
+  EXPECT_OK(core_->Status("first"));
+  EXPECT_THAT(core_->Status("second"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(SubmissionTest, TheSameSubmissionAgainMakesNoSecondJob) {
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_THAT(Submit("job", "2"), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_OK(core_->Cancel("job", "enough", 0));
+  EXPECT_OK(Submit("job", "1"));
+  EXPECT_EQ(core_->Status("job")->phase(), v1::CANCELLED_PHASE);
+  EXPECT_OK(Submit("job", "2"));
+  EXPECT_EQ(core_->Status("job")->phase(), v1::QUEUED);
+}
+
+// What was refused must not be reported as done because the disk is well again a moment later.
+TEST_F(SubmissionTest, WhatIsAnsweredWithSuccessHasHappened) {
+  EXPECT_OK(Submit("job", "1"));
+  SetRoom(false);
+  EXPECT_THAT(Submit("other", "2"), StatusIs(absl::StatusCode::kResourceExhausted));
+  SetRoom(true);
+  const MonoTime deadline = MonoNow() + kPatience;
+  absl::StatusOr<v1::JobStatus> cancelled;
+  do {
+    cancelled = core_->Cancel("job", "enough", 0);
+  } while (!cancelled.ok() && MonoNow() < deadline);
+  ASSERT_OK(cancelled);
+  EXPECT_EQ(cancelled->phase(), v1::CANCELLED_PHASE);
 }
 
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {

@@ -104,7 +104,10 @@ class DashboardTest : public ::testing::Test {
     agent_->Join(agent_);
     const v1::NodeMessage join = JoinForTest("node", 1, 1);
     absl::Notification submitted;
-    core_.AskSubmit(join.join().spec(), "ann", [&](absl::StatusOr<v1::JobStatus> status) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = join.join().spec();
+    request.set_user("ann");
+    core_.AskSubmit(request, [&](absl::StatusOr<v1::JobStatus> status) {
       EXPECT_OK(status);
       submitted.Notify();
     });

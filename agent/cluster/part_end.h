@@ -1,0 +1,16 @@
+// What the server is told of a part's launcher that has ended. Pure.
+#ifndef CADRE_AGENT_CLUSTER_PART_END_H_
+#define CADRE_AGENT_CLUSTER_PART_END_H_
+
+#include "agent/supervisor/frames.h"
+#include "proto/cluster.pb.h"
+
+namespace cadre {
+
+// In one line, and whose doing it was: a launcher that says "usage" or "bad spec" would say so on
+// every node, one that is to try again later may do so on the same one.
+v1::PartReport EndOfPart(const ExitedFrame& exited);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CLUSTER_PART_END_H_

@@ -1,0 +1,45 @@
+#include "agent/cluster/part_end.h"
+
+#include <errno.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+ExitedFrame Exit(int code, const char* lines) {
+  ExitedFrame exited;
+  exited.generation = 7;
+  exited.exit_code = code;
+  exited.last_lines = lines;
+  return exited;
+}
+
+TEST(PartEndTest, TheLastLineSaysWhyAndTheStatusWhoseDoingItWas) {
+  v1::PartReport report = EndOfPart(Exit(69, "something\ncadre: working_dir /x: no such file\n\n"));
+  EXPECT_EQ(report.id(), 7u);
+  EXPECT_EQ(report.text(), "working_dir /x: no such file (exit status 69)");
+  EXPECT_EQ(report.blame(), v1::BLAME_NODE);
+  EXPECT_EQ(EndOfPart(Exit(65, "cadre: bad")).blame(), v1::BLAME_JOB);
+  EXPECT_EQ(EndOfPart(Exit(64, "cadre: bad")).blame(), v1::BLAME_JOB);
+  EXPECT_EQ(EndOfPart(Exit(75, "cadre: later")).blame(), v1::BLAME_NOBODY);
+  EXPECT_EQ(EndOfPart(Exit(1, "")).text(), "exit status 1");
+}
+
+TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
+  ExitedFrame killed = Exit(0, "");
+  killed.signal = 9;
+  EXPECT_EQ(EndOfPart(killed).text(), "signal 9");
+  EXPECT_EQ(EndOfPart(killed).blame(), v1::BLAME_NODE);
+  ExitedFrame absent = Exit(0, "");
+  absent.exec_errno = ENOENT;
+  absent.exec_step = "exec";
+  EXPECT_THAT(EndOfPart(absent).text(), HasSubstr("exec: No such file or directory"));
+  EXPECT_EQ(EndOfPart(absent).blame(), v1::BLAME_NODE);
+}
+
+}  // namespace
+}  // namespace cadre

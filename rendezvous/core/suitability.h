@@ -1,0 +1,26 @@
+// Whether a job can run on a node, whatever else runs there, and what people are told of nodes on
+// which it cannot. For schedule.cc alone; ShareOf and LeastNodes are declared in schedule.h. Pure.
+#ifndef CADRE_RENDEZVOUS_CORE_SUITABILITY_H_
+#define CADRE_RENDEZVOUS_CORE_SUITABILITY_H_
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/schedule.h"
+
+namespace cadre {
+
+// It is for other users, or the job has tried it in vain. That does not pass.
+bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
+
+// "4 CPUs and 1 GPU".
+std::string ShareText(const Share& share);
+
+// What a job waits for that lacks so many nodes, of which `fitting` are there: "1 node with 4 CPUs:
+// 0 of 3 can take it; 2 are too small (the largest has 2 CPUs), n2 is drained".
+std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
+                        const std::vector<ScheduleNode>& nodes);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_CORE_SUITABILITY_H_
