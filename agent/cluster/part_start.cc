@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/bearer_token.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -111,7 +112,10 @@ absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1
   if (mkdir(directory.c_str(), 0700) != 0) return Failed(directory);
   const std::string spec = directory + "/job.binpb", token = directory + "/token";
   RETURN_IF_ERROR(WritePrivate(spec, part.spec().SerializeAsString(), user));
-  RETURN_IF_ERROR(WritePrivate(token, absl::StrCat(options.token, "\n"), user));
+  // The agent's own token would make its user the cluster's administrator.
+  RETURN_IF_ERROR(WritePrivate(
+      token, absl::StrCat(PartToken(options.token, part.part().id(), part.part().job()), "\n"),
+      user));
   // The user's launcher finds its files there, and cannot add any.
   if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
   StartFrame frame;

@@ -23,6 +23,7 @@ struct PartStartOptions {
   std::string launcher;
   // --rdzv-endpoint.
   std::string server;
+  // The cluster's; each launcher gets one made from it, for its part alone.
   std::string token;
   // Both may be empty.
   std::string tls_dir;

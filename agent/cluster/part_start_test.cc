@@ -9,6 +9,7 @@
 #include <string>
 
 #include "agent/cluster/parts_directory.h"
+#include "base/bearer_token.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -63,7 +64,8 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
                                        "--token-file=" + directory + "/token", "--node-name=n1",
                                        "--nproc-per-node=4", "--redirects=3", "--no-progress"));
   EXPECT_THAT(frame->argv, Not(Contains(HasSubstr("secret"))));
-  EXPECT_EQ(Content(directory + "/token"), "a-secret-of-the-cluster\n");
+  // Good for this part alone.
+  EXPECT_EQ(Content(directory + "/token"), PartToken(options_.token, 12, "mnist") + "\n");
   v1::JobSpec spec;
   ASSERT_TRUE(spec.ParseFromString(Content(directory + "/job.binpb")));
   EXPECT_EQ(spec.name(), "mnist");

@@ -135,7 +135,7 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (leaving) return;
   if (!away_since) away_since = now;
   const std::string reason = OneLine(status.message());
-  if (status.code() == absl::StatusCode::kUnauthenticated) {
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
     return Leave(Exit{kExitServerUnreachable,
                       absl::StrCat(Server(), " refuses this token (", reason,
                                    "); every node of a job needs the same one"),

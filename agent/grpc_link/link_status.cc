@@ -35,6 +35,9 @@ constexpr Symptom kBeforeOpen[] = {
      ": handshake failed; check that both sides use TLS, or neither does"},
     {"imeout", absl::StatusCode::kUnavailable, ": connection timed out"},
     {"imed out", absl::StatusCode::kUnavailable, ": connection timed out"},
+    {"ocket closed", absl::StatusCode::kUnavailable,
+     ": the connection was closed; check that both sides use TLS, or neither does"},
+    {"onnection reset", absl::StatusCode::kUnavailable, ": the connection was closed"},
 };
 
 absl::Status NotOurs(const std::string& endpoint) {
@@ -98,7 +101,8 @@ absl::Status NoneReached(const std::vector<absl::Status>& failed) {
 }
 
 bool IsFinal(const absl::Status& status) {
-  return absl::IsUnauthenticated(status) || absl::IsInvalidArgument(status);
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+         absl::IsInvalidArgument(status);
 }
 
 }  // namespace cadre

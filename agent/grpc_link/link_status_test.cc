@@ -22,6 +22,8 @@ TEST(LinkStatus, GrpcTextsBecomeReadable) {
   EXPECT_THAT(Unreached("DNS resolution failed for node0:29400: C-ares status is not ..."),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("cannot reach node0:29400: the name does not resolve")));
+  EXPECT_THAT(Unreached("failed to connect to all addresses; last error: UNKNOWN: Socket closed"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(": the connection was closed")));
   EXPECT_THAT(Unreached("last error: Trying to connect an http1.x server"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("node0:29400 answers, but is not a cadre server")));
@@ -58,6 +60,7 @@ TEST(LinkStatus, Endpoints) {
 
 TEST(LinkStatus, OnlyTheseAreFinal) {
   EXPECT_TRUE(IsFinal(absl::UnauthenticatedError("")));
+  EXPECT_TRUE(IsFinal(absl::PermissionDeniedError("")));
   EXPECT_TRUE(IsFinal(absl::InvalidArgumentError("")));
   EXPECT_FALSE(IsFinal(absl::UnavailableError("")));
   EXPECT_FALSE(IsFinal(absl::ResourceExhaustedError("")));

@@ -8,13 +8,19 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/bearer_token.h"
 #include "rendezvous/service/core_thread.h"
 
 namespace cadre {
 
-// To whom the call goes, or with what it is refused. Thread safe.
-using Admission =
-    std::function<absl::StatusOr<std::shared_ptr<CoreThread>>(const grpc::ServerContext&)>;
+// To whom the call goes, and who calls.
+struct Admitted {
+  std::shared_ptr<CoreThread> core;
+  Bearer bearer;
+};
+
+// Or with what it is refused. Thread safe.
+using Admission = std::function<absl::StatusOr<Admitted>(const grpc::ServerContext&)>;
 
 }  // namespace cadre
 

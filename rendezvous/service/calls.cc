@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/service/permission.h"
 #include "rendezvous/service/unary_call.h"
 
 namespace cadre {
@@ -20,7 +21,6 @@ v1::ListNodesReply ReplyOf(std::vector<v1::ClusterNodeStatus> nodes) {
   return reply;
 }
 v1::ReadLogReply ReplyOf(v1::ReadLogReply reply) { return reply; }
-v1::JobStatus ReplyOf(v1::JobStatus status) { return status; }
 
 // Ends the call with what the core answers.
 template <typename Answer, typename Call>
@@ -55,13 +55,85 @@ class Listener {
     service.Request##Method(context, request, writer, queue, queue, tag);          \
   }
 
+// Ends the call where its caller may not make it.
+template <typename Call>
+bool Passes(const std::shared_ptr<Call>& call, const absl::Status& may) {
+  if (!may.ok()) call->End(may);
+  return may.ok();
+}
+
+CoreThread::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
+  return [bearer](absl::string_view owner) { return MayUseJob(bearer, owner); };
+}
+
+// Answers of the core about jobs, as this caller may see them.
+template <typename Call>
+auto EndOfStatus(const Admitted& admitted, const std::shared_ptr<Call>& call) {
+  return [call, bearer = admitted.bearer](absl::StatusOr<v1::JobStatus> status) {
+    if (status.ok()) HideFrom(bearer, &*status);
+    call->End(std::move(status));
+  };
+}
+template <typename Call>
+auto EndOfStatuses(const Admitted& admitted, const std::shared_ptr<Call>& call) {
+  return [call, bearer = admitted.bearer](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
+    if (!jobs.ok()) return call->End(jobs.status());
+    for (v1::JobStatus& job : *jobs) HideFrom(bearer, &job);
+    call->End(ReplyOf(*std::move(jobs)));
+  };
+}
+
+void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
+  listener.Listen<v1::ListJobsRequest, v1::ListJobsReply>(
+      REQUEST_OF(service, ListJobs), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
+        admitted.core->AskAllStatuses(EndOfStatuses(admitted, call));
+      });
+  listener.Listen<v1::GetJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, GetJob), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
+        admitted.core->AskStatus(call->request().name(), EndOfStatus(admitted, call));
+      });
+  listener.Listen<v1::CancelJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, CancelJob), [](const Admitted& admitted, const auto& call) {
+        constexpr int kNoSignal = 0;
+        admitted.core->AskCancel(call->request().name(), call->request().reason(), kNoSignal,
+                                 EndOfStatus(admitted, call), OwnerCheckOf(admitted.bearer));
+      });
+  listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
+      REQUEST_OF(service, SubmitJob), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MaySubmit(admitted.bearer, call->request()))) return;
+        admitted.core->AskSubmit(call->request(), EndOfStatus(admitted, call));
+      });
+  listener.Listen<v1::ReadLogRequest, v1::ReadLogReply>(
+      REQUEST_OF(service, ReadLog), [](const Admitted& admitted, const auto& call) {
+        admitted.core->AskLog(call->request(), EndOf<v1::ReadLogReply>(call),
+                              OwnerCheckOf(admitted.bearer));
+      });
+}
+
+void ServeNodes(v1::Control::AsyncService& service, Listener& listener) {
+  listener.Listen<v1::ListNodesRequest, v1::ListNodesReply>(
+      REQUEST_OF(service, ListNodes), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
+        admitted.core->AskNodes(EndOf<std::vector<v1::ClusterNodeStatus>>(call));
+      });
+  listener.Listen<v1::DrainNodeRequest, v1::ListNodesReply>(
+      REQUEST_OF(service, DrainNode), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayDrain(admitted.bearer))) return;
+        admitted.core->AskDrain(call->request(), EndOf<std::vector<v1::ClusterNodeStatus>>(call));
+      });
+}
+
 }  // namespace
 
 void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
                 const Admission& admission) {
   Listener(threads, admission)
       .Listen<v1::StoreRequest, v1::StoreReply>(
-          REQUEST_OF(service, Execute), [](const auto& core, const auto& call) {
+          REQUEST_OF(service, Execute), [](const Admitted& admitted, const auto& call) {
+            if (!Passes(call, MayCallStore(admitted.bearer, call->request()))) return;
+            const std::shared_ptr<CoreThread>& core = admitted.core;
             const CallId id = core->CallStore(
                 call->request(), [call](const v1::StoreReply& reply) { call->End(reply); });
             call->WhenCancelled([core, id] { core->DropCall(id); });
@@ -71,36 +143,8 @@ void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
 void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
                   const Admission& admission) {
   Listener listener(threads, admission);
-  listener.Listen<v1::ListJobsRequest, v1::ListJobsReply>(
-      REQUEST_OF(service, ListJobs), [](const auto& core, const auto& call) {
-        core->AskAllStatuses(EndOf<std::vector<v1::JobStatus>>(call));
-      });
-  listener.Listen<v1::GetJobRequest, v1::JobStatus>(
-      REQUEST_OF(service, GetJob), [](const auto& core, const auto& call) {
-        core->AskStatus(call->request().name(), EndOf<v1::JobStatus>(call));
-      });
-  listener.Listen<v1::CancelJobRequest, v1::JobStatus>(
-      REQUEST_OF(service, CancelJob), [](const auto& core, const auto& call) {
-        constexpr int kNoSignal = 0;
-        core->AskCancel(call->request().name(), call->request().reason(), kNoSignal,
-                        EndOf<v1::JobStatus>(call));
-      });
-  listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
-      REQUEST_OF(service, SubmitJob), [](const auto& core, const auto& call) {
-        core->AskSubmit(call->request(), EndOf<v1::JobStatus>(call));
-      });
-  listener.Listen<v1::ListNodesRequest, v1::ListNodesReply>(
-      REQUEST_OF(service, ListNodes), [](const auto& core, const auto& call) {
-        core->AskNodes(EndOf<std::vector<v1::ClusterNodeStatus>>(call));
-      });
-  listener.Listen<v1::DrainNodeRequest, v1::ListNodesReply>(
-      REQUEST_OF(service, DrainNode), [](const auto& core, const auto& call) {
-        core->AskDrain(call->request(), EndOf<std::vector<v1::ClusterNodeStatus>>(call));
-      });
-  listener.Listen<v1::ReadLogRequest, v1::ReadLogReply>(
-      REQUEST_OF(service, ReadLog), [](const auto& core, const auto& call) {
-        core->AskLog(call->request(), EndOf<v1::ReadLogReply>(call));
-      });
+  ServeJobs(service, listener);
+  ServeNodes(service, listener);
 }
 
 #undef REQUEST_OF

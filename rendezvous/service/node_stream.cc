@@ -11,7 +11,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
 #include "proto/channel_arguments.h"
+#include "rendezvous/service/permission.h"
 
 namespace cadre {
 namespace {
@@ -81,13 +83,14 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
     }
     door_.threads.Enter();
     std::make_shared<NodeStream>(door_)->Await();
-    const auto core = door_.admission(context_);
-    if (core.ok()) {
-      core_ = *core;
+    absl::StatusOr<Admitted> admitted = door_.admission(context_);
+    if (admitted.ok()) {
+      core_ = std::move(admitted->core);
+      bearer_ = std::move(admitted->bearer);
       Open();
     } else {
       const absl::MutexLock lock(&mutex_);
-      EndNow(core.status());
+      EndNow(admitted.status());
     }
     Release();
   }
@@ -187,6 +190,8 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
     if (!joined_ && !incoming_.has_join() && !incoming_.agent().has_joined()) {
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
+    // What follows belongs to what it joins.
+    if (!joined_) RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
     joined_ = true;
     return core_->Post(id_, std::move(incoming_));
   }
@@ -249,7 +254,9 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   OperationOf<NodeStream, &NodeStream::AndRelease<&NodeStream::OnCloseLimit>> expired_{this};
   // Its coming, and what tells of the call's end, from the start.
   std::atomic<int> under_way_{2};
-  std::shared_ptr<CoreThread> core_;  // set once, before anything is read
+  // Set once, before anything is read.
+  std::shared_ptr<CoreThread> core_;
+  Bearer bearer_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
   // Whether the core does not know the stream: not yet, or not any more.

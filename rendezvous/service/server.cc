@@ -45,9 +45,11 @@ class Gate {
     core_.reset();
     closed_ = std::move(why);
   }
-  absl::StatusOr<std::shared_ptr<CoreThread>> Pass(const grpc::ServerContext& context) const {
-    RETURN_IF_ERROR(CheckToken(context, token_));
-    return Serving();
+  absl::StatusOr<Admitted> Pass(const grpc::ServerContext& context) const {
+    Admitted admitted;
+    ASSIGN_OR_RETURN(admitted.bearer, CheckToken(context, token_));
+    ASSIGN_OR_RETURN(admitted.core, Serving());
+    return admitted;
   }
   absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const {
     const absl::MutexLock lock(&mutex_);

@@ -1,12 +1,15 @@
 #include "rendezvous/service/token_check.h"
 
-#include "base/token.h"
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/channel_arguments.h"
 
 namespace cadre {
 
-absl::Status CheckToken(const grpc::ServerContext& context, const std::string& token) {
-  if (token.empty()) return absl::OkStatus();
+absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token) {
+  if (token.empty()) return Bearer();
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kTokenMetadata);
   if (found == metadata.end()) {
@@ -14,7 +17,8 @@ absl::Status CheckToken(const grpc::ServerContext& context, const std::string& t
         "this server wants a token and none came: give its token file with --token-file");
   }
   const absl::string_view given(found->second.data(), found->second.size());
-  if (EqualConstantTime(given, token)) return absl::OkStatus();
+  std::optional<Bearer> bearer = BearerOf(token, given);
+  if (bearer.has_value()) return *std::move(bearer);
   return absl::UnauthenticatedError(
       "the token is not this server's: give its token file with --token-file");
 }

@@ -1,4 +1,4 @@
-// Whether a call carries the server's token. Thread safe.
+// Whose token a call carries. Thread safe.
 #ifndef CADRE_RENDEZVOUS_SERVICE_TOKEN_CHECK_H_
 #define CADRE_RENDEZVOUS_SERVICE_TOKEN_CHECK_H_
 
@@ -6,13 +6,14 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bearer_token.h"
 
 namespace cadre {
 
-// Looks at the call's "cadre-token" metadata; an empty `token` lets every call pass.
-// UNAUTHENTICATED: missing or wrong; the message says how to give it.
-absl::Status CheckToken(const grpc::ServerContext& context, const std::string& token);
+// Looks at the call's "cadre-token" metadata; with an empty `token` every caller is an
+// administrator. UNAUTHENTICATED: missing or wrong; the message says how to give it.
+absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token);
 
 }  // namespace cadre
 

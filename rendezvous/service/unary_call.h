@@ -30,8 +30,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
                        grpc::ServerCompletionQueue*, void*)>
         request;
     // Sees to it that the call is ended; must not block.
-    std::function<void(const std::shared_ptr<CoreThread>&, const std::shared_ptr<UnaryCall>&)>
-        serve;
+    std::function<void(const Admitted&, const std::shared_ptr<UnaryCall>&)> serve;
   };
 
   // Serves every call that comes, until the server is shut down.
@@ -53,7 +52,11 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     if (ended_) return;
     ended_ = true;
     ++under_way_;
-    if (!answer.ok()) return writer_.FinishWithError(ToGrpcStatus(answer.status()), &finished_);
+    if (!answer.ok()) {
+      // By which the caller knows that this is no word of gRPC's.
+      context_.AddTrailingMetadata(kServerMetadata, "1");
+      return writer_.FinishWithError(ToGrpcStatus(answer.status()), &finished_);
+    }
     reply_ = *std::move(answer);
     writer_.Finish(reply_, grpc::Status::OK, &finished_);
   }
@@ -78,11 +81,11 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     }
     method_->threads.Enter();
     Serve(method_);
-    const auto core = method_->admission(context_);
-    if (core.ok()) {
-      method_->serve(*core, self_);
+    const absl::StatusOr<Admitted> admitted = method_->admission(context_);
+    if (admitted.ok()) {
+      method_->serve(*admitted, self_);
     } else {
-      End(core.status());
+      End(admitted.status());
     }
     Release();
   }
