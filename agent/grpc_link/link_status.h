@@ -1,4 +1,5 @@
-// What gRPC reports about a connection, in words for the person who started the agent. Pure.
+// What gRPC reports about a connection, in words for the person who started the agent or asks the
+// server something. Pure.
 #ifndef CADRE_AGENT_GRPC_LINK_LINK_STATUS_H_
 #define CADRE_AGENT_GRPC_LINK_LINK_STATUS_H_
 
@@ -12,7 +13,7 @@ namespace cadre {
 // INVALID_ARGUMENT unless it is host:port with a port in 1..65535.
 absl::Status CheckEndpoint(const std::string& endpoint);
 
-// How a stream ended. `opened`: one of our servers had answered before. Never OK: a stream that the
+// How a stream, or a call, ended. `opened`: one of our servers had answered before. Never OK: a stream that the
 // server ends properly is UNAVAILABLE too, as far as the agent is concerned.
 absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened);
 

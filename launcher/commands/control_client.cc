@@ -5,10 +5,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "agent/grpc_link/link_status.h"
 #include "base/status_macros.h"
+#include "base/token.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/endpoint/endpoint.h"
 #include "proto/channel_arguments.h"
@@ -20,6 +23,29 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Of several servers one that is silent must leave time for the others.
 constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
+// A submission whose answer was lost is asked about again: for so long, so often.
+constexpr absl::Duration kSubmitPatience = absl::Seconds(10);
+constexpr absl::Duration kSubmitPause = absl::Milliseconds(250);
+
+// What gRPC says of a call, in which no server of ours has said anything.
+absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
+                        absl::Duration limit) {
+  if (absl::IsDeadlineExceeded(said)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the server at ", endpoint, " does not answer within ", absl::FormatDuration(limit)));
+  }
+  const absl::Status described = DescribeEnd(endpoint, said, false);
+  const bool nobody = absl::EndsWith(described.message(), "refused");
+  return absl::UnavailableError(
+      absl::StrCat(described.message(),
+                   nobody ? "; is 'cadre server' running there? --server names another one" : ""));
+}
+
+// Not where no connection came about.
+bool MayHaveArrived(const absl::Status& said) {
+  return !absl::StrContains(said.message(), "failed to connect") &&
+         !absl::StrContains(said.message(), "DNS resolution failed");
+}
 
 }  // namespace
 
@@ -37,6 +63,7 @@ struct ControlClient::State {
     const absl::Duration limit = places.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral;
     std::string text;
     absl::StatusCode code = absl::StatusCode::kUnavailable;
+    unanswered = false;
     for (const Place& place : places) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
@@ -44,17 +71,26 @@ struct ControlClient::State {
       Reply reply;
       const grpc::Status status = ((*place.stub).*method)(&context, request, &reply);
       if (status.ok()) return reply;
-      const absl::Status failed = FromGrpcStatus(status);
-      absl::StrAppend(&text, text.empty() ? "" : "; ", "server ", place.endpoint, ": ",
-                      failed.message());
+      absl::Status failed = FromGrpcStatus(status);
+      const bool passing = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
+      if (context.GetServerTrailingMetadata().count(kServerMetadata) > 0 || !passing) {
+        failed = absl::Status(failed.code(),
+                              absl::StrCat("server ", place.endpoint, ": ", failed.message()));
+      } else {
+        unanswered = unanswered || MayHaveArrived(failed);
+        failed = Unanswered(place.endpoint, failed, limit);
+      }
+      absl::StrAppend(&text, text.empty() ? "" : "; ", failed.message());
       code = failed.code();
-      if (!absl::IsUnavailable(failed) && !absl::IsDeadlineExceeded(failed)) break;
+      if (!passing) break;
     }
     return absl::Status(code, text);
   }
 
   std::string token;
   std::vector<Place> places;
+  // The last call may have had an effect that nobody told of.
+  bool unanswered = false;
 };
 
 ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -121,7 +157,23 @@ absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
   request.set_user(user);
-  return state_->Call(&v1::Control::Stub::SubmitJob, request);
+  request.set_request_id(RandomToken());
+  const absl::Time end = absl::Now() + kSubmitPatience;
+  bool unanswered = false;
+  for (;;) {
+    absl::StatusOr<v1::JobStatus> job = state_->Call(&v1::Control::Stub::SubmitJob, request);
+    unanswered = unanswered || state_->unanswered;
+    const bool passing =
+        absl::IsUnavailable(job.status()) || absl::IsDeadlineExceeded(job.status());
+    if (!passing || !unanswered) return job;
+    if (absl::Now() > end) {
+      return absl::Status(job.status().code(),
+                          absl::StrCat("job ", spec.name(), " may have been taken: ",
+                                       job.status().message(), ". 'cadre status ", spec.name(),
+                                       "' says whether it was, once the server answers"));
+    }
+    absl::SleepFor(kSubmitPause);
+  }
 }
 
 absl::StatusOr<v1::ListNodesReply> ControlClient::Nodes() {
@@ -154,6 +206,7 @@ int ControlExit(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
       return kExitUnavailable;
     case absl::StatusCode::kInvalidArgument:
       return kExitUsage;

@@ -1,4 +1,5 @@
-// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers.
+// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers; a
+// submission twice as long.
 #ifndef CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
 #define CADRE_LAUNCHER_COMMANDS_CONTROL_CLIENT_H_
 
@@ -33,6 +34,8 @@ class ControlClient {
 
   absl::StatusOr<std::vector<v1::JobStatus>> List();
   absl::StatusOr<v1::JobStatus> Get(const std::string& job);
+  // Asks again where no answer comes; the job is made once all the same. What then still fails
+  // without one says that it may have been taken.
   absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user);
   absl::StatusOr<v1::ListNodesReply> Nodes();
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,

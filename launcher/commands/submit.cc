@@ -1,5 +1,12 @@
 // cadre submit: hands a job to a cluster, or to Slurm.
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
 #include <filesystem>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "agent/cluster/part_start.h"
@@ -16,6 +23,8 @@
 namespace cadre {
 namespace {
 
+constexpr int kExitInterrupted = 128 + SIGINT;
+
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
   flags.push_back(
@@ -29,6 +38,27 @@ std::vector<Flag> Flags() {
 // Where nodes look for it as well.
 std::string Absolute(const std::string& path) {
   return std::filesystem::absolute(path.empty() ? "." : path).lexically_normal().string();
+}
+
+// What the signal handler writes.
+std::atomic<const char*> last_words{nullptr};
+
+void OnInterrupt(int) {
+  const char* const text = last_words;
+  // Whether anybody reads it makes no difference.
+  (void)!write(STDERR_FILENO, text, strlen(text));
+  _exit(kExitInterrupted);
+}
+
+// Ctrl-C ends this command with that line, and nothing else: the job is the cluster's.
+void SayAtInterrupt(absl::string_view text) {
+  // They stay: the handler may be reading the one before.
+  static auto* const lines = new std::deque<std::string>();
+  last_words = lines->emplace_back(absl::StrCat("cadre: ", text, "\n")).c_str();
+  struct sigaction action = {};
+  if (sigaction(SIGINT, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
+  action.sa_handler = OnInterrupt;
+  sigaction(SIGINT, &action, nullptr);
 }
 
 int Run(const Parsed& parsed) {
@@ -69,6 +99,8 @@ int Run(const Parsed& parsed) {
   if (!user.ok()) return Fail(kExitInternal, user.status().message());
   const auto client = ControlClient::Connect(*settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
+  SayAtInterrupt(absl::StrCat("job ", spec->name(), " may have been submitted; 'cadre status ",
+                              spec->name(), "' says whether it was"));
   const absl::StatusOr<v1::JobStatus> job = (*client)->Submit(*spec, user->name);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   const int printed = Print(
@@ -80,6 +112,9 @@ int Run(const Parsed& parsed) {
                              : absl::StrCat("; it waits for ", EscapeControl(job->waiting_for())),
                          "\n"));
   if (printed != 0 || !*follow) return printed;
+  SayAtInterrupt(absl::StrCat("job ", spec->name(), " goes on; 'cadre logs ", spec->name(),
+                              " --follow' shows it again, 'cadre cancel ", spec->name(),
+                              "' ends it"));
   return FollowLogs(**client, {spec->name(), std::nullopt, true});
 }
 

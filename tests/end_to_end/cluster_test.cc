@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -253,7 +255,7 @@ TEST_F(ClusterTest, KilledAgent_ItsWorkersGoWithItAndTheJobComesBack) {
 TEST_F(ClusterTest, AnAgentThatIsToldToEnd_ItsJobsGoOnElsewhereAndItTakesNothingNew) {
   // Its workers take their time to stop.
   const std::string spec =
-      WriteJob("job", "1", "restart: {max: 1}\n",
+      WriteJob("job", "1", "",
                absl::StrCat("trap : TERM; until [ -e ", Done("job"), " ]; do sleep 0.1; done"));
   EXPECT_THAT(Output({"submit", spec}), HasSubstr("submitted job"));
   AwaitRunning("job", 1);
@@ -267,15 +269,125 @@ TEST_F(ClusterTest, AnAgentThatIsToldToEnd_ItsJobsGoOnElsewhereAndItTakesNothing
   agents_.erase(agent);
   AwaitRunning("job", 1);
   EXPECT_NE(Status("job")["nodes"][0]["name"], node);
+  EXPECT_EQ(Status("job").value("restarts", 0), 0);
   Finish("job");
   AwaitPhase("job", "SUCCEEDED");
+}
+
+// The directory that an agent keeps its parts in.
+std::string PartsDirectoryOf(const Process& agent) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", agent.pid(), "/fd"))) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (absl::StrContains(target, "/cadre-agent-")) return target;
+  }
+  return "";
+}
+
+TEST_F(ClusterTest, ABadNodeIsAvoidedAndTheJobRunsOnAnother) {
+  // The first part's place is taken on whichever node gets it.
+  std::vector<std::string> taken;
+  for (const auto& agent : agents_) {
+    taken.push_back(PartsDirectoryOf(*agent) + "/part-1");
+    ASSERT_TRUE(std::filesystem::create_directory(taken.back())) << taken.back();
+  }
+  Submit("job", "1");
+  AwaitRunning("job", 1);
+  const nlohmann::json status = Status("job");
+  ASSERT_EQ(status["avoided"].size(), 1u) << status.dump(1);
+  const std::string bad = status["avoided"][0]["node"];
+  EXPECT_NE(status["nodes"][0]["name"], bad);
+  EXPECT_THAT(WhyOf("job"), HasSubstr(absl::StrCat("avoids ", bad, ": cannot write ")));
+  EXPECT_THAT(Output({"status", "job"}), HasSubstr("part-1"));
+  Finish("job");
+  AwaitPhase("job", "SUCCEEDED");
+}
+
+TEST_F(ClusterTest, AJobThatNoNodeCanBeginFailsAndSaysWhy) {
+  const std::string path = directory_ + "/lost.yaml";
+  std::ofstream(path) << "name: lost\nnodes: 1\nworkers_per_node: 2\nworking_dir: " << directory_
+                      << "/nowhere\ncommand: [/bin/true]\n";
+  const auto follow = Cadre({"submit", path, "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 75) << Said(*follow);
+  const std::string why = WhyOf("lost");
+  EXPECT_THAT(why, HasSubstr("no node is left for it"));
+  EXPECT_THAT(why, HasSubstr(absl::StrCat("n2 (working_dir: cannot enter ", directory_,
+                                          "/nowhere on this node: No such file or directory")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/nowhere"));
+}
+
+TEST_F(ClusterTest, InterruptedFollow_TheJobGoesOnAndHowToReachItIsSaid) {
+  const auto follow = Cadre({"submit", WriteJob("job", "1"), "--follow"});
+  ASSERT_TRUE(follow->WaitForLine("rank=1 of 2", kPatience).has_value()) << Said(*follow);
+  follow->Kill(SIGINT);
+  EXPECT_EQ(follow->Wait(kPatience), 130) << Said(*follow);
+  EXPECT_THAT(follow->standard_error(),
+              HasSubstr("cadre: job job goes on; 'cadre logs job --follow' shows it again, 'cadre "
+                        "cancel job' ends it\n"));
+  AwaitRunning("job", 1);
+  Finish("job");
+  AwaitPhase("job", "SUCCEEDED");
+}
+
+TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
+  const std::string own = getpwuid(geteuid())->pw_name;
+  const auto token = [&](const std::string& user) {
+    const std::string path = absl::StrCat(directory_, "/", user, ".token");
+    const auto made =
+        Cadre({"token", "new", path, "--user=" + user, "--token-file=" + Token()}, false);
+    EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+    return "--token-file=" + path;
+  };
+  const std::string mine = token(own), bobs = token("bob");
+  const auto as = [&](const std::string& whose, std::vector<std::string> arguments) {
+    arguments.push_back(Server());
+    arguments.push_back(whose);
+    auto command = Cadre(arguments, false);
+    command->Wait(kPatience);
+    return command;
+  };
+  EXPECT_THAT(as(bobs, {"submit", WriteJob("job", "1")})->standard_error(),
+              HasSubstr("this is the token of user bob, which submits jobs of that user alone"));
+  EXPECT_THAT(as(mine, {"submit", WriteJob("job", "1")})->standard_output(),
+              HasSubstr("submitted job"));
+  AwaitRunning("job", 1);
+  EXPECT_THAT(as(bobs, {"cancel", "job"})->standard_error(),
+              HasSubstr(absl::StrCat("the job is ", own, "'s, and this is the token of user bob")));
+  EXPECT_THAT(as(bobs, {"logs", "job"})->standard_error(), HasSubstr("the job is "));
+  EXPECT_THAT(as(bobs, {"status"})->standard_output(), HasSubstr("job"));
+  EXPECT_THAT(as(mine, {"drain", "n0"})->standard_error(), HasSubstr("drains no node"));
+  EXPECT_THAT(as(mine, {"agent", "--node-name=n9"})->standard_error(),
+              HasSubstr("adds no node to the cluster"));
+  EXPECT_EQ(Status("job")["phase"], "RUNNING");
+  EXPECT_THAT(as(mine, {"logs", "job", "--rank=0"})->standard_output(), HasSubstr("rank=0 of 2"));
+  EXPECT_THAT(as(mine, {"cancel", "job"})->standard_output(), HasSubstr("cancelling job"));
+  AwaitPhase("job", "CANCELLED_PHASE");
+}
+
+TEST_F(ClusterTest, ANodesNameFollowsOneRule) {
+  for (const std::string name : {"", "a b", "N1"}) {
+    const auto agent = Cadre({"agent", "--node-name=" + name, "--cpus=1", "--gpus=0"});
+    EXPECT_EQ(agent->Wait(kPatience), 69) << Said(*agent);
+    EXPECT_THAT(agent->standard_error(), HasSubstr("node name"));
+  }
 }
 
 TEST_F(ClusterTest, WhatCannotRunIsSaid) {
   const std::string spec = WriteJob("bad", "1", "resources: {gpus_per_worker: 1}\n");
   EXPECT_THAT(Output({"submit", spec}),
-              HasSubstr("1 node that can hold it, but the cluster has 0"));
+              HasSubstr("it waits for 1 node with 2 CPUs and 2 GPUs: 0 of 3 can take it; 3 are too "
+                        "small (the largest has 2 CPUs)"));
   Output({"cancel", "bad"});
+  // Where nothing listens.
+  const int nobody = FreePort();
+  const auto status = Cadre(
+      {"status", absl::StrCat("--server=127.0.0.1:", nobody), "--token-file=" + Token()}, false);
+  EXPECT_EQ(status->Wait(kPatience), 69);
+  EXPECT_EQ(status->standard_error(),
+            absl::StrCat("cadre: cannot reach 127.0.0.1:", nobody,
+                         ": connection refused; is 'cadre server' running there? --server names "
+                         "another one\n"));
   const auto no_spec = Cadre({"submit", Token()});
   EXPECT_EQ(no_spec->Wait(kPatience), 65) << Said(*no_spec);
   const auto follow =
