@@ -29,6 +29,7 @@ constexpr Symptom kBeforeOpen[] = {
     // Before the time-out, because a TLS handshake that times out names both.
     {"http1", absl::StatusCode::kFailedPrecondition, nullptr},
     {"settings frame", absl::StatusCode::kFailedPrecondition, nullptr},
+    {"parsing HTTP/2", absl::StatusCode::kFailedPrecondition, nullptr},
     {"SSL_ERROR", absl::StatusCode::kUnavailable,
      ": TLS handshake failed; check that both sides use TLS, with certificates of one ca.pem"},
     {"andshake", absl::StatusCode::kUnavailable,

@@ -24,6 +24,8 @@ TEST(LinkStatus, GrpcTextsBecomeReadable) {
                        HasSubstr("cannot reach node0:29400: the name does not resolve")));
   EXPECT_THAT(Unreached("failed to connect to all addresses; last error: UNKNOWN: Socket closed"),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(": the connection was closed")));
+  EXPECT_THAT(Unreached("last error: UNAVAILABLE: ipv4:10.0.0.1:80: Failed parsing HTTP/2"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not a cadre server")));
   EXPECT_THAT(Unreached("last error: Trying to connect an http1.x server"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("node0:29400 answers, but is not a cadre server")));

@@ -314,14 +314,19 @@ struct CoreThread::State {
   absl::Status Submit(const JobSubmitted& submitted, MonoTime now) {
     const std::string& name = submitted.spec.name();
     bool taken = core.WasSubmitted(name, submitted.request_id);
-    absl::Status status =
-        taken ? commits.trouble() : core.MaySubmit(submitted.spec, submitted.user);
-    if (!taken && status.ok()) status = StepNow(submitted, now, &taken);
-    if (status.ok() || !taken) return status;
+    const absl::Status may =
+        taken ? absl::OkStatus() : core.MaySubmit(submitted.spec, submitted.user);
+    if (!may.ok()) return may;
+    const absl::Status saved = taken ? commits.trouble() : StepNow(submitted, now, &taken);
+    if (saved.ok()) return saved;
+    if (!taken) {
+      return absl::Status(saved.code(),
+                          absl::StrCat("job ", name, " was not taken: ", saved.message()));
+    }
     return absl::Status(
-        status.code(),
+        saved.code(),
         absl::StrCat(
-            "job ", name, " may have been taken: ", status.message(),
+            "job ", name, " may have been taken: ", saved.message(),
             "; it is when that is mended, unless the server is started anew before. 'cadre "
             "status ",
             name, "' says whether it was"));

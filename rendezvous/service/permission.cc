@@ -65,8 +65,8 @@ absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
   if (IsAdministrator(bearer)) return absl::OkStatus();
   const absl::Status looks = MayLook(bearer);
   if (!looks.ok() || owner.empty() || owner == bearer.user) return looks;
-  return absl::PermissionDeniedError(
-      absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer), kAdministrator));
+  return absl::PermissionDeniedError(absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer),
+                                                  "; give that user's token, or the server's own"));
 }
 
 absl::Status MayDrain(const Bearer& bearer) {

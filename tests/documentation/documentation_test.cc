@@ -246,9 +246,11 @@ TEST_F(DocumentationTest, ACluster) {
   for_["n7"] = "node3";
   // Only root runs this test, and an agent of root runs nobody's jobs but for others.
   for_["--label switch=s1"] = "--label switch=s1 --user root --cpus 2";
+  for_["--user alice"] = "--user root";
   const std::vector<std::string> workers = {"node2", "node3"};
   Follow("docs/a_cluster.md",
          {{"cadre token new cluster.token", ""},
+          {"cadre token new alice.token --user alice --token-file cluster.token", ""},
           {"cadre server --host 10.0.0.5 --token-file cluster.token",
            "serving at 10.0.0.5",
            {"node1"},
@@ -260,8 +262,8 @@ TEST_F(DocumentationTest, ACluster) {
           {"cadre why mnist", "4 of 4 workers run"},
           {"cadre logs mnist --rank 3 --follow", "training 3 of 4", {"node4"}, Until::kSpoken},
           {"cadre nodes", "switch=s1"},
-          {"cadre drain n7 --reason \"new fan\"", "drained: new fan"},
-          {"cadre undrain n7", "up  "},
+          {"cadre drain n7 --reason \"new fan\" --token-file cluster.token", "drained: new fan"},
+          {"cadre undrain n7 --token-file cluster.token", "up  "},
           {"cadre cancel mnist", "mnist"}});
   // As on a real machine: agents end what they started, and the command that follows says how.
   for (auto process = running_.rbegin(); process != running_.rend(); ++process) {
