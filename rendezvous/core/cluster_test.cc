@@ -331,6 +331,24 @@ TEST_F(ClusterTest, ANodeThatIsTakenFromAJobCostsItNoRestart) {
   EXPECT_EQ(PhaseOf("j"), v1::FAILED);
 }
 
+TEST_F(ClusterTest, ALauncherThatIsGivenUpIsEndedAndTheJobGetsANodeAgain) {
+  Join(1, 1, "n0");
+  v1::JobSpec spec = Spec("j", 1);
+  spec.mutable_restart()->set_max(1);
+  Submit(2, spec);
+  JoinJob(3, 10, spec, 1, "n0");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  std::vector<std::string> orders;
+  for (double at = 3.1; at < 14; at += 0.1) {
+    for (std::string& order : Renew(at, 1)) orders.push_back(std::move(order));
+  }
+  EXPECT_THAT(orders, ElementsAre("stop 1"));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  // Until it has ended the node is not free.
+  EXPECT_EQ(core_->ClusterNodes()[0].parts_size(), 1);
+  EXPECT_THAT(Ended(15, 1, 1), ElementsAre("start 2 j on n0"));
+}
+
 TEST_F(ClusterTest, TheSameSubmissionAgainIsKnown) {
   Orders(Step(1, JobSubmitted{Spec("j", 1), "alice", "request-1"}));
   EXPECT_TRUE(core_->WasSubmitted("j", "request-1"));

@@ -252,6 +252,8 @@ struct Core::Impl {
   bool MayTakePart(StreamId stream, const std::string& name, const v1::Join& join);
   void ScheduleCluster();
   void TakeBack(uint64_t id);
+  // Of a job whose launcher there was given up while it may still run: nobody else would end it.
+  void TakeBackSilent(const std::string& job, const std::string& node);
   std::vector<ScheduleNode> NodesToSchedule() const;
   std::vector<ScheduleJob> JobsToSchedule() const;
   void CarryOut(const Schedule& schedule);

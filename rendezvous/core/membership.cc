@@ -436,9 +436,10 @@ void Core::Impl::OnNodeTimer(const std::string& name, const std::string& node) {
   }
   const std::string silence = ShortDuration(config.lease);
   if (link.stream.has_value()) {
-    return RemoveNode(
+    RemoveNode(
         name, node, v1::NODE_LOST, absl::StrCat("nothing was heard of it for ", silence),
         absl::DeadlineExceededError(absl::StrCat("nothing was heard of this node for ", silence)));
+    return TakeBackSilent(name, node);
   }
   const absl::Duration adoptable = FindJob(name)->nodes.at(node).adopt_timeout;
   RemoveNode(name, node, v1::NODE_LOST,
