@@ -231,6 +231,14 @@ TEST_F(ClusterDashboardTest, NodesQueueAndOutputOfAnotherNode) {
   EXPECT_TRUE(browser_->Await("document.getElementById('queue-section').hidden"));
   EXPECT_TRUE(browser_->Await(
       "document.getElementById('cluster-line').textContent.includes('0 of 4 CPUs')"));
+
+  // What runs where the agent is away is not known, and not said to be nothing.
+  agents_.back()->Kill(SIGKILL);
+  agents_.back()->Wait();
+  agents_.pop_back();
+  EXPECT_TRUE(browser_->Await("document.getElementById('nodes').textContent.includes('?/2')"));
+  EXPECT_TRUE(browser_->Await(
+      "document.getElementById('cluster-line').textContent.includes('0 of 2 CPUs')"));
   browser_->Open("about:blank");
 }
 

@@ -15,11 +15,12 @@ export function showNodes(nodes) {
   const sum = (list, field) => list.reduce((total, one) => total + one[field], 0);
   const lines = nodes.map((node) => {
     const labels = Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).sort();
-    const used = (what) => `${sum(node.parts, what)}/${node[what]}`;
+    const used = (what) => `${isUseKnown(node) ? sum(node.parts, what) : '?'}/${node[what]}`;
     const state = element('span', {}, element('span', {class: `phase ${stateOf(node)}`}, node.connected ? 'up' : 'away'));
     if (node.drained) {
       state.append(' ', element('span', {class: 'words'}, `drained${node.drain_reason && `: ${node.drain_reason}`}`));
     }
+    if (node.leftovers) state.append(' ', element('span', {class: 'words'}, `ending ${count(node.leftovers, 'earlier launcher')}`));
     const jobs = element('span', {});
     node.parts.forEach((part, index) => {
       if (index) jobs.append(' ');
@@ -28,16 +29,19 @@ export function showNodes(nodes) {
     return row(node.name, state, used('cpus'), used('gpus'), node.user || 'any', labels.join(', '), jobs);
   });
   replace(byId('nodes'), ...lines);
-  const parts = nodes.flatMap((node) => node.parts);
+  const known = nodes.filter(isUseKnown);
+  const parts = known.flatMap((node) => node.parts);
   const text = [count(nodes.length, 'node')];
   for (const [number, word] of [[nodes.filter((node) => !node.connected).length, 'away'], [nodes.filter((node) => node.drained).length, 'drained']]) {
     if (number) text.push(`${number} ${word}`);
   }
   for (const [field, word] of [['cpus', 'CPU'], ['gpus', 'GPU']]) {
-    const all = sum(nodes, field);
+    const all = sum(known, field);
     if (all) text.push(`${sum(parts, field)} of ${count(all, word)} in use`);
   }
   byId('cluster-line').textContent = text.join(' · ');
 }
 
+// Where the agent is away, or ends what was given up, launchers may run of which the server counts nothing.
+const isUseKnown = (node) => node.connected && !node.leftovers;
 const stateOf = (node) => node.drained ? 'drained' : node.connected ? 'up' : 'away';
