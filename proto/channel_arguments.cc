@@ -33,6 +33,9 @@ void SetSharedArguments(const ClientTiming& timing, const Set& set) {
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // 0: any number; a quiet stream is kept alive by them.
   set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // It would send a ping with most renewals, and both sides would wake up once more for its answer.
+  set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReadAheadBytes);
   // An http_proxy in a cluster's environment is for the outside world.
   set(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
 }

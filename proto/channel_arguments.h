@@ -22,6 +22,9 @@ inline constexpr size_t kBundleBytesMax = 64 << 10;
 inline constexpr int kMetadataBytesMax = 8 << 10;
 // Text of a status; longer ones are cut, so that they fit into the metadata.
 inline constexpr size_t kStatusTextBytesMax = 1 << 10;
+// What a peer may send on a stream before it has been read; what is on its way to a peer 50 ms off
+// at 40 Mbit/s.
+inline constexpr int kReadAheadBytes = 256 << 10;
 // Calls that one connection may have under way.
 inline constexpr int kCallsPerConnectionMax = 1024;
 
