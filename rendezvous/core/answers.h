@@ -6,16 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "proto/store.pb.h"
 
 namespace cadre {
 
 // Answers remembered: of one client, and of all.
-constexpr size_t kMaxAnswersPerClient = 64;
+constexpr size_t kMaxAnswersPerClient = 1024;
 constexpr size_t kMaxAnswers = 65536;
 constexpr size_t kMaxAnswerBytes = size_t{64} << 20;
 
@@ -30,10 +30,13 @@ class Answers {
 
  private:
   using RequestKey = std::pair<uint64_t, uint64_t>;  // client, request id
+  // By request id, which mostly grows.
+  using OfClient = std::deque<v1::StoreReply>;
 
   void Forget(const RequestKey& request);
 
-  std::map<uint64_t, std::map<uint64_t, v1::StoreReply>> by_client_;
+  // Never gone through in its order, which is nobody's.
+  absl::flat_hash_map<uint64_t, OfClient> by_client_;
   std::deque<RequestKey> order_;
   size_t bytes_ = 0;
 };

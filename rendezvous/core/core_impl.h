@@ -280,7 +280,7 @@ struct Core::Impl {
 
   // store_calls.cc: from the wire to the keyspace and back.
   void OnStoreRequest(const std::string& job, const Asker& asker, const v1::StoreRequest& request);
-  void DeliverAnswers(const std::string& job, const std::vector<StoreAnswerTo>& answers);
+  void DeliverAnswers(const std::string& job, std::vector<StoreAnswerTo> answers);
   void OnCallDropped(CallId call);
   void AbortWaiters(const std::string& job, absl::string_view message);
 

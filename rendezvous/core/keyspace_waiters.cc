@@ -9,6 +9,7 @@ namespace cadre {
 
 void Keyspace::Wake(WaitsFor what, const std::string& name, const std::string& value,
                     StoreOutcome* outcome) {
+  if (by_name_.empty()) return;
   const auto found = by_name_.find({what, name});
   if (found == by_name_.end()) return;
   const std::set<uint64_t> ids = found->second;

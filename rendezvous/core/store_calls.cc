@@ -58,22 +58,21 @@ void Core::Impl::OnStoreRequest(const std::string& name, const Asker& asker,
     outcome.append->set_job(name);
     Commit(std::move(*outcome.append));
   }
-  DeliverAnswers(name, outcome.answers);
+  DeliverAnswers(name, std::move(outcome.answers));
   Touch(name, false);
 }
 
-void Core::Impl::DeliverAnswers(const std::string& name,
-                                const std::vector<StoreAnswerTo>& answers) {
-  for (const StoreAnswerTo& answer : answers) {
+void Core::Impl::DeliverAnswers(const std::string& name, std::vector<StoreAnswerTo> answers) {
+  for (StoreAnswerTo& answer : answers) {
     if (answer.asker.call.has_value()) {
       calls.erase(*answer.asker.call);
-      out->reply.push_back({*answer.asker.call, answer.reply});
+      out->reply.push_back({*answer.asker.call, std::move(answer.reply)});
       continue;
     }
     // A node without a stream asks again once it is back.
     const JobState* job = FindJob(name);
     v1::ServerMessage message = NewMessage(name, job == nullptr ? 0 : job->generation.number);
-    *message.mutable_store() = answer.reply;
+    *message.mutable_store() = std::move(answer.reply);
     SendToNode(name, answer.asker.node, std::move(message));
   }
 }

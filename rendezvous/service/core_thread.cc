@@ -67,29 +67,18 @@ StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
-  std::vector<State::Task> tasks;
-  const auto add = [&](v1::NodeMessage said) {
-    State::Task& task = tasks.emplace_back();
-    task.bytes = said.ByteSizeLong() + 1;
-    task.event = NodeSaid{stream, std::move(said)};
-  };
+  std::vector<Event> said;
   auto more = std::move(*message.mutable_more());
-  tasks.reserve(1 + static_cast<size_t>(more.size()));
-  add(std::move(message));
-  for (v1::NodeMessage& next : more) add(std::move(next));
+  said.reserve(1 + static_cast<size_t>(more.size()));
+  said.push_back(NodeSaid{stream, std::move(message)});
+  for (v1::NodeMessage& next : more) said.push_back(NodeSaid{stream, std::move(next)});
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     // Behind a StreamClosed it would bring back a node that has gone.
     if (state_->streams.count(stream) == 0) return absl::OkStatus();
-    if (!state_->EnterLocked()) {
-      for (State::Task& task : tasks) {
-        if (state_->EnqueueLocked(std::move(task))) continue;
-        return absl::ResourceExhaustedError("the server has too much to do; connect again later");
-      }
-      return absl::OkStatus();
-    }
+    if (!state_->EnterLocked()) return state_->EnqueueAllLocked(std::move(said));
   }
-  state_->RunHere(tasks.data(), tasks.size());
+  state_->RunHere(said.data(), said.size());
   return absl::OkStatus();
 }
 
@@ -131,7 +120,7 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
       refused = absl::ResourceExhaustedError("the server has too much to do; call again later");
     }
   }
-  if (here) state_->RunHere(&task, 1);
+  if (here) state_->RunHere(&task.event, 1);
   if (!refused.ok()) done(Failed(echo, refused.code(), refused.message()));
   return call;
 }

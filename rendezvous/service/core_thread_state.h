@@ -97,9 +97,21 @@ struct CoreThread::State {
     return true;
   }
 
+  // What a node has said.
+  absl::Status EnqueueAllLocked(std::vector<Event> said) {
+    for (Event& event : said) {
+      Task task;
+      task.bytes = std::get<NodeSaid>(event).message.ByteSizeLong() + 1;
+      task.event = std::move(event);
+      if (EnqueueLocked(std::move(task))) continue;
+      return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+    }
+    return absl::OkStatus();
+  }
+
   // After EnterLocked. Saving is left to the thread, since it takes long.
-  void RunHere(Task* tasks, size_t count) {
-    for (size_t i = 0; i < count; ++i) Handle(tasks[i]);
+  void RunHere(Event* events, size_t count) {
+    for (size_t i = 0; i < count; ++i) HandleEvent(events[i]);
     FlushAll();
     const std::lock_guard<std::mutex> lock(mutex);
     holder = Holder::kNobody;
@@ -189,20 +201,24 @@ struct CoreThread::State {
       task.run(MonoNow());
       return;
     }
-    counters.Count(task.event);
-    if (!commits.trouble().ok() && Refuse(&task.event)) return;
+    HandleEvent(task.event);
+  }
+
+  void HandleEvent(Event& event) {
+    counters.Count(event);
+    if (!commits.trouble().ok() && Refuse(&event)) return;
     // What a node says after the core has closed its stream is of no interest any more. What it
     // said before it left is, so the registry of open streams is not the one to ask.
-    const auto* said = std::get_if<NodeSaid>(&task.event);
+    const auto* said = std::get_if<NodeSaid>(&event);
     if (said != nullptr && closed_by_core.count(said->stream) > 0) return;
     if (said != nullptr && said->message.agent().has_log()) {
       log_reads.Take(said->stream, said->message.agent().log());
     }
-    if (const auto* closed = std::get_if<StreamClosed>(&task.event)) {
+    if (const auto* closed = std::get_if<StreamClosed>(&event)) {
       closed_by_core.erase(closed->stream);
       log_reads.EndOfStream(closed->stream);
     }
-    Step(task.event);
+    Step(event);
   }
 
   void Step(const Event& event) {
