@@ -33,7 +33,8 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& 
                                                              int64_t max_pages) {
   CloseToOthers(path);
   sqlite3* db = nullptr;
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
+  const int flags =
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
   std::unique_ptr<SqliteFile> file(new SqliteFile(db));
   if (code != SQLITE_OK) return file->Error(code);
@@ -77,7 +78,7 @@ absl::Status SqliteFile::Execute(const char* sql) {
   return code == SQLITE_OK ? absl::OkStatus() : Error(code);
 }
 
-absl::Status SqliteFile::Run(const char* sql, const std::vector<SqlValue>& values,
+absl::Status SqliteFile::Run(const char* sql, std::initializer_list<SqlValue> values,
                              const std::function<void(sqlite3_stmt*)>& row) {
   sqlite3_stmt* statement = nullptr;
   for (const auto& [known, prepared] : statements_) {
@@ -95,7 +96,7 @@ absl::Status SqliteFile::Run(const char* sql, const std::vector<SqlValue>& value
     if (const auto* number = std::get_if<int64_t>(&value)) {
       sqlite3_bind_int64(statement, at, *number);
     } else {
-      const std::string& bytes = std::get<std::string>(value);
+      const absl::string_view bytes = std::get<absl::string_view>(value);
       sqlite3_bind_blob64(statement, at, bytes.data(), bytes.size(), SQLITE_STATIC);
     }
   }

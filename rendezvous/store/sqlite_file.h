@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ namespace cadre {
 // would only fill up, to SQLite's own 2 MB.
 inline constexpr int kPageCacheKib = 256;
 
-using SqlValue = std::variant<int64_t, std::string>;
+using SqlValue = std::variant<int64_t, absl::string_view>;
 
 class SqliteFile {
  public:
@@ -37,7 +38,7 @@ class SqliteFile {
   absl::Status Execute(const char* sql);
   // Binds `values` to ?1, ?2... and runs the statement, which is kept for the next time. Strings
   // are bound as blobs. `row` sees each row.
-  absl::Status Run(const char* sql, const std::vector<SqlValue>& values,
+  absl::Status Run(const char* sql, std::initializer_list<SqlValue> values,
                    const std::function<void(sqlite3_stmt*)>& row = nullptr);
   absl::StatusOr<int64_t> Number(const char* sql);
   // Runs `body` in a transaction: all of it is on the disk, or nothing.
