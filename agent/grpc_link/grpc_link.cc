@@ -1,5 +1,6 @@
 #include "agent/grpc_link/grpc_link.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace cadre {
 namespace {
 
-using Stream = grpc::ClientReaderWriter<v1::NodeMessage, v1::ServerMessage>;
+using Stream = grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>;
 // Unmoved by changes of the wall clock, which absl::Mutex in this version is not.
 using Clock = std::chrono::steady_clock;
 
@@ -33,16 +34,46 @@ ClientTiming TimingOfSeveral() {
   return {kConnectTimeoutOfSeveral, kKeepaliveOfSeveral, kKeepaliveOfSeveral};
 }
 
-// One connection and its stream.
+gpr_timespec GprIn(absl::Duration duration) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(absl::ToInt64Microseconds(duration), GPR_TIMESPAN));
+}
+
+// What the connecting thread starts, and Send() and Stop(): tags of a stream's operations.
+enum Tag : intptr_t { kStarted = 1, kHeaders, kRead, kWritten, kSaidAll, kRefusal, kFinished };
+
+// One connection and its stream. Tells of what has ended through its queue.
 struct Attempt {
+  ~Attempt() {
+    stream.reset();
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+
   std::string endpoint;
+  grpc::CompletionQueue queue;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
-  // One of our servers has answered: the writer may write.
+  // One of our servers has answered: it may be written to.
   bool open = false;
-  // It has taken this node in. For the connecting thread alone.
+  // It has taken this node in. For the connecting thread alone, and the next two.
   bool welcome = false;
+  bool finished = false;
+  v1::ServerMessage incoming;
+  // gRPC's while `writing` holds.
+  v1::NodeMessage outgoing;
+  bool writing = false;
+  // Nothing more is written.
   bool over = false;
+  // Operations that the queue has not given back.
+  int under_way = 0;
+  grpc::Status end;
+  // Store requests that are answered here, and what wakes the connecting thread for that.
+  std::deque<v1::NodeMessage> refused;
+  grpc::Alarm refusal;
   // Why it was cancelled from this side.
   std::optional<absl::Status> cause;
 };
@@ -90,7 +121,7 @@ class GrpcLink final : public ServerLink {
     outgoing.message = std::move(message);
     queue_bytes_ += outgoing.bytes;
     queue_.push_back(std::move(outgoing));
-    changed_.notify_all();
+    WriteNext();
   }
 
   void Stop() override {
@@ -98,9 +129,10 @@ class GrpcLink final : public ServerLink {
       std::unique_lock<std::mutex> lock(mutex_);
       stopping_ = true;
       changed_.notify_all();
-      // The writer says that nothing more comes, and the server ends the stream in return: proof
-      // that it has read everything.
+      // The server is told that nothing more comes, and ends the stream in return: proof that it
+      // has read everything.
       if (attempt_ != nullptr && attempt_->open) {
+        WriteNext();
         changed_.wait_until(lock, In(kLinkFlushTimeout), [this] { return attempt_ == nullptr; });
       }
       if (attempt_ != nullptr) attempt_->context.TryCancel();
@@ -160,48 +192,90 @@ class GrpcLink final : public ServerLink {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return absl::CancelledError("stopped");
+      attempt.stream = stub->PrepareAsyncAttach(&attempt.context, &attempt.queue);
+      attempt.stream->StartCall(Begin(attempt, kStarted));
       attempt_ = &attempt;
     }
-    std::thread writer([this, &attempt] { WriteAll(attempt); });
-    // Returns when the connection is made or has failed.
-    attempt.stream = stub->Attach(&attempt.context);
-    ReadAll(attempt);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      attempt.over = true;
-      changed_.notify_all();
-    }
-    writer.join();
-    const absl::Status status = FromGrpcStatus(attempt.stream->Finish());
+    AwaitEnd(attempt);
     const std::lock_guard<std::mutex> lock(mutex_);
     attempt_ = nullptr;
     queue_.clear();
     queue_bytes_ = 0;
     changed_.notify_all();
     if (attempt.cause.has_value()) return *attempt.cause;
-    return DescribeEnd(attempt.endpoint, status, attempt.open);
+    return DescribeEnd(attempt.endpoint, FromGrpcStatus(attempt.end), attempt.open);
   }
 
-  void ReadAll(Attempt& attempt) {
-    attempt.stream->WaitForInitialMetadata();
-    v1::ServerMessage message;
-    if (attempt.context.GetServerInitialMetadata().count(kServerMetadata) == 0) {
-      // Failed, refused, or a stranger; the writer's watch bounds how long a stranger may talk.
-      while (attempt.stream->Read(&message)) message.Clear();
-      return;
+  void AwaitEnd(Attempt& attempt) {
+    void* tag = nullptr;
+    bool ok = false;
+    gpr_timespec deadline = GprIn(kLinkOpenTimeout);
+    while (!attempt.finished || HasUnderWay(attempt)) {
+      const auto got = attempt.queue.AsyncNext(&tag, &ok, deadline);
+      if (got == grpc::CompletionQueue::GOT_EVENT) {
+        Handle(attempt, static_cast<Tag>(reinterpret_cast<intptr_t>(tag)), ok);
+        if (!attempt.open) continue;
+      } else {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        Cancel(absl::DeadlineExceededError(absl::StrCat("no answer from ", attempt.endpoint,
+                                                        " within ",
+                                                        absl::FormatDuration(kLinkOpenTimeout))));
+      }
+      deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
     }
+  }
+
+  bool HasUnderWay(const Attempt& attempt) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return attempt.under_way > 0;
+  }
+
+  void Handle(Attempt& attempt, Tag tag, bool ok) {
+    if (tag == kHeaders && ok) Greet(attempt);
+    if (tag == kRead && ok) Hear(attempt);
+    if (tag == kRefusal) AnswerRefused(attempt);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --attempt.under_way;
+    switch (tag) {
+      case kStarted:
+        if (!ok) return Finish(attempt);
+        return attempt.stream->ReadInitialMetadata(Begin(attempt, kHeaders));
+      case kHeaders:
+      case kRead:
+        if (!ok) return Finish(attempt);
+        return attempt.stream->Read(&attempt.incoming, Begin(attempt, kRead));
+      case kWritten:
+        attempt.writing = false;
+        // Where it failed the end of what is read tells why.
+        if (ok) WriteNext();
+        return;
+      case kFinished:
+        attempt.finished = true;
+        return;
+      case kSaidAll:
+      case kRefusal:
+        return;
+    }
+  }
+
+  // What it is that has answered.
+  void Greet(Attempt& attempt) {
+    // Failed, refused, or a stranger; the deadline bounds how long a stranger may talk.
+    if (attempt.context.GetServerInitialMetadata().count(kServerMetadata) == 0) return;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       attempt.open = true;
-      changed_.notify_all();
     }
     Call([&] { callbacks_.on_up(); });
-    while (attempt.stream->Read(&message)) {
-      auto more = std::move(*message.mutable_more());
-      PassOn(attempt, std::move(message));
+  }
+
+  void Hear(Attempt& attempt) {
+    if (attempt.open) {
+      auto more = std::move(*attempt.incoming.mutable_more());
+      PassOn(attempt, std::move(attempt.incoming));
       for (v1::ServerMessage& next : more) PassOn(attempt, std::move(next));
-      message.Clear();
     }
+    attempt.incoming.Clear();
   }
 
   void PassOn(Attempt& attempt, v1::ServerMessage message) {
@@ -214,40 +288,45 @@ class GrpcLink final : public ServerLink {
     return changed_.wait_until(lock, In(duration), [this] { return stopping_; });
   }
 
-  // --- the writing thread, which also watches that the stream opens in time ---
+  // --- any thread, with mutex_ held ---
 
-  void WriteAll(Attempt& attempt) {
-    if (!AwaitOpen(attempt)) return;
-    for (;;) {
-      std::optional<Outgoing> next;
-      {
-        std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait(lock, [&] { return attempt.over || stopping_ || !queue_.empty(); });
-        if (attempt.over) return;
-        if (!queue_.empty()) next = TakeBundle();
+  static void* Begin(Attempt& attempt, Tag tag) {
+    ++attempt.under_way;
+    return reinterpret_cast<void*>(tag);
+  }
+
+  void Finish(Attempt& attempt) {
+    attempt.over = true;
+    attempt.stream->Finish(&attempt.end, Begin(attempt, kFinished));
+  }
+
+  void WriteNext() {
+    Attempt& attempt = *attempt_;
+    if (attempt.writing || attempt.over) return;
+    while (!queue_.empty() && queue_.front().refused) {
+      attempt.refused.push_back(TakeFront().message);
+      if (attempt.refused.size() == 1) {
+        attempt.refusal.Set(&attempt.queue, gpr_now(GPR_CLOCK_MONOTONIC), Begin(attempt, kRefusal));
       }
-      if (!next.has_value()) {
-        attempt.stream->WritesDone();
-        return;
-      }
-      if (next->refused) {
-        AnswerRefused(next->message);
-      } else if (!attempt.stream->Write(next->message)) {
-        // The reading thread learns why.
-        return;
-      }
+    }
+    if (!queue_.empty()) {
+      attempt.writing = true;
+      attempt.outgoing = TakeBundle();
+      attempt.stream->Write(attempt.outgoing, Begin(attempt, kWritten));
+    } else if (stopping_) {
+      attempt.over = true;
+      attempt.stream->WritesDone(Begin(attempt, kSaidAll));
     }
   }
 
-  // The next message and, because a write costs more than a message, those behind it. With mutex_
-  // held.
-  Outgoing TakeBundle() {
-    Outgoing first = TakeFront();
-    size_t bytes = first.bytes;
-    while (!first.refused && !queue_.empty() && !queue_.front().refused &&
+  // The next message and, because a write costs more than a message, those behind it.
+  v1::NodeMessage TakeBundle() {
+    size_t bytes = queue_.front().bytes;
+    v1::NodeMessage first = TakeFront().message;
+    while (!queue_.empty() && !queue_.front().refused &&
            bytes + queue_.front().bytes <= kBundleBytesMax) {
       bytes += queue_.front().bytes;
-      *first.message.add_more() = TakeFront().message;
+      *first.add_more() = TakeFront().message;
     }
     return first;
   }
@@ -259,37 +338,37 @@ class GrpcLink final : public ServerLink {
     return front;
   }
 
-  bool AwaitOpen(Attempt& attempt) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const bool decided = changed_.wait_until(
-        lock, In(kLinkOpenTimeout), [&] { return attempt.open || attempt.over || stopping_; });
-    if (!decided) {
-      Cancel(
-          absl::DeadlineExceededError(absl::StrCat("no answer from ", attempt.endpoint, " within ",
-                                                   absl::FormatDuration(kLinkOpenTimeout))));
+  // Ends the attempt, for this reason.
+  void Cancel(absl::Status cause) {
+    if (!attempt_->cause.has_value()) attempt_->cause = std::move(cause);
+    attempt_->context.TryCancel();
+  }
+
+  // --- the connecting and reading thread ---
+
+  void AnswerRefused(Attempt& attempt) {
+    std::deque<v1::NodeMessage> refused;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      refused.swap(attempt.refused);
     }
-    return attempt.open;
+    for (const v1::NodeMessage& message : refused) {
+      v1::ServerMessage answer;
+      answer.set_job(message.job());
+      answer.set_generation(message.generation());
+      v1::StoreReply* reply = answer.mutable_store();
+      reply->set_request_id(message.store().request_id());
+      reply->set_client(message.store().client());
+      reply->set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+      reply->set_message(
+          absl::StrCat("the request is over the limit of ", kMessageBytesMax, " bytes"));
+      Call([&] { callbacks_.on_message(std::move(answer)); });
+    }
   }
 
-  void AnswerRefused(const v1::NodeMessage& message) {
-    v1::ServerMessage answer;
-    answer.set_job(message.job());
-    answer.set_generation(message.generation());
-    v1::StoreReply* reply = answer.mutable_store();
-    reply->set_request_id(message.store().request_id());
-    reply->set_client(message.store().client());
-    reply->set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
-    reply->set_message(
-        absl::StrCat("the request is over the limit of ", kMessageBytesMax, " bytes"));
-    Call([&] { callbacks_.on_message(std::move(answer)); });
-  }
-
-  // --- both ---
-
-  // One callback at a time, and none once Stop() was called. The lock is for nothing else.
+  // None once Stop() was called.
   template <typename Callback>
   void Call(const Callback& callback) {
-    const std::lock_guard<std::mutex> one_at_a_time(callback_mutex_);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return;
@@ -297,20 +376,13 @@ class GrpcLink final : public ServerLink {
     callback();
   }
 
-  // Ends the attempt, for this reason. With mutex_ held.
-  void Cancel(absl::Status cause) {
-    if (!attempt_->cause.has_value()) attempt_->cause = std::move(cause);
-    attempt_->context.TryCancel();
-  }
-
   const GrpcLinkOptions options_;
   LinkCallbacks callbacks_;
   // Which endpoint is tried next; for the connecting thread alone.
   size_t next_ = 0;
   std::thread thread_;
-  std::mutex callback_mutex_;
 
-  // Guards all below and, in an Attempt, open, over and cause.
+  // Guards all below and, in an Attempt, what is not said to be the connecting thread's.
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;

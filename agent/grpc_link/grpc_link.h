@@ -36,8 +36,8 @@ inline constexpr absl::Duration kKeepaliveOfSeveral = absl::Seconds(4);
 // How long Stop() waits for what is queued to arrive.
 inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
 
-// Two threads while it runs: one connects, reads and makes all callbacks, one writes. Stop() and
-// the destructor must not be called from a callback.
+// One thread while it runs, which connects, reads and makes all callbacks; Send() writes on its
+// caller's. Stop() and the destructor must not be called from a callback.
 //
 // Messages that wait while one is written go out as one.
 //
