@@ -21,7 +21,11 @@ absl::Status Daemon::Open() {
   for (char** entry = environ; *entry != nullptr; ++entry) environment_.emplace_back(*entry);
   earlier_verdict_ = VerdictMark(options_.output.log_dir, options_.core.job);
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
-  ASSIGN_OR_RETURN(queue_, EventQueue::Make());
+  ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) {
+                     Feed(event);
+                     return exit_.has_value() || core_->NextDeadline() < wakes_at_ ||
+                            supervisor_ == nullptr || supervisor_->WantsWrite();
+                   }));
   collector_ = std::make_unique<EvidenceCollector>(
       [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); });
   LocalService::Options local;
@@ -81,37 +85,45 @@ absl::StatusOr<Exit> Daemon::Run() {
 
 absl::Status Daemon::Loop() {
   while (!exit_) {
-    Wait();
+    const Ready ready = Wait();
     for (AgentEvent& event : queue_->TakeAll()) Feed(event);
     if (queue_->overflowed()) {
       return absl::ResourceExhaustedError(
           "the agent does not keep up with the server; its workers are killed");
     }
-    for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
-    ReadSupervisor();
-    local_->Accept();
+    if (ready.signals) {
+      for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
+    }
+    if (ready.supervisor) ReadSupervisor();
+    if (ready.worker) local_->Accept();
+    if (ready.store) {
+      for (v1::StoreRequest& request : local_->ReadStore()) Feed(WorkerAsked{std::move(request)});
+    }
     if (poll_at_ <= MonoNow()) PollProgress();
     if (core_->NextDeadline() <= MonoNow()) Feed(AgentTick{});
   }
   return absl::OkStatus();
 }
 
-void Daemon::Wait() {
+Daemon::Ready Daemon::Wait() {
   const short supervisor_events =
       POLLIN | (supervisor_ != nullptr && supervisor_->WantsWrite() ? POLLOUT : 0);
   pollfd fds[] = {
-      {queue_->fd(), POLLIN, 0},
       {signals_->fd(), POLLIN, 0},
       {local_->fd(), POLLIN, 0},
+      {local_->store_fd(), POLLIN, 0},
       {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
+      {queue_->fd(), POLLIN, 0},
   };
-  const MonoTime deadline = std::min(core_->NextDeadline(), poll_at_);
+  wakes_at_ = std::min(core_->NextDeadline(), poll_at_);
+  const bool forever = wakes_at_ == MonoTime::Never();
   timespec timeout = {};
-  if (deadline != MonoTime::Never()) {
-    timeout = absl::ToTimespec(std::max(deadline - MonoNow(), absl::ZeroDuration()));
-  }
-  // Interrupted or not: the loop looks at everything.
-  ppoll(fds, std::size(fds), deadline == MonoTime::Never() ? nullptr : &timeout, nullptr);
+  if (!forever) timeout = absl::ToTimespec(std::max(wakes_at_ - MonoNow(), absl::ZeroDuration()));
+  // Until the events are taken others handle store operations in this thread's place.
+  queue_->Rest();
+  // Interrupted: nothing is ready, and the loop comes by here again.
+  if (ppoll(fds, std::size(fds), forever ? nullptr : &timeout, nullptr) <= 0) return {};
+  return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0, fds[3].revents != 0};
 }
 
 void Daemon::ReadSupervisor() {

@@ -1,5 +1,6 @@
-// The daemon's state. Wiring is in daemon.cc, what concerns its workers in daemon_workers.cc, and
-// the process that stands by for them in standby.cc.
+// The daemon's state: the loop's, and while that waits of who handles a store operation in its
+// place (event_queue.h). Wiring is in daemon.cc, what concerns its workers in daemon_workers.cc,
+// and the process that stands by for them in standby.cc.
 #ifndef CADRE_AGENT_DAEMON_IMPL_H_
 #define CADRE_AGENT_DAEMON_IMPL_H_
 
@@ -62,7 +63,14 @@ class Daemon {
   absl::Status Open();
   void StartLink();
   absl::Status Loop();
-  void Wait();
+  struct Ready {
+    bool signals = false;
+    bool worker = false;
+    bool store = false;
+    bool supervisor = false;
+  };
+  // Until there is something to do; what is readable then.
+  Ready Wait();
   void ReadSupervisor();
 
   void Feed(const AgentEvent& event);
@@ -126,6 +134,7 @@ class Daemon {
   std::map<uint32_t, WorkerFiles> files_;
   ProgressWatch watch_;
   MonoTime poll_at_ = MonoTime::Never();
+  MonoTime wakes_at_;  // until when the loop waits
   uint32_t first_rank_ = 0;
   // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
   // generation in which they were.

@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "proto/store_frames.h"
 
 namespace cadre {
 namespace {
@@ -34,7 +35,7 @@ constexpr int kMaxSweptDirectories = 256;
 // Listed at most.
 constexpr size_t kMaxDirectories = 4096;
 // The longest name that is appended to the parent:
-// "/cadre-4294967295/agent-4194304-999/supervisor".
+// "/cadre-4294967295/agent-4194304-999/socket-store".
 constexpr size_t kLongestSuffix = 48;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
@@ -151,6 +152,20 @@ absl::StatusOr<int> ListenOn(const std::string& path) {
   return status;
 }
 
+int AcceptAt(int listener) {
+  while (true) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return -1;
+    ucred peer = {};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+        (peer.uid == getuid() || peer.uid == 0)) {
+      return fd;
+    }
+    close(fd);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::string& parent) {
@@ -158,8 +173,19 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::
   ASSIGN_OR_RETURN(directory->path_, AgentDirectory(Parent(parent)));
   directory->token_ = RandomToken();
   RETURN_IF_ERROR(WriteTokenFile(directory->token_path(), directory->token_));
-  ASSIGN_OR_RETURN(directory->listener_, ListenOn(directory->socket_path()));
+  RETURN_IF_ERROR(directory->Listen());
   return directory;
+}
+
+absl::Status LocalDirectory::Listen() {
+  const std::string store_path = StoreSocketPath(socket_path());
+  // Those of an agent that is gone.
+  unlink(socket_path().c_str());
+  unlink(store_path.c_str());
+  // First, since a worker that finds the other one uses this, too.
+  ASSIGN_OR_RETURN(store_listener_, ListenOn(store_path));
+  ASSIGN_OR_RETURN(listener_, ListenOn(socket_path()));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std::string& path) {
@@ -167,8 +193,7 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std:
   std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
   directory->path_ = path;
   directory->token_ = token;
-  unlink(directory->socket_path().c_str());
-  ASSIGN_OR_RETURN(directory->listener_, ListenOn(directory->socket_path()));
+  RETURN_IF_ERROR(directory->Listen());
   return directory;
 }
 
@@ -191,23 +216,13 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
+  if (store_listener_ >= 0) close(store_listener_);
   if (path_.empty()) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
-int LocalDirectory::Accept() {
-  while (true) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return -1;
-    ucred peer = {};
-    socklen_t size = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-        (peer.uid == getuid() || peer.uid == 0)) {
-      return fd;
-    }
-    close(fd);
-  }
-}
+int LocalDirectory::Accept() { return AcceptAt(listener_); }
+int LocalDirectory::AcceptStore() { return AcceptAt(store_listener_); }
 
 }  // namespace cadre

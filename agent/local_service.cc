@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/local_directory.h"
-#include "agent/store_streams.h"
+#include "agent/store_sockets.h"
 #include "agent/worker_calls.h"
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
@@ -141,18 +141,18 @@ void StoreCall::Answer(const v1::StoreReply& reply) {
 }  // namespace
 
 struct LocalService::State {
-  State(Options o, std::unique_ptr<LocalDirectory> d)
+  State(Options o, std::unique_ptr<LocalDirectory> d, std::unique_ptr<StoreSockets> s)
       : options(std::move(o)),
         directory(std::move(d)),
         worker_calls({options.job, options.address, directory->token(), options.on_event}),
         store(options, directory->token()),
-        streams(directory->token(), options.on_request) {}
+        sockets(std::move(s)) {}
 
   const Options options;
   const std::unique_ptr<LocalDirectory> directory;
   WorkerCalls worker_calls;
   StoreService store;
-  StoreStreams streams;
+  const std::unique_ptr<StoreSockets> sockets;
   std::unique_ptr<grpc::Server> server;  // once a worker has connected
 };
 
@@ -160,8 +160,11 @@ absl::StatusOr<std::unique_ptr<LocalService>> LocalService::Open(Options options
   ASSIGN_OR_RETURN(std::unique_ptr<LocalDirectory> directory,
                    options.directory.empty() ? LocalDirectory::Make(options.parent)
                                              : LocalDirectory::Adopt(options.directory));
-  return std::unique_ptr<LocalService>(
-      new LocalService(std::make_unique<State>(std::move(options), std::move(directory))));
+  ASSIGN_OR_RETURN(std::unique_ptr<StoreSockets> sockets,
+                   StoreSockets::Make(directory->token(), directory->store_listener(),
+                                      [d = directory.get()] { return d->AcceptStore(); }));
+  return std::unique_ptr<LocalService>(new LocalService(
+      std::make_unique<State>(std::move(options), std::move(directory), std::move(sockets))));
 }
 
 LocalService::LocalService(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -170,7 +173,6 @@ LocalService::~LocalService() {
   if (state_->server == nullptr) return;
   const grpc::Status leaving(grpc::StatusCode::UNAVAILABLE, "the agent is leaving");
   state_->store.FinishAll(leaving);
-  state_->streams.FinishAll(leaving);
   state_->worker_calls.FinishAll(leaving);
   state_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
 }
@@ -181,6 +183,9 @@ std::string LocalService::socket_path() const { return state_->directory->socket
 std::string LocalService::token_path() const { return state_->directory->token_path(); }
 const std::string& LocalService::token() const { return state_->directory->token(); }
 
+int LocalService::store_fd() const { return state_->sockets->fd(); }
+std::vector<v1::StoreRequest> LocalService::ReadStore() { return state_->sockets->Read(); }
+
 void LocalService::Accept() {
   for (int fd = state_->directory->Accept(); fd >= 0; fd = state_->directory->Accept()) {
     if (state_->server == nullptr) {
@@ -189,7 +194,6 @@ void LocalService::Accept() {
       grpc::ServerBuilder builder;
       builder.RegisterService(&state_->worker_calls);
       builder.RegisterService(&state_->store);
-      builder.RegisterService(&state_->streams);
       // Also says how often workers may ping, without which a long wait ends with too_many_pings.
       SetServerArguments(builder);
       state_->server = builder.BuildAndStart();
@@ -214,7 +218,7 @@ void LocalService::EndGeneration(const std::set<uint32_t>& kept, const std::stri
 
 void LocalService::Answer(const v1::StoreReply& reply) {
   state_->store.Answer(reply);
-  state_->streams.Answer(reply);
+  state_->sockets->Answer(reply);
 }
 
 }  // namespace cadre

@@ -1,8 +1,8 @@
-// What an agent serves to its own workers over the unix socket: who they are (worker_calls.h) and
-// the store, by call (v1::Store) and by stream (store_streams.h). gRPC starts with the first
+// What an agent serves to its own workers over unix sockets: who they are (worker_calls.h) and the
+// store, by call (v1::Store) and without gRPC (store_sockets.h). gRPC starts with the first
 // connection: a job whose workers never ask does not pay for it.
 //
-// The loop thread owns the object; requests arrive on gRPC's threads.
+// One thread at a time uses the object; requests of calls arrive on gRPC's threads.
 #ifndef CADRE_AGENT_LOCAL_SERVICE_H_
 #define CADRE_AGENT_LOCAL_SERVICE_H_
 
@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,7 +35,8 @@ class LocalService {
     std::string parent;
     // That of an agent that is gone, to carry on; empty: a new one.
     std::string directory;
-    // Takes a worker's store request; on gRPC's threads, must not block. An error is the answer.
+    // Takes a worker's call of the store; on gRPC's threads, must not block. An error is the
+    // answer.
     std::function<absl::Status(v1::StoreRequest)> on_request;
     // Takes WorkerMayRejoin and WorkerWaits; likewise.
     std::function<void(AgentEvent)> on_event = [](AgentEvent) {};
@@ -47,6 +49,9 @@ class LocalService {
   // Readable when Accept should be called.
   int fd() const;
   void Accept();
+  // Readable when ReadStore should be called, which gives requests to be answered.
+  int store_fd() const;
+  std::vector<v1::StoreRequest> ReadStore();
 
   // The directory, for files that workers and agent share.
   const std::string& directory() const;

@@ -3,6 +3,9 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,18 +14,18 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "agent/store_streams.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
 #include "proto/local.grpc.pb.h"
-#include "proto/local_store.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "proto/store_frames.h"
 
 namespace cadre {
 namespace {
 
 constexpr std::chrono::seconds kCallLimit{20};
+constexpr int kPollLimitMs = 20000;
 constexpr absl::Duration kWaitLimit = absl::Seconds(20);
 
 v1::StoreRequest RequestOf(uint64_t client, uint64_t id) {
@@ -32,36 +35,6 @@ v1::StoreRequest RequestOf(uint64_t client, uint64_t id) {
   request.mutable_get()->set_key("k");
   return request;
 }
-
-// A worker's stream.
-class Conversation {
- public:
-  Conversation(const std::shared_ptr<grpc::Channel>& channel, const std::string& token)
-      : stub_(v1::LocalStore::NewStub(channel)) {
-    context_.set_deadline(std::chrono::system_clock::now() + kCallLimit);
-    context_.AddMetadata("cadre-token", token);
-    stream_ = stub_->Converse(&context_);
-  }
-  ~Conversation() { context_.TryCancel(); }
-
-  void Ask(uint64_t client, uint64_t id) { stream_->Write(RequestOf(client, id)); }
-  v1::StoreReply Read() {
-    v1::StoreReply reply;
-    EXPECT_TRUE(stream_->Read(&reply));
-    return reply;
-  }
-  // How the other side ends it.
-  grpc::Status End() {
-    v1::StoreReply reply;
-    EXPECT_FALSE(stream_->Read(&reply));
-    return stream_->Finish();
-  }
-
- private:
-  grpc::ClientContext context_;
-  const std::unique_ptr<v1::LocalStore::Stub> stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::StoreRequest, v1::StoreReply>> stream_;
-};
 
 // The service with a thread in place of the daemon's loop that only accepts connections.
 class LocalServiceTest : public testing::Test {
@@ -266,71 +239,35 @@ TEST_F(LocalServiceTest, Execute_CallerGivesUp_AnswerIsForgotten) {
   Answer(1, 7, "late");
 }
 
-TEST_F(LocalServiceTest, Converse_AnswersComeInAnyOrder) {
-  Conversation conversation(channel_, token_);
-  conversation.Ask(1, 7);
-  conversation.Ask(1, 8);
-  WaitForRequests(2);
-  Answer(1, 8, "second");
-  Answer(2, 7, "another client's");
-  Answer(1, 7, "", static_cast<int>(absl::StatusCode::kNotFound));
-  v1::StoreReply reply = conversation.Read();
-  EXPECT_EQ(reply.request_id(), 8u);
-  EXPECT_EQ(reply.value(), "second");
-  reply = conversation.Read();
-  EXPECT_EQ(reply.request_id(), 7u);
-  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kNotFound));
-  EXPECT_EQ(reply.message(), "text");
-}
-
-TEST_F(LocalServiceTest, Converse_AnswersThatAreNotReadHoldUpOnlyTheirStream) {
-  Conversation slow(channel_, token_);
-  for (uint64_t id = 0; id < kMaxCallsPerStream + 1; ++id) slow.Ask(1, id);
-  WaitForRequests(kMaxCallsPerStream);
-  Conversation other(channel_, token_);
-  other.Ask(2, 7);
-  WaitForRequests(kMaxCallsPerStream + 1);
-  Answer(2, 7, "v");
-  EXPECT_EQ(other.Read().value(), "v");
-  {
-    absl::MutexLock lock(&mutex_);
-    EXPECT_EQ(requests_.size(), kMaxCallsPerStream + 1);
-    EXPECT_EQ(requests_.back().client(), 2u);
-  }
-  Answer(1, 0, "first");
-  EXPECT_EQ(slow.Read().value(), "first");
-  // The last one is read when there is room for it.
-  WaitForRequests(kMaxCallsPerStream + 2);
-}
-
-TEST_F(LocalServiceTest, Converse_LoopThatIsFull_RefusesAtOnce) {
-  {
-    absl::MutexLock lock(&mutex_);
-    refuse_ = absl::ResourceExhaustedError("full");
-  }
-  Conversation conversation(channel_, token_);
-  conversation.Ask(1, 7);
-  EXPECT_EQ(conversation.Read().code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
-}
-
-TEST_F(LocalServiceTest, Converse_WrongTokenAsksNothing) {
-  Conversation stranger(channel_, "wrong");
-  stranger.Ask(1, 7);
-  EXPECT_EQ(stranger.End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  Conversation conversation(channel_, token_);
-  conversation.Ask(2, 7);
-  WaitForRequests(1);
-  absl::MutexLock lock(&mutex_);
-  EXPECT_EQ(requests_[0].client(), 2u);
-}
-
-TEST_F(LocalServiceTest, Converse_LeavingEndsTheStream) {
-  Conversation conversation(channel_, token_);
-  conversation.Ask(1, 7);
-  WaitForRequests(1);
+TEST_F(LocalServiceTest, Store_IsServedBesideTheCalls) {
   StopAccepting();
-  service_.reset();
-  EXPECT_EQ(conversation.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = StoreSocketPath(service_->socket_path());
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  std::string bytes;
+  AppendFrame(token_, &bytes);
+  AppendFrame(RequestOf(1, 7), &bytes);
+  ASSERT_EQ(send(socket, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  pollfd asked = {service_->store_fd(), POLLIN, 0};
+  std::vector<v1::StoreRequest> requests;
+  while (requests.empty() && poll(&asked, 1, kPollLimitMs) == 1) requests = service_->ReadStore();
+  ASSERT_EQ(requests.size(), 1u);
+  Answer(1, 7, "v");
+  pollfd answered = {socket, POLLIN, 0};
+  ASSERT_EQ(poll(&answered, 1, kPollLimitMs), 1);
+  FrameReader reader;
+  absl::string_view frame;
+  ASSERT_OK(reader.ReadFrom(socket));
+  const absl::StatusOr<bool> found = reader.Next(&frame);
+  ASSERT_OK(found);
+  EXPECT_TRUE(*found);
+  v1::StoreReply reply;
+  EXPECT_TRUE(reply.ParseFromString(std::string(frame)));
+  EXPECT_EQ(reply.value(), "v");
+  close(socket);
 }
 
 TEST_F(LocalServiceTest, Leaving_WakesWhoWaits) {

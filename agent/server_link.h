@@ -26,8 +26,8 @@ class ServerLink {
  public:
   virtual ~ServerLink() = default;
   virtual void Start(LinkCallbacks callbacks) = 0;
-  // Never blocks. Messages sent while the link is down are dropped: the agent core speaks again
-  // after on_up.
+  // Never blocks; may be called from callbacks. Messages sent while the link is down are dropped:
+  // the agent core speaks again after on_up.
   virtual void Send(v1::NodeMessage message) = 0;
   // After this no callback runs. Sends what is queued first, for 200 ms at most.
   virtual void Stop() = 0;

@@ -12,15 +12,15 @@ class CallbackOutbox : public Outbox {
   explicit CallbackOutbox(LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
   void Up() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     if (!silent_) callbacks_.on_up();
   }
   void Send(v1::ServerMessage message) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     if (!silent_) callbacks_.on_message(std::move(message));
   }
   void Close(const absl::Status& status) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     if (!silent_) {
       callbacks_.on_down(status.ok() ? absl::UnavailableError("the server closed the stream")
                                      : status);
@@ -29,12 +29,13 @@ class CallbackOutbox : public Outbox {
   }
   // No callback runs after this; one that is running has ended.
   void Silence() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     silent_ = true;
   }
 
  private:
-  std::mutex mutex_;
+  // Recursive: a callback may lead to a message to a server that can take no more, which ends this.
+  std::recursive_mutex mutex_;
   bool silent_ = false;
   LinkCallbacks callbacks_;
 };

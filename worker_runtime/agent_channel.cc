@@ -68,29 +68,28 @@ AgentChannel::AgentChannel(const std::string& socket, const std::string& token)
       channel_(grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
                                          grpc::InsecureChannelCredentials(), Arguments())),
       local_(v1::Local::NewStub(channel_)),
-      store_(channel_, token) {}
+      store_(socket, token) {}
 
 absl::Status AgentChannel::CallOnce(absl::Duration wait, const Call& call) const {
   grpc::ClientContext context;
   if (!token_.empty()) context.AddMetadata(kTokenMetadata, token_);
   context.set_deadline(absl::ToChronoTime(absl::Now() + wait + kCallMargin));
-  return Describe(call(&context), wait);
+  return Describe(FromGrpcStatus(call(&context)), wait);
 }
 
-absl::Status AgentChannel::Describe(const grpc::Status& status, absl::Duration wait) const {
-  if (status.ok()) return absl::OkStatus();
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+absl::Status AgentChannel::Describe(const absl::Status& status, absl::Duration wait) const {
+  if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(
-        absl::StrCat("the agent at ", socket_, " cannot be reached: ", status.error_message()));
+        absl::StrCat("the agent at ", socket_, " cannot be reached: ", status.message()));
   }
-  // gRPC's own words for "no answer at all"; the store says who or what is missing.
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
-      status.error_message() == "Deadline Exceeded") {
+  // The second are gRPC's own words for "no answer at all"; the store says who or what is missing.
+  if (absl::IsDeadlineExceeded(status) &&
+      (status.message().empty() || status.message() == "Deadline Exceeded")) {
     return absl::DeadlineExceededError(absl::StrCat("the agent at ", socket_,
                                                     " did not answer within ",
                                                     absl::FormatDuration(wait + kCallMargin)));
   }
-  return FromGrpcStatus(status);
+  return status;
 }
 
 absl::Status AgentChannel::Hello(const v1::HelloRequest& request, v1::HelloReply* reply,

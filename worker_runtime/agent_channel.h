@@ -1,5 +1,5 @@
-// The gRPC channel from a worker to its agent: arguments, token, deadlines and repetition of calls
-// that did not get through. Thread safe.
+// From a worker to its agent, the gRPC channel and the socket for the store: arguments, token,
+// deadlines and repetition of calls that did not get through. Thread safe.
 #ifndef CADRE_WORKER_RUNTIME_AGENT_CHANNEL_H_
 #define CADRE_WORKER_RUNTIME_AGENT_CHANNEL_H_
 
@@ -41,7 +41,7 @@ class AgentChannel {
   // `wait`: what the callee may take before it answers.
   absl::Status CallOnce(absl::Duration wait, const Call& call) const;
   // In words for the person whose program this is.
-  absl::Status Describe(const grpc::Status& status, absl::Duration wait) const;
+  absl::Status Describe(const absl::Status& status, absl::Duration wait) const;
 
   const std::string socket_;
   const std::string token_;

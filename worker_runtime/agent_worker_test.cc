@@ -15,8 +15,8 @@
 #include "base/status_matchers.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/local.grpc.pb.h"
-#include "proto/local_store.grpc.pb.h"
 #include "proto/store.pb.h"
+#include "worker_runtime/testing/store_socket_server.h"
 
 namespace cadre {
 namespace {
@@ -28,19 +28,25 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr char kToken[] = "0123456789abcdef";
 
-// A real gRPC server on a real unix socket. It keeps the requests, and answers as the test says.
-class LocalServer : public v1::Local::Service, public v1::LocalStore::Service {
+// A real gRPC server on a real unix socket, and a store on another. It keeps the requests, and
+// answers as the test says.
+class LocalServer : public v1::Local::Service {
  public:
   using Answer = std::function<void(const v1::StoreRequest&, v1::StoreReply*)>;
 
-  explicit LocalServer(const std::string& socket) {
+  explicit LocalServer(const std::string& socket)
+      : store_(socket, kToken, [this](const v1::StoreRequest& request) {
+          v1::StoreReply reply;
+          reply.set_client(request.client());
+          reply.set_request_id(request.request_id());
+          Reply(request, &reply);
+          return std::vector<v1::StoreReply>{reply};
+        }) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
-    builder.RegisterService(static_cast<v1::Local::Service*>(this));
-    builder.RegisterService(static_cast<v1::LocalStore::Service*>(this));
+    builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
-  // Streams that are open end.
   ~LocalServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
   void AnswerWith(Answer answer) {
@@ -69,21 +75,6 @@ class LocalServer : public v1::Local::Service, public v1::LocalStore::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Converse(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::StoreReply, v1::StoreRequest>* stream) override {
-    if (!HasToken(*context)) return {grpc::StatusCode::UNAUTHENTICATED, "wrong token"};
-    v1::StoreRequest request;
-    while (stream->Read(&request)) {
-      v1::StoreReply reply;
-      reply.set_client(request.client());
-      reply.set_request_id(request.request_id());
-      Reply(request, &reply);
-      stream->Write(reply);
-    }
-    return grpc::Status::OK;
-  }
-
  private:
   void Reply(const v1::StoreRequest& request, v1::StoreReply* reply) {
     absl::MutexLock lock(&mutex_);
@@ -99,6 +90,7 @@ class LocalServer : public v1::Local::Service, public v1::LocalStore::Service {
   absl::Mutex mutex_;
   Answer answer_;
   std::vector<v1::StoreRequest> requests_;
+  StoreSocketServer store_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -1,142 +1,159 @@
 #include "worker_runtime/store_stream.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
-#include "proto/channel_arguments.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "proto/store_frames.h"
 
 namespace cadre {
 namespace {
 
-gpr_timespec ToGpr(std::chrono::steady_clock::duration from_now) {
-  const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(from_now).count();
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_micros(std::max<int64_t>(us, 0), GPR_TIMESPAN));
+// Returns when the socket is ready, or no good, or the time is over.
+void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::nanoseconds;
+  const int64_t left =
+      std::max<int64_t>(0, nanoseconds(deadline - std::chrono::steady_clock::now()).count());
+  const timespec timeout = {left / 1000000000, left % 1000000000};
+  pollfd wait = {socket, what, 0};
+  ppoll(&wait, 1, &timeout, nullptr);
+}
+
+absl::Status NoConnection(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
 }  // namespace
 
-StoreStream::StoreStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token)
-    : token_(token), stub_(v1::LocalStore::NewStub(channel)) {}
+struct StoreStream::Connection {
+  explicit Connection(int socket) : socket(socket) {}
+  ~Connection() { close(socket); }
 
-StoreStream::~StoreStream() {
-  if (context_ != nullptr) context_->TryCancel();
-  void* tag = nullptr;
-  bool ok = false;
-  for (; under_way_ > 0 && queue_.Next(&tag, &ok); --under_way_) {
-  }
-  stream_.reset();
-  context_.reset();
-  queue_.Shutdown();
-  while (queue_.Next(&tag, &ok)) {
-  }
-}
+  const int socket;
+  bool somebody_reads = false;
+  // Of the one who does.
+  FrameReader reader;
+  bool somebody_writes = false;
+  // What has not been written.
+  std::string outgoing;
+};
 
-grpc::Status StoreStream::Execute(const v1::StoreRequest& request, absl::Duration limit,
+StoreStream::StoreStream(const std::string& agent_socket, const std::string& token)
+    : path_(StoreSocketPath(agent_socket)), token_(token) {}
+
+StoreStream::~StoreStream() = default;
+
+absl::Status StoreStream::Execute(const v1::StoreRequest& request, absl::Duration limit,
                                   v1::StoreReply* reply) {
   const Clock::time_point deadline = Clock::now() + absl::ToChronoMicroseconds(limit);
   std::unique_lock<std::mutex> lock(mutex_);
+  if (connection_ == nullptr) RETURN_IF_ERROR(Connect());
   Waiter self{reply, std::nullopt, {}};
   waiters_.emplace(request.request_id(), &self);
-  outbox_.push_back(request);
-  if (stream_ == nullptr) {
-    Open();
-  } else {
-    WriteNext();
-  }
+  AppendFrame(request, &connection_->outgoing);
+  WriteAll(deadline, &lock);
   while (!self.end.has_value() && Clock::now() < deadline) {
-    if (somebody_reads_) {
+    if (connection_->somebody_reads) {
       self.woken.wait_until(lock, deadline);
     } else {
       ReadFor(deadline, &lock);
     }
   }
-  if (!self.end.has_value()) GiveUp(request.request_id());
+  if (!self.end.has_value()) waiters_.erase(request.request_id());
   PassOn();
-  return self.end.value_or(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"));
+  return self.end.value_or(absl::DeadlineExceededError(""));
 }
 
-void* StoreStream::Begin(Tag tag) {
-  ++under_way_;
-  return reinterpret_cast<void*>(tag);
+absl::Status StoreStream::Connect() {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("socket path ", path_, " is too long"));
+  }
+  memcpy(address.sun_path, path_.data(), path_.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return NoConnection("no socket");
+  auto connection = std::make_shared<Connection>(fd);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return NoConnection(path_);
+  AppendFrame(token_, &connection->outgoing);
+  connection_ = std::move(connection);
+  return absl::OkStatus();
 }
 
-void StoreStream::Open() {
-  context_ = std::make_unique<grpc::ClientContext>();
-  if (!token_.empty()) context_->AddMetadata(kTokenMetadata, token_);
-  stream_ = stub_->PrepareAsyncConverse(context_.get(), &queue_);
-  stream_->StartCall(Begin(kStarted));
+void StoreStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
+  const std::shared_ptr<Connection> connection = connection_;
+  // He writes what is there now, too.
+  if (connection->somebody_writes) return;
+  connection->somebody_writes = true;
+  std::string& bytes = connection->outgoing;
+  while (!bytes.empty() && connection == connection_) {
+    const ssize_t sent = send(connection->socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.erase(0, static_cast<size_t>(sent));
+    } else if (errno != EAGAIN && errno != EINTR) {
+      // The end of what is read tells why.
+      bytes.clear();
+    } else if (Clock::now() < deadline) {
+      lock->unlock();
+      WaitFor(connection->socket, POLLOUT, deadline);
+      lock->lock();
+    } else {
+      // Nobody else would write the rest.
+      Break(connection, absl::UnavailableError("the agent does not read"));
+    }
+  }
+  connection->somebody_writes = false;
 }
 
 void StoreStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
-  somebody_reads_ = true;
+  const std::shared_ptr<Connection> connection = connection_;
+  connection->somebody_reads = true;
   lock->unlock();
-  void* tag = nullptr;
-  bool ok = false;
-  const auto got = queue_.AsyncNext(&tag, &ok, ToGpr(deadline - Clock::now()));
+  WaitFor(connection->socket, POLLIN, deadline);
+  const absl::StatusOr<bool> read = connection->reader.ReadFrom(connection->socket);
   lock->lock();
-  somebody_reads_ = false;
-  if (got != grpc::CompletionQueue::GOT_EVENT) return;
-  --under_way_;
-  Handle(static_cast<Tag>(reinterpret_cast<intptr_t>(tag)), ok);
+  connection->somebody_reads = false;
+  // Somebody has found out before that it is no good.
+  if (connection != connection_) return;
+  const absl::Status status = read.ok() ? Answer(*connection) : read.status();
+  if (!status.ok()) Break(connection, status);
 }
 
-void StoreStream::Handle(Tag tag, bool ok) {
-  switch (tag) {
-    case kStarted:
-      started_ = ok;
-      if (ok) stream_->Read(&incoming_, Begin(kRead));
-      break;
-    case kRead:
-      if (!ok) break;
-      Answer();
-      stream_->Read(&incoming_, Begin(kRead));
-      break;
-    case kWritten:
-      writing_ = false;
-      break;
-    case kFinished:
-      finished_ = true;
-      break;
+absl::Status StoreStream::Answer(Connection& connection) {
+  for (;;) {
+    absl::string_view frame;
+    ASSIGN_OR_RETURN(const bool found, connection.reader.Next(&frame));
+    if (!found) return absl::OkStatus();
+    v1::StoreReply reply;
+    if (!reply.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) {
+      return absl::InternalError("what the agent sends is not an answer");
+    }
+    if (reply.request_id() == 0) {
+      return absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message());
+    }
+    const auto waiter = waiters_.find(reply.request_id());
+    // One that had no time left.
+    if (waiter == waiters_.end()) continue;
+    *waiter->second->reply = std::move(reply);
+    waiter->second->end = absl::OkStatus();
+    waiter->second->woken.notify_one();
+    waiters_.erase(waiter);
   }
-  if (!ok) End();
-  WriteNext();
-  if (finished_ && under_way_ == 0) Close();
 }
 
-void StoreStream::WriteNext() {
-  if (!started_ || writing_ || ending_ || outbox_.empty()) return;
-  writing_ = true;
-  stream_->Write(outbox_.front(), Begin(kWritten));
-  outbox_.pop_front();
-}
-
-void StoreStream::Answer() {
-  const auto found = waiters_.find(incoming_.request_id());
-  // One that had no time left.
-  if (found == waiters_.end()) return;
-  Waiter& waiter = *found->second;
-  *waiter.reply = std::move(incoming_);
-  waiter.end = grpc::Status::OK;
-  waiter.woken.notify_one();
-  waiters_.erase(found);
-}
-
-// Asks how it has ended.
-void StoreStream::End() {
-  if (ending_) return;
-  ending_ = true;
-  stream_->Finish(&status_, Begin(kFinished));
-}
-
-void StoreStream::Close() {
-  stream_.reset();
-  context_.reset();
-  started_ = writing_ = ending_ = finished_ = false;
-  outbox_.clear();
-  const grpc::Status why =
-      status_.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent has ended the stream")
-                   : status_;
+void StoreStream::Break(const std::shared_ptr<Connection>& connection, const absl::Status& why) {
+  if (connection != connection_) return;
+  connection_.reset();
   for (const auto& [id, waiter] : waiters_) {
     waiter->end = why;
     waiter->woken.notify_one();
@@ -145,16 +162,8 @@ void StoreStream::Close() {
 }
 
 void StoreStream::PassOn() {
-  if (!somebody_reads_ && !waiters_.empty()) waiters_.begin()->second->woken.notify_one();
-}
-
-void StoreStream::GiveUp(uint64_t request_id) {
-  waiters_.erase(request_id);
-  outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(),
-                               [&](const v1::StoreRequest& request) {
-                                 return request.request_id() == request_id;
-                               }),
-                outbox_.end());
+  if (waiters_.empty() || connection_->somebody_reads) return;
+  waiters_.begin()->second->woken.notify_one();
 }
 
 }  // namespace cadre

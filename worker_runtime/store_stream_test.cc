@@ -1,61 +1,56 @@
 #include "worker_runtime/store_stream.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
-#include <memory>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "proto/local_store.grpc.pb.h"
+#include "worker_runtime/testing/store_socket_server.h"
 
 namespace cadre {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr char kToken[] = "0123456789abcdef";
 
-// Answers a get with its key; one that waits gets its answer behind the next one that does not. A
-// delete ends the stream.
-class TestServer : public v1::LocalStore::Service {
- public:
-  TestServer() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~TestServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
-  grpc::Status Converse(
-      grpc::ServerContext*,
-      grpc::ServerReaderWriter<v1::StoreReply, v1::StoreRequest>* stream) override {
-    std::vector<v1::StoreReply> held;
-    v1::StoreRequest request;
-    while (stream->Read(&request)) {
-      if (request.has_delete_()) return {grpc::StatusCode::UNAVAILABLE, "leaving"};
-      v1::StoreReply reply;
-      reply.set_request_id(request.request_id());
-      reply.set_value(request.get().key());
-      if (request.wait_ms() > 0) {
-        held.push_back(reply);
-        continue;
-      }
-      stream->Write(reply);
-      for (const v1::StoreReply& late : held) stream->Write(late);
-      held.clear();
-    }
-    return grpc::Status::OK;
-  }
-
- private:
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
-
+// Its server answers a get with its key; one that waits gets its answer behind the next one that
+// does not. A delete ends the connection.
 class StoreStreamTest : public ::testing::Test {
  protected:
+  ~StoreStreamTest() override { rmdir(folder_.c_str()); }
+
+  static std::string MakeFolder() {
+    char folder[] = "/tmp/cadre_stream_XXXXXX";
+    EXPECT_NE(mkdtemp(folder), nullptr);
+    return folder;
+  }
+  std::vector<v1::StoreReply> Handle(const v1::StoreRequest& request) {
+    v1::StoreReply reply;
+    if (request.has_delete_()) {
+      reply.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+      reply.set_message("leaving");
+      return {reply};
+    }
+    reply.set_request_id(request.request_id());
+    reply.set_value(request.get().key());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (request.wait_ms() > 0) {
+      held_.push_back(reply);
+      return {};
+    }
+    std::vector<v1::StoreReply> replies = {reply};
+    replies.insert(replies.end(), held_.begin(), held_.end());
+    held_.clear();
+    return replies;
+  }
+
   v1::StoreRequest NewGet(uint32_t wait_ms) {
     v1::StoreRequest request;
     request.set_request_id(++last_id_);
@@ -69,7 +64,7 @@ class StoreStreamTest : public ::testing::Test {
     v1::StoreReply reply;
     return stream_.Execute(request, kPatience, &reply).ok() && reply.value() == request.get().key();
   }
-  grpc::Status Delete() {
+  absl::Status Delete() {
     v1::StoreRequest request;
     request.set_request_id(++last_id_);
     request.mutable_delete_()->set_key("k");
@@ -78,9 +73,12 @@ class StoreStreamTest : public ::testing::Test {
   }
 
   std::atomic<uint64_t> last_id_{0};
-  TestServer server_;
-  StoreStream stream_{grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials()),
-                      ""};
+  const std::string folder_ = MakeFolder();
+  std::mutex mutex_;
+  std::vector<v1::StoreReply> held_;
+  StoreSocketServer server_{folder_ + "/socket", kToken,
+                            [this](const v1::StoreRequest& request) { return Handle(request); }};
+  StoreStream stream_{folder_ + "/socket", kToken};
 };
 
 TEST_F(StoreStreamTest, OneThatWaitsDoesNotHoldUpTheOthers) {
@@ -112,29 +110,62 @@ TEST_F(StoreStreamTest, ManyThreadsShareOneStream) {
 
 TEST_F(StoreStreamTest, OneThatHasNoTimeLeftDoesNotHurtTheOthers) {
   v1::StoreReply reply;
-  const grpc::Status status = stream_.Execute(NewGet(1), absl::Milliseconds(1), &reply);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(stream_.Execute(NewGet(1), absl::Milliseconds(1), &reply),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
   EXPECT_TRUE(Get(0));
   EXPECT_TRUE(Get(0));
 }
 
-TEST_F(StoreStreamTest, AStreamThatEndsSaysWhyAndIsOpenedAnew) {
+TEST_F(StoreStreamTest, AConnectionThatEndsSaysWhyAndIsMadeAnew) {
   std::atomic<bool> done{false};
-  grpc::Status waited;
+  absl::Status waited;
   std::thread waits([&] {
     v1::StoreReply reply;
     waited = stream_.Execute(NewGet(1), kPatience, &reply);
     done = true;
   });
-  // It may have come too late for the first stream.
-  grpc::Status ended;
+  // It may have come too late for the first connection.
+  absl::Status ended;
   do {
     ended = Delete();
-  } while (!done && ended.error_code() == grpc::StatusCode::UNAVAILABLE);
+  } while (!done && absl::IsUnavailable(ended));
   waits.join();
-  EXPECT_EQ(ended.error_message(), "leaving");
-  EXPECT_EQ(waited.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(ended, StatusIs(absl::StatusCode::kUnavailable, "leaving"));
+  EXPECT_THAT(waited, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(Get(0));
+}
+
+TEST_F(StoreStreamTest, AWrongTokenIsTheAnswer) {
+  StoreStream stranger(folder_ + "/socket", "wrong");
+  v1::StoreReply reply;
+  EXPECT_THAT(stranger.Execute(NewGet(0), kPatience, &reply),
+              StatusIs(absl::StatusCode::kUnauthenticated, "wrong token"));
+}
+
+TEST_F(StoreStreamTest, NobodyListens) {
+  StoreStream stream(folder_ + "/other", kToken);
+  v1::StoreReply reply;
+  EXPECT_THAT(stream.Execute(NewGet(0), kPatience, &reply),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+// More than the socket's buffers hold, in both directions.
+TEST_F(StoreStreamTest, LargeOperationsOfManyThreads) {
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      for (int k = 0; k < 5; ++k) {
+        v1::StoreRequest request = NewGet(0);
+        request.mutable_get()->set_key(std::string(200000 + i, static_cast<char>('a' + i)));
+        v1::StoreReply reply;
+        const bool ok = stream_.Execute(request, kPatience, &reply).ok();
+        right += ok && reply.value() == request.get().key() ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 40);
 }
 
 }  // namespace
