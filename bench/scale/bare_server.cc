@@ -1,4 +1,5 @@
-// The bound: the same streams, messages and gRPC settings as the server's, and nothing behind them.
+// The bound: the same streams, messages, threads and gRPC settings as the server's, and nothing
+// behind them.
 //
 //   bare_server
 //
@@ -18,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/channel_arguments.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 namespace {
@@ -25,11 +27,22 @@ namespace {
 // What it says is under every key.
 constexpr size_t kValueBytes = 16;
 
-class BareService;
+class BareStream;
 
-class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage> {
+struct BareService {
+  v1::Rendezvous::AsyncService calls;
+  CallThreads* threads;
+  absl::Mutex mutex;
+  std::set<BareStream*> streams ABSL_GUARDED_BY(mutex);
+};
+
+class BareStream {
  public:
-  explicit BareStream(BareService& service) : service_(service) { StartRead(&incoming_); }
+  // Waits for a node.
+  explicit BareStream(BareService& service) : service_(service) {
+    service_.calls.RequestAttach(&context_, &stream_, service_.threads->queue(),
+                                 service_.threads->queue(), &came_);
+  }
 
   void Send(v1::ServerMessage message) {
     const absl::MutexLock lock(&mutex_);
@@ -37,24 +50,38 @@ class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Ser
     outbox_.push_back(std::move(message));
     WriteNext();
   }
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool) override {
+
+ private:
+  void OnCome(bool) {
+    new BareStream(service_);
+    const absl::MutexLock lock(&service_.mutex);
+    service_.streams.insert(this);
+    stream_.Read(&incoming_, &read_);
+  }
+  void OnRead(bool ok);
+  void OnWritten(bool) {
     const absl::MutexLock lock(&mutex_);
     writing_ = false;
     outbox_.pop_front();
     WriteNext();
   }
-  void OnDone() override;
-
- private:
   v1::ServerMessage AnswerAll() const;
+  void SendToAll(const v1::ServerMessage& message) {
+    const absl::MutexLock lock(&service_.mutex);
+    for (BareStream* stream : service_.streams) stream->Send(message);
+  }
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || over_ || outbox_.empty()) return;
     writing_ = true;
-    StartWrite(&outbox_.front());
+    stream_.Write(outbox_.front(), &written_);
   }
 
   BareService& service_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<v1::ServerMessage, v1::NodeMessage> stream_{&context_};
+  OperationOf<BareStream, &BareStream::OnCome> came_{this};
+  OperationOf<BareStream, &BareStream::OnRead> read_{this};
+  OperationOf<BareStream, &BareStream::OnWritten> written_{this};
   v1::NodeMessage incoming_;
   absl::Mutex mutex_;
   std::deque<v1::ServerMessage> outbox_ ABSL_GUARDED_BY(mutex_);
@@ -62,34 +89,16 @@ class BareStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Ser
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class BareService final : public v1::Rendezvous::CallbackService {
- public:
-  grpc::ServerBidiReactor<v1::NodeMessage, v1::ServerMessage>* Attach(
-      grpc::CallbackServerContext*) override {
-    auto* stream = new BareStream(*this);
-    const absl::MutexLock lock(&mutex_);
-    streams_.insert(stream);
-    return stream;
-  }
-  void SendToAll(const v1::ServerMessage& message) {
-    const absl::MutexLock lock(&mutex_);
-    for (BareStream* stream : streams_) stream->Send(message);
-  }
-  void Forget(BareStream* stream) {
-    const absl::MutexLock lock(&mutex_);
-    streams_.erase(stream);
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::set<BareStream*> streams_ ABSL_GUARDED_BY(mutex_);
-};
-
-void BareStream::OnReadDone(bool ok) {
+void BareStream::OnRead(bool ok) {
   if (!ok) {
+    // The node is gone, and soon this program; what may be under way still uses the stream.
+    {
+      const absl::MutexLock lock(&service_.mutex);
+      service_.streams.erase(this);
+    }
     const absl::MutexLock lock(&mutex_);
     over_ = true;
-    return Finish(grpc::Status::OK);
+    return context_.TryCancel();
   }
   v1::ServerMessage answers = AnswerAll();
   if (answers.has_store()) Send(std::move(answers));
@@ -102,9 +111,9 @@ void BareStream::OnReadDone(bool ok) {
     v1::ServerMessage answer;
     answer.set_job(incoming_.job());
     answer.mutable_stop()->set_reason(incoming_.cancel().reason());
-    service_.SendToAll(answer);
+    SendToAll(answer);
   }
-  StartRead(&incoming_);
+  stream_.Read(&incoming_, &read_);
 }
 
 // To all store requests that came as one, as one.
@@ -122,11 +131,6 @@ v1::ServerMessage BareStream::AnswerAll() const {
   return answers;
 }
 
-void BareStream::OnDone() {
-  service_.Forget(this);
-  delete this;
-}
-
 int Serve() {
   QuietGrpcLog();
   BareService service;
@@ -134,12 +138,16 @@ int Serve() {
   SetServerArguments(builder);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
+  builder.RegisterService(&service.calls);
+  CallThreads threads(builder.AddCompletionQueue());
+  service.threads = &threads;
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     std::fprintf(stderr, "bare_server: cannot listen on 127.0.0.1\n");
     return 1;
   }
+  new BareStream(service);
+  threads.Start();
   std::printf("serving at %d\n", port);
   std::fflush(stdout);
   for (;;) pause();

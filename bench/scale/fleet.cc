@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <thread>
@@ -14,12 +15,15 @@
 #include "absl/synchronization/notification.h"
 #include "proto/channel_arguments.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 namespace {
 
 // The renewing thread sleeps this long between two rounds.
 constexpr absl::Duration kRenewPause = absl::Milliseconds(10);
+// Threads that play agents.
+constexpr size_t kPlayers = 2;
 
 v1::NodeMessage JoinOf(const FleetOptions& options, size_t agent) {
   v1::NodeMessage message;
@@ -46,11 +50,13 @@ v1::NodeMessage JoinOf(const FleetOptions& options, size_t agent) {
 
 }  // namespace
 
-// One agent. At most one read and one write are in flight.
-class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::ServerMessage> {
+// One agent. At most one read and one write are in flight, and what follows from them is done on
+// the thread that plays it.
+class AgentStream {
  public:
-  AgentStream(const FleetOptions& options, size_t agent, const Fleet::Observer& observer)
-      : options_(options), agent_(agent), observer_(observer) {}
+  AgentStream(const FleetOptions& options, size_t agent, const Fleet::Observer& observer,
+              grpc::CompletionQueue& queue)
+      : options_(options), agent_(agent), observer_(observer), queue_(queue) {}
 
   void Open(const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
     grpc::ChannelArguments arguments = ClientChannelArguments();
@@ -58,12 +64,10 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
     stub_ = v1::Rendezvous::NewStub(
         grpc::CreateCustomChannel(options_.server.endpoint, credentials, arguments));
     context_.AddMetadata(kTokenMetadata, options_.server.token);
-    stub_->async()->Attach(&context_, this);
-    // Until Hold is taken back the stream is not done, so that Send may start writes at any time.
-    AddHold();
-    StartRead(&incoming_);
     Send(JoinOf(options_, agent_));
-    StartCall();
+    const absl::MutexLock lock(&mutex_);
+    stream_ = stub_->PrepareAsyncAttach(&context_, &queue_);
+    stream_->StartCall(&started_);
     opened_ = true;
   }
 
@@ -72,7 +76,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
     message.set_job(options_.job);
     message.set_generation(generation_);
     message.set_incarnation(agent_ + 1);
-    if (over_) return;
+    if (!running_ && opened_) return;
     outbox_.push_back(std::move(message));
     WriteNext();
   }
@@ -99,34 +103,44 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
                         status_.error_code(), ")");
   }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      {
-        const absl::MutexLock lock(&mutex_);
-        over_ = true;
-      }
-      return RemoveHold();
-    }
-    const auto more = std::move(*incoming_.mutable_more());
-    SetHearing(true);
-    Hear(incoming_);
-    for (const v1::ServerMessage& next : more) Hear(next);
-    SetHearing(false);
-    incoming_.Clear();
-    StartRead(&incoming_);
-  }
-  void OnWriteDone(bool ok) override {
+ private:
+  void OnStarted(bool ok) {
     const absl::MutexLock lock(&mutex_);
-    writing_ = false;
-    if (!ok) over_ = true;
+    running_ = ok;
+    if (!ok) return End();
+    stream_->Read(&incoming_, &read_);
     WriteNext();
   }
-  void OnDone(const grpc::Status& status) override {
-    status_ = status;
-    done_.Notify();
+  void OnRead(bool ok) {
+    if (ok) {
+      const auto more = std::move(*incoming_.mutable_more());
+      SetHearing(true);
+      Hear(incoming_);
+      for (const v1::ServerMessage& next : more) Hear(next);
+      SetHearing(false);
+      incoming_.Clear();
+    }
+    const absl::MutexLock lock(&mutex_);
+    if (!ok) return End();
+    stream_->Read(&incoming_, &read_);
+  }
+  void OnWritten(bool ok) {
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    // The end of what is read tells why.
+    if (ok) WriteNext();
+    if (finished_) done_.Notify();
+  }
+  void OnFinished(bool) {
+    const absl::MutexLock lock(&mutex_);
+    finished_ = true;
+    if (!writing_) done_.Notify();
+  }
+  void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    running_ = false;
+    stream_->Finish(&status_, &finish_);
   }
 
- private:
   void Hear(const v1::ServerMessage& message) {
     observer_(agent_, message);
     if (message.has_welcome()) {
@@ -159,7 +173,7 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
 
   // As an agent's link does: what waits goes out as one.
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || hearing_ || over_ || outbox_.empty()) return;
+    if (writing_ || hearing_ || !running_ || outbox_.empty()) return;
     writing_ = true;
     outgoing_ = std::move(outbox_.front());
     outbox_.pop_front();
@@ -168,16 +182,22 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
       *outgoing_.add_more() = std::move(outbox_.front());
       outbox_.pop_front();
     }
-    StartWrite(&outgoing_);
+    stream_->Write(outgoing_, &written_);
   }
 
   const FleetOptions& options_;
   const size_t agent_;
   const Fleet::Observer& observer_;
+  grpc::CompletionQueue& queue_;
   std::unique_ptr<v1::Rendezvous::Stub> stub_;
   grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>> stream_;
+  OperationOf<AgentStream, &AgentStream::OnStarted> started_{this};
+  OperationOf<AgentStream, &AgentStream::OnRead> read_{this};
+  OperationOf<AgentStream, &AgentStream::OnWritten> written_{this};
+  OperationOf<AgentStream, &AgentStream::OnFinished> finish_{this};
   v1::ServerMessage incoming_;
-  bool opened_ = false;
+  std::atomic<bool> opened_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> welcomed_{false};
   grpc::Status status_;
@@ -188,13 +208,34 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::NodeMessage, v1::Se
   v1::NodeMessage outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool hearing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  // Messages may be written.
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Plays a part of the agents, as the thread of an agent's link plays one.
+struct Player {
+  Player() : thread([this] { Play(); }) {}
+  ~Player() {
+    queue.Shutdown();
+    thread.join();
+  }
+  void Play() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) static_cast<Operation*>(tag)->Ended(ok);
+  }
+
+  grpc::CompletionQueue queue;
+  std::thread thread;
 };
 
 struct Fleet::State {
   FleetOptions options;
   Observer observer;
+  // Gone after the streams.
+  std::vector<std::unique_ptr<Player>> players;
   std::vector<std::unique_ptr<AgentStream>> streams;
   absl::Notification ending;
   std::thread renewing;
@@ -214,8 +255,12 @@ struct Fleet::State {
 Fleet::Fleet(FleetOptions options, Observer observer) : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   state_->observer = std::move(observer);
+  for (size_t i = 0; i < std::min(state_->options.agents, kPlayers); ++i) {
+    state_->players.push_back(std::make_unique<Player>());
+  }
   for (size_t i = 0; i < state_->options.agents; ++i) {
-    state_->streams.push_back(std::make_unique<AgentStream>(state_->options, i, state_->observer));
+    state_->streams.push_back(std::make_unique<AgentStream>(
+        state_->options, i, state_->observer, state_->players[i % state_->players.size()]->queue));
   }
 }
 
