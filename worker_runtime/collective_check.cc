@@ -7,8 +7,7 @@
 
 namespace cadre {
 
-absl::Status CheckBuffer(const Buffer& buffer) {
-  if (buffer.data != nullptr || buffer.count == 0) return absl::OkStatus();
+absl::Status PointsToNothing(const Buffer& buffer) {
   return absl::InvalidArgumentError(
       absl::StrCat("a buffer of ", buffer.count, " elements points to nothing"));
 }
@@ -60,9 +59,8 @@ absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
       Name(input.type), " and an output of ", output.count, " ", Name(output.type)));
 }
 
-absl::Status CheckReduction(const Reduction& reduction, DataType type) {
+absl::Status CheckScaling(DataType type) {
   if (IsFloatingPoint(type)) return absl::OkStatus();
-  if (reduction.op != ReduceOp::kAverage && reduction.premultiply == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("only floating point elements can be averaged or multiplied, not ", Name(type)));
 }

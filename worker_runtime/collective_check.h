@@ -9,8 +9,15 @@
 
 namespace cadre {
 
+// Of the two checks below, what is not done in a few instructions.
+absl::Status PointsToNothing(const Buffer& buffer);
+absl::Status CheckScaling(DataType type);
+
 // INVALID_ARGUMENT: elements without memory.
-absl::Status CheckBuffer(const Buffer& buffer);
+inline absl::Status CheckBuffer(const Buffer& buffer) {
+  if (buffer.data != nullptr || buffer.count == 0) return absl::OkStatus();
+  return PointsToNothing(buffer);
+}
 // INVALID_ARGUMENT: no such rank.
 absl::Status CheckRoot(int root, int size);
 // INVALID_ARGUMENT: other types, or not `size` times the elements.
@@ -22,7 +29,10 @@ absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size);
 absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
                                 absl::Span<const size_t> counts, int rank, int size);
 // INVALID_ARGUMENT: integers cannot be averaged or multiplied.
-absl::Status CheckReduction(const Reduction& reduction, DataType type);
+inline absl::Status CheckReduction(const Reduction& reduction, DataType type) {
+  if (reduction.op != ReduceOp::kAverage && reduction.premultiply == 1) return absl::OkStatus();
+  return CheckScaling(type);
+}
 // INVALID_ARGUMENT: no such rank, or this one.
 absl::Status CheckPeer(int peer, int rank, int size);
 

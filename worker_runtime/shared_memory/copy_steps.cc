@@ -33,7 +33,7 @@ BroadcastSteps BroadcastSteps::Barrier() {
 }
 
 void BroadcastSteps::Begin(Ground& ground) {
-  is_shared_ = Publish(ground, word_, 1, buffer_);
+  is_shared_ = Publish(ground, word_, 1, static_cast<char*>(buffer_.data), bytes_);
   if (!is_shared_) CopyIn(ground);
 }
 
@@ -41,9 +41,9 @@ absl::StatusOr<bool> BroadcastSteps::Next(Ground& ground) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status same = CheckSame(ground);
-    if (!same.ok()) return same;
-    const Places places = WherePublished(ground);
+    absl::Status agreed = Agree(ground);
+    if (!agreed.ok()) return agreed;
+    const Places places = ground.agreement.places;
     if (places == Places::kShared) {
       const char* const source =
           (*ground.allocation.segments)[root_]->data() + ground.meeting->own().offset;
@@ -89,7 +89,7 @@ GatherSteps::GatherSteps(Collective kind, const Buffer& input, const Buffer& out
 }
 
 void GatherSteps::Begin(Ground& ground) {
-  Publish(ground, word_, 1, Buffer{});
+  Publish(ground, word_, 1, nullptr, 0);
   CopyIn(ground);
 }
 
@@ -97,8 +97,8 @@ absl::StatusOr<bool> GatherSteps::Next(Ground& ground) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status same = CheckSame(ground);
-    if (!same.ok()) return same;
+    absl::Status agreed = Agree(ground);
+    if (!agreed.ok()) return agreed;
   }
   CopyOut(ground);
   done_ = std::min(longest_, done_ + kStagingHalfBytes);

@@ -3,22 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace cadre {
-
-bool Publish(Ground& ground, const CollectiveWord& word, double factor, const Buffer& shared) {
-  RankLine& line = ground.meeting->own();
-  const bool is_shared =
-      shared.count > 0 &&
-      ground.registry->Find(shared.data, shared.count * SizeOf(shared.type), &ground.allocation);
-  const uint32_t allocation = is_shared ? ground.allocation.number : kNotRegistered;
-  const uint64_t offset = is_shared ? static_cast<char*>(shared.data) - ground.allocation.base : 0;
-  ground.meeting->BeginOperation();
-  // A training loop says the same again and again: the line, which others look at, is left alone.
-  if (!(line.word == word)) line.word = word;
-  if (line.factor != factor) line.factor = factor;
-  if (line.allocation != allocation) line.allocation = allocation;
-  if (line.offset != offset) line.offset = offset;
-  return is_shared;
-}
+namespace {
 
 absl::Status CheckSame(const Ground& ground) {
   const RankLine& first = ground.meeting->line(0);
@@ -42,6 +27,53 @@ Places WherePublished(const Ground& ground) {
   }
   if (!any_shared) return Places::kPrivate;
   return all_alike ? Places::kShared : Places::kMixed;
+}
+
+absl::Status AgreeAnew(Ground& ground) {
+  absl::Status same = CheckSame(ground);
+  if (!same.ok()) return same;
+  Agreement& agreement = ground.agreement;
+  ++agreement.number;
+  agreement.places = WherePublished(ground);
+  agreement.factors.resize(ground.size());
+  agreement.editions.clear();
+  for (const RankLine* other : ground.meeting->others()) {
+    agreement.editions.push_back(other->edition);
+  }
+  agreement.is_current = true;
+  agreement.is_scaled = false;
+  for (int rank = 0; rank < ground.size(); ++rank) {
+    const RankLine& line = ground.meeting->line(rank);
+    agreement.factors[rank] = line.factor;
+    agreement.is_scaled = agreement.is_scaled || line.factor != 1;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool Publish(Ground& ground, const CollectiveWord& word, double factor, char* shared,
+             size_t bytes) {
+  RankLine& line = ground.meeting->own();
+  const bool is_shared = bytes > 0 && ground.registry->Find(shared, bytes, &ground.allocation);
+  const uint32_t allocation = is_shared ? ground.allocation.number : kNotRegistered;
+  const uint64_t offset = is_shared ? shared - ground.allocation.base : 0;
+  ground.meeting->BeginOperation();
+  if (line.allocation == allocation && line.offset == offset && line.factor == factor &&
+      line.word == word) {
+    return is_shared;
+  }
+  ground.agreement.is_current = false;
+  ++line.edition;
+  line.allocation = allocation;
+  line.offset = offset;
+  line.factor = factor;
+  line.word = word;
+  return is_shared;
+}
+
+absl::Status Agree(Ground& ground) {
+  return StillAgree(ground) ? absl::OkStatus() : AgreeAnew(ground);
 }
 
 }  // namespace cadre

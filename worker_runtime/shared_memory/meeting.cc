@@ -2,12 +2,9 @@
 
 #include <sched.h>
 
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
-#include "worker_runtime/shared_memory/futex.h"
 
 namespace cadre {
 namespace {
@@ -25,32 +22,24 @@ std::string LastCall(const RankLine& line) {
 
 }  // namespace
 
-void Meeting::Arrive() {
-  own().progress.store((uint64_t{operations_} << 32) | ++meetings_, std::memory_order_release);
+Meeting::Meeting(Peers* peers) : peers_(*peers), own_(peers->own()) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) others_.push_back(&line(peer));
+  }
 }
 
-bool Meeting::SpinForAll() const {
-  const bool all = Spin();
-  // Only now: the store of Arrive() has left this core while it spun, so the fence costs little.
-  // With the sleeper's own it makes sure that either the sleeper sees the store, or this the
-  // sleeper.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (own().sleepers.load(std::memory_order_relaxed) != 0) FutexWakeAll(own().futex());
-  return all;
-}
-
-bool Meeting::Spin() const {
+bool Meeting::SpinLonger() {
   int spins = peers_.spins(), yields = peers_.yields();
   MonoTime patience = MonoTime::Never();
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    while (!HasCome(peer)) {
+  for (const RankLine* other : others_) {
+    while (!HasCome(*other)) {
       if (--spins >= 0) {
         PauseCore();
       } else if (--yields >= 0 && MonoNow() < patience) {
         if (patience == MonoTime::Never()) patience = MonoNow() + kYieldPatience;
         sched_yield();
       } else {
+        WakeLateSleepers();
         return false;
       }
     }

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/time.h"
+#include "worker_runtime/shared_memory/futex.h"
 #include "worker_runtime/shared_memory/peers.h"
 
 namespace cadre {
@@ -17,21 +19,39 @@ namespace cadre {
 class Meeting {
  public:
   // `peers` must outlive this.
-  explicit Meeting(Peers* peers) : peers_(*peers) {}
+  explicit Meeting(Peers* peers);
 
   Peers& peers() const { return peers_; }
   int rank() const { return peers_.rank(); }
   int size() const { return peers_.size(); }
   RankLine& line(int rank) const { return peers_.line(rank); }
-  RankLine& own() const { return peers_.own(); }
+  RankLine& own() const { return own_; }
+  // In rank order.
+  const std::vector<RankLine*>& others() const { return others_; }
 
   // Begins the next operation, which is told from the next meeting on.
   void BeginOperation() { ++operations_; }
-  // Comes to the next meeting: all that this rank wrote before is seen by whoever waits for it. Who
-  // sleeps is woken by the spin or the wait that follows.
-  void Arrive();
+  // Comes to the next meeting: all that this rank wrote before is seen by whoever waits for it, and
+  // who sleeps is woken.
+  void Arrive() {
+    own_.progress.store((uint64_t{operations_} << 32) | ++meetings_, std::memory_order_release);
+    if (own_.sleepers.load(std::memory_order_relaxed) != 0) FutexWakeAll(own_.futex());
+  }
+  // Arrive() may miss who is just going to sleep: a fence in it would wait until the store has left
+  // this core. This does not miss them; it follows the last Arrive() of an operation.
+  void WakeLateSleepers() {
+    // With the sleeper's own it makes sure that either the sleeper sees the store, or this the
+    // sleeper.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (own_.sleepers.load(std::memory_order_relaxed) != 0) FutexWakeAll(own_.futex());
+  }
   // Whether all have come to the meeting this rank came to last, without sleeping.
-  bool SpinForAll() const;
+  bool SpinForAll() {
+    for (const RankLine* other : others_) {
+      if (!HasCome(*other)) return SpinLonger();
+    }
+    return true;
+  }
   // Waits until they have.
   //   UNAVAILABLE        a rank's process is gone; says which
   //   ABORTED            a rank gave up, or this one did
@@ -40,16 +60,19 @@ class Meeting {
   absl::Status WaitForAll(MonoTime deadline);
 
  private:
-  bool Spin() const;
-  bool HasCome(int rank) const {
-    return static_cast<int32_t>(line(rank).meetings() - meetings_) >= 0;
+  bool SpinLonger();
+  bool HasCome(const RankLine& line) const {
+    return static_cast<int32_t>(line.meetings() - meetings_) >= 0;
   }
+  bool HasCome(int rank) const { return HasCome(line(rank)); }
   absl::Status SleepOn(int peer);
   absl::Status CheckMissing();
   int FirstMissing() const;
   std::string Missing() const;
 
   Peers& peers_;
+  RankLine& own_;
+  std::vector<RankLine*> others_;
   uint32_t meetings_ = 0;
   uint32_t operations_ = 0;
 };

@@ -52,9 +52,10 @@ struct RankLine {
   std::atomic<uint32_t> gave_up;
   // Of the current operation: valid from the first meeting of it until its last. A training loop
   // says the same again and again, so every core keeps its copy.
-  alignas(64) uint32_t allocation;  // registered buffer, or kNotRegistered
-  uint64_t offset;                  // into it
-  double factor;                    // that this rank's elements are multiplied with
+  alignas(64) uint32_t edition;  // changes with what follows
+  uint32_t allocation;           // registered buffer, or kNotRegistered
+  uint64_t offset;               // into it
+  double factor;                 // that this rank's elements are multiplied with
   CollectiveWord word;
 
   uint32_t meetings() const {

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "worker_runtime/shared_memory/limits.h"
-#include "worker_runtime/shared_memory/reduce_kernels.h"
 
 namespace cadre {
 namespace {
@@ -33,29 +32,16 @@ CollectiveWord Word(Collective kind, const Buffer& buffer, ReduceOp op, int root
   return word;
 }
 
-// Every rank's factor; null when all are 1.
-const double* Factors(const Ground& ground, double (&factors)[kMaxSharedMemoryRanks]) {
-  bool any = false;
-  for (int rank = 0; rank < ground.size(); ++rank) {
-    factors[rank] = ground.meeting->line(rank).factor;
-    any = any || factors[rank] != 1;
-  }
-  return any ? factors : nullptr;
-}
-
 }  // namespace
 
-ReduceSteps::ReduceSteps(const Buffer& buffer, const Reduction& reduction, int root)
-    : buffer_(buffer), reduction_(reduction), root_(root), element_(SizeOf(buffer.type)) {}
-
-void ReduceSteps::Begin(Ground& ground) {
+void ReduceSteps::BeginAnew(Ground& ground) {
   const Collective kind = root_ < 0 ? Collective::kAllReduce : Collective::kReduce;
-  is_shared_ =
-      Publish(ground, Word(kind, buffer_, reduction_.op, root_), reduction_.premultiply, buffer_);
+  is_shared_ = Publish(ground, Word(kind, buffer_, reduction_.op, root_), reduction_.premultiply,
+                       At(0), buffer_.count * ElementBytes());
   if (!is_shared_) CopyIn(ground);
 }
 
-absl::StatusOr<bool> ReduceSteps::Next(Ground& ground) {
+absl::StatusOr<bool> ReduceSteps::NextAnew(Ground& ground) {
   switch (state_) {
     case State::kPublished:
       return Choose(ground);
@@ -71,9 +57,9 @@ absl::StatusOr<bool> ReduceSteps::Next(Ground& ground) {
 }
 
 absl::StatusOr<bool> ReduceSteps::Choose(Ground& ground) {
-  absl::Status same = CheckSame(ground);
-  if (!same.ok()) return same;
-  switch (WherePublished(ground)) {
+  absl::Status agreed = Agree(ground);
+  if (!agreed.ok()) return agreed;
+  switch (ground.agreement.places) {
     case Places::kShared:
       ReduceInPlace(ground);
       break;
@@ -90,49 +76,57 @@ absl::StatusOr<bool> ReduceSteps::Choose(Ground& ground) {
 }
 
 void ReduceSteps::ReduceInPlace(Ground& ground) {
-  const int ranks = ground.size();
-  const Range slice = SliceOf(ground.rank(), ranks, buffer_.count);
-  const RankLine& own = ground.meeting->own();
-  const Segments& segments = *ground.allocation.segments;
-  char* buffers[kMaxSharedMemoryRanks];
-  double factors[kMaxSharedMemoryRanks];
-  for (int rank = 0; rank < ranks; ++rank) {
-    buffers[rank] = segments[rank]->data() + own.offset + slice.begin * element_;
-  }
-  ElementReduction call;
-  call.type = buffer_.type;
-  call.op = reduction_.op;
-  call.inputs = buffers;
-  call.factors = Factors(ground, factors);
-  call.ranks = ranks;
-  call.outputs = root_ < 0 ? buffers : &buffers[root_];
-  call.output_count = root_ < 0 ? ranks : 1;
-  call.count = slice.end - slice.begin;
-  ReduceElements(call);
+  if (!IsPrepared(ground)) PrepareInPlace(ground);
+  ReduceElements(ground.in_place.elements);
   state_ = State::kInPlace;
 }
 
+void ReduceSteps::PrepareInPlace(Ground& ground) const {
+  InPlaceReduction& in_place = ground.in_place;
+  const int ranks = ground.size();
+  const Range slice = SliceOf(ground.rank(), ranks, buffer_.count);
+  in_place.agreement = ground.agreement.number;
+  in_place.data = buffer_.data;
+  in_place.count = buffer_.count;
+  in_place.factor = reduction_.premultiply;
+  in_place.root = root_;
+  in_place.slices.clear();
+  for (const auto& segment : *ground.allocation.segments) {
+    in_place.slices.push_back(segment->data() + ground.meeting->own().offset +
+                              slice.begin * ElementBytes());
+  }
+  char* const* const slices = in_place.slices.data();
+  in_place.elements.type = buffer_.type;
+  in_place.elements.op = reduction_.op;
+  in_place.elements.inputs = slices;
+  in_place.elements.factors = ground.agreement.scaling();
+  in_place.elements.ranks = ranks;
+  in_place.elements.outputs = root_ < 0 ? slices : &slices[root_];
+  in_place.elements.output_count = root_ < 0 ? ranks : 1;
+  in_place.elements.count = slice.end - slice.begin;
+}
+
 size_t ReduceSteps::PieceCount() const {
-  return std::min(kStagingHalfBytes / element_, buffer_.count - done_);
+  return std::min(kStagingHalfBytes / ElementBytes(), buffer_.count - done_);
 }
 
 void ReduceSteps::CopyIn(Ground& ground) {
-  if (PieceCount() > 0) memcpy(ground.Staging(ground.rank()), At(done_), PieceCount() * element_);
+  if (PieceCount() > 0)
+    memcpy(ground.Staging(ground.rank()), At(done_), PieceCount() * ElementBytes());
 }
 
 void ReduceSteps::ReduceStaged(Ground& ground) {
   const int ranks = ground.size(), rank = ground.rank();
   const Range slice = SliceOf(rank, ranks, PieceCount());
   char* buffers[kMaxSharedMemoryRanks];
-  double factors[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
-    buffers[peer] = ground.Staging(peer) + slice.begin * element_;
+    buffers[peer] = ground.Staging(peer) + slice.begin * ElementBytes();
   }
   ElementReduction call;
   call.type = buffer_.type;
   call.op = reduction_.op;
   call.inputs = buffers;
-  call.factors = Factors(ground, factors);
+  call.factors = ground.agreement.scaling();
   call.ranks = ranks;
   call.outputs = &buffers[rank];
   call.output_count = 1;
@@ -146,8 +140,8 @@ bool ReduceSteps::CopyOut(Ground& ground) {
   for (int peer = 0; peer < ranks && (root_ < 0 || root_ == ground.rank()); ++peer) {
     const Range slice = SliceOf(peer, ranks, PieceCount());
     if (slice.begin == slice.end) continue;
-    memcpy(At(done_ + slice.begin), ground.Staging(peer) + slice.begin * element_,
-           (slice.end - slice.begin) * element_);
+    memcpy(At(done_ + slice.begin), ground.Staging(peer) + slice.begin * ElementBytes(),
+           (slice.end - slice.begin) * ElementBytes());
   }
   done_ += PieceCount();
   ++ground.pieces;
@@ -162,8 +156,9 @@ ReduceScatterSteps::ReduceScatterSteps(const Buffer& input, const Buffer& output
     : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {}
 
 void ReduceScatterSteps::Begin(Ground& ground) {
-  is_shared_ = Publish(ground, Word(Collective::kReduceScatter, output_, reduction_.op, 0),
-                       reduction_.premultiply, input_);
+  is_shared_ =
+      Publish(ground, Word(Collective::kReduceScatter, output_, reduction_.op, 0),
+              reduction_.premultiply, static_cast<char*>(input_.data), input_.count * element_);
   if (!is_shared_) CopyIn(ground);
 }
 
@@ -171,9 +166,9 @@ absl::StatusOr<bool> ReduceScatterSteps::Next(Ground& ground) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status same = CheckSame(ground);
-    if (!same.ok()) return same;
-    const Places places = WherePublished(ground);
+    absl::Status agreed = Agree(ground);
+    if (!agreed.ok()) return agreed;
+    const Places places = ground.agreement.places;
     if (places == Places::kShared) {
       Reduce(ground, /*in_place=*/true);
       last_ = true;
@@ -209,7 +204,6 @@ void ReduceScatterSteps::CopyIn(Ground& ground) {
 void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
   const int ranks = ground.size(), rank = ground.rank();
   char* inputs[kMaxSharedMemoryRanks];
-  double factors[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
     inputs[peer] = in_place ? (*ground.allocation.segments)[peer]->data() +
                                   ground.meeting->own().offset + rank * output_.count * element_
@@ -220,7 +214,7 @@ void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
   call.type = input_.type;
   call.op = reduction_.op;
   call.inputs = inputs;
-  call.factors = Factors(ground, factors);
+  call.factors = ground.agreement.scaling();
   call.ranks = ranks;
   call.outputs = &output;
   call.output_count = 1;

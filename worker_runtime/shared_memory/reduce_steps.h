@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/shared_memory/ground.h"
+#include "worker_runtime/shared_memory/reduce_kernels.h"
 
 namespace cadre {
 
@@ -15,26 +16,56 @@ namespace cadre {
 class ReduceSteps {
  public:
   // `root` -1: to all.
-  ReduceSteps(const Buffer& buffer, const Reduction& reduction, int root);
+  ReduceSteps(const Buffer& buffer, const Reduction& reduction, int root)
+      : buffer_(buffer), reduction_(reduction), root_(root) {}
 
-  void Begin(Ground& ground);
-  absl::StatusOr<bool> Next(Ground& ground);
+  // Inline is what remains of a call that all ranks make as they made the one before.
+  void Begin(Ground& ground) {
+    if (!Repeats(ground)) return BeginAnew(ground);
+    ground.meeting->BeginOperation();
+    is_shared_ = true;
+  }
+  absl::StatusOr<bool> Next(Ground& ground) {
+    if (state_ == State::kInPlace) return true;
+    if (state_ != State::kPublished || !IsPrepared(ground) || !StillAgree(ground)) {
+      return NextAnew(ground);
+    }
+    ReduceElements(ground.in_place.elements);
+    state_ = State::kInPlace;
+    return false;
+  }
 
  private:
   enum class State { kPublished, kStaged, kReduced, kInPlace };
 
+  static bool IsPrepared(const Ground& ground) {
+    return ground.in_place.agreement == ground.agreement.number;
+  }
+  // Whether this is the call that ground.in_place came from, so that this rank's line says it.
+  bool Repeats(const Ground& ground) const {
+    const InPlaceReduction& last = ground.in_place;
+    return IsPrepared(ground) && ground.agreement.is_current && last.data == buffer_.data &&
+           last.count == buffer_.count && last.elements.type == buffer_.type &&
+           last.elements.op == reduction_.op && last.factor == reduction_.premultiply &&
+           last.root == root_ && ground.registry->IsUnchanged(ground.allocation);
+  }
+  void BeginAnew(Ground& ground);
+  absl::StatusOr<bool> NextAnew(Ground& ground);
   absl::StatusOr<bool> Choose(Ground& ground);
   void ReduceInPlace(Ground& ground);
+  void PrepareInPlace(Ground& ground) const;
   void ReduceStaged(Ground& ground);
   void CopyIn(Ground& ground);
   bool CopyOut(Ground& ground);
   size_t PieceCount() const;
-  char* At(size_t element) const { return static_cast<char*>(buffer_.data) + element * element_; }
+  size_t ElementBytes() const { return SizeOf(buffer_.type); }
+  char* At(size_t element) const {
+    return static_cast<char*>(buffer_.data) + element * ElementBytes();
+  }
 
   Buffer buffer_;
   Reduction reduction_;
   int root_;
-  size_t element_;
   size_t done_ = 0;  // elements
   bool is_shared_ = false;
   State state_ = State::kPublished;

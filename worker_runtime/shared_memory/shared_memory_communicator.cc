@@ -129,6 +129,9 @@ class SharedMemoryCommunicator : public Communicator {
   template <typename Steps>
   std::shared_ptr<Work> Start(const absl::Status& check, const Buffer& largest, Steps steps);
   bool IsForCaller(const Buffer& largest);
+  // For the thread; `begun`: this rank has come to a meeting already.
+  template <typename Steps>
+  std::shared_ptr<Work> Enqueue(Steps& steps, bool begun);
   // Whether all came soon enough for the whole collective; else it goes on on the thread.
   template <typename Steps>
   absl::StatusOr<bool> TryInline(Steps& steps);
@@ -139,6 +142,8 @@ class SharedMemoryCommunicator : public Communicator {
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
   Traffic& TrafficWith(int peer, bool sends);
 
+  // A call that cannot be made: as Fail(), and says why.
+  std::shared_ptr<Work> Refuse(const absl::Status& check);
   // Ends this rank's part in everything: its own operations with `status`, the others' waits.
   void Fail(const absl::Status& status);
   absl::Status Told(const absl::Status& status);
@@ -161,6 +166,8 @@ class SharedMemoryCommunicator : public Communicator {
   // Not absl::Mutex: Debian's looks for deadlocks at each lock, which takes as long as the smallest
   // collectives.
   std::mutex order_;
+  // Of what went well and needs no thread.
+  const std::shared_ptr<Work> done_ = FinishedWork(absl::OkStatus());
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
@@ -170,20 +177,17 @@ class SharedMemoryCommunicator : public Communicator {
 template <typename Steps>
 std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
                                                       const Buffer& largest, Steps steps) {
-  if (!check.ok()) {
-    Fail(check);
-    peers_.GiveUp(Reason::kCaller, rank());
-    return FinishedWork(check);
-  }
+  if (!check.ok()) return Refuse(check);
   std::lock_guard<std::mutex> lock(order_);
-  bool begun = false;
-  if (queued_.load() == 0 && IsForCaller(largest)) {
-    if (failed_.load()) return FinishedWork(thread_.status());
-    absl::StatusOr<bool> done = TryInline(steps);
-    if (!done.ok()) return FinishedWork(done.status());
-    if (*done) return FinishedWork(absl::OkStatus());
-    begun = true;
-  }
+  if (queued_.load() != 0 || !IsForCaller(largest)) return Enqueue(steps, /*begun=*/false);
+  if (failed_.load()) return FinishedWork(thread_.status());
+  absl::StatusOr<bool> done = TryInline(steps);
+  if (!done.ok()) return FinishedWork(done.status());
+  return *done ? done_ : Enqueue(steps, /*begun=*/true);
+}
+
+template <typename Steps>
+std::shared_ptr<Work> SharedMemoryCommunicator::Enqueue(Steps& steps, bool begun) {
   ++queued_;
   const MonoTime start = begun ? MonoNow() : MonoTime::Never();
   auto rest = std::make_shared<Steps>(std::move(steps));
@@ -200,6 +204,7 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
 }
 
 bool SharedMemoryCommunicator::IsForCaller(const Buffer& largest) {
+  if (largest.count <= kInlineBytes / sizeof(double)) return true;  // whatever the type
   const size_t bytes = largest.count * SizeOf(largest.type);
   return bytes <= kInlineBytes ||
          (bytes <= kInlineSharedBytes && registry_->Find(largest.data, bytes, &ground_.allocation));
@@ -212,7 +217,10 @@ absl::StatusOr<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
   while (meeting_.SpinForAll()) {
     absl::StatusOr<bool> done = steps.Next(ground_);
     if (!done.ok()) return Told(done.status());
-    if (*done) return true;
+    if (*done) {
+      meeting_.WakeLateSleepers();
+      return true;
+    }
     meeting_.Arrive();
   }
   return false;
@@ -225,7 +233,10 @@ absl::Status SharedMemoryCommunicator::RunFromMeeting(Steps& steps, MonoTime dea
     if (!met.ok()) return Told(met);
     absl::StatusOr<bool> done = steps.Next(ground_);
     if (!done.ok()) return Told(done.status());
-    if (*done) return absl::OkStatus();
+    if (*done) {
+      meeting_.WakeLateSleepers();
+      return absl::OkStatus();
+    }
     meeting_.Arrive();
   }
 }
@@ -234,11 +245,7 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, i
                                                          bool sends) {
   absl::Status check = CheckPeer(peer, rank(), size());
   check.Update(CheckBuffer(buffer));
-  if (!check.ok()) {
-    Fail(check);
-    peers_.GiveUp(Reason::kCaller, rank());
-    return FinishedWork(check);
-  }
+  if (!check.ok()) return Refuse(check);
   if (failed_.load()) return FinishedWork(thread_.status());
   Traffic& traffic = TrafficWith(peer, sends);
   return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> absl::Status {
@@ -259,6 +266,12 @@ SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int pee
     if (failed_.load()) traffic->thread.Fail(thread_.status());
   }
   return *traffic;
+}
+
+std::shared_ptr<Work> SharedMemoryCommunicator::Refuse(const absl::Status& check) {
+  Fail(check);
+  peers_.GiveUp(Reason::kCaller, rank());
+  return FinishedWork(check);
 }
 
 void SharedMemoryCommunicator::Fail(const absl::Status& status) {

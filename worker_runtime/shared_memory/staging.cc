@@ -23,17 +23,14 @@ std::shared_ptr<void> Registry::Add(const std::shared_ptr<Registry>& registry, S
   });
 }
 
-bool Registry::Find(const void* data, size_t bytes, Allocation* last) const {
-  if (last->version == version_.load(std::memory_order_acquire) && last->Holds(data, bytes)) {
-    return true;
-  }
+bool Registry::LookUp(const void* data, size_t bytes, Allocation* found) const {
   absl::MutexLock lock(&mutex_);
   auto after = entries_.upper_bound(static_cast<const char*>(data));
   if (after == entries_.begin()) return false;
   const auto& [base, entry] = *std::prev(after);
-  const Allocation found = {base, entry.bytes, entry.number, entry.segments.get(), version_.load()};
-  if (!found.Holds(data, bytes)) return false;
-  *last = found;
+  const Allocation here = {base, entry.bytes, entry.number, entry.segments.get(), version_.load()};
+  if (!here.Holds(data, bytes)) return false;
+  *found = here;
   return true;
 }
 

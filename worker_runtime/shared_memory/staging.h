@@ -69,7 +69,13 @@ class Registry {
                                    int rank);
   // Looks for the allocation that holds `bytes` at `data`; `last` is what the caller found last,
   // and is looked at first. False: there is none.
-  bool Find(const void* data, size_t bytes, Allocation* last) const;
+  bool Find(const void* data, size_t bytes, Allocation* last) const {
+    return (IsUnchanged(*last) && last->Holds(data, bytes)) || LookUp(data, bytes, last);
+  }
+  // Whether all allocations are what they were when this one was found.
+  bool IsUnchanged(const Allocation& found) const {
+    return found.version == version_.load(std::memory_order_acquire);
+  }
 
  private:
   struct Entry {
@@ -77,6 +83,8 @@ class Registry {
     uint32_t number = 0;
     std::unique_ptr<const Segments> segments;
   };
+
+  bool LookUp(const void* data, size_t bytes, Allocation* found) const;
 
   mutable absl::Mutex mutex_;
   // Changes with the entries.
