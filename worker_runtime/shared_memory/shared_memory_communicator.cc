@@ -19,6 +19,7 @@
 #include "worker_runtime/collective_check.h"
 #include "worker_runtime/group.h"
 #include "worker_runtime/operation_thread.h"
+#include "worker_runtime/shared_memory/call_lock.h"
 #include "worker_runtime/shared_memory/channel.h"
 #include "worker_runtime/shared_memory/copy_steps.h"
 #include "worker_runtime/shared_memory/ground.h"
@@ -163,9 +164,7 @@ class SharedMemoryCommunicator : public Communicator {
   Ground ground_;
   std::atomic<int> queued_{0};
   std::atomic<bool> failed_{false};
-  // Not absl::Mutex: Debian's looks for deadlocks at each lock, which takes as long as the smallest
-  // collectives.
-  std::mutex order_;
+  CallLock order_;
   // Of what went well and needs no thread.
   const std::shared_ptr<Work> done_ = FinishedWork(absl::OkStatus());
   absl::Mutex traffic_mutex_;
@@ -178,7 +177,7 @@ template <typename Steps>
 std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
                                                       const Buffer& largest, Steps steps) {
   if (!check.ok()) return Refuse(check);
-  std::lock_guard<std::mutex> lock(order_);
+  std::lock_guard<CallLock> lock(order_);
   if (queued_.load() != 0 || !IsForCaller(largest)) return Enqueue(steps, /*begun=*/false);
   if (failed_.load()) return FinishedWork(thread_.status());
   absl::StatusOr<bool> done = TryInline(steps);
