@@ -13,8 +13,8 @@ namespace cadre {
 // INVALID_ARGUMENT unless it is host:port with a port in 1..65535.
 absl::Status CheckEndpoint(const std::string& endpoint);
 
-// How a stream, or a call, ended. `opened`: one of our servers had answered before. Never OK: a stream that the
-// server ends properly is UNAVAILABLE too, as far as the agent is concerned.
+// How a stream, or a call, ended. `opened`: one of our servers had answered before. Never OK: a
+// stream that the server ends properly is UNAVAILABLE too, as far as the agent is concerned.
 absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened);
 
 // Why none of the servers could be reached: one status for those of each.
