@@ -404,21 +404,6 @@ TEST_F(SubmissionTest, TheSameSubmissionAgainMakesNoSecondJob) {
   EXPECT_EQ(core_->Status("job")->phase(), v1::QUEUED);
 }
 
-// What was refused must not be reported as done because the disk is well again a moment later.
-TEST_F(SubmissionTest, WhatIsAnsweredWithSuccessHasHappened) {
-  EXPECT_OK(Submit("job", "1"));
-  SetRoom(false);
-  EXPECT_THAT(Submit("other", "2"), StatusIs(absl::StatusCode::kResourceExhausted));
-  SetRoom(true);
-  const MonoTime deadline = MonoNow() + kPatience;
-  absl::StatusOr<v1::JobStatus> cancelled;
-  do {
-    cancelled = core_->Cancel("job", "enough", 0);
-  } while (!cancelled.ok() && MonoNow() < deadline);
-  ASSERT_OK(cancelled);
-  EXPECT_EQ(cancelled->phase(), v1::CANCELLED_PHASE);
-}
-
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {
   const auto inbox = std::make_shared<Inbox>();
   const StreamId stream = core_->OpenStream(inbox);
