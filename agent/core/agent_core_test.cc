@@ -224,15 +224,6 @@ TEST_F(AgentCoreTest, ServerLostItsState_ItsOwnOrderAfterAReconnectIsAnswered) {
   EXPECT_THAT(Stop(1), ElementsAre("up stopped 1 port=501"));
 }
 
-TEST_F(AgentCoreTest, FirstSignal_CancelsTheJobThroughTheServer) {
-  Run();
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
-              ElementsAre("say stopping (again to kill)", "up cancel 2"));
-  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
-  EXPECT_THAT(Finished(v1::CANCELLED_PHASE, 130), ElementsAre("exit 130"));
-}
-
 TEST_F(AgentCoreTest, MoreNodesWait_WorkersAreAskedOnceToSave) {
   Run();
   v1::ServerMessage m;
@@ -244,69 +235,6 @@ TEST_F(AgentCoreTest, MoreNodesWait_WorkersAreAskedOnceToSave) {
   EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show"));
   m.mutable_status()->set_generation(2);
   EXPECT_THAT(Feed(ServerSaid{m}), ElementsAre("show")) << "of a generation that is not here";
-}
-
-TEST_F(AgentCoreTest, Warning_PreemptsTheJobOnce) {
-  Run();
-  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}),
-              ElementsAre("say warned by the scheduler: the job ends here, to go on later",
-                          "up cancel 10 PREEMPTED"));
-  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), IsEmpty());
-  EXPECT_THAT(Stop(1), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("up stopped 1 port=501"));
-  EXPECT_THAT(Finished(v1::FAILED, 75), ElementsAre("exit 75"));
-}
-
-TEST_F(AgentCoreTest, WarningWithoutServer_StopsHereAndIsWorthTryingLater) {
-  Run();
-  Down();
-  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), Contains("stop 1 grace=5s"));
-  EXPECT_THAT(Feed(SignalReceived{kWarningSignal}), IsEmpty());
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 75"));
-}
-
-TEST_F(AgentCoreTest, SecondSignal_KillsAtOnce) {
-  Run();
-  Feed(SignalReceived{SIGINT});
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("up leave CANCELLED", "stop 1 grace=0"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 130"));
-}
-
-TEST_F(AgentCoreTest, SecondSignal_ProcessThatDoesNotDie_IsNotWaitedFor) {
-  Run();
-  Feed(SignalReceived{SIGTERM});
-  Feed(SignalReceived{SIGTERM});
-  EXPECT_THAT(Deadline(absl::Seconds(2)), ElementsAre(HasSubstr("exit 143 some processes")));
-}
-
-TEST_F(AgentCoreTest, SignalWithoutServer_StopsHere) {
-  Run();
-  Down();
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
-              ElementsAre("say stopping (again to kill)", "stop 1 grace=5s"));
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("stop 1 grace=0"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
-}
-
-TEST_F(AgentCoreTest, SignalBeforeAnyServer_LeavesAtOnce) {
-  Down();
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}),
-              ElementsAre("say stopping (again to kill)", "exit 130"));
-}
-
-TEST_F(AgentCoreTest, ServerIgnoresTheCancel_LeavesAnyway) {
-  Run();
-  Feed(SignalReceived{SIGINT});
-  EXPECT_THAT(After(absl::Seconds(6)), ElementsAre("up renew"));
-  EXPECT_THAT(Deadline(absl::Seconds(1)), ElementsAre("stop 1 grace=0"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(HasSubstr("exit 130 the rendezvous server")));
-}
-
-TEST_F(AgentCoreTest, LinkLostAfterTheCancel_StopsHere) {
-  Run();
-  Feed(SignalReceived{SIGINT});
-  EXPECT_THAT(Down(), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 130"));
 }
 
 TEST_F(AgentCoreTest, SupervisorLost_LeavesAsALostNode) {
@@ -443,28 +371,6 @@ TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
   EXPECT_THAT(Feed(ServerSaid{message}),
               ElementsAre(HasSubstr("say fenced: generation 1 went on without this node"),
                           "stop 1 grace=5s"));
-}
-
-TEST_F(AgentCoreTest, Sigterm_AtANodeOfAnElasticJobIsPreemption) {
-  Run();
-  v1::ServerMessage welcome;
-  welcome.mutable_welcome()->set_server_id(1);
-  *welcome.mutable_welcome()->mutable_spec() = Config().join.spec();
-  welcome.mutable_welcome()->mutable_spec()->mutable_nodes()->set_min(1);
-  welcome.mutable_welcome()->mutable_spec()->mutable_nodes()->set_max(3);
-  Feed(ServerSaid{welcome});
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
-              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "stop 1 grace=5s"));
-  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 143"));
-}
-
-TEST_F(AgentCoreTest, Sigterm_AtANodeThatTheClusterReplacesIsPreemption) {
-  AgentConfig config = Config();
-  config.join.set_part(7);
-  core_.emplace(std::move(config));
-  Run();
-  EXPECT_THAT(Feed(SignalReceived{SIGTERM}),
-              ElementsAre(HasSubstr("say preempted"), "up leave PREEMPTED", "stop 1 grace=5s"));
 }
 
 TEST_F(AgentCoreTest, AHangIsToldAgainToAServerThatComesBack) {
