@@ -27,14 +27,14 @@ bool IsSameRun(const v1::AgentRun& a, const v1::AgentRun& b) {
          a.rendezvous() == b.rendezvous();
 }
 
-// Empty: its workers can be carried on by the agent that `wanted` tells of.
-std::string WhyNot(const Adoption& left, const v1::AgentRun& wanted) {
+bool RunsTheSame(const v1::AgentRun& a, const v1::AgentRun& b) {
+  return a.slots() == b.slots() &&
+         std::equal(a.command().begin(), a.command().end(), b.command().begin(), b.command().end());
+}
+
+// Empty: its workers are all there.
+std::string WhyNot(const Adoption& left) {
   const v1::AgentRun& run = left.run;
-  if (run.slots() != wanted.slots() ||
-      !std::equal(run.command().begin(), run.command().end(), wanted.command().begin(),
-                  wanted.command().end())) {
-    return "it was to run something else";
-  }
   if (left.inventory.generation != run.generation() ||
       left.inventory.workers != run.assign().local_world_size()) {
     return absl::StrCat("it had started only ", left.inventory.workers, " of ",
@@ -56,8 +56,9 @@ absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& 
 
 }  // namespace
 
-std::optional<Adoption> FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
-                                     const std::string& parent) {
+FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
+                          const std::string& parent) {
+  FoundWorkers found;
   for (const std::string& directory : LocalDirectory::All(parent)) {
     const std::optional<v1::AgentRun> run = ReadAgentRun(directory);
     if (!run.has_value() || !IsSameRun(*run, wanted)) continue;
@@ -65,6 +66,10 @@ std::optional<Adoption> FindAdoption(const v1::AgentRun& wanted, std::vector<std
       notices->push_back(absl::StrCat(
           "an earlier launcher of job ", run->job(),
           " left workers that this version of cadre cannot take over; they end by themselves"));
+      continue;
+    }
+    if (!RunsTheSame(*run, wanted)) {
+      found.unfit.push_back({directory, *run, "it was to run something else"});
       continue;
     }
     absl::StatusOr<Adoption> left = Take(directory, *run);
@@ -75,12 +80,24 @@ std::optional<Adoption> FindAdoption(const v1::AgentRun& wanted, std::vector<std
       }
       continue;
     }
-    const std::string why_not = WhyNot(*left, wanted);
-    if (why_not.empty()) return *std::move(left);
-    notices->push_back(absl::StrCat("the launcher of job ", run->job(),
-                                    " that died here left workers, which are stopped: ", why_not));
+    const std::string why_not = WhyNot(*left);
+    if (why_not.empty()) {
+      found.adoption = *std::move(left);
+      return found;
+    }
+    left->supervisor->LetGo();
+    found.unfit.push_back({directory, *run, why_not});
   }
-  return std::nullopt;
+  return found;
+}
+
+std::string StopUnfit(const UnfitWorkers& unfit) {
+  absl::StatusOr<Adoption> taken = Take(unfit.directory, unfit.run);
+  if (absl::IsNotFound(taken.status())) return "";
+  if (!taken.ok()) return std::string(taken.status().message());
+  taken->supervisor.reset();
+  return absl::StrCat("the launcher of job ", unfit.run.job(),
+                      " that died here left workers, which are stopped: ", unfit.why);
 }
 
 absl::StatusOr<KeepFrame> OfferForAdoption(const std::string& directory, const std::string& token,

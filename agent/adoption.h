@@ -24,11 +24,28 @@ struct Adoption {
   AdoptedFrame inventory;
 };
 
-// The workers that a killed agent of the run that `wanted` names left; nullopt: there are none.
-// Those that cannot be carried on, because they run something else or never were complete, are
-// stopped; `notices` then gets a line that says so. `parent`: as for LocalDirectory::Make.
-std::optional<Adoption> FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
-                                     const std::string& parent = "");
+// Workers that cannot be carried on, because they run something else or never were complete.
+struct UnfitWorkers {
+  // Of the agent that left them.
+  std::string directory;
+  v1::AgentRun run;
+  std::string why;
+};
+
+struct FoundWorkers {
+  std::optional<Adoption> adoption;
+  std::vector<UnfitWorkers> unfit;
+};
+
+// The workers that killed agents of the run that `wanted` names left. None is touched: the launcher
+// may have been started by mistake, and be refused. `notices` gets a line for what cannot be taken
+// over now. `parent`: as for LocalDirectory::Make.
+FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
+                          const std::string& parent = "");
+
+// Stops them, for an agent that the server has taken in their place. Empty: they had ended before;
+// else a line that says so.
+std::string StopUnfit(const UnfitWorkers& unfit);
 
 // Leaves in an agent's directory what FindAdoption looks for. The frame is for its supervisor:
 // workers may outlive the agent by `time`.

@@ -60,7 +60,9 @@ class FindAdoptionTest : public testing::Test {
   }
   void Complete() { StartWorker(1); }
   std::optional<Adoption> Find(const v1::AgentRun& wanted) {
-    return FindAdoption(wanted, &notices_, parent_);
+    FoundWorkers found = FindAdoption(wanted, &notices_, parent_);
+    unfit_ = std::move(found.unfit);
+    return std::move(found.adoption);
   }
   bool SupervisorEnds() { return WaitUntilDead(rig_.ready().pid); }
   bool SupervisorLives() { return !WaitUntilDead(rig_.ready().pid, absl::ZeroDuration()); }
@@ -70,6 +72,7 @@ class FindAdoptionTest : public testing::Test {
   SupervisorRig rig_;
   std::unique_ptr<LocalDirectory> directory_;
   std::vector<std::string> notices_;
+  std::vector<UnfitWorkers> unfit_;
 };
 
 TEST_F(FindAdoptionTest, WhatAnAgentOfTheSameRunLeft) {
@@ -101,21 +104,35 @@ TEST_F(FindAdoptionTest, AnotherRunIsLeftAlone) {
   EXPECT_TRUE(SupervisorLives());
 }
 
-TEST_F(FindAdoptionTest, WhoWouldRunSomethingElseStopsThem) {
+TEST_F(FindAdoptionTest, WhoWouldRunSomethingElseStopsThem_OnceItIsTaken) {
   Complete();
   rig_.Die();
   v1::AgentRun other = TheRun();
   other.add_command("--epochs=2");
   EXPECT_FALSE(Find(other).has_value());
+  EXPECT_TRUE(SupervisorLives());
+  EXPECT_THAT(notices_, IsEmpty());
+  ASSERT_EQ(unfit_.size(), 1u);
+  const std::vector<UnfitWorkers> unfit = unfit_;
+  // Until then the right one may still come.
+  {
+    const std::optional<Adoption> found = Find(TheRun());
+    ASSERT_TRUE(found.has_value());
+    found->supervisor->LetGo();
+  }
+  EXPECT_TRUE(SupervisorLives());
+  EXPECT_THAT(StopUnfit(unfit[0]), HasSubstr("are stopped: it was to run something else"));
   EXPECT_TRUE(SupervisorEnds());
-  EXPECT_THAT(notices_, ElementsAre(HasSubstr("are stopped: it was to run something else")));
+  EXPECT_EQ(StopUnfit(unfit[0]), "");
 }
 
 TEST_F(FindAdoptionTest, WhoDiedWhileItStartedThemLeftNothingToCarryOn) {
   rig_.Die();
   EXPECT_FALSE(Find(TheRun()).has_value());
+  EXPECT_TRUE(SupervisorLives());
+  ASSERT_EQ(unfit_.size(), 1u);
+  EXPECT_THAT(StopUnfit(unfit_[0]), HasSubstr("are stopped: it had started only 1 of 2"));
   EXPECT_TRUE(SupervisorEnds());
-  EXPECT_THAT(notices_, ElementsAre(HasSubstr("are stopped: it had started only 1 of 2")));
 }
 
 TEST_F(FindAdoptionTest, AnotherVersionsAreLeftToThemselves) {

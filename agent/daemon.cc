@@ -50,6 +50,7 @@ absl::Status Daemon::Open() {
   incarnation_ = config.incarnation;
   spec_ = config.join.spec();
   core_ = std::make_unique<AgentCore>(std::move(config));
+  unfit_ = options_.unfit;
   return absl::OkStatus();
 }
 
@@ -71,6 +72,13 @@ absl::StatusOr<Exit> Daemon::Run() {
   StartLink();
   const absl::Status status = Loop();
   // The workers are gone; processes that stand by go before they hear that their agent leaves.
+  if (exit_ && exit_->leaves_workers) {
+    supervisor_->LetGo();
+    local_->KeepDirectory();
+    display_.Finish(*exit_);
+    link_.Stop();
+    return *std::move(exit_);
+  }
   supervisor_.reset();
   if (exit_) {
     const ExitFiles files = {options_.output.log_dir, options_.core.job, options_.core.join.node(),
@@ -173,6 +181,10 @@ void Daemon::Execute(AgentCommand command) {
   }
   exit_ = std::move(std::get<Exit>(command));
 }
+    for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
+      const std::string line = StopUnfit(unfit);
+      if (!line.empty()) display_.Line(line);
+    }
 
 void Daemon::ToSupervisor(const Frame& frame) {
   if (supervisor_ == nullptr) return;

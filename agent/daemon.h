@@ -45,6 +45,8 @@ struct DaemonOptions {
   v1::AgentRun run;
   // What this process carries on itself. Its supervisor has been given to RunAgent.
   std::optional<Adoption> adoption;
+  // What is stopped once the server has taken this agent.
+  std::vector<UnfitWorkers> unfit;
 };
 
 // Runs until the agent core says Exit; returns what it said. `supervisor` was started before.

@@ -136,6 +136,8 @@ class Daemon {
   MonoTime poll_at_ = MonoTime::Never();
   MonoTime wakes_at_;  // until when the loop waits
   uint32_t first_rank_ = 0;
+  std::string run_;  // as v1::JobStatus has it
+  std::vector<UnfitWorkers> unfit_;
   // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
   // generation in which they were.
   std::map<uint64_t, Standby> standbys_;

@@ -217,7 +217,7 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
   if (store_listener_ >= 0) close(store_listener_);
-  if (path_.empty()) return;
+  if (path_.empty() || kept_) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -32,6 +32,9 @@ class LocalDirectory {
     return directory + "/supervisor";
   }
 
+  // It stays when this object goes, for an agent that carries on.
+  void Keep() { kept_ = true; }
+
   const std::string& path() const { return path_; }
   std::string socket_path() const { return path_ + "/socket"; }
   std::string token_path() const { return TokenPath(path_); }
@@ -54,6 +57,7 @@ class LocalDirectory {
   std::string token_;
   int listener_ = -1;
   int store_listener_ = -1;
+  bool kept_ = false;
 };
 
 }  // namespace cadre

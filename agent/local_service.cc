@@ -178,6 +178,8 @@ LocalService::~LocalService() {
 }
 
 int LocalService::fd() const { return state_->directory->listener(); }
+void LocalService::KeepDirectory() { state_->directory->Keep(); }
+
 const std::string& LocalService::directory() const { return state_->directory->path(); }
 std::string LocalService::socket_path() const { return state_->directory->socket_path(); }
 std::string LocalService::token_path() const { return state_->directory->token_path(); }

@@ -46,6 +46,9 @@ class LocalService {
   // Workers that wait are told UNAVAILABLE; takes 100 ms at most.
   ~LocalService();
 
+  // Its directory stays when this object goes, for an agent that carries on.
+  void KeepDirectory();
+
   // Readable when Accept should be called.
   int fd() const;
   void Accept();

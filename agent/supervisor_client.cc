@@ -222,6 +222,11 @@ bool SupervisorClient::WantsWrite() const { return state_->written < state_->que
 pid_t SupervisorClient::pid() const { return state_->pid; }
 
 absl::Status SupervisorClient::Send(const Frame& frame) {
+void SupervisorClient::LetGo() {
+  state_->gone = true;
+  state_->socket.Reset();
+}
+
   const std::string bytes = EncodeFrame(frame);
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),

@@ -36,6 +36,9 @@ class SupervisorClient {
   // Kills every worker by cgroup if the supervisor is gone; else says goodbye and closes the socket
   // (the supervisor then kills what is left and exits) and reaps it, waiting 2 s at most.
   ~SupervisorClient();
+  // Goes without a word, as if this process had died: where workers may outlive their agent they
+  // wait for the next one. Nothing else may be called then.
+  void LetGo();
 
   // Readable when frames may be there; watch it for POLLIN, and for POLLOUT while WantsWrite().
   int fd() const;

@@ -54,6 +54,29 @@ TEST_F(AdoptionTest, AJobThatWentOnWithoutItsNodeFencesIt) {
   EXPECT_THAT(Assign(5), ElementsAre("start 5"));
 }
 
+TEST_F(AdoptionTest, WhoIsRefusedLeavesTheWorkersAsTheyWere) {
+  v1::ServerMessage refused;
+  refused.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+  refused.mutable_rejected()->set_message("the spec differs");
+  Feed(LinkUp{});
+  EXPECT_THAT(Asks(5, 1, 3), IsEmpty());
+  EXPECT_THAT(Feed(ServerSaid{refused}),
+              ElementsAre("exit 64 the rendezvous server at h:1 refuses this node: the spec "
+                          "differs; the workers it was to take over go on"));
+}
+
+TEST_F(AdoptionTest, WithTheWrongTokenToo_ButAJobThatIsOverHasNone) {
+  EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("wrong")}),
+              ElementsAre(testing::HasSubstr("was to take over go on")));
+  AgentConfig config = Config();
+  config.adopted = AdoptedWorkers{1, 3, 2, MonoTime()};
+  core_.emplace(std::move(config));
+  v1::ServerMessage over;
+  over.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  Feed(LinkUp{});
+  EXPECT_THAT(Feed(ServerSaid{over}), ElementsAre("stop 3 grace=5s"));
+}
+
 TEST_F(AdoptionTest, AServerThatLostItsStateMeanwhile) {
   Feed(LinkUp{});
   EXPECT_THAT(Welcome(2),

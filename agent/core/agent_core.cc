@@ -136,20 +136,18 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (!away_since) away_since = now;
   const std::string reason = OneLine(status.message());
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
-    return Leave(Exit{kExitServerUnreachable,
-                      absl::StrCat(Server(), " refuses this token (", reason,
-                                   "); every node of a job needs the same one"),
-                      {},
-                      {}},
-                 StopGrace());
+    return LeaveRefused(Exit{kExitServerUnreachable,
+                             absl::StrCat(Server(), " refuses this token (", reason,
+                                          "); every node of a job needs the same one"),
+                             {},
+                             {}});
   }
   if (status.code() == absl::StatusCode::kInvalidArgument) {
-    return Leave(Exit{kExitInternal,
-                      absl::StrCat(Server(), " does not understand this agent (", reason,
-                                   "); run the same version of cadre on every node"),
-                      {},
-                      {}},
-                 StopGrace());
+    return LeaveRefused(Exit{kExitInternal,
+                             absl::StrCat(Server(), " does not understand this agent (", reason,
+                                          "); run the same version of cadre on every node"),
+                             {},
+                             {}});
   }
   if (cancel_signal != 0) {
     return Leave(Exit{CancelStatus(), "", {}, {}}, StopGrace());
@@ -180,6 +178,14 @@ void AgentCore::Impl::Leave(Exit exit, absl::Duration grace) {
   if (phase != Phase::kStopping || !kept.empty() || grace == absl::ZeroDuration()) {
     StopAlive(grace);
   }
+}
+
+void AgentCore::Impl::LeaveRefused(Exit exit) {
+  if (!config.adopted || taken) return Leave(std::move(exit), StopGrace());
+  exit.leaves_workers = true;
+  absl::StrAppend(&exit.message, "; the workers it was to take over go on");
+  phase = Phase::kDone;
+  commands.push_back(std::move(exit));
 }
 
 void AgentCore::Impl::Finish() {

@@ -174,6 +174,8 @@ struct Exit {
   std::string message;
   v1::Verdict verdict;    // empty when the server gave none
   v1::Timeline timeline;  // likewise
+  // The server refused an agent that was to carry on: its workers are left as they were found.
+  bool leaves_workers = false;
 };
 using AgentCommand =
     std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,

@@ -137,6 +137,9 @@ struct AgentCore::Impl {
   // Exits with `exit` once no worker is left, at the latest kKillMargin after `grace`.
   void Leave(Exit exit, absl::Duration grace);
   void Finish();
+  // Leaves because the server does not want this agent. Workers of another one, whose place it was
+  // to take, are not its to stop.
+  void LeaveRefused(Exit exit);
   void Up(v1::NodeMessage message, uint64_t generation_named);
   void SendJoin();
   void SendRenew();
@@ -170,6 +173,7 @@ struct AgentCore::Impl {
   bool link_up = false;
   bool welcomed = false;  // on this connection
   bool ever_welcomed = false;
+  bool taken = false;  // in this process's life
   uint64_t server_id = 0;
   absl::Duration lease = kDefaultLease;
   v1::JobSpec spec;  // as the server holds it, once welcomed

@@ -51,7 +51,7 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
     away_reason.clear();
   }
   welcomed = true;
-  ever_welcomed = true;
+  ever_welcomed = taken = true;
   away_since.reset();
   server_id = welcome.server_id();
   spec = welcome.spec();
@@ -132,11 +132,14 @@ void AgentCore::Impl::SpeakAgain() {
 
 void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {
   if (leaving) return;
-  Leave(Exit{ExitStatusOfRejection(static_cast<absl::StatusCode>(rejected.code())),
-             absl::StrCat(Server(), " refuses this node: ", OneLine(rejected.message())),
-             {},
-             {}},
-        StopGrace());
+  const auto code = static_cast<absl::StatusCode>(rejected.code());
+  Exit exit{ExitStatusOfRejection(code),
+            absl::StrCat(Server(), " refuses this node: ", OneLine(rejected.message())),
+            {},
+            {}};
+  // The job is over, or none of this node's: so are its workers.
+  if (code == absl::StatusCode::kFailedPrecondition) return Leave(std::move(exit), StopGrace());
+  LeaveRefused(std::move(exit));
 }
 
 void AgentCore::Impl::OnAssign(uint64_t assigned, const v1::Assign& assign) {

@@ -205,11 +205,11 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
           const std::function<void(int)>& ended) {
   mallopt(M_ARENA_MAX, kMallocArenas);
   std::vector<std::string> notices = options.notices;
-  std::optional<Adoption> adoption;
-  if (AsksForAdoption(options)) adoption = FindAdoption(RunOf(options, slots), &notices);
+  FoundWorkers found;
+  if (AsksForAdoption(options)) found = FindAdoption(RunOf(options, slots), &notices);
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor =
-      adoption.has_value() ? std::move(adoption->supervisor) : SupervisorClient::Start();
+      found.adoption ? std::move(found.adoption->supervisor) : SupervisorClient::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   absl::StatusOr<Meeting> meeting = ArrangeMeeting(options, etcd);
   if (!meeting.ok()) {
@@ -240,7 +240,8 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     _exit(status);
   }
   DaemonOptions daemon = Daemon(options, *meeting, slots);
-  daemon.adoption = std::move(adoption);
+  daemon.adoption = std::move(found.adoption);
+  daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<Exit> exit =
       RunAgent(daemon, *std::move(supervisor), *meeting->link, display);
   if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);

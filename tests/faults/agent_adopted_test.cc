@@ -44,10 +44,11 @@ class AgentAdoptedTest : public testing::Test {
     }
     for (const auto& node : nodes_) Meet(*node, 2);
   }
-  std::unique_ptr<Process> StartNode(int node) {
-    return server_.StartNode(node, "2",
+  std::unique_ptr<Process> StartNode(int node, const std::string& nnodes = "2",
+                                     const std::string& program = kSteadyWorker) {
+    return server_.StartNode(node, nnodes,
                              {"--adopt-timeout", adopt_timeout_, "--stop-grace", "1s", "--log-dir",
-                              directory_ + "/logs", kSteadyWorker, directory_});
+                              directory_ + "/logs", program, directory_});
   }
   // Its workers have begun, and take their steps.
   void Meet(Process& launcher, size_t workers) {
@@ -112,6 +113,28 @@ TEST_F(AgentAdoptedTest, KilledAloneAndStartedAgain_WorkersGoOn) {
     EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kPatience).has_value()) << Said(*nodes_[1]);
     ExpectAlive();
   }
+  Touch("done");
+  for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  ExpectWholeLogs();
+}
+
+TEST_F(AgentAdoptedTest, StartedByMistakeAndRefused_WorkersWaitForTheRightOne) {
+  StartJob("60s");
+  Kill(*nodes_[1]);
+  // Another program, and another size.
+  for (const auto& [nnodes, program] :
+       {std::pair<std::string, std::string>("2", "/bin/true"), {"3", kSteadyWorker}}) {
+    const auto mistake = StartNode(1, nnodes, program);
+    EXPECT_NE(mistake->Wait(kPatience), 0) << Said(*mistake);
+    EXPECT_THAT(mistake->standard_error(), HasSubstr("refuses this node"));
+    ExpectAlive();
+    ExpectBeats(2);
+    ExpectBeats(3);
+  }
+  nodes_[1] = StartNode(1);
+  ASSERT_TRUE(nodes_[1]->WaitForLine("took over 2 workers", kPatience)) << Said(*nodes_[1]);
+  EXPECT_TRUE(nodes_[1]->WaitForLine("step ", kPatience).has_value()) << Said(*nodes_[1]);
+  ExpectAlive();
   Touch("done");
   for (const auto& node : nodes_) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
   ExpectWholeLogs();
