@@ -1,6 +1,7 @@
 #include "agent/daemon.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <utility>
@@ -136,16 +137,42 @@ Daemon::Ready Daemon::Wait() {
 
 void Daemon::ReadSupervisor() {
   if (supervisor_ == nullptr) return;
-  if (supervisor_->WantsWrite() && !supervisor_->Flush().ok()) return LoseSupervisor();
+  // Where nothing can be written, reading says why.
+  if (supervisor_->WantsWrite()) supervisor_->Flush().IgnoreError();
   absl::StatusOr<std::vector<Frame>> frames = supervisor_->Read();
-  if (!frames.ok()) return LoseSupervisor();
+  if (!frames.ok()) return LoseSupervisor(std::string(frames.status().message()));
   for (Frame& frame : *frames) OnFrame(std::move(frame));
 }
 
-void Daemon::LoseSupervisor() {
-  if (supervisor_ == nullptr) return;
+void Daemon::LoseSupervisor(const std::string& how) {
   supervisor_.reset();  // kills what is left
-  Feed(SupervisorLost{});
+  // One that cannot even start a worker has no better successor.
+  absl::StatusOr<std::unique_ptr<SupervisorClient>> another =
+      absl::UnavailableError("it had started no worker");
+  if (std::exchange(supervisor_works_, false)) another = SupervisorClient::Start();
+  if (!another.ok()) {
+    display_.Line(absl::StrCat(how, "; no other one is started: ", another.status().message()));
+    return Feed(SupervisorLost{});
+  }
+  display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));
+  supervisor_ = *std::move(another);
+  standbys_.clear();
+  for (const uint64_t unit : units_.All()) units_.Gone(unit);
+  const bool stopped = units_.Stopped();
+  const std::map<uint32_t, pid_t> pids = std::exchange(pids_, {});
+  std::vector<WorkerDied> died;
+  for (const auto& [local_rank, files] : files_) {
+    FlushOutput(local_rank);
+    v1::WorkerExit exit;
+    exit.set_signal(SIGKILL);
+    exit.set_ended_with(how);
+    const auto pid = pids.find(local_rank);
+    if (pid != pids.end()) exit.set_pid(pid->second);
+    died.push_back({generation_, local_rank, std::move(exit)});
+  }
+  // Those that had ended before are known.
+  for (const WorkerDied& event : died) Feed(event);
+  if (stopped) Feed(Gone());
 }
 
 // Gives the event to the core, carries out what it asks for, and goes on with what that led to.
@@ -189,7 +216,8 @@ void Daemon::Execute(AgentCommand command) {
 void Daemon::ToSupervisor(const Frame& frame) {
   if (supervisor_ == nullptr) return;
   const absl::Status sent = supervisor_->Send(frame);
-  if (sent.ok()) return;
+  // That it is gone is found where it is read from.
+  if (sent.ok() || absl::IsUnavailable(sent)) return;
   display_.Line(absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message()));
   supervisor_.reset();
   own_events_.push_back(SupervisorLost{});
@@ -199,6 +227,7 @@ void Daemon::OnFrame(Frame frame) {
   if (OnStandbyFrame(frame)) return;
   if (const auto* started = std::get_if<StartedFrame>(&frame)) {
     if (!units_.Has(started->generation)) return;
+    supervisor_works_ = true;
     pids_[started->local_rank] = started->pid;
     return Feed(WorkerRuns{generation_, started->local_rank, started->pid});
   }

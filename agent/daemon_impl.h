@@ -96,7 +96,9 @@ class Daemon {
   // Whether the frame was about one of them.
   bool OnStandbyFrame(const Frame& frame);
 
-  void LoseSupervisor();
+  // Its workers went with it. Another one takes its place, and the core hears of the workers' ends;
+  // without another one it hears that there is none.
+  void LoseSupervisor(const std::string& how);
   AllGone Gone();
 
   void OnFrame(Frame frame);
@@ -113,7 +115,8 @@ class Daemon {
   void ShowStatusNow();
 
   const DaemonOptions& options_;
-  std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost
+  std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost for good
+  bool supervisor_works_ = false;                 // it has started a worker
   ServerLink& link_;
   Display& display_;
   std::vector<std::string> environment_;

@@ -40,6 +40,7 @@ constexpr size_t kChunkBytes = 256 << 10;
 // More room in the kernel means fewer turns of both loops; a refusal does no harm.
 constexpr int kSocketBytes = 1 << 20;
 constexpr absl::Duration kExitLimit = absl::Seconds(2);
+constexpr absl::Duration kEndLimit = absl::Milliseconds(200);
 constexpr absl::Duration kSweepLimit = absl::Seconds(1);
 constexpr int kSweepPollMs = 2;
 constexpr int kAdoptPollMs = 20;
@@ -116,6 +117,8 @@ struct SupervisorClient::State {
   std::set<pid_t> workers;  // started and not exited; each leads a session
   std::set<pid_t> killed;   // by the sweep; reaped by it when they come to us as subreaper
   bool gone = false;
+  siginfo_t end = {};  // of the supervisor, where it is this process's child
+  std::string how;     // it ended, once it is gone
 
   void Note(const Frame& frame);
   // True: the supervisor at the other end has taken this agent. Waits until `end`.
@@ -124,6 +127,8 @@ struct SupervisorClient::State {
   absl::Status Lost(absl::string_view why);
   bool WaitForSupervisor(absl::Duration limit) const;
   bool ReapSupervisor();
+  // In words, after ReapSupervisor.
+  std::string HowItEnded() const;
   void KillWorkers();
   bool Sweep();
   bool IsReaped(pid_t process) const;
@@ -217,16 +222,16 @@ SupervisorClient::~SupervisorClient() {
   }
 }
 
-int SupervisorClient::fd() const { return state_->socket.get(); }
-bool SupervisorClient::WantsWrite() const { return state_->written < state_->queue.size(); }
-pid_t SupervisorClient::pid() const { return state_->pid; }
-
-absl::Status SupervisorClient::Send(const Frame& frame) {
 void SupervisorClient::LetGo() {
   state_->gone = true;
   state_->socket.Reset();
 }
 
+int SupervisorClient::fd() const { return state_->socket.get(); }
+bool SupervisorClient::WantsWrite() const { return state_->written < state_->queue.size(); }
+pid_t SupervisorClient::pid() const { return state_->pid; }
+
+absl::Status SupervisorClient::Send(const Frame& frame) {
   const std::string bytes = EncodeFrame(frame);
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
@@ -262,7 +267,7 @@ absl::Status SupervisorClient::Flush() {
 
 absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
   State& s = *state_;
-  if (s.gone) return s.Lost("it was gone before");
+  if (s.gone) return s.Lost("");
   bool closed = false;
   const absl::Status read = s.ReadSocket(&closed);
   std::vector<Frame> frames;
@@ -304,12 +309,24 @@ void SupervisorClient::State::Note(const Frame& frame) {
 absl::Status SupervisorClient::State::Lost(absl::string_view why) {
   if (!gone) {
     gone = true;
-    // It may be alive and talk nonsense; two masters for the same workers would be worse.
-    SignalPidfd(pidfd.get(), SIGKILL);
+    // Who closes the socket because it ends has ended in a moment. Another one may be alive and
+    // talk nonsense; two masters for the same workers would be worse.
+    const bool ended = WaitForSupervisor(kEndLimit);
+    if (!ended) SignalPidfd(pidfd.get(), SIGKILL);
     ReapSupervisor();
+    how = ended ? HowItEnded() : absl::StrCat("was killed because ", why);
     KillWorkers();
   }
-  return absl::UnavailableError(absl::StrCat("the supervisor, pid ", pid, ", is gone: ", why));
+  return absl::UnavailableError(absl::StrCat("cadre-supervisor, pid ", pid, ", ", how));
+}
+
+std::string SupervisorClient::State::HowItEnded() const {
+  if (end.si_code == CLD_EXITED) return absl::StrCat("exited with status ", end.si_status);
+  if (end.si_code != CLD_KILLED && end.si_code != CLD_DUMPED) return "has ended";
+  // Who sent it is nowhere to be read.
+  return absl::StrCat(
+      "was killed by signal ", end.si_status,
+      end.si_status == SIGKILL ? " (by somebody, or by the kernel because memory ran out)" : "");
 }
 
 bool SupervisorClient::State::WaitForSupervisor(absl::Duration limit) const {
@@ -326,9 +343,8 @@ bool SupervisorClient::State::WaitForSupervisor(absl::Duration limit) const {
 // when it ended by itself and says that no process of its workers is left.
 bool SupervisorClient::State::ReapSupervisor() {
   if (!WaitForSupervisor(kExitLimit)) return false;
-  siginfo_t info = {};
-  return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 &&
-         info.si_code == CLD_EXITED && info.si_status == 0;
+  return waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG) == 0 &&
+         end.si_code == CLD_EXITED && end.si_status == 0;
 }
 
 // Kills what a dead supervisor left, until there is nothing, for one second at most.

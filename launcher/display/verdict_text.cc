@@ -97,6 +97,9 @@ std::string HowItEnded(const v1::Failure& failure) {
     return at == std::string::npos ? std::string(kNoProgress)
                                    : EscapeControl(failure.message().substr(at));
   }
+  if (!failure.exit().ended_with().empty()) {
+    return absl::StrCat("was killed: ", EscapeControl(failure.exit().ended_with()));
+  }
   return failure.has_exit() ? ExitText(failure.exit()) : "";
 }
 

@@ -38,6 +38,7 @@ std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
   if (failure.cause() == v1::PREEMPTED) {
     return "was ended by SIGTERM, which Cadre did not send: preempted";
   }
+  if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
   if (failure.cause() == v1::OUT_OF_MEMORY) return "was killed because memory ran out";
   if (exit.signal() > 0) {
     const absl::string_view name = SignalName(exit.signal());
@@ -97,6 +98,7 @@ v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32
   *failure.mutable_exit() = exit;
   failure.mutable_exit()->set_exec_step(OneLine(exit.exec_step(), 64));
   failure.mutable_exit()->set_last_lines(Shortened(exit.last_lines(), kMaxLastLinesBytes));
+  failure.mutable_exit()->set_ended_with(OneLine(exit.ended_with(), kMaxEvidenceBytes));
   // Half an error file is no JSON.
   if (exit.error_json().size() > kMaxErrorJsonBytes) failure.mutable_exit()->clear_error_json();
   const std::string who =

@@ -90,8 +90,33 @@ TEST(StoppingTest, SupervisorKilled_NothingIsLeftAndTheLauncherSaysSo) {
   ASSERT_GT(supervisor, 0);
   kill(supervisor, SIGKILL);
   ExpectAllGone(family);
-  EXPECT_EQ(family.run->Wait(absl::Seconds(5)), 70) << Said(*family.run);
-  EXPECT_THAT(family.run->standard_error(), ::testing::HasSubstr("supervisor"));
+  EXPECT_EQ(family.run->Wait(absl::Seconds(5)), 128 + SIGKILL) << Said(*family.run);
+  // Not only the launcher's own line says so but the verdict too.
+  EXPECT_THAT(family.run->standard_error(),
+              ::testing::ContainsRegex("Root cause.*rank [01] .*was killed: cadre-supervisor, pid "
+                                       "[0-9]*, was killed by signal 9 .by somebody, or by the "
+                                       "kernel"));
+}
+
+TEST(StoppingTest, SupervisorKilled_TheJobRestartsUnderAnotherOne) {
+  const std::string logs = MakeTempDir("logs");
+  auto run = StartStandalone({"--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", logs,
+                              "--job-name", "again", "--", kProbe});
+  const auto first = NextProbes(*run, 2);
+  ASSERT_EQ(first.size(), 2u) << Said(*run);
+  const pid_t supervisor = SupervisorOf(run->pid());
+  ASSERT_GT(supervisor, 0);
+  kill(supervisor, SIGKILL);
+  const auto second = NextProbes(*run, 2);
+  ASSERT_EQ(second.size(), 2u) << Said(*run);
+  EXPECT_EQ(second[0].generation, 2);
+  for (const ProbeLine& probe : first) EXPECT_TRUE(WaitGone(probe.pid, kGone));
+  run->Kill(SIGINT);
+  EXPECT_EQ(run->Wait(), 130) << Said(*run);
+  EXPECT_THAT(ReadFileOrEmpty(logs + "/again/verdict.json"),
+              ::testing::HasSubstr("was killed: cadre-supervisor"));
+  EXPECT_THAT(ReadFileOrEmpty(logs + "/again/timeline.json"),
+              ::testing::HasSubstr("was killed: cadre-supervisor"));
 }
 
 TEST(StoppingTest, LauncherStoppedWhileOneWorkerFails_LeavesNoGrandchild) {
