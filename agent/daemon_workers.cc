@@ -1,4 +1,6 @@
 // What the daemon does for its workers: starting, stopping and taking them over, and what they say.
+#include <string.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -55,6 +57,13 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
     if (runs) continue;
     frame.generation = units_.Add(frame.local_rank);
     ToSupervisor(std::move(frame));
+  }
+  if (directory.error == 0) {
+    LinkGeneration();
+  } else {
+    display_.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
+                               strerror(directory.error),
+                               "; the workers run, and their output is not kept"));
   }
   for (const auto& [unit, local_rank] : places) PlaceStandby(unit, local_rank);
   for (const uint32_t local_rank : command.kept) LinkLogs(local_rank);

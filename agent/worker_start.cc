@@ -10,6 +10,7 @@
 #include "agent/cpus.h"
 #include "agent/gpus.h"
 #include "agent/run_files.h"
+#include "base/disk_full.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -68,18 +69,20 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
       std::filesystem::absolute(has_logs ? output.log_dir : options.scratch, error)
           .lexically_normal()
           .string();
+  const std::string run = RunDirectory(root, from.job, from.assign.run());
   std::vector<StartFrame> frames;
   for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
     const uint32_t rank = from.assign.first_rank() + local_rank;
-    const std::string directory = RankDirectory(root, from.job, from.generation, rank);
-    // An earlier run's, in which the process of this rank went on.
-    RemoveLink(directory);
+    std::string directory = RankDirectory(run, from.generation, rank);
     int directory_error = 0;
-    const absl::Status made = MakeDirectories(directory, &directory_error);
-    if (!made.ok()) {
-      if (failure != nullptr) *failure = {directory_error, root};
-      return made;
+    absl::Status made = MakeDirectories(directory, &directory_error);
+    if (!made.ok() && failure != nullptr) *failure = {directory_error, root};
+    const bool logs = has_logs && made.ok();
+    if (has_logs && IsDiskFull(directory_error)) {
+      directory = RankDirectory(options.scratch, from.generation, rank);
+      made = MakeDirectories(directory);
     }
+    if (!made.ok()) return made;
     StartFrame frame;
     frame.generation = from.generation;
     frame.local_rank = local_rank;
@@ -87,10 +90,10 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
     frame.error_file = absl::StrCat(directory, "/error.json");
     ASSIGN_OR_RETURN(frame.environment, BuildWorkerEnvironment(from, local_rank, frame.error_file));
     frame.working_dir = WorkingDirectory(from.spec);
-    if (has_logs && RoutingOf(output.standard_output, local_rank).file) {
+    if (logs && RoutingOf(output.standard_output, local_rank).file) {
       frame.stdout_path = absl::StrCat(directory, "/stdout.log");
     }
-    if (has_logs && RoutingOf(output.standard_error, local_rank).file) {
+    if (logs && RoutingOf(output.standard_error, local_rank).file) {
       frame.stderr_path = absl::StrCat(directory, "/stderr.log");
     }
     frame.forward_stdout = ShownOnTerminal(output, output.standard_output, local_rank, rank);

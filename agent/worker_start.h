@@ -25,18 +25,19 @@ struct WorkerStartOptions {
 bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
                      uint32_t local_rank, uint32_t rank);
 
-// Why a log directory could not be made.
+// Why a log directory could not be made. With a full disk that is no error: workers start without.
 struct DirectoryFailure {
   int error = 0;  // errno; 0: no directory is to blame
   std::string path;
 };
 
 // One frame for each local rank, in order. All or none; `failure`, where given, tells of a
-// directory that could not be made.
+// directory that could not be made, also where the frames are there and name no log files.
 absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
                                                        DirectoryFailure* failure = nullptr);
 
-// One of the processes that stand by: its number, of all and among those of its generation.
+// One of the processes that stand by: its number, of all on the node and among those of its
+// generation on all nodes.
 struct StandbyStart {
   uint64_t unit = 0;
   int index = 0;

@@ -1,10 +1,13 @@
 // What becomes of the bytes that workers write, with the real supervisor.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -150,6 +153,35 @@ TEST(OutputTest, AFullDiskDoesNotStopTheWorker) {
   EXPECT_EQ(exited.exit_code, 0);
   EXPECT_THAT(rig.Output(kStdoutStream), StartsWith("1\n2\n"));
   EXPECT_THAT(rig.Output(kStdoutStream), EndsWith("\n200000\n"));
+}
+
+// A file system of one page, which needs root.
+TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
+  SupervisorRig rig;
+  const std::string disk = rig.folder() + "/disk";
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64k") != 0) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
+  std::ofstream(disk + "/ballast") << std::string(32 << 10, 'x');
+  ASSERT_EQ(mkfifo((rig.folder() + "/go").c_str(), 0600), 0);
+  StartFrame start =
+      rig.Shell("head -c 100000 /dev/zero | tr '\\0' y; read x <go; echo; echo more");
+  start.stdout_path = disk + "/log";
+  rig.Send(start);
+  rig.Until([&] { return rig.Output(kStdoutStream).size() == 100000; });
+  ASSERT_EQ(unlink((disk + "/ballast").c_str()), 0);
+  const int fifo = open((rig.folder() + "/go").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(write(fifo, "go\n", 3), 3);
+  rig.Until([&] { return rig.Exit().has_value(); });
+  close(fifo);
+  std::stringstream log;
+  log << std::ifstream(disk + "/log").rdbuf();
+  umount2(disk.c_str(), MNT_DETACH);
+  const size_t kept = log.str().find("\n[");
+  ASSERT_NE(kept, std::string::npos) << log.str().size();
+  EXPECT_EQ(log.str().substr(kept),
+            absl::StrCat("\n[", 100000 - kept, " bytes are missing here]\n\nmore\n"));
 }
 
 TEST(OutputTest, AGrandchildThatHoldsStdoutDoesNotDelayTheExit) {

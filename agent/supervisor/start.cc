@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/child.h"
 #include "agent/supervisor/spawn.h"
+#include "base/disk_full.h"
 
 namespace cadre {
 namespace {
@@ -25,17 +27,22 @@ void SendNotStarted(State& state, const StartFrame& start, const std::string& st
   ReportExit(state, frame);
 }
 
-// An empty path is no file. False: errno says why.
+// An empty path is no file, and a full disk has none. False: errno says why.
 bool OpenLog(const std::string& path, ScopedFd& file) {
   if (path.empty()) return true;
-  if (!MakeDirectoriesFor(path)) return false;
-  file.Reset(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666));
-  return file.ok();
+  if (MakeDirectoriesFor(path)) {
+    file.Reset(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666));
+  }
+  if (file.ok()) return true;
+  if (!IsDiskFull(errno)) return false;
+  Complain(absl::StrCat("cannot make ", path, ": ", strerror(errno),
+                        "; the worker runs, and its output is not kept"));
+  return true;
 }
 
 bool PrepareErrorFile(const std::string& path) {
   if (path.empty()) return true;
-  if (!MakeDirectoriesFor(path)) return false;
+  if (!MakeDirectoriesFor(path)) return IsDiskFull(errno);
   return unlink(path.c_str()) == 0 || errno == ENOENT;
 }
 

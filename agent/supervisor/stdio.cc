@@ -80,20 +80,32 @@ ssize_t CapturedStream::ReadUpTo(size_t limit, Outbox& outbox) {
   return n;
 }
 
-void CapturedStream::WriteToFile(absl::string_view bytes) {
-  while (file_.ok() && !bytes.empty()) {
-    const ssize_t n = write(file_.get(), bytes.data(), bytes.size());
+size_t CapturedStream::Append(absl::string_view bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(file_.get(), bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      if (!file_failed_) {
-        Complain(absl::StrCat("cannot write ", options_.path, ": ", strerror(errno),
-                              "; the worker goes on, its output there is incomplete"));
-      }
-      file_failed_ = true;
-      return;
-    }
-    bytes.remove_prefix(static_cast<size_t>(n));
+    if (n < 0) break;
+    done += static_cast<size_t>(n);
   }
+  return done;
+}
+
+void CapturedStream::WriteToFile(absl::string_view bytes) {
+  if (!file_.ok()) return;
+  if (file_lost_ > 0) {
+    // Where there is room again the gap is marked.
+    const std::string mark = absl::StrCat("\n[", file_lost_, " bytes are missing here]\n");
+    if (Append(mark) == mark.size()) file_lost_ = 0;
+  }
+  const size_t done = file_lost_ == 0 ? Append(bytes) : 0;
+  if (done == bytes.size()) return;
+  if (file_lost_in_all_ == 0) {
+    Complain(absl::StrCat("cannot write ", options_.path, ": ", strerror(errno),
+                          "; the worker goes on, its output there is incomplete"));
+  }
+  file_lost_ += bytes.size() - done;
+  file_lost_in_all_ += bytes.size() - done;
 }
 
 void CapturedStream::Keep(absl::string_view bytes) {
@@ -144,6 +156,9 @@ void CapturedStream::ForwardLines(absl::string_view bytes, Outbox& outbox) {
 }
 
 void CapturedStream::FlushRest(Outbox& outbox) {
+  if (const uint64_t lost = std::exchange(file_lost_in_all_, 0); lost > 0) {
+    Complain(absl::StrCat(options_.path, " lacks ", lost, " bytes of what the worker wrote"));
+  }
   if (!line_.empty()) Forward(line_, outbox);
   line_.clear();
   if (dropped_ == 0) return;

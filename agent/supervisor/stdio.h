@@ -56,7 +56,8 @@ class CapturedStream {
   bool ReadOnce(Outbox& outbox);
   // Reads what is in the pipe now, and not what is written meanwhile.
   void ReadAvailable(Outbox& outbox);
-  // Passes on what is left of an unfinished line, and the count of what was dropped.
+  // Passes on what is left of an unfinished line, and the count of what was dropped; says what the
+  // file lacks.
   void FlushRest(Outbox& outbox);
   void Close() { pipe_.Reset(); }
 
@@ -67,6 +68,8 @@ class CapturedStream {
   // Number of bytes read; 0 at the end; -1 when there is nothing.
   ssize_t ReadUpTo(size_t limit, Outbox& outbox);
   void WriteToFile(absl::string_view bytes);
+  // How much of it; errno says why not all.
+  size_t Append(absl::string_view bytes);
   void Keep(absl::string_view bytes);
   void Forward(absl::string_view bytes, Outbox& outbox);
   void ForwardLines(absl::string_view bytes, Outbox& outbox);
@@ -74,7 +77,8 @@ class CapturedStream {
   Options options_;
   ScopedFd pipe_;
   ScopedFd file_;
-  bool file_failed_ = false;
+  uint64_t file_lost_ = 0;  // bytes since the last that could be written to the file
+  uint64_t file_lost_in_all_ = 0;
   bool cut_ = false;  // bytes before tail_ exist
   uint32_t dropped_ = 0;
   std::string tail_;

@@ -1,6 +1,8 @@
 #include "launcher/commands/commands.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <string>
@@ -25,7 +27,8 @@ int Fail(int status, absl::string_view text) {
 
 int Print(absl::string_view text) {
   const bool written = fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  return fflush(stdout) == 0 && written ? 0 : kExitInternal;
+  if (fflush(stdout) == 0 && written) return 0;
+  return Fail(kExitInternal, absl::StrCat("cannot write to standard output: ", strerror(errno)));
 }
 
 absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,

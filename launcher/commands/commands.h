@@ -41,7 +41,7 @@ inline constexpr char kVersion[] = "0.1.0";
 // Says "cadre: TEXT" on standard error and returns `status`.
 int Fail(int status, absl::string_view text);
 
-// Writes to standard output, whole; returns 0, or 70 when it cannot be written.
+// Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
 int Print(absl::string_view text);
 
 // What the command line, the environment and this machine's configuration file (CADRE_CONFIG, or

@@ -249,6 +249,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   // The next server need not wait for this one's lease to end.
   meeting->replica.reset();
   writer.Flush(kFlushTimeout);
+  for (const std::string& loss : writer.Losses()) Fail(0, loss);
   if (!meeting->serves.empty() && !meeting->launch_token_file.empty()) {
     unlink(meeting->launch_token_file.c_str());
   }

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -15,6 +17,16 @@
 #include "absl/strings/str_cat.h"
 
 namespace cadre {
+
+namespace {
+
+// What could not be written, and the errno of the last of it.
+struct Loss {
+  int error = 0;
+  uint64_t bytes = 0;
+};
+
+}  // namespace
 
 struct OutputWriter::State {
   struct Piece {
@@ -28,11 +40,13 @@ struct OutputWriter::State {
   // Queued or being written.
   size_t bytes = 0;
   size_t left_out_lines = 0;
+  std::map<int, Loss> losses;
   bool started = false;
   bool ended = false;
 
   explicit State(size_t limit) : limit(limit) {}
   void Run();
+  void Note(int fd, const Loss& loss);
   void Enqueue(int fd, std::string text) {
     bytes += text.size();
     if (!pieces.empty() && pieces.back().fd == fd && pieces.back().text.size() < 65536) {
@@ -45,8 +59,14 @@ struct OutputWriter::State {
 
 namespace {
 
-// Blocks as long as the reader does. A reader that is gone takes everything.
-void WriteAll(int fd, const std::string& text) {
+std::string Name(int fd) {
+  return fd == STDOUT_FILENO   ? "standard output"
+         : fd == STDERR_FILENO ? "standard error"
+                               : absl::StrCat("descriptor ", fd);
+}
+
+// Blocks as long as the reader does. Returns what is lost.
+Loss WriteAll(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
@@ -57,9 +77,10 @@ void WriteAll(int fd, const std::string& text) {
       pollfd ready = {fd, POLLOUT, 0};
       poll(&ready, 1, 1000);
     } else if (errno != EINTR) {
-      return;
+      return {errno, text.size() - done};
     }
   }
+  return {};
 }
 
 }  // namespace
@@ -72,11 +93,22 @@ void OutputWriter::State::Run() {
     Piece piece = std::move(pieces.front());
     pieces.pop_front();
     lock.unlock();
-    WriteAll(piece.fd, piece.text);
+    const Loss loss = WriteAll(piece.fd, piece.text);
     lock.lock();
     bytes -= piece.text.size();
+    if (loss.error != 0 && loss.error != EPIPE) Note(piece.fd, loss);
     changed.notify_all();
   }
+}
+
+void OutputWriter::State::Note(int fd, const Loss& loss) {
+  Loss& total = losses[fd];
+  if (total.bytes == 0 && fd != STDERR_FILENO) {
+    Enqueue(STDERR_FILENO, absl::StrCat("cadre: cannot write to ", Name(fd), ": ",
+                                        strerror(loss.error), "; the workers go on\n"));
+  }
+  total.error = loss.error;
+  total.bytes += loss.bytes;
 }
 
 OutputWriter::OutputWriter(size_t limit) : state_(std::make_shared<State>(limit)) {}
@@ -108,6 +140,17 @@ void OutputWriter::Write(int fd, std::string text) {
     std::thread([state = state_] { state->Run(); }).detach();
   }
   state_->changed.notify_all();
+}
+
+std::vector<std::string> OutputWriter::Losses() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  std::vector<std::string> lines;
+  for (const auto& [fd, loss] : state_->losses) {
+    lines.push_back(absl::StrCat(loss.bytes, " bytes for ", Name(fd),
+                                 " are lost: ", strerror(loss.error),
+                                 "; what workers wrote is in their log files"));
+  }
+  return lines;
 }
 
 bool OutputWriter::Flush(absl::Duration limit) {

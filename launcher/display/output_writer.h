@@ -1,11 +1,13 @@
 // Writes to the launcher's standard output and error without ever making the caller wait: a bounded
-// queue and one thread that may block. Thread safe.
+// queue and one thread that may block. What cannot be written is left out: a full disk ends nobody.
+// Thread safe.
 #ifndef CADRE_LAUNCHER_DISPLAY_OUTPUT_WRITER_H_
 #define CADRE_LAUNCHER_DISPLAY_OUTPUT_WRITER_H_
 
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -29,6 +31,11 @@ class OutputWriter {
 
   // Waits until all is written, `limit` at most. False: something was left.
   bool Flush(absl::Duration limit);
+
+  // A line for each descriptor that took less than it was to, with how much is lost and why. A
+  // reader that is gone (EPIPE) wants no more. The first loss on standard output is said at once
+  // too.
+  std::vector<std::string> Losses() const;
 
  private:
   struct State;

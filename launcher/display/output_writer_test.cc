@@ -1,6 +1,7 @@
 #include "launcher/display/output_writer.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <string>
@@ -40,6 +41,34 @@ TEST(OutputWriterTest, Writes_ArriveInOrder) {
   }
   EXPECT_TRUE(writer.Flush(absl::Seconds(10)));
   EXPECT_EQ(pipe.ReadAll(), expected);
+}
+
+TEST(OutputWriterTest, AFullDevice_IsSaidOnceAndWhatIsLostIsCounted) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  testing::internal::CaptureStderr();
+  OutputWriter writer;
+  for (int i = 0; i < 3; ++i) {
+    writer.Write(full, "ten bytes\n");
+    EXPECT_TRUE(writer.Flush(absl::Seconds(10)));
+  }
+  close(full);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said, "cadre: cannot write to descriptor " + std::to_string(full) +
+                      ": No space left on device; the workers go on\n");
+  ASSERT_EQ(writer.Losses().size(), 1u);
+  EXPECT_EQ(writer.Losses()[0].substr(0, 12), "30 bytes for");
+}
+
+TEST(OutputWriterTest, ReaderThatHasGone_LosesNothingThatIsWanted) {
+  Pipe pipe;
+  close(pipe.ends[0]);
+  signal(SIGPIPE, SIG_IGN);
+  OutputWriter writer;
+  writer.Write(pipe.ends[1], "nobody\n");
+  EXPECT_TRUE(writer.Flush(absl::Seconds(10)));
+  EXPECT_TRUE(writer.Losses().empty());
+  pipe.ends[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 TEST(OutputWriterTest, ReaderThatStandsStill_CallerNeverWaitsAndTheBoundHolds) {
