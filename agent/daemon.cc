@@ -50,8 +50,8 @@ absl::Status Daemon::Open() {
   }
   incarnation_ = config.incarnation;
   spec_ = config.join.spec();
-  core_ = std::make_unique<AgentCore>(std::move(config));
   unfit_ = options_.unfit;
+  core_ = std::make_unique<AgentCore>(std::move(config));
   return absl::OkStatus();
 }
 
@@ -72,7 +72,6 @@ absl::StatusOr<Exit> Daemon::Run() {
   if (options_.adoption) TakeOver();
   StartLink();
   const absl::Status status = Loop();
-  // The workers are gone; processes that stand by go before they hear that their agent leaves.
   if (exit_ && exit_->leaves_workers) {
     supervisor_->LetGo();
     local_->KeepDirectory();
@@ -80,10 +79,11 @@ absl::StatusOr<Exit> Daemon::Run() {
     link_.Stop();
     return *std::move(exit_);
   }
+  // The workers are gone; processes that stand by go before they hear that their agent leaves.
   supervisor_.reset();
   if (exit_) {
-    const ExitFiles files = {options_.output.log_dir, options_.core.job, options_.core.join.node(),
-                             earlier_verdict_};
+    const ExitFiles files = {options_.output.log_dir, options_.core.job, run_,
+                             options_.core.join.node(), earlier_verdict_};
     for (const std::string& complaint : LeaveExitFiles(files, *exit_)) display_.Line(complaint);
     display_.Finish(*exit_);
   }
@@ -181,6 +181,10 @@ void Daemon::Feed(const AgentEvent& event) {
       said != nullptr && said->message.has_welcome()) {
     server_id_ = said->message.welcome().server_id();
     if (spec_.command().empty()) spec_ = said->message.welcome().spec();
+    for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
+      const std::string line = StopUnfit(unfit);
+      if (!line.empty()) display_.Line(line);
+    }
   }
   for (AgentCommand& command : core_->Step(MonoNow(), event)) Execute(std::move(command));
   while (!own_events_.empty()) {
@@ -208,10 +212,6 @@ void Daemon::Execute(AgentCommand command) {
   }
   exit_ = std::move(std::get<Exit>(command));
 }
-    for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
-      const std::string line = StopUnfit(unfit);
-      if (!line.empty()) display_.Line(line);
-    }
 
 void Daemon::ToSupervisor(const Frame& frame) {
   if (supervisor_ == nullptr) return;

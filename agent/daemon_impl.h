@@ -75,7 +75,9 @@ class Daemon {
 
   void Feed(const AgentEvent& event);
   void Execute(AgentCommand command);
+  // The newest files of the job are to be this run's.
   void ForgetEarlierRun();
+  std::string RunDirectoryHere() const;
   void TakeOver();
   absl::StatusOr<std::vector<StartFrame>> FramesFor(const v1::Assign& assign,
                                                     DirectoryFailure* failure);
@@ -107,6 +109,8 @@ class Daemon {
   void PollProgress();
   // Gets ready for what the worker will write. `runs`: its process is there already.
   void Follow(const StartFrame& frame, bool runs);
+  // The job's newest files are this generation's.
+  void LinkGeneration();
   // The directory of its rank leads to where the process writes.
   void LinkLogs(uint32_t local_rank);
   void StartWatching();
@@ -131,6 +135,8 @@ class Daemon {
   uint64_t incarnation_ = 0;
   uint64_t server_id_ = 0;
   uint64_t generation_ = 0;
+  std::string run_;  // as v1::JobStatus has it
+  std::vector<UnfitWorkers> unfit_;
   std::string earlier_verdict_;  // of the file that was there before
   WorkerUnits units_;
   std::map<uint32_t, WorkerOutput> outputs_;
@@ -139,8 +145,6 @@ class Daemon {
   MonoTime poll_at_ = MonoTime::Never();
   MonoTime wakes_at_;  // until when the loop waits
   uint32_t first_rank_ = 0;
-  std::string run_;  // as v1::JobStatus has it
-  std::vector<UnfitWorkers> unfit_;
   // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
   // generation in which they were.
   std::map<uint64_t, Standby> standbys_;

@@ -25,11 +25,22 @@ constexpr absl::Duration kProgressPoll = absl::Milliseconds(250);
 
 void Daemon::ForgetEarlierRun() {
   if (options_.output.log_dir.empty()) return;
-  const absl::Status status = RemoveVerdict(options_.output.log_dir, options_.core.job);
-  if (!status.ok()) display_.Line(std::string(status.message()));
+  const std::string run = RunDirectoryHere();
+  UnlinkOtherRuns(run);
+  // One that goes on under another launcher has its own from before.
+  for (const std::string& directory :
+       {RunDirectory(options_.output.log_dir, options_.core.job, ""), run}) {
+    const absl::Status status = RemoveVerdict(directory);
+    if (!status.ok()) display_.Line(std::string(status.message()));
+  }
+}
+
+std::string Daemon::RunDirectoryHere() const {
+  return RunDirectory(options_.output.log_dir, options_.core.job, run_);
 }
 
 void Daemon::StartWorkersOf(const StartWorkers& command) {
+  run_ = command.assign.run();
   if (generation_ == 0) ForgetEarlierRun();
   generation_ = command.generation;
   first_rank_ = command.assign.first_rank();
@@ -47,6 +58,13 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   hold_.Release();
   const std::map<uint64_t, uint32_t> places = PlacesForStandbys(command);
   local_->BeginGeneration(command.generation, command.assign, in_place, command.kept, places);
+  if (directory.error == 0) {
+    LinkGeneration();
+  } else {
+    display_.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
+                               strerror(directory.error),
+                               "; the workers run, and their output is not kept"));
+  }
   standby_like_ = frames->front();
   KeepWorkers(command.assign);
   std::set<uint32_t> running = command.kept;
@@ -58,13 +76,6 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
     frame.generation = units_.Add(frame.local_rank);
     ToSupervisor(std::move(frame));
   }
-  if (directory.error == 0) {
-    LinkGeneration();
-  } else {
-    display_.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
-                               strerror(directory.error),
-                               "; the workers run, and their output is not kept"));
-  }
   for (const auto& [unit, local_rank] : places) PlaceStandby(unit, local_rank);
   for (const uint32_t local_rank : command.kept) LinkLogs(local_rank);
   StartWatching();
@@ -75,6 +86,7 @@ void Daemon::TakeOver() {
   const AdoptedFrame& inventory = options_.adoption->inventory;
   const v1::Assign& assign = options_.adoption->run.assign();
   generation_ = inventory.generation;
+  run_ = assign.run();
   first_rank_ = assign.first_rank();
   units_.Begin(generation_, /*each_alone=*/false, {});
   local_->BeginGeneration(generation_, assign);
@@ -138,11 +150,18 @@ WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file) {
   return files;
 }
 
+void Daemon::LinkGeneration() {
+  if (options_.output.log_dir.empty()) return;
+  const absl::Status linked =
+      LinkToRun(RunDirectoryHere(), absl::StrCat("generation_", generation_));
+  if (linked.ok()) return;
+  display_.Line(absl::StrCat(linked.message(), "; output is in ", RunDirectoryHere()));
+}
+
 void Daemon::LinkLogs(uint32_t local_rank) {
   if (options_.output.log_dir.empty()) return;
   // Without it the files are still where they were.
-  LinkDirectory(RankDirectory(options_.output.log_dir, options_.core.job, generation_,
-                              first_rank_ + local_rank),
+  LinkDirectory(RankDirectory(RunDirectoryHere(), generation_, first_rank_ + local_rank),
                 files_[local_rank].directory)
       .IgnoreError();
 }
@@ -260,9 +279,8 @@ void Daemon::Collect(const CollectEvidence& command) {
     worker.pid = pid;
     worker.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
     if (!options_.output.log_dir.empty()) {
-      worker.file = RankDirectory(options_.output.log_dir, options_.core.job, command.generation,
-                                  worker.rank) +
-                    "/evidence.txt";
+      worker.file =
+          RankDirectory(RunDirectoryHere(), command.generation, worker.rank) + "/evidence.txt";
       worker.logs = files_[local_rank].logs;
     }
     request.workers.push_back(std::move(worker));

@@ -19,17 +19,20 @@ v1::Verdict OwnVerdict(const ExitFiles& files, const Exit& exit) {
                           ? absl::StrCat("cancelled: signal ", exit.status - kExitSignalBase)
                           : "the server gave no verdict");
   verdict.set_exit_status(exit.status);
+  verdict.set_run(files.run);
   return verdict;
 }
 
 absl::Status LeaveVerdict(const ExitFiles& files, const Exit& exit) {
   if (files.log_dir.empty()) return absl::OkStatus();
   if (exit.verdict.outcome() != v1::JOB_PHASE_UNSPECIFIED) {
-    return WriteVerdict(files.log_dir, exit.verdict, exit.timeline);
+    return WriteVerdict(RunDirectory(files.log_dir, files.job, exit.verdict.run()), exit.verdict,
+                        exit.timeline);
   }
   const std::string mark = VerdictMark(files.log_dir, files.job);
   if (!mark.empty() && mark != files.earlier_verdict) return absl::OkStatus();
-  return WriteVerdict(files.log_dir, OwnVerdict(files, exit), {});
+  return WriteVerdict(RunDirectory(files.log_dir, files.job, files.run), OwnVerdict(files, exit),
+                      {});
 }
 
 absl::Status LeaveErrorFile(const ExitFiles& files, const Exit& exit) {

@@ -13,6 +13,7 @@ namespace cadre {
 struct ExitFiles {
   std::string log_dir;  // empty: no verdict is written
   std::string job;
+  std::string run;  // as v1::JobStatus has it; empty: no server told
   std::string node;
   // VerdictMark() of the file that was there before this run.
   std::string earlier_verdict;

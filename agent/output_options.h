@@ -16,7 +16,7 @@ struct StreamRouting {
 };
 
 struct OutputOptions {
-  std::string log_dir;  // <log_dir>/<job>/generation_<g>/rank_<r>/
+  std::string log_dir;  // of all jobs
   // By local rank; a missing entry is {true, true}.
   std::vector<StreamRouting> standard_output;
   std::vector<StreamRouting> standard_error;

@@ -9,14 +9,26 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre {
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kRunPrefix[] = "/run_";
+
+// The name of the directory, where it is that of a run.
+std::string RunName(const fs::path& directory) {
+  const std::string name = directory.filename().string();
+  return absl::StartsWith(name, kRunPrefix + 1) ? name : "";
+}
 
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -44,14 +56,59 @@ absl::Status WriteAll(int fd, absl::string_view content) {
 
 }  // namespace
 
-std::string RankDirectory(const std::string& log_dir, const std::string& job, uint64_t generation,
-                          uint32_t rank) {
-  return absl::StrCat(log_dir, "/", job, "/generation_", generation, "/rank_", rank);
+std::string RunDirectory(const std::string& log_dir, const std::string& job,
+                         const std::string& run) {
+  return absl::StrCat(log_dir, "/", job, run.empty() ? "" : kRunPrefix, run);
+}
+
+std::string RankDirectory(const std::string& run_directory, uint64_t generation, uint32_t rank) {
+  return absl::StrCat(run_directory, "/generation_", generation, "/rank_", rank);
+}
+
+absl::Status LinkToRun(const std::string& run_directory, const std::string& name) {
+  const fs::path run(run_directory);
+  const std::string run_name = RunName(run);
+  if (run_name.empty()) return absl::OkStatus();
+  const std::string link = run.parent_path() / name;
+  const std::string target = absl::StrCat(run_name, "/", name);
+  std::error_code error;
+  if (fs::read_symlink(link, error) == target) return absl::OkStatus();
+  // Several launchers of one job may share the directory.
+  const std::string temporary = absl::StrCat(link, ".", getpid(), ".link");
+  unlink(temporary.c_str());
+  if (symlink(target.c_str(), temporary.c_str()) == 0 &&
+      rename(temporary.c_str(), link.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  const absl::Status status =
+      absl::ErrnoToStatus(errno, absl::StrCat("cannot link ", link, " to ", target));
+  unlink(temporary.c_str());
+  return status;
+}
+
+void UnlinkOtherRuns(const std::string& run_directory) {
+  const fs::path run(run_directory);
+  const std::string run_name = RunName(run);
+  if (run_name.empty()) return;
+  std::vector<fs::path> others;
+  std::error_code error;
+  for (fs::directory_iterator at(run.parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code no_link;
+    const fs::path target = fs::read_symlink(at->path(), no_link);
+    if (no_link || target.filename() != at->path().filename() ||
+        !absl::StartsWith(target.filename().string(), "generation_")) {
+      continue;
+    }
+    const std::string to = target.parent_path().string();
+    if (to != run_name && !RunName(to).empty()) others.push_back(at->path());
+  }
+  for (const fs::path& other : others) fs::remove(other, error);
 }
 
 absl::Status MakeDirectories(const std::string& path, int* error_number) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  fs::create_directories(path, error);
   if (!error) return absl::OkStatus();
   if (error_number != nullptr) *error_number = error.value();
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make directory ", path));
@@ -59,20 +116,15 @@ absl::Status MakeDirectories(const std::string& path, int* error_number) {
 
 absl::Status LinkDirectory(const std::string& path, const std::string& to) {
   std::error_code error;
-  const auto from = std::filesystem::absolute(path, error).lexically_normal();
-  const auto target = std::filesystem::absolute(to, error).lexically_normal().lexically_relative(
-      from.parent_path());
+  const auto from = fs::absolute(path, error).lexically_normal();
+  const auto target =
+      fs::absolute(to, error).lexically_normal().lexically_relative(from.parent_path());
   if (rmdir(from.c_str()) != 0 && errno != ENOENT) {
     return absl::FailedPreconditionError(absl::StrCat("cannot replace ", path));
   }
-  std::filesystem::create_directory_symlink(target, from, error);
+  fs::create_directory_symlink(target, from, error);
   if (!error) return absl::OkStatus();
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot link ", path));
-}
-
-void RemoveLink(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_symlink(path, error)) std::filesystem::remove(path, error);
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view content) {
@@ -90,19 +142,20 @@ absl::Status WriteFile(const std::string& path, absl::string_view content) {
   return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
 }
 
-absl::Status WriteVerdict(const std::string& log_dir, const v1::Verdict& verdict,
+absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline) {
-  const std::string directory = absl::StrCat(log_dir, "/", verdict.job());
-  RETURN_IF_ERROR(MakeDirectories(directory));
+  RETURN_IF_ERROR(MakeDirectories(run_directory));
   ASSIGN_OR_RETURN(const std::string verdict_json, ToJson(verdict));
   ASSIGN_OR_RETURN(const std::string timeline_json, ToJson(timeline));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/verdict.json"), verdict_json));
-  return WriteFile(absl::StrCat(directory, "/timeline.json"), timeline_json);
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(run_directory, "/verdict.json"), verdict_json));
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(run_directory, "/timeline.json"), timeline_json));
+  RETURN_IF_ERROR(LinkToRun(run_directory, "verdict.json"));
+  return LinkToRun(run_directory, "timeline.json");
 }
 
-absl::Status RemoveVerdict(const std::string& log_dir, const std::string& job) {
+absl::Status RemoveVerdict(const std::string& directory) {
   for (const char* name : {"verdict.json", "timeline.json"}) {
-    const std::string path = absl::StrCat(log_dir, "/", job, "/", name);
+    const std::string path = absl::StrCat(directory, "/", name);
     if (unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
     }

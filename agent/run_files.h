@@ -12,9 +12,18 @@
 
 namespace cadre {
 
-// <log_dir>/<job>/generation_<g>/rank_<r>
-std::string RankDirectory(const std::string& log_dir, const std::string& job, uint64_t generation,
-                          uint32_t rank);
+// Where one run of a job leaves its files, as v1::JobStatus names runs: <log_dir>/<job>/run_<run>.
+// Without a run, of one that no server ever knew: <log_dir>/<job>.
+std::string RunDirectory(const std::string& log_dir, const std::string& job,
+                         const std::string& run);
+// <run_directory>/generation_<g>/rank_<r>
+std::string RankDirectory(const std::string& run_directory, uint64_t generation, uint32_t rank);
+
+// Makes <log_dir>/<job>/<name> lead to the file or directory of this name in the run's, in one
+// step.
+absl::Status LinkToRun(const std::string& run_directory, const std::string& name);
+// Removes what leads from <log_dir>/<job> to generations of other runs. Their files stay.
+void UnlinkOtherRuns(const std::string& run_directory);
 
 // Makes the directory and those above it. A failure's errno goes to `error_number` too, where
 // given.
@@ -23,17 +32,15 @@ absl::Status MakeDirectories(const std::string& path, int* error_number = nullpt
 // Makes an empty directory a link to another one below the same root. FAILED_PRECONDITION: it is
 // not empty.
 absl::Status LinkDirectory(const std::string& path, const std::string& to);
-// Removes such a link, if there is one.
-void RemoveLink(const std::string& path);
 
-// Writes <log_dir>/<job>/verdict.json and timeline.json, each in one step, with the field names of
-// proto/job.proto.
-absl::Status WriteVerdict(const std::string& log_dir, const v1::Verdict& verdict,
+// Writes verdict.json and timeline.json, each in one step, with the field names of proto/job.proto,
+// and links them to <log_dir>/<job>.
+absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline);
 
-// Removes verdict.json and timeline.json of an earlier run, so that they are not taken for this
-// one's.
-absl::Status RemoveVerdict(const std::string& log_dir, const std::string& job);
+// Removes the names verdict.json and timeline.json in a directory, so that those of an earlier run
+// are not taken for this one's.
+absl::Status RemoveVerdict(const std::string& directory);
 
 // Differs between any two verdict.json that are there at different times; empty: there is none.
 std::string VerdictMark(const std::string& log_dir, const std::string& job);

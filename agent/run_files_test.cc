@@ -26,7 +26,35 @@ nlohmann::json ReadJson(const std::string& path) {
 }
 
 TEST(RankDirectory, Layout) {
-  EXPECT_EQ(RankDirectory("logs", "mnist", 3, 12), "logs/mnist/generation_3/rank_12");
+  EXPECT_EQ(RankDirectory(RunDirectory("logs", "mnist", "5Z"), 3, 12),
+            "logs/mnist/run_5Z/generation_3/rank_12");
+  EXPECT_EQ(RunDirectory("logs", "mnist", ""), "logs/mnist");
+}
+
+TEST(LinkToRun, TheNewestIsWhereTheJobIs_AndTheOthersKeepTheirs) {
+  const std::string root = TemporaryDirectory();
+  const std::string old_run = RunDirectory(root, "j", "1Z"), run = RunDirectory(root, "j", "2Z");
+  for (const char* name : {"generation_1", "generation_2"}) {
+    ASSERT_OK(MakeDirectories(old_run + "/" + name));
+    ASSERT_OK(WriteFile(old_run + "/" + name + "/log", "old"));
+    ASSERT_OK(LinkToRun(old_run, name));
+  }
+  ASSERT_OK(MakeDirectories(run + "/generation_1"));
+  ASSERT_OK(WriteFile(root + "/j/job.sh", "a user's"));
+  UnlinkOtherRuns(run);
+  EXPECT_FALSE(std::filesystem::exists(root + "/j/generation_1"));
+  ASSERT_OK(LinkToRun(run, "generation_1"));
+  ASSERT_OK(LinkToRun(run, "generation_1"));
+  // Another node of the same run comes later.
+  UnlinkOtherRuns(run);
+  // The tree may be moved.
+  EXPECT_EQ(std::filesystem::read_symlink(root + "/j/generation_1"), "run_2Z/generation_1");
+  EXPECT_FALSE(std::filesystem::exists(root + "/j/generation_1/log"));
+  EXPECT_FALSE(std::filesystem::exists(root + "/j/generation_2"));
+  EXPECT_TRUE(std::filesystem::exists(old_run + "/generation_2/log"));
+  EXPECT_TRUE(std::filesystem::exists(root + "/j/job.sh"));
+  // Two runs, a link and a file.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root + "/j"), {}), 4);
 }
 
 TEST(WriteVerdict, BothFiles_HaveTheNamesOfTheProto) {
@@ -39,8 +67,11 @@ TEST(WriteVerdict, BothFiles_HaveTheNamesOfTheProto) {
   v1::Timeline timeline;
   timeline.set_job("mnist");
   timeline.add_generations()->set_world_size(4);
-  ASSERT_OK(WriteVerdict(directory + "/new", verdict, timeline));
-  ASSERT_OK(WriteVerdict(directory + "/new", verdict, timeline));
+  const std::string earlier = RunDirectory(directory + "/new", "mnist", "1Z");
+  ASSERT_OK(WriteVerdict(earlier, v1::Verdict(), v1::Timeline()));
+  const std::string run = RunDirectory(directory + "/new", "mnist", "2Z");
+  ASSERT_OK(WriteVerdict(run, verdict, timeline));
+  ASSERT_OK(WriteVerdict(run, verdict, timeline));
 
   const nlohmann::json read = ReadJson(directory + "/new/mnist/verdict.json");
   EXPECT_EQ(read["exit_status"], 137);
@@ -48,28 +79,28 @@ TEST(WriteVerdict, BothFiles_HaveTheNamesOfTheProto) {
   EXPECT_EQ(read["root_cause"]["cause"], "CRASH");
   EXPECT_EQ(read["root_cause"]["rank"], 0);
   EXPECT_EQ(ReadJson(directory + "/new/mnist/timeline.json")["generations"][0]["world_size"], 4);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory + "/new/mnist"), {}), 2);
+  EXPECT_EQ(ReadJson(run + "/verdict.json"), read);
+  EXPECT_EQ(ReadJson(earlier + "/verdict.json")["exit_status"], 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory + "/new/mnist"), {}), 4);
 }
 
 TEST(RemoveVerdict, RemovesBothFilesAndNothingElse) {
   const std::string directory = TemporaryDirectory();
-  EXPECT_OK(RemoveVerdict(directory, "mnist"));
+  EXPECT_OK(RemoveVerdict(directory + "/mnist"));
   EXPECT_EQ(VerdictMark(directory, "mnist"), "");
-  v1::Verdict verdict;
-  verdict.set_job("mnist");
-  ASSERT_OK(WriteVerdict(directory, verdict, {}));
+  const std::string run = RunDirectory(directory, "mnist", "1Z");
+  ASSERT_OK(WriteVerdict(run, v1::Verdict(), {}));
   EXPECT_NE(VerdictMark(directory, "mnist"), "");
   ASSERT_OK(WriteFile(directory + "/mnist/other.json", "{}"));
-  ASSERT_OK(RemoveVerdict(directory, "mnist"));
+  ASSERT_OK(RemoveVerdict(directory + "/mnist"));
   EXPECT_FALSE(std::filesystem::exists(directory + "/mnist/verdict.json"));
   EXPECT_FALSE(std::filesystem::exists(directory + "/mnist/timeline.json"));
   EXPECT_TRUE(std::filesystem::exists(directory + "/mnist/other.json"));
+  EXPECT_TRUE(std::filesystem::exists(run + "/verdict.json"));
 }
 
 TEST(WriteVerdict, DirectoryThatCannotBeMade_IsNamed) {
-  v1::Verdict verdict;
-  verdict.set_job("mnist");
-  EXPECT_THAT(WriteVerdict("/proc/none", verdict, {}).message(),
+  EXPECT_THAT(WriteVerdict("/proc/none/mnist", v1::Verdict(), {}).message(),
               testing::HasSubstr("/proc/none/mnist"));
 }
 
@@ -86,9 +117,9 @@ TEST(WithErrorCode, Cases) {
   }
 }
 
-TEST(LinkDirectory, LeadsToTheOther_UntilItIsRemoved) {
+TEST(LinkDirectory, LeadsToTheOther) {
   const std::string root = TemporaryDirectory();
-  const std::string first = RankDirectory(root, "j", 1, 3), second = RankDirectory(root, "j", 2, 3);
+  const std::string first = RankDirectory(root, 1, 3), second = RankDirectory(root, 2, 3);
   ASSERT_OK(MakeDirectories(first));
   ASSERT_OK(MakeDirectories(second));
   ASSERT_OK(LinkDirectory(second, first));
@@ -98,10 +129,6 @@ TEST(LinkDirectory, LeadsToTheOther_UntilItIsRemoved) {
   EXPECT_EQ(std::filesystem::read_symlink(second), "../generation_1/rank_3");
   // What has something in it stays.
   EXPECT_THAT(LinkDirectory(first, second), StatusIs(absl::StatusCode::kFailedPrecondition));
-  RemoveLink(first);
-  RemoveLink(second);
-  EXPECT_TRUE(std::filesystem::exists(first + "/stdout.log"));
-  EXPECT_FALSE(std::filesystem::exists(second));
 }
 
 }  // namespace

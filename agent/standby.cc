@@ -36,11 +36,13 @@ void Daemon::StartStandbys() {
   if (MonoNow() < standbys_at_) return;
   standbys_of_ = generation_;
   const size_t wanted = StandbysWanted();
+  // Numbered by rank, so that nodes which share the log directory have files of their own.
   for (int i = 0; standbys_.size() < wanted; ++i) {
     const uint64_t unit = units_.AddStandby();
     // No worker has such a rank.
     std::string progress_file = ProgressFilePath(local_->directory(), generation_, -1 - i);
-    StartFrame frame = StandbyFrame(*standby_like_, {unit, i, progress_file});
+    StartFrame frame =
+        StandbyFrame(*standby_like_, {unit, static_cast<int>(first_rank_) + i, progress_file});
     standbys_[unit].files = FilesOf(frame, std::move(progress_file));
     ToSupervisor(std::move(frame));
   }

@@ -27,6 +27,7 @@ class PrepareWorkersTest : public testing::Test {
     options_.scratch = path + "/scratch";
     options_.environment.job = "mnist";
     options_.environment.generation = 2;
+    options_.environment.assign.set_run("5Z");
     options_.environment.assign.set_first_rank(4);
     options_.environment.assign.set_local_world_size(2);
     options_.environment.assign.set_world_size(8);
@@ -43,7 +44,7 @@ TEST_F(PrepareWorkersTest, EveryWorker_HasItsOwnPathsAndArguments) {
   ASSERT_OK(frames);
   ASSERT_EQ(frames->size(), 2u);
   const StartFrame& second = (*frames)[1];
-  const std::string directory = options_.output.log_dir + "/mnist/generation_2/rank_5";
+  const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/rank_5";
   EXPECT_EQ(second.generation, 2u);
   EXPECT_EQ(second.local_rank, 1u);
   EXPECT_THAT(second.argv, ElementsAre("train", "--gpu=1"));
@@ -117,7 +118,7 @@ TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   const StartFrame standby = StandbyFrame((*frames)[0], {77, 1, "/run/touch"});
-  const std::string directory = options_.output.log_dir + "/mnist/generation_2/standby_1";
+  const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/standby_1";
   EXPECT_EQ(standby.generation, 77u);
   EXPECT_EQ(standby.stdout_path, directory + "/stdout.log");
   EXPECT_EQ(standby.stderr_path, directory + "/stderr.log");

@@ -296,6 +296,8 @@ void ClusterAgent::Answer(const v1::ReadLog& read) {
   absl::StatusOr<v1::LogChunk> chunk = ReadLogFile(read, options_.start.root_too);
   if (chunk.ok()) {
     *report.mutable_log() = *std::move(chunk);
+    // On other nodes there are files of the same numbers.
+    report.mutable_log()->set_file(absl::StrCat(options_.node.node(), ":", report.log().file()));
   } else {
     report.mutable_log()->set_code(static_cast<int>(chunk.status().code()));
     report.mutable_log()->set_message(std::string(chunk.status().message()));

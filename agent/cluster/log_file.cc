@@ -67,12 +67,15 @@ int Open(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too) {
-  const std::string path =
-      absl::StrCat(RankDirectory(read.dir(), read.job(), read.generation(), read.rank()),
-                   read.standard_error() ? "/stderr.log" : "/stdout.log");
+  const std::string run = RunDirectory(read.dir(), read.job(), read.run());
+  const std::string path = absl::StrCat(RankDirectory(run, read.generation(), read.rank()),
+                                        read.standard_error() ? "/stderr.log" : "/stdout.log");
   int opened = -1;
   if (geteuid() == 0) {
-    ASSIGN_OR_RETURN(const UserEntry user, FindUser(read.user()));
+    const absl::StatusOr<UserEntry> found = FindUser(read.user());
+    // As an error of its own: NOT_FOUND would mean that the file may still come.
+    if (!found.ok()) return absl::FailedPreconditionError(found.status().message());
+    const UserEntry& user = *found;
     if (user.uid == 0 && !root_too) {
       return absl::PermissionDeniedError("jobs of root are not run here, nor read");
     }
@@ -98,6 +101,7 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
   } while (got < 0 && errno == EINTR);
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   bytes.resize(got);
+  chunk.set_file(absl::StrCat(info.st_dev, ".", info.st_ino));
   return chunk;
 }
 

@@ -10,8 +10,8 @@ namespace cadre {
 
 // Up to `read.limit` bytes from `read.offset`, or of the last `read.tail`; none at the end of what
 // is there now. An agent of root reads as the user, and as root only with `root_too`. NOT_FOUND:
-// user or file; PERMISSION_DENIED; FAILED_PRECONDITION: it is no regular file. The rest of the
-// chunk is the caller's.
+// the file; PERMISSION_DENIED; FAILED_PRECONDITION: it is no regular file, or there is no such
+// user. The rest of the chunk is the caller's; `file` tells this machine's files apart.
 absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too);
 
 }  // namespace cadre

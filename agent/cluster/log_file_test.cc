@@ -25,7 +25,8 @@ class LogFileTest : public testing::Test {
     read_.set_generation(3);
     read_.set_rank(1);
     read_.set_limit(4);
-    directory_ = RankDirectory(read_.dir(), "j", 3, 1);
+    read_.set_run("5Z");
+    directory_ = RankDirectory(RunDirectory(read_.dir(), "j", "5Z"), 3, 1);
     std::filesystem::create_directories(directory_);
   }
   ~LogFileTest() override { std::filesystem::remove_all(read_.dir()); }
@@ -61,6 +62,25 @@ TEST_F(LogFileTest, TheEndAloneAndWhereItBegins) {
   EXPECT_EQ(chunk->offset(), 0u);
 }
 
+TEST_F(LogFileTest, EachRunHasItsOwn_AndTheSameFileIsKnownAgain) {
+  std::ofstream(directory_ + "/stdout.log") << "five";
+  const std::string later = RankDirectory(RunDirectory(read_.dir(), "j", "5Z"), 4, 0);
+  std::filesystem::create_directories(std::filesystem::path(later).parent_path());
+  std::filesystem::create_directory_symlink("../generation_3/rank_1", later);
+  const std::string file = ReadLogFile(read_, true)->file();
+  EXPECT_NE(file, "");
+  read_.set_generation(4);
+  read_.set_rank(0);
+  EXPECT_EQ(ReadLogFile(read_, true)->file(), file);
+  read_.set_run("6Z");
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kNotFound));
+  const std::string other = RankDirectory(RunDirectory(read_.dir(), "j", "6Z"), 4, 0);
+  std::filesystem::create_directories(other);
+  std::ofstream(other + "/stdout.log") << "six";
+  EXPECT_EQ(ReadLogFile(read_, true)->bytes(), "six");
+  EXPECT_NE(ReadLogFile(read_, true)->file(), file);
+}
+
 TEST_F(LogFileTest, WhatIsNoFileIsRefusedAtOnce) {
   EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kNotFound));
   ASSERT_EQ(mkfifo((directory_ + "/stdout.log").c_str(), 0600), 0);
@@ -79,8 +99,9 @@ TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
   EXPECT_THAT(ReadLogFile(read_, false), StatusIs(absl::StatusCode::kPermissionDenied));
   read_.set_user("nobody");
   EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kPermissionDenied));
+  // What may still come is another error.
   read_.set_user("");
-  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(ReadLogFile(read_, true), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 }  // namespace

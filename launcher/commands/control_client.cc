@@ -189,9 +189,8 @@ absl::StatusOr<v1::ListNodesReply> ControlClient::Drain(const std::string& node,
   return state_->Call(&v1::Control::Stub::DrainNode, request);
 }
 
-absl::StatusOr<std::string> ControlClient::ReadLog(const v1::ReadLogRequest& request) {
-  ASSIGN_OR_RETURN(v1::ReadLogReply reply, state_->Call(&v1::Control::Stub::ReadLog, request));
-  return std::move(*reply.mutable_bytes());
+absl::StatusOr<v1::ReadLogReply> ControlClient::ReadLog(const v1::ReadLogRequest& request) {
+  return state_->Call(&v1::Control::Stub::ReadLog, request);
 }
 
 std::vector<Flag> ControlFlags() {

@@ -40,8 +40,7 @@ class ControlClient {
   absl::StatusOr<v1::ListNodesReply> Nodes();
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
                                            const std::string& reason);
-  // The next bytes of a log; none: there are no more now.
-  absl::StatusOr<std::string> ReadLog(const v1::ReadLogRequest& request);
+  absl::StatusOr<v1::ReadLogReply> ReadLog(const v1::ReadLogRequest& request);
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
 
  private:

@@ -1,9 +1,12 @@
 #include "launcher/commands/log_follow.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -11,8 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/control_client.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
+#include "rendezvous/service/log_reads.h"
 
 namespace cadre {
 namespace {
@@ -20,111 +25,203 @@ namespace {
 // A line that does not end is shown in pieces of this.
 constexpr size_t kLongestLine = 64 << 10;
 
-bool IsPassing(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
-
 // One stream of one worker of one generation.
 struct Cursor {
+  // Which file it is; empty: nothing was read yet.
+  std::string file;
   uint64_t offset = 0;
   std::string rest;  // a line that has not ended
+  // Nothing more will come, or none of it can be read.
+  bool ended = false;
+  // Why the last try failed.
+  absl::Status missed;
 };
 // Generation, rank, standard error.
 using CursorName = std::tuple<uint64_t, uint32_t, bool>;
 
 class Follower {
  public:
-  Follower(ControlClient& client, const LogFollow& what) : client_(client), what_(what) {}
+  Follower(const LogServer& server, const LogFollow& what) : server_(server), what_(what) {}
 
   int Run() {
     for (;; absl::SleepFor(kFollowInterval)) {
-      const absl::StatusOr<v1::JobStatus> job = client_.Get(what_.job);
-      absl::Status status = job.status();
-      if (job.ok()) status = Look(*job);
-      if (status.ok()) {
-        heard_ = absl::Now();
-        const bool ended = job->has_verdict();
-        if (!what_.follow || ended) {
-          for (auto& [name, cursor] : cursors_) Show(name, &cursor, true);
+      const absl::StatusOr<v1::JobStatus> job = server_.get(what_.job);
+      if (!job.ok()) {
+        if (what_.follow && MayReadLater(job.status()) && absl::Now() <= heard_ + kFollowPatience) {
+          continue;
         }
-        if (!what_.follow) return written_ ? 0 : kExitInternal;
-        if (ended) return End(*job);
-      } else if (!what_.follow || !IsPassing(status) || absl::Now() > heard_ + kFollowPatience) {
-        return Fail(ControlExit(status), status.message());
+        return Fail(ControlExit(job.status()), job.status().message());
       }
-      if (!written_) return kExitInternal;
+      heard_ = absl::Now();
+      const absl::Status looked = Look(*job);
+      if (!looked.ok()) return Fail(ControlExit(looked), looked.message());
+      if (IsOver(*job)) return End(*job);
+      if (write_error_ != 0) return CannotWrite();
     }
   }
 
  private:
-  int End(const v1::JobStatus& job) {
-    Fail(0, absl::StrCat("job ", job.name(), " ", PhaseName(job.phase()), ": ",
-                         job.verdict().message()));
-    return job.verdict().exit_status();
-  }
-
   // What has come since the last look, of all that is followed.
   absl::Status Look(const v1::JobStatus& job) {
-    if (job.generation() != generation_) {
-      // First the rest of what is over.
-      absl::Status old = ReadAll();
-      if (!old.ok()) return old;
-      for (auto& [name, cursor] : cursors_) Show(name, &cursor, true);
-      cursors_.clear();
-      generation_ = job.generation();
+    if (run_.empty()) run_ = job.run();
+    if (run_ != job.run()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", job.name(), " has ended, and was submitted again"));
     }
-    Choose(job);
-    return ReadAll();
+    absl::StatusOr<uint64_t> generation = GenerationOf(job);
+    if (!generation.ok()) return generation.status();
+    if (*generation != generation_) {
+      // First the rest of what is over.
+      ReadAll();
+      ShowRests();
+      cursors_.clear();
+      generation_ = *generation;
+    }
+    absl::Status chosen = Choose(job);
+    if (!chosen.ok()) return chosen;
+    ReadAll();
+    return absl::OkStatus();
   }
 
-  void Choose(const v1::JobStatus& job) {
-    if (job.world_size() == 0) return;
-    world_size_ = job.world_size();
-    uint32_t first = 0, end = std::min(job.world_size(), kRanksShown);
+  // 0: there is none yet.
+  absl::StatusOr<uint64_t> GenerationOf(const v1::JobStatus& job) const {
+    const auto& all = job.timeline().generations();
+    const uint64_t newest = all.empty() ? 0 : all.rbegin()->generation();
+    // One that was chosen by its place among the others stays.
+    if (what_.previous && generation_ != 0) return generation_;
+    if (!what_.previous && !what_.generation.has_value()) return newest;
+    if (what_.previous && all.size() < 2) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", job.name(), " has had ", all.size(), " generations so far"));
+    }
+    const uint64_t wanted = what_.previous ? (all.rbegin() + 1)->generation() : *what_.generation;
+    for (const v1::GenerationTimeline& one : all) {
+      if (one.generation() == wanted) return wanted;
+    }
+    return absl::FailedPreconditionError(
+        all.empty() ? absl::StrCat("job ", job.name(), " has had no generation so far")
+                    : absl::StrCat("job ", job.name(), " has no generation ", wanted, "; it has ",
+                                   all.begin()->generation(), " to ", newest, " so far"));
+  }
+
+  absl::Status Choose(const v1::JobStatus& job) {
+    for (const v1::GenerationTimeline& one : job.timeline().generations()) {
+      if (one.generation() == generation_) world_size_ = one.world_size();
+    }
+    if (generation_ == 0) return absl::OkStatus();
+    uint32_t first = 0, end = std::min(world_size_, kRanksShown);
     if (what_.rank.has_value()) {
+      if (*what_.rank >= world_size_) {
+        return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " has no rank ",
+                                                          *what_.rank, "; generation ", generation_,
+                                                          " has ", world_size_, " workers"));
+      }
       first = *what_.rank;
       end = first + 1;
-    } else if (job.world_size() > kRanksShown && !said_) {
+    } else if (world_size_ > kRanksShown && !said_) {
       said_ = true;
-      Fail(0, absl::StrCat("showing ranks 0 to ", kRanksShown - 1, " of ", job.world_size(),
+      Fail(0, absl::StrCat("showing ranks 0 to ", kRanksShown - 1, " of ", world_size_,
                            "; --rank N shows another one"));
     }
     for (uint32_t rank = first; rank < end; ++rank) {
       cursors_[{generation_, rank, false}];
       cursors_[{generation_, rank, true}];
     }
+    return absl::OkStatus();
   }
 
-  absl::Status ReadAll() {
+  void ReadAll() {
     for (auto& [name, cursor] : cursors_) {
-      absl::Status status = ReadOne(name, &cursor);
-      if (!status.ok()) return status;
+      if (cursor.ended) continue;
+      cursor.missed = ReadOne(name, &cursor);
+      const absl::Status& why = cursor.missed;
+      if (why.ok() || absl::IsNotFound(why) || (what_.follow && MayReadLater(why))) continue;
+      // What cannot be read is no reason to leave out the others.
+      cursor.ended = true;
+      SayMissed(name, why);
     }
-    return absl::OkStatus();
   }
 
   absl::Status ReadOne(const CursorName& name, Cursor* cursor) {
     v1::ReadLogRequest request;
     request.set_job(what_.job);
+    request.set_run(run_);
     request.set_generation(std::get<0>(name));
     request.set_rank(std::get<1>(name));
     request.set_standard_error(std::get<2>(name));
-    for (;;) {
+    while (write_error_ == 0) {
       request.set_offset(cursor->offset);
-      absl::StatusOr<std::string> bytes = client_.ReadLog(request);
-      // It has written nothing yet; but a rank that the job does not have is an error.
-      if (absl::IsNotFound(bytes.status()) && KnowsRank(name)) return absl::OkStatus();
-      if (!bytes.ok()) return bytes.status();
-      if (bytes->empty()) return absl::OkStatus();
-      cursor->offset += bytes->size();
-      cursor->rest += *bytes;
+      const absl::StatusOr<v1::ReadLogReply> reply = server_.read(request);
+      if (!reply.ok()) return reply.status();
+      if (cursor->file.empty()) {
+        cursor->file = reply->file();
+        const auto shown = shown_.find(cursor->file);
+        if (shown != shown_.end()) {
+          // A process that went on in its place: what it wrote before is not shown again.
+          cursor->offset = shown->second;
+          continue;
+        }
+      }
+      cursor->ended = reply->ended() && reply->bytes().empty();
+      if (reply->bytes().empty()) return absl::OkStatus();
+      cursor->offset += reply->bytes().size();
+      shown_[cursor->file] = cursor->offset;
+      cursor->rest += reply->bytes();
       Show(name, cursor, false);
     }
+    return absl::OkStatus();
   }
 
-  bool KnowsRank(const CursorName& name) const {
-    return std::get<0>(name) != generation_ || std::get<1>(name) < world_size_;
+  bool IsOver(const v1::JobStatus& job) {
+    const bool replaced = generation_ != 0 && !job.timeline().generations().empty() &&
+                          job.timeline().generations().rbegin()->generation() != generation_;
+    if (!what_.follow || replaced) return true;
+    if (!cursors_.empty() && std::all_of(cursors_.begin(), cursors_.end(), [](const auto& cursor) {
+          return cursor.second.ended && !cursor.second.missed.ok();
+        })) {
+      return true;
+    }
+    if (!job.has_verdict()) return false;
+    if (ended_at_ == absl::InfinitePast()) ended_at_ = absl::Now();
+    return absl::Now() > ended_at_ + kLastWords ||
+           std::all_of(cursors_.begin(), cursors_.end(),
+                       [](const auto& cursor) { return cursor.second.ended; });
+  }
+
+  int End(const v1::JobStatus& job) {
+    ShowRests();
+    if (write_error_ != 0) return CannotWrite();
+    const bool past = job.has_verdict() || generation_ != job.generation();
+    // Before its worker has started there is none.
+    const bool due = past || job.workers_running() == job.world_size();
+    for (const auto& [name, cursor] : cursors_) {
+      if (cursor.ended || cursor.missed.ok() || (absl::IsNotFound(cursor.missed) && !due)) continue;
+      SayMissed(name, cursor.missed);
+    }
+    if (what_.follow && job.has_verdict() && generation_ == job.generation()) {
+      return Fail(job.verdict().exit_status(),
+                  absl::StrCat("job ", job.name(), " ", PhaseName(job.phase()), ": ",
+                               job.verdict().message()));
+    }
+    return missed_;
+  }
+
+  void SayMissed(const CursorName& name, const absl::Status& why) {
+    missed_ = ControlExit(why);
+    if (!told_.insert(std::string(why.message())).second) return;
+    Fail(0,
+         absl::StrCat("cannot show the ", std::get<2>(name) ? "standard error" : "standard output",
+                      " of rank ", std::get<1>(name), " in generation ", std::get<0>(name), ": ",
+                      why.message()));
+  }
+
+  int CannotWrite() const {
+    return Fail(kExitInternal,
+                absl::StrCat("cannot write to standard output or error: ", strerror(write_error_)));
+  }
+
+  void ShowRests() {
+    for (auto& [name, cursor] : cursors_) Show(name, &cursor, true);
   }
 
   // Whole lines, or with `all` what is left too.
@@ -143,23 +240,37 @@ class Follower {
     }
     cursor->rest.erase(0, end);
     FILE* to = std::get<2>(name) ? stderr : stdout;
-    written_ = fwrite(text.data(), 1, text.size(), to) == text.size() && fflush(to) == 0;
+    if (fwrite(text.data(), 1, text.size(), to) != text.size() || fflush(to) != 0) {
+      write_error_ = errno;
+    }
   }
 
-  ControlClient& client_;
+  const LogServer& server_;
   const LogFollow& what_;
   std::map<CursorName, Cursor> cursors_;
+  // How much of each file was shown.
+  std::map<std::string, uint64_t> shown_;
+  std::string run_;
   uint64_t generation_ = 0;
   uint32_t world_size_ = 0;
   absl::Time heard_ = absl::Now();
+  absl::Time ended_at_ = absl::InfinitePast();
   bool said_ = false;
-  bool written_ = true;
+  // Why something could not be shown, said once for all it is about; and the exit status for it.
+  std::set<std::string> told_;
+  int missed_ = 0;
+  int write_error_ = 0;
 };
 
 }  // namespace
 
-int FollowLogs(ControlClient& client, const LogFollow& what) {
-  return Follower(client, what).Run();
+LogServer LogsOf(ControlClient& client) {
+  return {[&client](const std::string& job) { return client.Get(job); },
+          [&client](const v1::ReadLogRequest& request) { return client.ReadLog(request); }};
+}
+
+int FollowLogs(const LogServer& server, const LogFollow& what) {
+  return Follower(server, what).Run();
 }
 
 }  // namespace cadre

@@ -3,30 +3,49 @@
 #define CADRE_LAUNCHER_COMMANDS_LOG_FOLLOW_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/commands/control_client.h"
+#include "proto/control.pb.h"
 
 namespace cadre {
 
 // Without a rank no more workers than this are shown: each costs two calls in every round.
 inline constexpr uint32_t kRanksShown = 64;
 inline constexpr absl::Duration kFollowInterval = absl::Milliseconds(250);
-// A server or an agent that is away for longer ends it.
+// A server that is away for longer ends it.
 inline constexpr absl::Duration kFollowPatience = absl::Seconds(60);
+// What workers wrote last is waited for, once the job has ended.
+inline constexpr absl::Duration kLastWords = absl::Seconds(5);
 
 struct LogFollow {
   std::string job;
   std::optional<uint32_t> rank;
-  // Until the job ends; else what is there now.
+  // Until the job ends, or the generation that is named; else what is there now.
   bool follow = false;
+  // Only this generation's, or that of the one before the newest; else the newest one's, and when
+  // followed those that come after it.
+  std::optional<uint64_t> generation;
+  bool previous = false;
 };
 
-// Standard output and error go where they went; with several ranks each line says whose it is.
-// Returns the exit status of the command: of the job when it was followed to its end.
-int FollowLogs(ControlClient& client, const LogFollow& what);
+// The server's answers, as ControlClient gives them.
+struct LogServer {
+  std::function<absl::StatusOr<v1::JobStatus>(const std::string& job)> get;
+  std::function<absl::StatusOr<v1::ReadLogReply>(const v1::ReadLogRequest&)> read;
+};
+
+// The client must live as long.
+LogServer LogsOf(ControlClient& client);
+
+// Standard output and error go where they went; with several ranks each line says whose it is. A
+// byte is shown once, also where a process goes on in the next generation. Returns the exit status
+// of the command: of the job when it was followed to its end.
+int FollowLogs(const LogServer& server, const LogFollow& what);
 
 }  // namespace cadre
 

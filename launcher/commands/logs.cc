@@ -1,4 +1,5 @@
 // cadre logs: what a job's workers wrote, wherever they ran.
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
@@ -11,6 +12,8 @@ namespace {
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
   flags.push_back({"rank", "N", "Only this worker's, without the prefix [the first 64]."});
+  flags.push_back({"generation", "N",
+                   "Only this generation's, or 'previous': of the one before [the newest]."});
   flags.push_back({"follow", "", "Go on until the job ends; exits with the job's exit status."});
   return flags;
 }
@@ -31,9 +34,19 @@ int Run(const Parsed& parsed) {
     }
     what.rank = *number;
   }
+  if (const auto generation = settings->Get("generation")) {
+    uint64_t number = 0;
+    what.previous = generation->value == "previous";
+    if (!what.previous && (!absl::SimpleAtoi(generation->value, &number) || number == 0)) {
+      return Fail(kExitUsage, absl::StrCat(generation->origin,
+                                           ": expected a generation's number or 'previous', ",
+                                           "got '", generation->value, "'"));
+    }
+    if (!what.previous) what.generation = number;
+  }
   const auto client = ControlClient::Connect(*settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  return FollowLogs(**client, what);
+  return FollowLogs(LogsOf(**client), what);
 }
 
 }  // namespace

@@ -115,7 +115,10 @@ int Run(const Parsed& parsed) {
   SayAtInterrupt(absl::StrCat("job ", spec->name(), " goes on; 'cadre logs ", spec->name(),
                               " --follow' shows it again, 'cadre cancel ", spec->name(),
                               "' ends it"));
-  return FollowLogs(**client, {spec->name(), std::nullopt, true});
+  LogFollow all;
+  all.job = spec->name();
+  all.follow = true;
+  return FollowLogs(LogsOf(**client), all);
 }
 
 }  // namespace

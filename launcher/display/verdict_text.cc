@@ -172,8 +172,9 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
     if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
     if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !log_dir.empty()) {
       Row(text, "logs",
-          absl::StrCat(log_dir, "/", verdict.job(), "/generation_", root.generation(), "/rank_",
-                       root.rank(), "/"));
+          absl::StrCat(log_dir, "/", verdict.job(), verdict.run().empty() ? "" : "/run_",
+                       verdict.run(), "/generation_", root.generation(), "/rank_", root.rank(),
+                       "/"));
     }
     Ranks(text, root);
     const std::string traceback = ErrorFileText(root.exit().error_json());

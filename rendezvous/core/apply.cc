@@ -58,6 +58,7 @@ void CreateJob(const v1::JobCreated& record, State* state, JobState* job) {
   job->created_us = job->gathering_us = job->last_join_us = record.at_us();
   job->user = record.user();
   job->request_id = record.request_id();
+  job->run = record.run();
   if (job->user.empty()) return;
   job->phase = v1::QUEUED;
   job->order = ++state->cluster.submitted;
@@ -382,7 +383,7 @@ std::string DumpState(const State& state) {
                     " ", job.gathering_us, " ", job.not_before_us, " ", job.last_join_us, " slots ",
                     job.slots, " admissions ", job.admissions, " announced ",
                     job.generations_announced, " bytes ", job.store.bytes, " ended ", job.ended,
-                    " user ", job.user, " order ", job.order, " request ", job.request_id,
+                    " user ", job.user, " order ", job.order, " run ", job.run, " request ", job.request_id,
                     " failed starts ", job.failed_starts, "\n", job.spec.ShortDebugString(), "\n",
                     job.timeline.ShortDebugString(), "\n");
     for (const auto& [node, avoided] : job.avoid) {

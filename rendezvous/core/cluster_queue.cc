@@ -63,6 +63,7 @@ void Core::Impl::OnSubmitted(const JobSubmitted& submitted) {
   v1::Record record = NewRecord(name);
   *record.mutable_job_created()->mutable_spec() = submitted.spec;
   record.mutable_job_created()->set_at_us(now.micros());
+  record.mutable_job_created()->set_run(NameOfNewRun());
   record.mutable_job_created()->set_user(submitted.user);
   record.mutable_job_created()->set_request_id(submitted.request_id);
   Commit(std::move(record));
@@ -274,17 +275,21 @@ std::vector<v1::ClusterNodeStatus> Core::Impl::ClusterNodes() const {
   return all;
 }
 
-absl::StatusOr<Core::LogSource> Core::Impl::FindLog(absl::string_view name, uint64_t generation,
-                                                    uint32_t rank) const {
-  const auto found = state.jobs.find(std::string(name));
-  if (found == state.jobs.end()) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
-  }
+absl::StatusOr<Core::LogSource> Core::Impl::FindLog(const v1::ReadLogRequest& request) const {
+  const std::string name = OneLine(request.job(), kMaxJobNameBytes);
+  const uint32_t rank = request.rank();
+  const auto found = state.jobs.find(request.job());
+  if (found == state.jobs.end()) return absl::FailedPreconditionError("no job " + name);
   const JobState& job = found->second;
   // An agent of root would not know whose rights to read with.
   if (job.user.empty()) {
-    return absl::NotFoundError(
+    return absl::FailedPreconditionError(
         absl::StrCat("job ", name, " was not submitted to the cluster; its logs are on its nodes"));
+  }
+  if (!request.run().empty() && request.run() != job.run) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", name, " was submitted again; what it wrote before is on its nodes, in ",
+        job.spec.logs().dir()));
   }
   const std::vector<MemberState>& members = job.generation.members;
   // Ranks are sticky, so that an earlier generation's are mostly found as well.
@@ -292,9 +297,9 @@ absl::StatusOr<Core::LogSource> Core::Impl::FindLog(absl::string_view name, uint
     return rank >= m.first_rank && rank - m.first_rank < m.slots;
   });
   if (member == members.end()) {
-    return absl::NotFoundError(absl::StrCat("job ", name, " has no rank ", rank, "; it has ",
-                                            Count(job.generation.workers.size(), "worker"),
-                                            " so far"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", name, " has no rank ", rank, "; it has ",
+                     Count(job.generation.workers.size(), "worker"), " so far"));
   }
   const auto agent = agents.find(member->node);
   if (agent == agents.end() || !agent->second.stream.has_value()) {
@@ -307,8 +312,14 @@ absl::StatusOr<Core::LogSource> Core::Impl::FindLog(absl::string_view name, uint
   source.read.set_job(found->first);
   source.read.set_user(job.user);
   source.read.set_dir(job.spec.logs().dir());
-  source.read.set_generation(generation);
+  source.read.set_generation(request.generation());
   source.read.set_rank(rank);
+  source.read.set_run(job.run);
+  const auto& parts = state.cluster.parts;
+  source.ended =
+      HasEnded(job.phase) && std::none_of(parts.begin(), parts.end(), [&](const auto& part) {
+        return part.second.part.job() == found->first && part.second.part.node() == member->node;
+      });
   return source;
 }
 

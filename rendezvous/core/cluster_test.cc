@@ -225,9 +225,56 @@ TEST_F(ClusterTest, LogsOfAJobThatNobodySubmittedAreNotReadThroughAgents) {
   Join(1, 1, "n0");
   JoinJob(2, 7, Spec("j", 1), 0, "n0");
   ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
-  const absl::Status status = core_->FindLog("j", 1, 0).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  v1::ReadLogRequest request;
+  request.set_job("j");
+  request.set_generation(1);
+  const absl::Status status = core_->FindLog(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("was not submitted"));
+}
+
+TEST_F(ClusterTest, LogsAreOfOneRunAndComeToAnEndWithTheLastPart) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  v1::NodeMessage message;
+  message.set_job("j");
+  message.set_incarnation(7);
+  v1::Join* said = message.mutable_join();
+  said->set_node("n0");
+  said->set_slots(1);
+  said->set_address("127.0.0.1");
+  said->set_part(1);
+  *said->mutable_spec() = Spec("j", 1);
+  Orders(Step(3, NodeSaid{StreamId{7}, message}));
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  v1::ReadLogRequest request;
+  request.set_job("j");
+  request.set_generation(1);
+  request.set_run(core_->Status(Second(3), "j")->run());
+  EXPECT_EQ(request.run(), "19700101T000002.000000Z");
+  auto source = core_->FindLog(request);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->read.run(), request.run());
+  EXPECT_FALSE(source->ended);
+  // The verdict comes before the last of the output.
+  Step(4, JobCancelled{"j", "enough"});
+  message.clear_join();
+  message.set_generation(1);
+  message.mutable_node_stopped();
+  Step(5, NodeSaid{StreamId{7}, message});
+  ASSERT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
+  EXPECT_EQ(core_->Status(Second(5), "j")->verdict().run(), request.run());
+  EXPECT_FALSE(core_->FindLog(request)->ended);
+  Step(6, StreamClosed{StreamId{7}});
+  Ended(6, 1, 1);
+  source = core_->FindLog(request);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_TRUE(source->ended);
+  // The same name again is another run.
+  Submit(7, Spec("j", 1));
+  const absl::Status status = core_->FindLog(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was submitted again"));
 }
 
 TEST_F(ClusterTest, WhatIsTheJobsOwnFaultEndsItAtOnceAndIsSaid) {

@@ -228,6 +228,12 @@ v1::Record Core::Impl::NewRecord(const std::string& job) const {
   return record;
 }
 
+std::string Core::Impl::NameOfNewRun() const {
+  const absl::Time created =
+      absl::FromUnixMillis(config.unix_ms_at_zero) + absl::Microseconds(now.micros());
+  return absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone());
+}
+
 void Core::Impl::Commit(v1::Record record) {
   std::string oldest;
   if (record.has_job_ended() && !state.ended_jobs.empty()) {
@@ -326,9 +332,8 @@ absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   return impl_->MaySubmit(spec, user);
 }
 std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return impl_->ClusterNodes(); }
-absl::StatusOr<Core::LogSource> Core::FindLog(absl::string_view job, uint64_t generation,
-                                              uint32_t rank) const {
-  return impl_->FindLog(job, generation, rank);
+absl::StatusOr<Core::LogSource> Core::FindLog(const v1::ReadLogRequest& request) const {
+  return impl_->FindLog(request);
 }
 
 absl::Status Core::CheckInvariants() const { return CheckCore(*impl_); }

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "proto/cluster.pb.h"
+#include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "rendezvous/core/effect.h"
@@ -75,15 +76,16 @@ class Core {
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
-  // How a worker's log is asked for: on which stream, and the message but for call, offset and
-  // limit. NOT_FOUND: job or rank, or the job was not submitted. UNAVAILABLE: its node has no
-  // agent, or one that is away.
+  // How a worker's log is asked for: on which stream, and the message but for call, stream, place
+  // and limit. FAILED_PRECONDITION: no such job, run or rank, or the job was not submitted.
+  // UNAVAILABLE: its node has no agent, or one that is away.
   struct LogSource {
     StreamId stream;
     v1::ReadLog read;
+    // The job is over, and nothing of it is left on the node.
+    bool ended = false;
   };
-  absl::StatusOr<LogSource> FindLog(absl::string_view job, uint64_t generation,
-                                    uint32_t rank) const;
+  absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
 
   // All durable state as text: equal texts, equal states.
   std::string DebugString() const;

@@ -144,6 +144,8 @@ struct Core::Impl {
   JobState* FindJob(const std::string& name);
   // A record for the job, to fill in and Commit.
   v1::Record NewRecord(const std::string& job) const;
+  // As JobStatus has it.
+  std::string NameOfNewRun() const;
   void Commit(v1::Record record);
   v1::ServerMessage NewMessage(const std::string& job, uint64_t generation) const;
   void Send(StreamId stream, v1::ServerMessage message);
@@ -263,8 +265,7 @@ struct Core::Impl {
   // Gives back what jobs hold that have never begun and cannot at present.
   void TakeBackFromUnstarted();
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
-  absl::StatusOr<LogSource> FindLog(absl::string_view job, uint64_t generation,
-                                    uint32_t rank) const;
+  absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
 
   // hang.cc: nodes say where their workers are, and the culprit is named.
   void OnEvidence(const Session& session, const v1::NodeEvidence& evidence);

@@ -194,6 +194,7 @@ bool Core::Impl::PrepareJob(StreamId stream, const std::string& name, const v1::
   v1::Record record = NewRecord(name);
   *record.mutable_job_created()->mutable_spec() = join.spec();
   record.mutable_job_created()->set_at_us(now.micros());
+  record.mutable_job_created()->set_run(NameOfNewRun());
   Commit(std::move(record));
   Note(name, absl::StrCat("created by node ", join.node()));
   return true;

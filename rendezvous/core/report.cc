@@ -199,6 +199,7 @@ v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPha
   for (const v1::Failure& failure : job.earlier) *verdict.add_earlier() = failure;
   verdict.set_restarts(job.counted_restarts);
   verdict.set_generations(job.generations_announced);
+  verdict.set_run(job.run);
   return verdict;
 }
 
@@ -254,6 +255,7 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
   if (job.verdict.has_value()) *status.mutable_verdict() = *job.verdict;
   if (for_push) return status;
   *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  status.set_run(job.run);
   if (job.user.empty()) return status;
   status.set_user(job.user);
   status.set_priority(job.spec.priority());
@@ -300,6 +302,7 @@ v1::Assign MakeAssign(const JobState& job, uint32_t node_rank) {
   assign.set_master_port(generation.master_port);
   assign.set_restart_count(generation.restart_count);
   assign.set_max_restarts(job.policy.restart_max);
+  assign.set_run(job.run);
   return assign;
 }
 

@@ -125,6 +125,7 @@ v1::JobRestored JobToRecord(const JobState& job) {
   if (job.verdict.has_value()) *restored.mutable_verdict() = *job.verdict;
   restored.set_ended(job.ended);
   restored.set_user(job.user);
+  restored.set_run(job.run);
   restored.set_order(job.order);
   restored.set_request_id(job.request_id);
   for (const auto& [name, avoided] : job.avoid) *restored.add_avoid() = avoided;
@@ -227,6 +228,7 @@ void RestoreJob(const std::string& name, const v1::JobRestored& record, State* s
   if (record.has_verdict()) job.verdict = record.verdict();
   job.ended = record.ended();
   job.user = record.user();
+  job.run = record.run();
   job.order = record.order();
   job.request_id = record.request_id();
   for (const v1::AvoidedNode& avoided : record.avoid()) job.avoid[avoided.node()] = avoided;

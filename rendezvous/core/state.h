@@ -106,6 +106,8 @@ struct JobState {
   std::vector<v1::Failure> earlier;
   v1::Timeline timeline;
   std::optional<v1::Verdict> verdict;
+  // As in JobStatus.
+  std::string run;
   // Position in the order in which jobs ended.
   uint64_t ended = 0;
   // Who submitted it to the cluster; empty: nodes brought it. Its position in the order of

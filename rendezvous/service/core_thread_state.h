@@ -351,12 +351,12 @@ struct CoreThread::State {
   // Logs are no part of the state: what is read passes the core by.
   void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
                const OwnerCheck& may) {
-    absl::StatusOr<Core::LogSource> source =
-        core.FindLog(request.job(), request.generation(), request.rank());
+    absl::StatusOr<Core::LogSource> source = core.FindLog(request);
     if (!source.ok()) return done(source.status());
     const absl::Status allowed = may ? may(source->read.user()) : absl::OkStatus();
     if (!allowed.ok()) return done(allowed);
-    const absl::StatusOr<uint64_t> call = log_reads.Add(source->stream, MonoNow(), done);
+    const absl::StatusOr<uint64_t> call =
+        log_reads.Add(source->stream, source->ended, MonoNow(), done);
     if (!call.ok()) return done(call.status());
     v1::ServerMessage message;
     v1::ReadLog* read = message.mutable_agent()->mutable_read_log();

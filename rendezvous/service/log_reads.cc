@@ -4,26 +4,36 @@
 
 namespace cadre {
 
-absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, MonoTime now, Done done) {
+bool MayReadLater(const absl::Status& why) {
+  return absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why) ||
+         absl::IsResourceExhausted(why);
+}
+
+absl::StatusOr<uint64_t> LogReads::Add(StreamId stream, bool ended, MonoTime now, Done done) {
   if (reads_.size() >= kLogReadsMax) {
     return absl::ResourceExhaustedError("too many logs are read at once; try again later");
   }
-  reads_[++last_] = {stream, now + kLogReadTimeout, std::move(done)};
+  reads_[++last_] = {stream, ended, now + kLogReadTimeout, std::move(done)};
   return last_;
 }
 
 void LogReads::Take(StreamId stream, const v1::LogChunk& chunk) {
   const auto found = reads_.find(chunk.call());
   if (found == reads_.end() || !(found->second.stream == stream)) return;
-  const Done done = std::move(found->second.done);
+  const Read read = std::move(found->second);
   reads_.erase(found);
   if (chunk.code() != 0) {
-    return done(absl::Status(static_cast<absl::StatusCode>(chunk.code()), chunk.message()));
+    const auto code = static_cast<absl::StatusCode>(chunk.code());
+    const bool never = read.ended && code == absl::StatusCode::kNotFound;
+    return read.done(
+        absl::Status(never ? absl::StatusCode::kFailedPrecondition : code, chunk.message()));
   }
   v1::ReadLogReply reply;
   reply.set_bytes(chunk.bytes());
   reply.set_offset(chunk.offset());
-  done(std::move(reply));
+  reply.set_file(chunk.file());
+  reply.set_ended(read.ended);
+  read.done(std::move(reply));
 }
 
 template <typename Which>

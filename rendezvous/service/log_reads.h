@@ -22,13 +22,17 @@ inline constexpr size_t kLogReadsMax = 256;
 inline constexpr absl::Duration kLogReadTimeout = absl::Seconds(8);
 inline constexpr uint32_t kLogChunkBytes = 64 << 10;
 
+// Whether it may go better a moment later: an agent or a server is away, or too many ask at once.
+bool MayReadLater(const absl::Status& why);
+
 class LogReads {
  public:
   using Done = std::function<void(absl::StatusOr<v1::ReadLogReply>)>;
 
-  // The number by which the agent's answer is known; `done` is called once. RESOURCE_EXHAUSTED: too
-  // many wait, and it is not called.
-  absl::StatusOr<uint64_t> Add(StreamId stream, MonoTime now, Done done);
+  // The number by which the agent's answer is known; `done` is called once. `ended`: nothing writes
+  // the file any more, and one that is not there will not come (FAILED_PRECONDITION for NOT_FOUND).
+  // RESOURCE_EXHAUSTED: too many wait, and it is not called.
+  absl::StatusOr<uint64_t> Add(StreamId stream, bool ended, MonoTime now, Done done);
   // What came on this stream; an answer that another one was asked for counts for nothing.
   void Take(StreamId stream, const v1::LogChunk& chunk);
   void EndOfStream(StreamId stream);
@@ -39,6 +43,7 @@ class LogReads {
  private:
   struct Read {
     StreamId stream;
+    bool ended;
     MonoTime deadline;
     Done done;
   };

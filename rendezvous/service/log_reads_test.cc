@@ -17,9 +17,9 @@ MonoTime Second(int s) { return MonoTime::FromMicros(s * int64_t{1000000}); }
 
 class LogReadsTest : public testing::Test {
  protected:
-  uint64_t Add(uint64_t stream, int second) {
+  uint64_t Add(uint64_t stream, int second, bool ended = false) {
     return *reads_.Add(
-        StreamId{stream}, Second(second), [this](absl::StatusOr<v1::ReadLogReply> got) {
+        StreamId{stream}, ended, Second(second), [this](absl::StatusOr<v1::ReadLogReply> got) {
           answers_.push_back(got.ok() ? got->bytes()
                                       : absl::StatusCodeToString(got.status().code()));
         });
@@ -54,6 +54,13 @@ TEST_F(LogReadsTest, OnlyTheAgentThatWasAskedAnswers) {
   EXPECT_THAT(answers_, ElementsAre("true"));
 }
 
+TEST_F(LogReadsTest, WhatIsNotThereWhenAllHasEndedWillNotCome) {
+  constexpr int kNotFound = static_cast<int>(absl::StatusCode::kNotFound);
+  Answer(Add(1, 0), "", kNotFound);
+  Answer(Add(1, 0, /*ended=*/true), "", kNotFound);
+  EXPECT_THAT(answers_, ElementsAre("NOT_FOUND", "FAILED_PRECONDITION"));
+}
+
 TEST_F(LogReadsTest, NobodyWaitsForAnAgentThatIsGoneOrSilent) {
   Add(1, 0);
   Add(2, 5);
@@ -68,7 +75,7 @@ TEST_F(LogReadsTest, NobodyWaitsForAnAgentThatIsGoneOrSilent) {
 
 TEST_F(LogReadsTest, TheirNumberIsBounded) {
   for (size_t i = 0; i < kLogReadsMax; ++i) Add(1, 0);
-  EXPECT_THAT(reads_.Add(StreamId{1}, Second(0), nullptr),
+  EXPECT_THAT(reads_.Add(StreamId{1}, false, Second(0), nullptr),
               StatusIs(absl::StatusCode::kResourceExhausted));
 }
 

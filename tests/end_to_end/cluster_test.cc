@@ -167,6 +167,32 @@ TEST_F(ClusterTest, LogsAreFollowedWhileTheJobRuns) {
   EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
 }
 
+TEST_F(ClusterTest, LogsOfEachLifeOfAJobThatCrashes_AndWhatCannotBeRead) {
+  // Rank 0 dies of itself, once rank 1 has written.
+  const std::string up = directory_ + "/up.$CADRE_GENERATION";
+  const std::string spec = WriteJob(
+      "loop", "1", "restart: {max: 2}\n",
+      absl::StrCat("echo life $CADRE_GENERATION; [ $RANK = 0 ] || { touch ", up,
+                   "; exec sleep 1000; }; until [ -e ", up, " ]; do sleep 0.02; done; exit 1"));
+  const auto follow = Cadre({"submit", spec, "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 1) << Said(*follow);
+  EXPECT_EQ(Output({"logs", "loop", "--rank=0"}), "life 3\n");
+  EXPECT_EQ(Output({"logs", "loop", "--rank=0", "--generation=previous"}), "life 2\n");
+  EXPECT_EQ(Output({"logs", "loop", "--rank=1", "--generation=1"}), "life 1\n");
+  const auto none = Cadre({"logs", "loop", "--generation=4"});
+  EXPECT_EQ(none->Wait(kPatience), 1);
+  EXPECT_THAT(none->standard_error(), HasSubstr("has no generation 4; it has 1 to 3"));
+  // In the place of its output there is something that is no file.
+  const std::string file = directory_ + "/logs/loop/generation_3/rank_0/stdout.log";
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  const auto refused = Cadre({"logs", "loop"});
+  EXPECT_EQ(refused->Wait(kPatience), 1) << Said(*refused);
+  EXPECT_THAT(refused->standard_output(), HasSubstr("[1]: life 3\n"));
+  EXPECT_THAT(refused->standard_error(),
+              HasSubstr("cannot show the standard output of rank 0 in generation 3"));
+}
+
 TEST_F(ClusterTest, QueuedAndRunningJobsAreCancelled) {
   Submit("runs", "3");
   AwaitRunning("runs", 3);

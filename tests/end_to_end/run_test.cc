@@ -1,6 +1,8 @@
 // `cadre run` on one machine: exit statuses, output, restarts, several nodes.
 #include <signal.h>
+#include <sys/mount.h>
 
+#include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -51,6 +53,74 @@ TEST(RunTest, WorkerDiesBySignal_StatusIs128PlusSignalAndTheVerdictNamesIt) {
   EXPECT_THAT(ReadFileOrEmpty(logs + "/sig/timeline.json"), HasSubstr("\"formed_us\""));
   EXPECT_THAT(ReadFileOrEmpty(logs + "/sig/generation_1/rank_2/stdout.log"),
               HasSubstr("probe rank=2"));
+}
+
+TEST(RunTest, TwoRunsOfOneName_EachKeepsItsOutputAndTheNewestIsWhereTheJobIs) {
+  const std::string logs = MakeTempDir("logs");
+  const auto run_once = [&](const std::string& restarts, const std::string& script) {
+    auto run = StartStandalone({"--nproc-per-node", "1", "--log-dir", logs, "--job-name", "again",
+                                "--max-restarts", restarts, "--", "/bin/sh", "-c", script});
+    return run->Wait();
+  };
+  const auto output = [&](const std::string& directory, int generation) {
+    return ReadFileOrEmpty(
+        absl::StrCat(directory, "/generation_", generation, "/rank_0/stdout.log"));
+  };
+  EXPECT_EQ(run_once("1", "echo first; exit 3"), 3);
+  const std::string job = logs + "/again";
+  EXPECT_EQ(output(job, 1), "first\n");
+  EXPECT_EQ(output(job, 2), "first\n");
+  EXPECT_EQ(run_once("0", "echo second"), 0);
+  EXPECT_EQ(output(job, 1), "second\n");
+  EXPECT_FALSE(std::filesystem::exists(job + "/generation_2"));
+  EXPECT_THAT(ReadFileOrEmpty(job + "/verdict.json"), HasSubstr("SUCCEEDED"));
+  std::set<std::string> runs;
+  for (const auto& entry : std::filesystem::directory_iterator(job)) {
+    if (!entry.is_symlink()) runs.insert(entry.path());
+  }
+  ASSERT_THAT(runs, SizeIs(2));
+  // By their names the earlier one comes first.
+  EXPECT_EQ(output(*runs.begin(), 1), "first\n");
+  EXPECT_EQ(output(*runs.begin(), 2), "first\n");
+  EXPECT_THAT(ReadFileOrEmpty(*runs.begin() + "/verdict.json"), HasSubstr("\"FAILED\""));
+}
+
+TEST(RunTest, OutputToAFullDevice_IsSaidAndTheStatusIsTheWorkers) {
+  ProcessOptions options;
+  options.argv = {
+      "/bin/sh",          "-c",        R"(exec "$@" >/dev/full)", "sh", kCadre,    "run",
+      "--standalone",     "--log-dir", MakeTempDir("logs"),       "--", "/bin/sh", "-c",
+      "echo lost; exit 5"};
+  auto started = Process::Start(options);
+  ASSERT_OK(started);
+  const auto run = *std::move(started);
+  EXPECT_EQ(run->Wait(), 5) << Said(*run);
+  EXPECT_THAT(
+      run->standard_error(),
+      AllOf(HasSubstr("cannot write to standard output: No space left on device; the workers "
+                      "go on"),
+            HasSubstr("bytes for standard output are lost")));
+}
+
+// A file system of its own, which needs root.
+TEST(RunTest, AFullDisk_LosesOutputAndNothingElse) {
+  const std::string logs = MakeTempDir("logs");
+  if (mount("tmpfs", logs.c_str(), "tmpfs", 0, "size=128k,nr_inodes=20") != 0) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
+  // Its second life finds no room for directories either.
+  auto run = StartStandalone({"--log-dir", logs, "--job-name", "full", "--max-restarts", "1", "--",
+                              "/bin/sh", "-c",
+                              absl::StrCat("seq 1 100000; for i in $(seq 20); do touch ", logs,
+                                           "/x$i; done 2>/dev/null; [ $CADRE_GENERATION = 2 ]")});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  umount2(logs.c_str(), MNT_DETACH);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("stdout.log: No space left on device; the worker goes on"),
+                    HasSubstr("bytes of what the worker wrote"),
+                    HasSubstr("No space left on device; the workers run, and their output is not "
+                              "kept")));
+  EXPECT_THAT(run->standard_output(), HasSubstr("] 100000\n"));
 }
 
 TEST(RunTest, WorkerKilledOnce_AllRunAgainWithOneRestartCounted) {

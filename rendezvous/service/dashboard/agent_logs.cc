@@ -10,15 +10,6 @@
 #include "rendezvous/service/log_reads.h"
 
 namespace cadre {
-namespace {
-
-bool IsPassing(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsUnavailable(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-}
-
-}  // namespace
-
 AgentLogs::AgentLogs(Serving serving, HttpServer::Poster post)
     : serving_(std::move(serving)), post_(std::move(post)) {}
 
@@ -56,18 +47,20 @@ void AgentLogs::Take(const std::shared_ptr<Reader>& reader,
   reader->asked = false;
   HttpExchange& exchange = *reader->exchange;
   if (exchange.closed()) return;
-  if (!reply.ok() && !IsPassing(reply.status())) {
-    return reader->begun ? exchange.End() : ReplyError(exchange, reply.status());
+  const absl::Status& why = reply.status();
+  if (!reply.ok() && !absl::IsNotFound(why) && !MayReadLater(why)) {
+    if (!reader->begun) return ReplyError(exchange, why);
+    exchange.Write(absl::StrCat("(", why.message(), ")\n"));
+    return exchange.End();
   }
   if (!reader->begun) {
     reader->begun = exchange.Begin(kTextType);
     if (!reader->begun) return;
     // Nothing may come for long.
-    if (absl::IsUnavailable(reply.status())) {
-      exchange.Write(absl::StrCat("(", reply.status().message(), ")\n"));
-    }
+    if (absl::IsUnavailable(why)) exchange.Write(absl::StrCat("(", why.message(), ")\n"));
   }
   if (!reply.ok()) return;
+  if (reply->ended() && reply->bytes().empty()) return exchange.End();
   exchange.Write(reply->bytes());
   reader->bytes += reply->bytes().size();
   reader->request.clear_tail();

@@ -19,8 +19,8 @@ class AgentLogs {
   // `post` runs something on the HTTP server's thread, never once this object is gone.
   AgentLogs(Serving serving, HttpServer::Poster post);
 
-  // Begins kTailBytes before the log's end. What is not there yet, or on a node that is away, is
-  // waited for; what may not be read is the reply.
+  // Begins kTailBytes before the log's end; ends when nothing is added to it any more. What is not
+  // there yet, or on a node that is away, is waited for; what may not be read is the reply.
   void Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request);
   void Tick();
   // Ends all.

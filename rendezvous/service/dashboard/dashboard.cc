@@ -141,33 +141,35 @@ struct Dashboard::Impl {
   // Those of a job that was submitted come from where its workers run.
   void Logs(const std::string& job, bool list, const HttpRequest& request, Exchange exchange) {
     const auto core = serving();
-    if (!core.ok()) return LogsHere(job, list, request.query, std::move(exchange));
+    if (!core.ok()) return LogsHere(job, "", list, request.query, std::move(exchange));
     (*core)->AskStatus(job, [this, post = http->poster(), job, list, query = request.query,
                              exchange](absl::StatusOr<v1::JobStatus> status) {
       post([this, job, list, query, exchange, status = std::move(status)] {
         const bool submitted = status.ok() && !status->user().empty();
-        if (!submitted) return LogsHere(job, list, query, exchange);
+        const std::string run = status.ok() ? status->run() : "";
+        if (!submitted) return LogsHere(job, run, list, query, exchange);
         if (list) return exchange->Reply(200, kJsonType, LogListJson(*status));
         absl::StatusOr<v1::ReadLogRequest> asked = ParseLogQuery(job, query);
         if (!asked.ok()) return ReplyError(*exchange, asked.status());
+        asked->set_run(run);
         agent_logs.Add(exchange, *std::move(asked));
       });
     });
   }
 
-  void LogsHere(const std::string& job, bool list, const std::map<std::string, std::string>& query,
-                Exchange exchange) {
+  void LogsHere(const std::string& job, const std::string& run, bool list,
+                const std::map<std::string, std::string>& query, Exchange exchange) {
     if (list) {
       const std::string none = "{\"generations\":[]}";
-      return exchange->Reply(200, kJsonType,
-                             options.log_dir.empty() ? none : LogListJson(options.log_dir, job));
+      return exchange->Reply(
+          200, kJsonType, options.log_dir.empty() ? none : LogListJson(options.log_dir, job, run));
     }
     if (options.log_dir.empty()) {
       return ReplyError(*exchange,
                         absl::NotFoundError("this server has no log directory: the workers' output "
                                             "lies on their nodes"));
     }
-    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, query);
+    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, run, query);
     if (!path.ok()) return ReplyError(*exchange, path.status());
     tails.Add(std::move(exchange), *path);
   }

@@ -52,6 +52,16 @@ class AgentForTest final : public Outbox {
     const absl::MutexLock lock(&mutex_);
     text_ += text;
   }
+  void Refuse(const std::string& why) {
+    const absl::MutexLock lock(&mutex_);
+    refusal_ = why;
+  }
+  // Nothing is left of its part.
+  void EndPart() {
+    v1::NodeMessage message = FromAgent();
+    message.mutable_agent()->mutable_ended()->set_id(1);
+    EXPECT_OK(core_.Post(stream_, message));
+  }
   void Send(v1::ServerMessage message) override {
     if (!message.agent().has_read_log()) return;
     const v1::ReadLog& read = message.agent().read_log();
@@ -64,6 +74,10 @@ class AgentForTest final : public Outbox {
       const uint64_t from = read.tail() > 0 ? size - std::min(size, read.tail()) : read.offset();
       chunk->set_offset(from);
       chunk->set_bytes(text_.substr(from, read.limit()));
+      if (!refusal_.empty()) {
+        chunk->set_code(static_cast<int>(absl::StatusCode::kPermissionDenied));
+        chunk->set_message(refusal_);
+      }
     }
     EXPECT_OK(core_.Post(stream_, answer));
   }
@@ -80,6 +94,7 @@ class AgentForTest final : public Outbox {
   StreamId stream_;
   absl::Mutex mutex_;
   std::string text_;
+  std::string refusal_;
 };
 
 class DashboardTest : public ::testing::Test {
@@ -245,7 +260,8 @@ TEST_F(DashboardTest, OutputIsFollowed_WhereItIsHere) {
   log << "third line\n" << std::flush;
   EXPECT_TRUE(reader.Await("third line\n"));
   dashboard_->Finish(absl::Seconds(20));
-  EXPECT_THAT(link.All(), Not(HasSubstr("root")));
+  EXPECT_THAT(link.All(),
+              AllOf(Not(HasSubstr("root:")), HasSubstr("(cannot read job/generation_1")));
 }
 
 TEST_F(DashboardTest, TheClustersNodes) {
@@ -283,6 +299,31 @@ TEST_F(DashboardTest, OutputOfASubmittedJobComesThroughItsAgent) {
               AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("rank=")));
   dashboard_->Finish(absl::Seconds(20));
   EXPECT_THAT(reader.All(), Not(HasSubstr(std::string(kTailBytes - 7, 'x'))));
+}
+
+TEST_F(DashboardTest, OutputEndsWhenNothingIsAddedAnyMore_AndSaysWhatIsRefused) {
+  agent_->Append("all of it\n");
+  Start();
+  AddSubmittedJob();
+  const std::string path = "/api/jobs/job/log?generation=1&rank=1&stream=stdout";
+  ReaderForTest reader(dashboard_->port());
+  reader.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_TRUE(reader.Await("all of it\n"));
+  ASSERT_OK(core_.Cancel("job", "enough", 0));
+  v1::NodeMessage stopped = JoinForTest("node", 1, 1);
+  stopped.clear_join();
+  stopped.set_generation(1);
+  stopped.mutable_node_stopped();
+  ASSERT_OK(core_.Post(stream_, stopped));
+  // The verdict is there; the last of the output comes after it.
+  agent_->Append("last words\n");
+  EXPECT_TRUE(reader.Await("last words\n"));
+  core_.CloseStream(stream_);
+  agent_->EndPart();
+  // It comes to its end without anybody leaving.
+  EXPECT_THAT(reader.All(), HasSubstr("all of it\n"));
+  agent_->Refuse("not yours");
+  EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 403 "), HasSubstr("not yours")));
 }
 
 TEST_F(DashboardTest, WithoutALogDirectoryThatIsSaid) {

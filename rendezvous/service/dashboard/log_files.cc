@@ -58,6 +58,25 @@ std::string LinkedTo(const fs::path& directory) {
   return known ? std::string(rest) : "";
 }
 
+std::string OfRun(const std::string& job, const std::string& run) {
+  return run.empty() ? job : absl::StrCat(job, "/run_", run);
+}
+
+// The run that `generation`, a directory's name, is a link into, as agents make it for the newest
+// one; empty: it is no such link.
+std::string LinkedRun(const fs::path& job, const std::string& generation) {
+  std::error_code error;
+  const std::string target = fs::read_symlink(job / generation, error).string();
+  absl::string_view run = target;
+  if (error || !absl::ConsumePrefix(&run, "run_") ||
+      !absl::ConsumeSuffix(&run, absl::StrCat("/", generation)) ||
+      !std::all_of(run.begin(), run.end(),
+                   [](char c) { return absl::ascii_isalnum(c) || c == '.'; })) {
+    return "";
+  }
+  return std::string(run);
+}
+
 std::string GenerationJson(uint64_t generation, std::vector<uint64_t> ranks) {
   if (ranks.size() > kListedRanks) ranks.resize(kListedRanks);
   return absl::StrCat("{\"generation\":", generation, ",\"ranks\":[", absl::StrJoin(ranks, ","),
@@ -74,9 +93,10 @@ bool IsJobName(const std::string& name) {
   return true;
 }
 
-std::string LogListJson(const std::string& log_dir, const std::string& job) {
+std::string LogListJson(const std::string& log_dir, const std::string& job,
+                        const std::string& run) {
   std::vector<std::string> generations;
-  const fs::path root = fs::path(log_dir) / job;
+  const fs::path root = fs::path(log_dir) / OfRun(job, run);
   for (const uint64_t generation : Numbered(root, "generation_")) {
     if (generations.size() >= kListedGenerations) break;
     const auto found = Numbered(root / absl::StrCat("generation_", generation), "rank_");
@@ -124,12 +144,15 @@ absl::StatusOr<v1::ReadLogRequest> ParseLogQuery(const std::string& job,
 }
 
 absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::string& job,
+                                    const std::string& run,
                                     const std::map<std::string, std::string>& query) {
   ASSIGN_OR_RETURN(const v1::ReadLogRequest request, ParseLogQuery(job, query));
-  const std::string asked =
-      absl::StrCat("generation_", request.generation(), "/rank_", request.rank());
-  const std::string linked = LinkedTo(fs::path(log_dir) / job / asked);
-  return absl::StrCat(job, "/", linked.empty() ? asked : linked,
+  const std::string generation = absl::StrCat("generation_", request.generation());
+  const std::string root =
+      OfRun(job, run.empty() ? LinkedRun(fs::path(log_dir) / job, generation) : run);
+  const std::string asked = absl::StrCat(generation, "/rank_", request.rank());
+  const std::string linked = LinkedTo(fs::path(log_dir) / root / asked);
+  return absl::StrCat(root, "/", linked.empty() ? asked : linked,
                       request.standard_error() ? "/stderr.log" : "/stdout.log");
 }
 

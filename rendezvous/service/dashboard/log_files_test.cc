@@ -19,12 +19,12 @@ std::string TempDir() {
 
 TEST(LogFilesTest, ListsWhatIsThere_NewestFirst) {
   const std::string dir = TempDir();
-  EXPECT_EQ(LogListJson(dir, "none"), "{\"generations\":[]}");
+  EXPECT_EQ(LogListJson(dir, "none", ""), "{\"generations\":[]}");
   for (const char* path : {"generation_2/rank_10", "generation_2/rank_9", "generation_10/rank_0",
                            "generation_1", "generation_x/rank_0", "other"}) {
     std::filesystem::create_directories(dir + "/job/" + path);
   }
-  EXPECT_EQ(LogListJson(dir, "job"),
+  EXPECT_EQ(LogListJson(dir, "job", ""),
             "{\"generations\":[{\"generation\":10,\"ranks\":[0]},{\"generation\":2,\"ranks\":[9,10]"
             "},{\"generation\":1,\"ranks\":[]}]}");
 }
@@ -34,7 +34,7 @@ TEST(LogFilesTest, ListIsBounded) {
   for (size_t i = 1; i <= kListedGenerations + 1; ++i) {
     std::filesystem::create_directories(dir + "/job/generation_" + std::to_string(i));
   }
-  const std::string list = LogListJson(dir, "job");
+  const std::string list = LogListJson(dir, "job", "");
   EXPECT_THAT(list, HasSubstr("{\"generation\":65,"));
   EXPECT_THAT(list, testing::Not(HasSubstr("{\"generation\":1,")));
 }
@@ -57,13 +57,13 @@ TEST(LogFilesTest, OfAJobThatWasSubmittedTheTimelineSaysIt) {
 TEST(LogFilesTest, PathIsMadeOfNumbersAlone) {
   std::map<std::string, std::string> query = {
       {"generation", "3"}, {"rank", "7"}, {"stream", "stderr"}};
-  EXPECT_EQ(LogPath(TempDir(), "job", query).value(), "job/generation_3/rank_7/stderr.log");
+  EXPECT_EQ(LogPath(TempDir(), "job", "", query).value(), "job/generation_3/rank_7/stderr.log");
   for (const auto& [name, value] :
        {std::pair("rank", "../0"), std::pair("generation", "-1"), std::pair("stream", "../x"),
         std::pair("rank", ""), std::pair("stream", "")}) {
     auto wrong = query;
     wrong[name] = value;
-    EXPECT_THAT(LogPath(TempDir(), "job", wrong),
+    EXPECT_THAT(LogPath(TempDir(), "job", "", wrong),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
   }
 }
@@ -77,13 +77,34 @@ TEST(LogFilesTest, ARankWhoseProcessBeganElsewhere_IsFoundThere_AndNoOtherLinkCo
   const auto path_with = [&](const char* target) {
     std::filesystem::remove(rank);
     std::filesystem::create_symlink(target, rank);
-    return LogPath(dir, "job", query).value();
+    return LogPath(dir, "job", "", query).value();
   };
   EXPECT_EQ(path_with("../generation_1/rank_5"), "job/generation_1/rank_5/stderr.log");
   EXPECT_EQ(path_with("../generation_2/standby_0"), "job/generation_2/standby_0/stderr.log");
   for (const char* target : {"/etc", "../../other/generation_1/rank_5", "../generation_1/..",
                              "../generation_1/rank_5/x", "../generation_x/rank_5", ".."}) {
     EXPECT_EQ(path_with(target), "job/generation_3/rank_7/stderr.log") << target;
+  }
+}
+
+TEST(LogFilesTest, RunsAreApart_AndWithoutOneTheNewestIsMeant) {
+  const std::string dir = TempDir();
+  const std::map<std::string, std::string> query = {
+      {"generation", "2"}, {"rank", "0"}, {"stream", "stdout"}};
+  std::filesystem::create_directories(dir + "/job/run_1Z/generation_1/rank_0");
+  std::filesystem::create_directories(dir + "/job/run_2.5Z/generation_2/rank_0");
+  std::filesystem::create_directory_symlink("run_2.5Z/generation_2", dir + "/job/generation_2");
+  EXPECT_EQ(LogListJson(dir, "job", "1Z"), "{\"generations\":[{\"generation\":1,\"ranks\":[0]}]}");
+  EXPECT_EQ(LogListJson(dir, "job", ""), "{\"generations\":[{\"generation\":2,\"ranks\":[0]}]}");
+  EXPECT_EQ(LogPath(dir, "job", "1Z", query).value(), "job/run_1Z/generation_2/rank_0/stdout.log");
+  EXPECT_EQ(LogPath(dir, "job", "", query).value(), "job/run_2.5Z/generation_2/rank_0/stdout.log");
+  // No other link is followed.
+  for (const char* target : {"/etc/generation_2", "run_a/b/generation_2", "run_1Z/generation_1",
+                             "../job/run_1Z/generation_2"}) {
+    std::filesystem::remove(dir + "/job/generation_2");
+    std::filesystem::create_directory_symlink(target, dir + "/job/generation_2");
+    EXPECT_EQ(LogPath(dir, "job", "", query).value(), "job/generation_2/rank_0/stdout.log")
+        << target;
   }
 }
 

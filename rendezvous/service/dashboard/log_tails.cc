@@ -1,12 +1,14 @@
 #include "rendezvous/service/dashboard/log_tails.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/open_below.h"
 
 namespace cadre {
@@ -26,7 +28,10 @@ void LogTails::Add(std::shared_ptr<HttpExchange> exchange, const std::string& pa
 void LogTails::Open(Tail& tail) {
   // Only a file: what a worker put there in its place might make an open wait, or lead elsewhere.
   tail.fd = OpenBelow(root_, tail.path);
-  if (tail.fd < 0 && errno != ENOENT) return tail.exchange->End();
+  if (tail.fd < 0 && errno != ENOENT) {
+    tail.exchange->Write(absl::StrCat("(cannot read ", tail.path, ": ", strerror(errno), ")\n"));
+    return tail.exchange->End();
+  }
   struct stat found;
   if (tail.fd < 0 || fstat(tail.fd, &found) != 0) return;
   tail.offset = std::max<off_t>(0, found.st_size - static_cast<off_t>(kTailBytes));

@@ -28,7 +28,8 @@ class LogTails {
   LogTails(const LogTails&) = delete;
   LogTails& operator=(const LogTails&) = delete;
 
-  // `path` below the root. A file that is not there yet is waited for.
+  // `path` below the root. A file that is not there yet is waited for; why one cannot be read is
+  // written in its place.
   void Add(std::shared_ptr<HttpExchange> exchange, const std::string& path);
   void Tick();
   // Sends what is left and ends all.

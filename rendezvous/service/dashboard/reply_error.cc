@@ -8,6 +8,7 @@ namespace {
 int HttpStatus(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
       return 404;
     case absl::StatusCode::kInvalidArgument:
       return 400;

@@ -1,0 +1,202 @@
+#include "launcher/commands/log_follow.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/commands/commands.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A job of two ranks and its files. Each look at the job may change them.
+class LogFollowTest : public testing::Test {
+ protected:
+  LogFollowTest() {
+    job_.set_name("j");
+    job_.set_run("1Z");
+    job_.set_phase(v1::RUNNING);
+    BeginGeneration();
+  }
+  void BeginGeneration() {
+    const uint64_t number = job_.generation() + 1;
+    job_.set_generation(number);
+    job_.set_world_size(2);
+    job_.set_workers_running(2);
+    v1::GenerationTimeline* one = job_.mutable_timeline()->add_generations();
+    one->set_generation(number);
+    one->set_world_size(2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      files_[{number, rank}] = absl::StrCat("g", number, "r", rank);
+      texts_[files_[{number, rank}]];
+    }
+  }
+  void End(int status) {
+    job_.set_phase(v1::FAILED);
+    job_.mutable_verdict()->set_exit_status(status);
+    job_.mutable_verdict()->set_message("it ended");
+    ended_ = true;
+  }
+
+  int Follow(const LogFollow& what) {
+    const LogServer server = {[this](const std::string&) -> absl::StatusOr<v1::JobStatus> {
+                                if (!steps_.empty()) {
+                                  steps_.front()();
+                                  steps_.erase(steps_.begin());
+                                }
+                                return job_;
+                              },
+                              [this](const v1::ReadLogRequest& request) { return Read(request); }};
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int status = FollowLogs(server, what);
+    out_ = testing::internal::GetCapturedStdout();
+    err_ = testing::internal::GetCapturedStderr();
+    return status;
+  }
+  // In pieces of three bytes. Nothing is ever written to standard error.
+  absl::StatusOr<v1::ReadLogReply> Read(const v1::ReadLogRequest& request) {
+    EXPECT_EQ(request.run(), "1Z");
+    const std::string& file = files_[{request.generation(), request.rank()}];
+    v1::ReadLogReply reply;
+    reply.set_ended(ended_);
+    reply.set_file(file + (request.standard_error() ? "/err" : ""));
+    if (request.standard_error()) return reply;
+    const auto refused = refused_.find(file);
+    if (refused != refused_.end()) return refused->second;
+    reply.set_bytes(texts_[file].substr(request.offset(), 3));
+    reply.set_offset(request.offset());
+    return reply;
+  }
+
+  v1::JobStatus job_;
+  std::map<std::pair<uint64_t, uint32_t>, std::string> files_;
+  std::map<std::string, std::string> texts_;
+  std::map<std::string, absl::Status> refused_;
+  std::vector<std::function<void()>> steps_;
+  bool ended_ = false;
+  std::string out_, err_;
+};
+
+LogFollow All(bool follow) {
+  LogFollow what;
+  what.job = "j";
+  what.follow = follow;
+  return what;
+}
+
+TEST_F(LogFollowTest, OfAProcessThatGoesOnInItsPlaceEachByteIsShownOnce) {
+  texts_["g1r0"] = "zero\n";
+  texts_["g1r1"] = "one\n";
+  steps_ = {[] {},
+            [this] {
+              BeginGeneration();
+              // Rank 0 is now who was rank 1, and rank 1 somebody new.
+              files_[{2, 0}] = "g1r1";
+              texts_["g1r1"] += "one goes on\n";
+              texts_["g2r1"] = "new\n";
+            },
+            [this] { End(7); }};
+  EXPECT_EQ(Follow(All(true)), 7);
+  EXPECT_EQ(out_, "[0]: zero\n[1]: one\n[1]: one goes on\n[1]: new\n");
+  EXPECT_THAT(err_, HasSubstr("job j failed: it ended"));
+}
+
+TEST_F(LogFollowTest, AnEarlierGenerationIsShownByNumberOrAsThePreviousOne) {
+  texts_["g1r0"] = "first\n";
+  BeginGeneration();
+  texts_["g2r0"] = "second\n";
+  BeginGeneration();
+  texts_["g3r0"] = "third\n";
+  LogFollow what = All(false);
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[0]: third\n");
+  what.generation = 1;
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[0]: first\n");
+  what.generation.reset();
+  what.previous = true;
+  what.rank = 0;
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "second\n");
+  // While the next one is gathered the last one is shown.
+  job_.set_phase(v1::GATHERING);
+  job_.set_world_size(0);
+  what.previous = false;
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "third\n");
+  what.generation = 4;
+  EXPECT_EQ(Follow(what), 1);
+  EXPECT_THAT(err_, HasSubstr("job j has no generation 4; it has 1 to 3 so far"));
+}
+
+TEST_F(LogFollowTest, AGenerationThatIsFollowedEndsWithIt) {
+  texts_["g1r0"] = "first\n";
+  LogFollow what = All(true);
+  what.generation = 1;
+  steps_ = {[] {},
+            [this] {
+              texts_["g1r0"] += "last words\n";
+              BeginGeneration();
+              texts_["g2r0"] = "second\n";
+            }};
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_EQ(out_, "[0]: first\n[0]: last words\n");
+}
+
+TEST_F(LogFollowTest, WhatIsRefusedIsSaid_AndTheOthersAreShown) {
+  texts_["g1r0"] = "zero\n";
+  refused_["g1r1"] = absl::PermissionDeniedError("cannot read /l/stdout.log: Permission denied");
+  EXPECT_EQ(Follow(All(false)), kExitUnavailable);
+  EXPECT_EQ(out_, "[0]: zero\n");
+  EXPECT_THAT(err_, HasSubstr("cannot show the standard output of rank 1 in generation 1: cannot "
+                              "read /l/stdout.log: Permission denied"));
+  // Once, and the job's end is waited for.
+  steps_ = {[] {}, [] {}, [this] { End(0); }};
+  EXPECT_EQ(Follow(All(true)), 0);
+  EXPECT_EQ(err_.find("Permission"), err_.rfind("Permission"));
+}
+
+TEST_F(LogFollowTest, AFileThatIsNotThereIsSaidOnceItShouldBe) {
+  refused_["g1r1"] = absl::NotFoundError("no such file");
+  job_.set_workers_running(1);
+  EXPECT_EQ(Follow(All(false)), 0);
+  EXPECT_THAT(err_, Not(HasSubstr("no such file")));
+  job_.set_workers_running(2);
+  EXPECT_EQ(Follow(All(false)), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("rank 1"), HasSubstr("no such file")));
+}
+
+TEST_F(LogFollowTest, WhatIsWrittenAfterTheVerdictIsShownToo) {
+  texts_["g1r0"] = "zero\n";
+  steps_ = {[] {},
+            [this] {
+              End(3);
+              ended_ = false;
+            },
+            [this] {
+              texts_["g1r0"] += "after the verdict";
+              ended_ = true;
+            }};
+  EXPECT_EQ(Follow(All(true)), 3);
+  EXPECT_EQ(out_, "[0]: zero\n[0]: after the verdict\n");
+}
+
+TEST_F(LogFollowTest, AnotherRunOfTheNameIsNotShown) {
+  texts_["g1r0"] = "zero\n";
+  steps_ = {[] {}, [this] { job_.set_run("2Z"); }};
+  EXPECT_EQ(Follow(All(true)), 1);
+  EXPECT_EQ(out_, "[0]: zero\n");
+  EXPECT_THAT(err_, HasSubstr("was submitted again"));
+}
+
+}  // namespace
+}  // namespace cadre
