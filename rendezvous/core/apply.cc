@@ -383,9 +383,9 @@ std::string DumpState(const State& state) {
                     " ", job.gathering_us, " ", job.not_before_us, " ", job.last_join_us, " slots ",
                     job.slots, " admissions ", job.admissions, " announced ",
                     job.generations_announced, " bytes ", job.store.bytes, " ended ", job.ended,
-                    " user ", job.user, " order ", job.order, " run ", job.run, " request ", job.request_id,
-                    " failed starts ", job.failed_starts, "\n", job.spec.ShortDebugString(), "\n",
-                    job.timeline.ShortDebugString(), "\n");
+                    " user ", job.user, " order ", job.order, " run ", job.run, " request ",
+                    job.request_id, " failed starts ", job.failed_starts, "\n",
+                    job.spec.ShortDebugString(), "\n", job.timeline.ShortDebugString(), "\n");
     for (const auto& [node, avoided] : job.avoid) {
       absl::StrAppend(&text, "avoids ", avoided.ShortDebugString(), "\n");
     }
