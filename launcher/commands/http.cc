@@ -24,13 +24,13 @@ absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::st
   DashboardOptions options;
   options.host = at->address;
   options.port = at->port;
-  if (at->loopback) return options;
   if (token_file.empty()) {
+    if (at->loopback) return options;
     return Wrong(absl::StrCat(endpoint->host,
                               " can be reached from other machines, so a token is needed: give "
                               "--token-file, or listen on 127.0.0.1"));
   }
-  if (!tls_dir.empty()) {
+  if (!tls_dir.empty() && !at->loopback) {
     return Wrong(absl::StrCat("what is shown at ", endpoint->host,
                               " would not be encrypted, and --tls-dir asks for that: listen on "
                               "127.0.0.1, behind ssh or a proxy"));

@@ -16,9 +16,9 @@ inline constexpr int kDefaultHttpPort = 29480;
 // At the end: for readers to take the last state.
 inline constexpr absl::Duration kHttpFinishTimeout = absl::Seconds(1);
 
-// Reads "HOST[:PORT]". Off loopback it needs `token_file`, and is refused together with `tls_dir`,
-// because what is meant to be encrypted would go unencrypted there. INVALID_ARGUMENT says what to
-// do.
+// Reads "HOST[:PORT]". With `token_file` readers need that token; off loopback there must be one,
+// and `tls_dir` is refused, because what is meant to be encrypted would go unencrypted there.
+// INVALID_ARGUMENT says what to do.
 absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::string& token_file,
                                           const std::string& tls_dir);
 

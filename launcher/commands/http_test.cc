@@ -20,6 +20,15 @@ TEST(ReadHttpTest, LoopbackNeedsNoToken) {
   EXPECT_EQ(ReadHttp("127.0.0.1", "", "")->port, kDefaultHttpPort);
 }
 
+// A cluster's users are on the server's machine, too.
+TEST(ReadHttpTest, WhereTheServerWantsATokenReadersNeedItOnLoopbackToo) {
+  const std::string file = testing::TempDir() + "/loopback_token";
+  ASSERT_OK(WriteTokenFile(file, "0123456789abcdef"));
+  const auto options = ReadHttp("127.0.0.1:8080", file, "/tls");
+  ASSERT_OK(options);
+  EXPECT_EQ(options->token, "0123456789abcdef");
+}
+
 TEST(ReadHttpTest, OffLoopbackItDoes) {
   EXPECT_THAT(ReadHttp("0.0.0.0:8080", "", ""),
               StatusIs(kInvalid, AllOf(HasSubstr("--http: 0.0.0.0"), HasSubstr("--token-file"))));
