@@ -5,16 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
+#include "proto/duration.h"
 
 namespace cadre {
-namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-}  // namespace
-
 void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
   switch (message.body_case()) {
     case v1::ServerMessage::kWelcome:

@@ -5,13 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "agent/core/impl.h"
+#include "proto/duration.h"
 
 namespace cadre {
 namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
 
 MonoTime After(MonoTime since, absl::Duration limit) {
   return limit <= absl::ZeroDuration() ? MonoTime::Never() : since + limit;

@@ -1,0 +1,171 @@
+#include "agent/cluster/core/cluster_core.h"
+
+#include <signal.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::string Said(const v1::NodeMessage& message) {
+  if (message.has_renew()) return "up renew";
+  const v1::AgentReport& report = message.agent();
+  if (report.has_joined()) {
+    return absl::StrCat("up joined [", absl::StrJoin(report.joined().parts(), ","), "]");
+  }
+  if (report.has_ended()) {
+    return absl::StrCat("up ended ", report.ended().id(), " ", report.ended().text());
+  }
+  return report.leaving() ? "up leaving" : "up ?";
+}
+
+// An agent with two GPUs; commands in words, without what is said to people.
+class ClusterCoreTest : public testing::Test {
+ protected:
+  std::vector<std::string> Feed(const ClusterEvent& event) {
+    std::vector<std::string> words;
+    for (const ClusterCommand& command : core_->Step(now_, event)) {
+      if (const auto* send = std::get_if<SendUp>(&command)) words.push_back(Said(send->message));
+      if (const auto* start = std::get_if<StartLauncher>(&command)) {
+        words.push_back(absl::StrCat("start ", start->start.part().id(), " gpus [",
+                                     absl::StrJoin(start->gpus, ","), "]"));
+      }
+      if (const auto* stop = std::get_if<StopLauncher>(&command)) {
+        words.push_back(absl::StrCat("stop ", stop->id, " ", absl::FormatDuration(stop->grace)));
+      }
+      if (const auto* files = std::get_if<RemoveFiles>(&command)) {
+        words.push_back(absl::StrCat("remove ", files->id));
+      }
+      if (const auto* end = std::get_if<EndAgent>(&command)) {
+        words.push_back(absl::StrCat("end ", absl::StatusCodeToString(end->status.code())));
+      }
+    }
+    return words;
+  }
+  std::vector<std::string> Welcome() {
+    v1::ServerMessage message;
+    message.mutable_welcome()->mutable_lease()->set_seconds(9);
+    return Feed(ServerSaid{message});
+  }
+  std::vector<std::string> Start(uint64_t id, uint32_t gpus) {
+    v1::ServerMessage message;
+    v1::StartPart* start = message.mutable_agent()->mutable_start();
+    start->mutable_part()->set_id(id);
+    start->mutable_part()->set_gpus(gpus);
+    start->mutable_spec()->mutable_timeouts()->mutable_stop_grace()->set_seconds(5);
+    return Feed(ServerSaid{message});
+  }
+  std::vector<std::string> Stop(uint64_t id, int after, int grace) {
+    v1::ServerMessage message;
+    v1::StopPart* stop = message.mutable_agent()->mutable_stop();
+    stop->set_id(id);
+    stop->mutable_after()->set_seconds(after);
+    stop->mutable_grace()->set_seconds(grace);
+    return Feed(ServerSaid{message});
+  }
+  static LauncherEnded Ended(uint64_t id, const std::string& how) {
+    v1::PartReport end;
+    end.set_text(how);
+    return {id, end};
+  }
+  std::vector<std::string> After(absl::Duration time) {
+    now_ = now_ + time;
+    return Feed(AgentTick{});
+  }
+  static ClusterCoreConfig Config() {
+    ClusterCoreConfig config;
+    config.node.set_node("n");
+    config.gpus = {3, 5};
+    return config;
+  }
+
+  void StartAnew() { core_.emplace(Config()); }
+
+  std::optional<ClusterCore> core_{Config()};
+  MonoTime now_;
+};
+
+TEST_F(ClusterCoreTest, APartIsStartedEndsAndGivesItsGpusBack) {
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []"));
+  EXPECT_THAT(Welcome(), IsEmpty());
+  EXPECT_THAT(Start(1, 1), ElementsAre("start 1 gpus [3]"));
+  EXPECT_THAT(Start(1, 1), IsEmpty()) << "it runs already";
+  EXPECT_THAT(Start(2, 2), ElementsAre("up ended 2 the node has too few free GPUs"));
+  EXPECT_THAT(Start(3, 1), ElementsAre("start 3 gpus [5]"));
+  EXPECT_THAT(Feed(Ended(1, "exit status 0")), ElementsAre("stop 1 0"));
+  EXPECT_THAT(Start(4, 1), ElementsAre("up ended 4 the node has too few free GPUs"));
+  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "up ended 1 exit status 0"));
+  EXPECT_THAT(Feed(PartGone{1}), IsEmpty());
+  EXPECT_THAT(Start(5, 1), ElementsAre("start 5 gpus [3]"));
+  EXPECT_THAT(Feed(LauncherFailed{5, "no such user"}),
+              ElementsAre("remove 5", "up ended 5 no such user"));
+}
+
+TEST_F(ClusterCoreTest, APartIsEndedWhenItsTimeIsOver) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  EXPECT_THAT(Stop(1, 2, 4), IsEmpty());
+  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(2));
+  EXPECT_THAT(After(absl::Seconds(2)), ElementsAre("stop 1 4s"));
+  EXPECT_THAT(Stop(1, 0, 4), ElementsAre("stop 1 4s")) << "told again";
+  EXPECT_THAT(Stop(7, 0, 4), ElementsAre("up ended 7 it does not run here"));
+  EXPECT_THAT(After(absl::Seconds(1)), ElementsAre("up renew"));
+}
+
+TEST_F(ClusterCoreTest, AnEndThatTheServerDidNotHearOfCountsAsRunningUntilItIsBack) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  Start(2, 0);
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  Feed(Ended(1, "signal 9"));
+  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1"));
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2,1]", "up ended 1 signal 9"));
+  // Nothing came of that connection.
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2,1]", "up ended 1 signal 9"));
+  Welcome();
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2]"));
+}
+
+TEST_F(ClusterCoreTest, ASignalEndsAllWithGrace_ASecondOneAtOnce) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  EXPECT_THAT(Feed(SignalReceived{SIGTERM}), ElementsAre("up leaving", "stop 1 15s"));
+  EXPECT_THAT(Start(2, 0), IsEmpty());
+  Feed(Ended(1, "exit status 143"));
+  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "end OK"));
+  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
+  StartAnew();
+  Start(1, 0);
+  Feed(SignalReceived{SIGINT});
+  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("end OK"));
+}
+
+TEST_F(ClusterCoreTest, AServerThatDoesNotWantItEndsIt_OneThatGoesDoesNot) {
+  Feed(LinkUp{});
+  v1::ServerMessage refused;
+  refused.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Feed(ServerSaid{refused}), ElementsAre("end ALREADY_EXISTS"));
+  StartAnew();
+  EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("")}), ElementsAre("end UNAUTHENTICATED"));
+  StartAnew();
+  Feed(LinkUp{});
+  Welcome();
+  EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("")}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace cadre
