@@ -58,6 +58,17 @@ std::string PartDirectory(const PartStartOptions& options, uint64_t id) {
   return absl::StrCat(options.directory, "/part-", id);
 }
 
+// Where the launcher puts what its workers connect to. In /tmp others could have taken its name.
+std::string RuntimeDirectory(const PartStartOptions& options, uint64_t id) {
+  return PartDirectory(options, id) + "/run";
+}
+
+absl::Status MakePrivate(const std::string& path, const UserEntry& user) {
+  if (mkdir(path.c_str(), 0700) != 0) return Failed(path);
+  if (user.uid != geteuid() && chown(path.c_str(), user.uid, user.gid) != 0) return Failed(path);
+  return absl::OkStatus();
+}
+
 std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1::StartPart& part,
                                        const UserEntry& user, const std::vector<uint32_t>& gpus) {
   std::vector<std::string> environment = {
@@ -65,6 +76,7 @@ std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1
       absl::StrCat("USER=", user.name),
       absl::StrCat("LOGNAME=", user.name),
       absl::StrCat("SHELL=", user.shell),
+      absl::StrCat("XDG_RUNTIME_DIR=", RuntimeDirectory(options, part.part().id())),
       absl::StrCat("CADRE_CLUSTER_PART=", part.part().id()),
       absl::StrCat("CADRE_CLUSTER_NODE=", part.part().node()),
       absl::StrCat("CADRE_CLUSTER_NODES=", absl::StrJoin(part.nodes(), ","))};
@@ -116,7 +128,8 @@ absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1
   RETURN_IF_ERROR(WritePrivate(
       token, absl::StrCat(PartToken(options.token, part.part().id(), part.part().job()), "\n"),
       user));
-  // The user's launcher finds its files there, and cannot add any.
+  RETURN_IF_ERROR(MakePrivate(RuntimeDirectory(options, part.part().id()), user));
+  // The user's launcher finds its files there, and cannot add any beside them.
   if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
   StartFrame frame;
   frame.generation = part.part().id();

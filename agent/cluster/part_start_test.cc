@@ -69,7 +69,8 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
   v1::JobSpec spec;
   ASSERT_TRUE(spec.ParseFromString(Content(directory + "/job.binpb")));
   EXPECT_EQ(spec.name(), "mnist");
-  for (const std::string& path : {directory, directory + "/token", directory + "/job.binpb"}) {
+  for (const std::string& path :
+       {directory, directory + "/token", directory + "/job.binpb", directory + "/run"}) {
     struct stat info = {};
     ASSERT_EQ(stat(path.c_str(), &info), 0) << path;
     EXPECT_EQ(info.st_mode & 077, 0u) << path;
@@ -83,7 +84,8 @@ TEST_F(PartStartTest, TheEnvironmentIsTheUsersAndNotTheAgents) {
   ASSERT_THAT(frame, IsOk());
   EXPECT_THAT(frame->environment,
               AllOf(Contains("PATH=/bin"), Contains("HOME=" + ThisUser()->home),
-                    Contains("CADRE_CLUSTER_PART=12"), Contains("CADRE_CLUSTER_NODES=n1,n2")));
+                    Contains("CADRE_CLUSTER_PART=12"), Contains("CADRE_CLUSTER_NODES=n1,n2"),
+                    Contains("XDG_RUNTIME_DIR=" + options_.directory + "/part-12/run")));
   EXPECT_THAT(frame->environment, Not(Contains(StartsWith("SLURM_"))));
   EXPECT_THAT(frame->environment, Not(Contains(StartsWith("CADRE_NNODES"))));
   EXPECT_THAT(frame->environment, Not(Contains(StartsWith("CUDA_VISIBLE_DEVICES"))));
@@ -111,7 +113,10 @@ TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
   struct stat info = {};
   ASSERT_EQ(stat((options_.directory + "/part-12/token").c_str(), &info), 0);
   EXPECT_EQ(info.st_uid, nobody.uid);
-  // It may pass through the directory, and leave nothing there.
+  ASSERT_EQ(stat((options_.directory + "/part-12/run").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, nobody.uid);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  // It may pass through the directory, and leave nothing beside that one there.
   ASSERT_EQ(stat((options_.directory + "/part-12").c_str(), &info), 0);
   EXPECT_EQ(info.st_uid, geteuid());
   EXPECT_EQ(info.st_mode & 0777, 0711u);
