@@ -39,6 +39,7 @@
 #include "launcher/flags/run_options.h"
 #include "launcher/spec/reader.h"
 #include "launcher/spec/scalars.h"
+#include "proto/duration.h"
 
 namespace cadre {
 namespace {
@@ -121,7 +122,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   daemon.core.incarnation = RandomIncarnation();
   daemon.core.server = meeting.endpoint;
   daemon.core.serves = meeting.core != nullptr;
-  daemon.core.connect_timeout = DurationFromProto(options.job.rendezvous().join_timeout());
+  daemon.core.connect_timeout = FromProto(options.job.rendezvous().join_timeout());
   daemon.core.orphan_timeout = options.orphan_timeout;
   daemon.core.strict_fencing = options.strict_fencing;
   v1::Join& join = daemon.core.join;
@@ -138,7 +139,7 @@ DaemonOptions Daemon(const RunOptions& options, const Meeting& meeting, uint32_t
   join.set_strict_fencing(options.strict_fencing);
   join.set_part(options.part);
   if (AsksForAdoption(options)) {
-    *join.mutable_adopt_timeout() = DurationToProto(options.adopt_timeout);
+    *join.mutable_adopt_timeout() = ToProto(options.adopt_timeout);
     daemon.adopt_timeout = options.adopt_timeout;
     daemon.run = RunOf(options, slots);
   }
@@ -294,8 +295,8 @@ absl::Status CheckWorkingDir(const std::string& directory) {
     if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
     if (S_ISDIR(info.st_mode) && access(directory.c_str(), X_OK) == 0) return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("working_dir: cannot enter ", directory,
-                                                 " on this node: ", strerror(errno)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("working_dir: cannot enter ", directory, " on this node: ", strerror(errno)));
 }
 
 // This node's share of the job, by the one launcher that does it.

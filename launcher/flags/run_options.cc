@@ -12,6 +12,7 @@
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/reader.h"
 #include "launcher/spec/scalars.h"
+#include "proto/duration.h"
 
 namespace cadre {
 namespace {
@@ -87,7 +88,7 @@ auto OneOf(std::vector<std::pair<std::string, Choice>> choices) {
 }
 
 auto Into(google::protobuf::Duration* field) {
-  return [field](absl::Duration value) { *field = DurationToProto(value); };
+  return [field](absl::Duration value) { *field = ToProto(value); };
 }
 
 absl::Status TakeSize(const Settings& settings, v1::JobSpec& job) {
@@ -119,12 +120,12 @@ absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
   };
   if (!settings.Get("stop-grace").has_value()) {
     RETURN_IF_ERROR(Take(settings, "shutdown-timeout", Seconds, [&](absl::Duration grace) {
-      *job.mutable_timeouts()->mutable_stop_grace() = DurationToProto(grace);
+      *job.mutable_timeouts()->mutable_stop_grace() = ToProto(grace);
     }));
   }
   for (const auto& time : kTimes) {
     RETURN_IF_ERROR(Take(settings, time.flag, ParseDuration,
-                         [&](absl::Duration value) { *time.field(job) = DurationToProto(value); }));
+                         [&](absl::Duration value) { *time.field(job) = ToProto(value); }));
   }
   return absl::OkStatus();
 }
@@ -133,8 +134,8 @@ absl::Status TakeRestarts(const Settings& settings, v1::JobSpec& job) {
   RETURN_IF_ERROR(Take(settings, "max-restarts", ParseCount,
                        [&](uint32_t n) { job.mutable_restart()->set_max(n); }));
   RETURN_IF_ERROR(Take(settings, "backoff", ParseDurationRange, [&](const auto& range) {
-    *job.mutable_restart()->mutable_backoff_min() = DurationToProto(range.first);
-    *job.mutable_restart()->mutable_backoff_max() = DurationToProto(range.second);
+    *job.mutable_restart()->mutable_backoff_min() = ToProto(range.first);
+    *job.mutable_restart()->mutable_backoff_max() = ToProto(range.second);
   }));
   RETURN_IF_ERROR(Take(settings, "restart-on", ListOf(ParseFailureCause), [&](const auto& causes) {
     job.mutable_restart()->clear_on();

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "launcher/spec/scalars.h"
+#include "proto/duration.h"
 
 namespace cadre {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<std::vector<std::string>> Options(const v1::JobSpec& spec) {
   // sbatch takes all that it can get of MIN-MAX; the spares come on top.
   const uint32_t min = spec.nodes().min();
   const uint32_t max = spec.nodes().max() + spec.spares();
-  const absl::Duration grace = DurationFromProto(spec.timeouts().stop_grace());
+  const absl::Duration grace = FromProto(spec.timeouts().stop_grace());
   if (grace > kWarningMax - kWarningMargin) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeouts.stop_grace: Slurm warns at most ", absl::FormatDuration(kWarningMax),

@@ -11,6 +11,7 @@
 #include "launcher/spec/scalars.h"
 #include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
+#include "proto/duration.h"
 
 namespace cadre {
 namespace {
@@ -99,10 +100,9 @@ const std::vector<Key>* RendezvousKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"join_timeout", kText,
        CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_rendezvous()->mutable_join_timeout() = DurationToProto(parsed))},
+                    *spec.mutable_rendezvous()->mutable_join_timeout() = ToProto(parsed))},
       {"settle", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_rendezvous()->mutable_settle() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_rendezvous()->mutable_settle() = ToProto(parsed))},
   };
   return keys;
 }
@@ -110,20 +110,16 @@ const std::vector<Key>* RendezvousKeys() {
 const std::vector<Key>* TimeoutKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"start", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_timeouts()->mutable_start() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_start() = ToProto(parsed))},
       {"progress", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_timeouts()->mutable_progress() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_progress() = ToProto(parsed))},
       {"silence", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_timeouts()->mutable_silence() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_silence() = ToProto(parsed))},
       {"stop_grace", kText,
        CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_timeouts()->mutable_stop_grace() = DurationToProto(parsed))},
+                    *spec.mutable_timeouts()->mutable_stop_grace() = ToProto(parsed))},
       {"total", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_timeouts()->mutable_total() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_timeouts()->mutable_total() = ToProto(parsed))},
   };
   return keys;
 }
@@ -132,13 +128,11 @@ const std::vector<Key>* RestartKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"max", kText, CADRE_SCALAR(ParseCount, spec.mutable_restart()->set_max(parsed))},
       {"window", kText,
-       CADRE_SCALAR(ParseDuration,
-                    *spec.mutable_restart()->mutable_window() = DurationToProto(parsed))},
+       CADRE_SCALAR(ParseDuration, *spec.mutable_restart()->mutable_window() = ToProto(parsed))},
       {"backoff", kText,
-       CADRE_SCALAR(
-           ParseDurationRange,
-           *spec.mutable_restart()->mutable_backoff_min() = DurationToProto(parsed.first);
-           *spec.mutable_restart()->mutable_backoff_max() = DurationToProto(parsed.second))},
+       CADRE_SCALAR(ParseDurationRange,
+                    *spec.mutable_restart()->mutable_backoff_min() = ToProto(parsed.first);
+                    *spec.mutable_restart()->mutable_backoff_max() = ToProto(parsed.second))},
       {"on", kList, CADRE_LIST(ParseFailureCause, spec.mutable_restart()->add_on(parsed))},
       {"never_exit_codes", kList,
        CADRE_LIST(ParseExitCode, spec.mutable_restart()->add_never_exit_codes(parsed))},
@@ -351,7 +345,7 @@ absl::Status SpecErrorAt(const std::string& path, absl::string_view error) {
 
 void FillSpecDefaults(v1::JobSpec& spec) {
   const auto fill = [](google::protobuf::Duration* field, bool present, absl::Duration value) {
-    if (!present) *field = DurationToProto(value);
+    if (!present) *field = ToProto(value);
   };
   if (spec.nodes().min() == 0) spec.mutable_nodes()->set_min(1);
   if (spec.nodes().max() == 0) spec.mutable_nodes()->set_max(spec.nodes().min());

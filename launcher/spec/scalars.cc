@@ -215,15 +215,4 @@ absl::Status CheckJobName(absl::string_view name) {
   return Expected("a name of at most 63 small letters, digits and dashes", name);
 }
 
-google::protobuf::Duration DurationToProto(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
-  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
-  return proto;
-}
-
-absl::Duration DurationFromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
 }  // namespace cadre

@@ -42,9 +42,6 @@ absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);
 
-google::protobuf::Duration DurationToProto(absl::Duration duration);
-absl::Duration DurationFromProto(const google::protobuf::Duration& duration);
-
 }  // namespace cadre
 
 #endif  // CADRE_LAUNCHER_SPEC_SCALARS_H_

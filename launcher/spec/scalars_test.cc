@@ -94,11 +94,5 @@ TEST(ScalarsTest, WhatMayStandInASbatchLine) {
   }
 }
 
-TEST(ScalarsTest, DurationsSurviveTheWire) {
-  for (const absl::Duration duration : {absl::Milliseconds(1500), absl::ZeroDuration()}) {
-    EXPECT_EQ(DurationFromProto(DurationToProto(duration)), duration);
-  }
-}
-
 }  // namespace
 }  // namespace cadre

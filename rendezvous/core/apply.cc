@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/duration.h"
 #include "rendezvous/core/apply_cluster.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/snapshot.h"

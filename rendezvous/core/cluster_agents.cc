@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/duration.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/report.h"

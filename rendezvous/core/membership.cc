@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/duration.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/report.h"

@@ -8,13 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "proto/duration.h"
 #include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {
-
-// Longer durations could overflow the clock's microseconds once added to each other.
-constexpr int64_t kMaxDurationSeconds = int64_t{10} * 365 * 24 * 3600;
 
 absl::Duration OrDefault(const google::protobuf::Duration& value, absl::Duration otherwise) {
   const absl::Duration duration = FromProto(value);
@@ -54,20 +52,6 @@ std::string NodesText(const v1::NodeRange& nodes) {
 }
 
 }  // namespace
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  const int64_t seconds = std::min(std::max<int64_t>(duration.seconds(), 0), kMaxDurationSeconds);
-  const int32_t nanos = std::min(std::max<int32_t>(duration.nanos(), 0), 999999999);
-  return absl::Seconds(seconds) + absl::Nanoseconds(nanos);
-}
-
-google::protobuf::Duration ToProto(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
-  proto.set_seconds(seconds);
-  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
-  return proto;
-}
 
 Policy PolicyOf(const v1::JobSpec& spec) {
   Policy policy;

@@ -51,10 +51,6 @@ struct Policy {
 
 Policy PolicyOf(const v1::JobSpec& spec);
 
-// Seconds and nanoseconds as they are; a value no spec may hold becomes the nearest that it may.
-absl::Duration FromProto(const google::protobuf::Duration& duration);
-google::protobuf::Duration ToProto(absl::Duration duration);
-
 bool IsJobName(absl::string_view name);
 // Of a node of a cluster: INVALID_ARGUMENT says what one may look like.
 absl::Status CheckNodeName(absl::string_view name);

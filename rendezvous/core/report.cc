@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/duration.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/text.h"
 #include "rendezvous/core/timeline.h"

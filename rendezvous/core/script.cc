@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "proto/duration.h"
 #include "rendezvous/core/core.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/script_text.h"

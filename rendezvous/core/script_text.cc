@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "proto/duration.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/text.h"
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/duration.h"
+
 namespace cadre {
 namespace {
 
