@@ -296,7 +296,7 @@ absl::Status CheckWorkingDir(const std::string& directory) {
     if (S_ISDIR(info.st_mode) && access(directory.c_str(), X_OK) == 0) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("working_dir: cannot enter ", directory, " on this node: ", strerror(errno)));
+      absl::StrCat("working_dir: ", strerror(errno), " on this node: ", directory));
 }
 
 // This node's share of the job, by the one launcher that does it.

@@ -338,8 +338,8 @@ TEST_F(ClusterTest, AJobThatNoNodeCanBeginFailsAndSaysWhy) {
   EXPECT_EQ(follow->Wait(kPatience), 75) << Said(*follow);
   const std::string why = WhyOf("lost");
   EXPECT_THAT(why, HasSubstr("no node is left for it"));
-  EXPECT_THAT(why, HasSubstr(absl::StrCat("n2 (working_dir: cannot enter ", directory_,
-                                          "/nowhere on this node: No such file or directory")));
+  // However long the path is.
+  EXPECT_THAT(why, HasSubstr("n2 (working_dir: No such file or directory on this node: "));
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/nowhere"));
 }
 
