@@ -257,7 +257,11 @@ void BeginGathering(const v1::GatheringBegan& record, JobState* job) {
   if (job->generation.root_cause.has_value()) AddEarlier(*job->generation.root_cause, job);
 }
 
-void EndJob(const v1::JobEnded& record, const std::string& name, State* state, JobState* job) {
+// Returns the job that is forgotten for it.
+std::string EndJob(const v1::JobEnded& record, const std::string& name, State* state) {
+  const auto found = state->jobs.find(name);
+  if (found == state->jobs.end() || HasEnded(found->second.phase)) return "";
+  JobState* job = &found->second;
   NoteStopped(record.at_us(), job);
   v1::GenerationTimeline* timeline = LastTimeline(job);
   if (timeline != nullptr && job->phase == v1::RUNNING) {
@@ -267,13 +271,18 @@ void EndJob(const v1::JobEnded& record, const std::string& name, State* state, J
   job->phase = record.verdict().outcome();
   job->verdict = record.verdict();
   job->store = StoredKeys();
+  state->by_user.Remove(job->user, 0);
   job->ended = ++state->jobs_ended;
+  state->by_user.Add(job->user, job->ended);
   state->ended_jobs[job->ended] = name;
-  if (state->ended_jobs.size() > kMaxEndedJobs) {
-    const auto oldest = state->ended_jobs.begin();
-    state->jobs.erase(oldest->second);
-    state->ended_jobs.erase(oldest);
-  }
+  if (state->ended_jobs.size() <= kMaxEndedJobs) return "";
+  const auto oldest = state->ended_jobs.find(state->by_user.NextToForget());
+  const auto forgotten = state->jobs.find(oldest->second);
+  state->by_user.Remove(forgotten->second.user, forgotten->second.ended);
+  state->ended_jobs.erase(oldest);
+  const std::string its_name = forgotten->first;
+  state->jobs.erase(forgotten);
+  return its_name;
 }
 
 void SetKey(const std::string& key, const std::string& value,
@@ -316,14 +325,14 @@ void ApplyToStore(const v1::Record& record, uint64_t generation, JobState* job) 
   RememberAnswers(record, job);
 }
 
-}  // namespace
-
-void ApplyRecord(const v1::Record& record, State* state) {
-  if (ApplyToCluster(record, state)) return;
+void ApplyToJob(const v1::Record& record, State* state) {
   if (record.body_case() == v1::Record::kJobCreated) {
-    JobState& job = state->jobs[record.job()];
+    const auto [at, is_new] = state->jobs.try_emplace(record.job());
+    JobState& job = at->second;
+    if (!is_new) state->by_user.Remove(job.user, job.ended);
     if (job.ended != 0) state->ended_jobs.erase(job.ended);
     CreateJob(record.job_created(), state, &job);
+    state->by_user.Add(job.user, 0);
     return;
   }
   if (record.body_case() == v1::Record::kJobRestored) {
@@ -351,8 +360,6 @@ void ApplyRecord(const v1::Record& record, State* state) {
       return ClearNode(record.node_cleared(), job);
     case v1::Record::kGatheringBegan:
       return BeginGathering(record.gathering_began(), job);
-    case v1::Record::kJobEnded:
-      return EndJob(record.job_ended(), found->first, state, job);
     case v1::Record::kKeyWritten:
       return ApplyToStore(record, record.key_written().generation(), job);
     case v1::Record::kKeyErased:
@@ -364,6 +371,14 @@ void ApplyRecord(const v1::Record& record, State* state) {
     default:
       return;
   }
+}
+
+}  // namespace
+
+std::string ApplyRecord(const v1::Record& record, State* state) {
+  if (record.has_job_ended()) return EndJob(record.job_ended(), record.job(), state);
+  if (!ApplyToCluster(record, state)) ApplyToJob(record, state);
+  return "";
 }
 
 std::string DumpState(const State& state) {

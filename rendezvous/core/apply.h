@@ -10,7 +10,7 @@
 
 namespace cadre {
 
-// Ended jobs that are remembered; the oldest goes first.
+// Ended jobs that are remembered; the oldest of the user who has most goes first.
 constexpr size_t kMaxEndedJobs = 1000;
 constexpr int kMaxCollateral = 16;
 constexpr int kMaxEarlier = 64;
@@ -18,7 +18,8 @@ constexpr int kMaxTimeline = 256;
 // Ranks of which a failure says where they were.
 constexpr int kMaxEvidence = 64;
 
-void ApplyRecord(const v1::Record& record, State* state);
+// Returns the name of an ended job that is forgotten from now on; mostly empty.
+std::string ApplyRecord(const v1::Record& record, State* state);
 
 // Equal texts, equal states.
 std::string DumpState(const State& state);

@@ -235,12 +235,8 @@ std::string Core::Impl::NameOfNewRun() const {
 }
 
 void Core::Impl::Commit(v1::Record record) {
-  std::string oldest;
-  if (record.has_job_ended() && !state.ended_jobs.empty()) {
-    oldest = state.ended_jobs.begin()->second;
-  }
-  ApplyRecord(record, &state);
-  if (!oldest.empty() && FindJob(oldest) == nullptr) DropLive(oldest);
+  const std::string forgotten = ApplyRecord(record, &state);
+  if (!forgotten.empty()) DropLive(forgotten);
   out->append.push_back(std::move(record));
 }
 

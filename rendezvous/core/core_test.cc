@@ -317,6 +317,23 @@ TEST_F(CoreTest, EndedJobsAreForgottenOldestFirst) {
   EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
 }
 
+TEST_F(CoreTest, WhoHasFewEndedJobsKeepsThem) {
+  v1::JobSpec spec = SpecOf("anns", 1, 1, 0);
+  spec.add_command("./train");
+  const auto run = [&](const std::string& name, const std::string& user) {
+    spec.set_name(name);
+    Step(JobSubmitted{spec, user, ""});
+    Step(JobCancelled{name, "", 0});
+  };
+  run("anns", "ann");
+  for (int i = 1; i <= 1500; ++i) run(absl::StrCat("bobs", i), "bob");
+  EXPECT_EQ(core_.AllStatuses(now_).size(), 1000u);
+  EXPECT_TRUE(core_.Status(now_, "anns").ok());
+  EXPECT_FALSE(core_.Status(now_, "bobs501").ok());
+  EXPECT_TRUE(core_.Status(now_, "bobs502").ok());
+  EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+}
+
 TEST_F(CoreTest, AServerHasSoManyLiveJobs) {
   for (uint64_t i = 1; i <= 10000; ++i) {
     Join(i, SpecOf(absl::StrCat("job", i), 2, 2, 0), "a");

@@ -1,5 +1,6 @@
 #include "rendezvous/core/invariants.h"
 
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +116,11 @@ absl::Status CheckCore(const Core::Impl& core) {
   CADRE_HOLDS(deadlines == core.job_deadlines.size(), "jobs and deadlines disagree");
   CADRE_HOLDS(core.closing.size() <= kMaxClosingStreams, "too many closing streams");
   CADRE_HOLDS(core.state.ended_jobs.size() <= kMaxEndedJobs, "too many ended jobs");
+  std::map<std::string, size_t> live;
+  for (const auto& [name, job] : core.state.jobs) live[job.user] += !HasEnded(job.phase);
+  for (const auto& [user, jobs] : live) {
+    CADRE_HOLDS(core.state.by_user.Live(user) == jobs, "the jobs of ", user, " are miscounted");
+  }
   CADRE_HOLDS(core.touched.empty(), "a job was left unfinished");
   return absl::OkStatus();
 }

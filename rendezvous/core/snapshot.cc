@@ -235,7 +235,13 @@ void RestoreJob(const std::string& name, const v1::JobRestored& record, State* s
   job.request_id = record.request_id();
   for (const v1::AvoidedNode& avoided : record.avoid()) job.avoid[avoided.node()] = avoided;
   job.failed_starts = record.failed_starts();
+  const auto before = state->jobs.find(name);
+  if (before != state->jobs.end()) {
+    state->by_user.Remove(before->second.user, before->second.ended);
+    state->ended_jobs.erase(before->second.ended);
+  }
   if (job.ended != 0) state->ended_jobs[job.ended] = name;
+  state->by_user.Add(job.user, job.ended);
   state->jobs_ended = std::max<uint64_t>(state->jobs_ended, record.jobs_ended());
   state->jobs[name] = std::move(job);
 }

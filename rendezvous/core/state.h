@@ -14,6 +14,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "rendezvous/core/answers.h"
+#include "rendezvous/core/jobs_by_user.h"
 #include "rendezvous/core/policy.h"
 
 namespace cadre {
@@ -142,6 +143,8 @@ struct State {
   uint64_t jobs_ended = 0;
   // Ended jobs still in `jobs`, oldest first.
   std::map<uint64_t, std::string> ended_jobs;
+  // All of `jobs`, by who submitted them.
+  JobsByUser by_user;
   ClusterState cluster;
 };
 
