@@ -56,6 +56,23 @@ absl::Status Core::Impl::MaySubmit(const v1::JobSpec& spec, absl::string_view us
   return absl::OkStatus();
 }
 
+absl::Status Core::Impl::RefuseName(const std::string& name) const {
+  const JobState& job = state.jobs.at(name);
+  std::string text = absl::StrCat("job ", name, " is ", job.user, "'s: it ");
+  if (!HasEnded(job.phase)) {
+    absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase), ")");
+  } else if (job.timeline.generations().empty()) {
+    absl::StrAppend(&text, "ended before it ran, and keeps its name");
+  } else {
+    const int64_t at_us = job.created_us + job.timeline.generations().rbegin()->stopped_us();
+    const absl::Time at = absl::FromUnixMillis(config.unix_ms_at_zero) + absl::Microseconds(at_us);
+    absl::StrAppend(&text, "ran until ",
+                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", at, absl::UTCTimeZone()),
+                    " and keeps its name");
+  }
+  return absl::AlreadyExistsError(absl::StrCat(text, "; take another name"));
+}
+
 void Core::Impl::OnSubmitted(const JobSubmitted& submitted) {
   if (!MaySubmit(submitted.spec, submitted.user).ok()) return;
   const std::string& name = submitted.spec.name();
@@ -95,10 +112,11 @@ bool Core::Impl::MayTakePart(StreamId stream, const std::string& name, const v1:
     return false;
   };
   if (join.part() == 0) {
-    if (!live || job->user.empty()) return true;
-    return reject(absl::StrCat("job ", name,
-                               " was submitted to the cluster, which chooses its "
-                               "nodes; give this one another name"));
+    // An ended one's name stays its user's.
+    if (job == nullptr || job->user.empty()) return true;
+    return reject(absl::StrCat("job ", name, " was submitted to the cluster by ", job->user,
+                               live ? ", and the cluster chooses its nodes" : "",
+                               "; give this one another name"));
   }
   const auto part = state.cluster.parts.find(join.part());
   const bool its = live && part != state.cluster.parts.end() && part->second.part.job() == name &&

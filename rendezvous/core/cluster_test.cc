@@ -411,6 +411,42 @@ TEST_F(ClusterTest, TheSameSubmissionAgainIsKnown) {
   EXPECT_TRUE(again.WasSubmitted("j", "request-1"));
 }
 
+TEST_F(ClusterTest, WhoseANameIsAndSinceWhen) {
+  Submit(1, Spec("j", 1));
+  const auto refused = [&] {
+    const absl::Status status = core_->RefuseName("j");
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refused(), "job j is alice's: it has not ended (QUEUED); take another name");
+  Orders(Step(2, JobCancelled{"j", "", 0}));
+  EXPECT_EQ(refused(),
+            "job j is alice's: it ended before it ran, and keeps its name; take another name");
+  Join(3, 1, "n0");
+  Submit(4, Spec("j", 1));
+  JoinJob(5, 10, Spec("j", 1), 1, "n0");
+  Orders(Step(6, JobCancelled{"j", "", 0}));
+  v1::NodeMessage stopped;
+  stopped.set_job("j");
+  stopped.set_incarnation(10);
+  stopped.set_generation(1);
+  stopped.mutable_node_stopped();
+  Orders(Step(7, NodeSaid{StreamId{10}, stopped}));
+  ASSERT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
+  EXPECT_EQ(refused(),
+            "job j is alice's: it ran until 1970-01-01 00:00:07 UTC and keeps its name; take "
+            "another name");
+  // Nor is it taken by a launcher that somebody starts by hand.
+  Orders(Step(8, StreamClosed{StreamId{10}}));
+  Ended(8, 1, 1);
+  const Effects effects =
+      Step(9, NodeSaid{StreamId{11}, LauncherJoin(11, Spec("j", 1), 0, "elsewhere")});
+  Orders(effects);
+  EXPECT_EQ(effects.send.at(0).message.rejected().message(),
+            "job j was submitted to the cluster by alice; give this one another name");
+  EXPECT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
+}
+
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {
   const auto join = [&](const std::string& name) {
     v1::NodeMessage message;

@@ -319,6 +319,8 @@ std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   return statuses;
 }
 
+absl::Status Core::RefuseName(const std::string& name) const { return impl_->RefuseName(name); }
+
 bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) const {
   const auto found = impl_->state.jobs.find(name);
   return found != impl_->state.jobs.end() && !request_id.empty() &&

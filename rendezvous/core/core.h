@@ -72,6 +72,9 @@ class Core {
   // Whether a JobSubmitted will be taken. INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION,
   // RESOURCE_EXHAUSTED.
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  // Why the name of this job, which may have ended, is not given to another user than its own:
+  // ALREADY_EXISTS.
+  absl::Status RefuseName(const std::string& name) const;
   // Whether this very submission made the job, which may have ended since.
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
   // The cluster's nodes, by name.

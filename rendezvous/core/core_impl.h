@@ -262,6 +262,7 @@ struct Core::Impl {
   // Those that no node is left for end.
   void EndHopeless(const std::map<std::string, std::string>& hopeless);
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
+  absl::Status RefuseName(const std::string& name) const;
   // Gives back what jobs hold that have never begun and cannot at present.
   void TakeBackFromUnstarted();
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;

@@ -103,7 +103,8 @@ void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
   listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
       REQUEST_OF(service, SubmitJob), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MaySubmit(admitted.bearer, call->request()))) return;
-        admitted.core->AskSubmit(call->request(), EndOfStatus(admitted, call));
+        admitted.core->AskSubmit(call->request(), EndOfStatus(admitted, call),
+                                 OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::ReadLogRequest, v1::ReadLogReply>(
       REQUEST_OF(service, ReadLog), [](const Admitted& admitted, const auto& call) {

@@ -185,10 +185,11 @@ void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int 
   state_->Run(cancel, done);
 }
 
-void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done) {
+void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may) {
   JobSubmitted submitted{request.spec(), request.user(), request.request_id()};
-  const auto submit = [state = state_.get(), submitted = std::move(submitted), done](MonoTime now) {
-    const absl::Status taken = state->Submit(submitted, now);
+  const auto submit = [state = state_.get(), submitted = std::move(submitted), done,
+                       may = std::move(may)](MonoTime now) {
+    const absl::Status taken = state->Submit(submitted, may, now);
     if (!taken.ok()) return done(taken);
     // Not before the step, or more time would be left than there is at all.
     done(state->core.Status(MonoNow(), submitted.spec.name()));

@@ -98,9 +98,10 @@ class CoreThread {
   void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done,
                  OwnerCheck may = nullptr);
 
-  // Errors: as Core::MaySubmit, or why the state cannot be saved; then the message says whether the
-  // job may have been taken all the same.
-  void AskSubmit(const v1::SubmitJobRequest& request, StatusDone done);
+  // Errors: as Core::MaySubmit and, where the caller may not use the job that has the name,
+  // Core::RefuseName; or why the state cannot be saved, and then the message says whether the job
+  // may have been taken all the same.
+  void AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may = nullptr);
   using NodesDone = std::function<void(absl::StatusOr<std::vector<v1::ClusterNodeStatus>>)>;
   void AskNodes(NodesDone done);
   // Errors: NOT_FOUND (no such node).

@@ -327,12 +327,14 @@ struct CoreThread::State {
   }
 
   // Under one number a job is made once, however often its caller asks because no answer came.
-  absl::Status Submit(const JobSubmitted& submitted, MonoTime now) {
+  absl::Status Submit(const JobSubmitted& submitted, const OwnerCheck& may, MonoTime now) {
     const std::string& name = submitted.spec.name();
+    const absl::StatusOr<v1::JobStatus> before = core.Status(now, name);
+    if (before.ok() && may && !may(before->user()).ok()) return core.RefuseName(name);
     bool taken = core.WasSubmitted(name, submitted.request_id);
-    const absl::Status may =
+    const absl::Status good =
         taken ? absl::OkStatus() : core.MaySubmit(submitted.spec, submitted.user);
-    if (!may.ok()) return may;
+    if (!good.ok()) return good;
     const absl::Status saved = taken ? commits.trouble() : StepNow(submitted, now, &taken);
     if (saved.ok()) return saved;
     if (!taken) {

@@ -355,7 +355,8 @@ class SubmissionTest : public CoreThreadTest {
     const absl::MutexLock lock(&room_->mutex);
     room_->is_there = is_there;
   }
-  absl::Status Submit(const std::string& job, const std::string& request_id) {
+  absl::Status Submit(const std::string& job, const std::string& request_id,
+                      const CoreThread::OwnerCheck& may = nullptr) {
     v1::SubmitJobRequest request;
     *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
     request.mutable_spec()->set_name(job);
@@ -363,10 +364,11 @@ class SubmissionTest : public CoreThreadTest {
     request.set_request_id(request_id);
     absl::Notification answered;
     absl::Status status;
-    core_->AskSubmit(request, [&](absl::StatusOr<v1::JobStatus> answer) {
+    const auto done = [&](absl::StatusOr<v1::JobStatus> answer) {
       status = answer.status();
       answered.Notify();
-    });
+    };
+    core_->AskSubmit(request, done, may);
     EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
     return status;
   }
@@ -377,6 +379,21 @@ class SubmissionTest : public CoreThreadTest {
 
   const std::shared_ptr<FullLog::Room> room_ = std::make_shared<FullLog::Room>();
 };
+
+TEST_F(SubmissionTest, WhoMayNotUseAJobDoesNotGetItsName) {
+  SetRoom(true);
+  const auto none_of_anns = [](absl::string_view owner) {
+    return owner == "ann" ? absl::PermissionDeniedError("it is ann's") : absl::OkStatus();
+  };
+  ASSERT_OK(Submit("job", "1", none_of_anns));
+  EXPECT_THAT(
+      Submit("job", "2", none_of_anns),
+      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's: it has not")));
+  ASSERT_OK(core_->Cancel("job", "", 0));
+  EXPECT_THAT(Submit("job", "3", none_of_anns),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("keeps its name")));
+  EXPECT_OK(Submit("job", "4"));
+}
 
 TEST_F(SubmissionTest, AJobThatMayHaveBeenTakenIsSaidToBe_AndTheNextIsNotTaken) {
   SetRoom(false);

@@ -1,8 +1,9 @@
 // Who may do what, by whose token a call carries. The one table of it. Pure; thread safe.
 //
 //   administrator   everything
-//   user            submits jobs as that user, cancels and reads the logs of own ones, sees what
-//                   runs; starts nodes of jobs that nobody submitted
+//   user            submits jobs as that user, cancels and reads the logs of own ones and uses
+//   their
+//                   names again, sees what runs; starts nodes of jobs that nobody submitted
 //   part            the stream of that part of that job, and the job's store
 #ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 #define CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
@@ -25,7 +26,8 @@ absl::Status MayCallStore(const Bearer& bearer, const v1::StoreRequest& request)
 // What runs, and the cluster's nodes.
 absl::Status MayLook(const Bearer& bearer);
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
-// Cancel a job, read its logs. `owner`: who submitted it; empty: nobody did.
+// Cancel a job, read its logs, submit another one under its name. `owner`: who submitted it; empty:
+// nobody did.
 absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner);
 absl::Status MayDrain(const Bearer& bearer);
 

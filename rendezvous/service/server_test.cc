@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/time/clock.h"
+#include "base/bearer_token.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "proto/channel_arguments.h"
@@ -155,6 +156,38 @@ TEST_F(ServerTest, NodeJoinsAndControlSeesIt) {
   request.set_name("none");
   EXPECT_THAT(FromGrpcStatus(control->GetJob(unknown.get(), request, &job)),
               StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ServerTest, AUsersJobAndItsNameAreNotAnothers) {
+  const auto control = v1::Control::NewStub(channel_);
+  const auto submit = [&](const std::string& user, const std::string& token) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
+    request.set_user(user);
+    Call call(token);
+    v1::JobStatus job;
+    return FromGrpcStatus(control->SubmitJob(call.get(), request, &job));
+  };
+  const auto cancel = [&](const std::string& token) {
+    Call call(token);
+    v1::CancelJobRequest request;
+    request.set_name("job");
+    v1::JobStatus job;
+    return FromGrpcStatus(control->CancelJob(call.get(), request, &job));
+  };
+  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
+  ASSERT_OK(submit("ann", ann));
+  EXPECT_THAT(submit("bob", bob),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's")));
+  EXPECT_THAT(cancel(bob), StatusIs(absl::StatusCode::kPermissionDenied));
+  ASSERT_OK(cancel(ann));
+  EXPECT_THAT(submit("bob", bob),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       HasSubstr("ended before it ran, and keeps its name; take another name")));
+  EXPECT_OK(submit("ann", ann));
+  ASSERT_OK(cancel(ann));
+  // An administrator gives the name to somebody else.
+  EXPECT_OK(submit("bob", kToken));
 }
 
 TEST_F(ServerTest, FirstMessageMustBeJoin) {
