@@ -49,6 +49,13 @@ absl::Status Core::Impl::MaySubmit(const v1::JobSpec& spec, absl::string_view us
     return absl::AlreadyExistsError(absl::StrCat(
         "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
   }
+  const std::string owner(user);
+  if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("user ", owner, " has ", kMaxLiveJobsOfUser,
+                     " jobs that have not ended, and may have no more at once; wait for some to "
+                     "end, or cancel them"));
+  }
   if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));

@@ -22,8 +22,11 @@
 
 namespace cadre {
 
-// Jobs that have not ended.
+// Jobs that have not ended: of all, of one user, and of nobody, which are those that `cadre run`
+// begins. No user keeps others out alone.
 constexpr size_t kMaxLiveJobs = 10000;
+constexpr size_t kMaxLiveJobsOfUser = 1000;
+constexpr size_t kMaxLiveJobsOfNobody = kMaxLiveJobs / 2;
 // Streams that the core has closed and whose end the host has not reported yet.
 constexpr size_t kMaxClosingStreams = 65536;
 // The nodes of a larger job hear of changes this often at most: with each worker's start told to

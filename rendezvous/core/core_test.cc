@@ -335,11 +335,34 @@ TEST_F(CoreTest, WhoHasFewEndedJobsKeepsThem) {
 }
 
 TEST_F(CoreTest, AServerHasSoManyLiveJobs) {
-  for (uint64_t i = 1; i <= 10000; ++i) {
+  for (uint64_t i = 1; i <= 5000; ++i) {
     Join(i, SpecOf(absl::StrCat("job", i), 2, 2, 0), "a");
   }
   EXPECT_EQ(ClosedWith(Join(20000, SpecOf("one-more", 2, 2, 0), "a")),
             absl::StatusCode::kResourceExhausted);
+  // Which leaves room for what is submitted, and each user a share of it.
+  v1::JobSpec spec = SpecOf("one-more", 2, 2, 0);
+  spec.add_command("./train");
+  for (int user = 0; user < 5; ++user) {
+    EXPECT_TRUE(core_.MaySubmit(spec, absl::StrCat("user", user)).ok());
+    for (int i = 0; i < 1000; ++i) {
+      v1::Record record;
+      record.set_job(absl::StrCat("user", user, "-", i));
+      *record.mutable_job_created()->mutable_spec() = spec;
+      record.mutable_job_created()->set_user(absl::StrCat("user", user));
+      core_.Apply(record);
+    }
+  }
+  EXPECT_EQ(core_.MaySubmit(spec, "user0").message(),
+            "user user0 has 1000 jobs that have not ended, and may have no more at once; wait for "
+            "some to end, or cancel them");
+  EXPECT_EQ(core_.MaySubmit(spec, "ann").message(), "the server has 10000 jobs already");
+  v1::Record ended;
+  ended.set_job("user0-7");
+  ended.mutable_job_ended()->mutable_verdict()->set_outcome(v1::CANCELLED_PHASE);
+  core_.Apply(ended);
+  EXPECT_TRUE(core_.MaySubmit(spec, "user0").ok());
+  EXPECT_TRUE(core_.MaySubmit(spec, "ann").ok());
 }
 
 TEST_F(CoreTest, AJobHasSoManySlots) {

@@ -186,9 +186,11 @@ bool Core::Impl::PrepareJob(StreamId stream, const std::string& name, const v1::
                         "); its last nodes are still leaving"));
     return false;
   }
-  if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
+  const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;
+  if (full || state.by_user.Live("") >= kMaxLiveJobsOfNobody) {
     Reject(stream, name, absl::StatusCode::kResourceExhausted,
-           absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
+           absl::StrCat("the server has ", full ? kMaxLiveJobs : kMaxLiveJobsOfNobody,
+                        full ? " jobs already" : " jobs already that nobody submitted"));
     return false;
   }
   DropLive(name);
