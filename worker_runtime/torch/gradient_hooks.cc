@@ -26,11 +26,31 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
     hooks_->OnReady(index_);
     return outputs;
   }
+  Awaiting awaiting() const { return {hooks_, index_}; }
 
  private:
   GradientHooks* const hooks_;
   const size_t index_;
 };
+
+GradientHooks::Awaiting GradientHooks::Of(const torch::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  if (accumulator == nullptr) return {};
+  for (const auto& hook : accumulator->post_hooks()) {
+    if (const auto* ready = dynamic_cast<const ReadyHook*>(hook.get())) return ready->awaiting();
+  }
+  return {};
+}
+
+torch::Tensor GradientHooks::ClaimPlace(size_t i) {
+  if (step_ != Step::kSynchronized || claimed_[i] || tensors_[i].grad().defined() ||
+      reducer_->IsMarked(i)) {
+    return {};
+  }
+  claimed_[i] = true;
+  // Autograd takes over what nobody else refers to.
+  return views_[i].detach();
+}
 
 absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
@@ -126,6 +146,7 @@ absl::Status GradientHooks::Prepare(double weight) {
   RETURN_IF_ERROR(CheckNotBypassed());
   RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) PointAtBuckets();
+  claimed_.assign(tensors_.size(), false);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));

@@ -56,6 +56,18 @@ class GradientHooks {
   absl::Status BeforeOptimizerStep();
   // Of the step that the next forward pass begins, and of those after it.
   void set_weight(double weight) { weight_ = weight; }
+  // For whoever computes gradient i in a backward pass that adds to all .grad(): where it will be
+  // reduced, to be written there instead of being copied. Undefined where it must come in memory of
+  // its own: it adds to another, its place was claimed in this step before, or nothing is reduced.
+  torch::Tensor ClaimPlace(size_t i);
+  // Who waits for the gradient of `parameter`, and as which.
+  struct Awaiting {
+    GradientHooks* hooks = nullptr;
+    size_t index = 0;
+  };
+  // hooks is null: nobody does.
+  static Awaiting Of(const torch::Tensor& parameter);
+
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
   const Reducer& reducer() const { return *reducer_; }
@@ -90,6 +102,8 @@ class GradientHooks {
   // Gradient i as a tensor over its place in the reducer's bucket.
   std::vector<torch::Tensor> views_;
   uint64_t layout_ = 0;
+  // In this step.
+  std::vector<bool> claimed_;
   // Kept alive here, because autograd itself keeps only weak references; with the key of our hook.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> accumulators_;
 
