@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "agent/run_files.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 namespace {

@@ -8,14 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 namespace {
-
-// Of `cadre run`, from sysexits.h.
-constexpr int kExitUsage = 64;
-constexpr int kExitBadSpec = 65;
-constexpr int kExitTryLater = 75;
 
 v1::PartBlame BlameFor(const ExitedFrame& exited) {
   if (exited.exec_errno != 0 || exited.signal != 0) return v1::BLAME_NODE;

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 
@@ -107,7 +108,7 @@ void AgentCore::Impl::SendCancel() {
 }
 
 int AgentCore::Impl::CancelStatus() const {
-  return cancel_signal == kWarningSignal ? kExitRetryLater : kExitSignalBase + cancel_signal;
+  return cancel_signal == kWarningSignal ? kExitTryLater : kExitSignalBase + cancel_signal;
 }
 
 void AgentCore::Impl::FailStoreCalls(const absl::Status& status) {
@@ -136,7 +137,7 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (!away_since) away_since = now;
   const std::string reason = OneLine(status.message());
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
-    return LeaveRefused(Exit{kExitServerUnreachable,
+    return LeaveRefused(Exit{kExitUnavailable,
                              absl::StrCat(Server(), " refuses this token (", reason,
                                           "); every node of a job needs the same one"),
                              {},
@@ -225,7 +226,7 @@ void AgentCore::Impl::OnDeadlines() {
         Up(std::move(leave), generation);
       }
       const std::string why = away_reason.empty() ? "no answer" : away_reason;
-      return Leave(Exit{kExitServerUnreachable,
+      return Leave(Exit{kExitUnavailable,
                         absl::StrCat(Server(), " could not be reached for ",
                                      absl::FormatDuration(patience), ": ", why),
                         {},

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 namespace {
@@ -31,10 +32,10 @@ int ExitStatusOfRejection(absl::StatusCode code) {
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnavailable:
-      return kExitRetryLater;
+      return kExitTryLater;
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kPermissionDenied:
-      return kExitServerUnreachable;
+      return kExitUnavailable;
     default:
       return kExitInternal;
   }

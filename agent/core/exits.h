@@ -10,13 +10,6 @@
 
 namespace cadre {
 
-// Exit statuses of `cadre run` that are not a worker's own.
-inline constexpr int kExitUsage = 64;
-inline constexpr int kExitServerUnreachable = 69;
-inline constexpr int kExitInternal = 70;
-inline constexpr int kExitRetryLater = 75;
-inline constexpr int kExitSignalBase = 128;
-
 // FAILURE_CAUSE_UNSPECIFIED is success. `stopped_by_us`: the worker had been told to stop.
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us);
 

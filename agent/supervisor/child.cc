@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/exit_codes.h"
+
 namespace cadre {
 namespace {
 
@@ -90,7 +92,9 @@ const char* NameOf(ChildStep step) {
   return "start";
 }
 
-int ExitCodeOf(int error) { return error == ENOENT || error == ENOTDIR ? 127 : 126; }
+int ExitCodeOf(int error) {
+  return error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable;
+}
 
 void RunChild(const ChildPlan& plan) {
   int status_fd = plan.status_fd;

@@ -14,13 +14,12 @@
 #include <utility>
 
 #include "agent/supervisor/loop.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 namespace {
 
 constexpr int kAgentFd = 3;
-constexpr int kUsage = 64;
-constexpr int kInternalError = 70;
 
 // The agent decides what a signal means; those that the terminal or a scheduler sends to everybody
 // are left pending here for good. SIGCHLD is read from a signalfd.
@@ -52,7 +51,7 @@ int Main(const std::string& id) {
   ScopedFd null_device(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_device.ok()) {
     fprintf(stderr, "cadre-supervisor: /dev/null: %s\n", strerror(errno));
-    return kInternalError;
+    return kExitInternal;
   }
   const char* cgroups = getenv("CADRE_CGROUPS");
   const bool off = cgroups != nullptr && strcmp(cgroups, "off") == 0;
@@ -65,7 +64,7 @@ int Main(const std::string& id) {
   const absl::Status status = RunLoop(state);
   if (status.ok()) return 0;
   fprintf(stderr, "cadre-supervisor: %s\n", status.ToString().c_str());
-  return kInternalError;
+  return kExitInternal;
 }
 
 }  // namespace
@@ -76,7 +75,7 @@ int main(int argc, char** argv) {
   socklen_t size = sizeof(type);
   if (argc != 2 || getsockopt(cadre::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     fprintf(stderr, "cadre-supervisor: started by cadre itself, with a socket as descriptor 3\n");
-    return cadre::kUsage;
+    return cadre::kExitUsage;
   }
   return cadre::Main(argv[1]);
 }

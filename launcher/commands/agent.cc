@@ -18,6 +18,7 @@
 #include "agent/cluster/parts_directory.h"
 #include "agent/grpc_link/grpc_link.h"
 #include "agent/supervisor_client.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"

@@ -1,5 +1,6 @@
 // cadre cancel: ends a job with grace.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 

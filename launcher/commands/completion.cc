@@ -1,5 +1,6 @@
 // cadre completion and cadre man.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/scripts.h"
 

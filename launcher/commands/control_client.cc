@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/grpc_link/link_status.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/commands/meeting.h"

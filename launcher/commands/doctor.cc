@@ -15,6 +15,7 @@
 #include "agent/cpus.h"
 #include "agent/gpus.h"
 #include "agent/supervisor_client.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/table.h"
 #include "nlohmann/json.hpp"

@@ -26,6 +26,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/endpoint/endpoint.h"
@@ -147,7 +148,7 @@ class HostsRun {
     }
     const absl::StatusOr<v1::JobStatus> job = core_.Status(options_.job.name());
     if (!missing_ && job.ok() && job->has_verdict()) return job->verdict().exit_status();
-    if (cancelled_ > 0) return 128 + cancelled_;
+    if (cancelled_ > 0) return kExitSignalBase + cancelled_;
     return status_;
   }
 
@@ -190,7 +191,7 @@ class HostsRun {
     if (waitpid(remote.pid, &status, 0) != remote.pid) return;
     close(remote.pidfd);
     remote.pidfd = -1;
-    remote.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    remote.status = ExitStatusOfWait(status);
     const bool too_early = remote.status == 0 && !JobHasEnded();
     if (remote.status == 0 && !too_early) return;
     if (status_ == 0 && too_early) status_ = kExitUnavailable;

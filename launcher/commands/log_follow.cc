@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/display/escape.h"

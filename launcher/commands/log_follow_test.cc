@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/commands/commands.h"

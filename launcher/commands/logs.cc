@@ -1,6 +1,7 @@
 // cadre logs: what a job's workers wrote, wherever they ran.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/log_follow.h"

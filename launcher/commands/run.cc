@@ -24,6 +24,7 @@
 #include "agent/daemon.h"
 #include "agent/run_files.h"
 #include "agent/supervisor_client.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"

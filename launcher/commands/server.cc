@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"

@@ -1,5 +1,6 @@
 // cadre slurm: the sbatch script for a job spec, and how a Slurm job gets on.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_follow.h"
 #include "launcher/commands/slurm_script.h"

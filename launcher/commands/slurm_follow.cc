@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/display/status_block.h"
@@ -121,7 +122,7 @@ class SlurmFollower {
   }
 
   int Leave(int signal) {
-    return Fail(128 + signal,
+    return Fail(kExitSignalBase + signal,
                 absl::StrCat("Slurm job ", id_, " goes on; to cancel it: ", ScancelLine(id_),
                              "; to follow it again: ", FollowLine(id_)));
   }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "agent/run_files.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_follow.h"

@@ -1,5 +1,6 @@
 // cadre status: what runs, where, since when.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/status_watch.h"

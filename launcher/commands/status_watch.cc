@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/cluster_text.h"

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/cluster/part_start.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/log_follow.h"
@@ -23,7 +24,7 @@
 namespace cadre {
 namespace {
 
-constexpr int kExitInterrupted = 128 + SIGINT;
+constexpr int kExitInterrupted = kExitSignalBase + SIGINT;
 
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();

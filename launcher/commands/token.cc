@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/bearer_token.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 
 namespace cadre {

@@ -1,5 +1,6 @@
 // cadre validate: reads a spec and says what is wrong with it.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_script.h"
 #include "launcher/spec/reader.h"

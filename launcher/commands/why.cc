@@ -1,5 +1,6 @@
 // cadre why: what a job waits for, and until when; why it ended, with the evidence.
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/job_source.h"

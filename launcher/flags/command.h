@@ -60,12 +60,6 @@ struct Command {
   std::string description;
 };
 
-// sysexits.h, as the contract names them.
-inline constexpr int kExitUsage = 64;
-inline constexpr int kExitBadSpec = 65;
-inline constexpr int kExitUnavailable = 69;
-inline constexpr int kExitInternal = 70;
-
 }  // namespace cadre
 
 #endif  // CADRE_LAUNCHER_FLAGS_COMMAND_H_

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 
 extern char** environ;
@@ -123,7 +124,7 @@ absl::StatusOr<ProgramOutput> RunProgram(const std::vector<std::string>& argv,
     return absl::DeadlineExceededError(
         absl::StrCat(argv[0], " did not end within ", absl::FormatDuration(timeout)));
   }
-  output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  output.status = ExitStatusOfWait(status);
   return output;
 }
 

@@ -10,14 +10,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 namespace {
-
-// As `cadre run` ends: timed out; worth trying later; 128 + SIGTERM.
-constexpr int kTimedOut = 124;
-constexpr int kTryLater = 75;
-constexpr int kTerminated = 143;
 
 // Of a line "   Key=Value Other=Value"; a path to the end of its line may have spaces.
 absl::string_view ValueOf(absl::string_view text, absl::string_view key, bool to_end_of_line) {
@@ -71,10 +67,10 @@ bool HasEnded(const SlurmJob& job) {
 int ExitStatusOf(const SlurmJob& job) {
   if (job.state == "COMPLETED") return 0;
   if (job.exit_code != 0) return job.exit_code;
-  if (job.state == "TIMEOUT" || job.state == "DEADLINE") return kTimedOut;
-  if (job.state == "CANCELLED") return kTerminated;
-  if (job.exit_signal != 0) return 128 + job.exit_signal;
-  return job.state == "FAILED" || job.state == "OUT_OF_MEMORY" ? 1 : kTryLater;
+  if (job.state == "TIMEOUT" || job.state == "DEADLINE") return kExitTimedOut;
+  if (job.state == "CANCELLED") return kExitSignalBase + SIGTERM;
+  if (job.exit_signal != 0) return kExitSignalBase + job.exit_signal;
+  return job.state == "FAILED" || job.state == "OUT_OF_MEMORY" ? 1 : kExitTryLater;
 }
 
 std::string StateText(const SlurmJob& job) {

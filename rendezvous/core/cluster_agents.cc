@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "proto/duration.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
@@ -20,9 +21,6 @@ constexpr uint32_t kMaxCpusPerNode = 65536;
 constexpr uint32_t kFailedStartsMax = 8;
 constexpr size_t kMaxEndTextBytes = 512;
 constexpr size_t kMaxTriedTextBytes = 160;
-// As sysexits.h has them.
-constexpr int kExitBadSpec = 65;
-constexpr int kExitTryLater = 75;
 
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= kMaxNodeTextBytes && !HasControlCharacters(text)) return absl::OkStatus();

@@ -6,16 +6,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 #include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {
-
-constexpr int kExitTryLater = 75;
-constexpr int kExitTimedOut = 124;
-constexpr int kExitNotExecutable = 126;
-constexpr int kExitNotFound = 127;
-constexpr int kExitSignalBase = 128;
 
 RestartDecision Never(std::string reason) { return {false, false, {}, std::move(reason)}; }
 

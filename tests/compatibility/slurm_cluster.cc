@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
@@ -86,7 +87,7 @@ int RunTestsAmongThemselves(int argc, char** argv) {
       int status = 0;
       while (waitpid(tests, &status, 0) < 0 && errno == EINTR) {
       }
-      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      return ExitStatusOfWait(status);
     }
     // The first process of the namespace: with it all others end.
     prctl(PR_SET_PDEATHSIG, SIGKILL);

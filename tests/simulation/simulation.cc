@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/exit_codes.h"
 #include "tests/simulation/run.h"
 
 namespace cadre::simulation {

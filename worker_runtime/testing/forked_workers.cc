@@ -18,6 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
 
 namespace cadre {
 
@@ -242,7 +243,7 @@ int ForkedWorkers::Wait(int rank) {
   int status = 0;
   if (waitpid(pids_[rank], &status, 0) < 0) return -1;
   pids_[rank] = -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ExitStatusOfWait(status);
 }
 
 int ForkedWorkers::WaitForAll() {
