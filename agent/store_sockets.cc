@@ -13,21 +13,13 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "proto/store_frames.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 namespace {
 
 // Connections that one Read looks at; the others' turn is the next.
 constexpr int kMaxReady = 64;
-
-v1::StoreReply Refusal(const v1::StoreRequest& request, const absl::Status& status) {
-  v1::StoreReply reply;
-  reply.set_client(request.client());
-  reply.set_request_id(request.request_id());
-  reply.set_code(static_cast<int>(status.code()));
-  reply.set_message(std::string(status.message()));
-  return reply;
-}
 
 }  // namespace
 
@@ -137,9 +129,10 @@ absl::Status StoreSockets::TakeFrames(Connection* connection,
     }
     ++connection->unanswered;
     if (waiting_.size() >= kMaxSocketCalls) {
-      Send(connection, Refusal(request, absl::ResourceExhaustedError(absl::StrCat(
-                                            "this agent already has ", kMaxSocketCalls,
-                                            " store operations waiting; try again later"))));
+      Send(connection,
+           StoreErrorReply(request, absl::ResourceExhaustedError(absl::StrCat(
+                                        "this agent already has ", kMaxSocketCalls,
+                                        " store operations waiting; try again later"))));
       continue;
     }
     waiting_.emplace(Key{request.client(), request.request_id()}, connection);
@@ -195,7 +188,7 @@ void StoreSockets::Watch(Connection* connection) {
 
 void StoreSockets::End(Connection* connection, const absl::Status& why) {
   v1::StoreRequest none;
-  if (!why.ok()) AppendFrame(Refusal(none, why), &connection->outgoing);
+  if (!why.ok()) AppendFrame(StoreErrorReply(none, why), &connection->outgoing);
   Flush(connection);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     it = it->second == connection ? waiting_.erase(it) : std::next(it);

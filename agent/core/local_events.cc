@@ -7,6 +7,7 @@
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
 #include "base/exit_codes.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 
@@ -112,7 +113,7 @@ void AgentCore::Impl::OnSignal(int signal) {
 
 void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
   const auto refuse = [&](const absl::Status& status) {
-    commands.push_back(StoreAnswer{RefuseStoreRequest(request, status)});
+    commands.push_back(StoreAnswer{StoreErrorReply(request, status)});
   };
   if (phase != Phase::kRunning || leaving || request.generation() != generation ||
       request.job() != config.job) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 
@@ -31,7 +32,7 @@ bool StoreCalls::Answered(const v1::StoreReply& reply) {
 std::vector<v1::StoreReply> StoreCalls::FailAll(const absl::Status& status) {
   std::vector<v1::StoreReply> replies;
   for (const auto& [key, request] : waiting_) {
-    replies.push_back(RefuseStoreRequest(request, status));
+    replies.push_back(StoreErrorReply(request, status));
   }
   waiting_.clear();
   bytes_ = 0;
@@ -42,15 +43,6 @@ std::vector<v1::StoreRequest> StoreCalls::All() const {
   std::vector<v1::StoreRequest> requests;
   for (const auto& [key, request] : waiting_) requests.push_back(request);
   return requests;
-}
-
-v1::StoreReply RefuseStoreRequest(const v1::StoreRequest& request, const absl::Status& status) {
-  v1::StoreReply reply;
-  reply.set_client(request.client());
-  reply.set_request_id(request.request_id());
-  reply.set_code(static_cast<int>(status.code()));
-  reply.set_message(std::string(status.message()));
-  return reply;
 }
 
 }  // namespace cadre

@@ -36,9 +36,6 @@ class StoreCalls {
   size_t bytes_ = 0;
 };
 
-// The reply that refuses `request`.
-v1::StoreReply RefuseStoreRequest(const v1::StoreRequest& request, const absl::Status& status);
-
 }  // namespace cadre
 
 #endif  // CADRE_AGENT_CORE_STORE_CALLS_H_

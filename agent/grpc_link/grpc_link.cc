@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 namespace {
@@ -356,12 +357,9 @@ class GrpcLink final : public ServerLink {
       v1::ServerMessage answer;
       answer.set_job(message.job());
       answer.set_generation(message.generation());
-      v1::StoreReply* reply = answer.mutable_store();
-      reply->set_request_id(message.store().request_id());
-      reply->set_client(message.store().client());
-      reply->set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
-      reply->set_message(
-          absl::StrCat("the request is over the limit of ", kMessageBytesMax, " bytes"));
+      *answer.mutable_store() = StoreErrorReply(
+          message.store(), absl::InvalidArgumentError(absl::StrCat(
+                               "the request is over the limit of ", kMessageBytesMax, " bytes")));
       Call([&] { callbacks_.on_message(std::move(answer)); });
     }
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/store_reply.h"
 #include "rendezvous/core/text.h"
 
 namespace cadre {
@@ -60,10 +61,7 @@ v1::StoreReply ReplyTo(uint64_t client, uint64_t request_id) {
 
 v1::StoreReply ErrorReply(const v1::StoreRequest& request, absl::StatusCode code,
                           absl::string_view message) {
-  v1::StoreReply reply = ReplyTo(request.client(), request.request_id());
-  reply.set_code(static_cast<int>(code));
-  reply.set_message(Shortened(message, kMaxReplyMessageBytes));
-  return reply;
+  return StoreErrorReply(request, absl::Status(code, Shortened(message, kMaxReplyMessageBytes)));
 }
 
 StoreOutcome Keyspace::Execute(MonoTime now, const StoredKeys& stored, uint32_t world_size,

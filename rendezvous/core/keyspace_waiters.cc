@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/store_reply.h"
 #include "rendezvous/core/keyspace.h"
 #include "rendezvous/core/text.h"
 
@@ -89,10 +90,11 @@ std::vector<StoreAnswerTo> Keyspace::Expire(MonoTime now) {
   }
   for (const auto& [id, why] : late) {
     const RequestKey request = waiters_[id].request;
-    v1::StoreReply reply = ReplyTo(request.first, request.second);
-    reply.set_code(static_cast<int>(absl::StatusCode::kDeadlineExceeded));
-    reply.set_message(Shortened(why, kMaxReplyMessageBytes));
-    AnswerAndForget(id, std::move(reply), &answers);
+    AnswerAndForget(
+        id,
+        StoreErrorReply(request.first, request.second,
+                        absl::DeadlineExceededError(Shortened(why, kMaxReplyMessageBytes))),
+        &answers);
   }
   return answers;
 }
@@ -104,9 +106,9 @@ MonoTime Keyspace::NextDeadline() const {
 std::vector<StoreAnswerTo> Keyspace::End(absl::StatusCode code, absl::string_view message) {
   std::vector<StoreAnswerTo> answers;
   for (const auto& [id, waiter] : waiters_) {
-    v1::StoreReply reply = ReplyTo(waiter.request.first, waiter.request.second);
-    reply.set_code(static_cast<int>(code));
-    reply.set_message(Shortened(message, kMaxReplyMessageBytes));
+    const v1::StoreReply reply =
+        StoreErrorReply(waiter.request.first, waiter.request.second,
+                        absl::Status(code, Shortened(message, kMaxReplyMessageBytes)));
     for (const Asker& asker : waiter.askers) answers.push_back({asker, reply});
   }
   *this = Keyspace();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 
@@ -63,12 +64,11 @@ void CommitQueue::EnterTrouble(absl::Status why) {
   for (Effects& effects : held_) {
     Effects refused;
     for (ReplyToCall& reply : effects.reply) {
-      v1::StoreReply answer;
-      answer.set_client(reply.reply.client());
-      answer.set_request_id(reply.reply.request_id());
-      answer.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-      answer.set_message(absl::StrCat(trouble_.message(), "; the same call may be made again"));
-      refused.reply.push_back({reply.call, std::move(answer)});
+      refused.reply.push_back(
+          {reply.call,
+           StoreErrorReply(reply.reply.client(), reply.reply.request_id(),
+                           absl::UnavailableError(absl::StrCat(
+                               trouble_.message(), "; the same call may be made again")))});
     }
     effects.reply.clear();
     if (!refused.reply.empty()) host_.deliver(std::move(refused));

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "proto/store_reply.h"
 #include "rendezvous/service/core_thread_state.h"
 
 namespace cadre {
@@ -121,7 +122,7 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
     }
   }
   if (here) state_->RunHere(&task.event, 1);
-  if (!refused.ok()) done(Failed(echo, refused.code(), refused.message()));
+  if (!refused.ok()) done(StoreErrorReply(echo, refused));
   return call;
 }
 

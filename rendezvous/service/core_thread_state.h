@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "proto/store_reply.h"
 #include "rendezvous/service/commit_queue.h"
 #include "rendezvous/service/core_thread.h"
 
@@ -30,16 +31,6 @@ inline constexpr size_t kEventsPerCommit = 2048;
 // steady_clock and MonoNow() both are CLOCK_MONOTONIC.
 inline std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(time.micros()));
-}
-
-inline v1::StoreReply Failed(const v1::StoreRequest& request, absl::StatusCode code,
-                             absl::string_view message) {
-  v1::StoreReply reply;
-  reply.set_request_id(request.request_id());
-  reply.set_client(request.client());
-  reply.set_code(static_cast<int>(code));
-  reply.set_message(std::string(message));
-  return reply;
 }
 
 struct CoreThread::State {
@@ -245,7 +236,7 @@ struct CoreThread::State {
     // Another server has the state; this one is about to be stopped.
     if (absl::IsAborted(why)) return true;
     if (const auto* called = std::get_if<StoreCalled>(event)) {
-      Reply({called->call, Failed(called->request, why.code(), why.message())});
+      Reply({called->call, StoreErrorReply(called->request, why)});
       return true;
     }
     auto* said = std::get_if<NodeSaid>(event);
@@ -261,7 +252,7 @@ struct CoreThread::State {
     v1::ServerMessage message;
     message.set_job(said->message.job());
     message.set_generation(said->message.generation());
-    *message.mutable_store() = Failed(said->message.store(), why.code(), why.message());
+    *message.mutable_store() = StoreErrorReply(said->message.store(), why);
     Send(said->stream, std::move(message));
     said->message.mutable_renew();
     return false;
@@ -386,7 +377,7 @@ struct CoreThread::State {
     }
     for (const auto& [id, outbox] : open) outbox->Close(why);
     for (const auto& [id, call] : waiting) {
-      call.done(Failed(call.request, why.code(), why.message()));
+      call.done(StoreErrorReply(call.request, why));
     }
     for (const Task& task : late) {
       if (task.refuse) task.refuse(why);

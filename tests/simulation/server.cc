@@ -5,21 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/store_reply.h"
 
 namespace cadre::simulation {
 namespace {
 
 // Between the arrival of a message and the core thread's turn.
 constexpr absl::Duration kWakeDelayMax = absl::Microseconds(300);
-
-v1::StoreReply Failed(const v1::StoreRequest& request, const absl::Status& why) {
-  v1::StoreReply reply;
-  reply.set_request_id(request.request_id());
-  reply.set_client(request.client());
-  reply.set_code(static_cast<int>(why.code()));
-  reply.set_message(std::string(why.message()));
-  return reply;
-}
 
 }  // namespace
 
@@ -207,7 +199,7 @@ void Server::Step(const Event& event) {
 bool Server::Refuse(Event* event) {
   const absl::Status& why = commits_->trouble();
   if (const auto* called = std::get_if<StoreCalled>(event)) {
-    Reply({called->call, Failed(called->request, why)});
+    Reply({called->call, StoreErrorReply(called->request, why)});
     return true;
   }
   auto* said = std::get_if<NodeSaid>(event);
@@ -224,7 +216,7 @@ bool Server::Refuse(Event* event) {
     v1::ServerMessage message;
     message.set_job(said->message.job());
     message.set_generation(said->message.generation());
-    *message.mutable_store() = Failed(said->message.store(), why);
+    *message.mutable_store() = StoreErrorReply(said->message.store(), why);
     network_.SendDown(said->stream.value, std::move(message));
   }
   said->message.mutable_renew();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "proto/store_frames.h"
+#include "proto/store_reply.h"
 
 namespace cadre {
 namespace {
@@ -81,11 +82,8 @@ void StoreSocketServer::Serve(int socket) {
   std::string frame;
   bool serving = ReadFrame(socket, &reader, &frame);
   if (serving && frame != token_) {
-    v1::StoreReply refusal;
-    refusal.set_code(16);  // UNAUTHENTICATED
-    refusal.set_message("wrong token");
     std::string bytes;
-    AppendFrame(refusal, &bytes);
+    AppendFrame(StoreErrorReply(0, 0, absl::UnauthenticatedError("wrong token")), &bytes);
     Write(socket, bytes);
     serving = false;
   }
