@@ -12,6 +12,7 @@
 #include "agent/exit_report.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
+#include "base/log_paths.h"
 
 namespace cadre {
 namespace {
@@ -152,8 +153,7 @@ WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file) {
 
 void Daemon::LinkGeneration() {
   if (options_.output.log_dir.empty()) return;
-  const absl::Status linked =
-      LinkToRun(RunDirectoryHere(), absl::StrCat("generation_", generation_));
+  const absl::Status linked = LinkToRun(RunDirectoryHere(), GenerationSubdirectory(generation_));
   if (linked.ok()) return;
   display_.Line(absl::StrCat(linked.message(), "; output is in ", RunDirectoryHere()));
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log_paths.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -22,12 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kRunPrefix[] = "/run_";
-
 // The name of the directory, where it is that of a run.
 std::string RunName(const fs::path& directory) {
   const std::string name = directory.filename().string();
-  return absl::StartsWith(name, kRunPrefix + 1) ? name : "";
+  return absl::StartsWith(name, kRunPrefix) ? name : "";
 }
 
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
@@ -58,11 +57,11 @@ absl::Status WriteAll(int fd, absl::string_view content) {
 
 std::string RunDirectory(const std::string& log_dir, const std::string& job,
                          const std::string& run) {
-  return absl::StrCat(log_dir, "/", job, run.empty() ? "" : kRunPrefix, run);
+  return absl::StrCat(log_dir, "/", RunSubdirectory(job, run));
 }
 
 std::string RankDirectory(const std::string& run_directory, uint64_t generation, uint32_t rank) {
-  return absl::StrCat(run_directory, "/generation_", generation, "/rank_", rank);
+  return absl::StrCat(run_directory, "/", RankSubdirectory(generation, rank));
 }
 
 absl::Status LinkToRun(const std::string& run_directory, const std::string& name) {
@@ -97,7 +96,7 @@ void UnlinkOtherRuns(const std::string& run_directory) {
     std::error_code no_link;
     const fs::path target = fs::read_symlink(at->path(), no_link);
     if (no_link || target.filename() != at->path().filename() ||
-        !absl::StartsWith(target.filename().string(), "generation_")) {
+        !absl::StartsWith(target.filename().string(), kGenerationPrefix)) {
       continue;
     }
     const std::string to = target.parent_path().string();

@@ -12,11 +12,9 @@
 
 namespace cadre {
 
-// Where one run of a job leaves its files, as v1::JobStatus names runs: <log_dir>/<job>/run_<run>.
-// Without a run, of one that no server ever knew: <log_dir>/<job>.
+// Where one run of a job leaves its files, and one rank (base/log_paths.h).
 std::string RunDirectory(const std::string& log_dir, const std::string& job,
                          const std::string& run);
-// <run_directory>/generation_<g>/rank_<r>
 std::string RankDirectory(const std::string& run_directory, uint64_t generation, uint32_t rank);
 
 // Makes <log_dir>/<job>/<name> lead to the file or directory of this name in the run's, in one

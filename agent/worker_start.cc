@@ -11,6 +11,7 @@
 #include "agent/gpus.h"
 #include "agent/run_files.h"
 #include "base/disk_full.h"
+#include "base/log_paths.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -122,7 +123,7 @@ StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby) {
                                                                 "CADRE_PROGRESS_FILE"};
   const std::filesystem::path directory =
       std::filesystem::path(worker.error_file).parent_path().parent_path() /
-      absl::StrCat("standby_", standby.index);
+      absl::StrCat(kStandbyPrefix, standby.index);
   worker.generation = standby.unit;
   worker.local_rank = 0;
   worker.error_file = (directory / "error.json").string();

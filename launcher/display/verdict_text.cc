@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/log_paths.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
@@ -172,9 +173,8 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
     if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
     if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !log_dir.empty()) {
       Row(text, "logs",
-          absl::StrCat(log_dir, "/", verdict.job(), verdict.run().empty() ? "" : "/run_",
-                       verdict.run(), "/generation_", root.generation(), "/rank_", root.rank(),
-                       "/"));
+          absl::StrCat(log_dir, "/", RunSubdirectory(verdict.job(), verdict.run()), "/",
+                       RankSubdirectory(root.generation(), root.rank()), "/"));
     }
     Ranks(text, root);
     const std::string traceback = ErrorFileText(root.exit().error_json());

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/log_paths.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -53,13 +54,9 @@ std::string LinkedTo(const fs::path& directory) {
   absl::string_view rest = target;
   if (error || !absl::ConsumePrefix(&rest, "../")) return "";
   const std::vector<absl::string_view> names = absl::StrSplit(rest, '/');
-  const bool known = names.size() == 2 && IsNumbered(names[0], "generation_") &&
-                     (IsNumbered(names[1], "rank_") || IsNumbered(names[1], "standby_"));
+  const bool known = names.size() == 2 && IsNumbered(names[0], kGenerationPrefix) &&
+                     (IsNumbered(names[1], kRankPrefix) || IsNumbered(names[1], kStandbyPrefix));
   return known ? std::string(rest) : "";
-}
-
-std::string OfRun(const std::string& job, const std::string& run) {
-  return run.empty() ? job : absl::StrCat(job, "/run_", run);
 }
 
 // The run that `generation`, a directory's name, is a link into, as agents make it for the newest
@@ -68,7 +65,7 @@ std::string LinkedRun(const fs::path& job, const std::string& generation) {
   std::error_code error;
   const std::string target = fs::read_symlink(job / generation, error).string();
   absl::string_view run = target;
-  if (error || !absl::ConsumePrefix(&run, "run_") ||
+  if (error || !absl::ConsumePrefix(&run, kRunPrefix) ||
       !absl::ConsumeSuffix(&run, absl::StrCat("/", generation)) ||
       !std::all_of(run.begin(), run.end(),
                    [](char c) { return absl::ascii_isalnum(c) || c == '.'; })) {
@@ -96,10 +93,10 @@ bool IsJobName(const std::string& name) {
 std::string LogListJson(const std::string& log_dir, const std::string& job,
                         const std::string& run) {
   std::vector<std::string> generations;
-  const fs::path root = fs::path(log_dir) / OfRun(job, run);
-  for (const uint64_t generation : Numbered(root, "generation_")) {
+  const fs::path root = fs::path(log_dir) / RunSubdirectory(job, run);
+  for (const uint64_t generation : Numbered(root, kGenerationPrefix)) {
     if (generations.size() >= kListedGenerations) break;
-    const auto found = Numbered(root / absl::StrCat("generation_", generation), "rank_");
+    const auto found = Numbered(root / GenerationSubdirectory(generation), kRankPrefix);
     generations.push_back(GenerationJson(generation, {found.rbegin(), found.rend()}));
   }
   return absl::StrCat("{\"generations\":[", absl::StrJoin(generations, ","), "]}");
@@ -147,10 +144,10 @@ absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::strin
                                     const std::string& run,
                                     const std::map<std::string, std::string>& query) {
   ASSIGN_OR_RETURN(const v1::ReadLogRequest request, ParseLogQuery(job, query));
-  const std::string generation = absl::StrCat("generation_", request.generation());
+  const std::string generation = GenerationSubdirectory(request.generation());
   const std::string root =
-      OfRun(job, run.empty() ? LinkedRun(fs::path(log_dir) / job, generation) : run);
-  const std::string asked = absl::StrCat(generation, "/rank_", request.rank());
+      RunSubdirectory(job, run.empty() ? LinkedRun(fs::path(log_dir) / job, generation) : run);
+  const std::string asked = RankSubdirectory(request.generation(), request.rank());
   const std::string linked = LinkedTo(fs::path(log_dir) / root / asked);
   return absl::StrCat(root, "/", linked.empty() ? asked : linked,
                       request.standard_error() ? "/stderr.log" : "/stdout.log");

@@ -1,0 +1,36 @@
+// How the directories below a job's log_dir are named: JOB/run_RUN/generation_G/rank_R. Pure.
+#ifndef CADRE_BASE_LOG_PATHS_H_
+#define CADRE_BASE_LOG_PATHS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+
+// A number, or a run's name, follows.
+inline constexpr char kRunPrefix[] = "run_";
+inline constexpr char kGenerationPrefix[] = "generation_";
+inline constexpr char kRankPrefix[] = "rank_";
+// In the place of a rank's: a process that stands by. Its own number follows.
+inline constexpr char kStandbyPrefix[] = "standby_";
+
+// <job>/run_<run>, as v1::JobStatus names runs; without a run, of a job that no server ever knew,
+// <job>.
+inline std::string RunSubdirectory(const std::string& job, const std::string& run) {
+  return run.empty() ? job : absl::StrCat(job, "/", kRunPrefix, run);
+}
+
+inline std::string GenerationSubdirectory(uint64_t generation) {
+  return absl::StrCat(kGenerationPrefix, generation);
+}
+
+// Below a run's.
+inline std::string RankSubdirectory(uint64_t generation, uint64_t rank) {
+  return absl::StrCat(kGenerationPrefix, generation, "/", kRankPrefix, rank);
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_BASE_LOG_PATHS_H_
