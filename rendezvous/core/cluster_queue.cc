@@ -206,7 +206,7 @@ void Core::Impl::TakeBack(uint64_t id) {
   SendStop(state.cluster.parts.at(id));
 }
 
-void Core::Impl::TakeBackSilent(const std::string& job, const std::string& node) {
+void Core::Impl::TakeBackFrom(const std::string& job, const std::string& node) {
   for (const auto& [id, part] : state.cluster.parts) {
     if (part.taken_back || part.part.job() != job || part.part.node() != node) continue;
     return TakeBack(id);

@@ -258,7 +258,7 @@ struct Core::Impl {
   void ScheduleCluster();
   void TakeBack(uint64_t id);
   // Of a job whose launcher there was given up while it may still run: nobody else would end it.
-  void TakeBackSilent(const std::string& job, const std::string& node);
+  void TakeBackFrom(const std::string& job, const std::string& node);
   std::vector<ScheduleNode> NodesToSchedule() const;
   std::vector<ScheduleJob> JobsToSchedule() const;
   void CarryOut(const Schedule& schedule);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/log_paths.h"
 #include "rendezvous/core/apply.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/culprit.h"
@@ -86,15 +87,15 @@ void Core::Impl::EndInquiry(const std::string& name, JobState* job, Live* live) 
   const std::string silence = evidence.silent_seconds() < 0
                                   ? ""
                                   : absl::StrFormat(" for %.1f s", evidence.silent_seconds());
-  v1::Failure failure =
-      PlainFailure(v1::HANG, evidence.node(), job->generation.number,
-                   absl::StrCat("rank ", evidence.rank(), " (local rank ", evidence.local_rank(),
-                                ") on ", evidence.node(), " made no progress", silence,
-                                " in generation ", job->generation.number, ": ", culprit.why,
-                                inquiry.for_absent ? absl::StrCat("; its logs: generation_",
-                                                                  job->generation.number, "/rank_",
-                                                                  evidence.rank())
-                                                   : ""));
+  v1::Failure failure = PlainFailure(
+      v1::HANG, evidence.node(), job->generation.number,
+      absl::StrCat("rank ", evidence.rank(), " (local rank ", evidence.local_rank(), ") on ",
+                   evidence.node(), " made no progress", silence, " in generation ",
+                   job->generation.number, ": ", culprit.why,
+                   inquiry.for_absent
+                       ? absl::StrCat("; its logs: ",
+                                      RankSubdirectory(job->generation.number, evidence.rank()))
+                       : ""));
   failure.set_rank(evidence.rank());
   failure.set_local_rank(evidence.local_rank());
   failure.mutable_exit()->set_pid(evidence.pid());

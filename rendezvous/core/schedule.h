@@ -115,13 +115,6 @@ struct Schedule {
 Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
                    MonoTime now);
 
-// What the job takes of an empty node; nothing where the node is too small for a worker. A worker
-// takes a CPU unless the job says more.
-std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
-
-// The smallest number of nodes it runs on.
-uint32_t LeastNodes(const ScheduleJob& job);
-
 }  // namespace cadre
 
 #endif  // CADRE_RENDEZVOUS_CORE_SCHEDULE_H_

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/schedule.h"
+#include "rendezvous/core/suitability.h"
 
 namespace cadre {
 namespace {

@@ -1,14 +1,23 @@
 // Whether a job can run on a node, whatever else runs there, and what people are told of nodes on
-// which it cannot. For schedule.cc alone; ShareOf and LeastNodes are declared in schedule.h. Pure.
+// which it cannot. Pure.
 #ifndef CADRE_RENDEZVOUS_CORE_SUITABILITY_H_
 #define CADRE_RENDEZVOUS_CORE_SUITABILITY_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/core/schedule.h"
 
 namespace cadre {
+
+// What the job takes of an empty node; nothing where the node is too small for a worker. A worker
+// takes a CPU unless the job says more.
+std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
+
+// The smallest number of nodes it runs on.
+uint32_t LeastNodes(const ScheduleJob& job);
 
 // It is for other users, or the job has tried it in vain. That does not pass.
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
