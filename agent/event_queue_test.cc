@@ -44,17 +44,24 @@ TEST(EventQueue, Limits_RequestsAreRefusedFirst_OthersOverflow) {
   EXPECT_EQ((*queue)->TakeAll().size(), kMaxQueuedEvents);
 }
 
+constexpr int kThreads = 4;
+constexpr int kEach = 1000;
+
+// So many threads, each of which pushes the event so often.
+std::vector<std::thread> Pushing(EventQueue& queue, const AgentEvent& event) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&queue, event] {
+      for (int j = 0; j < kEach; ++j) queue.Push(event);
+    });
+  }
+  return threads;
+}
+
 TEST(EventQueue, ManyThreads_LoseNothing) {
   auto queue = EventQueue::Make();
   ASSERT_OK(queue);
-  constexpr int kThreads = 4;
-  constexpr int kEach = 1000;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&queue] {
-      for (int j = 0; j < kEach; ++j) (*queue)->Push(AgentTick{});
-    });
-  }
+  std::vector<std::thread> threads = Pushing(**queue, AgentTick{});
   size_t taken = 0;
   while (taken < kThreads * kEach) {
     pollfd wait = {(*queue)->fd(), POLLIN, 0};
@@ -143,14 +150,7 @@ TEST(EventQueue, ManyThreads_HandleOneAtATime) {
     return false;
   });
   ASSERT_OK(queue);
-  constexpr int kThreads = 4;
-  constexpr int kEach = 1000;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&queue] {
-      for (int j = 0; j < kEach; ++j) (*queue)->Push(Answer(1));
-    });
-  }
+  std::vector<std::thread> threads = Pushing(**queue, Answer(1));
   int taken = 0;
   for (int i = 0; i < kEach; ++i) {
     taken += static_cast<int>((*queue)->TakeAll().size());

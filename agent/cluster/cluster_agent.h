@@ -30,8 +30,8 @@ struct ClusterAgentOptions {
 
 // Runs until SIGINT or SIGTERM, which ends all launchers with grace; a second one at once. Signals
 // must be blocked. OK: it was told to end. UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT,
-// ALREADY_EXISTS,
-// FAILED_PRECONDITION: the server does not want this node. INTERNAL: the supervisor is gone.
+// ALREADY_EXISTS, FAILED_PRECONDITION: the server does not want this node. INTERNAL: the supervisor
+// is gone.
 absl::Status RunClusterAgent(const ClusterAgentOptions& options,
                              std::unique_ptr<SupervisorClient> supervisor, ServerLink& link);
 

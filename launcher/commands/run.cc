@@ -291,10 +291,9 @@ absl::Status CheckLogDir(const std::string& flag, const std::string& directory) 
 // Before the log directory, which mostly lies in it and would be made.
 absl::Status CheckWorkingDir(const std::string& directory) {
   struct stat info;
-  errno = 0;
   if (stat(directory.c_str(), &info) == 0) {
-    if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
     if (S_ISDIR(info.st_mode) && access(directory.c_str(), X_OK) == 0) return absl::OkStatus();
+    if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("working_dir: ", strerror(errno), " on this node: ", directory));

@@ -10,6 +10,7 @@
 #include "rendezvous/service/log_reads.h"
 
 namespace cadre {
+
 AgentLogs::AgentLogs(Serving serving, HttpServer::Poster post)
     : serving_(std::move(serving)), post_(std::move(post)) {}
 

@@ -96,7 +96,7 @@ void EventStreams::TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
   }
   v1::ListJobsReply all;
   for (const v1::JobStatus& job : *jobs) *all.add_jobs() = job;
-  Take(kAllJobs, all.SerializeAsString(),
+  Take(kAllJobs, Serialized(all),
        [&] { return ServerSentEvent("jobs", JobsJson(*std::move(jobs))); });
 }
 
@@ -116,7 +116,7 @@ void EventStreams::TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus
                                             : Trouble(job.status());
     });
   }
-  Take(name, job->SerializeAsString(), [&] { return ServerSentEvent("job", JobJson(*job)); });
+  Take(name, Serialized(*job), [&] { return ServerSentEvent("job", JobJson(*job)); });
 }
 
 void EventStreams::Take(const std::string& name, std::string serialized,
