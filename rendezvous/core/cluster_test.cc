@@ -236,15 +236,7 @@ TEST_F(ClusterTest, LogsOfAJobThatNobodySubmittedAreNotReadThroughAgents) {
 TEST_F(ClusterTest, LogsAreOfOneRunAndComeToAnEndWithTheLastPart) {
   Join(1, 1, "n0");
   Submit(2, Spec("j", 1));
-  v1::NodeMessage message;
-  message.set_job("j");
-  message.set_incarnation(7);
-  v1::Join* said = message.mutable_join();
-  said->set_node("n0");
-  said->set_slots(1);
-  said->set_address("127.0.0.1");
-  said->set_part(1);
-  *said->mutable_spec() = Spec("j", 1);
+  v1::NodeMessage message = LauncherJoin(7, Spec("j", 1), 1, "n0");
   Orders(Step(3, NodeSaid{StreamId{7}, message}));
   ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
   v1::ReadLogRequest request;

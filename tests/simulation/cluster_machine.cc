@@ -14,6 +14,8 @@ namespace {
 
 // From SIGKILL until nothing is left.
 constexpr absl::Duration kKillTakes = absl::Milliseconds(20);
+// From the end of an agent until another one can be there.
+const absl::Duration kAgentBackMin = 2 * kKillTakes;
 // Beyond what an order allows, until what it is about is gone.
 constexpr absl::Duration kStopMargin = absl::Seconds(1);
 
@@ -69,7 +71,9 @@ void ClusterMachine::EndAgent(absl::Duration back_after) {
   Feed(SignalReceived{SIGTERM});
 }
 
-void ClusterMachine::Heal() { StartAgent(); }
+void ClusterMachine::Heal() {
+  world_.schedule.In(kAgentBackMin, [this] { StartAgent(); });
+}
 
 // Its supervisor notices at once, kills what there is, and leaves. The next agent makes a directory
 // of its own, and does not begin before.
@@ -85,7 +89,7 @@ void ClusterMachine::AgentIsOver(absl::Duration back_after) {
       world_.schedule.In(kKillTakes, [this, start = start] { Clear(start); });
     }
   }
-  world_.schedule.In(back_after + 2 * kKillTakes, [this, life] {
+  world_.schedule.In(back_after + kAgentBackMin, [this, life] {
     if (life == life_) StartAgent();
   });
 }
