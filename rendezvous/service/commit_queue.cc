@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,20 @@
 
 namespace cadre {
 
-CommitQueue::CommitQueue(std::unique_ptr<RecordLog> log, Host host)
+namespace {
+
+template <typename T>
+void MoveToEnd(std::vector<T>* from, std::vector<T>* to) {
+  to->insert(to->end(), std::make_move_iterator(from->begin()),
+             std::make_move_iterator(from->end()));
+}
+
+}  // namespace
+
+CommitQueue::CommitQueue(std::unique_ptr<RecordLog> log, std::unique_ptr<BatchSaver> beside,
+                         Host host)
     : log_(std::move(log)),
+      beside_(std::move(beside)),
       host_(std::move(host)),
       compact_at_(MonoTime::FromMicros(std::numeric_limits<int64_t>::min())) {}
 
@@ -21,31 +34,77 @@ void CommitQueue::Add(MonoTime now, Effects effects) {
       effects.close.empty() && effects.notes.empty()) {
     return;
   }
-  if (log_ == nullptr || (effects.append.empty() && held_.empty())) {
+  if (log_ == nullptr || (effects.append.empty() && held_.empty() && saving_.empty())) {
     return host_.deliver(std::move(effects));
   }
-  std::move(effects.append.begin(), effects.append.end(), std::back_inserter(records_));
-  effects.append.clear();
-  held_.push_back(std::move(effects));
+  Hold(std::move(effects));
   if (!trouble_.ok() && now >= retry_at_) Commit(now);
 }
 
+void CommitQueue::Hold(Effects effects) {
+  ++events_;
+  MoveToEnd(&effects.append, &records_);
+  effects.append.clear();
+  // Together with what is said before, which takes less memory; but nothing is said to a stream
+  // that was closed before it was.
+  if (held_.empty() || !held_.back().close.empty()) return held_.push_back(std::move(effects));
+  Effects& last = held_.back();
+  MoveToEnd(&effects.send, &last.send);
+  MoveToEnd(&effects.reply, &last.reply);
+  MoveToEnd(&effects.close, &last.close);
+  MoveToEnd(&effects.notes, &last.notes);
+}
+
 void CommitQueue::Commit(MonoTime now) {
+  if (!trouble_.ok() && now < retry_at_) return;
+  TakeSaved(now, true);
   if (held_.empty() || (!trouble_.ok() && now < retry_at_)) return;
-  const MonoTime before = MonoNow();
-  absl::Status saved = log_->Append(records_);
-  if (!saved.ok()) {
-    retry_at_ = now + kSaveRetry;
-    return EnterTrouble(std::move(saved));
+  if (!records_.empty()) {
+    const MonoTime before = MonoNow();
+    absl::Status saved = log_->Append(records_);
+    if (!saved.ok()) {
+      retry_at_ = now + kSaveRetry;
+      return EnterTrouble(std::move(saved));
+    }
+    host_.saved(MonoNow() - before);
   }
-  host_.saved(MonoNow() - before);
   records_.clear();
+  events_ = 0;
   if (!trouble_.ok()) {
     trouble_ = absl::OkStatus();
     host_.say("state can be saved again");
   }
-  DeliverHeld();
+  Deliver(&held_);
   CompactIfDue(now);
+}
+
+void CommitQueue::CommitBeside(MonoTime now) {
+  if (!trouble_.ok()) return Commit(now);
+  if (!TakeSaved(now, events_ >= kEventsPerCommit) || held_.empty() || !trouble_.ok()) return;
+  // Nothing to be saved, or all of it.
+  if (records_.empty() || (now >= compact_at_ && log_->WantsCompaction())) return Commit(now);
+  std::swap(saving_, held_);
+  events_ = 0;
+  beside_->Begin(*log_, std::exchange(records_, {}));
+}
+
+bool CommitQueue::TakeSaved(MonoTime now, bool wait) {
+  if (saving_.empty()) return true;
+  std::optional<BatchSaver::Outcome> outcome = beside_->Take(wait);
+  if (!outcome.has_value()) return false;
+  if (outcome->status.ok()) {
+    host_.saved(outcome->took);
+    Deliver(&saving_);
+    return true;
+  }
+  // In front of what came later.
+  MoveToEnd(&records_, &outcome->records);
+  records_ = std::move(outcome->records);
+  MoveToEnd(&held_, &saving_);
+  held_ = std::exchange(saving_, {});
+  retry_at_ = now + kSaveRetry;
+  EnterTrouble(std::move(outcome->status));
+  return true;
 }
 
 void CommitQueue::EnterTrouble(absl::Status why) {
@@ -75,9 +134,9 @@ void CommitQueue::EnterTrouble(absl::Status why) {
   }
 }
 
-void CommitQueue::DeliverHeld() {
-  std::vector<Effects> held = std::exchange(held_, {});
-  for (Effects& effects : held) host_.deliver(std::move(effects));
+void CommitQueue::Deliver(std::vector<Effects>* effects) {
+  for (Effects& some : *effects) host_.deliver(std::move(some));
+  effects->clear();
 }
 
 void CommitQueue::CompactIfDue(MonoTime now) {

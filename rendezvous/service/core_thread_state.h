@@ -6,27 +6,30 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "proto/store_reply.h"
 #include "rendezvous/service/commit_queue.h"
+#include "rendezvous/service/commit_thread.h"
 #include "rendezvous/service/core_thread.h"
 
 namespace cadre {
 
 // The thread looks around at least this often, whatever the core asks for.
 inline constexpr absl::Duration kLongestWait = absl::Minutes(1);
-// Events whose records are saved together at most: the first of them waits for the last, which is
-// some 10 ms later.
-inline constexpr size_t kEventsPerCommit = 2048;
+// The thread looks this often, in events, whether what it had saved beside its work is.
+inline constexpr size_t kEventsPerLook = 512;
+// So many tasks have their memory kept for those that come next.
+inline constexpr size_t kTasksKept = 4 * kEventsPerCommit;
 
 // steady_clock and MonoNow() both are CLOCK_MONOTONIC.
 inline std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
@@ -52,7 +55,7 @@ struct CoreThread::State {
   State(const CoreConfig& config, LogFunction log, OpenedLog durable)
       : core(config),
         log(std::move(log)),
-        commits(std::move(durable.log),
+        commits(std::move(durable.log), std::make_unique<CommitThread>(),
                 {[this](Effects effects) { CarryOut(std::move(effects)); },
                  [this] { return core.Snapshot(); }, [this](const std::string& line) { Say(line); },
                  [this](absl::Duration took) { counters.CountCommit(took); }}) {
@@ -125,19 +128,19 @@ struct CoreThread::State {
   // --- on the core thread ---
 
   void Loop() {
+    std::vector<Task> batch;
     for (;;) {
-      bool last = false;
-      std::deque<Task> batch = AwaitWork(&last);
+      const bool last = AwaitWork(&batch);
       size_t handled = 0;
       for (Task& task : batch) {
         Handle(task);
-        if (++handled % kEventsPerCommit != 0) continue;
-        commits.Commit(MonoNow());
+        if (++handled % kEventsPerLook != 0) continue;
+        commits.CommitBeside(MonoNow());
         FlushAll();
       }
       // After the batch, because a Renew in it may be what a lease is waiting for.
       if (core.NextDeadline() <= MonoNow()) Step(Tick{});
-      commits.Commit(MonoNow());
+      SaveBatch(last);
       TellWhetherItCanSave();
       FlushAll();
       log_reads.Expire(MonoNow());
@@ -146,8 +149,11 @@ struct CoreThread::State {
   }
 
   // Gives the core to whoever comes, until there is something that the thread must do or a deadline
-  // has passed; takes it and the queue. `last`: the thread is to end.
-  std::deque<Task> AwaitWork(bool* last) {
+  // has passed; takes it and the queue, in the place of the batch before. True: the thread is to
+  // end.
+  bool AwaitWork(std::vector<Task>* batch) {
+    batch->clear();
+    if (batch->capacity() > kTasksKept) batch->shrink_to_fit();
     std::unique_lock<std::mutex> lock(mutex);
     holder = Holder::kNobody;
     for (;;) {
@@ -159,12 +165,25 @@ struct CoreThread::State {
       changed.wait_until(lock, ToSteady(std::min(wakes_at, now + kLongestWait)));
     }
     holder = Holder::kThread;
-    std::deque<Task> batch;
-    batch.swap(queue);
+    batch->swap(queue);
     queued_events = 0;
     queued_bytes = 0;
-    *last = stopping;
-    return batch;
+    return stopping;
+  }
+
+  // After a batch. With nothing else to do the thread waits for the disk: if it went on to take
+  // events while that stands still, the core would count the time for orders that nobody is told.
+  void SaveBatch(bool last) {
+    const MonoTime now = MonoNow();
+    if (!last && MoreWaits()) return commits.CommitBeside(now);
+    // What comes meanwhile is then saved with what is held.
+    if (!last && commits.is_saving()) return commits.AwaitSaved(now);
+    commits.Commit(now);
+  }
+
+  bool MoreWaits() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return !queue.empty();
   }
 
   // These two: by who has the core, or while nobody has it.
@@ -367,7 +386,7 @@ struct CoreThread::State {
   void CloseAll(const absl::Status& why) {
     std::map<StreamId, std::shared_ptr<Outbox>> open;
     std::map<CallId, Call> waiting;
-    std::deque<Task> late;
+    std::vector<Task> late;
     {
       const std::lock_guard<std::mutex> lock(mutex);
       ended = why;
@@ -404,7 +423,7 @@ struct CoreThread::State {
   Holder holder = Holder::kThread;
   // Until when the thread waits.
   MonoTime wakes_at;
-  std::deque<Task> queue;
+  std::vector<Task> queue;
   size_t queued_events = 0;
   size_t queued_bytes = 0;
   bool stopping = false;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "rendezvous/store/sqlite_file.h"
 #include "rendezvous/store/state_directory.h"
 #include "rendezvous/store/tail_file.h"
@@ -22,17 +23,36 @@ namespace {
 constexpr int64_t kApplicationId = 0x43445245;
 // A snapshot and twice as much again.
 constexpr int64_t kCompactionFactor = 3;
+// A row of the log is full from this size on.
+constexpr size_t kRowBytes = 1 << 20;
 
 constexpr char kSchema[] =
     "CREATE TABLE header(server_id INTEGER, first INTEGER, snapshot_bytes INTEGER);"
     // Clocks by which the records from `first` on tell the time.
     "CREATE TABLE life(first INTEGER PRIMARY KEY, boot_id BLOB, unix_us_at_zero INTEGER);"
-    "CREATE TABLE log(number INTEGER PRIMARY KEY, crc INTEGER, record BLOB);";
+    // Each row has some records of one Append, as a v1::RecordBatch with nothing else in it. Its
+    // number is that of the last of them.
+    "CREATE TABLE log(number INTEGER PRIMARY KEY, crc INTEGER, records BLOB);";
 
 int64_t CrcOf(int64_t number, absl::string_view bytes) {
   const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&number), sizeof(number));
   return static_cast<int64_t>(
       crc32(crc, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+// As RecordBatch.records has it.
+void AppendTo(std::string* row, const v1::Record& record) {
+  using google::protobuf::io::CodedOutputStream;
+  constexpr uint32_t kTag = v1::RecordBatch::kRecordsFieldNumber << 3 | 2;  // of bytes that follow
+  const size_t size = record.ByteSizeLong();
+  const size_t before = row->size();
+  const size_t head = CodedOutputStream::VarintSize32(kTag) +
+                      CodedOutputStream::VarintSize32(static_cast<uint32_t>(size));
+  row->resize(before + head + size);
+  auto* to = reinterpret_cast<uint8_t*>(row->data() + before);
+  to = CodedOutputStream::WriteTagToArray(kTag, to);
+  to = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(size), to);
+  record.SerializeWithCachedSizesToArray(to);
 }
 
 bool HasContent(const std::string& path) {
@@ -68,10 +88,7 @@ class SqliteLog final : public RecordLog {
     RETURN_IF_ERROR(Ready());
     int64_t number = last_;
     int64_t bytes = 0;
-    const absl::Status status = file_->Transact([&]() -> absl::Status {
-      for (const v1::Record& record : records) RETURN_IF_ERROR(Insert(record, &number, &bytes));
-      return absl::OkStatus();
-    });
+    const absl::Status status = file_->Transact([&] { return Insert(records, &number, &bytes); });
     if (!status.ok()) return Failed(status);
     Committed(number);
     log_bytes_ += bytes;
@@ -91,7 +108,7 @@ class SqliteLog final : public RecordLog {
       RETURN_IF_ERROR(file_->Run("DELETE FROM log", {}));
       RETURN_IF_ERROR(file_->Run("DELETE FROM life", {}));
       RETURN_IF_ERROR(InsertLife());
-      for (const v1::Record& record : snapshot) RETURN_IF_ERROR(Insert(record, &number, &bytes));
+      RETURN_IF_ERROR(Insert(snapshot, &number, &bytes));
       return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2", {last_ + 1, bytes});
     });
     if (!status.ok()) return Failed(status);
@@ -168,20 +185,23 @@ class SqliteLog final : public RecordLog {
     size_t lives = 0;
     bool good = true;
     const absl::Status read = file_->Run(
-        "SELECT number, crc, record FROM log ORDER BY number", {}, [&](sqlite3_stmt* statement) {
+        "SELECT number, crc, records FROM log ORDER BY number", {}, [&](sqlite3_stmt* statement) {
           const int64_t number = sqlite3_column_int64(statement, 0);
           const absl::string_view bytes = ColumnBytes(statement, 2);
           while (lives < shifts.size() && shifts[lives].first <= number) {
             shift = shifts[lives++].second;
           }
-          good = good && number == next && lives > 0 &&
-                 sqlite3_column_int64(statement, 1) == CrcOf(number, bytes);
+          v1::RecordBatch row;
+          good = good && lives > 0 && sqlite3_column_int64(statement, 1) == CrcOf(number, bytes) &&
+                 row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
+                 row.records_size() > 0 && number == next + row.records_size() - 1;
           if (!good) return;
-          ++next;
+          next = number + 1;
           log_bytes_ += static_cast<int64_t>(bytes.size());
-          v1::Record& record = records->emplace_back();
-          good = record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-          ShiftTimes(shift, &record);
+          for (v1::Record& record : *row.mutable_records()) {
+            ShiftTimes(shift, &record);
+            records->push_back(std::move(record));
+          }
         });
     if (!read.ok()) return Broken(read);
     if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
@@ -214,11 +234,18 @@ class SqliteLog final : public RecordLog {
     return file_->Transact([&] { return InsertLife(); });
   }
 
-  absl::Status Insert(const v1::Record& record, int64_t* number, int64_t* bytes) {
-    const std::string blob = record.SerializeAsString();
-    ++*number;
-    *bytes += static_cast<int64_t>(blob.size());
-    return file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)", {*number, CrcOf(*number, blob), blob});
+  absl::Status Insert(const std::vector<v1::Record>& records, int64_t* number, int64_t* bytes) {
+    std::string row;
+    for (size_t i = 0; i < records.size(); ++i) {
+      ++*number;
+      AppendTo(&row, records[i]);
+      if (row.size() < kRowBytes && i + 1 < records.size()) continue;
+      *bytes += static_cast<int64_t>(row.size());
+      RETURN_IF_ERROR(
+          file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)", {*number, CrcOf(*number, row), row}));
+      row.clear();
+    }
+    return absl::OkStatus();
   }
 
   void Committed(int64_t number) {

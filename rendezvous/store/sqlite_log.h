@@ -16,7 +16,7 @@
 namespace cadre {
 
 // Of the files' layout; another one is refused.
-inline constexpr int kStateFormat = 1;
+inline constexpr int kStateFormat = 2;
 // A log below this is never worth a compaction.
 inline constexpr int64_t kCompactionBytesMin = 4 << 20;
 

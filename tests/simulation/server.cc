@@ -1,6 +1,7 @@
 #include "tests/simulation/server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,33 @@ namespace {
 
 // Between the arrival of a message and the core thread's turn.
 constexpr absl::Duration kWakeDelayMax = absl::Microseconds(300);
+// How long the core thread may go on beside a disk that saves.
+constexpr absl::Duration kBesideMax = absl::Milliseconds(5);
+// How often it finds that more has come, after a batch of events, and that a batch is saved.
+constexpr int kMoreCame = 20, kIsSaved = 50;
+
+// In the place of the thread that saves: when it has is drawn.
+class LateSaver final : public BatchSaver {
+ public:
+  explicit LateSaver(World& world) : world_(world) {}
+
+  void Begin(RecordLog& log, std::vector<v1::Record> records) override {
+    log_ = &log;
+    records_ = std::move(records);
+  }
+  std::optional<Outcome> Take(bool wait) override {
+    if (!wait && !world_.random.Percent(kIsSaved)) return std::nullopt;
+    Outcome outcome;
+    outcome.status = log_->Append(records_);
+    if (!outcome.status.ok()) outcome.records = std::move(records_);
+    return outcome;
+  }
+
+ private:
+  World& world_;
+  RecordLog* log_ = nullptr;
+  std::vector<v1::Record> records_;
+};
 
 }  // namespace
 
@@ -36,7 +64,8 @@ void Server::Start() {
   host.say = [this](const std::string& line) {
     world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });
   };
-  commits_ = std::make_unique<CommitQueue>(std::move(opened.log), std::move(host));
+  commits_ = std::make_unique<CommitQueue>(std::move(opened.log),
+                                           std::make_unique<LateSaver>(world_), std::move(host));
   for (const v1::Record& record : opened.records) core_->Apply(record);
   ++life_;
   world_.Note(2, opened.records.size(), [&] {
@@ -154,17 +183,29 @@ void Server::Wake() {
     Handle(std::move(event));
   }
   if (!Dying() && core_->NextDeadline() <= Local()) Step(Tick{});
-  if (!Dying()) commits_->Commit(Local());
+  if (!Dying()) SaveBatch();
   TellWhetherItCanSave();
   if (Dying()) {
     return Kill(world_.random.Between(absl::Milliseconds(50), absl::Seconds(3)), false);
   }
-  unsaved_ = !commits_->trouble().ok();
+  unsaved_ = !commits_->trouble().ok() || commits_->WantsCommit();
   const MonoTime due = std::min(core_->NextDeadline(), commits_->NextDeadline());
   if (!inbox_.empty()) WakeAt(world_.now() + absl::Microseconds(1));
   if (due != MonoTime::Never()) {
     WakeAt(std::max(plan_.server_clock.World(due), world_.now() + absl::Microseconds(1)));
   }
+}
+
+void Server::SaveBatch() {
+  if (!inbox_.empty() || world_.random.Percent(kMoreCame)) {
+    commits_->CommitBeside(Local());
+  } else if (commits_->is_saving()) {
+    commits_->AwaitSaved(Local());
+  } else {
+    commits_->Commit(Local());
+  }
+  if (!commits_->WantsCommit()) return;
+  WakeAt(world_.now() + world_.random.Between(absl::Microseconds(1), kBesideMax));
 }
 
 void Server::TellWhetherItCanSave() {
@@ -268,7 +309,8 @@ void Server::Mutate(Event* event) {
 }
 
 bool Server::Idle() const {
-  return up() && can_save_ && core_->NextDeadline() == MonoTime::Never();
+  return up() && can_save_ && !commits_->WantsCommit() &&
+         core_->NextDeadline() == MonoTime::Never();
 }
 
 }  // namespace cadre::simulation

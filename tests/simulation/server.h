@@ -61,6 +61,7 @@ class Server final : public StreamServer {
   void Post(Event event);
   void WakeAt(MonoTime at);
   void Wake();
+  void SaveBatch();
   void TellWhetherItCanSave();
   void Handle(Event event);
   bool Refuse(Event* event);

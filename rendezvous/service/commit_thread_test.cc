@@ -1,0 +1,80 @@
+#include "rendezvous/service/commit_thread.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "base/status_matchers.h"
+
+namespace cadre {
+namespace {
+
+// Saves when it is allowed to.
+class SlowLog final : public RecordLog {
+ public:
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const std::vector<v1::Record>& records) override {
+    entered.Notify();
+    allowed.WaitForNotification();
+    appended += records.size();
+    return outcome;
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+
+  absl::Notification entered, allowed;
+  absl::Status outcome;
+  size_t appended = 0;
+};
+
+std::vector<v1::Record> Records(const std::string& job) {
+  std::vector<v1::Record> records(1);
+  records[0].set_job(job);
+  return records;
+}
+
+TEST(CommitThreadTest, ItSavesWhileItsUserDoesSomethingElse) {
+  SlowLog log;
+  CommitThread thread;
+  EXPECT_FALSE(thread.Take(false).has_value());
+  thread.Begin(log, Records("a"));
+  log.entered.WaitForNotification();
+  EXPECT_FALSE(thread.Take(false).has_value());
+  log.allowed.Notify();
+  const auto outcome = thread.Take(true);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_OK(outcome->status);
+  EXPECT_EQ(log.appended, 1u);
+  EXPECT_FALSE(thread.Take(false).has_value()) << "it was taken";
+}
+
+TEST(CommitThreadTest, WhatCouldNotBeSavedIsGivenBackAndTheNextBatchIsTried) {
+  SlowLog log;
+  log.allowed.Notify();
+  log.outcome = absl::ResourceExhaustedError("no room");
+  CommitThread thread;
+  thread.Begin(log, Records("a"));
+  const auto refused = thread.Take(true);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status, log.outcome);
+  ASSERT_EQ(refused->records.size(), 1u);
+  EXPECT_EQ(refused->records[0].job(), "a");
+  SlowLog roomy;
+  roomy.allowed.Notify();
+  thread.Begin(roomy, Records("b"));
+  EXPECT_OK(thread.Take(true)->status);
+}
+
+TEST(CommitThreadTest, ItEndsAfterTheBatchThatItHas) {
+  SlowLog log;
+  {
+    CommitThread thread;
+    thread.Begin(log, Records("a"));
+    log.allowed.Notify();
+  }
+  EXPECT_EQ(log.appended, 1u);
+}
+
+}  // namespace
+}  // namespace cadre
