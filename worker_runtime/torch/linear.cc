@@ -11,6 +11,7 @@
 #include "torch/nn/init.h"
 #include "torch/utils.h"
 #include "worker_runtime/torch/gradient_hooks.h"
+#include "worker_runtime/torch/layer_products.h"
 
 namespace cadre::nn {
 namespace {
@@ -31,25 +32,30 @@ Tensor Place(const Tensor& weight) {
 Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight) {
   Tensor place = Place(weight);
   if (!place.defined()) return torch::mm(gradient.t(), input);
-  torch::mm_out(place, gradient.t(), input);
+  LayerWeightGradient(gradient, input, place);
   return place;
 }
 
-// Of a matrix with a row for each sample. The same products as of torch::addmm() and its
-// derivative, in the same order.
+Tensor InputGradient(const Tensor& gradient, const Tensor& weight) {
+  // With gradients on, autograd records how the gradient comes about.
+  if (torch::GradMode::is_enabled()) return torch::mm(gradient, weight);
+  return LayerInputGradient(gradient, weight);
+}
+
+// Of a matrix with a row for each sample.
 struct Affine : torch::autograd::Function<Affine> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
                         const c10::optional<Tensor>& bias) {
     context->save_for_backward({input, weight});
     context->saved_data["biased"] = bias.has_value();
-    return bias ? torch::addmm(*bias, input, weight.t()) : torch::mm(input, weight.t());
+    return LayerOutput(input, weight, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const Tensor& gradient = gradients[0];
     variable_list result(3);
-    if (context->needs_input_grad(0)) result[0] = torch::mm(gradient, saved[1]);
+    if (context->needs_input_grad(0)) result[0] = InputGradient(gradient, saved[1]);
     if (context->needs_input_grad(1)) result[1] = WeightGradient(gradient, saved[0], saved[1]);
     const bool biased = context->saved_data["biased"].toBool();
     if (biased && context->needs_input_grad(2)) result[2] = gradient.sum(0);

@@ -4,8 +4,10 @@
 //
 //   cadre::nn::Linear hidden = register_module("hidden", cadre::nn::Linear(2048, 2048));
 //
-// Outside of DataParallel, in NoSync, and where gradients add up, it does what torch::nn::Linear
-// does. Values, names and checkpoints are the same. Without forward-mode derivatives.
+// With few samples, products with a large weight are made in blocks that fit the cache
+// (layer_products.h): equal to torch::nn::Linear's up to the order of sums. Names and checkpoints
+// are the same. Outside of DataParallel it does what torch::nn::Linear does. Without forward-mode
+// derivatives.
 #ifndef CADRE_WORKER_RUNTIME_TORCH_LINEAR_H_
 #define CADRE_WORKER_RUNTIME_TORCH_LINEAR_H_
 
