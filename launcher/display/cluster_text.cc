@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/table.h"
 
@@ -16,10 +17,6 @@ constexpr char kUp[] = "up";
 // Of nodes that a line names.
 constexpr size_t kNamed = 6;
 
-std::string Plural(uint64_t number, const std::string& noun) {
-  return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
-}
-
 std::string StateOf(const v1::ClusterNodeStatus& node) {
   std::string state = node.connected() ? kUp : "away";
   if (node.drained()) {
@@ -27,7 +24,7 @@ std::string StateOf(const v1::ClusterNodeStatus& node) {
                     node.drain_reason().empty() ? "" : absl::StrCat(": ", node.drain_reason()));
   }
   if (node.leftovers() > 0) {
-    absl::StrAppend(&state, ", ending ", Plural(node.leftovers(), "earlier launcher"));
+    absl::StrAppend(&state, ", ending ", Count(node.leftovers(), "earlier launcher"));
   }
   return state;
 }
@@ -118,9 +115,9 @@ std::string ClusterSummary(const v1::ListNodesReply& nodes,
                           : absl::StrCat(node.name(), " (", node.drain_reason(), ")"));
   }
   std::string text = absl::StrCat(
-      "cluster: ", Plural(nodes.nodes_size(), "node"), ", ", use.cpus, " of ",
-      Plural(use.all_cpus, "CPU"), " in use",
-      use.all_gpus == 0 ? "" : absl::StrCat(", ", use.gpus, " of ", Plural(use.all_gpus, "GPU")),
+      "cluster: ", Count(nodes.nodes_size(), "node"), ", ", use.cpus, " of ",
+      Count(use.all_cpus, "CPU"), " in use",
+      use.all_gpus == 0 ? "" : absl::StrCat(", ", use.gpus, " of ", Count(use.all_gpus, "GPU")),
       "\n");
   if (!away.empty()) absl::StrAppend(&text, "away: ", EscapeControl(Named(away)), "\n");
   if (!drained.empty()) absl::StrAppend(&text, "drained: ", EscapeControl(Named(drained)), "\n");
@@ -128,7 +125,7 @@ std::string ClusterSummary(const v1::ListNodesReply& nodes,
   if (queue.empty()) return text;
   const v1::JobStatus& first = *queue.front();
   absl::StrAppend(
-      &text, "queue: ", Plural(queue.size(), "job"), "; ",
+      &text, "queue: ", Count(queue.size(), "job"), "; ",
       EscapeControl(absl::StrCat(first.name(), " of ", first.user(), ", priority ",
                                  first.priority(), ", waits for ", first.waiting_for())),
       "\n");

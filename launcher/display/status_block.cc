@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/table.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 uint32_t NodesIn(const v1::JobStatus& status) {
   return std::max<uint32_t>(status.nodes_in(), static_cast<uint32_t>(status.nodes_size()));
-}
-
-std::string Plural(uint64_t count, const char* one) {
-  return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
 }
 
 // Cuts at a character of UTF-8, not within one.
@@ -150,8 +147,8 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   if (status.generation() > formed_) {
     formed_ = status.generation();
     lines.push_back(absl::StrCat("generation ", formed_,
-                                 " formed: ", Plural(NodesIn(status), "node"), ", ",
-                                 Plural(status.world_size(), "worker")));
+                                 " formed: ", Count(NodesIn(status), "node"), ", ",
+                                 Count(status.world_size(), "worker")));
   }
   if (status.generation() > running_ && status.world_size() > 0 &&
       status.workers_running() + status.workers_succeeded() >= status.world_size()) {

@@ -1,6 +1,5 @@
 #include "launcher/display/verdict_text.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/log_paths.h"
+#include "base/text.h"
 #include "launcher/display/escape.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
@@ -25,10 +25,9 @@ constexpr size_t kShownLines = 20;
 constexpr int kShownRanks = 8;
 constexpr int kShownEarlier = 8;
 
-std::string SignalName(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? absl::StrCat("signal ", signal)
-                         : absl::StrCat("signal ", signal, " (SIG", name, ")");
+std::string SignalText(int signal) {
+  const absl::string_view name = SignalName(signal);
+  return absl::StrCat("signal ", signal, name.empty() ? "" : absl::StrCat(" (", name, ")"));
 }
 
 std::string CauseText(v1::FailureCause cause) {
@@ -104,10 +103,6 @@ std::string HowItEnded(const v1::Failure& failure) {
   return failure.has_exit() ? ExitText(failure.exit()) : "";
 }
 
-std::string Plural(uint64_t count, const char* one) {
-  return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 std::string ExitText(const v1::WorkerExit& exit) {
@@ -116,7 +111,7 @@ std::string ExitText(const v1::WorkerExit& exit) {
     text = absl::StrCat("could not be started: ", EscapeControl(exit.exec_step()), ": ",
                         strerror(exit.exec_errno()));
   } else if (exit.signal() != 0) {
-    text = SignalName(exit.signal());
+    text = SignalText(exit.signal());
     if (exit.core_dumped()) text += ", core dumped";
   } else {
     text = absl::StrCat("exit code ", exit.exit_code());
@@ -200,8 +195,8 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
     absl::StrAppend(&text, "  ", verdict.earlier_size() - kShownEarlier, " more in verdict.json\n");
   }
   if (verdict.restarts() > 0) {
-    absl::StrAppend(&text, "After ", Plural(verdict.restarts(), "restart"), ", ",
-                    Plural(verdict.generations(), "generation"), ".\n");
+    absl::StrAppend(&text, "After ", Count(verdict.restarts(), "restart"), ", ",
+                    Count(verdict.generations(), "generation"), ".\n");
   }
   return text;
 }
@@ -219,7 +214,7 @@ std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline
                     TookText(0, std::max<int64_t>(running, 1)));
   }
   if (verdict.restarts() > 0) {
-    absl::StrAppend(&text, "; ", Plural(verdict.restarts(), "restart"));
+    absl::StrAppend(&text, "; ", Count(verdict.restarts(), "restart"));
   }
   return text + "\n";
 }

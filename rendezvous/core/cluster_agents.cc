@@ -5,11 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "proto/duration.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/report.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/report.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

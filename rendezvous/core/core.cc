@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/apply.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/invariants.h"
 #include "rendezvous/core/report.h"
 #include "rendezvous/core/snapshot.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 

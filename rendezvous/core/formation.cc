@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/text.h"
+#include "base/text.h"
 
 namespace cadre {
 namespace {

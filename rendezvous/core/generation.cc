@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
 #include "rendezvous/core/ranks.h"
 #include "rendezvous/core/report.h"
 #include "rendezvous/core/restart.h"
-#include "rendezvous/core/text.h"
 #include "rendezvous/core/timeline.h"
 
 namespace cadre {

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log_paths.h"
+#include "base/text.h"
 #include "rendezvous/core/apply.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/culprit.h"
 #include "rendezvous/core/report.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

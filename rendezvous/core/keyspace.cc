@@ -5,8 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "proto/store_reply.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

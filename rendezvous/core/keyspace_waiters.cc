@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "proto/store_reply.h"
 #include "rendezvous/core/keyspace.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/report.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "proto/duration.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

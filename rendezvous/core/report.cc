@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "proto/duration.h"
 #include "rendezvous/core/policy.h"
-#include "rendezvous/core/text.h"
 #include "rendezvous/core/timeline.h"
 
 namespace cadre {

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
-#include "rendezvous/core/text.h"
+#include "base/text.h"
 
 namespace cadre {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/node_choice.h"
 #include "rendezvous/core/suitability.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/text.h"
 #include "proto/duration.h"
 #include "rendezvous/core/policy.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/core/text.h"
+#include "base/text.h"
 
 namespace cadre {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/ranks.h"
 #include "rendezvous/core/report.h"
-#include "rendezvous/core/text.h"
 
 namespace cadre {
 

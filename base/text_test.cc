@@ -1,4 +1,4 @@
-#include "rendezvous/core/text.h"
+#include "base/text.h"
 
 #include <cerrno>
 

@@ -1,7 +1,7 @@
 // Text for people: peers' strings made safe to show, durations, lists, signal and error names.
 // Pure.
-#ifndef CADRE_RENDEZVOUS_CORE_TEXT_H_
-#define CADRE_RENDEZVOUS_CORE_TEXT_H_
+#ifndef CADRE_BASE_TEXT_H_
+#define CADRE_BASE_TEXT_H_
 
 #include <string>
 #include <vector>
@@ -41,4 +41,4 @@ std::string ErrnoText(int error);
 
 }  // namespace cadre
 
-#endif  // CADRE_RENDEZVOUS_CORE_TEXT_H_
+#endif  // CADRE_BASE_TEXT_H_
