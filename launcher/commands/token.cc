@@ -5,14 +5,38 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/cluster/part_start.h"
 #include "base/bearer_token.h"
 #include "base/exit_codes.h"
+#include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 
 namespace cadre {
 namespace {
 
+constexpr char kRoot[] = "root";
+
+// Root's jobs may do anything wherever they run. Other users may be the nodes' alone.
+absl::Status CheckUser(const std::string& name, bool root_too) {
+  const absl::StatusOr<UserEntry> user = FindUser(name);
+  if (name == kRoot || (user.ok() && user->uid == 0)) {
+    if (root_too) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--user ", name,
+                     ": jobs submitted with this token have all rights on every node whose agent "
+                     "runs root's (--user root); add --allow-root if that is meant"));
+  }
+  if (!user.ok()) {
+    Fail(0, absl::StrCat("--user ", name, ": ", user.status().message(),
+                         "; the token is good where the nodes have that user"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> Make(const Parsed& parsed) {
+  if (parsed.Has("allow-root") && !parsed.Has("user")) {
+    return absl::InvalidArgumentError("--allow-root is for --user");
+  }
   if (!parsed.Has("user") && !parsed.Has("token-file")) return RandomToken();
   if (!parsed.Has("user") || !parsed.Has("token-file")) {
     return absl::InvalidArgumentError(
@@ -32,6 +56,7 @@ absl::StatusOr<std::string> Make(const Parsed& parsed) {
     return absl::InvalidArgumentError(
         "--token-file: this is a user's token; others are made from the cluster's own");
   }
+  RETURN_IF_ERROR(CheckUser(user, parsed.Has("allow-root")));
   return UserToken(*secret, user);
 }
 
@@ -66,7 +91,8 @@ Command TokenCommand() {
   command.flags = {
       {"force", "", "Replace FILE where it exists."},
       {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},
-      {"token-file", "FILE", "The cluster's token, from which a user's is made."}};
+      {"token-file", "FILE", "The cluster's token, from which a user's is made."},
+      {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
   command.run = Run;
   return command;
 }

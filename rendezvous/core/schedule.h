@@ -36,7 +36,7 @@ struct Share {
 
 struct ScheduleNode {
   std::string name;
-  // Only jobs of this user run here; empty: of anybody.
+  // Only jobs of this user run here; empty: of anybody but root.
   std::string user;
   uint32_t cpus = 0;
   uint32_t gpus = 0;

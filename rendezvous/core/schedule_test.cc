@@ -235,6 +235,16 @@ TEST(ScheduleTest, WhatIsMissingIsSaid) {
       "next");
 }
 
+TEST(ScheduleTest, RootsJobsRunOnlyWhereAnAgentSaysSo) {
+  std::vector<ScheduleNode> nodes = Nodes(2);
+  ScheduleJob job = Job(1, 1);
+  job.user = "root";
+  EXPECT_EQ(PlaceJobs(nodes, {job}, kNow).waiting["j1"].reason,
+            "1 node with 4 CPUs: 0 of 2 can take it; 2 are without --user root");
+  nodes[1].user = "root";
+  EXPECT_EQ(PlaceJobs(nodes, {job}, kNow).place.at(0).node, "n1");
+}
+
 TEST(ScheduleTest, ManyJobsThatCannotRunKeepNobodyWaiting) {
   std::vector<ScheduleJob> jobs;
   for (size_t i = 1; i <= kQueueDepth; ++i) jobs.push_back(Job(i, 99));

@@ -28,8 +28,11 @@ Share LeastShare(const ScheduleJob& job) {
   }
 }
 
+constexpr char kRoot[] = "root";
+
+// Root's jobs run only where an agent says so.
 bool IsForUser(const ScheduleNode& node, const std::string& user) {
-  return node.user.empty() || node.user == user;
+  return node.user == user || (node.user.empty() && user != kRoot);
 }
 
 struct Group {
@@ -86,7 +89,9 @@ std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
                                " has ", ShareText(largest), ")"));
   }
   for (const auto& [what, group] : closed) why.push_back(Are(group, what));
-  if (others.size > 0) why.push_back(Are(others, "for other users"));
+  if (others.size > 0) {
+    why.push_back(Are(others, job.user == kRoot ? "without --user root" : "for other users"));
+  }
   if (unfit.size > 0) why.push_back(Are(unfit, "avoided, since it could not begin there"));
   return absl::StrCat(text, why.empty() ? "" : "; ", absl::StrJoin(why, ", "));
 }

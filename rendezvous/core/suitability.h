@@ -19,7 +19,8 @@ std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node);
 // The smallest number of nodes it runs on.
 uint32_t LeastNodes(const ScheduleJob& job);
 
-// It is for other users, or the job has tried it in vain. That does not pass.
+// It is for other users, does not run root's jobs, or the job has tried it in vain. That does not
+// pass.
 bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
 
 // "4 CPUs and 1 GPU".

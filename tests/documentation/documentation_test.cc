@@ -255,7 +255,7 @@ TEST_F(DocumentationTest, ACluster) {
   for_["n7"] = "node3";
   // Only root runs this test, and an agent of root runs nobody's jobs but for others.
   for_["--label switch=s1"] = "--label switch=s1 --user root --cpus 2";
-  for_["--user alice"] = "--user root";
+  for_["--user alice"] = "--user root --allow-root";
   const std::vector<std::string> workers = {"node2", "node3"};
   Follow("docs/a_cluster.md",
          {{"cadre token new cluster.token", ""},

@@ -360,8 +360,10 @@ TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   const std::string own = getpwuid(geteuid())->pw_name;
   const auto token = [&](const std::string& user) {
     const std::string path = absl::StrCat(directory_, "/", user, ".token");
-    const auto made =
-        Cadre({"token", "new", path, "--user=" + user, "--token-file=" + Token()}, false);
+    std::vector<std::string> make = {"token", "new", path, "--user=" + user,
+                                     "--token-file=" + Token()};
+    if (user == "root") make.push_back("--allow-root");
+    const auto made = Cadre(make, false);
     EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
     return "--token-file=" + path;
   };
@@ -389,6 +391,25 @@ TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   EXPECT_THAT(as(mine, {"logs", "job", "--rank=0"})->standard_output(), HasSubstr("rank=0 of 2"));
   EXPECT_THAT(as(mine, {"cancel", "job"})->standard_output(), HasSubstr("cancelling job"));
   AwaitPhase("job", "CANCELLED_PHASE");
+}
+
+TEST_F(ClusterTest, TokensOfRootAndOfUnknownUsersAreNotMadeInSilence) {
+  const std::string path = directory_ + "/user.token";
+  const auto make = [&](const std::string& user) {
+    auto made = Cadre({"token", "new", path, "--user=" + user, "--token-file=" + Token()}, false);
+    made->Wait(kPatience);
+    return made;
+  };
+  const auto roots = make("root");
+  EXPECT_EQ(roots->Wait(kPatience), 64);
+  EXPECT_THAT(roots->standard_error(), HasSubstr("add --allow-root if that is meant"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto unknown = make("no.such.user");
+  EXPECT_EQ(unknown->Wait(kPatience), 0) << Said(*unknown);
+  EXPECT_EQ(unknown->standard_error(),
+            "cadre: --user no.such.user: this machine has no user no.such.user; the token is good "
+            "where the nodes have that user\n");
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {
