@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 
 namespace cadre {
 namespace {
@@ -26,6 +27,22 @@ v1::PartBlame BlameFor(const ExitedFrame& exited) {
   }
 }
 
+// The last line that it wrote; may be empty.
+absl::string_view LastLine(const ExitedFrame& exited) {
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(exited.last_lines, '\n', absl::SkipWhitespace());
+  return lines.empty() ? "" : absl::StripPrefix(lines.back(), "cadre: ");
+}
+
+// What it wrote before is no reason for that.
+std::string KilledText(const ExitedFrame& exited) {
+  const absl::string_view name = SignalName(exited.signal), line = LastLine(exited);
+  return absl::StrCat("its launcher was killed by ",
+                      name.empty() ? absl::StrCat("signal ", exited.signal) : std::string(name),
+                      exited.out_of_memory ? " for want of memory" : "",
+                      line.empty() ? "" : "; it wrote last: ", line);
+}
+
 }  // namespace
 
 v1::PartReport EndOfPart(const ExitedFrame& exited) {
@@ -37,13 +54,13 @@ v1::PartReport EndOfPart(const ExitedFrame& exited) {
                                  strerror(exited.exec_errno)));
     return report;
   }
-  const std::string status = exited.signal != 0 ? absl::StrCat("signal ", exited.signal)
-                                                : absl::StrCat("exit status ", exited.exit_code);
-  const std::vector<absl::string_view> lines =
-      absl::StrSplit(exited.last_lines, '\n', absl::SkipWhitespace());
-  report.set_text(
-      lines.empty() ? status
-                    : absl::StrCat(absl::StripPrefix(lines.back(), "cadre: "), " (", status, ")"));
+  if (exited.signal != 0) {
+    report.set_text(KilledText(exited));
+    return report;
+  }
+  const std::string status = absl::StrCat("exit status ", exited.exit_code);
+  const absl::string_view line = LastLine(exited);
+  report.set_text(line.empty() ? status : absl::StrCat(line, " (", status, ")"));
   return report;
 }
 

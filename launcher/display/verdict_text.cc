@@ -30,8 +30,12 @@ std::string SignalText(int signal) {
   return absl::StrCat("signal ", signal, name.empty() ? "" : absl::StrCat(" (", name, ")"));
 }
 
-std::string CauseText(v1::FailureCause cause) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(v1::FailureCause_Name(cause)), {{"_", " "}});
+std::string CauseText(const v1::Failure& failure) {
+  // Nothing of it was executed.
+  if (failure.cause() == v1::EXEC_FAILED && !failure.has_exit()) return "could not begin";
+  std::string text = v1::FailureCause_Name(failure.cause());
+  absl::AsciiStrToLower(&text);
+  return absl::StrReplaceAll(text, {{"_", " "}});
 }
 
 std::string Who(const v1::Failure& failure) {
@@ -164,7 +168,10 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
           absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), zone));
     }
     Row(text, "host", EscapeControl(root.node()));
-    Row(text, "cause", absl::StrCat(CauseText(root.cause()), ", generation ", root.generation()));
+    Row(text, "cause",
+        absl::StrCat(CauseText(root), root.generation() == 0
+                                          ? ""
+                                          : absl::StrCat(", generation ", root.generation())));
     if (exited && root.exit().pid() > 0) Row(text, "pid", absl::StrCat(root.exit().pid()));
     if (exited && root.rank() >= 0 && root.exit().exec_errno() == 0 && !log_dir.empty()) {
       Row(text, "logs",
@@ -183,8 +190,7 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
     absl::StrAppend(&text, "What followed from it:\n");
     for (const v1::Failure& failure : verdict.collateral()) {
       absl::StrAppend(&text, "  ", Who(failure), ": ",
-                      failure.has_exit() ? ExitText(failure.exit()) : CauseText(failure.cause()),
-                      "\n");
+                      failure.has_exit() ? ExitText(failure.exit()) : CauseText(failure), "\n");
     }
   }
   for (int i = 0; i < std::min(verdict.earlier_size(), kShownEarlier); ++i) {

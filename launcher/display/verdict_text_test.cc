@@ -40,6 +40,18 @@ TEST(VerdictTextTest, Failure_NamesRankHostSignalPidAndLogs) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST(VerdictTextTest, AJobThatNeverBegan_SaysNothingOfExecutionsAndGenerations) {
+  v1::Verdict verdict;
+  verdict.set_job("mnist");
+  verdict.set_outcome(v1::FAILED);
+  verdict.set_message("no node is left for it");
+  verdict.mutable_root_cause()->set_cause(v1::EXEC_FAILED);
+  verdict.mutable_root_cause()->set_rank(-1);
+  const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
+  EXPECT_THAT(text, HasSubstr("  cause      could not begin\n"));
+  EXPECT_THAT(text, Not(HasSubstr("exec")));
+}
+
 TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {
   v1::Verdict verdict = Failed();
   v1::Failure& root = *verdict.mutable_root_cause();

@@ -191,8 +191,8 @@ void Core::Impl::OnPartReport(const std::string& node, const v1::PartReport& rep
   Commit(std::move(record));
   if (!unasked) return;
   const std::string text =
-      absl::StrCat(part.joined ? "the launcher on node " : "it could not begin on node ", node,
-                   part.joined ? " ended by itself: " : ": ", how);
+      absl::StrCat(part.joined ? "its part on node " : "it could not begin on node ", node,
+                   part.joined ? " ended unasked: " : ": ", how);
   Note(name, text);
   Touch(name, true);
   if (job->generations_announced > 0) return;

@@ -64,7 +64,9 @@ absl::Status Core::Impl::MaySubmit(const v1::JobSpec& spec, absl::string_view us
 }
 
 absl::Status Core::Impl::RefuseName(const std::string& name) const {
-  const JobState& job = state.jobs.at(name);
+  const auto found = state.jobs.find(name);
+  if (found == state.jobs.end()) return absl::OkStatus();
+  const JobState& job = found->second;
   std::string text = absl::StrCat("job ", name, " is ", job.user, "'s: it ");
   if (!HasEnded(job.phase)) {
     absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase), ")");
@@ -239,6 +241,23 @@ void Core::Impl::EndHopeless(const std::map<std::string, std::string>& hopeless)
     EndUnstarted(name, absl::StrCat("no node is left for it: ", why, "; tried: ", NodesTried(*job)),
                  true);
   }
+}
+
+std::string Core::Impl::LaunchersAwaited(const JobState& job) const {
+  if (job.user.empty()) return "";
+  std::vector<std::string> nodes;
+  for (const auto& [id, part] : state.cluster.parts) {
+    if (part.taken_back || part.part.job() != job.spec.name()) continue;
+    if (job.nodes.count(part.part.node()) == 0) nodes.push_back(part.part.node());
+  }
+  std::string text;
+  if (!nodes.empty()) {
+    text = absl::StrCat(nodes.size() == 1 ? "its launcher on " : "its launchers on ",
+                        FirstFew(nodes, nodes.size()), " to begin");
+  }
+  const auto lacking = queue.find(job.spec.name());
+  if (lacking == queue.end()) return text;
+  return absl::StrCat(text, text.empty() ? "" : ", and for ", lacking->second.reason);
 }
 
 void Core::Impl::TakeBackFromUnstarted() {

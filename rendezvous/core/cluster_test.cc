@@ -117,6 +117,8 @@ TEST_F(ClusterTest, AJobWaitsInTheQueueUntilAllItsNodesAreThere) {
   EXPECT_THAT(Join(2, 1, "n0"), IsEmpty());
   EXPECT_THAT(Join(3, 2, "n1"), ElementsAre("start 1 j on n0", "start 2 j on n1"));
   EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  EXPECT_EQ(core_->Status(Second(3), "j")->waiting_for(),
+            "its launchers on n0, n1 to begin, 10m left");
   Submit(4, Spec("k", 1));
   EXPECT_THAT(core_->Status(Second(4), "k")->waiting_for(),
               HasSubstr("1 node with 4 CPUs free: 0 are, and it is the next"));
@@ -309,8 +311,8 @@ TEST_F(ClusterTest, AJobThatNoNodeIsLeftForFailsAndSaysWhatWasTried) {
   EXPECT_EQ(status.verdict().exit_status(), 75);
   EXPECT_EQ(
       status.verdict().message(),
-      "no node is left for it: 1 node with 4 CPUs: 0 of 2 can take it; n1 is avoided, since it "
-      "could not begin there; tried: n1 (no user alice)");
+      "no node is left for it: 1 more node with 4 CPUs: the only other one cannot take it; n1 is "
+      "avoided, since it could not begin there; tried: n1 (no user alice)");
 }
 
 TEST_F(ClusterTest, AJobIsTriedSoOftenAndNoMore) {

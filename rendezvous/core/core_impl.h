@@ -266,6 +266,9 @@ struct Core::Impl {
   void EndHopeless(const std::map<std::string, std::string>& hopeless);
   absl::Status MaySubmit(const v1::JobSpec& spec, absl::string_view user) const;
   absl::Status RefuseName(const std::string& name) const;
+  // What a submitted job waits for that gathers: launchers on nodes that it has, and nodes that it
+  // lacks. Empty: neither.
+  std::string LaunchersAwaited(const JobState& job) const;
   // Gives back what jobs hold that have never begun and cannot at present.
   void TakeBackFromUnstarted();
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;

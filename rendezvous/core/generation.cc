@@ -416,7 +416,10 @@ std::string Core::Impl::WaitingFor(const JobState& job, const Live& live, MonoTi
     }
     case v1::GATHERING: {
       const FormationDecision decision = DecideFormation(GatheringOf(job, live), job.policy, at);
-      const std::string missing = MissingText(job, decision, ReadyNodes(job, live));
+      std::string missing = LaunchersAwaited(job);
+      if (missing.empty() || at < MonoTime::FromMicros(job.not_before_us)) {
+        missing = MissingText(job, decision, ReadyNodes(job, live));
+      }
       return absl::StrCat(missing,
                           decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
                           live.refusal.empty() ? "" : "; ", live.refusal);

@@ -224,9 +224,9 @@ void Planner::BecomeHead(const Plan& head) {
   const size_t fitting = Fitting(head, free_);
   std::optional<Share> share;
   for (size_t i = 0; i < nodes_.size() && !share.has_value(); ++i) share = Usable(head, i);
-  waiting.reason =
-      absl::StrCat(Count(head.lacks(), "node"), " with ", ShareText(*share), " free: ", fitting,
-                   fitting == 1 ? " is" : " are", MostFree(head), ", and it is the next");
+  waiting.reason = absl::StrCat(
+      Count(head.lacks(), head.held.empty() ? "node" : "more node"), " with ", ShareText(*share),
+      " free: ", fitting, fitting == 1 ? " is" : " are", MostFree(head), ", and it is the next");
   if (ShrinkFor(head)) {
     waiting.reason += "; what it lacks is being given up";
     head_at_ = now_;

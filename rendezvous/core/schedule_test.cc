@@ -235,6 +235,24 @@ TEST(ScheduleTest, WhatIsMissingIsSaid) {
       "next");
 }
 
+TEST(ScheduleTest, OfAJobThatHasNodesTheOthersAreSpokenOf) {
+  std::vector<ScheduleNode> nodes = Nodes(4);
+  for (ScheduleNode& node : nodes) node.closed = "drained";
+  const auto waits = [&] {
+    return PlaceJobs(nodes, {Running(Job(1, 3), 0, 2)}, kNow).waiting["j1"].reason;
+  };
+  EXPECT_EQ(waits(), "1 more node with 4 CPUs: 0 of the other 2 can take it; 2 are drained");
+  nodes.pop_back();
+  EXPECT_EQ(waits(), "1 more node with 4 CPUs: the only other one cannot take it; n2 is drained");
+  nodes[2].closed = "";
+  EXPECT_EQ(PlaceJobs(nodes, {Running(Job(1, 3), 0, 2), Running(Job(2, 1), 2, 1)}, kNow)
+                .waiting["j1"]
+                .reason,
+            "1 more node with 4 CPUs free: 0 are, and it is the next");
+  nodes.pop_back();
+  EXPECT_EQ(waits(), "1 more node with 4 CPUs: the cluster has no other");
+}
+
 TEST(ScheduleTest, RootsJobsRunOnlyWhereAnAgentSaysSo) {
   std::vector<ScheduleNode> nodes = Nodes(2);
   ScheduleJob job = Job(1, 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,13 +64,26 @@ std::string ShareText(const Share& share) {
 
 std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
                         const std::vector<ScheduleNode>& nodes) {
-  std::string text = absl::StrCat(Count(lacks, "node"), " with ", ShareText(LeastShare(job)), ": ");
-  if (nodes.empty()) return absl::StrCat(text, "the cluster has none");
-  absl::StrAppend(&text, fitting, " of ", nodes.size(), " can take it");
+  std::set<std::string> own;
+  for (const HeldShare& held : job.held) own.insert(held.node);
+  const size_t candidates = std::count_if(
+      nodes.begin(), nodes.end(), [&](const auto& node) { return own.count(node.name) == 0; });
+  std::string text = absl::StrCat(Count(lacks, own.empty() ? "node" : "more node"), " with ",
+                                  ShareText(LeastShare(job)), ": ");
+  if (candidates == 0) {
+    return absl::StrCat(text, "the cluster has ", own.empty() ? "none" : "no other");
+  }
+  if (!own.empty() && candidates == 1) {
+    absl::StrAppend(&text, "the only other one ", fitting == 1 ? "can" : "cannot", " take it");
+  } else {
+    absl::StrAppend(&text, fitting, own.empty() ? " of " : " of the other ", candidates,
+                    " can take it");
+  }
   Group small, others, unfit;
   std::map<std::string, Group> closed;
   Share largest;
   for (const ScheduleNode& node : nodes) {
+    if (own.count(node.name) != 0) continue;
     if (!IsForUser(node, job.user)) {
       others.Add(node);
     } else if (!ShareOf(job, node).has_value()) {

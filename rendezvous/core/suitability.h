@@ -26,8 +26,9 @@ bool IsBarred(const ScheduleJob& job, const ScheduleNode& node);
 // "4 CPUs and 1 GPU".
 std::string ShareText(const Share& share);
 
-// What a job waits for that lacks so many nodes, of which `fitting` are there: "1 node with 4 CPUs:
-// 0 of 3 can take it; 2 are too small (the largest has 2 CPUs), n2 is drained".
+// What a job waits for that lacks so many nodes beside those that it has, of which `fitting` are
+// there: "1 node with 4 CPUs: 0 of 3 can take it; 2 are too small (the largest has 2 CPUs), n2 is
+// drained".
 std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
                         const std::vector<ScheduleNode>& nodes);
 
