@@ -5,9 +5,9 @@
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/status_watch.h"
 #include "launcher/display/cluster_text.h"
+#include "launcher/display/jobs_table.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
-#include "launcher/display/table.h"
 #include "launcher/display/timeline_text.h"
 #include "proto/control.pb.h"
 
@@ -21,23 +21,6 @@ std::vector<Flag> Flags() {
                    "pipe a line for each change."});
   flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
   return flags;
-}
-
-std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::JobStatus& job : jobs) {
-    rows.push_back({job.name(), PhaseName(job.phase()), absl::StrCat(job.generation()),
-                    absl::StrCat(job.nodes_size()),
-                    absl::StrCat(job.workers_running(), "/", job.world_size()),
-                    absl::StrCat(job.restarts(), "/", job.max_restarts()),
-                    job.has_progress() ? ProgressText(job.progress()) : "-",
-                    job.has_verdict()            ? job.verdict().message()
-                    : !job.stop_reason().empty() ? job.stop_reason()
-                                                 : job.waiting_for()});
-  }
-  return FormatTable(
-      {"JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "PROGRESS", "WAITING FOR"},
-      rows);
 }
 
 std::string Json(const std::vector<v1::JobStatus>& jobs) {

@@ -1,0 +1,21 @@
+// A server's jobs, for people. Pure.
+#ifndef CADRE_LAUNCHER_DISPLAY_JOBS_TABLE_H_
+#define CADRE_LAUNCHER_DISPLAY_JOBS_TABLE_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// Of why a job waits or how it ended so many bytes are shown; `cadre why` has the rest.
+inline constexpr size_t kReasonBytes = 80;
+
+// A table with a line for each job.
+std::string JobsTable(const std::vector<v1::JobStatus>& jobs);
+
+}  // namespace cadre
+
+#endif  // CADRE_LAUNCHER_DISPLAY_JOBS_TABLE_H_
