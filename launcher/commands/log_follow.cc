@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -232,15 +233,17 @@ class Follower {
     if (all || cursor->rest.size() - end > kLongestLine) end = cursor->rest.size();
     if (end == 0) return;
     std::string text;
+    const bool errors = std::get<2>(name), safe = errors ? what_.safe_errors : what_.safe_output;
     const std::string prefix =
         what_.rank.has_value() ? "" : absl::StrCat("[", std::get<1>(name), "]: ");
     for (size_t at = 0; at < end;) {
       const size_t newline = std::min(cursor->rest.find('\n', at), end);
-      absl::StrAppend(&text, prefix, cursor->rest.substr(at, newline - at), "\n");
+      const std::string line = cursor->rest.substr(at, newline - at);
+      absl::StrAppend(&text, prefix, safe ? TerminalLine(line) : line, "\n");
       at = newline + 1;
     }
     cursor->rest.erase(0, end);
-    FILE* to = std::get<2>(name) ? stderr : stdout;
+    FILE* to = errors ? stderr : stdout;
     if (fwrite(text.data(), 1, text.size(), to) != text.size() || fflush(to) != 0) {
       write_error_ = errno;
     }
@@ -268,6 +271,11 @@ class Follower {
 LogServer LogsOf(ControlClient& client) {
   return {[&client](const std::string& job) { return client.Get(job); },
           [&client](const v1::ReadLogRequest& request) { return client.ReadLog(request); }};
+}
+
+void ProtectTerminals(LogFollow* what) {
+  what->safe_output = isatty(STDOUT_FILENO) == 1;
+  what->safe_errors = isatty(STDERR_FILENO) == 1;
 }
 
 int FollowLogs(const LogServer& server, const LogFollow& what) {

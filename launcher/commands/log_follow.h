@@ -31,7 +31,13 @@ struct LogFollow {
   // followed those that come after it.
   std::optional<uint64_t> generation;
   bool previous = false;
+  // What goes to standard output or error is made safe for a terminal (TerminalLine).
+  bool safe_output = false;
+  bool safe_errors = false;
 };
+
+// Where they are terminals.
+void ProtectTerminals(LogFollow* what);
 
 // The server's answers, as ControlClient gives them.
 struct LogServer {

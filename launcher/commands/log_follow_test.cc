@@ -199,5 +199,16 @@ TEST_F(LogFollowTest, AnotherRunOfTheNameIsNotShown) {
   EXPECT_THAT(err_, HasSubstr("was submitted again"));
 }
 
+TEST_F(LogFollowTest, WhatGoesToATerminalIsMadeSafe) {
+  texts_["g1r0"] = "\x1b]0;mine\x07 \x1b[31mred\n";
+  End(0);
+  LogFollow what = All(false);
+  Follow(what);
+  EXPECT_THAT(out_, HasSubstr("[0]: \x1b]0;mine\x07 \x1b[31mred\n"));
+  what.safe_output = true;
+  Follow(what);
+  EXPECT_THAT(out_, HasSubstr("[0]: \\x1b]0;mine\\x07 \x1b[31mred\x1b[0m\n"));
+}
+
 }  // namespace
 }  // namespace cadre

@@ -16,6 +16,9 @@ std::vector<Flag> Flags() {
   flags.push_back({"generation", "N",
                    "Only this generation's, or 'previous': of the one before [the newest]."});
   flags.push_back({"follow", "", "Go on until the job ends; exits with the job's exit status."});
+  flags.push_back({"raw", "",
+                   "Control characters go to a terminal too, as they do to a pipe; without it they "
+                   "are shown as \\xNN, colours aside."});
   return flags;
 }
 
@@ -27,6 +30,9 @@ int Run(const Parsed& parsed) {
   const auto follow = settings->Switch("follow");
   if (!follow.ok()) return Fail(kExitUsage, follow.status().message());
   what.follow = *follow;
+  const auto raw = settings->Switch("raw");
+  if (!raw.ok()) return Fail(kExitUsage, raw.status().message());
+  if (!*raw) ProtectTerminals(&what);
   if (const auto rank = settings->Get("rank")) {
     const absl::StatusOr<uint32_t> number = ParseCount(rank->value);
     if (!number.ok()) {

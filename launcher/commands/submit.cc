@@ -119,6 +119,7 @@ int Run(const Parsed& parsed) {
   LogFollow all;
   all.job = spec->name();
   all.follow = true;
+  ProtectTerminals(&all);
   return FollowLogs(LogsOf(**client), all);
 }
 

@@ -1,4 +1,4 @@
-// Text from peers made safe for a terminal. Pure.
+// Text from peers and programs made safe for a terminal. Pure.
 #ifndef CADRE_LAUNCHER_DISPLAY_ESCAPE_H_
 #define CADRE_LAUNCHER_DISPLAY_ESCAPE_H_
 
@@ -10,6 +10,11 @@ namespace cadre {
 
 // Control characters (a newline too) become \n, \t or \xNN; everything else, UTF-8 included, stays.
 std::string EscapeControl(absl::string_view text);
+
+// A line of a program's output, without its newline, for a terminal. Tabs and colours (SGR, as with
+// less -R) stay, and a colour ends with the line; a carriage return at the end is left out; other
+// control characters and bytes that are no UTF-8 become \xNN.
+std::string TerminalLine(absl::string_view line);
 
 }  // namespace cadre
 

@@ -14,5 +14,29 @@ TEST(EscapeTest, ControlCharacters_CannotReachTheTerminal) {
 
 TEST(EscapeTest, Text_StaysAsItIs) { EXPECT_EQ(EscapeControl("Zürich 3/4"), "Zürich 3/4"); }
 
+TEST(TerminalLineTest, TabsAndColoursStay_AndEndWithTheLine) {
+  EXPECT_EQ(TerminalLine("a\tZürich\r"), "a\tZürich");
+  EXPECT_EQ(TerminalLine("\x1b[1;31mred\x1b[0m plain"), "\x1b[1;31mred\x1b[0m plain");
+  EXPECT_EQ(TerminalLine("\x1b[38:5:9mred"), "\x1b[38:5:9mred\x1b[0m");
+  EXPECT_EQ(TerminalLine(""), "");
+}
+
+TEST(TerminalLineTest, OtherControlCharactersAreShown) {
+  // A title, the clipboard, the cursor, the clearing of the screen, a colour without its end.
+  EXPECT_EQ(TerminalLine("\x1b]0;title\x07"), "\\x1b]0;title\\x07");
+  EXPECT_EQ(TerminalLine("\x1b]52;c;cm0=\x07"), "\\x1b]52;c;cm0=\\x07");
+  EXPECT_EQ(TerminalLine("10%\r20%"), "10%\\x0d20%");
+  EXPECT_EQ(TerminalLine("\x1b[2J\x1b[1;1H"), "\\x1b[2J\\x1b[1;1H");
+  EXPECT_EQ(TerminalLine("\x1b[31"), "\\x1b[31");
+  EXPECT_EQ(TerminalLine("\xc2\x9b"
+                         "31m"),
+            "\\x9b31m");
+  // What terminals of eight bits obey.
+  EXPECT_EQ(TerminalLine("\x9b"
+                         "31m"),
+            "\\x9b31m");
+  EXPECT_EQ(TerminalLine(std::string("a\0b", 3)), "a\\x00b");
+}
+
 }  // namespace
 }  // namespace cadre

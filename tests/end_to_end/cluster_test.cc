@@ -167,6 +167,21 @@ TEST_F(ClusterTest, LogsAreFollowedWhileTheJobRuns) {
   EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
 }
 
+TEST_F(ClusterTest, WhatAWorkerWritesDoesNotCommandTheTerminalOfWhoReadsIt) {
+  const std::string spec = WriteJob("noisy", "1", "", "printf \"\\\\033]0;mine\\\\007\\\\n\"");
+  const auto follow = Cadre({"submit", spec, "--follow"});
+  EXPECT_EQ(follow->Wait(kPatience), 0) << Said(*follow);
+  EXPECT_EQ(Output({"logs", "noisy", "--rank=0"}), "\x1b]0;mine\x07\n");
+  const auto on_terminal = [this](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {Server(), "--token-file=" + Token()});
+    const auto command = StartCadre(arguments, {}, /*terminal=*/true);
+    EXPECT_EQ(command->Wait(kPatience), 0) << Said(*command);
+    return command->standard_output();
+  };
+  EXPECT_THAT(on_terminal({"logs", "noisy", "--rank=0"}), HasSubstr("\\x1b]0;mine\\x07"));
+  EXPECT_THAT(on_terminal({"logs", "noisy", "--rank=0", "--raw"}), HasSubstr("\x1b]0;mine\x07"));
+}
+
 TEST_F(ClusterTest, LogsOfEachLifeOfAJobThatCrashes_AndWhatCannotBeRead) {
   // Rank 0 dies of itself, once rank 1 has written.
   const std::string up = directory_ + "/up.$CADRE_GENERATION";
