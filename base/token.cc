@@ -14,7 +14,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/user_directory.h"
 
 namespace cadre {
 namespace {
@@ -195,11 +194,6 @@ absl::StatusOr<std::string> SharedToken(const std::string& path) {
   unlink(temporary.c_str());
   RETURN_IF_ERROR(failed);
   return ReadTokenFile(path);
-}
-
-absl::StatusOr<std::string> LoopbackToken(int port) {
-  ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
-  return SharedToken(absl::StrCat(directory, "/rdzv-", port, ".token"));
 }
 
 bool EqualConstantTime(absl::string_view a, absl::string_view b) {

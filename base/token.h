@@ -42,10 +42,6 @@ absl::Status CreateTokenFile(const std::string& path, absl::string_view token);
 // other machines where they share the file system.
 absl::StatusOr<std::string> SharedToken(const std::string& path);
 
-// The token that this user's processes on this machine share for the server on `port`. It lies in
-// RuntimeDirectory().
-absl::StatusOr<std::string> LoopbackToken(int port);
-
 // Whether both are equal, in a time that depends on their lengths only.
 bool EqualConstantTime(absl::string_view a, absl::string_view b);
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
+#include "base/loopback_token.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
@@ -102,5 +103,7 @@ int main(int argc, char** argv) {
       (arguments[0] == "run" || arguments[0] == "server" || arguments[0] == "agent")) {
     cadre::ArrangeSignals();
   }
-  return cadre::Dispatch(arguments);
+  const int status = cadre::Dispatch(arguments);
+  cadre::EndLoopbackTokens();
+  return status;
 }

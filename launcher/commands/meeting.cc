@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "agent/grpc_link/grpc_link.h"
+#include "base/loopback_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/user_directory.h"

@@ -25,6 +25,7 @@
 #include "agent/run_files.h"
 #include "agent/supervisor_client.h"
 #include "base/exit_codes.h"
+#include "base/loopback_token.h"
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/etcd.h"
@@ -201,6 +202,11 @@ void EndWithStandardInput() {
   }).detach();
 }
 
+[[noreturn]] void EndProcess(int status) {
+  EndLoopbackTokens();
+  _exit(status);
+}
+
 // From here on everything is known; what fails is the machine's or the server's doing. `ended` is
 // told the exit status.
 int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
@@ -219,7 +225,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
     const int status = Fail(usage ? kExitUsage : kExitUnavailable, meeting.status().message());
     ended(status);
-    _exit(status);
+    EndProcess(status);
   }
   if (options.token_file == "-") EndWithStandardInput();
   OutputWriter writer;
@@ -239,7 +245,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
     const bool usage = absl::IsInvalidArgument(dashboard.status());
     const int status = Fail(usage ? kExitUsage : kExitUnavailable, dashboard.status().message());
     ended(status);
-    _exit(status);
+    EndProcess(status);
   }
   DaemonOptions daemon = Daemon(options, *meeting, slots);
   daemon.adoption = std::move(found.adoption);
@@ -259,7 +265,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   ended(status);
   // Workers, sockets and files are cleared away; tearing down what is left only takes time.
   fflush(stdout);
-  _exit(status);
+  EndProcess(status);
 }
 
 absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
