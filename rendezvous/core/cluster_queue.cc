@@ -238,8 +238,10 @@ void Core::Impl::EndHopeless(const std::map<std::string, std::string>& hopeless)
     const JobState* job = FindJob(name);
     // One that has begun waits for a node as long as for any that is lost.
     if (job == nullptr || HasEnded(job->phase) || job->generations_announced > 0) continue;
-    EndUnstarted(name, absl::StrCat("no node is left for it: ", why, "; tried: ", NodesTried(*job)),
-                 true);
+    // What happened comes before what follows from it: a table shows the beginning alone.
+    EndUnstarted(
+        name, absl::StrCat("no node is left for it; tried: ", NodesTried(*job), "; it needs ", why),
+        true);
   }
 }
 

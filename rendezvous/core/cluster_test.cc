@@ -311,8 +311,8 @@ TEST_F(ClusterTest, AJobThatNoNodeIsLeftForFailsAndSaysWhatWasTried) {
   EXPECT_EQ(status.verdict().exit_status(), 75);
   EXPECT_EQ(
       status.verdict().message(),
-      "no node is left for it: 1 more node with 4 CPUs: the only other one cannot take it; n1 is "
-      "avoided, since it could not begin there; tried: n1 (no user alice)");
+      "no node is left for it; tried: n1 (no user alice); it needs 1 more node with 4 CPUs: the "
+      "only other one cannot take it; n1 is avoided, since it could not begin there");
 }
 
 TEST_F(ClusterTest, AJobIsTriedSoOftenAndNoMore) {
