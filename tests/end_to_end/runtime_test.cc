@@ -10,6 +10,10 @@
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kOwnError[] = "tests/end_to_end/own_error";
 constexpr char kRuntimeProbe[] = "tests/end_to_end/runtime_probe";
 
 // The text after nccl= in each of `count` lines.
@@ -38,11 +42,24 @@ TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
   }
 }
 
+// The others fail because of it, and are not faster.
+TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
+  for (const std::string backend : {"shared_memory", "gloo"}) {
+    auto run = StartStandalone(
+        {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kOwnError, backend});
+    EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                AllOf(HasSubstr("Root cause (first observed failure): rank 1 "),
+                      HasSubstr("| own_error: NOT_FOUND: cannot read shard 7")))
+        << backend;
+  }
+}
+
 TEST(RuntimeTest, NotStartedByCadre_SaysSo) {
   auto run = RunToEnd({{kRuntimeProbe}, {{"CADRE_AGENT", ""}}, "", false});
   ASSERT_OK(run);
   EXPECT_EQ((*run)->Wait(), 1);
-  EXPECT_THAT((*run)->standard_error(), ::testing::HasSubstr("cadre run"));
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("cadre run"));
 }
 
 }  // namespace

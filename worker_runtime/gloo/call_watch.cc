@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "worker_runtime/last_words.h"
 
 namespace cadre {
 namespace {
@@ -36,6 +37,7 @@ absl::Status CallWatch::BeginCall(absl::string_view text) {
   {
     absl::MutexLock lock(&mutex_);
     status = ledger_.Begin(text);
+    if (absl::IsAborted(status)) AwaitLastWords();
   }
   Arm();
   return status;
@@ -115,7 +117,8 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
         verdict = ledger_.Hear(peer, {message.call, message.finished, message.text});
         break;
       case PeerMessage::Kind::kLeave:
-        verdict = ledger_.HearLeave(peer, message.finished);
+        left_.Update(ledger_.HearLeave(peer, message.finished));
+        left_until_ = std::min(left_until_, MonoNow() + kLastWords);
         break;
       case PeerMessage::Kind::kFailure:
         verdict = ledger_.HearFailure(
@@ -125,6 +128,22 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
   }
   if (answers) links_->Send(peer, answer);
   if (!verdict.ok()) listener_.fail(verdict);
+}
+
+void CallWatch::SayLeft() {
+  absl::Status left;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (left_.ok() || MonoNow() < left_until_) return;
+    left = std::exchange(left_, absl::OkStatus());
+  }
+  listener_.fail(left);
+}
+
+void CallWatch::AwaitLastWords() {
+  if (left_until_ == MonoTime::Never()) return;
+  const auto never = [] { return false; };
+  mutex_.AwaitWithTimeout(absl::Condition(&never), left_until_ - MonoNow());
 }
 
 void CallWatch::HearEnd(int peer) {
@@ -142,6 +161,7 @@ void CallWatch::Run() {
     links_->Poll(armed_ ? std::max(next - MonoNow(), absl::ZeroDuration()) + absl::Milliseconds(1)
                         : absl::InfiniteDuration(),
                  listener);
+    SayLeft();
     if (MonoNow() < next) continue;
     next = MonoNow() + kStallCheckInterval;
     bool is_old = false, is_busy = false;
@@ -170,6 +190,7 @@ absl::Status CallWatch::Explain(const std::set<int>& ranks, const absl::Status& 
   mutex_.AwaitWithTimeout(absl::Condition(&is_known),
                           may_wait ? kReasonPatience : absl::ZeroDuration());
   const absl::Status known = ledger_.WhyLost(ranks);
+  if (may_wait && absl::IsAborted(known)) AwaitLastWords();
   return known.ok() ? guess : known;
 }
 

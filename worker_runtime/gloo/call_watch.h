@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/time.h"
 #include "worker_runtime/gloo/call_ledger.h"
 #include "worker_runtime/gloo/peer_links.h"
 
@@ -43,14 +44,15 @@ class CallWatch {
   CallWatch(int rank, int size, std::unique_ptr<PeerLinks> links, Listener listener);
   ~CallWatch();
 
-  // Around each collective, and around each message. Errors as CallLedger::Begin().
+  // Around each collective, and around each message. Errors as CallLedger::Begin(); ABORTED takes
+  // kLastWords.
   absl::Status BeginCall(absl::string_view text);
   void EndCall();
   void BeginMessage();
   void EndMessage();
 
   // Why an exchange with `ranks` failed, which by itself looks like `guess`. With `may_wait` it
-  // takes up to kReasonPatience.
+  // takes up to kReasonPatience, and kLastWords.
   absl::Status Explain(const std::set<int>& ranks, const absl::Status& guess, bool may_wait);
 
   // Tells the others, once, that this rank's part is over: because its program wants it so, or for
@@ -62,6 +64,9 @@ class CallWatch {
   void Run();
   absl::Status ExplainDeadline(const absl::Status& guess);
   void Hear(int peer, const PeerMessage& message);
+  // Of who left, once it is time.
+  void SayLeft();
+  void AwaitLastWords() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HearEnd(int peer);
   void Arm();
   PeerMessage Statement(PeerMessage::Kind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -75,6 +80,10 @@ class CallWatch {
   CallLedger ledger_ ABSL_GUARDED_BY(mutex_);
   int messages_ ABSL_GUARDED_BY(mutex_) = 0;
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
+  // When the first rank that left has had its time (last_words.h), and what is then said of it
+  // where the call under way needs it.
+  MonoTime left_until_ ABSL_GUARDED_BY(mutex_) = MonoTime::Never();
+  absl::Status left_ ABSL_GUARDED_BY(mutex_);
   // Whether the thread looks at the clock; it sleeps while nothing runs.
   std::atomic<bool> armed_{false};
   std::atomic<bool> stopping_{false};

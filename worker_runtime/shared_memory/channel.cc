@@ -44,14 +44,15 @@ absl::Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, Mo
     if (!Reached(seen, least)) FutexWait(&word.count, seen, kLivenessMillis);
     word.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (Reached(word.count.load(), least)) return absl::OkStatus();
-    absl::Status status = peers_.Check(peer_);
+    const bool is_late = MonoNow() >= deadline;
+    absl::Status status = peers_.Check(peer_, is_late);
     if (!status.ok()) {
       // What it did before it went counts.
       if (Reached(word.count.load(), least)) return absl::OkStatus();
       if (absl::IsUnavailable(status)) peers_.GiveUp(Reason::kGone, peer_);
       return status;
     }
-    if (MonoNow() < deadline) continue;
+    if (!is_late) continue;
     peers_.GiveUp(Reason::kLate, peer_);
     return absl::DeadlineExceededError(absl::StrCat("rank ", peer_, " ", what, " in time"));
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 
 namespace cadre {
 namespace {
@@ -55,6 +56,7 @@ absl::Status Meeting::WaitForAll(MonoTime deadline) {
       if (!going_on.ok()) return going_on;
       if (HasCome(peer)) break;
       if (MonoNow() < deadline) continue;
+      RETURN_IF_ERROR(CheckMissing(/*at_last=*/true));
       const std::string missing = Missing();
       peers_.GiveUp(Reason::kLate, FirstMissing());
       return absl::DeadlineExceededError(missing);
@@ -74,11 +76,11 @@ absl::Status Meeting::SleepOn(int peer) {
   return HasCome(peer) ? absl::OkStatus() : CheckMissing();
 }
 
-absl::Status Meeting::CheckMissing() {
+absl::Status Meeting::CheckMissing(bool at_last) {
   for (int peer = 0; peer < size(); ++peer) {
     // Who has come may be gone by now: it has done its part.
     if (HasCome(peer)) continue;
-    absl::Status status = peers_.Check(peer);
+    absl::Status status = peers_.Check(peer, at_last);
     if (status.ok()) continue;
     if (HasCome(peer)) continue;  // just before it went
     const Reason reason = absl::IsUnavailable(status)        ? Reason::kGone

@@ -66,7 +66,7 @@ class Meeting {
   }
   bool HasCome(int rank) const { return HasCome(line(rank)); }
   absl::Status SleepOn(int peer);
-  absl::Status CheckMissing();
+  absl::Status CheckMissing(bool at_last = false);
   int FirstMissing() const;
   std::string Missing() const;
 

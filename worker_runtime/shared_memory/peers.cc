@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "worker_runtime/last_words.h"
 #include "worker_runtime/shared_memory/futex.h"
 
 namespace cadre {
@@ -45,14 +47,30 @@ Peers::~Peers() {
   }
 }
 
-absl::Status Peers::Check(int peer) const {
+bool Peers::IsGone(int peer) const {
+  if (pids_[peer] == pids_[rank_]) return false;
+  pollfd fd = {pidfds_[peer], POLLIN, 0};
+  return pidfds_[peer] < 0 || poll(&fd, 1, 0) > 0;
+}
+
+bool Peers::MayStillEnd(int culprit) const {
+  if (culprit >= size() || pids_[culprit] == pids_[rank_] || IsGone(culprit)) return false;
+  const int64_t now = MonoNow().micros();
+  int64_t first = 0;
+  if (saw_abort_.compare_exchange_strong(first, now)) first = now;
+  return now - first < absl::ToInt64Microseconds(kLastWords);
+}
+
+absl::Status Peers::Check(int peer, bool at_last) const {
   if (own().gave_up.load() != 0) return absl::AbortedError("the communicator was aborted");
   if (peer == rank_) return absl::OkStatus();
   const uint32_t gave_up = lines_[peer]->gave_up.load();
-  if (gave_up != 0) return RepeatReason(peer, gave_up);
-  if (pids_[peer] == pids_[rank_]) return absl::OkStatus();  // ranks that are threads
-  pollfd fd = {pidfds_[peer], POLLIN, 0};
-  if (pidfds_[peer] >= 0 && poll(&fd, 1, 0) <= 0) return absl::OkStatus();
+  if (gave_up != 0) {
+    const bool aborted = static_cast<Reason>(gave_up & 0xff) == Reason::kCaller;
+    if (aborted && !at_last && MayStillEnd(static_cast<int>(gave_up >> 8))) return absl::OkStatus();
+    return RepeatReason(peer, gave_up);
+  }
+  if (!IsGone(peer)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("rank ", peer, " is gone (process ", pids_[peer], ")"));
 }
@@ -67,8 +85,9 @@ absl::Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
     case Reason::kLate:
       return absl::DeadlineExceededError(absl::StrCat(
           "rank ", culprit, " did not come in time to what rank ", peer, " waited for"));
-    case Reason::kMismatch:
     case Reason::kCaller:
+      return absl::AbortedError(absl::StrCat("rank ", culprit, " aborted the communicator"));
+    case Reason::kMismatch:
     case Reason::kNone:
       break;
   }

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -40,13 +41,18 @@ class Peers {
   int yields() const { return yields_; }
 
   // Whether to go on waiting for `peer`. ABORTED: this rank gave up. Else what `peer` gave up for
-  // (repeats its reason), or UNAVAILABLE: its process is gone.
-  absl::Status Check(int peer) const;
+  // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given kLastWords
+  // from when that was seen first; not `at_last`.
+  absl::Status Check(int peer, bool at_last = false) const;
 
   // This rank gives up; whoever waits for it notices. The first reason stays.
   void GiveUp(Reason reason, int culprit);
 
  private:
+  // Ranks that are threads of this process are not.
+  bool IsGone(int peer) const;
+  // Whether it is still to be waited for, who aborted.
+  bool MayStillEnd(int culprit) const;
   absl::Status RepeatReason(int peer, uint32_t gave_up) const;
 
   const int rank_;
@@ -55,6 +61,8 @@ class Peers {
   std::vector<int> pidfds_;
   const int spins_;
   const int yields_;
+  // When an abort was seen first, in microseconds; 0: none was.
+  mutable std::atomic<int64_t> saw_abort_{0};
 };
 
 }  // namespace cadre

@@ -1,0 +1,15 @@
+// How long the others wait for a rank that aborted to end, before their calls fail for it.
+#ifndef CADRE_WORKER_RUNTIME_LAST_WORDS_H_
+#define CADRE_WORKER_RUNTIME_LAST_WORDS_H_
+
+#include "absl/time/time.h"
+
+namespace cadre {
+
+// Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
+// for the cause. Where its process can be seen its end is enough.
+inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_LAST_WORDS_H_
