@@ -252,6 +252,8 @@ void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines)
 
 void Daemon::PollProgress() {
   StartStandbys();
+  const std::string stopped = supervisor_ == nullptr ? "" : supervisor_->ContinueIfStopped();
+  if (!stopped.empty()) display_.Line(stopped);
   const std::vector<AgentEvent> events = watch_.Poll(MonoNow());
   poll_at_ = MonoNow() + kProgressPoll;
   for (const AgentEvent& event : events) Feed(event);

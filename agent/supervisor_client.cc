@@ -231,6 +231,15 @@ int SupervisorClient::fd() const { return state_->socket.get(); }
 bool SupervisorClient::WantsWrite() const { return state_->written < state_->queue.size(); }
 pid_t SupervisorClient::pid() const { return state_->pid; }
 
+std::string SupervisorClient::ContinueIfStopped() {
+  const auto process = InspectProcess(state_->pid);
+  // 't', stopped by a debugger, is the debugger's.
+  if (state_->gone || !process.has_value() || process->state != 'T') return "";
+  if (SignalPidfd(state_->pidfd.get(), SIGCONT) != 0) return "";
+  return absl::StrCat("cadre-supervisor, pid ", state_->pid,
+                      ", was stopped by a signal; it was made to go on");
+}
+
 absl::Status SupervisorClient::Send(const Frame& frame) {
   const std::string bytes = EncodeFrame(frame);
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {

@@ -50,6 +50,9 @@ class SupervisorClient {
   // have been killed before this returns.
   absl::StatusOr<std::vector<Frame>> Read();
   pid_t pid() const;
+  // Lets a supervisor go on that somebody stopped (SIGSTOP): it would neither see a worker's end
+  // nor end one. Returns what happened, in words; empty: it was not stopped.
+  std::string ContinueIfStopped();
 
  private:
   struct State;

@@ -75,7 +75,10 @@ absl::Status ClusterAgent::Run() {
       break;
     }
     for (const Frame& frame : *frames) OnFrame(frame);
-    if (core_.NextDeadline() <= MonoNow()) Feed(AgentTick{});
+    if (core_.NextDeadline() > MonoNow()) continue;
+    const std::string stopped = supervisor_->ContinueIfStopped();
+    if (!stopped.empty()) options_.log(stopped);
+    Feed(AgentTick{});
   }
   link_.Stop();
   return *end_;

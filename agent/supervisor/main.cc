@@ -48,6 +48,8 @@ int Main(const std::string& id) {
   close_range(kAgentFd + 1, ~0u, 0);
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // One that somebody stopped sees its agent's end, too.
+  prctl(PR_SET_PDEATHSIG, SIGCONT);
   ScopedFd null_device(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_device.ok()) {
     fprintf(stderr, "cadre-supervisor: /dev/null: %s\n", strerror(errno));

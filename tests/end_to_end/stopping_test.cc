@@ -84,6 +84,32 @@ TEST(StoppingTest, LauncherKilled_NothingIsLeft) {
   EXPECT_TRUE(WaitGone(supervisor, kGone));
 }
 
+TEST(StoppingTest, SupervisorStopped_GoesOnAndWhatEndedMeanwhileIsSeen) {
+  Family family = StartFamily();
+  const pid_t supervisor = SupervisorOf(family.run->pid());
+  ASSERT_GT(supervisor, 0);
+  kill(supervisor, SIGSTOP);
+  kill(family.pids[0], SIGKILL);
+  EXPECT_EQ(family.run->Wait(absl::Seconds(20)), 128 + SIGKILL) << Said(*family.run);
+  EXPECT_THAT(
+      family.run->standard_error(),
+      ::testing::HasSubstr(absl::StrCat("cadre-supervisor, pid ", supervisor,
+                                        ", was stopped by a signal; it was made to go on")));
+  ExpectAllGone(family);
+}
+
+TEST(StoppingTest, SupervisorStoppedAndLauncherKilled_NothingIsLeft) {
+  Family family = StartFamily({"--ignore-term"});
+  const pid_t supervisor = SupervisorOf(family.run->pid());
+  ASSERT_GT(supervisor, 0);
+  // The launcher first, so that it cannot let it go on.
+  family.run->Kill(SIGSTOP);
+  kill(supervisor, SIGSTOP);
+  family.run->Kill(SIGKILL);
+  ExpectAllGone(family);
+  EXPECT_TRUE(WaitGone(supervisor, kGone));
+}
+
 TEST(StoppingTest, SupervisorKilled_NothingIsLeftAndTheLauncherSaysSo) {
   Family family = StartFamily({"--ignore-term"});
   const pid_t supervisor = SupervisorOf(family.run->pid());
