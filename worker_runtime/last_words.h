@@ -7,8 +7,10 @@
 namespace cadre {
 
 // Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
-// for the cause. Where its process can be seen its end is enough.
+// for the cause. Unloading libtorch alone takes a while.
 inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+// Where its process can be seen, its end is enough.
+inline constexpr absl::Duration kLastWordsSeen = absl::Seconds(2);
 
 }  // namespace cadre
 

@@ -58,7 +58,7 @@ bool Peers::MayStillEnd(int culprit) const {
   const int64_t now = MonoNow().micros();
   int64_t first = 0;
   if (saw_abort_.compare_exchange_strong(first, now)) first = now;
-  return now - first < absl::ToInt64Microseconds(kLastWords);
+  return now - first < absl::ToInt64Microseconds(kLastWordsSeen);
 }
 
 absl::Status Peers::Check(int peer, bool at_last) const {

@@ -41,8 +41,8 @@ class Peers {
   int yields() const { return yields_; }
 
   // Whether to go on waiting for `peer`. ABORTED: this rank gave up. Else what `peer` gave up for
-  // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given kLastWords
-  // from when that was seen first; not `at_last`.
+  // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given
+  // kLastWordsSeen from when that was seen first; not `at_last`.
   absl::Status Check(int peer, bool at_last = false) const;
 
   // This rank gives up; whoever waits for it notices. The first reason stays.
