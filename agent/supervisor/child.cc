@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,7 +61,8 @@ int TryPrograms(const ChildPlan& plan) {
       return ENOEXEC;
     }
     if (errno == EACCES) {
-      error = EACCES;
+      struct stat info;
+      error = stat(*program, &info) == 0 && S_ISDIR(info.st_mode) ? EISDIR : EACCES;
     } else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != ENAMETOOLONG) {
       return errno;
     }

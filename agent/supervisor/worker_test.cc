@@ -80,6 +80,16 @@ TEST(WorkerTest, ProgramThatMayNotBeRun) {
   EXPECT_EQ(exited.exit_code, 126);
 }
 
+TEST(WorkerTest, ADirectoryIsNoProgram) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("");
+  start.argv = {rig.folder()};
+  const ExitedFrame exited = rig.Run(start);
+  EXPECT_EQ(exited.exec_step, "exec");
+  EXPECT_EQ(exited.exec_errno, EISDIR);
+  EXPECT_EQ(exited.exit_code, 126);
+}
+
 TEST(WorkerTest, NoCommandAtAll) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("");
