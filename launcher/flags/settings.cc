@@ -56,7 +56,7 @@ absl::StatusOr<bool> Settings::Switch(const std::string& name) const {
   if (word == "1" || word == "true" || word == "yes") return true;
   if (word == "0" || word == "false" || word == "no") return false;
   return absl::InvalidArgumentError(
-      absl::StrCat(setting->origin, ": expected 1 or 0, got '", setting->value, "'"));
+      absl::StrCat(setting->origin, ": expected yes or no, got '", setting->value, "'"));
 }
 
 }  // namespace cadre
