@@ -1,6 +1,7 @@
 #include "agent/worker_environment.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -16,6 +17,34 @@
 
 namespace cadre {
 namespace {
+
+// What SetTorchrun() and SetCadre() set over all else, and the supervisor adds.
+constexpr absl::string_view kWorkersOwn[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "NODE_RANK",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "CADRE_JOB",
+    "CADRE_GENERATION",
+    "CADRE_AGENT",
+    "CADRE_TOKEN_FILE",
+    "CADRE_PROGRESS_FILE",
+    "CADRE_PROGRESS_FD",
+    "CADRE_CHECKPOINT_FILE",
+};
 
 using Variables = std::map<std::string, std::string>;
 
@@ -154,6 +183,10 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
   environment.reserve(variables.size());
   for (const auto& [name, value] : variables) environment.push_back(absl::StrCat(name, "=", value));
   return environment;
+}
+
+bool IsWorkersOwn(absl::string_view name) {
+  return std::find(std::begin(kWorkersOwn), std::end(kWorkersOwn), name) != std::end(kWorkersOwn);
 }
 
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank) {

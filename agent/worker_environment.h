@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
@@ -35,6 +36,9 @@ struct WorkerEnvironmentOptions {
 // GPUs for this worker.
 absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
     const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file);
+
+// Whether every worker gets a variable of this name from Cadre, so that a job's own has no effect.
+bool IsWorkersOwn(absl::string_view name);
 
 // Replaces torchrun's macro ${local_rank} in each argument.
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank);

@@ -110,6 +110,17 @@ TEST(BuildWorkerEnvironment, SpecEnv_WinsOverInherited_NotOverTheWorkersOwn) {
   EXPECT_THAT(variables, Contains(Pair("ROLE_NAME", "trainer")));
 }
 
+TEST(BuildWorkerEnvironment, WhatItAlwaysSets_IsTheWorkersOwn) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"OMP_NUM_THREADS=2", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  for (const auto& [name, value] : Environment(options, 0)) {
+    const bool inherited = name == "OMP_NUM_THREADS" || name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    EXPECT_EQ(IsWorkersOwn(name), !inherited) << name << "=" << value;
+  }
+  EXPECT_TRUE(IsWorkersOwn("CADRE_PROGRESS_FD"));
+  EXPECT_FALSE(IsWorkersOwn("CADRE_CPU_BACKEND"));
+}
+
 TEST(BuildWorkerEnvironment, OneWorkerOnTheNode_LeavesThreadsAlone) {
   WorkerEnvironmentOptions options = SecondNode();
   options.assign.set_local_world_size(1);

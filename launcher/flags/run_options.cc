@@ -165,7 +165,10 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
       return Named(setting, absl::InvalidArgumentError(
                                 absl::StrCat("expected NAME=VALUE, got '", setting.value, "'")));
     }
-    (*job.mutable_env())[setting.value.substr(0, equals)] = setting.value.substr(equals + 1);
+    const std::string name = setting.value.substr(0, equals);
+    const absl::Status allowed = CheckVariableName(name);
+    if (!allowed.ok()) return Named(setting, allowed);
+    (*job.mutable_env())[name] = setting.value.substr(equals + 1);
   }
   RETURN_IF_ERROR(
       Take(settings, "env-style", ListOf(OneOf<std::string>({{"slurm", "slurm"}, {"mpi", "mpi"}})),

@@ -172,10 +172,7 @@ const std::vector<Key>* SlurmKeys() {
 
 absl::Status ReadEnv(const YamlNode& value, v1::JobSpec& spec) {
   for (const auto& [name, content] : value.entries) {
-    if (name.scalar.empty() || absl::StrContains(name.scalar, "=")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", name.scalar, "' cannot be a variable's name"));
-    }
+    RETURN_IF_ERROR(CheckVariableName(name.scalar));
     RETURN_IF_ERROR(NoNul(name.scalar));
     RETURN_IF_ERROR(NoNul(content.scalar));
     (*spec.mutable_env())[name.scalar] = content.scalar;

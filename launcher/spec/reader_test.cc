@@ -102,6 +102,11 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
       {"- a\n", "expected a mapping"},
       {"name: UPPER\ncommand: [x]\n", "small letters"},
       {"command: [x]\nenv: {\"A=B\": c}\n", "cannot be a variable's name"},
+      {"command: [x]\nenv: {RANK: 0}\n", "'RANK' is what Cadre gives each worker"},
+      {"command: [x]\nelastic: {checkpoint_signal: KILL}\n",
+       "job.yaml:2:30: 'checkpoint_signal': expected a signal that a program can catch, such as "
+       "USR1, got 'KILL'"},
+      {"command: [x]\nelastic: {checkpoint_signal: SIGSTOP}\n", "can catch"},
       {"command: [\"a\\0b\"]\n", "NUL"},
       {"command: [x]\npriority: 1.5\n", "expected a number from -1000000"},
       {"? [a]\n: b\n", "expected a key"},

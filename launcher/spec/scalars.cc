@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "agent/worker_environment.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -186,7 +187,11 @@ absl::StatusOr<int> ParseSignal(absl::string_view text) {
   const absl::string_view name = absl::StripPrefix(text, "SIG");
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* const known = sigabbrev_np(signal);
-    if (known != nullptr && name == known) return signal;
+    if (known == nullptr || name != known) continue;
+    if (signal == SIGKILL || signal == SIGSTOP) {
+      return Expected("a signal that a program can catch, such as USR1", text);
+    }
+    return signal;
   }
   return Expected("a signal's name, such as USR1", text);
 }
@@ -204,6 +209,15 @@ absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text) {
   const bool one_line = std::none_of(text.begin(), text.end(), absl::ascii_iscntrl);
   if (one_line && absl::StartsWith(text, "-")) return std::string(text);
   return Expected("an option of sbatch, such as --time=04:00:00", text.substr(0, 64));
+}
+
+absl::Status CheckVariableName(absl::string_view name) {
+  if (name.empty() || absl::StrContains(name, "=")) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be a variable's name"));
+  }
+  if (!IsWorkersOwn(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name, "' is what Cadre gives each worker; leave it out"));
 }
 
 absl::Status CheckJobName(absl::string_view name) {

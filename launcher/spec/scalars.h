@@ -33,12 +33,14 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text);
 // "crash", "hang", "out_of_memory", "node_lost", "preempted", ...
 absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
-// "USR1", "SIGUSR1".
+// "USR1", "SIGUSR1"; one that can be caught.
 absl::StatusOr<int> ParseSignal(absl::string_view text);
 // What may stand in a line of an sbatch script, which sbatch splits as a shell does: a partition or
 // an account; and an option of its own, which is taken as it is.
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
 absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
+// A variable that a job may give its workers: not one that each gets from Cadre.
+absl::Status CheckVariableName(absl::string_view name);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);
 
