@@ -4,6 +4,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_script.h"
 #include "launcher/spec/reader.h"
+#include "rendezvous/core/policy.h"
 
 namespace cadre {
 namespace {
@@ -25,6 +26,13 @@ int Run(const Parsed& parsed) {
   absl::StatusOr<v1::JobSpec> spec = ReadSpecFile(parsed.rest[0]);
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   FillSpecDefaults(*spec);
+  v1::JobSpec named = *spec;
+  // `cadre run` would name it by the program.
+  if (named.name().empty()) named.set_name("job");
+  const absl::Status taken = CheckSpec(named);
+  if (!taken.ok()) {
+    return Fail(kExitBadSpec, SpecErrorAt(parsed.rest[0], taken.message()).message());
+  }
   if (spec->has_slurm()) {
     const absl::StatusOr<std::string> script = SlurmScript(parsed.rest[0], *spec, 0);
     if (!script.ok()) return Fail(kExitBadSpec, script.status().message());

@@ -121,6 +121,10 @@ absl::Status CheckSpec(const v1::JobSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat(
         "nodes must be min..max with 1 <= min <= max <= ", kMaxNodes, "; got ", min, "..", max));
   }
+  if (spec.spares() > kMaxNodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spares: at most ", kMaxNodes, " are allowed; got ", spec.spares()));
+  }
   const Policy policy = PolicyOf(spec);
   if (policy.SizeFor(max) == 0) {
     return absl::InvalidArgumentError(absl::StrCat("no multiple of elastic.unit ", policy.unit,

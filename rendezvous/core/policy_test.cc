@@ -59,6 +59,10 @@ TEST(PolicyTest, NodesOutsideTheirLimits) {
     EXPECT_EQ(CheckSpec(SpecOf("train", min, max, 0)).code(), absl::StatusCode::kInvalidArgument);
   }
   v1::JobSpec spec = SpecOf("train", 3, 3, 0);
+  spec.set_spares(kMaxNodes + 1);
+  EXPECT_EQ(CheckSpec(spec).message(), "spares: at most 100000 are allowed; got 100001");
+  spec.set_spares(kMaxNodes);
+  EXPECT_TRUE(CheckSpec(spec).ok());
   spec.mutable_elastic()->set_unit(2);
   EXPECT_EQ(CheckSpec(spec).message(), "no multiple of elastic.unit 2 lies in nodes 3");
 }

@@ -70,6 +70,10 @@ INSTANTIATE_TEST_SUITE_P(
             {"validate", WriteFile("job.yaml", "name: a\ncommand: [x]\nrestart: {max: many}\n")},
             65,
             {"job.yaml:3:", "many"}},
+        BadCase{"WhatAServerWouldRefuse",
+                {"validate", WriteFile("job.yaml", "command: [x]\nspares: 4000000000\n")},
+                65,
+                {"job.yaml:2:9: spares: at most 100000"}},
         BadCase{"SlurmsPartOfASpec",
                 {"validate", WriteFile("job.yaml",
                                        "command: [x]\nworkers_per_node: gpu\n"
@@ -116,6 +120,12 @@ TEST(BadProgramTest, NotExecutable_Status126) {
   auto run = StartStandalone({"--", WriteFile("data", "x")});
   EXPECT_EQ(run->Wait(), 126) << Said(*run);
   EXPECT_THAT(run->standard_error(), HasSubstr("Permission denied"));
+}
+
+TEST(BadProgramTest, ADirectory_Status126) {
+  auto run = StartStandalone({"--", "/usr"});
+  EXPECT_EQ(run->Wait(), 126) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("cannot start /usr: Is a directory"));
 }
 
 TEST(EndpointTest, Unreachable_Status69NamingIt) {
