@@ -10,8 +10,8 @@
 
 namespace cadre {
 
-// `user`: who submitted the job; empty: nobody did. `ended`: its position in the order in which jobs
-// ended; 0: it lives.
+// `user`: who submitted the job; empty: nobody did. `ended`: its position in the order in which
+// jobs ended; 0: it lives.
 class JobsByUser {
  public:
   void Add(const std::string& user, uint64_t ended);

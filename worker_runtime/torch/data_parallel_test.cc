@@ -11,16 +11,13 @@
 #include "torch/nn/module.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/torch/ranks_for_test.h"
 
 namespace cadre::nn {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kLong = absl::Seconds(30);
 
 // One weight per output, so that gradients can be worked out by hand: d(sum)/dw = input.
 struct Net : torch::nn::Module {
@@ -37,25 +34,6 @@ struct Net : torch::nn::Module {
 };
 
 using Model = DataParallel<Net>;
-
-void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
-  torch::set_num_threads(1);
-  InProcessWorkers workers(world_size);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = kLong;
-    auto communicator = ConnectGloo(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
-}
-
-DataParallelOptions SmallBuckets() {
-  DataParallelOptions options;
-  options.reducer.first_bucket_bytes = options.reducer.bucket_bytes = 1;
-  options.reducer.timeout = options.timeout = kLong;
-  return options;
-}
 
 bool Is(const torch::Tensor& tensor, float value) {
   return tensor.defined() && torch::all(tensor.eq(value)).item<bool>();

@@ -13,14 +13,11 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/torch/data_parallel.h"
+#include "worker_runtime/torch/ranks_for_test.h"
 
 namespace cadre::nn {
 namespace {
-
-constexpr absl::Duration kLong = absl::Seconds(30);
 
 // The middle layer's weight is used twice where `twice` is set.
 template <typename Layer>
@@ -54,25 +51,6 @@ void ExpectEqual(const torch::nn::Module& a, const torch::nn::Module& b) {
     if (!other.grad().defined()) continue;
     EXPECT_TRUE(torch::equal(item.value().grad(), other.grad())) << "gradient of " << item.key();
   }
-}
-
-void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
-  torch::set_num_threads(1);
-  InProcessWorkers workers(world_size);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = kLong;
-    auto communicator = ConnectGloo(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
-}
-
-DataParallelOptions SmallBuckets() {
-  DataParallelOptions options;
-  options.reducer.first_bucket_bytes = options.reducer.bucket_bytes = 1;
-  options.reducer.timeout = options.timeout = kLong;
-  return options;
 }
 
 TEST(Linear, OutsideOfDataParallelIsTorchs) {

@@ -1,0 +1,40 @@
+// Ranks of a data-parallel model as threads of one test.
+#ifndef CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
+#define CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
+
+#include <functional>
+
+#include "absl/time/time.h"
+#include "base/status_matchers.h"
+#include "torch/utils.h"
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/torch/data_parallel.h"
+
+namespace cadre::nn {
+
+inline constexpr absl::Duration kLong = absl::Seconds(30);
+
+inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
+  torch::set_num_threads(1);
+  InProcessWorkers workers(world_size);
+  workers.Run([&](Worker& worker) {
+    CommunicatorOptions options;
+    options.timeout = kLong;
+    auto communicator = ConnectGloo(worker, options);
+    ASSERT_OK(communicator);
+    body(**communicator);
+  });
+}
+
+// A bucket for each parameter.
+inline DataParallelOptions SmallBuckets() {
+  DataParallelOptions options;
+  options.reducer.first_bucket_bytes = options.reducer.bucket_bytes = 1;
+  options.reducer.timeout = options.timeout = kLong;
+  return options;
+}
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
