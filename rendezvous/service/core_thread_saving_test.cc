@@ -7,6 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
+#include "rendezvous/service/commit_queue.h"
 #include "rendezvous/service/core_thread.h"
 #include "rendezvous/service/join_for_test.h"
 
@@ -49,7 +50,7 @@ class StandingLog final : public RecordLog {
 class CoreThreadSavingTest : public ::testing::Test {
  protected:
   // More than are handled before the thread has them saved beside its work, and fewer than twice.
-  static constexpr int kSets = 700;
+  static constexpr int kSets = kEventsPerCommit + 200;
 
   CoreThreadSavingTest() {
     OpenedLog standing;

@@ -26,8 +26,6 @@ namespace cadre {
 
 // The thread looks around at least this often, whatever the core asks for.
 inline constexpr absl::Duration kLongestWait = absl::Minutes(1);
-// The thread looks this often, in events, whether what it had saved beside its work is.
-inline constexpr size_t kEventsPerLook = 512;
 // So many tasks have their memory kept for those that come next.
 inline constexpr size_t kTasksKept = 4 * kEventsPerCommit;
 
@@ -134,7 +132,7 @@ struct CoreThread::State {
       size_t handled = 0;
       for (Task& task : batch) {
         Handle(task);
-        if (++handled % kEventsPerLook != 0) continue;
+        if (++handled % kEventsPerCommit != 0) continue;
         commits.CommitBeside(MonoNow());
         FlushAll();
       }
