@@ -1,8 +1,7 @@
 // Who may do what, by whose token a call carries. The one table of it. Pure; thread safe.
 //
 //   administrator   everything
-//   user            submits jobs as that user, cancels and reads the logs of own ones and uses
-//   their
+//   user            submits jobs as that user, cancels own ones, reads their logs and uses their
 //                   names again, sees what runs; starts nodes of jobs that nobody submitted
 //   part            the stream of that part of that job, and the job's store
 #ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
