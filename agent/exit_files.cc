@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "agent/core/exits.h"
 #include "agent/run_files.h"
 #include "base/exit_codes.h"
 

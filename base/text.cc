@@ -1,8 +1,6 @@
 #include "base/text.h"
 
-#include <cerrno>
-#include <csignal>
-#include <cstdint>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,23 +29,29 @@ std::string Shortened(absl::string_view text, size_t limit) {
   return absl::StrCat(text.substr(0, cut), "...");
 }
 
-std::string OneLine(absl::string_view text, size_t limit) {
-  std::string line;
-  for (size_t i = 0; i < text.size() && line.size() <= limit; ++i) {
+std::string EscapeControl(absl::string_view text) {
+  std::string safe;
+  safe.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
     const unsigned char c = text[i];
     if (c == '\n') {
-      line += "\\n";
+      safe += "\\n";
     } else if (c == '\t') {
-      line += "\\t";
+      safe += "\\t";
     } else if (IsControl(c)) {
-      absl::StrAppendFormat(&line, "\\x%02x", c);
+      absl::StrAppendFormat(&safe, "\\x%02x", c);
     } else if (IsC1(text, i)) {
-      absl::StrAppendFormat(&line, "\\x%02x", static_cast<unsigned char>(text[++i]));
+      absl::StrAppendFormat(&safe, "\\x%02x", static_cast<unsigned char>(text[++i]));
     } else {
-      line += text[i];
+      safe += text[i];
     }
   }
-  return Shortened(line, limit);
+  return safe;
+}
+
+std::string OneLine(absl::string_view text, size_t limit) {
+  // One byte more than may stay, so that what was cut is seen.
+  return Shortened(EscapeControl(text.substr(0, limit + 1)), limit);
 }
 
 std::string Quoted(absl::string_view text) {
@@ -92,86 +96,19 @@ std::string Count(uint64_t n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }
 
-absl::string_view SignalName(int signal) {
-  switch (signal) {
-    case SIGHUP:
-      return "SIGHUP";
-    case SIGINT:
-      return "SIGINT";
-    case SIGQUIT:
-      return "SIGQUIT";
-    case SIGILL:
-      return "SIGILL";
-    case SIGTRAP:
-      return "SIGTRAP";
-    case SIGABRT:
-      return "SIGABRT";
-    case SIGBUS:
-      return "SIGBUS";
-    case SIGFPE:
-      return "SIGFPE";
-    case SIGKILL:
-      return "SIGKILL";
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGSEGV:
-      return "SIGSEGV";
-    case SIGUSR2:
-      return "SIGUSR2";
-    case SIGPIPE:
-      return "SIGPIPE";
-    case SIGALRM:
-      return "SIGALRM";
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGXCPU:
-      return "SIGXCPU";
-    case SIGXFSZ:
-      return "SIGXFSZ";
-    case SIGSYS:
-      return "SIGSYS";
-    default:
-      return "";
-  }
+std::string SignalName(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
+}
+
+std::string SignalText(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return absl::StrCat("signal ", signal, name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
 }
 
 std::string ErrnoText(int error) {
-  switch (error) {
-    case EPERM:
-      return "Operation not permitted";
-    case ENOENT:
-      return "No such file or directory";
-    case EIO:
-      return "Input/output error";
-    case E2BIG:
-      return "Argument list too long";
-    case ENOEXEC:
-      return "Exec format error";
-    case EAGAIN:
-      return "Resource temporarily unavailable";
-    case ENOMEM:
-      return "Cannot allocate memory";
-    case EACCES:
-      return "Permission denied";
-    case ENOTDIR:
-      return "Not a directory";
-    case EISDIR:
-      return "Is a directory";
-    case EMFILE:
-      return "Too many open files";
-    case ETXTBSY:
-      return "Text file busy";
-    case ENOSPC:
-      return "No space left on device";
-    case EROFS:
-      return "Read-only file system";
-    case ELOOP:
-      return "Too many levels of symbolic links";
-    case ENAMETOOLONG:
-      return "File name too long";
-    default:
-      return absl::StrCat("error ", error);
-  }
+  const char* const text = strerrordesc_np(error);
+  return text == nullptr ? absl::StrCat("error ", error) : std::string(text);
 }
 
 }  // namespace cadre

@@ -3,6 +3,7 @@
 #ifndef CADRE_BASE_TEXT_H_
 #define CADRE_BASE_TEXT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,10 @@ namespace cadre {
 // At most `limit` bytes, cut at a character, "..." where something was cut.
 std::string Shortened(absl::string_view text, size_t limit);
 
-// One line: control characters escaped (\n, \x1b), then shortened.
+// Control characters (a newline too) become \n, \t or \xNN; everything else, UTF-8 included, stays.
+std::string EscapeControl(absl::string_view text);
+
+// EscapeControl, then shortened.
 std::string OneLine(absl::string_view text, size_t limit);
 
 // In quotes, one line, 64 bytes of it.
@@ -33,8 +37,11 @@ constexpr size_t kFirstFew = 3;
 // "1 node", "2 nodes".
 std::string Count(uint64_t n, absl::string_view noun);
 
-// "SIGKILL", or "" for one without a common name.
-absl::string_view SignalName(int signal);
+// "SIGKILL", or "signal 64" for one without a name.
+std::string SignalName(int signal);
+
+// "signal 9 (SIGKILL)", or "signal 64".
+std::string SignalText(int signal);
 
 // "No such file or directory", or "error 99".
 std::string ErrnoText(int error);

@@ -47,7 +47,9 @@ TEST(TextTest, ListsNameThreeAndCountTheRest) {
 
 TEST(TextTest, SignalsAndErrorsHaveNames) {
   EXPECT_EQ(SignalName(9), "SIGKILL");
-  EXPECT_EQ(SignalName(64), "");
+  EXPECT_EQ(SignalName(64), "signal 64");
+  EXPECT_EQ(SignalText(9), "signal 9 (SIGKILL)");
+  EXPECT_EQ(SignalText(64), "signal 64");
   EXPECT_EQ(ErrnoText(ENOENT), "No such file or directory");
   EXPECT_EQ(ErrnoText(9999), "error 9999");
 }

@@ -36,9 +36,8 @@ absl::string_view LastLine(const ExitedFrame& exited) {
 
 // What it wrote before is no reason for that.
 std::string KilledText(const ExitedFrame& exited) {
-  const absl::string_view name = SignalName(exited.signal), line = LastLine(exited);
-  return absl::StrCat("its launcher was killed by ",
-                      name.empty() ? absl::StrCat("signal ", exited.signal) : std::string(name),
+  const absl::string_view line = LastLine(exited);
+  return absl::StrCat("its launcher was killed by ", SignalName(exited.signal),
                       exited.out_of_memory ? " for want of memory" : "",
                       line.empty() ? "" : "; it wrote last: ", line);
 }

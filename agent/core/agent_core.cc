@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/core/exits.h"
 #include "agent/core/impl.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 
 namespace cadre {
 
@@ -135,7 +135,7 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   next_assign.reset();
   if (leaving) return;
   if (!away_since) away_since = now;
-  const std::string reason = OneLine(status.message());
+  const std::string reason = OneLine(status.message(), kMaxErrorText);
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
     return LeaveRefused(Exit{kExitUnavailable,
                              absl::StrCat(Server(), " refuses this token (", reason,

@@ -2,10 +2,7 @@
 #ifndef CADRE_AGENT_CORE_EXITS_H_
 #define CADRE_AGENT_CORE_EXITS_H_
 
-#include <string>
-
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 
 namespace cadre {
@@ -15,12 +12,6 @@ v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us);
 
 // What the launcher exits with when its Join is refused with this code.
 int ExitStatusOfRejection(absl::StatusCode code);
-
-// One line, at most 1 KiB, with control characters written as \xNN: safe for a terminal.
-std::string OneLine(absl::string_view text);
-
-// "SIGINT", or "signal 63" for one without a name.
-std::string SignalName(int signal);
 
 }  // namespace cadre
 

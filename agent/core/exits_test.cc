@@ -49,16 +49,5 @@ TEST(ExitStatusOfRejection, Table) {
   EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kInternal), 70);
 }
 
-TEST(OneLine, ControlCharacters_AreMadeVisible) {
-  EXPECT_EQ(OneLine("a\nb\tc\x1b[31m\x7f"), "a b c\\x1b[31m\\x7f");
-  EXPECT_EQ(OneLine("caf\xc3\xa9"), "caf\xc3\xa9");
-  EXPECT_LE(OneLine(std::string(5000, '\x01')).size(), 1028u);
-}
-
-TEST(SignalName, KnownAndUnknown) {
-  EXPECT_EQ(SignalName(15), "SIGTERM");
-  EXPECT_EQ(SignalName(63), "signal 63");
-}
-
 }  // namespace
 }  // namespace cadre

@@ -41,6 +41,8 @@ inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
 // the last lines: it has to fit into one message.
 inline constexpr size_t kMaxRanksInEvidence = 512;
 inline constexpr size_t kMaxQuotedRanks = 64;
+// Longest text of a server or a worker that is passed on.
+inline constexpr size_t kMaxErrorText = 1024;
 // A worker that gave the generation up while nobody has ended it: how long the server may take to
 // hear of the cause before it is told of this.
 inline constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);

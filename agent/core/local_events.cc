@@ -7,6 +7,7 @@
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "proto/store_reply.h"
 
 namespace cadre {
@@ -118,7 +119,7 @@ void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
   if (phase != Phase::kRunning || leaving || request.generation() != generation ||
       request.job() != config.job) {
     return refuse(absl::AbortedError(absl::StrCat(
-        "generation ", request.generation(), " of job ", OneLine(request.job()),
+        "generation ", request.generation(), " of job ", OneLine(request.job(), kMaxErrorText),
         " does not run on this node; the current one is ", generation, " of ", config.job)));
   }
   const absl::StatusOr<bool> added = store_calls.Add(request);

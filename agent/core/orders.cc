@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
+#include "base/text.h"
 #include "proto/duration.h"
 
 namespace cadre {
@@ -126,10 +127,11 @@ void AgentCore::Impl::SpeakAgain() {
 void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {
   if (leaving) return;
   const auto code = static_cast<absl::StatusCode>(rejected.code());
-  Exit exit{ExitStatusOfRejection(code),
-            absl::StrCat(Server(), " refuses this node: ", OneLine(rejected.message())),
-            {},
-            {}};
+  Exit exit{
+      ExitStatusOfRejection(code),
+      absl::StrCat(Server(), " refuses this node: ", OneLine(rejected.message(), kMaxErrorText)),
+      {},
+      {}};
   // The job is over, or none of this node's: so are its workers.
   if (code == absl::StatusCode::kFailedPrecondition) return Leave(std::move(exit), StopGrace());
   LeaveRefused(std::move(exit));
@@ -196,18 +198,18 @@ void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
   if (next_assign && next_assign->first <= stopped) next_assign.reset();
   stop_ordered = true;
   if (stop.fenced() && Alive()) {
-    commands.push_back(
-        Say{absl::StrCat("fenced: ", OneLine(stop.reason()), "; its workers here are stopped")});
+    commands.push_back(Say{absl::StrCat("fenced: ", OneLine(stop.reason(), kMaxErrorText),
+                                        "; its workers here are stopped")});
   }
   if (!Alive()) {
     // Also when it never started here: its Assign must not start it any more.
     generation = stopped;
     return SendStopped(stopped);
   }
-  FailStoreCalls(absl::AbortedError(
-      absl::StrCat("generation ", generation, " is being stopped: ", OneLine(stop.reason()))));
+  FailStoreCalls(absl::AbortedError(absl::StrCat(
+      "generation ", generation, " is being stopped: ", OneLine(stop.reason(), kMaxErrorText))));
   if (phase == Phase::kRunning || grace < StopGrace()) {
-    StopButKeep(grace, WorkersToKeep(stop), OneLine(stop.reason()));
+    StopButKeep(grace, WorkersToKeep(stop), OneLine(stop.reason(), kMaxErrorText));
   }
 }
 

@@ -20,10 +20,10 @@
 #include "agent/supervisor_client.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/slots.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/spec/scalars.h"
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/commands/control_client.h"
-#include "launcher/display/escape.h"
 #include "launcher/flags/config_file.h"
 
 extern char** environ;

@@ -17,8 +17,8 @@
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
+#include "launcher/display/terminal_line.h"
 #include "rendezvous/service/log_reads.h"
 
 namespace cadre {

@@ -13,9 +13,9 @@
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/cluster_text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 

@@ -1,11 +1,11 @@
 // cadre why: what a job waits for, and until when; why it ended, with the evidence.
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/control_client.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/display/cluster_text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/verdict_text.h"
 

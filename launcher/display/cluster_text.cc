@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/table.h"
 
 namespace cadre {

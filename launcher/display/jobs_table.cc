@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
 

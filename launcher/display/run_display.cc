@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "launcher/display/escape.h"
+#include "base/text.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/table.h"
 
 namespace cadre {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/display/escape.h"
+#include "base/text.h"
 
 namespace cadre {
 

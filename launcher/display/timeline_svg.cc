@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "launcher/display/escape.h"
+#include "base/text.h"
 #include "launcher/display/timeline_text.h"
 
 namespace cadre {

@@ -14,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "base/log_paths.h"
 #include "base/text.h"
-#include "launcher/display/escape.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
 
@@ -24,11 +23,6 @@ namespace {
 constexpr size_t kShownLines = 20;
 constexpr int kShownRanks = 8;
 constexpr int kShownEarlier = 8;
-
-std::string SignalText(int signal) {
-  const absl::string_view name = SignalName(signal);
-  return absl::StrCat("signal ", signal, name.empty() ? "" : absl::StrCat(" (", name, ")"));
-}
 
 std::string CauseText(const v1::Failure& failure) {
   // Nothing of it was executed.

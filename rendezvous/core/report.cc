@@ -42,9 +42,7 @@ std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
   if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
   if (failure.cause() == v1::OUT_OF_MEMORY) return "was killed because memory ran out";
   if (exit.signal() > 0) {
-    const absl::string_view name = SignalName(exit.signal());
-    return absl::StrCat("was killed by signal ", exit.signal(),
-                        name.empty() ? "" : absl::StrCat(" (", name, ")"),
+    return absl::StrCat("was killed by ", SignalText(exit.signal()),
                         exit.core_dumped() ? ", core dumped" : "");
   }
   return absl::StrCat("exited with status ", exit.exit_code());

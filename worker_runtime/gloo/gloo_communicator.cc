@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "worker_runtime/collective_check.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 #include "worker_runtime/gloo/call_watch.h"
@@ -38,6 +39,8 @@ uint16_t Fingerprint(absl::string_view call) {
 
 // Gloo's own slots, and those of watched_transport.cc, have other top bytes.
 constexpr uint64_t kMessageSlot = 0xcad4ull << 40;
+// Bytes of a text of Gloo's, which may have several lines, in an error.
+constexpr size_t kMaxErrorText = 1024;
 
 class GlooCommunicator : public Communicator {
  public:
@@ -219,7 +222,7 @@ absl::Status GlooCommunicator::RunGuarded(const std::function<absl::Status()>& o
     return absl::DeadlineExceededError(
         absl::StrCat(broken.message(), " (", absl::FormatDuration(timeout_), ")"));
   }
-  return broken.ok() ? absl::UnavailableError(OneLine(reason)) : broken;
+  return broken.ok() ? absl::UnavailableError(OneLine(reason, kMaxErrorText)) : broken;
 }
 
 void GlooCommunicator::Fail(const absl::Status& status) {
@@ -334,8 +337,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> GlooCommunicator::Split(int color,
     RETURN_IF_ERROR(store.Finish());
     return Complete(std::move(mesh), name, timeout_, address_, MonoNow() + timeout_);
   } catch (const std::exception& error) {
-    const absl::Status reason =
-        store.status().ok() ? absl::UnavailableError(OneLine(error.what())) : store.status();
+    const absl::Status reason = store.status().ok()
+                                    ? absl::UnavailableError(OneLine(error.what(), kMaxErrorText))
+                                    : store.status();
     // The others wait for this rank's part, even when it has none.
     store.Finish().IgnoreError();
     return absl::Status(reason.code(), absl::StrCat("connecting communicator \"", name, "\" from ",
@@ -379,9 +383,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(Worker& worker,
       return absl::Status(store.status().code(), absl::StrCat(what, store.status().message()));
     }
     if (MonoNow() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(what, OneLine(error.what())));
+      return absl::DeadlineExceededError(absl::StrCat(what, OneLine(error.what(), kMaxErrorText)));
     }
-    return absl::UnavailableError(absl::StrCat(what, OneLine(error.what())));
+    return absl::UnavailableError(absl::StrCat(what, OneLine(error.what(), kMaxErrorText)));
   }
 }
 

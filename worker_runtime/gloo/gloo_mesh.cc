@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_replace.h"
 #include "gloo/transport/tcp/device.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 
@@ -21,7 +20,5 @@ void WatchedMesh::Connect(::gloo::rendezvous::Store* store, const std::string& a
   watched_ = std::make_shared<WatchedContext>(transportContext_);
   transportContext_ = watched_;
 }
-
-std::string OneLine(absl::string_view text) { return absl::StrReplaceAll(text, {{"\n", " "}}); }
 
 }  // namespace cadre

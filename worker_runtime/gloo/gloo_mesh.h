@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gloo/rendezvous/context.h"
 #include "gloo/rendezvous/store.h"
@@ -30,9 +29,6 @@ class WatchedMesh : public ::gloo::rendezvous::Context {
 
 // A deadline that Gloo can still count in milliseconds.
 constexpr absl::Duration kMaxGlooTimeout = absl::Hours(24);
-
-// Gloo's texts have several lines.
-std::string OneLine(absl::string_view text);
 
 }  // namespace cadre
 

@@ -1,6 +1,5 @@
 #include "worker_runtime/torch/distributed_optimizer.h"
 
-#include <functional>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -8,27 +7,14 @@
 #include "gtest/gtest.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/sgd.h"
-#include "torch/utils.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/torch/ranks_for_test.h"
 
 namespace cadre::nn {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int kRanks = 2;
-
-void OnEachRank(const std::function<void(Communicator&)>& body) {
-  torch::set_num_threads(1);
-  InProcessWorkers workers(kRanks);
-  workers.Run([&](Worker& worker) {
-    auto communicator = ConnectGloo(worker, {"test", kLong});
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
-}
 
 // Two parameters whose gradients are whatever one wants.
 struct Model {
@@ -53,7 +39,7 @@ bool Equal(const torch::Tensor& ours, const torch::Tensor& expected) {
 
 TEST(DistributedOptimizer, Fp32_UpdatesWithTheAverage) {
   for (const size_t threshold : {size_t{0}, size_t{5}, kFusionThreshold}) {
-    OnEachRank([threshold](Communicator& communicator) {
+    OnEachRank(kRanks, [threshold](Communicator& communicator) {
       const float mine = 1.0f + 2 * communicator.rank();
       Model model(mine);
       auto sgd = model.Sgd();
@@ -72,7 +58,7 @@ TEST(DistributedOptimizer, Fp32_UpdatesWithTheAverage) {
 }
 
 TEST(DistributedOptimizer, AnyOptimizer_StepsAsAloneWithTheAverage) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(1), alone(1);
     torch::optim::Adam adam({model.a, model.b}, torch::optim::AdamOptions(0.1));
     torch::optim::Adam adam_alone({alone.a, alone.b}, torch::optim::AdamOptions(0.1));
@@ -91,7 +77,7 @@ TEST(DistributedOptimizer, AnyOptimizer_StepsAsAloneWithTheAverage) {
 }
 
 TEST(DistributedOptimizer, Half_RoundsToSixteenBits) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
@@ -109,7 +95,7 @@ TEST(DistributedOptimizer, Half_RoundsToSixteenBits) {
 }
 
 TEST(DistributedOptimizer, Partial_OwnGradientsAndOneGroupAtATime) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     const float mine = 1.0f + 2 * communicator.rank();
     Model model(0);
     auto sgd = model.Sgd();
@@ -141,7 +127,7 @@ TEST(DistributedOptimizer, Partial_OwnGradientsAndOneGroupAtATime) {
 }
 
 TEST(DistributedOptimizer, SparseTopK_SendsTheLargestAndKeepsTheRest) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
@@ -161,7 +147,7 @@ TEST(DistributedOptimizer, SparseTopK_SendsTheLargestAndKeepsTheRest) {
 }
 
 TEST(DistributedOptimizer, SparseThreshold_ResidualSurvivesACheckpoint) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
@@ -194,7 +180,7 @@ TEST(DistributedOptimizer, SparseThreshold_ResidualSurvivesACheckpoint) {
 }
 
 TEST(DistributedOptimizer, AnUnusedParameterCountsAsZero) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
@@ -208,7 +194,7 @@ TEST(DistributedOptimizer, AnUnusedParameterCountsAsZero) {
 }
 
 TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
@@ -225,7 +211,7 @@ TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {
 }
 
 TEST(DistributedOptimizer, BadArgumentsAreRefused) {
-  OnEachRank([](Communicator& communicator) {
+  OnEachRank(kRanks, [](Communicator& communicator) {
     Model model(0);
     auto sgd = model.Sgd();
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);

@@ -1,15 +1,12 @@
-// Text from peers and programs made safe for a terminal. Pure.
-#ifndef CADRE_LAUNCHER_DISPLAY_ESCAPE_H_
-#define CADRE_LAUNCHER_DISPLAY_ESCAPE_H_
+// A program's output made safe for a terminal. Pure.
+#ifndef CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_
+#define CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_
 
 #include <string>
 
 #include "absl/strings/string_view.h"
 
 namespace cadre {
-
-// Control characters (a newline too) become \n, \t or \xNN; everything else, UTF-8 included, stays.
-std::string EscapeControl(absl::string_view text);
 
 // A line of a program's output, without its newline, for a terminal. Tabs and colours (SGR, as with
 // less -R) stay, and a colour ends with the line; a carriage return at the end is left out; other
@@ -18,4 +15,4 @@ std::string TerminalLine(absl::string_view line);
 
 }  // namespace cadre
 
-#endif  // CADRE_LAUNCHER_DISPLAY_ESCAPE_H_
+#endif  // CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_
