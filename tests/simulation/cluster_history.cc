@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -142,7 +143,7 @@ class ClusterHistory final : public StreamServer {
       world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble), [this, spec] {
         if (core_ == nullptr || !core_->MaySubmit(spec, "ann").ok()) return;
         Step(JobSubmitted{spec, "ann", ""});
-        submitted_.insert(spec.name());
+        submitted_[spec.name()] = spec;
       });
       if (!world_.random.Percent(30)) continue;
       world_.schedule.In(world_.random.Between(absl::ZeroDuration(), kTrouble), [this, spec] {
@@ -200,14 +201,20 @@ class ClusterHistory final : public StreamServer {
     return std::all_of(jobs.begin(), jobs.end(), [this](const v1::JobStatus& job) {
       if (job.has_verdict()) return true;
       // One that fits nowhere waits for ever, and says so.
-      return job.phase() == v1::QUEUED && !FitsSomewhere(job.name());
+      return job.phase() == v1::QUEUED && !FitsSomewhere(submitted_.at(job.name())) &&
+             !core_->Explain(world_.now(), job.name()).value_or("").empty();
     });
   }
 
-  // Only what the machines have counts, not who has it now.
-  bool FitsSomewhere(const std::string& job) {
-    const std::string why = core_->Explain(world_.now(), job).value_or("");
-    return why.find("too small") == std::string::npos;
+  // Only what the machines have counts, not who has it now. A worker takes a CPU.
+  bool FitsSomewhere(const v1::JobSpec& spec) const {
+    const uint32_t workers = spec.workers_per_node().count();
+    const uint32_t gpus = workers * spec.resources().gpus_per_worker();
+    const auto large_enough =
+        std::count_if(machines_.begin(), machines_.end(), [&](const auto& machine) {
+          return machine->plan().cpus >= workers && machine->plan().gpus >= gpus;
+        });
+    return static_cast<uint32_t>(large_enough) >= spec.nodes().min();
   }
 
   std::string Waiting() {
@@ -250,7 +257,7 @@ class ClusterHistory final : public StreamServer {
       result.failed += job.phase() == v1::FAILED;
       result.cancelled += job.phase() == v1::CANCELLED_PHASE;
     }
-    for (const std::string& name : submitted_) {
+    for (const auto& [name, spec] : submitted_) {
       if (!core_->Status(world_.now(), name).ok() && result.broken.empty()) {
         result.broken = absl::StrCat("job ", name, " is lost");
       }
@@ -264,7 +271,8 @@ class ClusterHistory final : public StreamServer {
   std::unique_ptr<Core> core_;
   std::vector<v1::Record> records_;
   std::vector<std::unique_ptr<ClusterMachine>> machines_;
-  std::set<std::string> submitted_;
+  // As they were last accepted, by name.
+  std::map<std::string, v1::JobSpec> submitted_;
   std::set<std::string> drained_;
   MonoTime timer_at_ = MonoTime::Never();
   int agents_lost_ = 0;

@@ -49,6 +49,7 @@ class ClusterMachine final : public StreamClient {
   bool idle() const { return launchers_.empty(); }
   // What does not hold; empty: all does.
   const std::string& broken() const { return broken_; }
+  const MachinePlan& plan() const { return plan_; }
   std::string Name() const;
 
   void OnUp(ConnectionId id) override;
