@@ -134,7 +134,7 @@ TEST_F(AgentCoreTest, Rejected_Table) {
     Feed(LinkUp{});
     EXPECT_THAT(Rejected(c.code),
                 ElementsAre(absl::StrCat("exit ", c.status,
-                                         " the rendezvous server at h:1 refuses this node: other "
+                                         " the rendezvous server at h:1 refuses this node: other\\n"
                                          "command")));
   }
 }
