@@ -19,6 +19,7 @@
 #include "worker_runtime/checkpoint.h"
 #include "worker_runtime/connect.h"
 #include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/archive_file.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/torch/tensors.h"
 #include "worker_runtime/wait_or_abort.h"
@@ -142,8 +143,7 @@ absl::Status Trainer::Save(int epoch) {
     archive.write("model", model);
     archive.write("optimizer", optimizer);
     archive.write("epoch", torch::tensor(epoch));
-    archive.save_to(path);
-    return absl::OkStatus();
+    return SaveArchive(archive, path);
   };
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
 }

@@ -12,6 +12,7 @@
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/archive_file.h"
 #include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre {
@@ -43,8 +44,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive archive;
     net->save(archive);
-    archive.save_to(path);
-    return absl::OkStatus();
+    return SaveArchive(archive, path);
   };
   RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
 

@@ -13,6 +13,7 @@
 #include "torch/utils.h"
 #include "worker_runtime/checkpoint.h"
 #include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/archive_file.h"
 #include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre {
@@ -86,8 +87,7 @@ class ElasticTraining {
     const auto write = [&](const std::string& path) {
       torch::serialize::OutputArchive archive;
       net_->save(archive);
-      archive.save_to(path);
-      return absl::OkStatus();
+      return SaveArchive(archive, path);
     };
     return SaveCheckpoint(worker_, checkpoints_, step, write, kTimeout);
   }

@@ -21,6 +21,7 @@
 #include "worker_runtime/checkpoint.h"
 #include "worker_runtime/connect.h"
 #include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/archive_file.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/torch/tensors.h"
 #include "worker_runtime/wait_or_abort.h"
@@ -183,7 +184,7 @@ absl::Status Trainer::Save(bool best) {
     archive.write("epoch", torch::tensor(epoch_));
     archive.write("steps", torch::tensor(total_steps_));
     archive.write("best_top1", torch::tensor(best_top1_, torch::kFloat64));
-    archive.save_to(path);
+    RETURN_IF_ERROR(SaveArchive(archive, path));
     return best ? CopyToBest(path) : absl::OkStatus();
   };
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);

@@ -27,6 +27,7 @@
 #include "worker_runtime/checkpoint.h"
 #include "worker_runtime/in_place.h"
 #include "worker_runtime/sampler.h"
+#include "worker_runtime/torch/archive_file.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/wait_or_abort.h"
 
@@ -268,8 +269,7 @@ absl::Status Trainer::SaveEpoch(int epoch) {
     archive.write("model", model);
     archive.write("optimizer", optimizer);
     archive.write("epoch", torch::tensor(epoch));
-    archive.save_to(path);
-    return absl::OkStatus();
+    return SaveArchive(archive, path);
   };
   return SaveCheckpoint(*worker_, checkpoints_, total_steps_, write, timeout_);
 }
