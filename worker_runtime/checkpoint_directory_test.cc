@@ -1,6 +1,7 @@
 #include "worker_runtime/checkpoint_directory.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -190,12 +191,31 @@ INSTANTIATE_TEST_SUITE_P(
                [](const std::string& p) { std::ofstream(p, std::ios::binary) << "weights of 7"; },
                "checksum differs"},
         Damage{"DataGone", "data", [](const std::string& p) { fs::remove(p); }, "cannot open"},
+        // Which would keep its reader for ever.
+        Damage{"DataIsAPipe", "data",
+               [](const std::string& p) {
+                 fs::remove(p);
+                 ASSERT_EQ(mkfifo(p.c_str(), 0600), 0);
+               },
+               "no regular file"},
+        Damage{"DataIsADevice", "data",
+               [](const std::string& p) {
+                 fs::remove(p);
+                 fs::create_symlink("/dev/zero", p);
+               },
+               "no regular file"},
         Damage{"ManifestTruncated", "manifest",
                [](const std::string& p) { fs::resize_file(p, fs::file_size(p) - 4); },
                "manifest is not whole"},
         Damage{"ManifestEmpty", "manifest", [](const std::string& p) { fs::resize_file(p, 0); },
                "manifest is not whole"},
         Damage{"ManifestGone", "manifest", [](const std::string& p) { fs::remove(p); }, "manifest"},
+        Damage{"ManifestIsAPipe", "manifest",
+               [](const std::string& p) {
+                 fs::remove(p);
+                 ASSERT_EQ(mkfifo(p.c_str(), 0600), 0);
+               },
+               "no regular file"},
         Damage{"ManifestTooLong", "manifest",
                [](const std::string& p) { fs::resize_file(p, 1 << 20); }, "longer than 4096"}),
     [](const ::testing::TestParamInfo<Damage>& info) { return std::string(info.param.name); });

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -37,6 +38,16 @@ absl::Status Failed(absl::string_view what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
+// What is opened to be read: a pipe or a device in a file's place might keep the reader for ever.
+constexpr int kRead = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+
+absl::Status CheckIsFile(const File& file, const std::string& path) {
+  struct stat info;
+  if (file.fd() < 0 || fstat(file.fd(), &info) != 0) return Failed("open", path);
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+}
+
 // 0 at the end of the file.
 absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, char* to, size_t bytes) {
   ssize_t got;
@@ -50,8 +61,8 @@ absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, char* to, size_
 }  // namespace
 
 absl::StatusOr<FileSum> SumFile(const std::string& path) {
-  const File file(path, O_RDONLY);
-  if (file.fd() < 0) return Failed("open", path);
+  const File file(path, kRead);
+  RETURN_IF_ERROR(CheckIsFile(file, path));
   const auto chunk = std::make_unique<char[]>(kChunkBytes);
   FileSum sum;
   while (true) {
@@ -63,8 +74,8 @@ absl::StatusOr<FileSum> SumFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  const File file(path, O_RDONLY);
-  if (file.fd() < 0) return Failed("open", path);
+  const File file(path, kRead);
+  RETURN_IF_ERROR(CheckIsFile(file, path));
   std::string content(max_bytes + 1, '\0');
   size_t size = 0;
   while (size < content.size()) {

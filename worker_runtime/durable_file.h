@@ -16,9 +16,10 @@ struct FileSum {
   uint32_t crc32c = 0;
 };
 
-// Reads the whole file.
+// Reads the whole file; FAILED_PRECONDITION when it is a directory, a pipe or a device.
 absl::StatusOr<FileSum> SumFile(const std::string& path);
-// The content of a file of at most `max_bytes`; NOT_FOUND when there is none.
+// The content of a file of at most `max_bytes`; NOT_FOUND when there is none,
+// FAILED_PRECONDITION as above.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
 // Writes and syncs; the directory is the caller's to sync.
