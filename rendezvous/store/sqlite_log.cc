@@ -1,5 +1,6 @@
 #include "rendezvous/store/sqlite_log.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -60,6 +62,18 @@ bool HasContent(const std::string& path) {
   return stat(path.c_str(), &file) == 0 && file.st_size > 0;
 }
 
+// A file that is written to, and the path at which the next server looks for it.
+struct KnownFile {
+  std::string path;
+  ino_t inode = 0;
+
+  bool IsGone() const {
+    struct stat file;
+    if (stat(path.c_str(), &file) == 0) return file.st_ino != inode;
+    return errno == ENOENT || errno == ENOTDIR;
+  }
+};
+
 class SqliteLog final : public RecordLog {
  public:
   SqliteLog(SqliteLogOptions options, std::unique_ptr<StateDirectory> directory)
@@ -67,7 +81,10 @@ class SqliteLog final : public RecordLog {
 
   absl::Status Open(std::vector<v1::Record>* records) {
     const bool is_new = !HasContent(Path());
-    ASSIGN_OR_RETURN(tail_, TailFile::Open(absl::StrCat(options_.directory, "/tail")));
+    absl::StatusOr<std::unique_ptr<TailFile>> tail =
+        TailFile::Open(absl::StrCat(options_.directory, "/tail"));
+    if (!tail.ok()) return Named(tail.status());
+    tail_ = *std::move(tail);
     if (is_new && tail_->Read().has_value()) {
       return Damaged("state.db is missing, though it was here before");
     }
@@ -75,10 +92,16 @@ class SqliteLog final : public RecordLog {
     if (!file.ok()) return Broken(file.status());
     file_ = *std::move(file);
     RETURN_IF_ERROR(CheckFormat());
-    if (server_id_ == 0) RETURN_IF_ERROR(Broken(Create()));
+    if (server_id_ == 0) {
+      if (tail_->Read().has_value()) {
+        return Damaged("state.db is empty, though it was not before; is state.db-wal missing?");
+      }
+      RETURN_IF_ERROR(Broken(Create()));
+    }
     RETURN_IF_ERROR(ReadRecords(records));
     RETURN_IF_ERROR(CheckTail());
     RETURN_IF_ERROR(Broken(BeginLife()));
+    RememberFiles();
     return Named(tail_->Write({server_id_, last_}));
   }
 
@@ -254,11 +277,22 @@ class SqliteLog final : public RecordLog {
     tail_->Write({server_id_, last_}).IgnoreError();
   }
 
+  void RememberFiles() {
+    files_.clear();
+    for (const char* name : {"state.db", "state.db-wal", "tail"}) {
+      const std::string path = absl::StrCat(options_.directory, "/", name);
+      struct stat file;
+      if (stat(path.c_str(), &file) == 0) files_.push_back({path, file.st_ino});
+    }
+  }
+
   // A disk that failed once is asked anew: what it holds must be what was acknowledged.
   absl::Status Ready() {
-    if (tail_->IsRemoved()) {
-      return absl::UnavailableError(absl::StrCat("the state directory ", options_.directory,
-                                                 " was removed; restart the server"));
+    // What is written to a file that has no name any more is lost with the process.
+    for (const KnownFile& file : files_) {
+      if (!file.IsGone()) continue;
+      return absl::UnavailableError(absl::StrCat("cannot save state: ", file.path,
+                                                 " was removed or replaced; restart the server"));
     }
     if (!lost_.ok()) return lost_;
     if (file_ != nullptr) return absl::OkStatus();
@@ -273,6 +307,7 @@ class SqliteLog final : public RecordLog {
       return lost_;
     }
     file_ = *std::move(file);
+    RememberFiles();
     return absl::OkStatus();
   }
 
@@ -299,6 +334,7 @@ class SqliteLog final : public RecordLog {
   std::unique_ptr<TailFile> tail_;
   // Null after a failure of the disk.
   std::unique_ptr<SqliteFile> file_;
+  std::vector<KnownFile> files_;
   absl::Status lost_;
   uint64_t server_id_ = 0;
   // Numbers of the first record that is kept and the last one.

@@ -253,6 +253,20 @@ TEST_F(SqliteLogTest, DamageTheFileIsGone) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("state.db is missing"));
 }
 
+TEST_F(SqliteLogTest, DamageTheWriteAheadLogIsGone) {
+  Fill(2);
+  std::filesystem::rename(File("state.db-wal"), root_ + "/kept");
+  // Twice: the first start must not have begun an empty state.
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_THAT(Open().status(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is state.db-wal missing")));
+  }
+  std::filesystem::rename(root_ + "/kept", File("state.db-wal"));
+  const absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->records.size(), 2u);
+}
+
 TEST_F(SqliteLogTest, DamageTheFileOfAnotherServer) {
   Fill(2);
   SqliteLogOptions other = options_;
@@ -349,6 +363,30 @@ TEST_F(SqliteLogTest, ADirectoryThatWasRemovedIsNoticed) {
   const absl::Status status = opened->log->Append({Key("a", "1")});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("was removed"));
+}
+
+TEST_F(SqliteLogTest, AFileThatWasRemovedIsNoticedAlsoAfterAStart) {
+  Fill(2);
+  for (const char* name : {"state.db", "state.db-wal", "tail"}) {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({Key("a", "1")}), IsOk());
+    std::filesystem::rename(File(name), root_ + "/kept");
+    EXPECT_THAT(opened->log->Append({Key("a", "2")}),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr(File(name) + " was removed")));
+    opened->log.reset();
+    std::filesystem::rename(root_ + "/kept", File(name));
+  }
+}
+
+TEST_F(SqliteLogTest, ADirectoryThatWasReplacedIsNoticed) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  ASSERT_THAT(opened->log->Append({Key("a", "1")}), IsOk());
+  std::filesystem::rename(options_.directory, root_ + "/moved");
+  std::filesystem::copy(root_ + "/moved", options_.directory);
+  EXPECT_THAT(opened->log->Append({Key("a", "2")}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("removed or replaced")));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -28,11 +27,6 @@ absl::Status TailFile::Write(const Tail& tail) const {
   if (pwrite(fd_, &tail, sizeof(tail), 0) == sizeof(tail)) return absl::OkStatus();
   return errno == ENOSPC ? absl::ResourceExhaustedError("no space is left")
                          : absl::UnavailableError(strerror(errno));
-}
-
-bool TailFile::IsRemoved() const {
-  struct stat file;
-  return fstat(fd_, &file) == 0 && file.st_nlink == 0;
 }
 
 }  // namespace cadre

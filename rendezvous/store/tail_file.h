@@ -28,8 +28,6 @@ class TailFile {
   // Nothing: the file is new.
   std::optional<Tail> Read() const;
   absl::Status Write(const Tail& tail) const;
-  // Somebody has deleted it, and what lay beside it.
-  bool IsRemoved() const;
 
  private:
   explicit TailFile(int fd) : fd_(fd) {}
