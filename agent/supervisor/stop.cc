@@ -73,6 +73,13 @@ std::vector<pid_t> KillSurvivors(const State& state, uint64_t number,
   });
 }
 
+// What has left its cgroup, as sudo and su do where systemd gives them a session of their own,
+// comes to us at the latest when its parent ends.
+bool HasChildren() {
+  siginfo_t info = {};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
+}
+
 std::vector<pid_t> Survivors(State& state, uint64_t number, Generation& generation, MonoTime now) {
   std::vector<pid_t> left;
   if (generation.scan_at <= now) {
@@ -90,6 +97,11 @@ std::vector<pid_t> Survivors(State& state, uint64_t number, Generation& generati
   if (CgroupTree::Populated(generation.cgroup_events)) {
     // A worker that was cloned into the cgroup while it was being killed escapes nobody.
     left.push_back(0);
+  }
+  // While there is one generation only, whose workers are out, no child can be another's.
+  if (left.empty() && state.generations.size() == 1 && HasChildren()) {
+    left = KillSurvivors(state, number, generation);
+    if (!left.empty()) generation.scan_at = now + kScanInterval;
   }
   return left;
 }
@@ -232,9 +244,10 @@ bool ShutDown(State& state) {
         scan && !KillProcesses([&](const ProcessInfo& process) {
                    return process.parent == getpid() || HasMarker(process.pid, marker);
                  }).empty();
-    siginfo_t info = {};
-    const bool childless = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0;
-    done = childless && !left && state.cgroups.RemoveAll();
+    const bool childless = !HasChildren();
+    const bool removed = state.cgroups.RemoveAll();
+    done = childless && !left && removed;
+    scan = scan || (removed && !childless);
     if (!done) poll(nullptr, 0, kShutDownPollMs);
   }
   return done;

@@ -178,6 +178,32 @@ TEST_P(StopTest, ATreeOfForkingProcessesDies) {
               IsEmpty());
 }
 
+// A grandchild that is in no cgroup of ours, as with sudo where systemd gives it a session, and
+// without its environment.
+std::string OutOfReach(const SupervisorRig& rig) {
+  const std::string leave =
+      rig.ready().cgroup.empty()
+          ? ""
+          : absl::StrCat("echo $$ 2>/dev/null >", rig.ready().cgroup, "/../cgroup.procs; ");
+  return absl::StrCat("setsid env -i /bin/sh -c '", leave, "echo $$; exec /bin/sleep 1000' & wait");
+}
+
+TEST_P(StopTest, WhatHasLeftItsCgroupDiesAtTheStop) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell(OutOfReach(rig)));
+  const pid_t left = ToPid(rig.Lines(1)[0]);
+  rig.Stop(0);
+  EXPECT_FALSE(Alive(left));
+}
+
+TEST_P(StopTest, WhatHasLeftItsCgroupDiesWithTheAgent) {
+  SupervisorRig rig;
+  rig.Send(rig.Shell(OutOfReach(rig)));
+  const pid_t left = ToPid(rig.Lines(1)[0]);
+  rig.Close();
+  EXPECT_TRUE(WaitUntilDead(left));
+}
+
 TEST_P(StopTest, AllGoneIsSaidOncePerGeneration) {
   SupervisorRig rig;
   rig.Run(rig.Shell("true"));
