@@ -79,13 +79,15 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments) {
 }
 
 // Before any thread, so that every thread inherits it: `run`, `server` and `agent` take signals as
-// they come from a descriptor, and a reader that has gone must not end the launcher.
+// they come from a descriptor. A reader that has gone, or a limit of files' size, is an error of
+// writing and must not end the launcher.
 void ArrangeSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace

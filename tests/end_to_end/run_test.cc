@@ -102,6 +102,30 @@ TEST(RunTest, OutputToAFullDevice_IsSaidAndTheStatusIsTheWorkers) {
             HasSubstr("bytes for standard output are lost")));
 }
 
+// With `ulimit -f`, in blocks of 512 bytes.
+TEST(RunTest, OutputBeyondTheLimitOfAFilesSize_IsSaidAndTheStatusIsTheWorkers) {
+  const std::string logs = MakeTempDir("logs");
+  ProcessOptions options;
+  options.argv = {"/bin/sh",
+                  "-c",
+                  R"(ulimit -f 4; exec "$@" >$0)",
+                  logs + "/out",
+                  kCadre,
+                  "run",
+                  "--standalone",
+                  "--log-dir",
+                  logs,
+                  "--",
+                  "/bin/sh",
+                  "-c",
+                  "seq 1 9999; exit 5"};
+  auto started = Process::Start(options);
+  ASSERT_OK(started);
+  const auto run = *std::move(started);
+  EXPECT_EQ(run->Wait(), 5) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("cannot write to standard output: File too large"));
+}
+
 // A file system of its own, which needs root.
 TEST(RunTest, AFullDisk_LosesOutputAndNothingElse) {
   const std::string logs = MakeTempDir("logs");
