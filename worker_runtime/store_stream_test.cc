@@ -24,13 +24,12 @@ constexpr char kToken[] = "0123456789abcdef";
 // does not. A delete ends the connection.
 class StoreStreamTest : public ::testing::Test {
  protected:
-  ~StoreStreamTest() override { rmdir(folder_.c_str()); }
-
-  static std::string MakeFolder() {
-    char folder[] = "/tmp/cadre_stream_XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    return folder;
-  }
+  // Goes after the server, whose socket is in it.
+  struct Folder {
+    Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
+    ~Folder() { rmdir(path.c_str()); }
+    std::string path = "/tmp/cadre_stream_XXXXXX";
+  };
   std::vector<v1::StoreReply> Handle(const v1::StoreRequest& request) {
     v1::StoreReply reply;
     if (request.has_delete_()) {
@@ -73,12 +72,12 @@ class StoreStreamTest : public ::testing::Test {
   }
 
   std::atomic<uint64_t> last_id_{0};
-  const std::string folder_ = MakeFolder();
+  const Folder folder_;
   std::mutex mutex_;
   std::vector<v1::StoreReply> held_;
-  StoreSocketServer server_{folder_ + "/socket", kToken,
+  StoreSocketServer server_{folder_.path + "/socket", kToken,
                             [this](const v1::StoreRequest& request) { return Handle(request); }};
-  StoreStream stream_{folder_ + "/socket", kToken};
+  StoreStream stream_{folder_.path + "/socket", kToken};
 };
 
 TEST_F(StoreStreamTest, OneThatWaitsDoesNotHoldUpTheOthers) {
@@ -136,14 +135,14 @@ TEST_F(StoreStreamTest, AConnectionThatEndsSaysWhyAndIsMadeAnew) {
 }
 
 TEST_F(StoreStreamTest, AWrongTokenIsTheAnswer) {
-  StoreStream stranger(folder_ + "/socket", "wrong");
+  StoreStream stranger(folder_.path + "/socket", "wrong");
   v1::StoreReply reply;
   EXPECT_THAT(stranger.Execute(NewGet(0), kPatience, &reply),
               StatusIs(absl::StatusCode::kUnauthenticated, "wrong token"));
 }
 
 TEST_F(StoreStreamTest, NobodyListens) {
-  StoreStream stream(folder_ + "/other", kToken);
+  StoreStream stream(folder_.path + "/other", kToken);
   v1::StoreReply reply;
   EXPECT_THAT(stream.Execute(NewGet(0), kPatience, &reply),
               StatusIs(absl::StatusCode::kUnavailable));
