@@ -225,12 +225,12 @@ class AgentCoreTest : public testing::Test {
 
   // From now on workers that report progress may take 60 s for a step, and be silent for
   // `silence_seconds`; 0: for ever.
-  void LimitProgress(int64_t silence_seconds = 0) {
+  void LimitProgress(int64_t silence_seconds = 0, int64_t progress_seconds = 60) {
     v1::ServerMessage welcome;
     welcome.mutable_welcome()->set_server_id(1);
     welcome.mutable_welcome()->mutable_lease()->set_seconds(9000);
     v1::Timeouts* timeouts = welcome.mutable_welcome()->mutable_spec()->mutable_timeouts();
-    timeouts->mutable_progress()->set_seconds(60);
+    if (progress_seconds > 0) timeouts->mutable_progress()->set_seconds(progress_seconds);
     if (silence_seconds > 0) timeouts->mutable_silence()->set_seconds(silence_seconds);
     Feed(ServerSaid{welcome});
   }

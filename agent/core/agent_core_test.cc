@@ -361,6 +361,24 @@ TEST_F(AgentCoreTest, SilentWorker_HangsByItsOutputAlone) {
   EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 1! 0"));
 }
 
+TEST_F(AgentCoreTest, ASilentWorkerThatShowsProgress_HangsByItsProgressAlone) {
+  Run();
+  LimitProgress(30);
+  Progress(0, 1);
+  Feed(WorkerAlive{1, 1, now_});
+  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(60));
+}
+
+TEST_F(AgentCoreTest, WithALimitForSilenceAlone_ProgressIsNoSilence) {
+  Run();
+  LimitProgress(/*silence_seconds=*/30, /*progress_seconds=*/0);
+  now_ = now_ + absl::Seconds(20);
+  Progress(0, 1);
+  Feed(WorkerAlive{1, 1, now_});
+  EXPECT_THAT(After(absl::Seconds(29)), ::testing::Not(Contains(HasSubstr("look"))));
+  EXPECT_THAT(After(absl::Seconds(1)), Contains("look 1 overdue=0,1"));
+}
+
 TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
   Run();
   v1::ServerMessage message;

@@ -46,9 +46,13 @@ void AgentCore::Impl::OnWrote(const WorkerWrote& event) {
 
 MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
   if (worker.exited || worker.pid == 0 || worker.waits_since) return MonoTime::Never();
-  const MonoTime silent = After(worker.wrote_at, FromProto(spec.timeouts().silence()));
-  if (!worker.progressed_at) return silent;
-  return std::min(silent, After(*worker.progressed_at, FromProto(spec.timeouts().progress())));
+  const absl::Duration progress = FromProto(spec.timeouts().progress());
+  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
+  if (worker.progressed_at && progress > absl::ZeroDuration()) {
+    return *worker.progressed_at + progress;
+  }
+  return After(std::max(worker.wrote_at, worker.progressed_at.value_or(MonoTime())),
+               FromProto(spec.timeouts().silence()));
 }
 
 void AgentCore::Impl::LookForHangs() {

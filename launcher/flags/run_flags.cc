@@ -120,7 +120,7 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "progress-timeout", "TIME",
           "A worker that has shown progress once, then none for this long, hangs [never]."),
       Own(kFailure, "silence-timeout", "TIME",
-          "A worker that writes no output for this long hangs [never]."),
+          "A worker that writes no output and shows no progress for this long hangs [never]."),
       Own(kFailure, "stop-grace", "TIME", "Between SIGTERM and SIGKILL [30s]."),
       Own(kFailure, "total-timeout", "TIME", "Limit for the whole job [none]."),
       Torchrun(kFailure, "shutdown-timeout", "SECONDS", "torchrun's word for --stop-grace."),
