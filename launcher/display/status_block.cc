@@ -15,6 +15,16 @@ uint32_t NodesIn(const v1::JobStatus& status) {
   return std::max<uint32_t>(status.nodes_in(), static_cast<uint32_t>(status.nodes_size()));
 }
 
+// Who takes part, and who waits. A large job's status does not tell them apart.
+std::string Formed(const v1::JobStatus& status) {
+  uint32_t spares = 0;
+  for (const v1::NodeStatus& node : status.nodes()) spares += node.node_rank() < 0 ? 1 : 0;
+  return absl::StrCat(
+      "generation ", status.generation(), " formed: ", Count(NodesIn(status) - spares, "node"),
+      ", ", Count(status.world_size(), "worker"),
+      spares == 0 ? "" : absl::StrCat("; ", Count(spares, "more node"), " in reserve"));
+}
+
 // Cuts at a character of UTF-8, not within one.
 std::string Cut(std::string line, size_t width) {
   if (line.size() <= width) return line;
@@ -145,9 +155,7 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   said_waiting_ = false;
   if (status.generation() > formed_) {
     formed_ = status.generation();
-    lines.push_back(absl::StrCat("generation ", formed_,
-                                 " formed: ", Count(NodesIn(status), "node"), ", ",
-                                 Count(status.world_size(), "worker")));
+    lines.push_back(Formed(status));
   }
   if (status.generation() > running_ && status.world_size() > 0 &&
       status.workers_running() + status.workers_succeeded() >= status.world_size()) {

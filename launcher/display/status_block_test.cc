@@ -130,5 +130,15 @@ TEST(StatusLinesTest, EachChange_IsSaidOnce) {
                           "generation 2 formed: 2 nodes, 4 workers", "generation 2 running"));
 }
 
+TEST(StatusLinesTest, NodesInReserve_AreNoneOfTheGeneration) {
+  StatusLines lines;
+  v1::JobStatus status = Running();
+  status.set_nodes_in(3);
+  for (const int node_rank : {0, 1, -1}) status.add_nodes()->set_node_rank(node_rank);
+  EXPECT_THAT(lines.Update(status),
+              ElementsAre("generation 1 formed: 2 nodes, 4 workers; 1 more node in reserve",
+                          "generation 1 running"));
+}
+
 }  // namespace
 }  // namespace cadre
