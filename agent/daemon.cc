@@ -104,7 +104,15 @@ absl::Status Daemon::Loop() {
       for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
     }
     if (ready.supervisor) ReadSupervisor();
-    if (ready.worker) local_->Accept();
+    if (ready.worker) {
+      const absl::Status accepted = local_->Accept();
+      if (!accepted.ok()) {
+        return absl::Status(
+            accepted.code(),
+            absl::StrCat("this node's workers are killed, since they cannot be served: ",
+                         accepted.message()));
+      }
+    }
     if (ready.store) {
       for (v1::StoreRequest& request : local_->ReadStore()) Feed(WorkerAsked{std::move(request)});
     }

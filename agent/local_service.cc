@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <map>
@@ -15,6 +16,7 @@
 #include "agent/store_sockets.h"
 #include "agent/worker_calls.h"
 #include "base/status_macros.h"
+#include "base/thread_room.h"
 #include "proto/channel_arguments.h"
 #include "proto/store.grpc.pb.h"
 
@@ -188,9 +190,14 @@ const std::string& LocalService::token() const { return state_->directory->token
 int LocalService::store_fd() const { return state_->sockets->fd(); }
 std::vector<v1::StoreRequest> LocalService::ReadStore() { return state_->sockets->Read(); }
 
-void LocalService::Accept() {
+absl::Status LocalService::Accept() {
   for (int fd = state_->directory->Accept(); fd >= 0; fd = state_->directory->Accept()) {
     if (state_->server == nullptr) {
+      const absl::Status room = CheckThreadRoom(kGrpcThreads);
+      if (!room.ok()) {
+        close(fd);
+        return room;
+      }
       // gRPC would write to the terminal of the workers.
       QuietGrpcLog();
       grpc::ServerBuilder builder;
@@ -202,6 +209,7 @@ void LocalService::Accept() {
     }
     grpc::AddInsecureChannelFromFd(state_->server.get(), fd);
   }
+  return absl::OkStatus();
 }
 
 void LocalService::BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place,

@@ -51,7 +51,8 @@ class LocalService {
 
   // Readable when Accept should be called.
   int fd() const;
-  void Accept();
+  // RESOURCE_EXHAUSTED: there are no threads for gRPC; the service is of no use.
+  absl::Status Accept();
   // Readable when ReadStore should be called, which gives requests to be answered.
   int store_fd() const;
   std::vector<v1::StoreRequest> ReadStore();

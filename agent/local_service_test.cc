@@ -68,7 +68,9 @@ class LocalServiceTest : public testing::Test {
     acceptor_ = std::thread([this] {
       while (!leaving_) {
         pollfd wait = {service_->fd(), POLLIN, 0};
-        if (poll(&wait, 1, 20) > 0) service_->Accept();
+        if (poll(&wait, 1, 20) > 0) {
+          EXPECT_THAT(service_->Accept(), IsOk());
+        }
       }
     });
     channel_ =

@@ -1,9 +1,12 @@
 // The cadre command: finds the subcommand, reads its arguments, runs it.
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <exception>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
+#include "base/thread_room.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
@@ -90,12 +94,26 @@ void ArrangeSignals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
+// std::thread throws where no thread can be started, and nobody has another way to go on.
+[[noreturn]] void EndWithoutThread() {
+  try {
+    if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      _exit(Fail(kExitInternal, NoThreadRoom(error.code().value())));
+    }
+  } catch (...) {
+  }
+  abort();
+}
+
 }  // namespace
 }  // namespace cadre
 
 int main(int argc, char** argv) {
   // Debian's Abseil is built to look for cycles at every lock, in one graph for all threads.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  std::set_terminate(cadre::EndWithoutThread);
   cadre::OpenStandardDescriptors();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const absl::Status checked = cadre::CheckArguments(arguments);
