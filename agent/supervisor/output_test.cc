@@ -22,6 +22,7 @@ namespace cadre {
 namespace {
 
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // `size` bytes with every value in them, the same each time.
@@ -182,6 +183,17 @@ TEST(OutputTest, WhatTheFileLacksIsMarkedInIt) {
   ASSERT_NE(kept, std::string::npos) << log.str().size();
   EXPECT_EQ(log.str().substr(kept),
             absl::StrCat("\n[", 100000 - kept, " bytes are missing here]\n\nmore\n"));
+}
+
+TEST(OutputTest, AFileThatWasRemovedIsNamed) {
+  testing::internal::CaptureStderr();
+  {
+    SupervisorRig rig;
+    StartFrame start = rig.Shell("echo gone; rm log; exit 0");
+    start.stdout_path = rig.folder() + "/log";
+    rig.Run(start);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("/log was removed while"));
 }
 
 TEST(OutputTest, AGrandchildThatHoldsStdoutDoesNotDelayTheExit) {

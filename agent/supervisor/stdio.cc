@@ -159,6 +159,13 @@ void CapturedStream::FlushRest(Outbox& outbox) {
   if (const uint64_t lost = std::exchange(file_lost_in_all_, 0); lost > 0) {
     Complain(absl::StrCat(options_.path, " lacks ", lost, " bytes of what the worker wrote"));
   }
+  struct stat info;
+  if (file_.ok() && !said_removed_ && fstat(file_.get(), &info) == 0 && info.st_nlink == 0 &&
+      info.st_size > 0) {
+    said_removed_ = true;
+    Complain(absl::StrCat(options_.path, " was removed while the worker ran, and what it wrote ",
+                          "there with it"));
+  }
   if (!line_.empty()) Forward(line_, outbox);
   line_.clear();
   if (dropped_ == 0) return;

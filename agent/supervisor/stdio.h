@@ -79,6 +79,7 @@ class CapturedStream {
   ScopedFd file_;
   uint64_t file_lost_ = 0;  // bytes since the last that could be written to the file
   uint64_t file_lost_in_all_ = 0;
+  bool said_removed_ = false;
   bool cut_ = false;  // bytes before tail_ exist
   uint32_t dropped_ = 0;
   std::string tail_;
