@@ -287,6 +287,11 @@ absl::StatusOr<std::optional<v1::JobSpec>> SpecOf(const Settings& settings,
 // Found out before a node joins, not when its first worker is to start.
 absl::Status CheckLogDir(const std::string& flag, const std::string& directory) {
   if (directory.empty()) return absl::OkStatus();
+  if (directory[0] != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": the current directory, below which ", directory,
+                     " is to be, was removed; change to another one"));
+  }
   const absl::Status made = MakeDirectories(directory);
   if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
   if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();

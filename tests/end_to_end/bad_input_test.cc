@@ -109,6 +109,22 @@ INSTANTIATE_TEST_SUITE_P(
                 {"99999"}}),
     [](const auto& info) { return info.param.name; });
 
+TEST(LogDirTest, BelowADirectoryThatIsGone_Status64AndSaysSo) {
+  ProcessOptions options;
+  options.argv = {"/bin/sh",
+                  "-c",
+                  R"(cadre=$PWD/$1; shift; cd "$0" && rmdir "$0" && exec "$cadre" "$@")",
+                  MakeTempDir("gone"),
+                  kCadre,
+                  "run",
+                  "--standalone",
+                  "/bin/true"};
+  auto run = RunToEnd(options);
+  ASSERT_OK(run);
+  EXPECT_EQ((*run)->Wait(), 64) << Said(**run);
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("the current directory, below which logs"));
+}
+
 TEST(BadProgramTest, Absent_Status127) {
   auto run = StartStandalone({"--", "/nonexistent/program"});
   EXPECT_EQ(run->Wait(), 127) << Said(*run);
