@@ -22,6 +22,13 @@ Range SliceOf(int rank, int ranks, size_t count) {
   return {std::min(count, size * rank), std::min(count, size * (rank + 1))};
 }
 
+// Whose staging room gets the reduced slice of `rank`: where an input of it lay.
+int ResultPlace(int rank, int ranks) { return (rank + 1) % ranks; }
+
+void Copy(char* to, const char* from, size_t bytes) {
+  if (bytes > 0) memcpy(to, from, bytes);
+}
+
 CollectiveWord Word(Collective kind, const Buffer& buffer, ReduceOp op, int root) {
   CollectiveWord word;
   word.kind = kind;
@@ -111,37 +118,49 @@ size_t ReduceSteps::PieceCount() const {
 }
 
 void ReduceSteps::CopyIn(Ground& ground) {
-  if (PieceCount() > 0)
-    memcpy(ground.Staging(ground.rank()), At(done_), PieceCount() * ElementBytes());
+  const int rank = ground.rank();
+  const Range own = SliceOf(rank, ground.size(), PieceCount());
+  char* const staging = ground.Staging(rank);
+  Copy(staging, At(done_), own.begin * ElementBytes());
+  Copy(staging + own.end * ElementBytes(), At(done_ + own.end),
+       (PieceCount() - own.end) * ElementBytes());
 }
 
 void ReduceSteps::ReduceStaged(Ground& ground) {
   const int ranks = ground.size(), rank = ground.rank();
   const Range slice = SliceOf(rank, ranks, PieceCount());
-  char* buffers[kMaxSharedMemoryRanks];
+  char* inputs[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
-    buffers[peer] = ground.Staging(peer) + slice.begin * ElementBytes();
+    inputs[peer] = peer == rank ? At(done_ + slice.begin)
+                                : ground.Staging(peer) + slice.begin * ElementBytes();
   }
   ElementReduction call;
   call.type = buffer_.type;
   call.op = reduction_.op;
-  call.inputs = buffers;
+  call.inputs = inputs;
   call.factors = ground.agreement.scaling();
   call.ranks = ranks;
-  call.outputs = &buffers[rank];
-  call.output_count = 1;
+  // In rank order, so that two ranks' memory is reduced where it is.
+  char* outputs[2];
+  const int place = ResultPlace(rank, ranks);
+  for (const int output : {std::min(rank, place), std::max(rank, place)}) {
+    const bool is_wanted = root_ < 0 || (output == rank) == (root_ == rank);
+    if (is_wanted) outputs[call.output_count++] = inputs[output];
+  }
+  call.outputs = outputs;
   call.count = slice.end - slice.begin;
   ReduceElements(call);
   state_ = State::kReduced;
 }
 
 bool ReduceSteps::CopyOut(Ground& ground) {
-  const int ranks = ground.size();
-  for (int peer = 0; peer < ranks && (root_ < 0 || root_ == ground.rank()); ++peer) {
+  const int ranks = ground.size(), rank = ground.rank();
+  for (int peer = 0; peer < ranks && (root_ < 0 || root_ == rank); ++peer) {
+    if (peer == rank) continue;
     const Range slice = SliceOf(peer, ranks, PieceCount());
-    if (slice.begin == slice.end) continue;
-    memcpy(At(done_ + slice.begin), ground.Staging(peer) + slice.begin * ElementBytes(),
-           (slice.end - slice.begin) * ElementBytes());
+    Copy(At(done_ + slice.begin),
+         ground.Staging(ResultPlace(peer, ranks)) + slice.begin * ElementBytes(),
+         (slice.end - slice.begin) * ElementBytes());
   }
   done_ += PieceCount();
   ++ground.pieces;
@@ -196,6 +215,7 @@ void ReduceScatterSteps::CopyIn(Ground& ground) {
   if (bytes == 0) return;
   const char* const input = static_cast<const char*>(input_.data) + done_ * element_;
   for (int peer = 0; peer < ground.size(); ++peer) {
+    if (peer == ground.rank()) continue;
     memcpy(ground.Staging(ground.rank()) + peer * bytes, input + peer * output_.count * element_,
            bytes);
   }
@@ -208,6 +228,9 @@ void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
     inputs[peer] = in_place ? (*ground.allocation.segments)[peer]->data() +
                                   ground.meeting->own().offset + rank * output_.count * element_
                             : ground.Staging(peer) + rank * PieceCount(ground) * element_;
+  }
+  if (!in_place) {
+    inputs[rank] = static_cast<char*>(input_.data) + (rank * output_.count + done_) * element_;
   }
   char* output = static_cast<char*>(output_.data) + (in_place ? 0 : done_ * element_);
   ElementReduction call;
