@@ -2,29 +2,16 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 namespace cadre {
 namespace {
 
-constexpr int kMaxRanks = 8;
 // Looks before others get the core, where there are too few of them.
 constexpr int kSpins = 2000;
-
-struct Line {
-  alignas(64) std::atomic<unsigned> arrived;
-};
-
-struct Arena {
-  Line lines[kMaxRanks];
-  double results[64];
-};
 
 void* MapShared(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -41,35 +28,6 @@ void Pause() {
   __builtin_ia32_pause();
 #endif
 }
-
-class Barrier {
- public:
-  Barrier(Arena* arena, int rank, int ranks)
-      : arena_(arena),
-        rank_(rank),
-        ranks_(ranks),
-        has_cores_(sysconf(_SC_NPROCESSORS_ONLN) >= ranks) {}
-
-  void Wait() {
-    ++phase_;
-    arena_->lines[rank_].arrived.store(phase_, std::memory_order_release);
-    for (int peer = 0; peer < ranks_; ++peer) {
-      int spins = 0;
-      while (static_cast<int>(arena_->lines[peer].arrived.load(std::memory_order_acquire) -
-                              phase_) < 0) {
-        Pause();
-        if (!has_cores_ || ++spins > kSpins) sched_yield();
-      }
-    }
-  }
-
- private:
-  Arena* const arena_;
-  const int rank_;
-  const int ranks_;
-  const bool has_cores_;
-  unsigned phase_ = 0;
-};
 
 #if defined(__x86_64__)
 __attribute__((target_clones("arch=x86-64-v3", "default")))
@@ -97,48 +55,69 @@ void SumFour(float* a, float* b, float* c, float* d, size_t begin, size_t end) {
   }
 }
 
-void RunRank(Arena* arena, const std::vector<float*>& buffers, int rank,
-             const std::vector<Measurement>& schedule) {
-  const int ranks = static_cast<int>(buffers.size());
-  Barrier barrier(arena, rank, ranks);
-  for (size_t i = 0; i < schedule.size(); ++i) {
-    const size_t count = schedule[i].bytes / sizeof(float);
-    const size_t begin = count * rank / ranks, end = count * (rank + 1) / ranks;
-    const auto reduce = [&] {
-      barrier.Wait();
-      if (ranks == 2) {
-        SumTwo(buffers[0], buffers[1], begin, end);
-      } else {
-        SumFour(buffers[0], buffers[1], buffers[2], buffers[3], begin, end);
+}  // namespace
+
+class BareLoop::Barrier {
+ public:
+  Barrier(Line* lines, int rank, int ranks, bool has_cores, unsigned phase)
+      : lines_(lines), rank_(rank), ranks_(ranks), has_cores_(has_cores), phase_(phase) {}
+
+  void Wait() {
+    ++phase_;
+    lines_[rank_].arrived.store(phase_, std::memory_order_release);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      int spins = 0;
+      while (static_cast<int>(lines_[peer].arrived.load(std::memory_order_acquire) - phase_) < 0) {
+        Pause();
+        if (!has_cores_ || ++spins > kSpins) sched_yield();
       }
-      barrier.Wait();
-    };
-    const double median = MedianMicroseconds(schedule[i], reduce, [&] { barrier.Wait(); });
-    if (rank == 0) arena->results[i] = median;
+    }
+  }
+  unsigned phase() const { return phase_; }
+
+ private:
+  Line* const lines_;
+  const int rank_;
+  const int ranks_;
+  const bool has_cores_;
+  unsigned phase_;
+};
+
+BareLoop::BareLoop(int ranks, size_t bytes)
+    : ranks_(ranks),
+      bytes_(bytes),
+      has_cores_(sysconf(_SC_NPROCESSORS_ONLN) >= ranks),
+      lines_(static_cast<Line*>(MapShared(ranks * sizeof(Line)))) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    buffers_.push_back(static_cast<float*>(MapShared(bytes)));
   }
 }
 
-}  // namespace
+BareLoop::~BareLoop() {
+  for (float* buffer : buffers_) munmap(buffer, bytes_);
+  munmap(lines_, ranks_ * sizeof(Line));
+}
 
-std::vector<double> RunBareLoop(int ranks, const std::vector<Measurement>& schedule) {
-  auto* const arena = static_cast<Arena*>(MapShared(sizeof(Arena)));
-  const size_t bytes = schedule.back().bytes;
-  std::vector<float*> buffers;
-  for (int rank = 0; rank < ranks; ++rank) {
-    buffers.push_back(static_cast<float*>(MapShared(bytes)));
+void BareLoop::Enter(int rank) {
+  rank_ = rank;
+  // Every process has the pages of all in its own tables before it begins.
+  for (float* buffer : buffers_) madvise(buffer, bytes_, MADV_POPULATE_WRITE);
+}
+
+void BareLoop::Reduce(size_t count, int times) {
+  const std::vector<float*>& buffers = buffers_;
+  const size_t begin = count * rank_ / ranks_, end = count * (rank_ + 1) / ranks_;
+  Barrier barrier(lines_, rank_, ranks_, has_cores_, phase_);
+  for (int i = 0; i < times; ++i) {
+    barrier.Wait();
+    if (ranks_ == 2) {
+      SumTwo(buffers[0], buffers[1], begin, end);
+    } else {
+      SumFour(buffers[0], buffers[1], buffers[2], buffers[3], begin, end);
+    }
+    barrier.Wait();
   }
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (fork() != 0) continue;
-    // Every process has the pages of all in its own tables before it begins.
-    for (float* buffer : buffers) madvise(buffer, bytes, MADV_POPULATE_WRITE);
-    RunRank(arena, buffers, rank, schedule);
-    _exit(0);
-  }
-  for (int rank = 0; rank < ranks; ++rank) wait(nullptr);
-  std::vector<double> results(arena->results, arena->results + schedule.size());
-  for (float* buffer : buffers) munmap(buffer, bytes);
-  munmap(arena, sizeof(Arena));
-  return results;
+  phase_ = barrier.phase();
 }
 
 }  // namespace cadre

@@ -3,15 +3,40 @@
 #ifndef CADRE_BENCH_COLLECTIVES_BARE_LOOP_H_
 #define CADRE_BENCH_COLLECTIVES_BARE_LOOP_H_
 
+#include <atomic>
+#include <cstddef>
 #include <vector>
-
-#include "bench/collectives/schedule.h"
 
 namespace cadre {
 
-// One buffer of float32 per process in memory that all share; barrier, each sums its part into all,
-// barrier. Microseconds, one per measurement.
-std::vector<double> RunBareLoop(int ranks, const std::vector<Measurement>& schedule);
+// One buffer of float32 per process in memory that all share. 2 or 4 ranks.
+class BareLoop {
+ public:
+  // In the process that forks the ranks, before it does. Ends it when there is no memory.
+  BareLoop(int ranks, size_t bytes);
+  ~BareLoop();
+  BareLoop(const BareLoop&) = delete;
+  BareLoop& operator=(const BareLoop&) = delete;
+
+  // In each rank, first.
+  void Enter(int rank);
+  // `times`: barrier, each sums its part of the first `count` elements into all, barrier.
+  void Reduce(size_t count, int times);
+
+ private:
+  struct Line {
+    alignas(64) std::atomic<unsigned> arrived;
+  };
+  class Barrier;
+
+  const int ranks_;
+  const size_t bytes_;
+  const bool has_cores_;
+  Line* const lines_;
+  std::vector<float*> buffers_;
+  int rank_ = 0;
+  unsigned phase_ = 0;
+};
 
 }  // namespace cadre
 

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 
+#include "bench/collectives/bare_loop.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
@@ -14,10 +16,11 @@ namespace cadre {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Minutes(2);
-constexpr size_t kMaxMeasurements = 64;
+constexpr size_t kMaxResults = 64;
 
-int RunRank(Worker& worker, Backend backend, const std::vector<Measurement>& schedule,
-            double* results) {
+// `bound`: null, or what takes turns.
+int RunRank(Worker& worker, Backend backend, BareLoop* bound,
+            const std::vector<Measurement>& schedule, double* results) {
   const CommunicatorOptions options = {"bench", kTimeout};
   auto communicator = backend == Backend::kGloo ? ConnectGloo(worker, options)
                                                 : ConnectSharedMemory(worker, options);
@@ -38,15 +41,27 @@ int RunRank(Worker& worker, Backend backend, const std::vector<Measurement>& sch
     allocated = *std::move(memory);
     data = static_cast<float*>(allocated.get());
   }
+  if (bound != nullptr) bound->Enter(worker.rank());
   absl::Status failed;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const Buffer buffer = {data, schedule[i].bytes / sizeof(float), DataType::kFloat32};
-    const auto reduce = [&] {
-      failed.Update((*communicator)->AllReduce(buffer, ReduceOp::kSum)->Wait(kTimeout));
+    const auto reduce = [&](int times) {
+      for (int k = 0; k < times; ++k) {
+        failed.Update((*communicator)->AllReduce(buffer, ReduceOp::kSum)->Wait(kTimeout));
+      }
     };
-    const double median = MedianMicroseconds(
-        schedule[i], reduce, [&] { failed.Update((*communicator)->Barrier()->Wait(kTimeout)); });
-    if (worker.rank() == 0) results[i] = median;
+    const auto meet = [&] { failed.Update((*communicator)->Barrier()->Wait(kTimeout)); };
+    if (bound == nullptr) {
+      const auto [median] = MedianMicroseconds(schedule[i], meet, reduce);
+      if (worker.rank() == 0) results[i] = median;
+    } else {
+      const auto bare = [&](int times) { bound->Reduce(buffer.count, times); };
+      const auto [median, least] = MedianMicroseconds(schedule[i], meet, reduce, bare);
+      if (worker.rank() == 0) {
+        results[i] = median;
+        results[schedule.size() + i] = least;
+      }
+    }
     // Sums of sums grow without end.
     memset(data, 0, schedule[i].bytes);
   }
@@ -56,16 +71,23 @@ int RunRank(Worker& worker, Backend backend, const std::vector<Measurement>& sch
 
 }  // namespace
 
-std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule) {
+std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule,
+                             bool beside_bound) {
   auto* const results =
-      static_cast<double*>(mmap(nullptr, kMaxMeasurements * sizeof(double), PROT_READ | PROT_WRITE,
+      static_cast<double*>(mmap(nullptr, kMaxResults * sizeof(double), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::optional<BareLoop> bound;
+  if (beside_bound) bound.emplace(ranks, schedule.back().bytes);
   ForkedWorkers workers(ranks);
-  workers.Start([&](Worker& worker) { return RunRank(worker, backend, schedule, results); });
-  std::vector<double> median;
-  if (workers.WaitForAll() == 0) median.assign(results, results + schedule.size());
-  munmap(results, kMaxMeasurements * sizeof(double));
-  return median;
+  workers.Start([&](Worker& worker) {
+    return RunRank(worker, backend, bound ? &*bound : nullptr, schedule, results);
+  });
+  std::vector<double> medians;
+  if (workers.WaitForAll() == 0) {
+    medians.assign(results, results + schedule.size() * (beside_bound ? 2 : 1));
+  }
+  munmap(results, kMaxResults * sizeof(double));
+  return medians;
 }
 
 }  // namespace cadre

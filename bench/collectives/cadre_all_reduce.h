@@ -14,8 +14,11 @@ enum class Backend {
   kGloo
 };
 
-// Microseconds, one per measurement; empty when a rank failed, which has said why.
-std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule);
+// Microseconds, one per measurement; empty when a rank failed, which has said why. With
+// `beside_bound` the bare loop takes turns with the backend in the same processes, and its figures
+// follow.
+std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule,
+                             bool beside_bound = false);
 
 }  // namespace cadre
 

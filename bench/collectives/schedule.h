@@ -3,6 +3,7 @@
 #define CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -44,20 +45,33 @@ inline std::string ToText(const std::vector<Measurement>& schedule) {
   return text;
 }
 
-// Microseconds of one call of `reduce`: the median over the rounds of the mean within each. `meet`
-// brings the ranks together before a round.
-template <typename Reduce, typename Meet>
-double MedianMicroseconds(const Measurement& one, const Reduce& reduce, const Meet& meet) {
-  for (int i = 0; i < one.warm_up; ++i) reduce();
-  std::vector<double> rounds;
-  for (int round = 0; round < one.rounds; ++round) {
+// Microseconds of one all-reduce: the median over the rounds of the mean within each. Each of
+// `contestants` makes as many all-reduces as it is told; they take turns, round by round, so that
+// what disturbs one disturbs the others. `meet` brings the ranks together before a round, after one
+// all-reduce that finds the caches as another contestant left them.
+template <typename Meet, typename... Contestants>
+std::array<double, sizeof...(Contestants)> MedianMicroseconds(const Measurement& one,
+                                                              const Meet& meet,
+                                                              const Contestants&... contestants) {
+  std::array<std::vector<double>, sizeof...(Contestants)> rounds;
+  const auto run_round = [&](const auto& contestant, std::vector<double>& means) {
+    contestant(1);
     meet();
     const MonoTime start = MonoNow();
-    for (int i = 0; i < one.iterations; ++i) reduce();
-    rounds.push_back(absl::ToDoubleMicroseconds(MonoNow() - start) / one.iterations);
+    contestant(one.iterations);
+    means.push_back(absl::ToDoubleMicroseconds(MonoNow() - start) / one.iterations);
+  };
+  (contestants(one.warm_up), ...);
+  for (int round = 0; round < one.rounds; ++round) {
+    size_t turn = 0;
+    (run_round(contestants, rounds[turn++]), ...);
   }
-  std::nth_element(rounds.begin(), rounds.begin() + rounds.size() / 2, rounds.end());
-  return rounds[rounds.size() / 2];
+  std::array<double, sizeof...(Contestants)> medians;
+  for (size_t i = 0; i < medians.size(); ++i) {
+    std::nth_element(rounds[i].begin(), rounds[i].begin() + rounds[i].size() / 2, rounds[i].end());
+    medians[i] = rounds[i][rounds[i].size() / 2];
+  }
+  return medians;
 }
 
 }  // namespace cadre
