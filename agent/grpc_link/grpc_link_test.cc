@@ -121,11 +121,11 @@ class Deaf final : public Outbox {
 class FullLog final : public RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>&) override {
+  absl::Status Append(const RecordRows&) override {
     return absl::ResourceExhaustedError("no room");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 };
 
 // A server and its core, as one process holds them.

@@ -3,11 +3,9 @@
 #define CADRE_RENDEZVOUS_SERVICE_BATCH_SAVER_H_
 
 #include <optional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/record.pb.h"
 #include "rendezvous/store/record_log.h"
 
 namespace cadre {
@@ -19,13 +17,13 @@ class BatchSaver {
     absl::Status status;
     absl::Duration took;
     // What was to be saved, if that failed.
-    std::vector<v1::Record> records;
+    RecordRows records;
   };
 
   virtual ~BatchSaver() = default;
 
   // Appends them to the log. Not before Take has given the outcome of the batch before.
-  virtual void Begin(RecordLog& log, std::vector<v1::Record> records) = 0;
+  virtual void Begin(RecordLog& log, RecordRows records) = 0;
   // What became of them, once; nothing while that is not known yet. With `wait` it waits until
   // then.
   virtual std::optional<Outcome> Take(bool wait) = 0;

@@ -43,7 +43,7 @@ void CommitQueue::Add(MonoTime now, Effects effects) {
 
 void CommitQueue::Hold(Effects effects) {
   ++events_;
-  MoveToEnd(&effects.append, &records_);
+  for (const v1::Record& record : effects.append) records_.Add(record);
   effects.append.clear();
   // Together with what is said before, which takes less memory; but nothing is said to a stream
   // that was closed before it was.
@@ -68,7 +68,7 @@ void CommitQueue::Commit(MonoTime now) {
     }
     host_.saved(MonoNow() - before);
   }
-  records_.clear();
+  records_ = {};
   events_ = 0;
   if (!trouble_.ok()) {
     trouble_ = absl::OkStatus();
@@ -98,7 +98,7 @@ bool CommitQueue::TakeSaved(MonoTime now, bool wait) {
     return true;
   }
   // In front of what came later.
-  MoveToEnd(&records_, &outcome->records);
+  outcome->records.AddAll(std::move(records_));
   records_ = std::move(outcome->records);
   MoveToEnd(&held_, &saving_);
   held_ = std::exchange(saving_, {});

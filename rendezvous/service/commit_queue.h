@@ -77,7 +77,7 @@ class CommitQueue {
   const Host host_;
   // Not handed over yet: what of several events goes out, their records, and how many they are.
   std::vector<Effects> held_;
-  std::vector<v1::Record> records_;
+  RecordRows records_;
   size_t events_ = 0;
   // What goes out when the records that `beside_` has are saved.
   std::vector<Effects> saving_;

@@ -24,15 +24,15 @@ class CommitQueueTest : public testing::Test {
    public:
     explicit Log(CommitQueueTest& test) : test_(test) {}
     uint64_t server_id() const override { return 1; }
-    absl::Status Append(const std::vector<v1::Record>& records) override {
+    absl::Status Append(const RecordRows& records) override {
       if (!test_.disk_.ok()) return test_.disk_;
-      for (const v1::Record& record : records) {
+      for (const v1::Record& record : records.Decoded()) {
         test_.happened_.push_back(absl::StrCat("saved ", record.job()));
       }
       return absl::OkStatus();
     }
     bool WantsCompaction() const override { return false; }
-    absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+    absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 
    private:
     CommitQueueTest& test_;
@@ -42,11 +42,11 @@ class CommitQueueTest : public testing::Test {
   class Beside final : public BatchSaver {
    public:
     explicit Beside(CommitQueueTest& test) : test_(test) {}
-    void Begin(RecordLog& log, std::vector<v1::Record> records) override {
+    void Begin(RecordLog& log, RecordRows records) override {
       EXPECT_EQ(log_, nullptr) << "something is being saved";
       log_ = &log;
       records_ = std::move(records);
-      for (const v1::Record& record : records_) {
+      for (const v1::Record& record : records_.Decoded()) {
         test_.happened_.push_back(absl::StrCat("began ", record.job()));
       }
     }
@@ -61,7 +61,7 @@ class CommitQueueTest : public testing::Test {
    private:
     CommitQueueTest& test_;
     RecordLog* log_ = nullptr;
-    std::vector<v1::Record> records_;
+    RecordRows records_;
   };
 
   CommitQueueTest()

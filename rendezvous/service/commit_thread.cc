@@ -15,7 +15,7 @@ CommitThread::~CommitThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CommitThread::Begin(RecordLog& log, std::vector<v1::Record> records) {
+void CommitThread::Begin(RecordLog& log, RecordRows records) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   log_ = &log;
@@ -41,7 +41,7 @@ void CommitThread::Run() {
     const MonoTime before = MonoNow();
     outcome.status = log->Append(outcome.records);
     outcome.took = MonoNow() - before;
-    if (outcome.status.ok()) outcome.records.clear();
+    if (outcome.status.ok()) outcome.records = {};
     lock.lock();
     log_ = nullptr;
     outcome_ = std::move(outcome);

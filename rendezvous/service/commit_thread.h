@@ -7,7 +7,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "rendezvous/service/batch_saver.h"
 
@@ -18,7 +17,7 @@ class CommitThread final : public BatchSaver {
   CommitThread() = default;
   ~CommitThread() override;
 
-  void Begin(RecordLog& log, std::vector<v1::Record> records) override;
+  void Begin(RecordLog& log, RecordRows records) override;
   std::optional<Outcome> Take(bool wait) override;
 
  private:
@@ -31,7 +30,7 @@ class CommitThread final : public BatchSaver {
   bool ending_ = false;
   // Set while there is a batch to be saved, or being saved.
   RecordLog* log_ = nullptr;
-  std::vector<v1::Record> records_;
+  RecordRows records_;
   std::optional<Outcome> outcome_;
 };
 

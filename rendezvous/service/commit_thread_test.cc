@@ -1,8 +1,6 @@
 #include "rendezvous/service/commit_thread.h"
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
@@ -14,24 +12,24 @@ namespace {
 class SlowLog final : public RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>& records) override {
+  absl::Status Append(const RecordRows& records) override {
     entered.Notify();
     allowed.WaitForNotification();
     appended += records.size();
     return outcome;
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 
   absl::Notification entered, allowed;
   absl::Status outcome;
   size_t appended = 0;
 };
 
-std::vector<v1::Record> Records(const std::string& job) {
-  std::vector<v1::Record> records(1);
-  records[0].set_job(job);
-  return records;
+RecordRows Records(const std::string& job) {
+  v1::Record record;
+  record.set_job(job);
+  return {record};
 }
 
 TEST(CommitThreadTest, ItSavesWhileItsUserDoesSomethingElse) {
@@ -59,7 +57,7 @@ TEST(CommitThreadTest, WhatCouldNotBeSavedIsGivenBackAndTheNextBatchIsTried) {
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->status, log.outcome);
   ASSERT_EQ(refused->records.size(), 1u);
-  EXPECT_EQ(refused->records[0].job(), "a");
+  EXPECT_EQ(refused->records.Decoded()[0].job(), "a");
   SlowLog roomy;
   roomy.allowed.Notify();
   thread.Begin(roomy, Records("b"));

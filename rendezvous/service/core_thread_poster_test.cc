@@ -151,7 +151,7 @@ class SlowLog final : public RecordLog {
   explicit SlowLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>&) override {
+  absl::Status Append(const RecordRows&) override {
     const absl::MutexLock lock(&disk_->mutex);
     disk_->used_by.insert(std::this_thread::get_id());
     disk_->waits = disk_->held;
@@ -160,7 +160,7 @@ class SlowLog final : public RecordLog {
     return absl::OkStatus();
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;

@@ -29,19 +29,19 @@ class StandingLog final : public RecordLog {
   explicit StandingLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>& records) override {
+  absl::Status Append(const RecordRows& records) override {
     const absl::MutexLock lock(&disk_->mutex);
     disk_->tried.push_back(records.size());
     const auto moves = [this] { return !disk_->stands; };
     EXPECT_TRUE(disk_->mutex.AwaitWithTimeout(absl::Condition(&moves), kPatience));
     if (!disk_->outcome.ok()) return disk_->outcome;
-    for (const v1::Record& record : records) {
+    for (const v1::Record& record : records.Decoded()) {
       if (record.has_key_written()) disk_->keys.push_back(record.key_written().key());
     }
     return absl::OkStatus();
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;

@@ -236,11 +236,11 @@ TEST_F(CoreThreadTest, WhoComesAfterTheEndIsToldWhy) {
 class LostLog final : public RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>&) override {
+  absl::Status Append(const RecordRows&) override {
     return absl::AbortedError("this server no longer leads");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return Append({}); }
+  absl::Status Compact(const RecordRows&) override { return Append({}); }
 };
 
 TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
@@ -273,14 +273,14 @@ class FullLog final : public RecordLog {
   explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const std::vector<v1::Record>&) override {
+  absl::Status Append(const RecordRows&) override {
     const absl::MutexLock lock(&room_->mutex);
     if (room_->is_there) return absl::OkStatus();
     ++room_->refused;
     return absl::ResourceExhaustedError("no room");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const std::vector<v1::Record>&) override { return absl::OkStatus(); }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Room> room_;

@@ -45,7 +45,7 @@ class EtcdLog final : public RecordLog {
 
   uint64_t server_id() const override { return head_.server_id(); }
 
-  absl::Status Append(const std::vector<v1::Record>& records) override {
+  absl::Status Append(const RecordRows& records) override {
     const std::vector<std::string> pieces = Cut(records);
     RETURN_IF_ERROR(Settle());
     v1::EtcdLogHead next = head_;
@@ -59,7 +59,7 @@ class EtcdLog final : public RecordLog {
            std::max(kEtcdCompactionBytesMin, kCompactionFactor * head_.snapshot_bytes());
   }
 
-  absl::Status Compact(const std::vector<v1::Record>& snapshot) override {
+  absl::Status Compact(const RecordRows& snapshot) override {
     const std::vector<std::string> pieces = Cut(snapshot);
     RETURN_IF_ERROR(Settle());
     v1::EtcdLogHead next = head_;
@@ -83,12 +83,12 @@ class EtcdLog final : public RecordLog {
   }
 
   // The batch, as values of keys.
-  std::vector<std::string> Cut(const std::vector<v1::Record>& records) const {
+  std::vector<std::string> Cut(const RecordRows& records) const {
     v1::RecordBatch batch;
     batch.set_boot_id(options_.clock.boot_id);
     batch.set_unix_us_at_zero(options_.clock.unix_us_at_zero);
-    for (const v1::Record& record : records) *batch.add_records() = record;
-    const std::string bytes = batch.SerializeAsString();
+    std::string bytes = batch.SerializeAsString();
+    for (const RecordRows::Row& row : records.rows()) bytes += row.bytes;
     std::vector<std::string> pieces;
     for (size_t begin = 0; begin < bytes.size(); begin += options_.piece_bytes_max) {
       v1::EtcdLogPiece piece;

@@ -17,18 +17,18 @@ class KillingLog final : public RecordLog {
       : before_(before), body_(body), log_(std::move(log)) {}
 
   uint64_t server_id() const override { return log_->server_id(); }
-  absl::Status Append(const std::vector<v1::Record>& records) override {
+  absl::Status Append(const RecordRows& records) override {
     bool here = false;
-    for (const v1::Record& record : records) here = here || record.body_case() == body_;
+    for (const v1::Record& record : records.Decoded()) {
+      here = here || record.body_case() == body_;
+    }
     if (here && before_) raise(SIGKILL);
     absl::Status status = log_->Append(records);
     if (here) raise(SIGKILL);
     return status;
   }
   bool WantsCompaction() const override { return log_->WantsCompaction(); }
-  absl::Status Compact(const std::vector<v1::Record>& snapshot) override {
-    return log_->Compact(snapshot);
-  }
+  absl::Status Compact(const RecordRows& snapshot) override { return log_->Compact(snapshot); }
 
  private:
   const bool before_;

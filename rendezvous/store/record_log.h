@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "proto/record.pb.h"
+#include "rendezvous/store/record_rows.h"
 
 namespace cadre {
 
@@ -24,12 +25,12 @@ class RecordLog {
   //   UNAVAILABLE         the disk does not do what it is asked to, or etcd is away
   //   DATA_LOSS           what was written before is no longer there: only a new start helps
   //   ABORTED             the state is another server's now: this one may say nothing more
-  virtual absl::Status Append(const std::vector<v1::Record>& records) = 0;
+  virtual absl::Status Append(const RecordRows& records) = 0;
 
   // Whether the log has grown far beyond what a snapshot needs.
   virtual bool WantsCompaction() const = 0;
   // Puts `snapshot`, which gives the same state, in the place of all records. Errors as Append's.
-  virtual absl::Status Compact(const std::vector<v1::Record>& snapshot) = 0;
+  virtual absl::Status Compact(const RecordRows& snapshot) = 0;
 };
 
 // A log with what it holds, in order, on this machine's clocks as they are now.

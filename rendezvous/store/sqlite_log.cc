@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "google/protobuf/io/coded_stream.h"
 #include "rendezvous/store/sqlite_file.h"
 #include "rendezvous/store/state_directory.h"
 #include "rendezvous/store/tail_file.h"
@@ -25,8 +24,6 @@ namespace {
 constexpr int64_t kApplicationId = 0x43445245;
 // A snapshot and twice as much again.
 constexpr int64_t kCompactionFactor = 3;
-// A row of the log is full from this size on.
-constexpr size_t kRowBytes = 1 << 20;
 
 constexpr char kSchema[] =
     "CREATE TABLE header(server_id INTEGER, first INTEGER, snapshot_bytes INTEGER);"
@@ -40,21 +37,6 @@ int64_t CrcOf(int64_t number, absl::string_view bytes) {
   const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&number), sizeof(number));
   return static_cast<int64_t>(
       crc32(crc, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
-
-// As RecordBatch.records has it.
-void AppendTo(std::string* row, const v1::Record& record) {
-  using google::protobuf::io::CodedOutputStream;
-  constexpr uint32_t kTag = v1::RecordBatch::kRecordsFieldNumber << 3 | 2;  // of bytes that follow
-  const size_t size = record.ByteSizeLong();
-  const size_t before = row->size();
-  const size_t head = CodedOutputStream::VarintSize32(kTag) +
-                      CodedOutputStream::VarintSize32(static_cast<uint32_t>(size));
-  row->resize(before + head + size);
-  auto* to = reinterpret_cast<uint8_t*>(row->data() + before);
-  to = CodedOutputStream::WriteTagToArray(kTag, to);
-  to = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(size), to);
-  record.SerializeWithCachedSizesToArray(to);
 }
 
 bool HasContent(const std::string& path) {
@@ -107,7 +89,7 @@ class SqliteLog final : public RecordLog {
 
   uint64_t server_id() const override { return server_id_; }
 
-  absl::Status Append(const std::vector<v1::Record>& records) override {
+  absl::Status Append(const RecordRows& records) override {
     RETURN_IF_ERROR(Ready());
     int64_t number = last_;
     int64_t bytes = 0;
@@ -122,7 +104,7 @@ class SqliteLog final : public RecordLog {
     return log_bytes_ > std::max(kCompactionBytesMin, kCompactionFactor * snapshot_bytes_);
   }
 
-  absl::Status Compact(const std::vector<v1::Record>& snapshot) override {
+  absl::Status Compact(const RecordRows& snapshot) override {
     RETURN_IF_ERROR(Ready());
     // Numbers go on, so that the tail file can tell an old copy from the newest.
     int64_t number = last_;
@@ -257,16 +239,12 @@ class SqliteLog final : public RecordLog {
     return file_->Transact([&] { return InsertLife(); });
   }
 
-  absl::Status Insert(const std::vector<v1::Record>& records, int64_t* number, int64_t* bytes) {
-    std::string row;
-    for (size_t i = 0; i < records.size(); ++i) {
-      ++*number;
-      AppendTo(&row, records[i]);
-      if (row.size() < kRowBytes && i + 1 < records.size()) continue;
-      *bytes += static_cast<int64_t>(row.size());
-      RETURN_IF_ERROR(
-          file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)", {*number, CrcOf(*number, row), row}));
-      row.clear();
+  absl::Status Insert(const RecordRows& records, int64_t* number, int64_t* bytes) {
+    for (const RecordRows::Row& row : records.rows()) {
+      *number += row.records;
+      *bytes += static_cast<int64_t>(row.bytes.size());
+      RETURN_IF_ERROR(file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)",
+                                 {*number, CrcOf(*number, row.bytes), row.bytes}));
     }
     return absl::OkStatus();
   }

@@ -28,12 +28,12 @@ class Disk::Log final : public RecordLog {
   Log(Disk& disk, std::function<void()> crash) : disk_(disk), crash_(std::move(crash)) {}
 
   uint64_t server_id() const override { return disk_.server_id_; }
-  absl::Status Append(const std::vector<v1::Record>& records) override {
-    return disk_.Append(records, crash_);
+  absl::Status Append(const RecordRows& records) override {
+    return disk_.Append(records.Decoded(), crash_);
   }
   bool WantsCompaction() const override { return disk_.appended_ > disk_.plan_.compact_after; }
-  absl::Status Compact(const std::vector<v1::Record>& snapshot) override {
-    return disk_.Compact(snapshot);
+  absl::Status Compact(const RecordRows& snapshot) override {
+    return disk_.Compact(snapshot.Decoded());
   }
 
  private:

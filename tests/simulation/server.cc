@@ -23,7 +23,7 @@ class LateSaver final : public BatchSaver {
  public:
   explicit LateSaver(World& world) : world_(world) {}
 
-  void Begin(RecordLog& log, std::vector<v1::Record> records) override {
+  void Begin(RecordLog& log, RecordRows records) override {
     log_ = &log;
     records_ = std::move(records);
   }
@@ -38,7 +38,7 @@ class LateSaver final : public BatchSaver {
  private:
   World& world_;
   RecordLog* log_ = nullptr;
-  std::vector<v1::Record> records_;
+  RecordRows records_;
 };
 
 }  // namespace
