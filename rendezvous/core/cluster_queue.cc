@@ -83,11 +83,11 @@ absl::Status Core::Impl::RefuseName(const std::string& name) const {
 }
 
 void Core::Impl::OnSubmitted(const JobSubmitted& submitted) {
-  if (!MaySubmit(submitted.spec, submitted.user).ok()) return;
-  const std::string& name = submitted.spec.name();
+  if (!MaySubmit(*submitted.spec, submitted.user).ok()) return;
+  const std::string& name = submitted.spec->name();
   DropLive(name);
   v1::Record record = NewRecord(name);
-  *record.mutable_job_created()->mutable_spec() = submitted.spec;
+  *record.mutable_job_created()->mutable_spec() = *submitted.spec;
   record.mutable_job_created()->set_at_us(now.micros());
   record.mutable_job_created()->set_run(NameOfNewRun());
   record.mutable_job_created()->set_user(submitted.user);

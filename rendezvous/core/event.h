@@ -3,7 +3,9 @@
 #define CADRE_RENDEZVOUS_CORE_EVENT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "proto/rendezvous.pb.h"
@@ -56,7 +58,13 @@ struct JobCancelled {
 
 // A user puts a job into the cluster's queue. Core::MaySubmit has been asked.
 struct JobSubmitted {
-  v1::JobSpec spec;
+  JobSubmitted(v1::JobSpec spec, std::string user, std::string request_id)
+      : spec(std::make_shared<const v1::JobSpec>(std::move(spec))),
+        user(std::move(user)),
+        request_id(std::move(request_id)) {}
+
+  // Not inside: every event would be four times as large.
+  std::shared_ptr<const v1::JobSpec> spec;
   std::string user;
   // The caller's name for this submission; empty: none.
   std::string request_id;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "proto/store_reply.h"
 #include "rendezvous/service/core_thread_state.h"
 
@@ -68,18 +69,26 @@ StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
-  std::vector<Event> said;
   auto more = std::move(*message.mutable_more());
-  said.reserve(1 + static_cast<size_t>(more.size()));
-  said.push_back(NodeSaid{stream, std::move(message)});
-  for (v1::NodeMessage& next : more) said.push_back(NodeSaid{stream, std::move(next)});
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     // Behind a StreamClosed it would bring back a node that has gone.
     if (state_->streams.count(stream) == 0) return absl::OkStatus();
-    if (!state_->EnterLocked()) return state_->EnqueueAllLocked(std::move(said));
+    if (!state_->EnterLocked()) {
+      RETURN_IF_ERROR(state_->EnqueueSaidLocked(stream, std::move(message)));
+      for (v1::NodeMessage& next : more) {
+        RETURN_IF_ERROR(state_->EnqueueSaidLocked(stream, std::move(next)));
+      }
+      return absl::OkStatus();
+    }
   }
-  state_->RunHere(said.data(), said.size());
+  const auto handle = [&](v1::NodeMessage said) {
+    Event event = NodeSaid{stream, std::move(said)};
+    state_->HandleEvent(event);
+  };
+  handle(std::move(message));
+  for (v1::NodeMessage& next : more) handle(std::move(next));
+  state_->Leave();
   return absl::OkStatus();
 }
 
@@ -121,7 +130,10 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
       refused = absl::ResourceExhaustedError("the server has too much to do; call again later");
     }
   }
-  if (here) state_->RunHere(&task.event, 1);
+  if (here) {
+    state_->HandleEvent(task.event);
+    state_->Leave();
+  }
   if (!refused.ok()) done(StoreErrorReply(echo, refused));
   return call;
 }
@@ -193,7 +205,7 @@ void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done,
     const absl::Status taken = state->Submit(submitted, may, now);
     if (!taken.ok()) return done(taken);
     // Not before the step, or more time would be left than there is at all.
-    done(state->core.Status(MonoNow(), submitted.spec.name()));
+    done(state->core.Status(MonoNow(), submitted.spec->name()));
   };
   state_->Run(submit, done);
 }

@@ -27,7 +27,7 @@ namespace cadre {
 // The thread looks around at least this often, whatever the core asks for.
 inline constexpr absl::Duration kLongestWait = absl::Minutes(1);
 // So many tasks have their memory kept for those that come next.
-inline constexpr size_t kTasksKept = 4 * kEventsPerCommit;
+inline constexpr size_t kTasksKept = 8 * kEventsPerCommit;
 
 // steady_clock and MonoNow() both are CLOCK_MONOTONIC.
 inline std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
@@ -35,12 +35,15 @@ inline std::chrono::steady_clock::time_point ToSteady(MonoTime time) {
 }
 
 struct CoreThread::State {
-  // Either an event for the core, or something to run beside it.
-  struct Task {
-    Event event;
+  struct Errand {
     std::function<void(MonoTime)> run;
     // Called in its place when the thread has ended.
     std::function<void(const absl::Status&)> refuse;
+  };
+  // Either an event for the core, or something to run beside it.
+  struct Task {
+    Event event;
+    std::unique_ptr<Errand> errand;
     // What the task counts against the limits; bookkeeping tasks count nothing, because there is at
     // most one for each stream and call.
     size_t bytes = 0;
@@ -89,21 +92,16 @@ struct CoreThread::State {
     return true;
   }
 
-  // What a node has said.
-  absl::Status EnqueueAllLocked(std::vector<Event> said) {
-    for (Event& event : said) {
-      Task task;
-      task.bytes = std::get<NodeSaid>(event).message.ByteSizeLong() + 1;
-      task.event = std::move(event);
-      if (EnqueueLocked(std::move(task))) continue;
-      return absl::ResourceExhaustedError("the server has too much to do; connect again later");
-    }
-    return absl::OkStatus();
+  absl::Status EnqueueSaidLocked(StreamId stream, v1::NodeMessage message) {
+    Task task;
+    task.bytes = message.ByteSizeLong() + 1;
+    task.event = NodeSaid{stream, std::move(message)};
+    if (EnqueueLocked(std::move(task))) return absl::OkStatus();
+    return absl::ResourceExhaustedError("the server has too much to do; connect again later");
   }
 
-  // After EnterLocked. Saving is left to the thread, since it takes long.
-  void RunHere(Event* events, size_t count) {
-    for (size_t i = 0; i < count; ++i) HandleEvent(events[i]);
+  // Ends what EnterLocked began. Saving is left to the thread, since it takes long.
+  void Leave() {
     FlushAll();
     const std::lock_guard<std::mutex> lock(mutex);
     holder = Holder::kNobody;
@@ -112,15 +110,14 @@ struct CoreThread::State {
 
   void Run(std::function<void(MonoTime)> run, std::function<void(const absl::Status&)> refuse) {
     Task task;
-    task.run = std::move(run);
-    task.refuse = std::move(refuse);
+    task.errand = std::make_unique<Errand>(Errand{std::move(run), std::move(refuse)});
     std::optional<absl::Status> late;
     {
       const std::lock_guard<std::mutex> lock(mutex);
       late = ended;
       if (!late.has_value()) EnqueueLocked(std::move(task));
     }
-    if (late.has_value()) task.refuse(*late);
+    if (late.has_value()) task.errand->refuse(*late);
   }
 
   // --- on the core thread ---
@@ -203,10 +200,10 @@ struct CoreThread::State {
   }
 
   void Handle(Task& task) {
-    if (task.run) {
+    if (task.errand != nullptr) {
       // It is not shown what may still be lost.
       commits.Commit(MonoNow());
-      task.run(MonoNow());
+      task.errand->run(MonoNow());
       return;
     }
     HandleEvent(task.event);
@@ -336,12 +333,12 @@ struct CoreThread::State {
 
   // Under one number a job is made once, however often its caller asks because no answer came.
   absl::Status Submit(const JobSubmitted& submitted, const OwnerCheck& may, MonoTime now) {
-    const std::string& name = submitted.spec.name();
+    const std::string& name = submitted.spec->name();
     const absl::StatusOr<v1::JobStatus> before = core.Status(now, name);
     if (before.ok() && may && !may(before->user()).ok()) return core.RefuseName(name);
     bool taken = core.WasSubmitted(name, submitted.request_id);
     const absl::Status good =
-        taken ? absl::OkStatus() : core.MaySubmit(submitted.spec, submitted.user);
+        taken ? absl::OkStatus() : core.MaySubmit(*submitted.spec, submitted.user);
     if (!good.ok()) return good;
     const absl::Status saved = taken ? commits.trouble() : StepNow(submitted, now, &taken);
     if (saved.ok()) return saved;
@@ -397,7 +394,7 @@ struct CoreThread::State {
       call.done(StoreErrorReply(call.request, why));
     }
     for (const Task& task : late) {
-      if (task.refuse) task.refuse(why);
+      if (task.errand != nullptr) task.errand->refuse(why);
     }
   }
 
