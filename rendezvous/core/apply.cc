@@ -287,7 +287,7 @@ std::string EndJob(const v1::JobEnded& record, const std::string& name, State* s
 
 void SetKey(const std::string& key, const std::string& value,
             std::map<std::string, std::string>* keys, size_t* bytes) {
-  const auto [at, inserted] = keys->emplace(key, value);
+  const auto [at, inserted] = keys->try_emplace(key, value);
   if (inserted) {
     *bytes += key.size() + value.size();
   } else {
