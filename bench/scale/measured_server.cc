@@ -21,6 +21,25 @@ constexpr absl::Duration kLoadLimit = absl::Minutes(3);
 constexpr absl::Duration kEndLimit = absl::Seconds(10);
 constexpr int kWorkersPerNode = 8;
 
+// Figures that the workers of a job leave in the directory, which is run with these flags.
+absl::StatusOr<nlohmann::json> RunWorkers(const Programs& programs,
+                                          const std::vector<std::string>& flags,
+                                          const std::string& directory, int clients, int seconds) {
+  const int workers = std::min(clients, kWorkersPerNode);
+  const std::string file = directory + "/figures.json";
+  std::filesystem::remove(file);
+  std::vector<std::string> argv = {programs.cadre, "run"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  argv.insert(argv.end(), {"--nproc-per-node", absl::StrCat(workers), "--job-name",
+                           absl::StrCat("load-", clients), "--", programs.worker_load,
+                           absl::StrCat(clients / workers), absl::StrCat(seconds), file});
+  ASSIGN_OR_RETURN(const auto run, RunToEnd({argv, {}, "", false}, kLoadLimit));
+  const nlohmann::json figures =
+      nlohmann::json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
+  if (!figures.is_discarded()) return figures;
+  return absl::InternalError(absl::StrCat("cadre run left no figures: ", run->standard_error()));
+}
+
 }  // namespace
 
 absl::Status RaiseOpenFiles(uint64_t needed) {
@@ -125,23 +144,17 @@ absl::StatusOr<nlohmann::json> MeasuredServer::Load(
 
 absl::StatusOr<nlohmann::json> MeasuredServer::LoadByWorkers(const Programs& programs, int clients,
                                                              int seconds) const {
-  const int workers = std::min(clients, kWorkersPerNode);
-  const std::string file = directory_ + "/figures.json";
-  std::filesystem::remove(file);
-  ASSIGN_OR_RETURN(
-      const auto run,
-      RunToEnd({{programs.cadre, "run", "--nnodes", "1", "--nproc-per-node", absl::StrCat(workers),
-                 "--rdzv-endpoint", endpoint(), "--token-file", token_file_, "--job-name",
-                 absl::StrCat("load-", clients), "--", programs.worker_load,
-                 absl::StrCat(clients / workers), absl::StrCat(seconds), file},
-                {},
-                "",
-                false},
-               kLoadLimit));
-  const nlohmann::json figures =
-      nlohmann::json::parse(ReadFileOrEmpty(file), nullptr, /*allow_exceptions=*/false);
-  if (!figures.is_discarded()) return figures;
-  return absl::InternalError(absl::StrCat("cadre run left no figures: ", run->standard_error()));
+  return RunWorkers(programs,
+                    {"--nnodes", "1", "--rdzv-endpoint", endpoint(), "--token-file", token_file_},
+                    directory_, clients, seconds);
+}
+
+absl::StatusOr<nlohmann::json> LoadStandalone(const Programs& programs, int clients, int seconds) {
+  const std::string directory = MakeTempDir("scale");
+  auto figures = RunWorkers(programs, {"--standalone"}, directory, clients, seconds);
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+  return figures;
 }
 
 }  // namespace cadre

@@ -56,6 +56,10 @@ class MeasuredServer {
   int port_ = 0;
 };
 
+// Figures of workers of a job that needs no other server than its launcher, `cadre run
+// --standalone`.
+absl::StatusOr<nlohmann::json> LoadStandalone(const Programs& programs, int clients, int seconds);
+
 // Runs a program that prints JSON. What it said on standard error is the error's text.
 absl::StatusOr<nlohmann::json> RunForJson(const std::vector<std::string>& argv);
 

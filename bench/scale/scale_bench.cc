@@ -84,6 +84,7 @@ class Bench {
       Report(
           name, "cadre_worker",
           server.ok() ? (*server)->LoadByWorkers(programs_, clients, seconds_) : server.status());
+      Report(name, "cadre_standalone_worker", LoadStandalone(programs_, clients, seconds_));
     }
   }
   void CoreAlone() {
