@@ -47,6 +47,8 @@ _LINKED = {
     "benchmark": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark", "-lpthread"], []),
     "benchmark_main": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark_main", "-lbenchmark", "-lpthread"], []),
     "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], []),
+    # Archive alone, for what is linked statically.
+    "jemalloc": ("/usr/include/jemalloc/jemalloc.h", ["-l:libjemalloc_pic.a"], []),
     "gtest_link": ("/usr/include/gmock/gmock.h", ["-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
     "gtest_main": ("/usr/include/gmock/gmock.h", ["-lgmock_main", "-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
 }

@@ -1,6 +1,5 @@
 // cadre run: one node's share of a job.
 #include <errno.h>
-#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -50,9 +49,6 @@ namespace {
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 // And for other nodes to take the verdict.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
-// gRPC's threads come and go, and an arena of the allocator keeps what its thread leaves behind. By
-// default there are eight for each core; a launcher allocates too little to need them.
-constexpr int kMallocArenas = 2;
 
 constexpr const char* kClusterVariables[] = {"CADRE_CLUSTER_PART", "CADRE_CLUSTER_NODE",
                                              "CADRE_CLUSTER_NODES"};
@@ -211,7 +207,6 @@ void EndWithStandardInput() {
 // told the exit status.
 int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
           const std::function<void(int)>& ended) {
-  mallopt(M_ARENA_MAX, kMallocArenas);
   std::vector<std::string> notices = options.notices;
   FoundWorkers found;
   if (AsksForAdoption(options)) found = FindAdoption(RunOf(options, slots), &notices);
