@@ -63,6 +63,19 @@ size_t BackWithHugePages(int fd, size_t bytes) {
   return backed;
 }
 
+size_t MoveToHugePages(void* data, size_t bytes, MonoTime deadline) {
+  char* at = static_cast<char*>(data);
+  char* const end = at + bytes;
+  const size_t before = -reinterpret_cast<uintptr_t>(at) % kHugePageBytes;
+  if (before > bytes) return 0;
+  size_t moved = 0;
+  for (at += before; at + kHugePageBytes <= end && MonoNow() < deadline; at += kHugePageBytes) {
+    if (madvise(at, kHugePageBytes, MADV_COLLAPSE) != 0) break;
+    ++moved;
+  }
+  return moved;
+}
+
 void* MapFile(int fd, size_t bytes) { return MapAligned(fd, bytes, MAP_POPULATE); }
 
 }  // namespace cadre

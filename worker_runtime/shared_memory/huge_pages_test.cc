@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <vector>
 
+#include "base/clock.h"
 #include "gtest/gtest.h"
 
 namespace cadre {
@@ -48,6 +50,17 @@ TEST(HugePagesTest, AMapping_BeginsWhereAHugePageMay) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % kHugePageBytes, 0u);
   }
   close(fd);
+}
+
+TEST(HugePagesTest, MemoryThatIsMoved_HoldsWhatItHeld) {
+  std::vector<char> memory(4 * kHugePageBytes + 5000);
+  for (size_t at = 0; at < memory.size(); ++at) memory[at] = static_cast<char>(at * 7 / 5);
+  const std::vector<char> before = memory;
+  const MonoTime deadline = MonoNow() + absl::Seconds(10);
+  EXPECT_LE(MoveToHugePages(memory.data(), memory.size(), deadline), 4u);
+  EXPECT_EQ(memory, before);
+  EXPECT_EQ(MoveToHugePages(memory.data(), 5000, deadline), 0u);
+  EXPECT_EQ(MoveToHugePages(memory.data(), memory.size(), MonoNow()), 0u);
 }
 
 TEST(HugePagesTest, NoFile_IsAnError) {

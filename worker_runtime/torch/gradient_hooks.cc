@@ -6,16 +6,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/function_hook.h"
 #include "torch/csrc/autograd/variable.h"
 #include "torch/utils.h"
+#include "worker_runtime/shared_memory/huge_pages.h"
 #include "worker_runtime/torch/tensors.h"
 
 namespace cadre::nn {
 
 using torch::autograd::variable_list;
+
+namespace {
+
+// Large parameters are read and written from one end to the other several times in a step, which
+// takes longer in small pages. A kernel whose memory is scattered may take longer to find others.
+constexpr absl::Duration kPatienceForPages = absl::Milliseconds(200);
+
+}  // namespace
 
 // Runs after the gradient has been added to .grad(), on autograd's thread.
 class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
@@ -67,6 +77,11 @@ absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
                    Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
   if (options.reducer.broadcast_parameters) {
     RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
+  }
+  const MonoTime deadline = MonoNow() + kPatienceForPages;
+  for (const Parameter& parameter : hooks->reducer_->parameters()) {
+    const Buffer& value = parameter.value;
+    MoveToHugePages(value.data, value.count * SizeOf(value.type), deadline);
   }
   hooks->PointAtBuckets();
   hooks->Install();
