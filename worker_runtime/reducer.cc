@@ -13,6 +13,8 @@
 #include "worker_runtime/collective_check.h"
 #include "worker_runtime/element_scaling.h"
 #include "worker_runtime/gradient_scan.h"
+#include "worker_runtime/ready_order.h"
+#include "worker_runtime/step_verdict.h"
 #include "worker_runtime/wait_or_abort.h"
 
 namespace cadre {
@@ -20,10 +22,6 @@ namespace {
 
 absl::Duration Until(MonoTime deadline) {
   return std::max(deadline - MonoNow(), absl::ZeroDuration());
-}
-
-void FillWithZeros(const Buffer& buffer) {
-  if (buffer.count > 0) std::memset(buffer.data, 0, buffer.count * SizeOf(buffer.type));
 }
 
 }  // namespace
@@ -40,6 +38,11 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communica
   }
   std::unique_ptr<Reducer> reducer(
       new Reducer(communicator, std::move(parameters), std::move(options)));
+  if (reducer->CanTakeFactors()) {
+    ASSIGN_OR_RETURN(reducer->factored_,
+                     FactoredGradients::Create(communicator, reducer->parameters_,
+                                               reducer->options_.multiply_factors));
+  }
   RETURN_IF_ERROR(reducer->LayOut(ReverseOrder(reducer->size())));
   return reducer;
 }
@@ -73,7 +76,8 @@ absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
   std::vector<GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
-    shapes.push_back({value.count * SizeOf(value.type), value.type, -1});
+    const bool alone = factored_ != nullptr && factored_->HasRoom(shapes.size());
+    shapes.push_back({value.count * SizeOf(value.type), value.type, -1, alone});
   }
   std::vector<Bucket> assignment =
       AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
@@ -114,29 +118,15 @@ absl::Status Reducer::Fail(absl::Status status) {
 }
 
 absl::Status Reducer::AdoptReadyOrder() {
-  std::vector<int32_t> order;
+  std::vector<size_t> ready;
   {
     absl::MutexLock lock(&mutex_);
-    order.assign(ready_order_.begin(), ready_order_.end());
+    ready = ready_order_;
   }
-  // Gradients that the first step left unready go last.
-  std::vector<bool> seen(size());
-  for (int32_t i : order) seen[i] = true;
-  for (size_t i : ReverseOrder(size())) {
-    if (!seen[i]) order.push_back(static_cast<int32_t>(i));
-  }
-  if (communicator_.size() > 1) {
-    const absl::Status sent = WaitOrAbort(
-        communicator_, communicator_.Broadcast({order.data(), order.size(), DataType::kInt32}, 0),
-        options_.timeout);
-    if (!sent.ok()) {
-      return Fail(
-          absl::Status(sent.code(), absl::StrCat("broadcast of the order in which gradients "
-                                                 "become ready: ",
-                                                 sent.message())));
-    }
-  }
-  const absl::Status laid_out = LayOut({order.begin(), order.end()});
+  const absl::StatusOr<std::vector<size_t>> order =
+      AgreeOnReadyOrder(communicator_, ready, size(), options_.timeout);
+  if (!order.ok()) return Fail(order.status());
+  const absl::Status laid_out = LayOut(*order);
   if (!laid_out.ok()) return Fail(laid_out);
   ready_order_adopted_ = true;
   return absl::OkStatus();
@@ -158,6 +148,7 @@ absl::Status Reducer::BeginStep(bool synchronize, double weight) {
             "BeginStep() during a step: call Finish() after the backward pass");
       }
       weight_ = weight;
+      if (factored_ != nullptr) factored_->BeginStep();
       if (synchronize) return absl::OkStatus();
       --step_;
     }
@@ -176,6 +167,7 @@ void Reducer::ResetStep(double weight) {
   weight_ = weight;
   ++step_;
   held_.clear();
+  if (factored_ != nullptr) factored_->BeginStep();
   if (options_.hook != nullptr) hook_bytes_ = options_.hook->bytes_given();
   const bool alike = options_.hook == nullptr || options_.hook->KeepsReplicasEqual();
   const bool compare = alike && communicator_.size() > 1 && options_.fingerprint_every > 0 &&
@@ -222,10 +214,13 @@ absl::StatusOr<bool> Reducer::Claim(size_t i) {
   return !CountsOnly() && expected_marks_[i] == 1;
 }
 
-void Reducer::Contribute(size_t i, const void* gradient) {
+absl::Status Reducer::Contribute(size_t i, const void* gradient) {
   const Buffer& place = buckets_.Gradient(i);
+  const bool by_factors = factored_ != nullptr && factored_->Holds(i);
   bool finite = true;
-  if (options_.non_finite == NonFinite::kIgnore) {
+  if (by_factors && gradient == nullptr) {
+    finite = options_.non_finite == NonFinite::kIgnore || factored_->IsHeldFinite(i);
+  } else if (options_.non_finite == NonFinite::kIgnore) {
     if (gradient != place.data && place.count > 0) {
       std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
     }
@@ -234,9 +229,15 @@ void Reducer::Contribute(size_t i, const void* gradient) {
   } else {
     finite = IsFinite(place);
   }
-  if (finite) return;
+  if (by_factors && gradient != nullptr) {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(factored_->AddTo(i, static_cast<float*>(place.data)));
+    finite = options_.non_finite == NonFinite::kIgnore || IsFinite(place);
+  }
+  if (finite) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (!not_finite_) not_finite_ = i;
+  return absl::OkStatus();
 }
 
 StepNote Reducer::Note() const {
@@ -251,9 +252,18 @@ StepNote Reducer::Note() const {
   return note;
 }
 
+bool Reducer::OfferFactors(size_t i, const Factors& factors) {
+  absl::MutexLock lock(&mutex_);
+  return factored_ != nullptr && phase_ == Phase::kSynchronized && marks_[i] == 0 &&
+         factored_->Offer(i, factors);
+}
+
 std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
   const BucketView view = buckets_.View(bucket);
-  if (weight_ == 0) FillWithZeros(view.buffer);
+  const bool by_factors = GoesByFactors(bucket);
+  if (weight_ == 0 && !by_factors && view.buffer.count > 0) {
+    std::memset(view.buffer.data, 0, view.buffer.count * SizeOf(view.buffer.type));
+  }
   if (options_.hook != nullptr) {
     if (weight_ > 0 && weight_ != 1) MultiplyInPlace(view.buffer, weight_);
     return options_.hook->Start(communicator_, view);
@@ -261,10 +271,15 @@ std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
   if (communicator_.size() == 1) return nullptr;
   if (bucket + 1 == buckets_.size()) {
     WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
+    if (factored_ != nullptr) {
+      factored_->Publish(step_, weight_ == 0 ? 0 : TailFactor(weight_, communicator_.size()));
+    }
+  } else if (by_factors) {
+    return nullptr;
   }
   // Multiplied before the sum, so that the sum cannot overflow where the average does not.
   return communicator_.AllReduce(
-      buckets_.WithTail(bucket),
+      by_factors ? buckets_.tail() : buckets_.WithTail(bucket),
       Reduction(ReduceOp::kSum, TailFactor(weight_, communicator_.size())));
 }
 
@@ -290,7 +305,8 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
     }
   }
   ASSIGN_OR_RETURN(const bool complete, Claim(i));
-  Contribute(i, gradient);
+  const absl::Status contributed = Contribute(i, gradient);
+  if (!contributed.ok()) return Fail(contributed);
   if (!complete) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
@@ -338,9 +354,9 @@ absl::Status Reducer::CollectMissing() {
   return absl::OkStatus();
 }
 
-absl::Status Reducer::Explain(size_t bucket, const absl::Status& status) const {
-  std::string text = absl::StrCat("rank ", communicator_.rank(), ", step ", step_, ", ",
-                                  buckets_.Describe(bucket, parameters_), ": ", status.message());
+absl::Status Reducer::Explain(const std::string& what, const absl::Status& status) const {
+  std::string text = absl::StrCat("rank ", communicator_.rank(), ", step ", step_, ", ", what, ": ",
+                                  status.message());
   if (options_.page != nullptr && !absl::IsInvalidArgument(status)) {
     absl::StrAppend(&text, "; where the ranks are: ", options_.page->DescribeAll());
   }
@@ -359,7 +375,7 @@ absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
       report.communication += state.work->duration();
     }
     if (options_.page != nullptr) options_.page->End(state.sequence, reduced.ok());
-    if (!reduced.ok()) return Fail(Explain(b, reduced));
+    if (!reduced.ok()) return Fail(Explain(buckets_.Describe(b, parameters_), reduced));
   }
   report.exposed_wait = MonoNow() - begin;
   report.bytes = BytesGiven();
@@ -390,44 +406,42 @@ absl::StatusOr<StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
                     communicator_.AllReduce(buckets_.tail(),
                                             Reduction(ReduceOp::kSum, TailFactor(weight_, ranks))),
                     Until(deadline));
-    if (!reduced.ok()) return Fail(Explain(buckets_.size() - 1, reduced));
+    if (!reduced.ok()) return Fail(Explain("what the ranks tell each other", reduced));
   }
   return ReadTail(buckets_.tail(), ranks, size());
 }
 
-std::string Reducer::DescribeNonFinite(const StepNotes& notes) const {
-  std::vector<std::string> found;
-  for (size_t rank = 0; rank < notes.ranks.size(); ++rank) {
-    const std::optional<size_t> parameter = notes.ranks[rank].not_finite;
-    if (!parameter || *parameter >= size()) continue;
-    found.push_back(
-        absl::StrCat("rank ", rank, " of '", absl::CHexEscape(parameters_[*parameter].name), "'"));
+absl::Status Reducer::ExchangeFactors(MonoTime deadline, StepNotes& notes, StepReport& report) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < size(); ++i) {
+    if (factored_->Takes(i)) names.push_back(absl::CHexEscape(parameters_[i].name));
   }
-  if (found.empty()) return "";
-  return absl::StrCat("a gradient is not finite in step ", step_, ": on ",
-                      JoinNames(std::move(found)));
-}
-
-absl::Status Reducer::CheckDrift(const StepNotes& notes) {
-  const std::vector<int> drifted = Drifted(notes);
-  if (drifted.empty()) return absl::OkStatus();
-  // All ranks come here. Values are compared one by one, to name the parameter.
-  const absl::Status named =
-      CheckEqualValues(communicator_, parameters_, options_.timeout).status();
-  return absl::DataLossError(absl::StrCat(
-      "the parameters were different before step ", step_, " on rank ",
-      absl::StrJoin(drifted, ", "), " than on rank 0",
-      named.ok() ? "" : absl::StrCat(": ", named.message()),
-      "; something changed them without the other ranks, or a step went around the reducer"));
+  const auto exchanged =
+      factored_->Exchange(step_, buckets_, options_.non_finite != NonFinite::kIgnore, deadline);
+  if (!exchanged.ok()) {
+    return Fail(Explain(
+        absl::StrCat("gradients that travel as factors (", JoinNames(std::move(names)), ")"),
+        exchanged.status()));
+  }
+  report.bytes -= exchanged->bytes_saved;
+  for (size_t rank = 0; rank < exchanged->not_finite.size(); ++rank) {
+    notes.ranks[rank].not_finite = exchanged->not_finite[rank];
+  }
+  const absl::Status judged = JudgeFinite(notes, report);
+  return judged.ok() ? judged : FailTogether(judged);
 }
 
 absl::Status Reducer::Judge(const StepNotes& notes, StepReport& report) {
   absl::Status same = CheckSameStep(notes, step_);
   if (!same.ok()) return same;
-  RETURN_IF_ERROR(CheckDrift(notes));
+  RETURN_IF_ERROR(CheckDrift(communicator_, parameters_, Drifted(notes), step_, options_.timeout));
   report.weight = notes.uneven ? notes.weight : communicator_.size();
   report.used = notes.used;
-  report.reason = DescribeNonFinite(notes);
+  return JudgeFinite(notes, report);
+}
+
+absl::Status Reducer::JudgeFinite(const StepNotes& notes, StepReport& report) const {
+  report.reason = DescribeNonFinite(notes, parameters_, step_);
   if (report.reason.empty()) return absl::OkStatus();
   if (options_.non_finite == NonFinite::kError) return absl::OutOfRangeError(report.reason);
   report.skipped = true;
@@ -466,9 +480,12 @@ absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
   const MonoTime deadline = MonoNow() + timeout;
   RETURN_IF_ERROR(CollectMissing());
   RETURN_IF_ERROR(WaitForBuckets(report, deadline));
-  ASSIGN_OR_RETURN(const StepNotes notes, ExchangeNotes(deadline));
+  ASSIGN_OR_RETURN(StepNotes notes, ExchangeNotes(deadline));
   const absl::Status judged = Judge(notes, report);
   if (!judged.ok()) return FailTogether(judged);
+  if (factored_ != nullptr && !report.skipped) {
+    RETURN_IF_ERROR(ExchangeFactors(deadline, notes, report));
+  }
   Settle(notes);
   report.synchronized = true;
   first_step_done_ = true;

@@ -13,6 +13,7 @@
 #include "torch/csrc/autograd/variable.h"
 #include "torch/utils.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
+#include "worker_runtime/torch/layer_products.h"
 #include "worker_runtime/torch/tensors.h"
 
 namespace cadre::nn {
@@ -52,11 +53,32 @@ GradientHooks::Awaiting GradientHooks::Of(const torch::Tensor& parameter) {
   return {};
 }
 
-torch::Tensor GradientHooks::ClaimPlace(size_t i) {
-  if (step_ != Step::kSynchronized || claimed_[i] || tensors_[i].grad().defined() ||
-      reducer_->IsMarked(i)) {
-    return {};
+bool GradientHooks::MayTakeOver(size_t i) const {
+  return step_ == Step::kSynchronized && !claimed_[i] && !tensors_[i].grad().defined() &&
+         !reducer_->IsMarked(i);
+}
+
+bool GradientHooks::OfferFactors(size_t i, const torch::Tensor& gradient,
+                                 const torch::Tensor& input) {
+  // Whoever else looks at the gradient on its way is to see one.
+  const torch::autograd::Node& accumulator = *accumulators_[i].first;
+  if (!MayTakeOver(i) || !accumulator.pre_hooks().empty() || accumulator.post_hooks().size() > 1 ||
+      !torch::autograd::impl::hooks(tensors_[i]).empty()) {
+    return false;
   }
+  torch::NoGradGuard no_grad;
+  const torch::Tensor rows = gradient.contiguous(), inputs = input.contiguous();
+  if (rows.scalar_type() != torch::kFloat32 || inputs.scalar_type() != torch::kFloat32) {
+    return false;
+  }
+  const bool taken = reducer_->OfferFactors(
+      i, {inputs.data_ptr<float>(), rows.data_ptr<float>(), static_cast<size_t>(rows.size(0))});
+  factored_[i] = factored_[i] || taken;
+  return taken;
+}
+
+torch::Tensor GradientHooks::ClaimPlace(size_t i) {
+  if (!MayTakeOver(i) || factored_[i]) return {};
   claimed_[i] = true;
   // Autograd takes over what nobody else refers to.
   return views_[i].detach();
@@ -73,6 +95,7 @@ absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
   }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   hooks->tensors_ = std::move(trained->tensors);
+  if (options.exchange_factors) options.reducer.multiply_factors = MultiplyLayerFactors;
   ASSIGN_OR_RETURN(hooks->reducer_,
                    Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
   if (options.reducer.broadcast_parameters) {
@@ -162,6 +185,7 @@ absl::Status GradientHooks::Prepare(double weight) {
   RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) PointAtBuckets();
   claimed_.assign(tensors_.size(), false);
+  factored_.assign(tensors_.size(), false);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
@@ -229,6 +253,9 @@ void GradientHooks::OnReady(size_t i) {
     torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
+    if (factored_[i] && !tensors_[i].grad().defined()) {
+      return Record(reducer_->MarkReady(i, nullptr));
+    }
     if (LivesInBucket(i)) return Record(reducer_->MarkReady(i));
     const torch::Tensor grad = tensors_[i].grad();
     if (grad.layout() == torch::kStrided && grad.is_contiguous() &&

@@ -27,6 +27,9 @@ struct DataParallelOptions {
   // Rank 0's buffers (running averages of batch normalization and the like) replace those of the
   // other ranks before each synchronized forward pass, and at construction.
   bool broadcast_buffers = true;
+  // Ranks that share memory exchange what gradients of wide cadre::nn::Linear layers are products
+  // of, where that is less (worker_runtime/factored_gradients.h).
+  bool exchange_factors = true;
   // For the exchange at the end of each backward pass, and of buffers; as ReducerOptions::timeout.
   absl::Duration timeout = absl::Minutes(11);
 };
@@ -60,6 +63,9 @@ class GradientHooks {
   // reduced, to be written there instead of being copied. Undefined where it must come in memory of
   // its own: it adds to another, its place was claimed in this step before, or nothing is reduced.
   torch::Tensor ClaimPlace(size_t i);
+  // As ClaimPlace(), for whoever has gradient i as gradient^T * input: true, and it is nobody's to
+  // compute; autograd is given none.
+  bool OfferFactors(size_t i, const torch::Tensor& gradient, const torch::Tensor& input);
   // Who waits for the gradient of `parameter`, and as which.
   struct Awaiting {
     GradientHooks* hooks = nullptr;
@@ -92,6 +98,7 @@ class GradientHooks {
   void FinishSynchronized();
   void PublishUsed(const StepReport& report);
   bool LivesInBucket(size_t i) const;
+  bool MayTakeOver(size_t i) const;
   void Record(absl::Status status);
 
   const std::shared_ptr<torch::nn::Module> module_;
@@ -102,8 +109,9 @@ class GradientHooks {
   // Gradient i as a tensor over its place in the reducer's bucket.
   std::vector<torch::Tensor> views_;
   uint64_t layout_ = 0;
-  // In this step.
+  // In this step: whose place was claimed, and whose factors were taken.
   std::vector<bool> claimed_;
+  std::vector<bool> factored_;
   // Kept alive here, because autograd itself keeps only weak references; with the key of our hook.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> accumulators_;
 

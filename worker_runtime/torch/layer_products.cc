@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 
+#include "absl/strings/str_cat.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -87,6 +89,23 @@ void LayerWeightGradient(const Tensor& gradient, const Tensor& input, Tensor& re
     Tensor rows = result.narrow(0, first, count);
     torch::mm_out(rows, gradient.narrow(1, first, count).t(), input);
   });
+}
+
+absl::Status MultiplyLayerFactors(const FactorProduct& product) {
+  try {
+    const torch::NoGradGuard no_grad;
+    const auto rows = static_cast<int64_t>(product.rows);
+    const auto outputs = static_cast<int64_t>(product.outputs);
+    const auto inputs = static_cast<int64_t>(product.inputs);
+    const Tensor gradient = torch::from_blob(const_cast<float*>(product.gradient), {rows, outputs},
+                                             {static_cast<int64_t>(product.gradient_stride), 1});
+    const Tensor input = torch::from_blob(const_cast<float*>(product.input), {rows, inputs});
+    Tensor result = torch::from_blob(product.result, {outputs, inputs});
+    torch::mm_out(result, gradient.t(), input);
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("product of factors: ", error.what()));
+  }
 }
 
 }  // namespace cadre::nn

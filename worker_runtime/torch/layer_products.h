@@ -8,6 +8,7 @@
 
 #include "c10/util/Optional.h"
 #include "torch/types.h"
+#include "worker_runtime/factored_gradients.h"
 
 namespace cadre::nn {
 
@@ -22,6 +23,9 @@ torch::Tensor LayerInputGradient(const torch::Tensor& gradient, const torch::Ten
 // gradient^T * input, into `result`, which is contiguous.
 void LayerWeightGradient(const torch::Tensor& gradient, const torch::Tensor& input,
                          torch::Tensor& result);
+
+// For ReducerOptions::multiply_factors. INTERNAL: libtorch threw.
+absl::Status MultiplyLayerFactors(const FactorProduct& product);
 
 }  // namespace cadre::nn
 

@@ -20,17 +20,16 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Where the weight's gradient may be written; undefined: in memory of its own.
-Tensor Place(const Tensor& weight) {
+// Undefined where it is computed later, from the factors that were taken.
+Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight) {
   // Not for torch::autograd::grad(), whose caller keeps the result, nor for derivatives of it.
   const auto* only = torch::autograd::get_current_graph_task_exec_info();
-  if (torch::GradMode::is_enabled() || only == nullptr || !only->empty()) return {};
-  const GradientHooks::Awaiting awaiting = GradientHooks::Of(weight);
-  return awaiting.hooks == nullptr ? Tensor() : awaiting.hooks->ClaimPlace(awaiting.index);
-}
-
-Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight) {
-  Tensor place = Place(weight);
+  const bool to_all = !torch::GradMode::is_enabled() && only != nullptr && only->empty();
+  const GradientHooks::Awaiting awaiting =
+      to_all ? GradientHooks::Of(weight) : GradientHooks::Awaiting();
+  if (awaiting.hooks == nullptr) return torch::mm(gradient.t(), input);
+  if (awaiting.hooks->OfferFactors(awaiting.index, gradient, input)) return {};
+  Tensor place = awaiting.hooks->ClaimPlace(awaiting.index);
   if (!place.defined()) return torch::mm(gradient.t(), input);
   LayerWeightGradient(gradient, input, place);
   return place;

@@ -18,10 +18,11 @@
 #include "torch/nn/options/linear.h"
 #include "torch/nn/pimpl.h"
 #include "torch/types.h"
+#include "worker_runtime/torch/tensors.h"
 
 namespace cadre::nn {
 
-class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
+class LinearImpl : public torch::nn::Cloneable<LinearImpl>, public HasFactors {
  public:
   LinearImpl(int64_t in_features, int64_t out_features)
       : LinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
@@ -30,6 +31,7 @@ class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& input);
+  const torch::Tensor& factored_parameter() const override { return weight; }
 
   torch::nn::LinearOptions options;
   torch::Tensor weight;
