@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -13,11 +12,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -31,6 +28,7 @@
 #include "base/token.h"
 #include "launcher/endpoint/endpoint.h"
 #include "launcher/flags/run_flags.h"
+#include "launcher/spec/text_file.h"
 #include "proto/channel_arguments.h"
 #include "rendezvous/service/core_thread.h"
 #include "rendezvous/service/server.h"
@@ -42,6 +40,8 @@ namespace {
 
 constexpr char kSsh[] = "ssh -o BatchMode=yes";
 constexpr int kSshFailed = 255;
+// A hundred thousand hosts with what may stand beside them.
+constexpr size_t kMaxHostfileBytes = size_t{16} << 20;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 // Between two looks whether the job has ended.
 constexpr absl::Duration kLook = absl::Seconds(1);
@@ -242,14 +242,12 @@ absl::StatusOr<std::string> ServingAddress(const std::vector<HostfileHost>& host
 }  // namespace
 
 absl::StatusOr<std::vector<HostfileHost>> ReadHostfile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) {
-    return absl::NotFoundError(
-        absl::StrCat("--hostfile: cannot read ", path, ": ", strerror(errno)));
+  const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxHostfileBytes);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat("--hostfile: ", text.status().message()));
   }
-  return ParseHostfile(text.str(), path);
+  return ParseHostfile(*text, path);
 }
 
 std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,

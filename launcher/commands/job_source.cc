@@ -1,28 +1,26 @@
 #include "launcher/commands/job_source.h"
 
-#include <errno.h>
-#include <string.h>
-
-#include <fstream>
-#include <sstream>
+#include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 #include "launcher/commands/control_client.h"
+#include "launcher/spec/text_file.h"
 
 namespace cadre {
 namespace {
 
+// Of a large job's timeline.
+constexpr size_t kMaxJsonBytes = size_t{256} << 20;
+
 absl::Status ReadJson(const std::string& path, google::protobuf::Message* message) {
-  std::ifstream file(path);
-  std::stringstream content;
-  content << file.rdbuf();
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+  ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxJsonBytes));
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(content.str(), message, options);
+  const auto parsed = google::protobuf::util::JsonStringToMessage(content, message, options);
   if (parsed.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(path, " is no file of cadre run: ", std::string(parsed.message())));

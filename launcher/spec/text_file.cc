@@ -5,11 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace cadre {
+namespace {
+
+constexpr size_t kFirstBytes = size_t{64} << 10;
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -19,11 +26,15 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
-  // One byte more than allowed tells that there is more.
-  std::string text(max_bytes + 1, '\0');
+  std::string text;
   size_t used = 0;
   ssize_t got = 0;
-  while (used < text.size() && (got = read(fd, &text[used], text.size() - used)) > 0) used += got;
+  do {
+    // One byte more than allowed tells that there is more.
+    text.resize(std::min(max_bytes + 1, std::max(kFirstBytes, 2 * used)));
+    got = read(fd, &text[used], text.size() - used);
+    used += std::max<ssize_t>(got, 0);
+  } while (got > 0 && used <= max_bytes);
   if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
   if (used > max_bytes) {
     return absl::InvalidArgumentError(

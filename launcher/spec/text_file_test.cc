@@ -23,6 +23,16 @@ TEST(TextFileTest, IsReadWhole) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 6")));
 }
 
+TEST(TextFileTest, AlsoALongOne) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/long");
+  std::string text;
+  for (int i = 0; text.size() < 1000000; ++i) absl::StrAppend(&text, i, "\n");
+  std::ofstream(path) << text;
+  EXPECT_EQ(ReadTextFile(path, size_t{1} << 30).value(), text);
+  EXPECT_EQ(ReadTextFile(path, text.size()).value(), text);
+  EXPECT_THAT(ReadTextFile(path, text.size() - 1), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(TextFileTest, WhatIsNoFile) {
   EXPECT_THAT(ReadTextFile("/nowhere", 100),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere: cannot be read")));

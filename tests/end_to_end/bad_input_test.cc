@@ -30,6 +30,13 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
+// Nobody writes to it.
+std::string MakePipe() {
+  const std::string path = absl::StrCat(MakeTempDir("input"), "/pipe");
+  mkfifo(path.c_str(), 0600);
+  return path;
+}
+
 class BadInputTest : public ::testing::TestWithParam<BadCase> {};
 
 TEST_P(BadInputTest, OneLineAndTheStatus) {
@@ -89,6 +96,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "/bin/true"},
                 64,
                 {"--rdzv-endpoint", "--hostfile"}},
+        BadCase{"HostfileIsAPipe",
+                {"run", "--hostfile", MakePipe(), "/bin/true"},
+                64,
+                {"--hostfile: ", "/pipe: not a regular file"}},
+        BadCase{"VerdictIsAbsent",
+                {"why", "--log-dir", MakeTempDir("logs"), "j"},
+                1,
+                {"verdict.json: cannot be read: No such file"}},
         BadCase{"AdoptionWithoutState",
                 {"run", "--standalone", "--adopt-timeout", "1m", "/bin/true"},
                 64,
