@@ -48,6 +48,8 @@ def torch_test(name, deps = [], tags = [], **kwargs):
     """A GoogleTest program with libtorch in it. Not run under sanitizers, which libtorch was not built with."""
     cc_test(
         name = name,
+        # As cadre starts workers: ranks on threads of one process would else share the threads of one BLAS.
+        env = {"OMP_NUM_THREADS": "1"},
         deps = _and(deps, ["//third_party:gtest_main"] + _TORCH),
         tags = tags + ["nosan"],
         **kwargs
