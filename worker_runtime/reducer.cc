@@ -52,20 +52,12 @@ Reducer::Reducer(Communicator& communicator, std::vector<Parameter> parameters,
     : communicator_(communicator),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
-      expected_marks_(parameters_.size(), 1),
-      marks_(parameters_.size()),
-      accumulated_(parameters_.size()) {}
+      marks_(parameters_.size(), options_.static_graph) {}
 
 Reducer::~Reducer() {
-  bool running = false;
-  for (const BucketState& state : states_) {
-    running = running || (state.work != nullptr && !state.work->done());
-  }
-  if (!running) return;
+  if (!queue_.any_runs()) return;
   communicator_.Abort();
-  for (const BucketState& state : states_) {
-    if (state.work != nullptr) state.work->Wait(kAbortGrace).IgnoreError();
-  }
+  queue_.Wait(kAbortGrace);
 }
 
 void Reducer::Enter(WorkerPhase phase, int bucket) {
@@ -89,8 +81,6 @@ absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
   if (layout_ > 0) buckets.CopyFrom(buckets_);
   buckets_ = std::move(buckets);
   ++layout_;
-  absl::MutexLock lock(&mutex_);
-  states_.assign(buckets_.size(), BucketState());
   if (options_.hook == nullptr) return absl::OkStatus();
   std::vector<BucketView> views;
   for (size_t b = 0; b < buckets_.size(); ++b) views.push_back(buckets_.View(b));
@@ -99,7 +89,7 @@ absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
 
 bool Reducer::IsMarked(size_t i) const {
   absl::MutexLock lock(&mutex_);
-  return marks_[i] > 0;
+  return marks_.IsMarked(i);
 }
 
 absl::Status Reducer::FailTogether(absl::Status status) {
@@ -121,7 +111,7 @@ absl::Status Reducer::AdoptReadyOrder() {
   std::vector<size_t> ready;
   {
     absl::MutexLock lock(&mutex_);
-    ready = ready_order_;
+    ready = marks_.order();
   }
   const absl::StatusOr<std::vector<size_t>> order =
       AgreeOnReadyOrder(communicator_, ready, size(), options_.timeout);
@@ -141,9 +131,7 @@ absl::Status Reducer::BeginStep(bool synchronize, double weight) {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failure_);
     if (phase_ == Phase::kSynchronized) {
-      const bool started =
-          std::any_of(marks_.begin(), marks_.end(), [](int marks) { return marks > 0; });
-      if (started) {
+      if (marks_.any()) {
         return absl::FailedPreconditionError(
             "BeginStep() during a step: call Finish() after the backward pass");
       }
@@ -175,20 +163,15 @@ void Reducer::ResetStep(double weight) {
   fingerprint_ = compare ? Fingerprint(parameters_) : 0;
   absl::MutexLock lock(&mutex_);
   phase_ = Phase::kSynchronized;
-  marks_.assign(size(), 0);
-  ready_order_.clear();
-  next_bucket_ = 0;
+  marks_.BeginStep();
   not_finite_.reset();
-  for (size_t b = 0; b < states_.size(); ++b) {
-    states_[b] = BucketState();
-    states_[b].pending = buckets_.assignment()[b].size();
-  }
+  queue_.Begin(buckets_.assignment());
 }
 
 // Whether the gradient is complete with this mark.
 absl::StatusOr<bool> Reducer::Claim(size_t i) {
   absl::Status refused;
-  bool first = false;
+  bool complete = false;
   {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failure_);
@@ -198,20 +181,20 @@ absl::StatusOr<bool> Reducer::Claim(size_t i) {
           absl::StrCat("the gradient of ", name,
                        " became ready outside a step: begin one before the backward "
                        "pass (did the forward pass go around the data-parallel module?)"));
-    } else if (!CountsOnly() && marks_[i] >= expected_marks_[i]) {
+    } else if (!marks_.MayMark(i)) {
       refused = absl::FailedPreconditionError(absl::StrCat(
           "the gradient of ", name, " became ready ",
           options_.static_graph ? "more often than in the first step" : "twice", " in step ", step_,
           ": run one backward pass for each step, or accumulate without synchronization"));
     } else {
-      first = ready_order_.empty();
-      if (++marks_[i] == 1) ready_order_.push_back(i);
-      if (!first) return !CountsOnly() && marks_[i] == expected_marks_[i];
+      const bool first = !marks_.any();
+      complete = marks_.Mark(i);
+      if (!first) return complete;
     }
   }
   if (!refused.ok()) return Fail(refused);
   Enter(WorkerPhase::kBackward);
-  return !CountsOnly() && expected_marks_[i] == 1;
+  return complete;
 }
 
 absl::Status Reducer::Contribute(size_t i, const void* gradient) {
@@ -247,14 +230,14 @@ StepNote Reducer::Note() const {
   note.step = step_;
   note.fingerprint = fingerprint_;
   for (size_t i = 0; i < size(); ++i) {
-    note.used.push_back(weight_ > 0 && (marks_[i] > 0 || accumulated_[i]));
+    note.used.push_back(weight_ > 0 && marks_.IsUsed(i));
   }
   return note;
 }
 
 bool Reducer::OfferFactors(size_t i, const Factors& factors) {
   absl::MutexLock lock(&mutex_);
-  return factored_ != nullptr && phase_ == Phase::kSynchronized && marks_[i] == 0 &&
+  return factored_ != nullptr && phase_ == Phase::kSynchronized && !marks_.IsMarked(i) &&
          factored_->Offer(i, factors);
 }
 
@@ -283,15 +266,16 @@ std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
       Reduction(ReduceOp::kSum, TailFactor(weight_, communicator_.size())));
 }
 
-void Reducer::LaunchReady() {
-  while (next_bucket_ < states_.size() && states_[next_bucket_].pending == 0) {
-    const size_t bucket = next_bucket_++;
+void Reducer::StartBuckets() {
+  queue_.StartNext([this](size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    StartedBucket started;
     if (options_.page != nullptr) {
-      states_[bucket].sequence =
+      started.sequence =
           options_.page->Begin(step_, static_cast<int>(bucket), buckets_.View(bucket).buffer);
     }
-    states_[bucket].work = Launch(bucket);
-  }
+    started.work = Launch(bucket);
+    return started;
+  });
 }
 
 absl::Status Reducer::MarkReady(size_t i) { return MarkReady(i, buckets_.Gradient(i).data); }
@@ -300,7 +284,7 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
   {
     absl::MutexLock lock(&mutex_);
     if (failure_.ok() && phase_ == Phase::kLocal) {
-      accumulated_[i] = true;
+      marks_.Accumulate(i);
       return absl::OkStatus();
     }
   }
@@ -310,17 +294,15 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
   if (!complete) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  --states_[buckets_.BucketOf(i)].pending;
-  LaunchReady();
+  queue_.CompleteOne(buckets_.BucketOf(i));
+  StartBuckets();
   return absl::OkStatus();
 }
 
 absl::Status Reducer::CheckGraph() const {
   if (!options_.static_graph || !first_step_done_ || weight_ == 0) return absl::OkStatus();
   std::vector<std::string> names;
-  for (size_t i = 0; i < size(); ++i) {
-    if (marks_[i] < expected_marks_[i]) names.push_back(absl::CHexEscape(parameters_[i].name));
-  }
+  for (const size_t i : marks_.Missing()) names.push_back(absl::CHexEscape(parameters_[i].name));
   if (names.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "gradients did not become ready in step ", step_, " on rank ", communicator_.rank(),
@@ -338,19 +320,15 @@ absl::Status Reducer::CollectMissing() {
   if (!changed.ok()) return Fail(changed);
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < size(); ++i) {
-    const bool complete = !CountsOnly() && marks_[i] > 0 && marks_[i] >= expected_marks_[i];
-    if (!complete) --states_[buckets_.BucketOf(i)].pending;
+    if (!marks_.IsComplete(i)) queue_.CompleteOne(buckets_.BucketOf(i));
     // Where it did, the bucket may be on its way already.
-    if (marks_[i] > 0) continue;
+    if (marks_.IsMarked(i)) continue;
     const Buffer& place = buckets_.Gradient(i);
     const char* data = static_cast<const char*>(place.data);
     held_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
   }
-  if (CountsOnly() && weight_ > 0) {
-    expected_marks_ = marks_;
-    graph_known_ = true;
-  }
-  LaunchReady();
+  if (weight_ > 0) marks_.LearnGraph();
+  StartBuckets();
   return absl::OkStatus();
 }
 
@@ -366,15 +344,15 @@ absl::Status Reducer::Explain(const std::string& what, const absl::Status& statu
 absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
   const MonoTime begin = MonoNow();
   report.buckets = buckets_.size();
-  for (size_t b = 0; b < states_.size(); ++b) {
-    const BucketState& state = states_[b];
+  for (size_t b = 0; b < queue_.size(); ++b) {
+    const auto& [work, sequence] = queue_.started(b);
     absl::Status reduced;
-    if (state.work != nullptr) {
-      if (!state.work->done()) Enter(WorkerPhase::kWaiting, static_cast<int>(b));
-      reduced = state.work->Wait(Until(deadline));
-      report.communication += state.work->duration();
+    if (work != nullptr) {
+      if (!work->done()) Enter(WorkerPhase::kWaiting, static_cast<int>(b));
+      reduced = work->Wait(Until(deadline));
+      report.communication += work->duration();
     }
-    if (options_.page != nullptr) options_.page->End(state.sequence, reduced.ok());
+    if (options_.page != nullptr) options_.page->End(sequence, reduced.ok());
     if (!reduced.ok()) return Fail(Explain(buckets_.Describe(b, parameters_), reduced));
   }
   report.exposed_wait = MonoNow() - begin;
@@ -493,7 +471,7 @@ absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
   Enter(WorkerPhase::kBetween);
   absl::MutexLock lock(&mutex_);
   phase_ = Phase::kIdle;
-  accumulated_.assign(size(), false);
+  marks_.ForgetAccumulated();
   return report;
 }
 

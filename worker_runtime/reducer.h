@@ -35,10 +35,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "worker_runtime/bucket.h"
+#include "worker_runtime/bucket_queue.h"
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/factored_gradients.h"
 #include "worker_runtime/gradient_buckets.h"
+#include "worker_runtime/gradient_marks.h"
 #include "worker_runtime/parameter.h"
 #include "worker_runtime/progress_page.h"
 #include "worker_runtime/step_tail.h"
@@ -159,12 +161,6 @@ class Reducer {
  private:
   enum class Phase { kIdle, kLocal, kSynchronized };
 
-  // A bucket in the step under way.
-  struct BucketState {
-    size_t pending = 0;
-    std::shared_ptr<Work> work;
-    uint64_t sequence = 0;
-  };
   // What a gradient that is not ready held before the ranks' parts were added.
   struct Held {
     size_t index = 0;
@@ -180,7 +176,6 @@ class Reducer {
     return options_.multiply_factors != nullptr && options_.hook == nullptr &&
            !options_.static_graph && communicator_.size() > 1;
   }
-  bool CountsOnly() const { return options_.static_graph && !graph_known_; }
 
   absl::StatusOr<bool> Claim(size_t i);
   absl::Status Contribute(size_t i, const void* gradient);
@@ -188,7 +183,7 @@ class Reducer {
   bool GoesByFactors(size_t bucket) const {
     return factored_ != nullptr && factored_->Takes(buckets_.assignment()[bucket].front());
   }
-  void LaunchReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -225,20 +220,12 @@ class Reducer {
   uint64_t fingerprint_ = 0;
   uint64_t hook_bytes_ = 0;  // given by the hook before this step
   std::vector<Held> held_;
-  // With static_graph: how often each gradient became ready in the first step
-  // that this rank had data for.
-  std::vector<int> expected_marks_;
-  bool graph_known_ = false;
 
   mutable absl::Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kIdle;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::vector<BucketState> states_;
-  std::vector<int> marks_ ABSL_GUARDED_BY(mutex_);
-  // Marked since the last synchronized step, in steps that were not synchronized.
-  std::vector<bool> accumulated_ ABSL_GUARDED_BY(mutex_);
-  std::vector<size_t> ready_order_ ABSL_GUARDED_BY(mutex_);
-  size_t next_bucket_ ABSL_GUARDED_BY(mutex_) = 0;
+  BucketQueue queue_;
+  GradientMarks marks_ ABSL_GUARDED_BY(mutex_);
   std::optional<size_t> not_finite_ ABSL_GUARDED_BY(mutex_);
 };
 
