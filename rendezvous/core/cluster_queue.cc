@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log_paths.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/policy.h"
@@ -13,6 +14,15 @@ namespace {
 
 // It travels to its nodes together with others' in messages of 1 MiB.
 constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
+
+std::string NodesText(const std::vector<MemberState>& members) {
+  if (members.empty()) return "its nodes";
+  std::vector<std::string> first;
+  for (const MemberState& member : members) {
+    if (first.size() < kFirstFew) first.push_back(member.node);
+  }
+  return absl::StrCat(members.size() == 1 ? "node " : "nodes ", FirstFew(first, members.size()));
+}
 
 }  // namespace
 
@@ -329,8 +339,10 @@ absl::StatusOr<Core::LogSource> Core::Impl::FindLog(const v1::ReadLogRequest& re
   const JobState& job = found->second;
   // An agent of root would not know whose rights to read with.
   if (job.user.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", name, " was not submitted to the cluster; its logs are on its nodes"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", name, " was started by 'cadre run', not submitted to the cluster: ",
+        "its logs are on ", NodesText(job.generation.members), ", in ", job.spec.logs().dir(), "/",
+        RunSubdirectory(name, job.run), "/", GenerationSubdirectory(request.generation())));
   }
   if (!request.run().empty() && request.run() != job.run) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -225,14 +225,18 @@ TEST_F(ClusterTest, AStatusSaysWhoseAJobIsAndWhereInTheQueue) {
 // A root's agent would read with root's rights.
 TEST_F(ClusterTest, LogsOfAJobThatNobodySubmittedAreNotReadThroughAgents) {
   Join(1, 1, "n0");
-  JoinJob(2, 7, Spec("j", 1), 0, "n0");
+  v1::JobSpec spec = Spec("j", 1);
+  spec.mutable_logs()->set_dir("/data/logs");
+  JoinJob(2, 7, spec, 0, "n0");
   ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
   v1::ReadLogRequest request;
   request.set_job("j");
   request.set_generation(1);
   const absl::Status status = core_->FindLog(request).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("was not submitted"));
+  EXPECT_EQ(status.message(),
+            "job j was started by 'cadre run', not submitted to the cluster: its logs are on node "
+            "n0, in /data/logs/j/run_19700101T000002.000000Z/generation_1");
 }
 
 TEST_F(ClusterTest, LogsAreOfOneRunAndComeToAnEndWithTheLastPart) {
