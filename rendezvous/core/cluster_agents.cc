@@ -57,6 +57,10 @@ bool SameNode(const v1::ClusterNodeStatus& known, const v1::AgentJoined& agent) 
          });
 }
 
+std::string LauncherEnd(const std::string& how) {
+  return absl::StartsWith(how, "its launcher") ? how : absl::StrCat("its launcher ended: ", how);
+}
+
 }  // namespace
 
 void Core::Impl::OnAgentSaid(StreamId stream, const v1::NodeMessage& message) {
@@ -195,6 +199,7 @@ void Core::Impl::OnPartReport(const std::string& node, const v1::PartReport& rep
                    part.joined ? " ended unasked: " : ": ", how);
   Note(name, text);
   Touch(name, true);
+  if (job->nodes.count(node) != 0) lives[name].links[node].launcher_end = LauncherEnd(how);
   if (job->generations_announced > 0) return;
   if (report.blame() == v1::BLAME_JOB) return EndUnstarted(name, text, false);
   if (job->failed_starts >= kFailedStartsMax) {

@@ -275,6 +275,17 @@ TEST_F(ClusterTest, LogsAreOfOneRunAndComeToAnEndWithTheLastPart) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("was submitted again"));
 }
 
+TEST_F(ClusterTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  JoinJob(3, 7, Spec("j", 1), 1, "n0");
+  Orders(Step(4, StreamClosed{StreamId{7}}));
+  Ended(4.02, 1, 1);
+  Orders(Step(4.12, Tick{}));
+  EXPECT_EQ(core_->Status(Second(5), "j")->verdict().message(),
+            "node n0 is lost in generation 1: its launcher ended: no user alice");
+}
+
 TEST_F(ClusterTest, WhatIsTheJobsOwnFaultEndsItAtOnceAndIsSaid) {
   Join(1, 1, "n0");
   Join(1, 2, "n1");

@@ -113,6 +113,7 @@ void Core::Impl::LinkRestoredNodes() {
     for (const auto& [node, known] : job.nodes) {
       Link& link = lives[name].links[node];
       link.last_heard = link.gone_since = now;
+      link.restored = true;
       // They have a whole lease to find the server again.
       link.gone_limit = std::max(config.lease, known.adopt_timeout);
       SetNodeTimer(name, node, &link, LostAt(link));

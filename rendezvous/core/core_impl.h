@@ -58,6 +58,10 @@ struct Link {
   // Without a stream: since when, and how long that may last.
   MonoTime gone_since;
   absl::Duration gone_limit;
+  // No node has come on it since the server began, which knows it from its state.
+  bool restored = false;
+  // How its launcher ended, as the cluster's agent says; empty: it has said nothing.
+  std::string launcher_end;
   // It is not lost before this, whatever the above say.
   MonoTime spared_until;
   // It kills its workers before its lease ends, and not at once.
@@ -186,6 +190,8 @@ struct Core::Impl {
   bool IsToBeSpared(const Link& link) const;
   void SetNodeTimer(const std::string& job, const std::string& node, Link* link, MonoTime at);
   void OnNodeTimer(const std::string& job, const std::string& node);
+  // Of a node whose connection ended.
+  static std::string WhyGone(const Link& link, absl::Duration adoptable);
   // Takes the node out of the job and, where its workers are missed, stops the others.
   void RemoveNode(const std::string& name, const std::string& node, v1::FailureCause cause,
                   const std::string& reason, absl::Status close);

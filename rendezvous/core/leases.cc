@@ -59,13 +59,19 @@ void Core::Impl::OnNodeTimer(const std::string& name, const std::string& node) {
         absl::DeadlineExceededError(absl::StrCat("nothing was heard of this node for ", silence)));
     return TakeBackFrom(name, node);
   }
-  const absl::Duration adoptable = FindJob(name)->nodes.at(node).adopt_timeout;
-  RemoveNode(name, node, v1::NODE_LOST,
-             adoptable == absl::ZeroDuration()
-                 ? "its connection ended"
-                 : absl::StrCat("its connection ended, and nobody took over its workers within ",
-                                ShortDuration(adoptable)),
+  RemoveNode(name, node, v1::NODE_LOST, WhyGone(link, FindJob(name)->nodes.at(node).adopt_timeout),
              absl::OkStatus());
+}
+
+std::string Core::Impl::WhyGone(const Link& link, absl::Duration adoptable) {
+  if (!link.launcher_end.empty()) return link.launcher_end;
+  // From here a process that is gone and a network that is broken look alike.
+  return absl::StrCat(
+      link.restored ? "it has not come back since the server was started anew"
+                    : "its launcher is gone (killed, crashed, or cut off from the network)",
+      adoptable == absl::ZeroDuration()
+          ? ""
+          : absl::StrCat(", and nobody took over its workers within ", ShortDuration(adoptable)));
 }
 
 bool Core::Impl::WasSilentBeforeFailure(const JobState& job, const Link& link) const {

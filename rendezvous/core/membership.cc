@@ -213,7 +213,7 @@ bool Core::Impl::MayJoin(StreamId stream, const std::string& name, const v1::Joi
       return false;
     }
     // A new life of the agent is proof that the old one is over.
-    RemoveNode(name, join.node(), v1::NODE_LOST, "its agent was started anew", absl::OkStatus());
+    RemoveNode(name, join.node(), v1::NODE_LOST, "its launcher was started anew", absl::OkStatus());
     // What was lost with it takes effect before the node counts as present again.
     while (Advance(name, FindJob(name), &lives[name])) {
     }
@@ -317,6 +317,8 @@ void Core::Impl::Attach(StreamId stream, const std::string& name, const std::str
   ChangeLink(&live, &link, [&](Link* changed) {
     changed->stream = stream;
     changed->last_heard = now;
+    changed->restored = false;
+    changed->launcher_end.clear();
   });
   SetNodeTimer(name, node, &link, LostAt(link));
   Touch(name, true);

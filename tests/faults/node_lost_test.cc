@@ -62,6 +62,7 @@ TEST_F(NodeLostTest, Killed_TheOthersRunTheNextGeneration) {
   printf("killed a node: all workers of the next generation run after %s\n",
          absl::FormatDuration(last_ - killed).c_str());
   EXPECT_LT(last_ - killed, kNextGenerationWithin);
+  EXPECT_THAT(Said(*nodes_[0]), testing::HasSubstr(": its launcher is gone (killed, crashed, or "));
 }
 
 // Nobody but the supervisor can act in time.

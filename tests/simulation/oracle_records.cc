@@ -176,7 +176,8 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
                          absl::FormatDuration(unread), " ago was not read"));
     }
   }
-  if (absl::StartsWith(removed.reason(), "its connection ended") &&
+  if ((absl::StartsWith(removed.reason(), "its launcher is gone") ||
+       absl::StartsWith(removed.reason(), "it has not come back")) &&
       node.attached_at != MonoTime()) {
     // How long its workers wait for an agent does not depend on the server.
     const absl::Duration away = world_.now() - node.gone_since;
