@@ -117,9 +117,7 @@ class SqliteLog final : public RecordLog {
       return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2", {last_ + 1, bytes});
     });
     if (!status.ok()) return Failed(status);
-    first_ = last_ + 1;
-    Committed(number);
-    log_bytes_ = snapshot_bytes_ = bytes;
+    Compacted(number, bytes);
     return absl::OkStatus();
   }
 
@@ -255,6 +253,12 @@ class SqliteLog final : public RecordLog {
     tail_->Write({server_id_, last_}).IgnoreError();
   }
 
+  void Compacted(int64_t number, int64_t bytes) {
+    first_ = last_ + 1;
+    Committed(number);
+    log_bytes_ = snapshot_bytes_ = bytes;
+  }
+
   void RememberFiles() {
     files_.clear();
     for (const char* name : {"state.db", "state.db-wal", "tail"}) {
@@ -264,7 +268,6 @@ class SqliteLog final : public RecordLog {
     }
   }
 
-  // A disk that failed once is asked anew: what it holds must be what was acknowledged.
   absl::Status Ready() {
     // What is written to a file that has no name any more is lost with the process.
     for (const KnownFile& file : files_) {
@@ -273,20 +276,41 @@ class SqliteLog final : public RecordLog {
                                                  " was removed or replaced; restart the server"));
     }
     if (!lost_.ok()) return lost_;
-    if (file_ != nullptr) return absl::OkStatus();
+    return file_ != nullptr ? absl::OkStatus() : Reopen();
+  }
+
+  // A disk that failed once is asked anew: what it holds must be what was acknowledged.
+  absl::Status Reopen() {
     absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
     if (!file.ok()) return Named(file.status());
-    // An Append that failed may have come through all the same.
-    RETURN_IF_ERROR(Named((*file)->Run("DELETE FROM log WHERE number > ?1", {last_})));
-    const absl::StatusOr<int64_t> last = (*file)->Number("SELECT max(number) FROM log");
-    if (!last.ok()) return Named(last.status());
-    if (*last != last_ && last_ >= first_) {
-      lost_ = Damaged("it has lost records while the server ran");
-      return lost_;
-    }
+    // Linux does not write again what a sync failed to write, and so would leave a gap in the
+    // write-ahead log. All of that goes to state.db, and it begins anew.
+    RETURN_IF_ERROR(Named((*file)->Execute("PRAGMA wal_checkpoint(TRUNCATE)")));
+    RETURN_IF_ERROR(TakeWhatCameThrough(**file));
     file_ = *std::move(file);
     RememberFiles();
     return absl::OkStatus();
+  }
+
+  // A transaction that failed may be there all the same.
+  absl::Status TakeWhatCameThrough(SqliteFile& file) {
+    const absl::StatusOr<int64_t> first = file.Number("SELECT first FROM header");
+    if (!first.ok()) return Named(first.status());
+    const absl::StatusOr<int64_t> newest = file.Number("SELECT max(number) FROM log");
+    if (!newest.ok()) return Named(newest.status());
+    const int64_t last = std::max(*newest, *first - 1);
+    if (*first != first_ && *first == last_ + 1) {
+      const absl::StatusOr<int64_t> bytes = file.Number("SELECT snapshot_bytes FROM header");
+      if (!bytes.ok()) return Named(bytes.status());
+      Compacted(last, *bytes);
+      return absl::OkStatus();
+    }
+    if (*first != first_ || last < last_) {
+      lost_ = Damaged("it has lost records while the server ran");
+      return lost_;
+    }
+    // An Append is made again by who was told that it failed.
+    return Named(file.Run("DELETE FROM log WHERE number > ?1", {last_}));
   }
 
   absl::Status Failed(const absl::Status& status) {
