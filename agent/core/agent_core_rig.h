@@ -223,8 +223,8 @@ class AgentCoreTest : public testing::Test {
     return Feed(found);
   }
 
-  // From now on workers that report progress may take 60 s for a step, and be silent for
-  // `silence_seconds`; 0: for ever.
+  // From now on workers that report progress may take `progress_seconds` for a step, and others be
+  // silent for `silence_seconds`; 0: for ever.
   void LimitProgress(int64_t silence_seconds = 0, int64_t progress_seconds = 60) {
     v1::ServerMessage welcome;
     welcome.mutable_welcome()->set_server_id(1);

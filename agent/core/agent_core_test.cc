@@ -379,6 +379,28 @@ TEST_F(AgentCoreTest, WithALimitForSilenceAlone_ProgressIsNoSilence) {
   EXPECT_THAT(After(absl::Seconds(1)), Contains("look 1 overdue=0,1"));
 }
 
+// The server names the one that was silent for longest.
+TEST_F(AgentCoreTest, WithALimitForSilenceAlone_SilenceIsCountedFromTheLastSignOfLife) {
+  Run();
+  LimitProgress(/*silence_seconds=*/30, /*progress_seconds=*/0);
+  Progress(0, 1);
+  Feed(WorkerAlive{1, 1, now_ + absl::Seconds(1)});
+  now_ = now_ + absl::Seconds(50);
+  Feed(WorkerWrote{1, 0, now_});
+  now_ = now_ + absl::Seconds(30);
+  EvidenceFound found{1, {}};
+  found.ranks.emplace_back().set_local_rank(0);
+  found.ranks.emplace_back().set_local_rank(1);
+  Feed(AgentTick{});
+  const std::vector<AgentCommand> commands = core_->Step(now_, found);
+  ASSERT_EQ(commands.size(), 1u);
+  const v1::NodeEvidence& evidence = std::get<SendUp>(commands[0]).message.evidence();
+  ASSERT_EQ(evidence.ranks_size(), 2);
+  EXPECT_EQ(evidence.ranks(0).summary(), "no output for 30.0 s");
+  EXPECT_EQ(evidence.ranks(0).silent_seconds(), 30);
+  EXPECT_EQ(evidence.ranks(1).summary(), "no progress for 79.0 s");
+}
+
 TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
   Run();
   v1::ServerMessage message;

@@ -120,6 +120,14 @@ struct AgentCore::Impl {
   void OnStatus(const v1::JobStatus& status);
   void OnProgressDeadlines();
   MonoTime ProgressDeadline() const;
+  // The last sign of life that counts, absent where none does; how long the next one may take, zero
+  // for as long as it likes; and whether it was output.
+  struct Quiet {
+    std::optional<MonoTime> since;
+    absl::Duration limit;
+    bool by_output = false;
+  };
+  Quiet QuietSince(const Worker& worker) const;
   // When the worker counts as hanging; Never() for one that no timeout applies to.
   MonoTime HangsAt(const Worker& worker) const;
   Worker* FindRunning(uint64_t its_generation, uint32_t local_rank);

@@ -44,15 +44,22 @@ void AgentCore::Impl::OnWrote(const WorkerWrote& event) {
   if (worker != nullptr) worker->wrote_at = std::max(worker->wrote_at, event.at);
 }
 
+AgentCore::Impl::Quiet AgentCore::Impl::QuietSince(const Worker& worker) const {
+  const absl::Duration progress = FromProto(spec.timeouts().progress());
+  const absl::Duration silence = FromProto(spec.timeouts().silence());
+  const bool shows = worker.progressed_at.has_value();
+  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
+  if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
+  if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
+    return {worker.wrote_at, silence, true};
+  }
+  return {worker.progressed_at, silence, false};
+}
+
 MonoTime AgentCore::Impl::HangsAt(const Worker& worker) const {
   if (worker.exited || worker.pid == 0 || worker.waits_since) return MonoTime::Never();
-  const absl::Duration progress = FromProto(spec.timeouts().progress());
-  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
-  if (worker.progressed_at && progress > absl::ZeroDuration()) {
-    return *worker.progressed_at + progress;
-  }
-  return After(std::max(worker.wrote_at, worker.progressed_at.value_or(MonoTime())),
-               FromProto(spec.timeouts().silence()));
+  const Quiet quiet = QuietSince(worker);
+  return quiet.since ? After(*quiet.since, quiet.limit) : MonoTime::Never();
 }
 
 void AgentCore::Impl::LookForHangs() {
@@ -106,12 +113,10 @@ void AgentCore::Impl::SendEvidence(std::vector<v1::RankEvidence> ranks) {
       rank.set_step(worker.progress->step());
     }
     rank.set_silent_seconds(-1);
-    const bool by_output = spec.timeouts().has_silence() && !worker.progressed_at;
-    if (worker.progressed_at || by_output) {
-      const MonoTime since = by_output ? worker.wrote_at : *worker.progressed_at;
-      rank.set_silent_seconds(absl::ToDoubleSeconds(now - since));
+    if (const Quiet quiet = QuietSince(worker); quiet.since) {
+      rank.set_silent_seconds(absl::ToDoubleSeconds(now - *quiet.since));
       absl::StrAppend(rank.mutable_summary(), rank.summary().empty() ? "" : "; ",
-                      by_output ? "no output for " : "no progress for ",
+                      quiet.by_output ? "no output for " : "no progress for ",
                       absl::StrFormat("%.1f s", rank.silent_seconds()));
     }
     kept.push_back(std::move(rank));
