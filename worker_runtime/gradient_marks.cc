@@ -14,7 +14,7 @@ bool GradientMarks::Mark(size_t i) {
 
 std::vector<size_t> GradientMarks::Missing() const {
   std::vector<size_t> missing;
-  for (size_t i = 0; i < marks_.size(); ++i) {
+  for (size_t i = 0; i < marks_.size() && !counts_only_; ++i) {
     if (marks_[i] < expected_[i]) missing.push_back(i);
   }
   return missing;

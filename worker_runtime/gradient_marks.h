@@ -32,7 +32,7 @@ class GradientMarks {
   bool any() const { return !order_.empty(); }
   // In which they became ready for the first time.
   const std::vector<size_t>& order() const { return order_; }
-  // Those that became ready less often than they should.
+  // Those that became ready less often than they should; none while that is not known.
   std::vector<size_t> Missing() const;
   // The first step of a static graph is over, if this is it: as often is expected from now on.
   void LearnGraph();

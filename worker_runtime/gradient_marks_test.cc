@@ -36,6 +36,7 @@ TEST(GradientMarks, WithAStaticGraphTheFirstStepSaysHowOften) {
   EXPECT_TRUE(marks.MayMark(1));
   EXPECT_FALSE(marks.IsComplete(1));
   EXPECT_THAT(marks.order(), ElementsAre(1, 0));
+  EXPECT_THAT(marks.Missing(), IsEmpty());
   marks.LearnGraph();
   marks.BeginStep();
   EXPECT_FALSE(marks.Mark(1));

@@ -300,7 +300,7 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
 }
 
 absl::Status Reducer::CheckGraph() const {
-  if (!options_.static_graph || !first_step_done_ || weight_ == 0) return absl::OkStatus();
+  if (!options_.static_graph || weight_ == 0) return absl::OkStatus();
   std::vector<std::string> names;
   for (const size_t i : marks_.Missing()) names.push_back(absl::CHexEscape(parameters_[i].name));
   if (names.empty()) return absl::OkStatus();

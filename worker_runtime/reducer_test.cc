@@ -199,6 +199,29 @@ TEST(Reducer, WithAStaticGraphGradientsMayBecomeReadySeveralTimes) {
   });
 }
 
+TEST(Reducer, AStaticGraphIsLearntInTheFirstStepWithData) {
+  OnEachRank(2, [](Communicator& communicator) {
+    Model model({2, 2}, 0);
+    ReducerOptions options = Small();
+    options.static_graph = true;
+    auto reducer = Reducer::Create(communicator, model.parameters(), options);
+    ASSERT_OK(reducer);
+    for (int step = 1; step <= 3; ++step) {
+      const bool has_data = step > 1 || communicator.rank() == 0;
+      ASSERT_OK((*reducer)->BeginStep(true, has_data ? 1 : 0));
+      // The other one is never used.
+      Fill(**reducer, 0, 7);
+      if (has_data) {
+        ASSERT_OK((*reducer)->MarkReady(0));
+      }
+      const auto report = (*reducer)->Finish(kLong);
+      ASSERT_OK(report) << step;
+      EXPECT_THAT(report->used, ElementsAre(true, false));
+      EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(7.0f)) << step;
+    }
+  });
+}
+
 TEST(Reducer, RanksCountByTheirWeight) {
   OnEachRank(3, [](Communicator& communicator) {
     Model model({3, 200}, 0);
