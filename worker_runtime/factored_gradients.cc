@@ -50,9 +50,10 @@ size_t MostFactorRows(size_t outputs, size_t inputs, int ranks) {
 }
 
 absl::StatusOr<std::unique_ptr<FactoredGradients>> FactoredGradients::Create(
-    Communicator& communicator, absl::Span<const Parameter> parameters, MultiplyFactors multiply) {
+    Communicator& communicator, absl::Span<const Parameter> parameters, MultiplyFactors multiply,
+    EnterPhase enter) {
   std::unique_ptr<FactoredGradients> result(
-      new FactoredGradients(communicator, std::move(multiply)));
+      new FactoredGradients(communicator, std::move(multiply), std::move(enter)));
   const int ranks = communicator.size();
   result->layer_of_.resize(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -82,8 +83,9 @@ absl::StatusOr<std::unique_ptr<FactoredGradients>> FactoredGradients::Create(
   return result;
 }
 
-FactoredGradients::FactoredGradients(Communicator& communicator, MultiplyFactors multiply)
-    : communicator_(communicator), multiply_(std::move(multiply)) {}
+FactoredGradients::FactoredGradients(Communicator& communicator, MultiplyFactors multiply,
+                                     EnterPhase enter)
+    : communicator_(communicator), multiply_(std::move(multiply)), enter_(std::move(enter)) {}
 
 FactoredGradients::Note& FactoredGradients::NoteOf(int rank, size_t layer, int64_t step) const {
   return reinterpret_cast<Note*>(boards_[rank])[layers_.size() * (step % 2) + layer];
@@ -234,9 +236,17 @@ absl::StatusOr<bool> FactoredGradients::SumProducts(size_t index, int64_t step,
   return finite;
 }
 
-absl::StatusOr<bool> FactoredGradients::SumWholes(size_t index, int64_t step, const Buffer& place,
-                                                  bool check, MonoTime deadline) {
+absl::Status FactoredGradients::WaitFor(const std::shared_ptr<Work>& work, size_t layer,
+                                        const GradientBuckets& buckets, MonoTime deadline) {
+  enter_(WorkerPhase::kWaiting, static_cast<int>(buckets.BucketOf(layers_[layer].parameter)));
+  return WaitOrAbort(communicator_, work, Until(deadline));
+}
+
+absl::StatusOr<bool> FactoredGradients::SumWholes(size_t index, int64_t step,
+                                                  const GradientBuckets& buckets, bool check,
+                                                  MonoTime deadline) {
   const Layer& layer = layers_[index];
+  const Buffer& place = buckets.Gradient(layer.parameter);
   const Note& note = NoteOf(communicator_.rank(), index, step);
   bool finite = true;
   if (note.part != Part::kWhole) std::memset(place.data, 0, place.count * sizeof(float));
@@ -245,22 +255,22 @@ absl::StatusOr<bool> FactoredGradients::SumWholes(size_t index, int64_t step, co
     finite = !check || IsFinite(place);
   }
   const double factor = note.part == Part::kNothing ? 1 : note.factor;
-  RETURN_IF_ERROR(
-      communicator_.AllReduce(place, Reduction(ReduceOp::kSum, factor))->Wait(Until(deadline)));
+  RETURN_IF_ERROR(WaitFor(communicator_.AllReduce(place, Reduction(ReduceOp::kSum, factor)), index,
+                          buckets, deadline));
   return finite;
 }
 
 absl::StatusOr<std::vector<std::optional<size_t>>> FactoredGradients::WhoseIsNotFinite(
-    size_t index, MonoTime deadline) {
+    size_t index, const GradientBuckets& buckets, MonoTime deadline) {
   const Layer& layer = layers_[index];
+  enter_(WorkerPhase::kBackward, -1);
   ASSIGN_OR_RETURN(const bool finite, IsOwnFinite(layer));
   const int ranks = communicator_.size();
   int32_t mine = finite ? 0 : 1;
   std::vector<int32_t> all(ranks);
-  RETURN_IF_ERROR(WaitOrAbort(communicator_,
-                              communicator_.AllGather({&mine, 1, DataType::kInt32},
-                                                      {all.data(), all.size(), DataType::kInt32}),
-                              Until(deadline)));
+  RETURN_IF_ERROR(WaitFor(communicator_.AllGather({&mine, 1, DataType::kInt32},
+                                                  {all.data(), all.size(), DataType::kInt32}),
+                          index, buckets, deadline));
   // Where each rank's product is finite and only their sum is not, it is all of theirs.
   const bool any = std::any_of(all.begin(), all.end(), [](int32_t one) { return one != 0; });
   std::vector<std::optional<size_t>> result(ranks);
@@ -273,7 +283,7 @@ absl::StatusOr<std::vector<std::optional<size_t>>> FactoredGradients::WhoseIsNot
 absl::StatusOr<FactoredGradients::Exchanged> FactoredGradients::Exchange(
     int64_t step, const GradientBuckets& buckets, bool check_finite, MonoTime deadline) {
   Exchanged result;
-  bool taken = false;
+  std::optional<size_t> last_taken;
   // 1 + the layer.
   int32_t not_finite = 0;
   for (size_t k = 0; k < layers_.size(); ++k) {
@@ -281,9 +291,12 @@ absl::StatusOr<FactoredGradients::Exchanged> FactoredGradients::Exchange(
     const Part together = Together(k, step);
     const Buffer& place = buckets.Gradient(layer.parameter);
     bool finite = true;
-    taken = taken || layer.taken;
+    if (layer.taken) {
+      last_taken = k;
+      enter_(WorkerPhase::kBackward, -1);
+    }
     if (layer.taken && together == Part::kWhole) {
-      ASSIGN_OR_RETURN(finite, SumWholes(k, step, place, check_finite, deadline));
+      ASSIGN_OR_RETURN(finite, SumWholes(k, step, buckets, check_finite, deadline));
       layer.not_before = step + 1 + kWholeSteps;
     } else if (layer.taken) {
       if (together == Part::kFactors) {
@@ -296,13 +309,13 @@ absl::StatusOr<FactoredGradients::Exchanged> FactoredGradients::Exchange(
     if (together == Part::kNothing) continue;
     layer.taken = together == Part::kFactors && step + 1 >= layer.not_before;
   }
-  if (!taken) return result;
+  if (!last_taken) return result;
   // Also the meeting before which nobody may use its gradients, nor lay out other factors.
-  RETURN_IF_ERROR(WaitOrAbort(
-      communicator_, communicator_.AllReduce({&not_finite, 1, DataType::kInt32}, ReduceOp::kMax),
-      Until(deadline)));
+  RETURN_IF_ERROR(
+      WaitFor(communicator_.AllReduce({&not_finite, 1, DataType::kInt32}, ReduceOp::kMax),
+              *last_taken, buckets, deadline));
   if (not_finite == 0) return result;
-  ASSIGN_OR_RETURN(result.not_finite, WhoseIsNotFinite(not_finite - 1, deadline));
+  ASSIGN_OR_RETURN(result.not_finite, WhoseIsNotFinite(not_finite - 1, buckets, deadline));
   return result;
 }
 

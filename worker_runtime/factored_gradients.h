@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/progress_snapshot.h"
 #include "base/time.h"
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/gradient_buckets.h"
@@ -44,6 +45,10 @@ struct FactorProduct {
 };
 // Whose matrix product it is, is the framework's matter.
 using MultiplyFactors = std::function<absl::Status(const FactorProduct&)>;
+
+// Told where this rank is from now on: in the backward pass, while it computes what that left out,
+// or where it waits for the others, for which bucket.
+using EnterPhase = std::function<void(WorkerPhase phase, int bucket)>;
 
 // One rank's factors of one gradient, as rows without gaps.
 struct Factors {
@@ -66,7 +71,8 @@ class FactoredGradients {
   // Collective; all ranks give the same parameters. Null: no gradient comes as factors, or the
   // communicator's ranks share no memory.
   static absl::StatusOr<std::unique_ptr<FactoredGradients>> Create(
-      Communicator& communicator, absl::Span<const Parameter> parameters, MultiplyFactors multiply);
+      Communicator& communicator, absl::Span<const Parameter> parameters, MultiplyFactors multiply,
+      EnterPhase enter);
 
   // Whether gradient i may ever come as factors.
   bool HasRoom(size_t i) const { return layer_of_[i].has_value(); }
@@ -125,7 +131,7 @@ class FactoredGradients {
     int64_t not_before = 0;
   };
 
-  FactoredGradients(Communicator& communicator, MultiplyFactors multiply);
+  FactoredGradients(Communicator& communicator, MultiplyFactors multiply, EnterPhase enter);
 
   Layer& Of(size_t i) { return layers_[*layer_of_[i]]; }
   const Layer& Of(size_t i) const { return layers_[*layer_of_[i]]; }
@@ -145,13 +151,17 @@ class FactoredGradients {
 
   // False: not finite.
   absl::StatusOr<bool> SumProducts(size_t layer, int64_t step, const Buffer& place);
-  absl::StatusOr<bool> SumWholes(size_t layer, int64_t step, const Buffer& place, bool check,
-                                 MonoTime deadline);
-  absl::StatusOr<std::vector<std::optional<size_t>>> WhoseIsNotFinite(size_t layer,
-                                                                      MonoTime deadline);
+  absl::StatusOr<bool> SumWholes(size_t layer, int64_t step, const GradientBuckets& buckets,
+                                 bool check, MonoTime deadline);
+  absl::StatusOr<std::vector<std::optional<size_t>>> WhoseIsNotFinite(
+      size_t layer, const GradientBuckets& buckets, MonoTime deadline);
+  // For the bucket of the layer's gradient.
+  absl::Status WaitFor(const std::shared_ptr<Work>& work, size_t layer,
+                       const GradientBuckets& buckets, MonoTime deadline);
 
   Communicator& communicator_;
   const MultiplyFactors multiply_;
+  const EnterPhase enter_;
   std::vector<std::optional<size_t>> layer_of_;
   std::vector<Layer> layers_;
   // Notes of two steps, so that nobody writes what another still reads; then factors.

@@ -7,17 +7,22 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/progress_snapshot.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/progress_page.h"
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
@@ -294,6 +299,47 @@ TEST(FactoredGradients, SayThatTheProductFailed) {
                 own == 1 ? StatusIs(absl::StatusCode::kInternal, HasSubstr("no such product"))
                          : StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1")));
   });
+}
+
+// Rank 0 multiplies, then waits for rank 1, which multiplies as long as rank 0's page says
+// otherwise.
+TEST(FactoredGradients, PagesSayWhoMultipliesAndWhoWaits) {
+  std::string directory = ::testing::TempDir() + "/factors_XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const auto place_of = [&directory](int rank) {
+    const auto page = ReadProgressPage(ProgressPagePath(directory, 1, rank));
+    return page.ok() ? PhaseText(page->phase, page->bucket) : page.status().ToString();
+  };
+  OnEachRank(2, [&](Communicator& communicator) {
+    const int own = communicator.rank();
+    ReducerOptions options;
+    auto page = ProgressPage::Create(directory, {1, own, 2});
+    ASSERT_OK(page);
+    options.page = *std::move(page);
+    std::string wait_for_wide;
+    Rank rank(communicator, options, [&](const FactorProduct& product) {
+      EXPECT_EQ(place_of(own), "is in the backward pass");
+      const MonoTime deadline = MonoNow() + kLong;
+      while (own == 1 && place_of(0) != wait_for_wide && MonoNow() < deadline) {
+        std::this_thread::yield();
+      }
+      if (own == 1) {
+        EXPECT_EQ(place_of(0), wait_for_wide);
+      }
+      return Multiply(product);
+    });
+    const Sample sample(own, 1, 1);
+    ASSERT_OK(rank.Step(sample));
+    ASSERT_OK(rank.reducer().BeginStep());
+    const std::vector<Bucket>& buckets = rank.reducer().buckets();
+    const auto wide = std::find(buckets.begin(), buckets.end(), Bucket{Rank::kWide});
+    wait_for_wide = PhaseText(WorkerPhase::kWaiting, static_cast<int>(wide - buckets.begin()));
+    rank.Mark(sample);
+    const auto report = rank.reducer().Finish(kLong);
+    ASSERT_OK(report);
+    EXPECT_TRUE(WentByFactors(*report));
+  });
+  std::filesystem::remove_all(directory);
 }
 
 TEST(FactoredGradients, AreNotTakenWhereRanksShareNoMemory) {

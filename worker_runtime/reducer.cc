@@ -39,9 +39,12 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communica
   std::unique_ptr<Reducer> reducer(
       new Reducer(communicator, std::move(parameters), std::move(options)));
   if (reducer->CanTakeFactors()) {
+    const auto enter = [reducer = reducer.get()](WorkerPhase phase, int bucket) {
+      reducer->Enter(phase, bucket);
+    };
     ASSIGN_OR_RETURN(reducer->factored_,
                      FactoredGradients::Create(communicator, reducer->parameters_,
-                                               reducer->options_.multiply_factors));
+                                               reducer->options_.multiply_factors, enter));
   }
   RETURN_IF_ERROR(reducer->LayOut(ReverseOrder(reducer->size())));
   return reducer;
