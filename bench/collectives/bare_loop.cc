@@ -7,11 +7,20 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/clock.h"
+
 namespace cadre {
 namespace {
 
 // Looks before others get the core, where there are too few of them.
 constexpr int kSpins = 2000;
+// Looks between two at the clock.
+constexpr int kLooksPerClock = 1 << 16;
+
+bool HasCores(int ranks) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) >= ranks;
+}
 
 void* MapShared(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -66,27 +75,42 @@ class BareLoop::Barrier {
     ++phase_;
     lines_[rank_].arrived.store(phase_, std::memory_order_release);
     for (int peer = 0; peer < ranks_; ++peer) {
-      int spins = 0;
+      int looks = 0;
       while (static_cast<int>(lines_[peer].arrived.load(std::memory_order_acquire) - phase_) < 0) {
         Pause();
-        if (!has_cores_ || ++spins > kSpins) sched_yield();
+        ++looks;
+        if (!has_cores_ || looks > kSpins) sched_yield();
+        if (looks == kLooksPerClock) {
+          CheckPatience(peer);
+          looks = kSpins;
+        }
       }
     }
+    deadline_ = MonoTime::Never();
   }
   unsigned phase() const { return phase_; }
 
  private:
+  void CheckPatience(int peer) {
+    if (deadline_ == MonoTime::Never()) deadline_ = MonoNow() + kMeetingPatience;
+    if (MonoNow() < deadline_) return;
+    fprintf(stderr, "rank %d did not come to the bare loop's meeting\n", peer);
+    _exit(1);
+  }
+
   Line* const lines_;
   const int rank_;
   const int ranks_;
   const bool has_cores_;
   unsigned phase_;
+  // Of the meeting, from when it takes long.
+  MonoTime deadline_ = MonoTime::Never();
 };
 
 BareLoop::BareLoop(int ranks, size_t bytes)
     : ranks_(ranks),
       bytes_(bytes),
-      has_cores_(sysconf(_SC_NPROCESSORS_ONLN) >= ranks),
+      has_cores_(HasCores(ranks)),
       lines_(static_cast<Line*>(MapShared(ranks * sizeof(Line)))) {
   for (int rank = 0; rank < ranks; ++rank) {
     buffers_.push_back(static_cast<float*>(MapShared(bytes)));

@@ -7,9 +7,14 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace cadre {
 
-// One buffer of float32 per process in memory that all share. 2 or 4 ranks.
+constexpr absl::Duration kMeetingPatience = absl::Minutes(2);
+
+// One buffer of float32 per process in memory that all share. 2 or 4 ranks. A rank ends its process
+// where another one has not come to a meeting for kMeetingPatience.
 class BareLoop {
  public:
   // In the process that forks the ranks, before it does. Ends it when there is no memory.

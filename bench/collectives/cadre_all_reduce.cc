@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -16,7 +15,6 @@ namespace cadre {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Minutes(2);
-constexpr size_t kMaxResults = 64;
 
 // `bound`: null, or what takes turns.
 int RunRank(Worker& worker, Backend backend, BareLoop* bound,
@@ -29,7 +27,8 @@ int RunRank(Worker& worker, Backend backend, BareLoop* bound,
     return 1;
   }
   const size_t bytes = schedule.back().bytes;
-  std::vector<float> ordinary(backend == Backend::kSharedMemory ? 0 : bytes / sizeof(float), 1);
+  // Zeros, as with all others: sums of sums grow without end.
+  std::vector<float> ordinary(backend == Backend::kSharedMemory ? 0 : bytes / sizeof(float));
   std::shared_ptr<void> allocated;
   float* data = ordinary.data();
   if (backend == Backend::kSharedMemory) {
@@ -62,8 +61,6 @@ int RunRank(Worker& worker, Backend backend, BareLoop* bound,
         results[schedule.size() + i] = least;
       }
     }
-    // Sums of sums grow without end.
-    memset(data, 0, schedule[i].bytes);
   }
   if (!failed.ok()) fprintf(stderr, "%s\n", failed.ToString().c_str());
   return failed.ok() ? 0 : 1;
@@ -73,9 +70,14 @@ int RunRank(Worker& worker, Backend backend, BareLoop* bound,
 
 std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measurement>& schedule,
                              bool beside_bound) {
-  auto* const results =
-      static_cast<double*>(mmap(nullptr, kMaxResults * sizeof(double), PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const size_t count = schedule.size() * (beside_bound ? 2 : 1);
+  void* const memory = mmap(nullptr, count * sizeof(double), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    perror("mmap");
+    return {};
+  }
+  auto* const results = static_cast<double*>(memory);
   std::optional<BareLoop> bound;
   if (beside_bound) bound.emplace(ranks, schedule.back().bytes);
   ForkedWorkers workers(ranks);
@@ -83,10 +85,8 @@ std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measu
     return RunRank(worker, backend, bound ? &*bound : nullptr, schedule, results);
   });
   std::vector<double> medians;
-  if (workers.WaitForAll() == 0) {
-    medians.assign(results, results + schedule.size() * (beside_bound ? 2 : 1));
-  }
-  munmap(results, kMaxResults * sizeof(double));
+  if (workers.WaitForAll() == 0) medians.assign(results, results + count);
+  munmap(memory, count * sizeof(double));
   return medians;
 }
 

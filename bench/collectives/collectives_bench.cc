@@ -25,6 +25,8 @@ namespace {
 
 constexpr int kPasses = 3;
 constexpr char kFolder[] = "bench/collectives/";
+// Columns that others are compared with, and their place.
+enum Column { kBound = 0, kInPlace = 1, kOpenMpi = 3, kTorch = 5 };
 
 // Each contestant in a process of its own: what it starts, threads above all, ends with it.
 template <typename Run>
@@ -33,6 +35,7 @@ std::vector<double> InChild(size_t measurements, const Run& run) {
   if (pipe(ends) != 0) return {};
   fflush(nullptr);
   const pid_t child = fork();
+  if (child < 0) perror("fork");
   if (child == 0) {
     const std::vector<double> results = run();
     const ssize_t bytes = static_cast<ssize_t>(results.size() * sizeof(double));
@@ -43,7 +46,7 @@ std::vector<double> InChild(size_t measurements, const Run& run) {
   const ssize_t wanted = static_cast<ssize_t>(measurements * sizeof(double));
   const bool complete = read(ends[0], results.data(), wanted) == wanted;
   close(ends[0]);
-  waitpid(child, nullptr, 0);
+  if (child > 0) waitpid(child, nullptr, 0);
   if (!complete) results.clear();
   return results;
 }
@@ -62,7 +65,11 @@ std::vector<double> RunProgram(const std::string& command,
   }
   if (pclose(output) != 0) return {};
   std::vector<double> ordered;
-  for (const Measurement& one : schedule) ordered.push_back(results[one.bytes]);
+  for (const Measurement& one : schedule) {
+    const auto found = results.find(one.bytes);
+    if (found == results.end()) return {};
+    ordered.push_back(found->second);
+  }
   return ordered;
 }
 
@@ -96,7 +103,10 @@ std::vector<Contestant> RunOnce(int ranks, const std::vector<Measurement>& sched
     in_place.resize(sizes);
   }
   const auto program = [&](const std::string& command) {
-    return with_peers ? RunProgram(command, schedule) : std::vector<double>();
+    std::vector<double> results;
+    if (with_peers) results = RunProgram(command, schedule);
+    if (with_peers && results.empty()) fprintf(stderr, "failed: %s\n", command.c_str());
+    return results;
   };
   return {
       {"bare loop", bound},
@@ -131,10 +141,16 @@ std::string LoadAverage() {
   return one;
 }
 
+// How many times as long as in place that takes.
+std::string TimesInPlace(const std::vector<double>& at, Column column) {
+  if (at[column] == 0 || at[kInPlace] == 0) return "-";
+  return absl::StrFormat("%.2f", at[column] / at[kInPlace]);
+}
+
 void Print(int ranks, const std::vector<Measurement>& schedule,
-           const std::vector<Contestant>& contestants) {
-  printf("\n%d ranks, microseconds per all-reduce (best median), load average %s\n", ranks,
-         LoadAverage().c_str());
+           const std::vector<Contestant>& contestants, const std::string& load) {
+  printf("\n%d ranks, microseconds per all-reduce (best median), load average before %s\n", ranks,
+         load.c_str());
   printf("%10s", "");
   for (const Contestant& one : contestants) printf("%14s", one.name.c_str());
   printf("%10s%10s%10s\n", "/bound", "x mpi", "x torch");
@@ -146,8 +162,8 @@ void Print(int ranks, const std::vector<Measurement>& schedule,
       at.push_back(one.microseconds.empty() ? 0 : one.microseconds[i]);
       printf("%14s", at.back() == 0 ? "-" : absl::StrFormat("%.2f", at.back()).c_str());
     }
-    const double ours = at[1] == 0 ? 1 : at[1];
-    printf("%10.2f%10.1f%10.1f\n", at[0] / ours, at[3] / ours, at[5] / ours);
+    printf("%10s%10s%10s\n", TimesInPlace(at, kBound).c_str(), TimesInPlace(at, kOpenMpi).c_str(),
+           TimesInPlace(at, kTorch).c_str());
   }
   fflush(stdout);
 }
@@ -163,13 +179,22 @@ int Main(int argc, char** argv) {
   app.add_option("--ranks", worlds, "how many ranks; 2 and 4 if not given")
       ->check(CLI::IsMember({2, 4}));
   CLI11_PARSE(app, argc, argv);
+  if (path.empty()) {
+    const char* const folder = getenv("BUILD_WORKING_DIRECTORY");
+    path = absl::StrCat(folder == nullptr ? "." : folder, "/collectives.json");
+  }
+  std::ofstream file(path);
+  if (!file) {
+    fprintf(stderr, "cannot write %s: name a file with --json\n", path.c_str());
+    return 1;
+  }
   const std::vector<Measurement> schedule = Schedule(quick);
   const int passes = quick ? 1 : kPasses;
   nlohmann::json json = nlohmann::json::array();
   for (const int ranks : worlds) {
     const std::string load = LoadAverage();
     const std::vector<Contestant> contestants = Run(ranks, schedule, !without_peers, passes);
-    Print(ranks, schedule, contestants);
+    Print(ranks, schedule, contestants, load);
     for (const Contestant& one : contestants) {
       for (size_t i = 0; i < one.microseconds.size(); ++i) {
         json.push_back({{"ranks", ranks},
@@ -180,11 +205,11 @@ int Main(int argc, char** argv) {
       }
     }
   }
-  if (path.empty()) {
-    const char* const folder = getenv("BUILD_WORKING_DIRECTORY");
-    path = absl::StrCat(folder == nullptr ? "." : folder, "/collectives.json");
+  file << json.dump(2) << std::endl;
+  if (!file) {
+    fprintf(stderr, "cannot write %s\n", path.c_str());
+    return 1;
   }
-  std::ofstream(path) << json.dump(2) << "\n";
   printf("\nwritten: %s\n", path.c_str());
   return 0;
 }

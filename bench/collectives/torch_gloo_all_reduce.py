@@ -3,6 +3,7 @@
 Arguments: ranks, schedule.
 """
 
+import datetime
 import os
 import sys
 import tempfile
@@ -11,10 +12,12 @@ import time
 import torch
 import torch.distributed as dist
 
+TIMEOUT = datetime.timedelta(minutes=2)
+
 
 def run_rank(rank, ranks, schedule, store):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     for size, warm_up, rounds, iterations in schedule:
         data = torch.zeros(size // 4)
         for _ in range(warm_up):
