@@ -49,7 +49,7 @@ absl::Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, Mo
     if (!status.ok()) {
       // What it did before it went counts.
       if (Reached(word.count.load(), least)) return absl::OkStatus();
-      if (absl::IsUnavailable(status)) peers_.GiveUp(Reason::kGone, peer_);
+      peers_.GiveUpFor(peer_, status);
       return status;
     }
     if (!is_late) continue;

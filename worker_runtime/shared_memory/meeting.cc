@@ -83,12 +83,7 @@ absl::Status Meeting::CheckMissing(bool at_last) {
     absl::Status status = peers_.Check(peer, at_last);
     if (status.ok()) continue;
     if (HasCome(peer)) continue;  // just before it went
-    const Reason reason = absl::IsUnavailable(status)        ? Reason::kGone
-                          : absl::IsDeadlineExceeded(status) ? Reason::kLate
-                                                             : Reason::kCaller;
-    // Whom the other one blames, if it does; else itself.
-    const uint32_t blamed = line(peer).gave_up.load() >> 8;
-    peers_.GiveUp(reason, line(peer).gave_up.load() != 0 ? static_cast<int>(blamed) : peer);
+    peers_.GiveUpFor(peer, status);
     return status;
   }
   return absl::OkStatus();

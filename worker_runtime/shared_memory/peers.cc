@@ -98,8 +98,16 @@ void Peers::GiveUp(Reason reason, int culprit) {
   uint32_t none = 0;
   own().gave_up.compare_exchange_strong(
       none, static_cast<uint32_t>(reason) | (static_cast<uint32_t>(culprit) << 8));
-  // Wakes this rank's own sleeper, wherever it sleeps, and everybody who sleeps on this rank.
+  // This rank's own sleeper, whomever it waits for, and everybody who sleeps on this rank.
   for (RankLine* line : lines_) FutexWakeAll(line->futex());
+}
+
+void Peers::GiveUpFor(int peer, const absl::Status& checked) {
+  const Reason reason = absl::IsUnavailable(checked)        ? Reason::kGone
+                        : absl::IsDeadlineExceeded(checked) ? Reason::kLate
+                                                            : Reason::kCaller;
+  const uint32_t gave_up = lines_[peer]->gave_up.load();
+  GiveUp(reason, gave_up != 0 ? static_cast<int>(gave_up >> 8) : peer);
 }
 
 }  // namespace cadre

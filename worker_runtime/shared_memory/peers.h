@@ -45,8 +45,11 @@ class Peers {
   // kLastWordsSeen from when that was seen first; not `at_last`.
   absl::Status Check(int peer, bool at_last = false) const;
 
-  // This rank gives up; whoever waits for it notices. The first reason stays.
+  // This rank gives up; whoever waits for it notices, and who sleeps in a meeting at once. The
+  // first reason stays.
   void GiveUp(Reason reason, int culprit);
+  // For what Check(peer) said: blames whom `peer` blames, if it does.
+  void GiveUpFor(int peer, const absl::Status& checked);
 
  private:
   // Ranks that are threads of this process are not.

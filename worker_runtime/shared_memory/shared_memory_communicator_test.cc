@@ -177,6 +177,18 @@ TEST(SharedMemoryTest, Abort_EndsEverybodysWait) {
   });
 }
 
+TEST(SharedMemoryTest, Abort_IsBlamedOnWhoAbortedFirst_AlsoByThoseBehindAMessage) {
+  WithRanks(3, [&](Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      communicator.Abort();
+      return;
+    }
+    std::vector<float> value(1);
+    EXPECT_THAT(communicator.Receive(Floats(value), communicator.rank() - 1, 0)->Wait(kTimeout),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0 aborted")));
+  });
+}
+
 TEST(SharedMemoryTest, AllocateBuffer_WithoutMemory_FailsOnEveryRank) {
   WithRanks(2, [&](Communicator& communicator) {
     EXPECT_THAT(communicator.AllocateBuffer(kMoreThanAnyMachineHas),
