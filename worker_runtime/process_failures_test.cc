@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -19,6 +20,7 @@
 #include "base/status_matchers.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
+#include "worker_runtime/last_words.h"
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
@@ -256,6 +258,55 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProcessFailuresTest,
                            return absl::StrCat(std::get<0>(info.param).name, "_",
                                                std::get<1>(info.param).name);
                          });
+
+class LastWordsTest : public ::testing::TestWithParam<Backend> {
+ protected:
+  static constexpr int kAborts = 0, kWaits = 2;
+
+  // One rank dies without a word, then one aborts and lives on, as survivors do whose job recovers
+  // in place: how long a third one still waits for a message from that.
+  static absl::Duration WaitAfterAbort(const Backend& backend) {
+    ForkedWorkers workers(backend.ranks, backend.nodes);
+    workers.Start([&backend](Worker& worker) {
+      auto communicator = backend.connect(worker, {"last_words", kLong});
+      if (!communicator.ok() || !(*communicator)->Barrier()->Wait(kLong).ok()) return kTold + 1;
+      if (worker.rank() == backend.culprit) _exit(kTold);
+      worker.Get("died", kLong).IgnoreError();
+      float value = 0;
+      if (worker.rank() == kWaits) {
+        const auto work = (*communicator)->Receive({&value, 1, DataType::kFloat32}, kAborts, 0);
+        worker.Set("waits", "").IgnoreError();
+        Tell(worker, work->Wait(kLong));
+      } else if (worker.rank() == kAborts) {
+        worker.Get("waits", kLong).IgnoreError();
+        Tell(worker, absl::OkStatus());
+        (*communicator)->Abort();
+      }
+      worker.Get("over", kLong).IgnoreError();
+      return kTold;
+    });
+    EXPECT_EQ(workers.Wait(backend.culprit), kTold);
+    EXPECT_OK(workers.observer().Set("died", ""));
+    const Ended aborted = EndOf(workers, kAborts), waited = EndOf(workers, kWaits);
+    EXPECT_THAT(waited.status, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0 aborted")));
+    EXPECT_OK(workers.observer().Set("over", ""));
+    EXPECT_EQ(workers.WaitForAll(), kTold);
+    return waited.at - aborted.at;
+  }
+};
+
+TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
+  // A machine that is busy with other things may need some more rounds.
+  constexpr int kRounds = 5;
+  absl::Duration fastest = absl::InfiniteDuration();
+  for (int round = 0; round < kRounds && fastest >= kLastWords; ++round) {
+    fastest = std::min(fastest, WaitAfterAbort(GetParam()));
+  }
+  EXPECT_LT(fastest, kLastWords);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LastWordsTest, ::testing::Values(kBackends[0]),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {
   ForkedWorkers workers(4, 2);

@@ -56,9 +56,17 @@ bool Peers::IsGone(int peer) const {
 bool Peers::MayStillEnd(int culprit) const {
   if (culprit >= size() || pids_[culprit] == pids_[rank_] || IsGone(culprit)) return false;
   const int64_t now = MonoNow().micros();
+  if (HasAnyDied()) return false;
   int64_t first = 0;
   if (saw_abort_.compare_exchange_strong(first, now)) first = now;
   return now - first < absl::ToInt64Microseconds(kLastWordsSeen);
+}
+
+bool Peers::HasAnyDied() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (lines_[peer]->gave_up.load() == 0 && IsGone(peer)) return true;
+  }
+  return false;
 }
 
 absl::Status Peers::Check(int peer, bool at_last) const {

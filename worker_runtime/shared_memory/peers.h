@@ -42,7 +42,8 @@ class Peers {
 
   // Whether to go on waiting for `peer`. ABORTED: this rank gave up. Else what `peer` gave up for
   // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given
-  // kLastWordsSeen from when that was seen first; not `at_last`.
+  // kLastWordsSeen from when that was seen first; not `at_last`, nor after a rank's death, of which
+  // it may be one more victim.
   absl::Status Check(int peer, bool at_last = false) const;
 
   // This rank gives up; whoever waits for it notices, and who sleeps in a meeting at once. The
@@ -56,6 +57,8 @@ class Peers {
   bool IsGone(int peer) const;
   // Whether it is still to be waited for, who aborted.
   bool MayStillEnd(int culprit) const;
+  // Whether some rank's process is gone that had not given up.
+  bool HasAnyDied() const;
   absl::Status RepeatReason(int peer, uint32_t gave_up) const;
 
   const int rank_;
