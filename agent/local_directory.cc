@@ -49,11 +49,19 @@ std::string Parent(const std::string& wanted) {
   return runtime;
 }
 
+// For errno; what is made lies below what XDG_RUNTIME_DIR names, where that can be used.
+absl::Status CannotMake(const std::string& path) {
+  const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  return absl::Status(
+      why.code(), absl::StrCat(why.message(), "; set XDG_RUNTIME_DIR to a directory of yours, of ",
+                               kMaxSocketPath - kLongestSuffix, " characters at most"));
+}
+
 // The user's directory, made if it is not there.
 absl::StatusOr<std::string> UserDirectory(const std::string& parent) {
   const std::string path = absl::StrCat(parent, "/cadre-", getuid());
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+    return CannotMake(path);
   }
   struct stat found;
   if (lstat(path.c_str(), &found) != 0) {
@@ -127,7 +135,7 @@ absl::StatusOr<std::string> AgentDirectory(const std::string& parent) {
     const std::string path =
         absl::StrCat(user, "/agent-", getpid(), i == 0 ? "" : absl::StrCat("-", i));
     if (mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+    if (errno != EEXIST) return CannotMake(path);
   }
   return absl::ResourceExhaustedError(absl::StrCat("too many agent directories in ", user,
                                                    "; remove those of processes that are gone"));

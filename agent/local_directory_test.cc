@@ -102,6 +102,14 @@ TEST_F(LocalDirectoryTest, Make_OpenUserDirectory_IsRefused) {
               StatusIs(absl::StatusCode::kPermissionDenied, testing::HasSubstr(user)));
 }
 
+TEST_F(LocalDirectoryTest, Make_WhereNothingCanBeMade_TheWayOutIsSaid) {
+  const std::string file = parent_ + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_THAT(std::string(LocalDirectory::Make(file).status().message()),
+              testing::AllOf(testing::StartsWith("cannot make " + file + "/cadre-"),
+                             testing::HasSubstr("set XDG_RUNTIME_DIR to a directory of yours")));
+}
+
 TEST_F(LocalDirectoryTest, Make_LinkInPlaceOfTheUserDirectory_IsRefused) {
   const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
   ASSERT_EQ(symlink("/tmp", user.c_str()), 0);

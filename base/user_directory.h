@@ -9,7 +9,7 @@
 namespace cadre {
 
 // Both are made, with mode 700, where they are absent. PERMISSION_DENIED: something else has that
-// name; the message says what to do.
+// name. What cannot be made: errno's. The message says what to do.
 
 // On this machine: ${XDG_RUNTIME_DIR:-/tmp}/cadre-<uid>.
 absl::StatusOr<std::string> RuntimeDirectory();
