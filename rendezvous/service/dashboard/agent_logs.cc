@@ -29,7 +29,7 @@ void AgentLogs::Tick() {
   const std::vector<std::shared_ptr<Reader>> readers = readers_;
   for (const std::shared_ptr<Reader>& reader : readers) {
     reader->bytes = 0;
-    if (!reader->asked) Ask(reader);
+    if (!reader->asked && reader->exchange->waiting() < kTailBytesPerTick) Ask(reader);
   }
 }
 

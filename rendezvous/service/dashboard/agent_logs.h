@@ -1,5 +1,6 @@
 // Follows logs that lie on the cluster's nodes, for readers: the end of what is there, then what is
-// added. The nodes' agents are asked a few times a second. Used by the HTTP server's thread.
+// added. The nodes' agents are asked a few times a second, as long as the reader reads. Used by the
+// HTTP server's thread.
 #ifndef CADRE_RENDEZVOUS_SERVICE_DASHBOARD_AGENT_LOGS_H_
 #define CADRE_RENDEZVOUS_SERVICE_DASHBOARD_AGENT_LOGS_H_
 

@@ -47,7 +47,7 @@ EventStreams::EventStreams(Serving serving, HttpServer::Poster post)
 
 void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job) {
   if (!exchange->Begin("text/event-stream; charset=utf-8")) return;
-  readers_.push_back({std::move(exchange), job, {}});
+  readers_.push_back({std::move(exchange), job, {}, false});
   Tick();
 }
 
@@ -55,6 +55,7 @@ void EventStreams::Tick() {
   readers_.erase(std::remove_if(readers_.begin(), readers_.end(),
                                 [](const Reader& reader) { return reader.exchange->closed(); }),
                  readers_.end());
+  for (Reader& reader : readers_) reader.behind = reader.exchange->waiting() >= kBehindBytes;
   std::set<std::string> read;
   if (!readers_.empty()) read = {kAllJobs, kNodes};
   for (const Reader& reader : readers_) read.insert(reader.job);
@@ -63,7 +64,9 @@ void EventStreams::Tick() {
   }
   for (const std::string& name : read) Ask(name, subjects_[name]);
   if (++ticks_ % kTicksBetweenComments != 0) return;
-  for (Reader& reader : readers_) reader.exchange->Write(":\n\n");
+  for (Reader& reader : readers_) {
+    if (!reader.behind) reader.exchange->Write(":\n\n");
+  }
 }
 
 void EventStreams::Ask(const std::string& name, Subject& subject) {
@@ -140,7 +143,7 @@ void EventStreams::Take(const std::string& name, std::string serialized,
 void EventStreams::Tell(Reader& reader, const std::string& name) {
   const Subject& subject = subjects_[name];
   uint64_t& told = reader.told[name];
-  if (told == subject.version) return;
+  if (told == subject.version || (reader.behind && !finishing_)) return;
   told = subject.version;
   reader.exchange->Write(subject.event);
 }

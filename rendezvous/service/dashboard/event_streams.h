@@ -5,6 +5,7 @@
 #ifndef CADRE_RENDEZVOUS_SERVICE_DASHBOARD_EVENT_STREAMS_H_
 #define CADRE_RENDEZVOUS_SERVICE_DASHBOARD_EVENT_STREAMS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +23,8 @@ namespace cadre {
 
 // Ticks from one comment that shows that the server is there to the next.
 inline constexpr int kTicksBetweenComments = 40;
+// A reader for whom so much waits is behind: it is told the newest state once it has read that.
+inline constexpr size_t kBehindBytes = 64 << 10;
 
 // Where calls go at present, or why nowhere. Thread safe.
 using Serving = std::function<absl::StatusOr<std::shared_ptr<CoreThread>>()>;
@@ -54,6 +57,7 @@ class EventStreams {
     std::string job;
     // What it was told, by subject.
     std::map<std::string, uint64_t> told;
+    bool behind = false;
   };
 
   void Ask(const std::string& name, Subject& subject);

@@ -39,7 +39,7 @@ void LogTails::Open(Tail& tail) {
 
 void LogTails::Send(Tail& tail) {
   if (tail.fd < 0) Open(tail);
-  if (tail.fd < 0) return;
+  if (tail.fd < 0 || tail.exchange->waiting() >= kTailBytesPerTick) return;
   std::string bytes(kTailBytesPerTick, '\0');
   const ssize_t count = pread(tail.fd, &bytes[0], bytes.size(), tail.offset);
   if (count <= 0) return;

@@ -17,7 +17,7 @@ namespace cadre {
 
 // Of a file that is there already, its end is shown.
 inline constexpr size_t kTailBytes = 64 << 10;
-// Read from each file at one tick at most.
+// Read from each file at one tick at most; while as much waits for its reader nothing is read.
 inline constexpr size_t kTailBytesPerTick = 256 << 10;
 
 class LogTails {

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -71,6 +72,9 @@ constexpr char kSafety[] =
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n";
 
+constexpr char kTooMuchWaits[] =
+    "too much waits for readers that do not read; try again in half a minute\n";
+
 std::string Head(int status, absl::string_view type) {
   return absl::StrCat("HTTP/1.1 ", status, " ", Reason(status), "\r\nContent-Type: ", type, "\r\n",
                       kSafety, status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
@@ -124,6 +128,7 @@ struct Loop {
   Listener listener;
   HttpServer::Handler handler;
   std::function<void()> tick;
+  absl::Duration stall_timeout;
   // In the order in which they came.
   std::map<uint64_t, std::shared_ptr<Connection>> connections;
   uint64_t last_connection = 0;
@@ -137,6 +142,10 @@ struct Loop {
     const absl::MutexLock lock(&mutex);
     busy += more;
   }
+  // Whether so many bytes may be kept beside what waits for all readers already.
+  bool HasRoomFor(size_t bytes) const;
+  // Closes who is furthest behind until it is so.
+  void MakeRoomFor(size_t bytes);
 };
 
 class Connection final : public HttpExchange, public std::enable_shared_from_this<Connection> {
@@ -156,6 +165,9 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
 
   void Reply(int status, absl::string_view type, absl::string_view text) override {
     if (closed() || state_ != State::kAnswering) return;
+    if (!head_only_ && status == 200 && !loop_->HasRoomFor(text.size())) {
+      return Reply(503, "text/plain", kTooMuchWaits);
+    }
     std::string head =
         absl::StrCat(Head(status, type), "Content-Length: ", text.size(), "\r\n\r\n");
     bufferevent_write(buffered_.get(), head.data(), head.size());
@@ -169,6 +181,10 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
       Reply(503, "text/plain", "too many readers follow this server; try again later\n");
       return false;
     }
+    if (!loop_->HasRoomFor(kHttpStreamBytesMax)) {
+      Reply(503, "text/plain", kTooMuchWaits);
+      return false;
+    }
     const std::string head = absl::StrCat(Head(200, type), "\r\n");
     bufferevent_write(buffered_.get(), head.data(), head.size());
     if (head_only_) {
@@ -178,13 +194,17 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
     state_ = State::kStreaming;
     ++loop_->streams;
     evtimer_del(deadline_.get());
+    const timeval stalled = absl::ToTimeval(loop_->stall_timeout);
+    bufferevent_set_timeouts(buffered_.get(), nullptr, &stalled);
     return true;
   }
 
   void Write(absl::string_view bytes) override {
     if (closed() || state_ != State::kStreaming) return;
-    const size_t waiting = evbuffer_get_length(bufferevent_get_output(buffered_.get()));
-    if (waiting > 0 && waiting + bytes.size() > kHttpStreamBytesMax) return Close();
+    const size_t before = waiting();
+    if (before > 0 && before + bytes.size() > kHttpStreamBytesMax) return Close();
+    loop_->MakeRoomFor(bytes.size());
+    if (closed()) return;
     bufferevent_write(buffered_.get(), bytes.data(), bytes.size());
   }
 
@@ -193,6 +213,9 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   }
 
   bool closed() const override { return loop_ == nullptr; }
+  size_t waiting() const override {
+    return closed() ? 0 : evbuffer_get_length(bufferevent_get_output(buffered_.get()));
+  }
   // It has not asked for anything yet.
   bool idle() const { return state_ == State::kReading; }
 
@@ -258,7 +281,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
     was_stream_ = state_ == State::kStreaming;
     state_ = State::kFinishing;
     // Nobody would say that nothing has been written.
-    if (evbuffer_get_length(bufferevent_get_output(buffered_.get())) == 0) return Close();
+    if (waiting() == 0) return Close();
     SetDeadline(kHttpReplyTimeout);
   }
 
@@ -270,6 +293,23 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
   bool was_stream_ = false;
   bool head_only_ = false;
 };
+
+bool Loop::HasRoomFor(size_t bytes) const {
+  size_t waiting = 0;
+  for (const auto& [number, connection] : connections) waiting += connection->waiting();
+  // The first of all may be of any size.
+  return waiting == 0 || waiting + bytes <= kHttpWaitingBytesMax;
+}
+
+void Loop::MakeRoomFor(size_t bytes) {
+  while (!HasRoomFor(bytes)) {
+    const auto last = std::max_element(
+        connections.begin(), connections.end(),
+        [](const auto& a, const auto& b) { return a.second->waiting() < b.second->waiting(); });
+    const std::shared_ptr<Connection> furthest_behind = last->second;
+    furthest_behind->Close();
+  }
+}
 
 }  // namespace
 
@@ -308,7 +348,8 @@ struct HttpServer::Impl {
   std::thread thread;
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string& host, int port) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string& host, int port,
+                                                               absl::Duration stall_timeout) {
   RETURN_IF_ERROR(CheckListen(host, port));
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -319,6 +360,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   auto impl = std::make_unique<Impl>();
+  impl->loop.stall_timeout = stall_timeout;
   impl->loop.base.reset(event_base_new());
   for (const addrinfo* at = found; at != nullptr && impl->loop.listener == nullptr;
        at = at->ai_next) {

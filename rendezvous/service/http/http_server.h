@@ -26,22 +26,30 @@ inline constexpr size_t kHttpHeadBytesMax = 8 << 10;
 // From the connection to the end of the request's head, and for a reader to take a whole reply.
 inline constexpr absl::Duration kHttpRequestTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kHttpReplyTimeout = absl::Seconds(30);
-// What may wait for the reader of a stream; one that is further behind is closed.
+// What may wait for the reader of a stream; one that is further behind is closed, and one that
+// takes nothing of it for so long.
 inline constexpr size_t kHttpStreamBytesMax = 8 << 20;
+inline constexpr absl::Duration kHttpStallTimeout = absl::Seconds(30);
+// And for all readers together; then the one that is furthest behind is closed.
+inline constexpr size_t kHttpWaitingBytesMax = 64 << 20;
 
 // A request's answer. Only for the server's thread. When the reader has gone nothing happens.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  // Once, unless Begin was called. `text` may be anything but for 204.
+  // Once, unless Begin was called. `text` may be anything but for 204. Where too much waits for
+  // others already, the reader is told so in its place, with 503.
   virtual void Reply(int status, absl::string_view type, absl::string_view text) = 0;
-  // A reply that goes on until the reader leaves. False: there are too many, and it was told so.
+  // A reply that goes on until the reader leaves. False: there are too many, or too much waits for
+  // them, and it was told so with 503.
   virtual bool Begin(absl::string_view type) = 0;
   virtual void Write(absl::string_view bytes) = 0;
   // After what was written.
   virtual void End() = 0;
   // The reader has gone, or was closed because it does not read.
   virtual bool closed() const = 0;
+  // Bytes that were written and not taken. Who has much to say says it as this falls.
+  virtual size_t waiting() const = 0;
 };
 
 class HttpServer {
@@ -50,7 +58,8 @@ class HttpServer {
   using Handler = std::function<void(const HttpRequest&, std::shared_ptr<HttpExchange>)>;
 
   // Listens when it returns. Errors as CheckListen.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(const std::string& host, int port);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(
+      const std::string& host, int port, absl::Duration stall_timeout = kHttpStallTimeout);
   // Closes every connection. What was posted and has not run never does.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

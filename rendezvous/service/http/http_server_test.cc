@@ -34,6 +34,8 @@ class HttpServerTest : public ::testing::Test {
   void Answer(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
     if (request.path == "/stream") {
       if (exchange->Begin("text/plain")) streams_.push_back(exchange);
+    } else if (request.path == "/large") {
+      exchange->Reply(200, "text/plain", std::string(kHttpWaitingBytesMax, 'x'));
     } else if (request.path == "/silent") {
       ASSERT_TRUE(exchange->Begin("text/plain"));
       later_ = exchange;
@@ -145,6 +147,73 @@ TEST_F(HttpServerTest, StreamsGoOn_OneThatIsNotReadIsClosed) {
   Reader other(server_->port());
   other.Get("/x");
   EXPECT_THAT(other.All(), HasSubstr("you asked for /x"));
+}
+
+TEST_F(HttpServerTest, WhatWaitsForAllReadersTogetherIsBounded) {
+  // Nine of them fit, also when each has a piece more.
+  constexpr size_t kEach = 13 << 19, kFit = kHttpWaitingBytesMax / kEach;
+  const std::string piece(1 << 19, 'x');
+  std::vector<std::unique_ptr<Reader>> readers;
+  while (readers.size() < kFit + 3) {
+    readers.push_back(std::make_unique<Reader>(server_->port()));
+    readers.back()->Get("/stream");
+    EXPECT_TRUE(readers.back()->Await("beat"));
+  }
+  Reader next(server_->port());
+  next.Get("/later");
+  ASSERT_TRUE(came_.WaitForNotificationWithTimeout(kPatience));
+  // Nobody reads on. Each is given as much as it may have, as long as it is there.
+  for (bool all_full = false; !all_full;) {
+    absl::Notification written;
+    server_->poster()([&] {
+      size_t all = 0, full = 0, open = 0;
+      for (const auto& stream : streams_) {
+        if (stream->waiting() < kEach) stream->Write(piece);
+      }
+      for (const auto& stream : streams_) {
+        all += stream->waiting();
+        open += !stream->closed();
+        full += stream->waiting() >= kEach;
+      }
+      EXPECT_LE(all, kHttpWaitingBytesMax);
+      EXPECT_GE(open, kFit);
+      all_full = full == open;
+      if (all_full) {
+        EXPECT_FALSE(later_->Begin("text/plain"));
+      }
+      written.Notify();
+    });
+    ASSERT_TRUE(written.WaitForNotificationWithTimeout(kPatience));
+  }
+  Reader large(server_->port()), small(server_->port());
+  large.Get("/large");
+  for (Reader* refused : {&next, &large}) {
+    EXPECT_THAT(refused->All(),
+                AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("too much waits for readers")));
+  }
+  small.Get("/x");
+  EXPECT_THAT(small.All(), HasSubstr("you asked for /x"));
+}
+
+TEST(HttpServerStallTest, AStreamOfWhichNothingIsTakenIsClosed) {
+  auto server = HttpServer::Listen("127.0.0.1", 0, absl::Milliseconds(50));
+  ASSERT_OK(server);
+  std::shared_ptr<HttpExchange> stream;
+  absl::Notification closed;
+  (*server)->Serve(
+      [&](const HttpRequest&, std::shared_ptr<HttpExchange> exchange) {
+        if (exchange->Begin("text/plain")) stream = std::move(exchange);
+      },
+      absl::Milliseconds(5),
+      [&] {
+        if (stream == nullptr || closed.HasBeenNotified()) return;
+        // Less than it is closed for at once.
+        if (stream->waiting() < 1 << 20) stream->Write(std::string(1 << 20, 'x'));
+        if (stream->closed()) closed.Notify();
+      });
+  Reader reader((*server)->port());
+  reader.Get("/");
+  EXPECT_TRUE(closed.WaitForNotificationWithTimeout(kPatience));
 }
 
 TEST_F(HttpServerTest, TooManyStreamsAreRefused_AConnectionThatSaysNothingGivesWay) {
