@@ -228,6 +228,28 @@ TEST_F(LocalServiceTest, Execute_LoopThatIsFull_RefusesAtOnce) {
   EXPECT_EQ(Execute(1, 7, reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+TEST_F(LocalServiceTest, TheTokenOfAnotherJobsAgentIsGoodForNothing) {
+  std::string elsewhere = "/tmp/cadre_test_XXXXXX";
+  ASSERT_NE(mkdtemp(elsewhere.data()), nullptr);
+  LocalService::Options options;
+  options.job = "another";
+  options.parent = elsewhere;
+  auto other = LocalService::Open(std::move(options));
+  ASSERT_OK(other);
+  const std::string token = (*other)->token();
+  // One of an agent that has ended, too.
+  for (int times = 0; times < 2; ++times) {
+    v1::HelloReply place;
+    EXPECT_EQ(Hello(3, 3, place, token).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    grpc::ClientContext context;
+    Prepare(context, token);
+    v1::StoreReply reply;
+    EXPECT_EQ(ExecuteIn(context, 1, 7, reply).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    other->reset();
+  }
+  std::filesystem::remove_all(elsewhere);
+}
+
 TEST_F(LocalServiceTest, Execute_CallerGivesUp_AnswerIsForgotten) {
   v1::StoreReply reply;
   grpc::ClientContext context;

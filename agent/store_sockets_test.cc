@@ -143,11 +143,14 @@ TEST_F(StoreSocketsTest, ARepeatedRequestIsAnsweredOnBothConnections) {
 }
 
 TEST_F(StoreSocketsTest, AWrongTokenAsksNothing) {
-  const auto stranger = Connect("wrong");
-  stranger->Ask(1, 7);
-  EXPECT_TRUE(ReadAll().empty());
-  EXPECT_EQ(stranger->Read().code(), static_cast<int>(absl::StatusCode::kUnauthenticated));
-  EXPECT_TRUE(stranger->HasEnded());
+  // The third is as long as another agent's.
+  for (const std::string token : {"wrong", "", "0123456789abcdeX"}) {
+    const auto stranger = Connect(token);
+    stranger->Ask(1, 7);
+    EXPECT_TRUE(ReadAll().empty());
+    EXPECT_EQ(stranger->Read().code(), static_cast<int>(absl::StatusCode::kUnauthenticated));
+    EXPECT_TRUE(stranger->HasEnded());
+  }
 }
 
 TEST_F(StoreSocketsTest, WhatIsNoRequestEndsTheConnection) {

@@ -133,7 +133,7 @@ void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
   Listener(threads, admission)
       .Listen<v1::StoreRequest, v1::StoreReply>(
           REQUEST_OF(service, Execute), [](const Admitted& admitted, const auto& call) {
-            if (!Passes(call, MayCallStore(admitted.bearer, call->request()))) return;
+            if (!Passes(call, MayCallStore(admitted.bearer))) return;
             const std::shared_ptr<CoreThread>& core = admitted.core;
             const CallId id = core->CallStore(
                 call->request(), [call](const v1::StoreReply& reply) { call->End(reply); });

@@ -3,7 +3,7 @@
 //   administrator   everything
 //   user            submits jobs as that user, cancels own ones, reads their logs and uses their
 //                   names again, sees what runs; starts nodes of jobs that nobody submitted
-//   part            the stream of that part of that job, and the job's store
+//   part            the stream of that part of that job
 #ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 #define CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 
@@ -13,7 +13,6 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
-#include "proto/store.pb.h"
 
 namespace cadre {
 
@@ -21,7 +20,8 @@ namespace cadre {
 
 // With the first message of a node's stream.
 absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first);
-absl::Status MayCallStore(const Bearer& bearer, const v1::StoreRequest& request);
+// Past the streams of a job's nodes.
+absl::Status MayCallStore(const Bearer& bearer);
 // What runs, and the cluster's nodes.
 absl::Status MayLook(const Bearer& bearer);
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
