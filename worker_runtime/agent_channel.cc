@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "proto/channel_arguments.h"
 #include "worker_runtime/store_limits.h"
@@ -46,11 +46,7 @@ class Pauses {
       channel_.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
       return true;
     }
-    // A timed wait on a condition that never comes true is a pause.
-    absl::Mutex mutex;
-    absl::MutexLock lock(&mutex);
-    const bool never = false;
-    mutex.AwaitWithTimeout(absl::Condition(&never), pause);
+    absl::SleepFor(pause);
     return true;
   }
 

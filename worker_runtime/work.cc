@@ -1,13 +1,14 @@
 #include "worker_runtime/work.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_wait.h"
 
 namespace cadre {
 
 absl::Status Work::Wait(absl::Duration timeout) {
   if (done()) return status_;
-  absl::MutexLock lock(&mutex_);
-  if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Work::done), timeout)) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!WaitFor(completed_, lock, timeout, [this] { return done(); })) {
     return absl::DeadlineExceededError(
         absl::StrCat("the collective was not done after ", absl::FormatDuration(timeout)));
   }
@@ -19,10 +20,11 @@ bool Work::done() const { return done_.load(std::memory_order_acquire); }
 absl::Duration Work::duration() const { return done() ? duration_ : absl::ZeroDuration(); }
 
 void Work::Complete(const absl::Status& status, absl::Duration duration) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   status_ = status;
   duration_ = duration;
   done_.store(true, std::memory_order_release);
+  completed_.notify_all();
 }
 
 std::shared_ptr<Work> FinishedWork(const absl::Status& status) {

@@ -3,10 +3,11 @@
 #define CADRE_WORKER_RUNTIME_WORK_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace cadre {
@@ -25,7 +26,8 @@ class Work {
   void Complete(const absl::Status& status, absl::Duration duration);
 
  private:
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable completed_;
   // Written under the mutex, which those who wait need; read without, because most never wait.
   std::atomic<bool> done_{false};
   // Fixed once it is done.

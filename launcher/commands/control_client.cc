@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/grpc_link/link_status.h"
+#include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
@@ -159,7 +160,7 @@ absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
   *request.mutable_spec() = spec;
   request.set_user(user);
   request.set_request_id(RandomToken());
-  const absl::Time end = absl::Now() + kSubmitPatience;
+  const MonoTime end = MonoNow() + kSubmitPatience;
   bool unanswered = false;
   for (;;) {
     absl::StatusOr<v1::JobStatus> job = state_->Call(&v1::Control::Stub::SubmitJob, request);
@@ -167,7 +168,7 @@ absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
     const bool passing =
         absl::IsUnavailable(job.status()) || absl::IsDeadlineExceeded(job.status());
     if (!passing || !unanswered) return job;
-    if (absl::Now() > end) {
+    if (MonoNow() > end) {
       return absl::Status(job.status().code(),
                           absl::StrCat("job ", spec.name(), " may have been taken: ",
                                        job.status().message(), ". 'cadre status ", spec.name(),

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/user_directory.h"
 
@@ -37,10 +38,10 @@ sockaddr_un AddressOf(const std::string& path) {
 
 int MakeSocket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
-bool WaitReadable(int fd, absl::Time until) {
+bool WaitReadable(int fd, MonoTime until) {
   while (true) {
     pollfd ready = {fd, POLLIN, 0};
-    const int64_t left = absl::ToInt64Milliseconds(until - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(until - MonoNow());
     const int n = poll(&ready, 1, static_cast<int>(left < 0 ? 0 : left));
     if (n > 0) return true;
     if (n == 0 || errno != EINTR) return false;
@@ -50,13 +51,13 @@ bool WaitReadable(int fd, absl::Time until) {
 // A connected socket.
 absl::StatusOr<int> ReachFirstTask(const std::string& path, absl::Duration patience) {
   const sockaddr_un address = AddressOf(path);
-  const absl::Time until = absl::Now() + patience;
+  const MonoTime until = MonoNow() + patience;
   while (true) {
     const int fd = MakeSocket();
     if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
     if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
     close(fd);
-    if (absl::Now() >= until) {
+    if (MonoNow() >= until) {
       return absl::UnavailableError(
           absl::StrCat("the first task of this node, which runs its workers, did not come within ",
                        absl::FormatDuration(patience), " (", path, ")"));
@@ -90,7 +91,7 @@ FirstTask::~FirstTask() {
 
 void FirstTask::End(int status, uint32_t others, absl::Duration patience) {
   if (fd_ < 0) return;
-  const absl::Time until = absl::Now() + patience;
+  const MonoTime until = MonoNow() + patience;
   const unsigned char said = static_cast<unsigned char>(status);
   for (uint32_t i = 0; i < others && WaitReadable(fd_, until); ++i) {
     const int other = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/steady_wait.h"
 #include "worker_runtime/last_words.h"
 
 namespace cadre {
@@ -35,29 +36,29 @@ void CallWatch::Arm() {
 absl::Status CallWatch::BeginCall(absl::string_view text) {
   absl::Status status;
   {
-    absl::MutexLock lock(&mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     status = ledger_.Begin(text);
-    if (absl::IsAborted(status)) AwaitLastWords();
+    if (absl::IsAborted(status)) AwaitLastWords(lock);
   }
   Arm();
   return status;
 }
 
 void CallWatch::EndCall() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   ledger_.End();
 }
 
 void CallWatch::BeginMessage() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     ++messages_;
   }
   Arm();
 }
 
 void CallWatch::EndMessage() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   --messages_;
 }
 
@@ -73,7 +74,7 @@ PeerMessage CallWatch::Statement(PeerMessage::Kind kind) const {
 void CallWatch::Tell(PeerMessage::Kind kind) {
   PeerMessage message;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     message = Statement(kind);
   }
   for (int peer = 0; peer < size_; ++peer) links_->Send(peer, message);
@@ -91,7 +92,7 @@ void CallWatch::TellLastWord(PeerMessage::Kind kind, const absl::Status& reason)
   message.code = static_cast<int32_t>(reason.code());
   SetText(message, reason.message());
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (has_left_) return;
     has_left_ = true;
     message.finished = ledger_.own().finished;
@@ -106,7 +107,7 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
   bool answers = false;
   PeerMessage answer;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     switch (message.kind) {
       case PeerMessage::Kind::kQuestion:
         answers = true;
@@ -125,6 +126,7 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
             peer, absl::Status(static_cast<absl::StatusCode>(message.code), message.text));
         break;
     }
+    heard_.notify_all();
   }
   if (answers) links_->Send(peer, answer);
   if (!verdict.ok()) listener_.fail(verdict);
@@ -133,22 +135,22 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
 void CallWatch::SayLeft() {
   absl::Status left;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (left_.ok() || MonoNow() < left_until_) return;
     left = std::exchange(left_, absl::OkStatus());
   }
   listener_.fail(left);
 }
 
-void CallWatch::AwaitLastWords() {
+void CallWatch::AwaitLastWords(std::unique_lock<std::mutex>& lock) {
   if (left_until_ == MonoTime::Never()) return;
-  const auto never = [] { return false; };
-  mutex_.AwaitWithTimeout(absl::Condition(&never), left_until_ - MonoNow());
+  WaitFor(heard_, lock, left_until_ - MonoNow(), [] { return false; });
 }
 
 void CallWatch::HearEnd(int peer) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   ledger_.HearEnd(peer);
+  heard_.notify_all();
 }
 
 void CallWatch::Run() {
@@ -166,7 +168,7 @@ void CallWatch::Run() {
     next = MonoNow() + kStallCheckInterval;
     bool is_old = false, is_busy = false;
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       const uint64_t call = ledger_.own().call;
       is_busy = ledger_.is_running() || messages_ > 0;
       is_old = ledger_.is_running() && call == last_call;
@@ -183,29 +185,24 @@ absl::Status CallWatch::Explain(const std::set<int>& ranks, const absl::Status& 
                                 bool may_wait) {
   if (absl::IsDeadlineExceeded(guess)) return ExplainDeadline(guess);
   if (may_wait) Tell(PeerMessage::Kind::kQuestion);
-  const auto is_known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !ledger_.WhyLost(ranks).ok();
-  };
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&is_known),
-                          may_wait ? kReasonPatience : absl::ZeroDuration());
+  std::unique_lock<std::mutex> lock(mutex_);
+  WaitFor(heard_, lock, may_wait ? kReasonPatience : absl::ZeroDuration(),
+          [&] { return !ledger_.WhyLost(ranks).ok(); });
   const absl::Status known = ledger_.WhyLost(ranks);
-  if (may_wait && absl::IsAborted(known)) AwaitLastWords();
+  if (may_wait && absl::IsAborted(known)) AwaitLastWords(lock);
   return known.ok() ? guess : known;
 }
 
 absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (!ledger_.is_running()) return guess;
     ledger_.ForgetAnswers();
   }
   Tell(PeerMessage::Kind::kQuestion);
-  const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return ledger_.HaveAllAnswered() || !ledger_.failure().ok();
-  };
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&is_known), kAnswerPatience);
+  std::unique_lock<std::mutex> lock(mutex_);
+  WaitFor(heard_, lock, kAnswerPatience,
+          [this] { return ledger_.HaveAllAnswered() || !ledger_.failure().ok(); });
   if (!ledger_.failure().ok()) return ledger_.failure();
   const std::string missing = ledger_.Missing();
   return missing.empty() ? guess : absl::DeadlineExceededError(missing);

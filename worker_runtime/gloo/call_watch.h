@@ -5,15 +5,17 @@
 #define CADRE_WORKER_RUNTIME_GLOO_CALL_WATCH_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "worker_runtime/gloo/call_ledger.h"
@@ -66,7 +68,7 @@ class CallWatch {
   void Hear(int peer, const PeerMessage& message);
   // Of who left, once it is time.
   void SayLeft();
-  void AwaitLastWords() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitLastWords(std::unique_lock<std::mutex>& lock);
   void HearEnd(int peer);
   void Arm();
   PeerMessage Statement(PeerMessage::Kind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -76,7 +78,9 @@ class CallWatch {
   const int size_;
   const Listener listener_;
   const std::unique_ptr<PeerLinks> links_;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  // Something was heard of the others.
+  std::condition_variable heard_;
   CallLedger ledger_ ABSL_GUARDED_BY(mutex_);
   int messages_ ABSL_GUARDED_BY(mutex_) = 0;
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;

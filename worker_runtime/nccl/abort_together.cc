@@ -1,18 +1,21 @@
 #include "worker_runtime/nccl/abort_together.h"
 
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "base/steady_wait.h"
 
 namespace cadre {
 namespace {
 
 // Shared with threads that may live longer than the call.
 struct Pending {
-  absl::Mutex mutex;
-  size_t count ABSL_GUARDED_BY(mutex) = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t count = 0;  // guarded by mutex
 };
 
 }  // namespace
@@ -25,23 +28,18 @@ absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicat
         absl::StrCat(all, " communicators; ", kMaxAbortedTogether, " can be aborted together"));
   }
   auto pending = std::make_shared<Pending>();
-  {
-    absl::MutexLock lock(&pending->mutex);
-    pending->count = all;
-  }
+  pending->count = all;
   for (std::unique_ptr<Communicator>& communicator : communicators) {
     std::thread([pending, owned = std::move(communicator)]() mutable {
       if (owned != nullptr) owned->Abort();
       owned.reset();
-      absl::MutexLock lock(&pending->mutex);
+      const std::lock_guard<std::mutex> lock(pending->mutex);
       --pending->count;
+      pending->changed.notify_all();
     }).detach();
   }
-  const auto are_through = [&pending]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mutex) {
-    return pending->count == 0;
-  };
-  absl::MutexLock lock(&pending->mutex);
-  if (pending->mutex.AwaitWithTimeout(absl::Condition(&are_through), wait)) {
+  std::unique_lock<std::mutex> lock(pending->mutex);
+  if (WaitFor(pending->changed, lock, wait, [&pending] { return pending->count == 0; })) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(absl::StrCat(pending->count, " of ", all,

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_wait.h"
 #include "worker_runtime/cuda/device.h"
 
 namespace cadre {
@@ -81,17 +82,16 @@ NcclHandle::~NcclHandle() {
 }
 
 bool NcclHandle::Enter(MonoTime deadline) {
-  const auto is_free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
-  absl::MutexLock lock(&mutex_);
-  const absl::Duration left = std::max(deadline - MonoNow(), absl::ZeroDuration());
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&is_free), left)) return false;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!WaitFor(changed_, lock, deadline - MonoNow(), [this] { return !busy_; })) return false;
   busy_ = true;
   return true;
 }
 
 void NcclHandle::Leave() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   busy_ = false;
+  changed_.notify_all();
 }
 
 absl::Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator,
@@ -197,7 +197,7 @@ bool NcclHandle::RevokeWithin(absl::Duration wait) {
   const absl::Status status = Run("ncclCommRevoke", MonoNow() + wait,
                                   [this](ncclComm_t own) { return api_.CommRevoke(own, 0); });
   if (!status.ok()) return false;
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   revoked_ = true;
   return true;
 }
@@ -212,7 +212,7 @@ void NcclHandle::Quiesce() {
 void NcclHandle::Finish(MonoTime deadline) {
   bool revoked = false;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     revoked = revoked_;
   }
   // What was revoked must not be finalized.
@@ -234,7 +234,7 @@ absl::Status NcclHandle::Abort(absl::Duration wait) {
   ending_ = true;
   const MonoTime deadline = MonoNow() + wait;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (!abort_began_) {
       abort_began_ = true;
       std::thread([self = shared_from_this()] {
@@ -244,14 +244,16 @@ absl::Status NcclHandle::Abort(absl::Duration wait) {
         if (self->communicator_ != nullptr) self->api_.CommAbort(self->communicator_);
         self->communicator_ = nullptr;
         self->Leave();
-        absl::MutexLock lock(&self->mutex_);
+        const std::lock_guard<std::mutex> lock(self->mutex_);
         self->ended_ = true;
+        self->changed_.notify_all();
       }).detach();
     }
   }
-  absl::MutexLock lock(&mutex_);
-  const absl::Duration left = std::max(deadline - MonoNow(), absl::ZeroDuration());
-  if (mutex_.AwaitWithTimeout(absl::Condition(&ended_), left)) return absl::OkStatus();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (WaitFor(changed_, lock, deadline - MonoNow(), [this] { return ended_; })) {
+    return absl::OkStatus();
+  }
   return absl::DeadlineExceededError(
       absl::StrCat("NCCL did not end its communicator in ", absl::FormatDuration(wait)));
 }

@@ -5,14 +5,16 @@
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_HANDLE_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/time.h"
 #include "worker_runtime/nccl/nccl_api.h"
@@ -96,7 +98,8 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   std::atomic<bool> ending_{false};
   std::atomic<bool> interrupted_{false};
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool abort_began_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

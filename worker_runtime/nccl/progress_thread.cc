@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/steady_wait.h"
 
 namespace cadre {
 
@@ -13,20 +14,22 @@ ProgressThread::ProgressThread(ProgressOptions options) : options_(std::move(opt
 
 ProgressThread::~ProgressThread() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (status_.ok()) status_ = absl::CancelledError("the communicator was destroyed");
     stopping_ = true;
+    changed_.notify_all();
   }
   thread_.join();
 }
 
 std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
                                               std::unique_ptr<DeviceOperation> operation) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok() && waiting_.size() >= kMaxWaitingDeviceOperations) {
     status_ = absl::ResourceExhaustedError(absl::StrCat(kMaxWaitingDeviceOperations,
                                                         " collectives wait already", options_.where,
                                                         "; wait for some of them first"));
+    changed_.notify_all();
   }
   if (!status_.ok()) return FinishedWork(status_);
   Entry entry;
@@ -37,21 +40,23 @@ std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
   auto work = entry.work;
   waiting_.push_back(std::move(entry));
   ++unfinished_;
+  changed_.notify_all();
   return work;
 }
 
 void ProgressThread::Fail(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok()) status_ = status;
+  changed_.notify_all();
 }
 
 absl::Status ProgressThread::status() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   return status_;
 }
 
 bool ProgressThread::idle() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   return unfinished_ == 0;
 }
 
@@ -64,21 +69,20 @@ void ProgressThread::Run() {
   options_.begin();
   RunWhileHealthy();
   EndAfterFailure();
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&stopping_));
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_; });
 }
 
 void ProgressThread::RunWhileHealthy() {
   bool can_start = false;
-  const auto news = [this, &can_start]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  const auto news = [this, &can_start] {
     return !status_.ok() || (can_start && !waiting_.empty());
   };
   while (true) {
     {
-      absl::MutexLock lock(&mutex_);
+      std::unique_lock<std::mutex> lock(mutex_);
       can_start = started_.size() < kMaxStartedOperations;
-      mutex_.AwaitWithTimeout(absl::Condition(&news),
-                              started_.empty() ? kHealthInterval : kPollInterval);
+      WaitFor(changed_, lock, started_.empty() ? kHealthInterval : kPollInterval, news);
       if (!status_.ok()) return;
     }
     if (can_start) StartNext();
@@ -90,7 +94,7 @@ void ProgressThread::RunWhileHealthy() {
 void ProgressThread::StartNext() {
   Entry entry;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_.empty()) return;
     entry = std::move(waiting_.front());
     waiting_.pop_front();
@@ -106,7 +110,7 @@ void ProgressThread::LookAtOldest() {
   if (!stage.ok()) return Fail(Told(oldest, stage.status()));
   if (*stage == DeviceOperation::Stage::kDone) {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       --unfinished_;
     }
     oldest.work->Complete(absl::OkStatus(), oldest.operation->duration());
@@ -133,7 +137,7 @@ void ProgressThread::LookAtHealth() {
 
 void ProgressThread::EndAfterFailure() {
   options_.quiesce();
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (std::deque<Entry>* const entries : {&started_, &waiting_}) {
     for (Entry& entry : *entries) entry.work->Complete(status_, absl::ZeroDuration());
     entries->clear();

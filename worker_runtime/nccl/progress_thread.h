@@ -4,17 +4,19 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 #define CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "worker_runtime/work.h"
@@ -105,7 +107,9 @@ class ProgressThread {
   std::deque<Entry> started_;
   MonoTime next_health_check_;
 
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
+  // Notified of everything that the progress thread may wait for.
+  std::condition_variable changed_;
   std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "base/steady_wait.h"
 #include "rendezvous/service/listen_check.h"
 
 namespace cadre {
@@ -134,13 +137,15 @@ struct Loop {
   uint64_t last_connection = 0;
   size_t streams = 0;
 
-  absl::Mutex mutex;
+  std::mutex mutex;
+  std::condition_variable changed;
   // Requests that have been read and are not done with.
   size_t busy ABSL_GUARDED_BY(mutex) = 0;
 
   void AddBusy(int more) {
-    const absl::MutexLock lock(&mutex);
+    const std::lock_guard<std::mutex> lock(mutex);
     busy += more;
+    changed.notify_all();
   }
   // Whether so many bytes may be kept beside what waits for all readers already.
   bool HasRoomFor(size_t bytes) const;
@@ -427,9 +432,8 @@ HttpServer::Poster HttpServer::poster() const {
 
 void HttpServer::Drain(absl::Duration limit) {
   Loop& loop = impl_->loop;
-  const absl::MutexLock lock(&loop.mutex);
-  const auto idle = [&loop]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(loop.mutex) { return loop.busy == 0; };
-  loop.mutex.AwaitWithTimeout(absl::Condition(&idle), limit);
+  std::unique_lock<std::mutex> lock(loop.mutex);
+  WaitFor(loop.changed, lock, limit, [&loop] { return loop.busy == 0; });
 }
 
 }  // namespace cadre
