@@ -191,6 +191,7 @@ class EtcdLog final : public RecordLog {
 
   absl::Status ReadRecords(std::vector<v1::Record>* records) const {
     std::string bytes;
+    std::vector<WrittenOn> written_on;
     for (uint64_t number = head_.first(); number < head_.next();) {
       etcdserverpb::RangeRequest request;
       request.set_key(PieceKey(number));
@@ -203,7 +204,7 @@ class EtcdLog final : public RecordLog {
         if (kv.key() != PieceKey(number) || !piece.ParseFromString(kv.value())) break;
         ++number;
         bytes += piece.bytes();
-        if (piece.last() && !TakeBatch(std::exchange(bytes, ""), records)) {
+        if (piece.last() && !TakeBatch(std::exchange(bytes, ""), &written_on, records)) {
           return Damaged(absl::StrCat("the batch that ends with ", kv.key(), " cannot be read"));
         }
       }
@@ -211,17 +212,22 @@ class EtcdLog final : public RecordLog {
         return Damaged(absl::StrCat(PieceKey(number), " cannot be read"));
       }
     }
-    return bytes.empty() ? absl::OkStatus() : Damaged("its last batch has no end");
+    if (!bytes.empty()) return Damaged("its last batch has no end");
+    MoveToClock(written_on, options_.clock, records);
+    return absl::OkStatus();
   }
 
-  bool TakeBatch(const std::string& bytes, std::vector<v1::Record>* records) const {
+  static bool TakeBatch(const std::string& bytes, std::vector<WrittenOn>* written_on,
+                        std::vector<v1::Record>* records) {
     v1::RecordBatch batch;
     if (!batch.ParseFromString(bytes)) return false;
-    const int64_t shift = ShiftBetween({batch.boot_id(), batch.unix_us_at_zero()}, options_.clock);
-    for (v1::Record& record : *batch.mutable_records()) {
-      ShiftTimes(shift, &record);
-      records->push_back(std::move(record));
+    const ClockBase clock = {batch.boot_id(), batch.unix_us_at_zero()};
+    // Those of one leader are moved together.
+    if (written_on->empty() || written_on->back().clock.boot_id != clock.boot_id ||
+        written_on->back().clock.unix_us_at_zero != clock.unix_us_at_zero) {
+      written_on->push_back({records->size(), clock});
     }
+    for (v1::Record& record : *batch.mutable_records()) records->push_back(std::move(record));
     return true;
   }
 

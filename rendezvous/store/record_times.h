@@ -2,8 +2,11 @@
 #ifndef CADRE_RENDEZVOUS_STORE_RECORD_TIMES_H_
 #define CADRE_RENDEZVOUS_STORE_RECORD_TIMES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "proto/record.pb.h"
 
@@ -15,6 +18,8 @@ struct ClockBase {
   std::string boot_id;
   // Wall clock at monotonic time 0, microseconds since the Unix epoch.
   int64_t unix_us_at_zero = 0;
+  // What it showed when this was read. Not kept with records.
+  int64_t now_us = std::numeric_limits<int64_t>::max();
 };
 
 // This machine's, now.
@@ -26,6 +31,18 @@ int64_t ShiftBetween(const ClockBase& from, const ClockBase& to);
 
 // Adds `shift_us` to every moment that the record names. 0 means "not yet" and stays.
 void ShiftTimes(int64_t shift_us, v1::Record* record);
+
+// From the record with this index on, until the next of these.
+struct WrittenOn {
+  size_t begin = 0;
+  ClockBase clock;
+};
+
+// Moves all moments to the clock `to`. Wall clocks are set, and differ between machines, but what
+// is on record has been: the newest moment of one clock is moved to now at the latest, and the
+// others keep their distance from it.
+void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
+                 std::vector<v1::Record>* records);
 
 }  // namespace cadre
 

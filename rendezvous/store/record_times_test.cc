@@ -1,5 +1,7 @@
 #include "rendezvous/store/record_times.h"
 
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace cadre {
@@ -33,6 +35,22 @@ TEST(RecordTimesTest, EveryMomentOfARecordMoves) {
   EXPECT_EQ(job->created_us(), 15);
   EXPECT_EQ(job->generation().formed_us(), 25);
   EXPECT_EQ(job->generation().stopping_us(), 0) << "what has not been stays so";
+}
+
+TEST(RecordTimesTest, WhatIsOnRecordHasBeenWhateverTheWallClocksSay) {
+  v1::Record created, began, other;
+  created.mutable_job_created()->set_at_us(100);
+  began.mutable_gathering_began()->set_at_us(160);
+  began.mutable_gathering_began()->set_not_before_us(190);
+  other.mutable_job_created()->set_at_us(30);
+  std::vector<v1::Record> records = {created, began, other};
+  // By the wall clock the first two were 5000 later than on the clock that shows 1000 now.
+  const ClockBase now = {"new", 20000, 1000};
+  MoveToClock({{0, {"old", 25000}}, {2, {"another", 19990}}}, now, &records);
+  EXPECT_EQ(records[1].gathering_began().at_us(), 1000);
+  EXPECT_EQ(records[0].job_created().at_us(), 940);
+  EXPECT_EQ(records[1].gathering_began().not_before_us(), 1030) << "that may lie ahead";
+  EXPECT_EQ(records[2].job_created().at_us(), 20);
 }
 
 // A kind of record that is added later and names a moment must be moved too.

@@ -175,40 +175,37 @@ class SqliteLog final : public RecordLog {
   }
 
   absl::Status ReadRecords(std::vector<v1::Record>* records) {
-    std::vector<std::pair<int64_t, int64_t>> shifts;  // from which record on
+    std::vector<std::pair<int64_t, ClockBase>> lives;  // from which record on
     RETURN_IF_ERROR(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first",
                                {}, [&](sqlite3_stmt* statement) {
                                  life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
                                                    sqlite3_column_int64(statement, 2)};
-                                 shifts.emplace_back(sqlite3_column_int64(statement, 0),
-                                                     ShiftBetween(*life_, options_.clock));
+                                 lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
                                }));
     int64_t next = first_;
-    int64_t shift = 0;
-    size_t lives = 0;
+    std::vector<WrittenOn> written_on;
     bool good = true;
     const absl::Status read = file_->Run(
         "SELECT number, crc, records FROM log ORDER BY number", {}, [&](sqlite3_stmt* statement) {
           const int64_t number = sqlite3_column_int64(statement, 0);
           const absl::string_view bytes = ColumnBytes(statement, 2);
-          while (lives < shifts.size() && shifts[lives].first <= number) {
-            shift = shifts[lives++].second;
+          while (written_on.size() < lives.size() && lives[written_on.size()].first <= number) {
+            written_on.push_back({records->size(), lives[written_on.size()].second});
           }
           v1::RecordBatch row;
-          good = good && lives > 0 && sqlite3_column_int64(statement, 1) == CrcOf(number, bytes) &&
+          good = good && !written_on.empty() &&
+                 sqlite3_column_int64(statement, 1) == CrcOf(number, bytes) &&
                  row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
                  row.records_size() > 0 && number == next + row.records_size() - 1;
           if (!good) return;
           next = number + 1;
           log_bytes_ += static_cast<int64_t>(bytes.size());
-          for (v1::Record& record : *row.mutable_records()) {
-            ShiftTimes(shift, &record);
-            records->push_back(std::move(record));
-          }
+          for (v1::Record& record : *row.mutable_records()) records->push_back(std::move(record));
         });
     if (!read.ok()) return Broken(read);
     if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
     last_ = next - 1;
+    MoveToClock(written_on, options_.clock, records);
     return absl::OkStatus();
   }
 

@@ -188,6 +188,20 @@ TEST_F(SqliteLogTest, TimesAreMovedToTheNewClockAfterAStartOfTheMachine) {
   EXPECT_EQ(opened->records[1].job_created().at_us(), 4000);
 }
 
+TEST_F(SqliteLogTest, TimesAreNotMovedBeyondNowByAWallClockThatWasSetBack) {
+  v1::Record created;
+  created.mutable_job_created()->set_at_us(5000);
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({created}), IsOk());
+  }
+  options_.clock = {"another boot", 2000, 7000};
+  const absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->records[0].job_created().at_us(), 7000);
+}
+
 // --- damage, by name ---
 
 TEST_F(SqliteLogTest, DamageFlippedByteInARecord) {
