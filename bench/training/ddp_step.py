@@ -3,6 +3,7 @@
 usage: ddp_step.py MODEL ENGINE RANKS STEPS
 """
 
+import datetime
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 WARM_UP = 4
+TIMEOUT = datetime.timedelta(minutes=2)
 
 
 class MnistCnn(nn.Module):
@@ -83,7 +85,7 @@ def make_model(name):
 def run_rank(rank, name, engine, ranks, steps, folder):
     torch.set_num_threads(1)
     store = "file://" + os.path.join(folder, "store")
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     torch.manual_seed(1)
     model, batch = make_model(name)
     if engine != "local":

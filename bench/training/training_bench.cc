@@ -61,7 +61,8 @@ Milliseconds RunOnce(const std::string& command) {
   return pclose(output) == 0 ? result : Milliseconds();
 }
 
-// Round by round, so that a disturbance hits all; the best round of each counts.
+// Round by round, so that a disturbance hits all; the best round of each counts. 0: it failed in
+// all.
 std::vector<Milliseconds> Best(const std::string& model, int ranks, int steps, int rounds) {
   std::vector<Milliseconds> best(kContestants.size());
   for (int round = 0; round < rounds; ++round) {
@@ -69,7 +70,10 @@ std::vector<Milliseconds> Best(const std::string& model, int ranks, int steps, i
       const Milliseconds once =
           RunOnce(absl::StrCat(kContestants[i].program, model, " ", kContestants[i].engine, " ",
                                ranks, " ", steps, " 2>/dev/null"));
-      if (once.step == 0) continue;
+      if (once.step == 0) {
+        fprintf(stderr, "%s failed with %s\n", kContestants[i].title, model.c_str());
+        continue;
+      }
       if (best[i].step == 0 || once.step < best[i].step) best[i].step = once.step;
       if (best[i].processor == 0 || once.processor < best[i].processor) {
         best[i].processor = once.processor;
@@ -80,7 +84,7 @@ std::vector<Milliseconds> Best(const std::string& model, int ranks, int steps, i
 }
 
 std::string Factor(double ours, double theirs) {
-  return theirs > 0 ? absl::StrFormat("%.2f", ours / theirs) : "-";
+  return ours > 0 && theirs > 0 ? absl::StrFormat("%.2f", ours / theirs) : "-";
 }
 
 nlohmann::json Measure(const std::string& model, int ranks, int steps, int rounds) {
@@ -89,7 +93,12 @@ nlohmann::json Measure(const std::string& model, int ranks, int steps, int round
   printf("%24s%10s%10s%11s%10s%10s\n", "", "step", "exposed", "processor", "cadre/it", "of cpu");
   nlohmann::json rows = nlohmann::json::array();
   for (size_t i = 0; i < kContestants.size(); ++i) {
-    const double exposed = best[i].step - best[kContestants[i].baseline].step;
+    const double alone = best[kContestants[i].baseline].step;
+    if (best[i].step == 0 || alone == 0) {
+      printf("%24s%10s\n", kContestants[i].title, "failed");
+      continue;
+    }
+    const double exposed = best[i].step - alone;
     printf("%24s%10.1f%10.1f%11.1f%10s%10s\n", kContestants[i].title, best[i].step, exposed,
            best[i].processor, Factor(best[kOurs].step, best[i].step).c_str(),
            Factor(best[kOurs].processor, best[i].processor).c_str());
@@ -107,15 +116,22 @@ int Run(const std::string& json_file, bool quick) {
   std::string average;
   load >> average;
   printf("load average %s\n", average.c_str());
+  std::ofstream file;
+  if (!json_file.empty()) file.open(json_file);
+  if (!file) {
+    fprintf(stderr, "cannot write %s: name a file with --json\n", json_file.c_str());
+    return 1;
+  }
   nlohmann::json results = nlohmann::json::array();
   const int rounds = quick ? 1 : 3;
   results.push_back(Measure("mlp", 2, quick ? 10 : 20, rounds));
   results.push_back(Measure("mnist", 2, quick ? 20 : 60, rounds));
   results.push_back(Measure("resnet50", 2, quick ? 4 : 8, rounds));
   if (json_file.empty()) return 0;
-  std::ofstream file(json_file);
-  file << nlohmann::json({{"load_average", average}, {"results", results}}).dump(2) << "\n";
-  return file.good() ? 0 : 1;
+  file << nlohmann::json({{"load_average", average}, {"results", results}}).dump(2) << std::endl;
+  if (file) return 0;
+  fprintf(stderr, "cannot write %s\n", json_file.c_str());
+  return 1;
 }
 
 }  // namespace
