@@ -173,15 +173,20 @@ std::vector<ScheduleJob> Core::Impl::JobsToSchedule() const {
                                      part.taken_back});
   }
   std::vector<ScheduleJob> jobs;
+  jobs.reserve(state.jobs.size());
   for (const auto& [name, job] : state.jobs) {
-    if (job.user.empty() || (HasEnded(job.phase) && held.count(name) == 0)) continue;
+    if (job.user.empty()) continue;
+    const auto holds = held.find(name);
+    if (HasEnded(job.phase) && holds == held.end()) continue;
     ScheduleJob& to = jobs.emplace_back();
     to.name = name;
     to.user = job.user;
     to.priority = job.spec.priority();
     to.order = job.order;
-    to.held = std::move(held[name]);
-    held.erase(name);
+    if (holds != held.end()) {
+      to.held = std::move(holds->second);
+      held.erase(holds);
+    }
     if (HasEnded(job.phase)) {
       to.min = to.max = 0;
       continue;
@@ -237,8 +242,9 @@ void Core::Impl::ScheduleCluster() {
     return !agent.second.stream.has_value();
   });
   if (awaited && now < agents_awaited_until) return;
-  const Schedule schedule = PlaceJobs(NodesToSchedule(), JobsToSchedule(), now);
+  Schedule schedule = PlaceJobs(NodesToSchedule(), JobsToSchedule(), now);
   CarryOut(schedule);
+  queue = std::move(schedule.waiting);
   EndHopeless(schedule.hopeless);
   TakeBackFromUnstarted();
 }
@@ -312,7 +318,6 @@ void Core::Impl::CarryOut(const Schedule& schedule) {
   }
   // Each of them is told of all.
   for (const uint64_t id : placed) SendStart(state.cluster.parts.at(id));
-  queue = schedule.waiting;
 }
 
 std::vector<v1::ClusterNodeStatus> Core::Impl::ClusterNodes() const {

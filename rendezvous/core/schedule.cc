@@ -84,6 +84,7 @@ Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<Sched
     whole_[i] = {nodes[i].cpus, nodes[i].gpus};
   }
   free_ = coming_ = whole_;
+  plans_.reserve(jobs.size());
   for (const ScheduleJob& job : jobs) {
     Plan& plan = plans_.emplace_back();
     plan.job = &job;
@@ -121,6 +122,8 @@ std::vector<Planner::Need> Planner::Choose(const Plan& plan, const Rooms& rooms,
   };
   std::vector<NodeCandidate> candidates;
   for (size_t i = 0; i < nodes_.size(); ++i) {
+    // Every share has a CPU at least, and while jobs wait most nodes are full.
+    if (rooms[i].cpus < 1) continue;
     const std::optional<Share> share = Usable(plan, i);
     if (!share.has_value() || !rooms[i].Holds(*share)) continue;
     candidates.push_back({i, group(i), rooms[i].gpus - share->gpus, rooms[i].cpus - share->cpus});
