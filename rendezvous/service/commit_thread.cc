@@ -1,10 +1,23 @@
 #include "rendezvous/service/commit_thread.h"
 
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
 
 namespace cadre {
+namespace {
+
+BatchSaver::Outcome Save(RecordLog& log, RecordRows records) {
+  BatchSaver::Outcome outcome;
+  const MonoTime before = MonoNow();
+  outcome.status = log.Append(records);
+  outcome.took = MonoNow() - before;
+  if (!outcome.status.ok()) outcome.records = std::move(records);
+  return outcome;
+}
+
+}  // namespace
 
 CommitThread::~CommitThread() {
   {
@@ -17,7 +30,12 @@ CommitThread::~CommitThread() {
 
 void CommitThread::Begin(RecordLog& log, RecordRows records) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error&) {
+    outcome_ = Save(log, std::move(records));
+    return;
+  }
   log_ = &log;
   records_ = std::move(records);
   changed_.notify_all();
@@ -35,13 +53,9 @@ void CommitThread::Run() {
     changed_.wait(lock, [this] { return log_ != nullptr || ending_; });
     if (log_ == nullptr) return;
     RecordLog* const log = log_;
-    Outcome outcome;
-    outcome.records = std::move(records_);
+    RecordRows records = std::move(records_);
     lock.unlock();
-    const MonoTime before = MonoNow();
-    outcome.status = log->Append(outcome.records);
-    outcome.took = MonoNow() - before;
-    if (outcome.status.ok()) outcome.records = {};
+    Outcome outcome = Save(*log, std::move(records));
     lock.lock();
     log_ = nullptr;
     outcome_ = std::move(outcome);

@@ -1,5 +1,6 @@
 // A thread that saves, so that its user need not wait for the disk. It is started with the first
-// batch, and ends with this object after the batch that it has.
+// batch, and ends with this object after the batch that it has. Where no thread can be had its user
+// waits for the disk after all.
 #ifndef CADRE_RENDEZVOUS_SERVICE_COMMIT_THREAD_H_
 #define CADRE_RENDEZVOUS_SERVICE_COMMIT_THREAD_H_
 

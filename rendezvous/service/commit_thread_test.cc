@@ -1,5 +1,7 @@
 #include "rendezvous/service/commit_thread.h"
 
+#include <pthread.h>
+
 #include <string>
 
 #include "absl/synchronization/notification.h"
@@ -62,6 +64,30 @@ TEST(CommitThreadTest, WhatCouldNotBeSavedIsGivenBackAndTheNextBatchIsTried) {
   roomy.allowed.Notify();
   thread.Begin(roomy, Records("b"));
   EXPECT_OK(thread.Take(true)->status);
+}
+
+TEST(CommitThreadTest, WithoutAThreadItSavesAtOnce) {
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  // A stack for which there is no address space, so that no thread can be started.
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  SlowLog log, other;
+  log.allowed.Notify();
+  CommitThread thread;
+  thread.Begin(log, Records("a"));
+  EXPECT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_EQ(log.appended, 1u);
+  const auto outcome = thread.Take(false);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_OK(outcome->status);
+  // When there is one again it is used.
+  other.allowed.Notify();
+  thread.Begin(other, Records("b"));
+  EXPECT_OK(thread.Take(true)->status);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&before);
 }
 
 TEST(CommitThreadTest, ItEndsAfterTheBatchThatItHas) {
