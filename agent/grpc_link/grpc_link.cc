@@ -17,6 +17,7 @@
 #include "agent/grpc_link/link_status.h"
 #include "base/status_macros.h"
 #include "proto/channel_arguments.h"
+#include "proto/grpc_timers.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store_reply.h"
 
@@ -103,6 +104,7 @@ class GrpcLink final : public ServerLink {
     outgoing.refused = outgoing.bytes > static_cast<size_t>(kMessageBytesMax);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
+    WakeGrpcTimersIfClockWasSetBack();
     if (outgoing.refused && !message.has_store()) {
       Cancel(absl::InvalidArgumentError(absl::StrCat(
           "a message of ", outgoing.bytes, " bytes to the server at ", attempt_->endpoint,

@@ -2,6 +2,7 @@
 #include "tests/testing/wall_clock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -46,7 +47,8 @@ class WallClockTest : public testing::Test {
       nodes_.push_back(
           server_.StartNode(node, "2",
                             {"--max-restarts", "1", "--stop-grace", "1s", "--silence-timeout", "1m",
-                             "--log-dir", directory_ + "/logs", kSteadyWorker, directory_}));
+                             "--orphan-timeout", orphan_timeout_, "--log-dir", directory_ + "/logs",
+                             kSteadyWorker, directory_}));
       ASSERT_NE(nodes_.back(), nullptr);
     }
     ExpectGeneration(1, 0);
@@ -76,6 +78,7 @@ class WallClockTest : public testing::Test {
   MortalServer server_;
   const std::string directory_ = MakeTempDir("clock");
   const std::string clock_ = directory_ + "/clock";
+  std::string orphan_timeout_ = "60s";
   std::vector<std::unique_ptr<Process>> nodes_;
 };
 
@@ -112,6 +115,18 @@ TEST_F(WallClockTest, SetWhileAWorkerDies_TheNextGenerationBeginsAsEver) {
   Set(20);
   ExpectGeneration(2, 1);
   ExpectSuccess();
+}
+
+TEST_F(WallClockTest, SetBackWhileTheServerStandsStill_NobodyWaitsForItLonger) {
+  orphan_timeout_ = "2s";
+  StartJob();
+  server_.process().Kill(SIGSTOP);
+  Set(-10);
+  for (const auto& node : nodes_) {
+    const std::optional<int> status = node->Wait(kPatience);
+    ASSERT_TRUE(status.has_value()) << Said(*node);
+    EXPECT_EQ(*status, 69) << Said(*node);
+  }
 }
 
 }  // namespace
