@@ -84,6 +84,7 @@ absl::StatusOr<Exit> Daemon::Run() {
   if (exit_) {
     const ExitFiles files = {options_.output.log_dir, options_.core.job, run_,
                              options_.core.join.node(), earlier_verdict_};
+    exit_->own.set_run(run_);
     for (const std::string& complaint : LeaveExitFiles(files, *exit_)) display_.Line(complaint);
     display_.Finish(*exit_);
   }

@@ -41,6 +41,9 @@ class ScriptedServer : public ServerLink {
     if (message.has_worker_started() && refuses_when_started_) {
       callbacks_.on_down(absl::UnauthenticatedError("wrong token"));
     }
+    if (message.has_worker_exited() && refuses_when_ended_) {
+      return callbacks_.on_down(absl::UnauthenticatedError("wrong token"));
+    }
     if (message.has_worker_exited()) {
       if (message.worker_exited().cause() != v1::FAILURE_CAUSE_UNSPECIFIED && !failure_) {
         failure_ = message.worker_exited();
@@ -64,6 +67,7 @@ class ScriptedServer : public ServerLink {
   int signal_when_started_ = 0;
   bool refuses_ = false;
   bool refuses_when_started_ = false;
+  bool refuses_when_ended_ = false;
   uint32_t first_port_ = 0;
   uint32_t next_port_ = 0;
   bool stopped_ = false;
@@ -257,6 +261,19 @@ TEST_F(DaemonTest, RunWithoutAVerdict_LeavesItsOwnInPlaceOfAnEarlierOne) {
   EXPECT_THAT(verdict, HasSubstr("\"exit_status\": 69"));
   EXPECT_THAT(verdict, HasSubstr("refuses this token"));
   EXPECT_THAT(ReadLog("timeline.json"), testing::Not(HasSubstr("earlier")));
+}
+
+TEST_F(DaemonTest, RunWithoutAVerdict_SaysWhichWorkerFailed) {
+  ScriptedServer server(1);
+  server.refuses_when_ended_ = true;
+  const auto exit = Run(server, {"/bin/sh", "-c", "echo on fire >&2; exit 7"});
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->status, 69);
+  const std::string verdict = ReadLog("verdict.json");
+  EXPECT_THAT(verdict, HasSubstr("refuses this token"));
+  EXPECT_THAT(verdict, HasSubstr("exited with status 7 in generation 1"));
+  EXPECT_THAT(verdict, HasSubstr("on fire"));
+  EXPECT_THAT(verdict, HasSubstr("\"generations\": \"1\""));
 }
 
 TEST_F(DaemonTest, ServerThatNeverTookTheNode_LeavesNoEarlierVerdict) {

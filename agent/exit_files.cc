@@ -6,17 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "agent/run_files.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 
 namespace cadre {
 namespace {
 
 v1::Verdict OwnVerdict(const ExitFiles& files, const Exit& exit) {
-  v1::Verdict verdict;
+  v1::Verdict verdict = exit.own;
   verdict.set_job(files.job);
   verdict.set_outcome(exit.status > kExitSignalBase ? v1::CANCELLED_PHASE : v1::FAILED);
   verdict.set_message(!exit.message.empty() ? exit.message
                       : exit.status > kExitSignalBase
-                          ? absl::StrCat("cancelled: signal ", exit.status - kExitSignalBase)
+                          ? absl::StrCat("cancelled: ", SignalName(exit.status - kExitSignalBase),
+                                         " at node ", files.node)
                           : "the server gave no verdict");
   verdict.set_exit_status(exit.status);
   verdict.set_run(files.run);

@@ -192,7 +192,19 @@ void AgentCore::Impl::LeaveRefused(Exit exit) {
 void AgentCore::Impl::Finish() {
   FailStoreCalls(absl::AbortedError("the job is over on this node"));
   phase = Phase::kDone;
+  if (leaving->verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) leaving->own = OwnVerdict();
   commands.push_back(*std::move(leaving));
+}
+
+v1::Verdict AgentCore::Impl::OwnVerdict() const {
+  v1::Verdict own;
+  own.set_job(config.job);
+  own.set_generations(generation);
+  own.set_restarts(restarts);
+  if (!failure.has_value()) return own;
+  const bool cancelled = leaving->status > kExitSignalBase;
+  *(cancelled ? own.add_earlier() : own.mutable_root_cause()) = *failure;
+  return own;
 }
 
 void AgentCore::Impl::OnDeadlines() {

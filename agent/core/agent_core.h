@@ -174,6 +174,10 @@ struct Exit {
   std::string message;
   v1::Verdict verdict;    // empty when the server gave none
   v1::Timeline timeline;  // likewise
+  // Where the server gave no verdict: what this node knows of the job. `generations` is the number
+  // of the newest that was assigned here, and the first failure among its workers in that one is
+  // the root cause, or, where the job was cancelled, among the earlier ones.
+  v1::Verdict own = {};
   // The server refused an agent that was to carry on: its workers are left as they were found.
   bool leaves_workers = false;
 };

@@ -159,6 +159,45 @@ TEST_F(AgentCoreTest, LinkLostForTooLong_StopsOrphans) {
                           "connection refused"));
 }
 
+TEST_F(AgentCoreTest, LinkLostForGood_TellsWhichWorkerFailed) {
+  for (const int signal : {0, SIGINT}) {
+    core_.emplace(Config());
+    Run();
+    v1::ServerMessage status;
+    status.mutable_status()->set_restarts(3);
+    Feed(ServerSaid{status});
+    Down();
+    EXPECT_THAT(Died(1, 1, 7), IsEmpty());
+    EXPECT_THAT(Died(1, 0, 8), IsEmpty()) << "what followed from it";
+    signal == 0 ? After(absl::Seconds(60)) : Feed(SignalReceived{signal});
+    const std::vector<AgentCommand> commands = core_->Step(now_, AllGone{1, 501});
+    ASSERT_EQ(commands.size(), 1u);
+    const auto& exit = std::get<Exit>(commands[0]);
+    EXPECT_EQ(exit.status, signal == 0 ? 69 : 130);
+    EXPECT_EQ(exit.verdict.outcome(), v1::JOB_PHASE_UNSPECIFIED);
+    EXPECT_EQ(exit.own.generations(), 1u);
+    EXPECT_EQ(exit.own.restarts(), 3u);
+    // Nothing failed for whoever cancels.
+    ASSERT_EQ(exit.own.has_root_cause(), signal == 0);
+    ASSERT_EQ(exit.own.earlier_size(), signal == 0 ? 0 : 1);
+    const v1::Failure& failure = signal == 0 ? exit.own.root_cause() : exit.own.earlier(0);
+    EXPECT_EQ(failure.rank(), 1);
+    EXPECT_EQ(failure.exit().exit_code(), 7);
+    EXPECT_EQ(failure.message(),
+              "rank 1 (local rank 1) on n1 exited with status 7 in generation 1");
+  }
+}
+
+TEST_F(AgentCoreTest, LinkLostForGood_WorkersThatWereStoppedDidNotFail) {
+  Run();
+  Down();
+  After(absl::Seconds(60));
+  EXPECT_THAT(Died(1, 1, 0, SIGTERM), IsEmpty());
+  const std::vector<AgentCommand> commands = core_->Step(now_, AllGone{1, 501});
+  ASSERT_EQ(commands.size(), 1u);
+  EXPECT_FALSE(std::get<Exit>(commands[0]).own.has_root_cause());
+}
+
 // The server came back in the last moment, after an agent that stood still had its patience run
 // out.
 TEST_F(AgentCoreTest, LinkBackAfterTheTimeout_LeavesAndBlamesNoWorker) {

@@ -2,9 +2,25 @@
 
 #include <signal.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 
 namespace cadre {
+namespace {
+
+std::string HowItEnded(const v1::WorkerExit& exit) {
+  if (exit.exec_errno() != 0) {
+    return absl::StrCat("could not be started: ", ErrnoText(exit.exec_errno()));
+  }
+  if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
+  if (exit.out_of_memory()) return "was killed because memory ran out";
+  if (exit.signal() > 0) return absl::StrCat("was killed by ", SignalText(exit.signal()));
+  return absl::StrCat("exited with status ", exit.exit_code());
+}
+
+}  // namespace
+
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
   if (exit.exec_errno() != 0) return v1::EXEC_FAILED;
   // A child that the kernel killed does not matter to a worker that still succeeded.
@@ -12,6 +28,28 @@ v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
   if (exit.out_of_memory()) return v1::OUT_OF_MEMORY;
   if (exit.signal() == SIGTERM && !stopped_by_us) return v1::PREEMPTED;
   return v1::CRASH;
+}
+
+v1::Failure FailureOf(const v1::WorkerExited& exited, uint32_t first_rank, const std::string& node,
+                      uint64_t generation) {
+  v1::Failure failure;
+  failure.set_cause(exited.cause());
+  failure.set_rank(first_rank + exited.local_rank());
+  failure.set_local_rank(exited.local_rank());
+  failure.set_node(node);
+  failure.set_generation(generation);
+  *failure.mutable_exit() = exited.exit();
+  if (exited.has_evidence()) {
+    v1::RankEvidence& evidence = *failure.add_evidence();
+    evidence = exited.evidence();
+    evidence.set_rank(failure.rank());
+    evidence.set_local_rank(failure.local_rank());
+    evidence.set_node(node);
+  }
+  failure.set_message(absl::StrCat("rank ", failure.rank(), " (local rank ", failure.local_rank(),
+                                   ") on ", node, " ", HowItEnded(exited.exit()), " in generation ",
+                                   generation));
+  return failure;
 }
 
 int ExitStatusOfRejection(absl::StatusCode code) {

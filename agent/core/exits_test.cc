@@ -49,5 +49,27 @@ TEST(ExitStatusOfRejection, Table) {
   EXPECT_EQ(ExitStatusOfRejection(absl::StatusCode::kInternal), 70);
 }
 
+TEST(FailureOf, SaysHowTheWorkerEnded) {
+  v1::WorkerExited exited;
+  exited.set_local_rank(1);
+  exited.set_cause(v1::CRASH);
+  exited.mutable_exit()->set_signal(9);
+  exited.mutable_exit()->set_last_lines("last");
+  exited.mutable_evidence()->set_summary("gone");
+  const v1::Failure failure = FailureOf(exited, 4, "n1", 3);
+  EXPECT_EQ(failure.message(),
+            "rank 5 (local rank 1) on n1 was killed by signal 9 (SIGKILL) in generation 3");
+  EXPECT_EQ(failure.cause(), v1::CRASH);
+  EXPECT_EQ(failure.node(), "n1");
+  EXPECT_EQ(failure.exit().last_lines(), "last");
+  ASSERT_EQ(failure.evidence_size(), 1);
+  EXPECT_EQ(failure.evidence(0).rank(), 5);
+
+  exited.mutable_exit()->set_exec_errno(ENOENT);
+  EXPECT_EQ(FailureOf(exited, 4, "n1", 3).message(),
+            "rank 5 (local rank 1) on n1 could not be started: No such file or directory in "
+            "generation 3");
+}
+
 }  // namespace
 }  // namespace cadre

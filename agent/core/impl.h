@@ -147,6 +147,7 @@ struct AgentCore::Impl {
   // Exits with `exit` once no worker is left, at the latest kKillMargin after `grace`.
   void Leave(Exit exit, absl::Duration grace);
   void Finish();
+  v1::Verdict OwnVerdict() const;
   // Leaves because the server does not want this agent. Workers of another one, whose place it was
   // to take, are not its to stop.
   void LeaveRefused(Exit exit);
@@ -219,6 +220,8 @@ struct AgentCore::Impl {
   std::map<uint32_t, Worker> workers;
   std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
   StoreCalls store_calls;
+  std::optional<v1::Failure> failure;  // the first among them; the server may not know of it
+  uint32_t restarts = 0;               // as the server said last
 
   // Workers that are not stopped with their generation, until when they may take to give it up, and
   // whether everything else is gone.

@@ -40,6 +40,9 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
     exited.set_cause(v1::NODE_LOST);
     exited.mutable_exit()->set_last_lines("killed because the server did not answer in time");
   }
+  if (!failure && phase == Phase::kRunning && !fenced && exited.cause() != 0) {
+    failure = FailureOf(exited, first_rank, config.join.node(), generation);
+  }
   worker.exited = exited;
   // This server never announced the generation; the numbers of its own begin anew.
   if (rejoin_when_gone) return;

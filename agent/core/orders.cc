@@ -77,6 +77,7 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
 
 void AgentCore::Impl::OnStatus(const v1::JobStatus& status) {
   commands.push_back(ShowStatus{status});
+  restarts = status.restarts();
   if (!status.checkpoint_wanted() || status.generation() != generation ||
       phase != Phase::kRunning || asked_to_save == generation) {
     return;
@@ -160,6 +161,7 @@ void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
   generation = started = assigned;
   stop_ordered = false;
   fenced = false;
+  failure.reset();
   phase = Phase::kRunning;
   const std::map<uint32_t, Worker> before = std::exchange(workers, {});
   progress_news = looking = inspected = false;

@@ -102,6 +102,8 @@ void RunDisplay::Finish(const Exit& exit) {
   if (!exit.message.empty()) {
     absl::StrAppend(&text, "cadre: ", EscapeControl(exit.message), "\n");
   }
+  if (!ended)
+    absl::StrAppend(&text, VerdictDetails(exit.own, options_.log_dir, absl::LocalTimeZone()));
   writer_.Write(STDERR_FILENO, std::move(text));
   if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonText(exit.verdict) + "\n");
 }
