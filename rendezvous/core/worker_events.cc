@@ -97,20 +97,15 @@ void Core::Impl::OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& 
                    " gave generation ", job->generation.number, " up: ", gave_up.reason()));
   failure.set_rank(rank);
   failure.set_local_rank(gave_up.local_rank());
+  // Whoever gives up first is a victim: of one that did not come, or whose end lies unread because
+  // this server or a node's connection stood still. What a node said before its answer comes first.
   Live& live = lives[session.job];
-  // Also when the first progress comes in while the nodes are asked.
-  const bool asking = live.hang.has_value() && live.hang->for_absent;
-  if (AwaitsOthers(*job, live) || asking) {
-    // Whoever gives up first is a victim of one that did not come.
-    if (!live.hang.has_value()) {
-      BeginInquiry(session.job, "", *job, &live);
-      live.hang->for_absent = true;
-    }
-    if (!live.hang->otherwise.has_value()) live.hang->otherwise = failure;
-    return Touch(session.job, false);
+  if (!live.hang.has_value()) {
+    BeginInquiry(session.job, "", *job, &live);
+    live.hang->for_absent = true;
   }
-  EndWorker(session.job, rank, failure);
-  OrderStop(session.job, job, failure.message(), failure);
+  if (!live.hang->otherwise.has_value()) live.hang->otherwise = failure;
+  Touch(session.job, false);
 }
 
 void Core::Impl::EndWorker(const std::string& name, uint32_t rank,
