@@ -110,6 +110,7 @@ void Core::Impl::LinkRestoredNodes() {
     lives[name].orders_count_from =
         job.phase == v1::STOPPING ? now : MonoTime::FromMicros(job.generation.formed_us);
     lives[name].patient_until = now + config.lease;
+    lives[name].progress.BeginAt(now.micros() - job.created_us);
     for (const auto& [node, known] : job.nodes) {
       Link& link = lives[name].links[node];
       link.last_heard = link.gone_since = now;

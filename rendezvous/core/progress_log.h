@@ -29,6 +29,10 @@ class ProgressLog {
   // The generation is over: what was reported after the last sample becomes one.
   void EndGeneration(const JobState& job);
 
+  // Of what was reported before this, in microseconds since the job was created, it knows nothing.
+  void BeginAt(int64_t us) { began_us_ = us; }
+  int64_t began_us() const { return began_us_; }
+
   // Of the job's current generation; nullopt when nothing was reported in it.
   std::optional<v1::JobProgress> Current(const JobState& job) const;
   const std::vector<v1::ProgressSample>& samples() const { return samples_; }
@@ -38,6 +42,7 @@ class ProgressLog {
  private:
   void Sample(const JobState& job);
 
+  int64_t began_us_ = 0;
   uint64_t generation_ = 0;
   std::map<std::string, v1::NodeProgress> nodes_;
   std::vector<v1::ProgressSample> samples_;

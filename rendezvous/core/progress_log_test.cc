@@ -106,6 +106,12 @@ TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
   EXPECT_EQ(recovery.first_progress_us(), 500);
   EXPECT_EQ(recovery.total_us(), 4100);
   EXPECT_THAT(timeline.progress(), SizeIs(1));
+
+  // A server that began anew while the generation ran does not take the first that it hears for it.
+  ProgressLog later;
+  later.BeginAt(9200);
+  later.Note(job, "a", At(3), MonoTime::FromMicros(job.created_us + 9600));
+  EXPECT_EQ(MakeTimeline("j", job, later).recoveries(0).first_progress_us(), 0);
 }
 
 }  // namespace

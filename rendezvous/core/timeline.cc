@@ -28,6 +28,8 @@ v1::Timeline MakeTimeline(const std::string& name, const JobState& job,
   v1::Timeline timeline = job.timeline;
   timeline.set_job(name);
   for (v1::GenerationTimeline& generation : *timeline.mutable_generations()) {
+    // Of one that ran when the server began anew the first may have been long before.
+    if (generation.running_us() < progress.began_us()) continue;
     generation.set_first_progress_us(progress.FirstProgressUs(generation.generation()));
   }
   for (int i = 1; i < timeline.generations_size(); ++i) {
