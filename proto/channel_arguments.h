@@ -48,6 +48,8 @@ inline constexpr char kServerMetadata[] = "cadre-server";
 
 // How a server begins its refusal (UNAVAILABLE) as long as it is not the one that leads.
 inline constexpr char kInReserve[] = "this server stands in reserve";
+// And one that led until now.
+inline constexpr char kNoLongerLeads[] = "this server no longer leads";
 
 void SetServerArguments(grpc::ServerBuilder& builder);
 // What may differ from client to client. Setting an argument again afterwards has no effect: gRPC

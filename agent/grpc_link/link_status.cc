@@ -47,7 +47,8 @@ absl::Status NotOurs(const std::string& endpoint) {
 }
 
 absl::Status DescribeUnreached(const std::string& endpoint, const absl::Status& status) {
-  if (absl::StartsWith(status.message(), kInReserve)) {
+  if (absl::StartsWith(status.message(), kInReserve) ||
+      absl::StartsWith(status.message(), kNoLongerLeads)) {
     return absl::UnavailableError(
         absl::StrCat(endpoint, ": ", status.message().substr(0, kDetailBytesMax)));
   }

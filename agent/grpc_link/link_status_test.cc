@@ -31,6 +31,15 @@ TEST(LinkStatus, GrpcTextsBecomeReadable) {
                        HasSubstr("node0:29400 answers, but is not a cadre server")));
 }
 
+TEST(LinkStatus, AServerThatDoesNotLeadWasReached) {
+  EXPECT_EQ(
+      Unreached("this server stands in reserve: node1:29400 leads"),
+      absl::UnavailableError("node0:29400: this server stands in reserve: node1:29400 leads"));
+  EXPECT_EQ(Unreached("this server no longer leads: its lease in etcd has ended"),
+            absl::UnavailableError(
+                "node0:29400: this server no longer leads: its lease in etcd has ended"));
+}
+
 TEST(LinkStatus, OtherGrpcServersAreNamedSo) {
   for (const absl::Status& status : {absl::OkStatus(), absl::UnimplementedError("unknown")}) {
     EXPECT_THAT(DescribeEnd(kEndpoint, status, false),

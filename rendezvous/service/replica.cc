@@ -73,8 +73,7 @@ struct Replica::Impl {
       lost = leadership.AwaitLoss(kCampaignInterval);
     }
     const absl::Status why = absl::UnavailableError(
-        lost.ok() ? "the server goes away"
-                  : absl::StrCat("this server no longer leads: ", lost.message()));
+        lost.ok() ? "the server goes away" : absl::StrCat(kNoLongerLeads, ": ", lost.message()));
     server.Refuse(why);
     if (!lost.ok()) Say(std::string(why.message()));
     core->Stop(why);

@@ -43,16 +43,8 @@ grpc::ChannelArguments Arguments() {
   return arguments;
 }
 
-// gRPC's words for what happens often, in ours.
 std::string Reason(const grpc::Status& status) {
-  const std::string text = status.error_message();
-  if (absl::StrContains(text, "onnection refused")) return "connection refused";
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
-      absl::StrContains(text, "imed out") || absl::StrContains(text, "imeout") ||
-      absl::StrContains(text, "handshaker shutdown")) {
-    return "no answer";
-  }
-  return text.substr(0, kReasonBytesMax);
+  return EtcdReason(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
 bool MayAnswerElsewhere(const grpc::Status& status) {
@@ -61,6 +53,17 @@ bool MayAnswerElsewhere(const grpc::Status& status) {
 }
 
 }  // namespace
+
+std::string EtcdReason(absl::StatusCode code, const std::string& text) {
+  if (absl::StrContains(text, "onnection refused")) return "connection refused";
+  // Which of its two lookups failed is another one each time.
+  if (absl::StrContains(text, "DNS resolution failed")) return "the name does not resolve";
+  if (code == absl::StatusCode::kDeadlineExceeded || absl::StrContains(text, "imed out") ||
+      absl::StrContains(text, "imeout") || absl::StrContains(text, "handshaker shutdown")) {
+    return "no answer";
+  }
+  return text.substr(0, kReasonBytesMax);
+}
 
 struct EtcdClient::Impl {
   // A connection to one member.

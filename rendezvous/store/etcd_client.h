@@ -51,6 +51,10 @@ class EtcdClient {
   std::unique_ptr<Impl> impl_;
 };
 
+// gRPC's words for what happens often, in ours: the same for the same fault each time, so that
+// whoever says what is new says it once.
+std::string EtcdReason(absl::StatusCode code, const std::string& text);
+
 // Parts of requests.
 void PutKey(absl::string_view key, std::string value, int64_t lease,
             etcdserverpb::RequestOp* request);

@@ -181,11 +181,10 @@ class EtcdLog final : public RecordLog {
     if (!kvs.empty() && kvs[0].create_revision() == options_.leader_revision) {
       return absl::OkStatus();
     }
-    deposed_ =
-        absl::AbortedError(kvs.empty() ? "this server no longer leads: its lease in etcd has ended"
-                                       : absl::StrCat("this server no longer leads: the one at ",
-                                                      kvs[0].value(), " does"));
-    if (options_.on_deposed) options_.on_deposed(deposed_);
+    const std::string why = kvs.empty() ? "its lease in etcd has ended"
+                                        : absl::StrCat("the one at ", kvs[0].value(), " does");
+    deposed_ = absl::AbortedError(absl::StrCat("this server no longer leads: ", why));
+    if (options_.on_deposed) options_.on_deposed(absl::AbortedError(why));
     return deposed_;
   }
 
