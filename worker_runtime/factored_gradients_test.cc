@@ -26,7 +26,7 @@
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/ranks.h"
 
 namespace cadre {
 namespace {
@@ -124,17 +124,6 @@ class Rank {
   std::unique_ptr<Reducer> reducer_;
 };
 
-void OnEachRank(int ranks, const std::function<void(Communicator&)>& body) {
-  InProcessWorkers workers(ranks);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = kLong;
-    auto communicator = ConnectSharedMemory(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
-}
-
 // sum(weight * gradient) / sum(weight), in whole numbers until the division.
 void ExpectAverage(const Rank& rank, const std::vector<Sample>& samples,
                    const std::vector<double>& weights) {
@@ -195,7 +184,7 @@ TEST_P(FactoredGradientsOfRanks, AreTheAverageAndTheSameBitsOnAllRanks) {
   const int ranks = GetParam();
   std::mutex mutex;
   std::vector<std::vector<float>> results(ranks);
-  OnEachRank(ranks, [&](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, ranks, [&](Communicator& communicator) {
     Rank rank(communicator);
     for (int step = 1; step <= 4; ++step) {
       // Other numbers of samples on each rank, counted by their number; none on the last one once.
@@ -220,7 +209,7 @@ TEST_P(FactoredGradientsOfRanks, AreTheAverageAndTheSameBitsOnAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Ranks, FactoredGradientsOfRanks, ::testing::Values(1, 2, 3, 4));
 
 TEST(FactoredGradients, AreReducedWholeWhereOneRankHasNone) {
-  OnEachRank(2, [](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, 2, [](Communicator& communicator) {
     Rank rank(communicator);
     const std::vector<Sample> samples = {Sample(0, 1, 2), Sample(1, 1, 1)};
     const Sample& own = samples[rank.rank()];
@@ -236,7 +225,7 @@ TEST(FactoredGradients, AreReducedWholeWhereOneRankHasNone) {
 }
 
 TEST(FactoredGradients, MayBeAPartAndStayAsTheyWereWhereNobodyHasAny) {
-  OnEachRank(2, [](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, 2, [](Communicator& communicator) {
     Rank rank(communicator);
     const std::vector<Sample> samples = {Sample(0, 1, 1), Sample(1, 1, 1)};
     const Sample& own = samples[rank.rank()];
@@ -261,7 +250,7 @@ TEST(FactoredGradients, MayBeAPartAndStayAsTheyWereWhereNobodyHasAny) {
 TEST(FactoredGradients, NameTheRankWhoseFactorsAreNotFinite) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
     for (const NonFinite choice : {NonFinite::kError, NonFinite::kSkip, NonFinite::kIgnore}) {
-      OnEachRank(3, [&](Communicator& communicator) {
+      OnEachRank(ConnectSharedMemory, 3, [&](Communicator& communicator) {
         ReducerOptions options;
         options.non_finite = choice;
         Rank rank(communicator, options);
@@ -288,7 +277,7 @@ TEST(FactoredGradients, NameTheRankWhoseFactorsAreNotFinite) {
 }
 
 TEST(FactoredGradients, SayThatTheProductFailed) {
-  OnEachRank(2, [](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, 2, [](Communicator& communicator) {
     const int own = communicator.rank();
     Rank rank(communicator, {}, [own](const FactorProduct& product) {
       return own == 1 ? absl::InternalError("no such product") : Multiply(product);
@@ -343,13 +332,10 @@ TEST(FactoredGradients, PagesSayWhoMultipliesAndWhoWaits) {
 }
 
 TEST(FactoredGradients, AreNotTakenWhereRanksShareNoMemory) {
-  InProcessWorkers workers(2);
-  workers.Run([](Worker& worker) {
-    auto communicator = ConnectGloo(worker, {});
-    ASSERT_OK(communicator);
-    Rank rank(**communicator);
+  OnEachRank(ConnectGloo, 2, [](Communicator& communicator) {
+    Rank rank(communicator);
     for (int step = 1; step <= 2; ++step) {
-      const auto report = rank.Step(Sample(worker.rank(), step, 1));
+      const auto report = rank.Step(Sample(communicator.rank(), step, 1));
       ASSERT_OK(report);
       EXPECT_FALSE(WentByFactors(*report));
     }
@@ -358,7 +344,7 @@ TEST(FactoredGradients, AreNotTakenWhereRanksShareNoMemory) {
 }
 
 TEST(FactoredGradients, RanksThatDoNotAgreeOnThemAreRefused) {
-  OnEachRank(2, [](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, 2, [](Communicator& communicator) {
     std::vector<float> values(4);
     EXPECT_THAT(
         Reducer::Create(communicator, {{"w", {values.data(), 4}, {2, 2}, communicator.rank() == 1}},

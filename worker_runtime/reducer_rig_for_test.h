@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/reducer.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/ranks.h"
 
 namespace cadre {
 
@@ -53,14 +53,7 @@ inline void Fill(const Reducer& reducer, size_t i, float value) {
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
                        absl::Duration timeout = kLong) {
-  InProcessWorkers workers(world_size);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = timeout;
-    auto communicator = ConnectGloo(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
+  OnEachRank(ConnectGloo, world_size, body, timeout);
 }
 
 inline void MarkAll(Reducer& reducer, float value) {

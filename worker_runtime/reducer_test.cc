@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/reducer_rig_for_test.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {
 namespace {
@@ -296,16 +295,13 @@ TEST(Reducer, AccumulatesWithoutExchange) {
 
 // The buckets lie in shared memory and are reduced in place, also after they were laid out anew.
 TEST(Reducer, ReducesInSharedMemory) {
-  InProcessWorkers workers(3);
-  workers.Run([&](Worker& worker) {
-    auto communicator = ConnectSharedMemory(worker, {"world", kLong});
-    ASSERT_OK(communicator);
+  OnEachRank(ConnectSharedMemory, 3, [](Communicator& communicator) {
     Model model({5, 1, 30000, 17}, 0);
-    auto reducer = Reducer::Create(**communicator, model.parameters(), Small());
+    auto reducer = Reducer::Create(communicator, model.parameters(), Small());
     ASSERT_OK(reducer);
     for (int step = 0; step < 4; ++step) {
-      ASSERT_OK((*reducer)->BeginStep(true, step < 2 ? 1 : worker.rank()));
-      MarkAll(**reducer, 6.0f * worker.rank() + step);
+      ASSERT_OK((*reducer)->BeginStep(true, step < 2 ? 1 : communicator.rank()));
+      MarkAll(**reducer, 6.0f * communicator.rank() + step);
       const auto report = (*reducer)->Finish(kLong);
       ASSERT_OK(report);
       // (0 + 6 + 12) / 3, and (1 * 6 + 2 * 12) / 3.
@@ -315,7 +311,7 @@ TEST(Reducer, ReducesInSharedMemory) {
       }
     }
     ASSERT_OK((*reducer)->BeginStep());
-    MarkAll(**reducer, worker.rank() == 2 ? NAN : 1);
+    MarkAll(**reducer, communicator.rank() == 2 ? NAN : 1);
     EXPECT_THAT((*reducer)->Finish(kLong), StatusIs(absl::StatusCode::kOutOfRange,
                                                     HasSubstr("not finite in step 5: on rank 2")));
   });

@@ -13,7 +13,7 @@
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/ranks.h"
 #include "worker_runtime/torch/data_parallel.h"
 #include "worker_runtime/torch/linear.h"
 
@@ -41,14 +41,7 @@ using Torchs = NetOf<torch::nn::Linear>;
 
 void OnEachRank(int ranks, const std::function<void(Communicator&)>& body) {
   torch::set_num_threads(1);
-  InProcessWorkers workers(ranks);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = kLong;
-    auto communicator = ConnectSharedMemory(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
+  cadre::OnEachRank(ConnectSharedMemory, ranks, body, kLong);
 }
 
 DataParallelOptions With(bool factors) {

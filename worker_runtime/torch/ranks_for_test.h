@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "torch/utils.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/ranks.h"
 #include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre::nn {
@@ -17,14 +17,7 @@ inline constexpr absl::Duration kLong = absl::Seconds(30);
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
   torch::set_num_threads(1);
-  InProcessWorkers workers(world_size);
-  workers.Run([&](Worker& worker) {
-    CommunicatorOptions options;
-    options.timeout = kLong;
-    auto communicator = ConnectGloo(worker, options);
-    ASSERT_OK(communicator);
-    body(**communicator);
-  });
+  cadre::OnEachRank(ConnectGloo, world_size, body, kLong);
 }
 
 // A bucket for each parameter.

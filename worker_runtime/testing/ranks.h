@@ -1,0 +1,26 @@
+// A body that runs as each rank of a world inside one process, with a communicator.
+#ifndef CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
+#define CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre {
+
+// ConnectGloo, ConnectSharedMemory and the like.
+using ConnectFunction =
+    absl::StatusOr<std::unique_ptr<Communicator>> (*)(Worker&, const CommunicatorOptions&);
+
+// One thread each; returns when all have returned. A rank that cannot connect fails the test.
+void OnEachRank(ConnectFunction connect, int world_size,
+                const std::function<void(Communicator&)>& body,
+                absl::Duration timeout = absl::Seconds(30));
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
