@@ -97,6 +97,7 @@ void CallWatch::TellLastWord(PeerMessage::Kind kind, const absl::Status& reason)
     has_left_ = true;
     message.finished = ledger_.own().finished;
   }
+  heard_.notify_all();
   for (int peer = 0; peer < size_; ++peer) {
     links_->Send(peer, message, /*is_last=*/true);
   }
@@ -144,7 +145,7 @@ void CallWatch::SayLeft() {
 
 void CallWatch::AwaitLastWords(std::unique_lock<std::mutex>& lock) {
   if (left_until_ == MonoTime::Never()) return;
-  WaitFor(heard_, lock, left_until_ - MonoNow(), [] { return false; });
+  WaitFor(heard_, lock, left_until_ - MonoNow(), [this] { return has_left_; });
 }
 
 void CallWatch::HearEnd(int peer) {
@@ -187,7 +188,7 @@ absl::Status CallWatch::Explain(const std::set<int>& ranks, const absl::Status& 
   if (may_wait) Tell(PeerMessage::Kind::kQuestion);
   std::unique_lock<std::mutex> lock(mutex_);
   WaitFor(heard_, lock, may_wait ? kReasonPatience : absl::ZeroDuration(),
-          [&] { return !ledger_.WhyLost(ranks).ok(); });
+          [&] { return has_left_ || !ledger_.WhyLost(ranks).ok(); });
   const absl::Status known = ledger_.WhyLost(ranks);
   if (may_wait && absl::IsAborted(known)) AwaitLastWords(lock);
   return known.ok() ? guess : known;
@@ -202,7 +203,7 @@ absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
   Tell(PeerMessage::Kind::kQuestion);
   std::unique_lock<std::mutex> lock(mutex_);
   WaitFor(heard_, lock, kAnswerPatience,
-          [this] { return ledger_.HaveAllAnswered() || !ledger_.failure().ok(); });
+          [this] { return has_left_ || ledger_.HaveAllAnswered() || !ledger_.failure().ok(); });
   if (!ledger_.failure().ok()) return ledger_.failure();
   const std::string missing = ledger_.Missing();
   return missing.empty() ? guess : absl::DeadlineExceededError(missing);

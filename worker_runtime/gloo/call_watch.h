@@ -54,7 +54,7 @@ class CallWatch {
   void EndMessage();
 
   // Why an exchange with `ranks` failed, which by itself looks like `guess`. With `may_wait` it
-  // takes up to kReasonPatience, and kLastWords.
+  // takes up to kReasonPatience, and kLastWords; neither once this rank has left itself.
   absl::Status Explain(const std::set<int>& ranks, const absl::Status& guess, bool may_wait);
 
   // Tells the others, once, that this rank's part is over: because its program wants it so, or for

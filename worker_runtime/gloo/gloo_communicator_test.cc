@@ -1,10 +1,12 @@
 #include "worker_runtime/gloo/gloo_communicator.h"
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/last_words.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {
@@ -197,6 +199,29 @@ TEST(GlooCommunicatorTest, AbortEndsWhatRunsAndWhatWaits) {
                            AllOf(HasSubstr("rank 0 aborted"), HasSubstr("all-reduce"))));
     }
   });
+}
+
+// As those do that survive the end of a generation, one after the other.
+TEST(GlooCommunicatorTest, WhoAbortsAsWellAwaitsNoLastWords) {
+  constexpr int kRounds = 5;
+  InProcessWorkers workers(2);
+  absl::Duration fastest = absl::InfiniteDuration();
+  workers.Run([&](Worker& worker) {
+    const auto outer = Connect(worker);
+    for (int round = 0; round < kRounds; ++round) {
+      auto world = outer->Split(0, worker.rank());
+      ASSERT_OK(world);
+      const bool aborts_first = worker.rank() == 0;
+      const auto work = (*world)->Barrier();
+      if (aborts_first) (*world)->Abort();
+      EXPECT_OK(outer->Barrier()->Wait(kLong));
+      const MonoTime start = MonoNow();
+      world->reset();
+      if (!aborts_first) fastest = std::min(fastest, MonoNow() - start);
+      EXPECT_THAT(work->Wait(kLong), StatusIs(absl::StatusCode::kAborted));
+    }
+  });
+  EXPECT_LT(fastest, kLastWords);
 }
 
 TEST(GlooCommunicatorTest, DestructionDoesNotWaitForPeers) {
