@@ -13,6 +13,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/pidfd.h"
+#include "agent/supervisor/process_scan.h"
 #include "agent/supervisor/scoped_fd.h"
 #include "base/clock.h"
 
@@ -91,12 +93,27 @@ bool ReadAll(int fd, MonoTime deadline, const std::atomic<bool>& cancelled, std:
   return false;
 }
 
+bool IsStopped(pid_t process) {
+  const auto found = InspectProcess(process);
+  return found.has_value() && found->state == 'T';
+}
+
 }  // namespace
 
 std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<bool>& cancelled) {
   const std::vector<std::string> tool = ToolFor(process);
   if (tool.empty()) return "no native stacks: neither eu-stack nor gdb is installed\n";
-  return OutputOfTool(tool, deadline, cancelled);
+  return StacksBy(tool, process, deadline, cancelled);
+}
+
+std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
+                     const std::atomic<bool>& cancelled) {
+  const ScopedFd pidfd(OpenPidfd(process));
+  const bool was_stopped = IsStopped(process);
+  std::string text = OutputOfTool(tool, deadline, cancelled);
+  // ptrace(2): it attaches with SIGSTOP, and that stays when it is killed before it detaches.
+  if (!was_stopped) SignalPidfd(pidfd.get(), SIGCONT);
+  return text;
 }
 
 std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,

@@ -20,9 +20,14 @@ inline constexpr size_t kMaxStackBytes = 256 << 10;
 // says so where it is not all. The tool is killed then. Says why where there is no tool.
 std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<bool>& cancelled);
 
-// The same of any program, with its arguments. When it returns, the program and what it started, as
-// far as that is in its process group, are gone and waited for: a killed gdb leaves a child of its
-// own to whoever is the subreaper, and that is this process.
+// The same by a tool that attaches to the process. Killed in the middle of that, it would leave the
+// process stopped: the process goes on when this returns, unless it was stopped before.
+std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
+                     const std::atomic<bool>& cancelled);
+
+// What any program prints, with its arguments; else as above. When it returns, the program and what
+// it started, as far as that is in its process group, are gone and waited for: a killed gdb leaves
+// a child of its own to whoever is the subreaper, and that is this process.
 std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
                          const std::atomic<bool>& cancelled);
 

@@ -79,7 +79,7 @@ class CallWatch {
   const Listener listener_;
   const std::unique_ptr<PeerLinks> links_;
   std::mutex mutex_;
-  // Something was heard of the others.
+  // Something was heard of the others, or this rank has left.
   std::condition_variable heard_;
   CallLedger ledger_ ABSL_GUARDED_BY(mutex_);
   int messages_ ABSL_GUARDED_BY(mutex_) = 0;

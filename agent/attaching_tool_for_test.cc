@@ -1,0 +1,29 @@
+// attaching_tool_for_test PID: a debugger that attaches to a process, and never comes to its end.
+// attaching_tool_for_test: a process that takes no signal until a line is typed, and says "here" to
+// SIGUSR1.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <unistd.h>
+
+namespace {
+
+void SayHere(int) {
+  if (write(STDOUT_FILENO, "here\n", 5) != 5) _exit(1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2) {
+    if (ptrace(PTRACE_ATTACH, atoi(argv[1]), nullptr, nullptr) != 0) return 1;
+    for (;;) pause();
+  }
+  signal(SIGUSR1, SayHere);
+  // The parent of a vfork() waits for its child without taking signals.
+  if (vfork() == 0) {
+    char typed = 0;
+    _exit(read(STDIN_FILENO, &typed, 1) == 1 ? 0 : 1);
+  }
+  for (;;) pause();
+}
