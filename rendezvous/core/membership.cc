@@ -207,13 +207,16 @@ bool Core::Impl::MayJoin(StreamId stream, const std::string& name, const v1::Joi
   const JobState& job = *FindJob(name);
   const auto found = job.nodes.find(join.node());
   if (found != job.nodes.end()) {
-    if (lives[name].links[join.node()].stream.has_value()) {
+    const Link& link = lives[name].links[join.node()];
+    if (link.stream.has_value()) {
       Reject(stream, name, absl::StatusCode::kAlreadyExists,
              absl::StrCat("node ", join.node(), " is already in job ", name, "; give --node-name"));
       return false;
     }
     // A new life of the agent is proof that the old one is over.
-    RemoveNode(name, join.node(), v1::NODE_LOST, "its launcher was started anew", absl::OkStatus());
+    const std::string why =
+        link.launcher_end.empty() ? "its launcher was started anew" : link.launcher_end;
+    RemoveNode(name, join.node(), v1::NODE_LOST, why, absl::OkStatus());
     // What was lost with it takes effect before the node counts as present again.
     while (Advance(name, FindJob(name), &lives[name])) {
     }

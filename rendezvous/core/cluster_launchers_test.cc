@@ -1,0 +1,173 @@
+// Launchers of submitted jobs that do not begin, end unasked or are not let in.
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/core/cluster_rig.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ClusterLaunchersTest : public ClusterRig {};
+
+TEST_F(ClusterLaunchersTest, AVerdictSaysHowALauncherEndedThatItsAgentSawEnding) {
+  for (const bool started_anew : {false, true}) {
+    SCOPED_TRACE(started_anew);
+    core_ = std::make_unique<Core>(CoreConfig());
+    Join(1, 1, "n0");
+    Submit(2, Spec("j", 1));
+    JoinJob(3, 7, Spec("j", 1), 1, "n0");
+    Orders(Step(4, StreamClosed{StreamId{7}}));
+    EXPECT_THAT(Ended(4.02, 1, 1), ElementsAre("start 2 j on n0"));
+    if (started_anew) JoinJob(4.04, 8, Spec("j", 1), 2, "n0");
+    Orders(Step(4.12, Tick{}));
+    EXPECT_EQ(core_->Status(Second(5), "j")->verdict().message(),
+              "node n0 is lost in generation 1: its launcher ended: no user alice");
+  }
+}
+
+TEST_F(ClusterLaunchersTest, WhatIsTheJobsOwnFaultEndsItAtOnceAndIsSaid) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 1));
+  EXPECT_THAT(Ended(3, 1, 1, v1::BLAME_JOB), IsEmpty());
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  EXPECT_EQ(status.phase(), v1::FAILED);
+  EXPECT_EQ(status.verdict().exit_status(), 65);
+  EXPECT_EQ(status.verdict().message(), "it could not begin on node n0: no user alice");
+}
+
+TEST_F(ClusterLaunchersTest, ANodeOnWhichAJobCannotBeginIsAvoidedAndAnotherOneTried) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  EXPECT_THAT(Submit(2, Spec("j", 1)), ElementsAre("start 1 j on n0"));
+  EXPECT_THAT(Ended(3, 1, 1), ElementsAre("start 2 j on n1"));
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  ASSERT_EQ(status.avoided_size(), 1);
+  EXPECT_EQ(status.avoided(0).node(), "n0");
+  EXPECT_EQ(status.avoided(0).reason(), "no user alice");
+  StartAnew();
+  JoinJob(4, 10, Spec("j", 1), 2, "n1");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+  EXPECT_EQ(core_->Status(Second(4), "j")->avoided_size(), 1);
+  Core again(CoreConfig{});
+  for (const v1::Record& record : core_->Snapshot()) again.Apply(record);
+  EXPECT_EQ(again.DebugString(), core_->DebugString());
+}
+
+TEST_F(ClusterLaunchersTest, AJobThatNoNodeIsLeftForFailsAndSaysWhatWasTried) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 2));
+  // The node that is well is given back.
+  EXPECT_THAT(Ended(3, 2, 2), ElementsAre("stop 1"));
+  const v1::JobStatus status = *core_->Status(Second(3), "j");
+  EXPECT_EQ(status.phase(), v1::FAILED);
+  EXPECT_EQ(status.verdict().exit_status(), 75);
+  EXPECT_EQ(
+      status.verdict().message(),
+      "no node is left for it; tried: n1 (no user alice); it needs 1 more node with 4 CPUs: the "
+      "only other one cannot take it; n1 is avoided, since it could not begin there");
+}
+
+TEST_F(ClusterLaunchersTest, AJobIsTriedSoOftenAndNoMore) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  uint64_t part = 1;
+  for (; part < 8; ++part) {
+    EXPECT_THAT(Ended(2 + 0.1 * part, 1, part, v1::BLAME_NOBODY),
+                ElementsAre(absl::StrCat("start ", part + 1, " j on n0")));
+  }
+  EXPECT_THAT(Ended(4, 1, part, v1::BLAME_NOBODY), IsEmpty());
+  EXPECT_THAT(core_->Status(Second(4), "j")->verdict().message(),
+              HasSubstr("it was tried 8 times: n0 (no user alice)"));
+}
+
+TEST_F(ClusterLaunchersTest, AJobThatLosesANodeBeforeItBeginsGoesBackIntoTheQueue) {
+  for (uint64_t i = 0; i < 3; ++i) Join(1, i + 1, absl::StrCat("n", i));
+  Submit(2, Spec("other", 1));
+  EXPECT_THAT(Submit(3, Spec("j", 2)), ElementsAre("start 2 j on n1", "start 3 j on n2"));
+  JoinJob(4, 10, Spec("j", 2), 2, "n1");
+  EXPECT_THAT(Ended(5, 3, 3), ElementsAre("stop 2"));
+  v1::NodeMessage leave;
+  leave.set_job("j");
+  leave.set_incarnation(10);
+  leave.mutable_leave()->set_cause(v1::PREEMPTED);
+  Orders(Step(6, NodeSaid{StreamId{10}, leave}));
+  EXPECT_THAT(Ended(7, 2, 2), IsEmpty());
+  EXPECT_EQ(PhaseOf("j"), v1::QUEUED);
+  EXPECT_THAT(core_->Status(Second(7), "j")->waiting_for(),
+              HasSubstr("2 nodes with 4 CPUs free: 1 is, and it is the next"));
+  Orders(Step(8, JobCancelled{"other", "", 0}));
+  EXPECT_THAT(Ended(9, 1, 1), ElementsAre("start 4 j on n0", "start 5 j on n1"));
+}
+
+TEST_F(ClusterLaunchersTest, ANodeThatIsTakenFromAJobCostsItNoRestart) {
+  Join(1, 1, "n0");
+  Join(1, 2, "n1");
+  Submit(2, Spec("j", 1));
+  JoinJob(3, 10, Spec("j", 1), 1, "n0");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  v1::NodeMessage leave;
+  leave.set_job("j");
+  leave.set_incarnation(10);
+  leave.set_generation(1);
+  leave.mutable_leave()->set_cause(v1::PREEMPTED);
+  Orders(Step(4, NodeSaid{StreamId{10}, leave}));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  EXPECT_EQ(core_->Status(Second(4), "j")->restarts(), 0u);
+  v1::NodeMessage leaving;
+  leaving.mutable_agent()->set_leaving(true);
+  EXPECT_THAT(Orders(Step(5, NodeSaid{StreamId{1}, leaving})), ElementsAre("start 2 j on n1"));
+  // One whose node dies has used up its budget of none.
+  JoinJob(6, 11, Spec("j", 1), 2, "n1");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  Orders(Step(7, StreamClosed{StreamId{11}}));
+  for (double at = 7.05; at < 7.6; at += 0.05) Orders(Step(at, Tick{}));
+  EXPECT_EQ(PhaseOf("j"), v1::FAILED);
+}
+
+TEST_F(ClusterLaunchersTest, ALauncherThatIsGivenUpIsEndedAndTheJobGetsANodeAgain) {
+  Join(1, 1, "n0");
+  v1::JobSpec spec = Spec("j", 1);
+  spec.mutable_restart()->set_max(1);
+  Submit(2, spec);
+  JoinJob(3, 10, spec, 1, "n0");
+  ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  std::vector<std::string> orders;
+  for (double at = 3.1; at < 14; at += 0.1) {
+    for (std::string& order : Renew(at, 1)) orders.push_back(std::move(order));
+  }
+  EXPECT_THAT(orders, ElementsAre("stop 1"));
+  EXPECT_EQ(PhaseOf("j"), v1::GATHERING);
+  // Until it has ended the node is not free.
+  EXPECT_EQ(core_->ClusterNodes()[0].parts_size(), 1);
+  EXPECT_THAT(Ended(15, 1, 1), ElementsAre("start 2 j on n0"));
+}
+
+TEST_F(ClusterLaunchersTest, OnlyTheLaunchersOfItsPartsTakePartInAJob) {
+  Join(1, 1, "n0");
+  Submit(2, Spec("j", 1));
+  const auto join = [&](uint64_t stream, uint64_t part, const std::string& node) {
+    const Effects effects =
+        Step(3, NodeSaid{StreamId{stream}, LauncherJoin(stream, Spec("j", 1), part, node)});
+    Orders(effects);
+    return effects.send.front().message.has_rejected()
+               ? effects.send.front().message.rejected().message()
+               : "";
+  };
+  EXPECT_THAT(join(10, 0, "n0"), HasSubstr("was submitted to the cluster"));
+  EXPECT_THAT(join(11, 9, "n0"), HasSubstr("has no part on node n0"));
+  EXPECT_THAT(join(12, 1, "n7"), HasSubstr("has no part on node n7"));
+  EXPECT_EQ(join(13, 1, "n0"), "");
+  EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+}
+
+}  // namespace
+}  // namespace cadre
