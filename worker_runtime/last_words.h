@@ -7,7 +7,8 @@
 namespace cadre {
 
 // Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
-// for the cause. Unloading libtorch alone takes a while.
+// for the cause. Unloading libtorch alone takes a while. But where a rank has died without a word,
+// that is the cause, and who aborts is one more victim: nobody waits then.
 inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
 // Where its process can be seen, its end is enough.
 inline constexpr absl::Duration kLastWordsSeen = absl::Seconds(2);

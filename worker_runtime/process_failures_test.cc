@@ -259,25 +259,43 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProcessFailuresTest,
                                                std::get<1>(info.param).name);
                          });
 
-class LastWordsTest : public ::testing::TestWithParam<Backend> {
- protected:
-  static constexpr int kAborts = 0, kWaits = 2;
+// Who aborts, and who waits for that one: for a message, or in a barrier.
+struct LastWordsCase {
+  const char* name;
+  Backend backend;
+  int aborts;
+  int waits;
+  bool in_barrier;
+};
 
+constexpr LastWordsCase kLastWordsCases[] = {
+    {"SharedMemory", kBackends[0], 0, 2, false},
+    {"Gloo", kBackends[1], 0, 2, false},
+    {"Hierarchical", kBackends[2], 0, 2, false},
+    // Of one node, which knows nothing of the other's dead.
+    {"WithinANode", kBackends[2], 1, 0, true},
+};
+
+class LastWordsTest : public ::testing::TestWithParam<LastWordsCase> {
+ protected:
   // One rank dies without a word, then one aborts and lives on, as survivors do whose job recovers
-  // in place: how long a third one still waits for a message from that.
-  static absl::Duration WaitAfterAbort(const Backend& backend) {
-    ForkedWorkers workers(backend.ranks, backend.nodes);
-    workers.Start([&backend](Worker& worker) {
-      auto communicator = backend.connect(worker, {"last_words", kLong});
+  // in place: how long a third one still waits for that.
+  static absl::Duration WaitAfterAbort(const LastWordsCase& row) {
+    ForkedWorkers workers(row.backend.ranks, row.backend.nodes);
+    workers.Start([&row](Worker& worker) {
+      auto communicator = row.backend.connect(worker, {"last_words", kLong});
       if (!communicator.ok() || !(*communicator)->Barrier()->Wait(kLong).ok()) return kTold + 1;
-      if (worker.rank() == backend.culprit) _exit(kTold);
+      if (worker.rank() == row.backend.culprit) _exit(kTold);
       worker.Get("died", kLong).IgnoreError();
       float value = 0;
-      if (worker.rank() == kWaits) {
-        const auto work = (*communicator)->Receive({&value, 1, DataType::kFloat32}, kAborts, 0);
+      if (worker.rank() == row.waits) {
+        const auto work =
+            row.in_barrier
+                ? (*communicator)->Barrier()
+                : (*communicator)->Receive({&value, 1, DataType::kFloat32}, row.aborts, 0);
         worker.Set("waits", "").IgnoreError();
         Tell(worker, work->Wait(kLong));
-      } else if (worker.rank() == kAborts) {
+      } else if (worker.rank() == row.aborts) {
         worker.Get("waits", kLong).IgnoreError();
         Tell(worker, absl::OkStatus());
         (*communicator)->Abort();
@@ -285,10 +303,11 @@ class LastWordsTest : public ::testing::TestWithParam<Backend> {
       worker.Get("over", kLong).IgnoreError();
       return kTold;
     });
-    EXPECT_EQ(workers.Wait(backend.culprit), kTold);
+    EXPECT_EQ(workers.Wait(row.backend.culprit), kTold);
     EXPECT_OK(workers.observer().Set("died", ""));
-    const Ended aborted = EndOf(workers, kAborts), waited = EndOf(workers, kWaits);
-    EXPECT_THAT(waited.status, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0 aborted")));
+    const Ended aborted = EndOf(workers, row.aborts), waited = EndOf(workers, row.waits);
+    EXPECT_THAT(waited.status, StatusIs(absl::StatusCode::kAborted,
+                                        HasSubstr(absl::StrCat("rank ", row.aborts, " aborted"))));
     EXPECT_OK(workers.observer().Set("over", ""));
     EXPECT_EQ(workers.WaitForAll(), kTold);
     return waited.at - aborted.at;
@@ -305,7 +324,7 @@ TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
   EXPECT_LT(fastest, kLastWords);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LastWordsTest, ::testing::Values(kBackends[0]),
+INSTANTIATE_TEST_SUITE_P(Cases, LastWordsTest, ::testing::ValuesIn(kLastWordsCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {

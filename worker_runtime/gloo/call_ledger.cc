@@ -88,6 +88,11 @@ absl::Status CallLedger::HearFailure(int peer, absl::Status reason) {
   return failure_;
 }
 
+void CallLedger::HearEnd(int peer) {
+  peers_[peer].is_gone = peers_[peer].has_answered = true;
+  has_any_died_ = has_any_died_ || !peers_[peer].has_left;
+}
+
 absl::Status CallLedger::WhyLost(const std::set<int>& ranks) const {
   RETURN_IF_ERROR(failure_);
   for (const bool only_these : {true, false}) {
@@ -122,7 +127,9 @@ std::string CallLedger::Missing() const {
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& other = peers_[rank];
     if (static_cast<int>(rank) == rank_) continue;
-    if (!other.has_answered) {
+    if (other.is_gone && !other.has_left) {
+      silent.push_back(absl::StrCat("rank ", rank, " (it is gone)"));
+    } else if (!other.has_answered) {
       silent.push_back(absl::StrCat(
           "rank ", rank, " (it does not answer: it is stopped, or its machine is out of reach)"));
     } else if (other.told.call < own_.call) {

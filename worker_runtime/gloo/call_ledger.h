@@ -46,8 +46,10 @@ class CallLedger {
   absl::Status HearFailure(int peer, absl::Status reason);
   // What all operations fail with from now on; OK: nothing.
   const absl::Status& failure() const { return failure_; }
-  // Its connection ended.
-  void HearEnd(int peer) { peers_[peer].is_gone = true; }
+  // Its connection ended: it will answer nothing more.
+  void HearEnd(int peer);
+  // Whether the connection to some rank ended that had not left.
+  bool has_any_died() const { return has_any_died_; }
 
   // Why an exchange with `ranks` came to an end: the failure somebody told, or who of them, or
   // else of all, left or is gone. OK: nobody yet.
@@ -78,6 +80,7 @@ class CallLedger {
   CallStatement own_;
   std::array<std::string, kRememberedCalls> texts_;
   absl::Status failure_;
+  bool has_any_died_ = false;
 };
 
 }  // namespace cadre

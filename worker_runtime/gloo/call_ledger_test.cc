@@ -99,6 +99,18 @@ TEST(CallLedger, SaysWhoIsMissing) {
   EXPECT_FALSE(ledger.HaveAllAnswered());
   EXPECT_THAT(ledger.Missing(), AllOf(HasSubstr("rank 3 (it does not answer"),
                                       Not(HasSubstr("rank 1")), Not(HasSubstr("rank 2"))));
+  ledger.HearEnd(3);
+  EXPECT_TRUE(ledger.HaveAllAnswered()) << "nobody waits for an answer of who is gone";
+  EXPECT_THAT(ledger.Missing(), HasSubstr("rank 3 (it is gone)"));
+}
+
+TEST(CallLedger, WhoLeftBeforeItsConnectionEndedHasNotDied) {
+  CallLedger ledger(0, 3);
+  EXPECT_OK(ledger.HearLeave(1, 0));
+  ledger.HearEnd(1);
+  EXPECT_FALSE(ledger.has_any_died());
+  ledger.HearEnd(2);
+  EXPECT_TRUE(ledger.has_any_died());
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ void CallWatch::SayLeft() {
   absl::Status left;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (left_.ok() || MonoNow() < left_until_) return;
+    if (left_.ok() || (MonoNow() < left_until_ && !ledger_.has_any_died())) return;
     left = std::exchange(left_, absl::OkStatus());
   }
   listener_.fail(left);
@@ -145,7 +145,9 @@ void CallWatch::SayLeft() {
 
 void CallWatch::AwaitLastWords(std::unique_lock<std::mutex>& lock) {
   if (left_until_ == MonoTime::Never()) return;
-  WaitFor(heard_, lock, left_until_ - MonoNow(), [this] { return has_left_; });
+  // After a rank's death who left is one more victim.
+  WaitFor(heard_, lock, left_until_ - MonoNow(),
+          [this] { return has_left_ || ledger_.has_any_died(); });
 }
 
 void CallWatch::HearEnd(int peer) {

@@ -47,7 +47,7 @@ class CallWatch {
   ~CallWatch();
 
   // Around each collective, and around each message. Errors as CallLedger::Begin(); ABORTED takes
-  // kLastWords.
+  // kLastWords, unless a rank has died.
   absl::Status BeginCall(absl::string_view text);
   void EndCall();
   void BeginMessage();
