@@ -299,7 +299,7 @@ TEST(FactoredGradients, PagesSayWhoMultipliesAndWhoWaits) {
     const auto page = ReadProgressPage(ProgressPagePath(directory, 1, rank));
     return page.ok() ? PhaseText(page->phase, page->bucket) : page.status().ToString();
   };
-  OnEachRank(2, [&](Communicator& communicator) {
+  OnEachRank(ConnectSharedMemory, 2, [&](Communicator& communicator) {
     const int own = communicator.rank();
     ReducerOptions options;
     auto page = ProgressPage::Create(directory, {1, own, 2});

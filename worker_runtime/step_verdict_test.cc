@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/ranks.h"
 
 namespace cadre {
 namespace {
@@ -36,36 +36,30 @@ TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
 }
 
 TEST(StepVerdict, WhereNobodyDriftedNobodyIsAsked) {
-  InProcessWorkers workers(2);
-  workers.Run([](Worker& worker) {
-    auto communicator = ConnectGloo(worker, {"world", kLong});
-    ASSERT_OK(communicator);
+  OnEachRank(ConnectGloo, 2, [](Communicator& communicator) {
     float value = 1;
     const std::vector<Parameter> parameters = {{"one", {&value, 1}, {1}}};
     // A collective of one rank alone would not be the other's barrier.
-    if (worker.rank() == 0) {
-      EXPECT_OK(CheckDrift(**communicator, parameters, {}, 7, kLong));
+    if (communicator.rank() == 0) {
+      EXPECT_OK(CheckDrift(communicator, parameters, {}, 7, kLong));
     }
-    EXPECT_OK((*communicator)->Barrier()->Wait(kLong));
+    EXPECT_OK(communicator.Barrier()->Wait(kLong));
   });
 }
 
 TEST(StepVerdict, NamesTheParameterThatDriftedWhereItCan) {
-  InProcessWorkers workers(3);
-  workers.Run([](Worker& worker) {
-    auto communicator = ConnectGloo(worker, {"world", kLong});
-    ASSERT_OK(communicator);
-    float first = 1, second = worker.rank() == 2 ? 5 : 4;
+  OnEachRank(ConnectGloo, 3, [](Communicator& communicator) {
+    float first = 1, second = communicator.rank() == 2 ? 5 : 4;
     const std::vector<Parameter> parameters = {{"first", {&first, 1}, {1}},
                                                {"second", {&second, 1}, {1}}};
-    EXPECT_THAT(CheckDrift(**communicator, parameters, {2}, 7, kLong),
+    EXPECT_THAT(CheckDrift(communicator, parameters, {2}, 7, kLong),
                 StatusIs(absl::StatusCode::kDataLoss,
                          "the parameters were different before step 7 on rank 2 than on rank 0: "
                          "parameter 'second' differs from rank 0's on rank 2; something changed "
                          "them without the other ranks, or a step went around the reducer"));
     // By now they are the same again.
     second = 4;
-    EXPECT_THAT(CheckDrift(**communicator, parameters, {1, 2}, 7, kLong),
+    EXPECT_THAT(CheckDrift(communicator, parameters, {1, 2}, 7, kLong),
                 StatusIs(absl::StatusCode::kDataLoss,
                          "the parameters were different before step 7 on rank 1, 2 than on rank "
                          "0; something changed them without the other ranks, or a step went around "
