@@ -118,6 +118,11 @@ struct Live {
   bool progressed = false;
   ProgressLog progress;
   std::optional<HangInquiry> hang;
+  // A worker gave the generation up, and nobody knows why. That is a failure from `believed_at` on:
+  // the end of another one that caused it may lie unread, after this server or a connection stood
+  // still.
+  std::optional<v1::Failure> given_up;
+  MonoTime believed_at;
   // The generation in which it was asked who is absent.
   uint64_t asked_for_absent = 0;
   MonoTime last_push = MonoTime::FromMicros(std::numeric_limits<int64_t>::min() / 2);
@@ -290,6 +295,7 @@ struct Core::Impl {
   // Ends the inquiry once all have answered or their time is over; false: it goes on, or there is
   // none.
   bool AdvanceInquiry(const std::string& name, JobState* job, Live* live);
+  bool AdvanceGivenUp(const std::string& name, JobState* job, Live* live);
   void EndInquiry(const std::string& name, JobState* job, Live* live);
 
   // store_calls.cc: from the wire to the keyspace and back.

@@ -125,7 +125,7 @@ bool Core::Impl::AdvanceRunning(const std::string& name, JobState* job, Live* li
     live->hang->for_absent = true;
     live->asked_for_absent = generation.number;
   }
-  if (AdvanceInquiry(name, job, live)) return true;
+  if (AdvanceInquiry(name, job, live) || AdvanceGivenUp(name, job, live)) return true;
   if (job->policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(*job, *live)) {
     OrderStop(name, job,
               absl::StrCat("scale up to ", Count(job->policy.SizeFor(live->ready), "node")),
@@ -269,6 +269,7 @@ void Core::Impl::OrderStop(const std::string& name, JobState* job, const std::st
   if (!first) return;
   lives[name].orders_count_from = now;
   lives[name].hang.reset();
+  lives[name].given_up.reset();
   lives[name].progress.EndGeneration(*job);
   AbortWaiters(name,
                absl::StrCat("generation ", job->generation.number, " is being stopped: ", reason));
@@ -332,6 +333,7 @@ void Core::Impl::EndJob(const std::string& name, JobState* job, v1::JobPhase out
   AbortWaiters(name, absl::StrCat("job ", name, " has ended"));
   Live& live = lives[name];
   live.hang.reset();
+  live.given_up.reset();
   live.progress.EndGeneration(*job);
   const v1::ServerMessage finished = FinishedMessage(name, *job);
   std::vector<std::string> gone;
@@ -387,7 +389,8 @@ MonoTime Core::Impl::PhaseDeadline(const JobState& job, const Live& live) const 
       return std::min({TotalDeadline(job),
                        AllStarted(job.generation) ? MonoTime::Never() : StartDeadline(job, live),
                        AbsenceDeadline(job, live),
-                       live.hang.has_value() ? live.hang->deadline : MonoTime::Never()});
+                       live.hang.has_value() ? live.hang->deadline : MonoTime::Never(),
+                       live.given_up.has_value() ? live.believed_at : MonoTime::Never()});
     case v1::STOPPING:
       return IsSettled(job.generation.root_cause)
                  ? StopDeadline(job, live)

@@ -97,15 +97,30 @@ void Core::Impl::OnWorkerGaveUp(const Session& session, const v1::WorkerGaveUp& 
                    " gave generation ", job->generation.number, " up: ", gave_up.reason()));
   failure.set_rank(rank);
   failure.set_local_rank(gave_up.local_rank());
-  // Whoever gives up first is a victim: of one that did not come, or whose end lies unread because
-  // this server or a node's connection stood still. What a node said before its answer comes first.
   Live& live = lives[session.job];
-  if (!live.hang.has_value()) {
-    BeginInquiry(session.job, "", *job, &live);
-    live.hang->for_absent = true;
+  // Also when the first progress comes in while the nodes are asked.
+  const bool asking = live.hang.has_value() && live.hang->for_absent;
+  if (AwaitsOthers(*job, live) || asking) {
+    // Whoever gives up first is a victim of one that did not come.
+    if (!live.hang.has_value()) {
+      BeginInquiry(session.job, "", *job, &live);
+      live.hang->for_absent = true;
+    }
+    if (!live.hang->otherwise.has_value()) live.hang->otherwise = failure;
+  } else if (!live.given_up.has_value()) {
+    live.given_up = failure;
+    live.believed_at = clock + config.reconnect_grace;
   }
-  if (!live.hang->otherwise.has_value()) live.hang->otherwise = failure;
   Touch(session.job, false);
+}
+
+bool Core::Impl::AdvanceGivenUp(const std::string& name, JobState* job, Live* live) {
+  if (!live->given_up.has_value() || clock < live->believed_at) return false;
+  const v1::Failure failure = *std::exchange(live->given_up, std::nullopt);
+  if (job->generation.workers[failure.rank()] == WorkerPhase::kSucceeded) return false;
+  EndWorker(name, failure.rank(), failure);
+  OrderStop(name, job, failure.message(), failure);
+  return true;
 }
 
 void Core::Impl::EndWorker(const std::string& name, uint32_t rank,
