@@ -164,7 +164,7 @@ std::string AgentCore::Impl::Prospect() const {
   const MonoTime end = strict ? FenceAt() : *away_since + Patience();
   const std::string left = absl::FormatDuration(absl::Ceil(end - now, absl::Seconds(1)));
   if (strict) return absl::StrCat("workers are killed in ", left);
-  if (Alive()) return absl::StrCat("workers keep running; stops them in ", left);
+  if (Alive() && !fenced) return absl::StrCat("workers keep running; stops them in ", left);
   return absl::StrCat("gives up in ", left);
 }
 

@@ -167,7 +167,9 @@ TEST_F(AgentCoreTest, LinkLostForGood_TellsWhichWorkerFailed) {
     status.mutable_status()->set_restarts(3);
     Feed(ServerSaid{status});
     Down();
-    EXPECT_THAT(Died(1, 1, 7), IsEmpty());
+    EXPECT_THAT(Died(1, 1, 7),
+                ElementsAre("say rank 1 (local rank 1) on n1 exited with status 7 in generation 1; "
+                            "the server hears of it when it can be reached"));
     EXPECT_THAT(Died(1, 0, 8), IsEmpty()) << "what followed from it";
     signal == 0 ? After(absl::Seconds(60)) : Feed(SignalReceived{signal});
     const std::vector<AgentCommand> commands = core_->Step(now_, AllGone{1, 501});

@@ -38,10 +38,16 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   exited.set_late(worker.late);
   if (fenced) {
     exited.set_cause(v1::NODE_LOST);
-    exited.mutable_exit()->set_last_lines("killed because the server did not answer in time");
+    exited.mutable_exit()->set_ended_with(absl::StrCat("the server had not answered for ",
+                                                       absl::FormatDuration(lease * kFencePart),
+                                                       " (--strict-fencing)"));
   }
   if (!failure && phase == Phase::kRunning && !fenced && exited.cause() != 0) {
     failure = FailureOf(exited, first_rank, config.join.node(), generation);
+    if (!welcomed) {
+      commands.push_back(
+          Say{absl::StrCat(failure->message(), "; the server hears of it when it can be reached")});
+    }
   }
   worker.exited = exited;
   // This server never announced the generation; the numbers of its own begin anew.

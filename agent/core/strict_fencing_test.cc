@@ -78,6 +78,20 @@ TEST_F(StrictFencingTest, AnAgentThatStoodStillKnowsWhyItsWorkersAreDead) {
   RunStrict();
   now_ = now_ + absl::Seconds(60);
   EXPECT_THAT(Died(1, 0, 0, SIGKILL), Contains("up exited 1/0 NODE_LOST"));
+  EXPECT_THAT(Down(), ElementsAre("say lost the rendezvous server at h:1: connection refused "
+                                  "(gives up in 1m)"))
+      << "nothing runs any more";
+}
+
+TEST_F(StrictFencingTest, TheServerHearsWhoKilledTheWorkers) {
+  RunStrict();
+  After(absl::Seconds(8));
+  v1::WorkerExit exit;
+  exit.set_signal(SIGKILL);
+  const std::vector<AgentCommand> commands = core_->Step(now_, WorkerDied{1, 0, exit});
+  ASSERT_EQ(commands.size(), 1u);
+  EXPECT_EQ(std::get<SendUp>(commands[0]).message.worker_exited().exit().ended_with(),
+            "the server had not answered for 8s (--strict-fencing)");
 }
 
 }  // namespace
