@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "agent/worker_environment.h"
 #include "base/status_macros.h"
+#include "rendezvous/core/policy.h"
 
 namespace cadre {
 namespace {
@@ -151,7 +152,11 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text) {
     workers.set_kind(v1::WorkersPerNode::AUTO);
   } else {
     const absl::StatusOr<uint32_t> count = ParseCount(text);
-    if (!count.ok() || *count < 1) return Expected("a number from 1, gpu, cpu or auto", text);
+    // Things are made for each of them before a server could refuse.
+    if (!count.ok() || *count < 1 || *count > kMaxSlotsPerNode) {
+      return Expected(absl::StrCat("a number from 1 to ", kMaxSlotsPerNode, ", gpu, cpu or auto"),
+                      text);
+    }
     workers.set_kind(v1::WorkersPerNode::COUNT);
     workers.set_count(*count);
   }

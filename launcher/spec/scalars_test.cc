@@ -67,6 +67,8 @@ TEST(ScalarsTest, WorkersPerNode) {
   EXPECT_EQ(ParseWorkersPerNode("4")->count(), 4u);
   EXPECT_FALSE(ParseWorkersPerNode("0").ok());
   EXPECT_FALSE(ParseWorkersPerNode("xpu").ok());
+  EXPECT_EQ(ParseWorkersPerNode("4096")->count(), 4096u);
+  EXPECT_FALSE(ParseWorkersPerNode("4097").ok());
 }
 
 TEST(ScalarsTest, JobNames) {
