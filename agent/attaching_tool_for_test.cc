@@ -1,6 +1,7 @@
 // attaching_tool_for_test PID: a debugger that attaches to a process, and never comes to its end.
 // attaching_tool_for_test: a process that takes no signal until a line is typed, and says "here" to
 // SIGUSR1.
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ptrace.h>
@@ -12,6 +13,11 @@ void SayHere(int) {
   if (write(STDOUT_FILENO, "here\n", 5) != 5) _exit(1);
 }
 
+int AwaitLine(void*) {
+  char typed = 0;
+  return read(STDIN_FILENO, &typed, 1) == 1 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -20,10 +26,8 @@ int main(int argc, char** argv) {
     for (;;) pause();
   }
   signal(SIGUSR1, SayHere);
-  // The parent of a vfork() waits for its child without taking signals.
-  if (vfork() == 0) {
-    char typed = 0;
-    _exit(read(STDIN_FILENO, &typed, 1) == 1 ? 0 : 1);
-  }
+  // The parent waits for its child without taking signals, as that of a vfork().
+  static char stack[64 << 10];
+  if (clone(AwaitLine, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, nullptr) < 0) return 1;
   for (;;) pause();
 }
