@@ -35,7 +35,9 @@ TEST_F(AdoptionTest, TheServerHearsWhatThereIs) {
 }
 
 TEST_F(AdoptionTest, AnExitMeanwhileIsReported) {
-  EXPECT_THAT(Died(3, 1, 7), IsEmpty());
+  EXPECT_THAT(Died(3, 1, 7), ElementsAre("say rank 1 (local rank 1) on n1 exited with status 7 in "
+                                         "generation 3; the server hears of it when it can be "
+                                         "reached"));
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
   EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1", "up exited 3/1 CRASH"));
   EXPECT_THAT(Died(3, 1, 7), IsEmpty()) << "told twice";
