@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/local_directory.h"
+#include "agent/local/local_directory.h"
 #include "agent/run_files.h"
 #include "base/status_macros.h"
 #include "base/token.h"

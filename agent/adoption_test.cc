@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/local_directory.h"
+#include "agent/local/local_directory.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/daemon_impl.h"
-#include "agent/exit_files.h"
-#include "agent/exit_report.h"
+#include "agent/evidence/exit_report.h"
 #include "agent/run_files.h"
+#include "agent/workers/exit_files.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 

@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "agent/adoption.h"
 #include "agent/core/agent_core.h"
-#include "agent/output_options.h"
-#include "agent/server_link.h"
+#include "agent/link/server_link.h"
 #include "agent/supervisor_client.h"
+#include "agent/workers/output_options.h"
 #include "proto/agent_run.pb.h"
 #include "proto/job.pb.h"
 

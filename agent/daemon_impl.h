@@ -17,14 +17,14 @@
 
 #include "agent/daemon.h"
 #include "agent/event_queue.h"
-#include "agent/evidence_collector.h"
-#include "agent/local_service.h"
-#include "agent/port_hold.h"
-#include "agent/progress_watch.h"
-#include "agent/rank_output.h"
+#include "agent/evidence/evidence_collector.h"
+#include "agent/evidence/progress_watch.h"
+#include "agent/local/local_service.h"
 #include "agent/signal_reader.h"
-#include "agent/worker_start.h"
-#include "agent/worker_units.h"
+#include "agent/workers/port_hold.h"
+#include "agent/workers/rank_output.h"
+#include "agent/workers/worker_start.h"
+#include "agent/workers/worker_units.h"
 #include "base/time.h"
 
 namespace cadre {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/daemon_impl.h"
-#include "agent/exit_report.h"
+#include "agent/evidence/exit_report.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
 #include "base/log_paths.h"

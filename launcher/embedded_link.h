@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "agent/server_link.h"
-#include "rendezvous/service/core_thread.h"
+#include "agent/link/server_link.h"
+#include "rendezvous/host/core_thread.h"
 
 namespace cadre {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
-#include "proto/channel_arguments.h"
+#include "rpc/channel_arguments.h"
 #include "worker_runtime/store_limits.h"
 
 namespace cadre {

@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/token.h"
-#include "proto/channel_arguments.h"
 #include "proto/store.grpc.pb.h"
+#include "rpc/channel_arguments.h"
 #include "worker_runtime/generation_store.h"
 
 namespace cadre {

@@ -8,8 +8,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/channel_arguments.h"
 #include "proto/store.grpc.pb.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "proto/store_frames.h"
+#include "rpc/frames/store_frames.h"
 
 namespace cadre {
 namespace {

@@ -1,5 +1,5 @@
-// A worker's store operations on one socket to its agent (proto/store_frames.h). It is connected
-// when it is needed, and anew after it broke.
+// A worker's store operations on one socket to its agent (rpc/frames/store_frames.h). It is
+// connected when it is needed, and anew after it broke.
 //
 // Thread safe, without a thread of its own: of those who wait one reads for all, so that an answer
 // is there without a switch to another thread.

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "agent/cluster/part_start.h"
-#include "agent/server_link.h"
+#include "agent/link/server_link.h"
 #include "agent/supervisor_client.h"
 #include "proto/cluster.pb.h"
 

@@ -8,7 +8,7 @@
 #include "agent/core/impl.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
-#include "proto/store_reply.h"
+#include "rpc/store_reply.h"
 
 namespace cadre {
 

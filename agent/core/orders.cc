@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "agent/core/impl.h"
+#include "base/duration.h"
 #include "base/text.h"
-#include "proto/duration.h"
 
 namespace cadre {
 void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "agent/core/impl.h"
-#include "proto/duration.h"
+#include "base/duration.h"
 
 namespace cadre {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "proto/store_reply.h"
+#include "rpc/store_reply.h"
 
 namespace cadre {
 

@@ -17,9 +17,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/channel_arguments.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/service/call_threads.h"
+#include "rendezvous/host/call_threads.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "proto/channel_arguments.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/service/call_threads.h"
+#include "rendezvous/host/call_threads.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "bench/scale/measured_server.h"
-#include "rendezvous/core/large_job.h"
+#include "rendezvous/testing/large_job.h"
 
 namespace cadre {
 namespace {

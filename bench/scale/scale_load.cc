@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/scale/rendezvous_load.h"
 #include "bench/scale/store_load.h"
-#include "proto/channel_arguments.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -18,8 +18,8 @@
 #include "base/status_macros.h"
 #include "bench/scale/marks.h"
 #include "bench/scale/running_job.h"
-#include "proto/channel_arguments.h"
 #include "proto/store.grpc.pb.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "agent/cluster/cluster_agent.h"
 #include "agent/cluster/parts_directory.h"
-#include "agent/grpc_link/grpc_link.h"
+#include "agent/link/grpc_link.h"
 #include "agent/supervisor_client.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"

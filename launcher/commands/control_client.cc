@@ -9,15 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "agent/grpc_link/link_status.h"
+#include "agent/link/link_status.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/commands/meeting.h"
 #include "launcher/endpoint/endpoint.h"
-#include "proto/channel_arguments.h"
 #include "proto/control.grpc.pb.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

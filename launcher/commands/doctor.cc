@@ -12,9 +12,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "agent/cpus.h"
-#include "agent/gpus.h"
 #include "agent/supervisor_client.h"
+#include "agent/workers/cpus.h"
+#include "agent/workers/gpus.h"
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/table.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/settings.h"
-#include "rendezvous/store/etcd_client.h"
+#include "rendezvous/log/etcd_client.h"
 
 namespace cadre {
 

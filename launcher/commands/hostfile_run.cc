@@ -29,9 +29,9 @@
 #include "launcher/endpoint/endpoint.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
-#include "proto/channel_arguments.h"
-#include "rendezvous/service/core_thread.h"
-#include "rendezvous/service/server.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/server.h"
+#include "rpc/channel_arguments.h"
 
 extern char** environ;
 

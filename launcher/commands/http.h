@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rendezvous/service/dashboard/dashboard.h"
+#include "rendezvous/web/dashboard/dashboard.h"
 
 namespace cadre {
 

@@ -19,7 +19,7 @@
 #include "launcher/commands/control_client.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/terminal_line.h"
-#include "rendezvous/service/log_reads.h"
+#include "rendezvous/host/log_reads.h"
 
 namespace cadre {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "agent/grpc_link/grpc_link.h"
+#include "agent/link/grpc_link.h"
 #include "base/loopback_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
@@ -15,8 +15,8 @@
 #include "launcher/commands/state.h"
 #include "launcher/embedded_link.h"
 #include "launcher/endpoint/endpoint.h"
-#include "proto/channel_arguments.h"
-#include "rendezvous/service/listen_check.h"
+#include "rendezvous/host/listen_check.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

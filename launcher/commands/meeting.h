@@ -8,12 +8,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "agent/server_link.h"
+#include "agent/link/server_link.h"
 #include "launcher/flags/run_options.h"
-#include "rendezvous/service/core_thread.h"
-#include "rendezvous/service/replica.h"
-#include "rendezvous/service/server.h"
-#include "rendezvous/store/etcd_client.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/replica.h"
+#include "rendezvous/host/server.h"
+#include "rendezvous/log/etcd_client.h"
 
 namespace cadre {
 

@@ -23,6 +23,7 @@
 #include "agent/daemon.h"
 #include "agent/run_files.h"
 #include "agent/supervisor_client.h"
+#include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
 #include "base/status_macros.h"
@@ -40,7 +41,6 @@
 #include "launcher/flags/run_options.h"
 #include "launcher/spec/reader.h"
 #include "launcher/spec/scalars.h"
-#include "proto/duration.h"
 
 namespace cadre {
 namespace {

@@ -1,5 +1,5 @@
 // cadre server: serves jobs until it is told to end.
-#include "rendezvous/service/server.h"
+#include "rendezvous/host/server.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -24,11 +24,11 @@
 #include "launcher/endpoint/endpoint.h"
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
-#include "proto/channel_arguments.h"
-#include "rendezvous/service/core_thread.h"
-#include "rendezvous/service/dashboard/dashboard.h"
-#include "rendezvous/service/listen_check.h"
-#include "rendezvous/service/replica.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/listen_check.h"
+#include "rendezvous/host/replica.h"
+#include "rendezvous/web/dashboard/dashboard.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "agent/cpus.h"
-#include "agent/gpus.h"
+#include "agent/workers/cpus.h"
+#include "agent/workers/gpus.h"
 #include "base/status_macros.h"
 
 namespace cadre {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "rendezvous/store/kill_for_test.h"
-#include "rendezvous/store/sqlite_log.h"
+#include "rendezvous/log/kill_for_test.h"
+#include "rendezvous/log/sqlite_log.h"
 
 namespace cadre {
 

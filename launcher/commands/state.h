@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "rendezvous/core/core.h"
-#include "rendezvous/store/record_log.h"
+#include "rendezvous/log/record_log.h"
 
 namespace cadre {
 

@@ -4,7 +4,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_script.h"
 #include "launcher/spec/reader.h"
-#include "rendezvous/core/policy.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

@@ -8,11 +8,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/reader.h"
 #include "launcher/spec/scalars.h"
-#include "proto/duration.h"
 
 namespace cadre {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
 #include "launcher/spec/scalars.h"
-#include "proto/duration.h"
 
 namespace cadre {
 namespace {

@@ -6,12 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/duration.h"
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/spec/scalars.h"
 #include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
-#include "proto/duration.h"
 
 namespace cadre {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "agent/worker_environment.h"
+#include "agent/workers/worker_environment.h"
 #include "base/status_macros.h"
-#include "rendezvous/core/policy.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

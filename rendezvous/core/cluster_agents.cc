@@ -4,12 +4,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
-#include "proto/duration.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/policy.h"
-#include "rendezvous/core/report.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

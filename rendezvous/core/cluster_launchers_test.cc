@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/core/cluster_rig.h"
+#include "rendezvous/testing/cluster_rig.h"
 
 namespace cadre {
 namespace {

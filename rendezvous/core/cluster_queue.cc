@@ -6,8 +6,8 @@
 #include "base/log_paths.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/policy.h"
-#include "rendezvous/core/report.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

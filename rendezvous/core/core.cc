@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "rendezvous/core/apply.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/core/invariants.h"
-#include "rendezvous/core/report.h"
-#include "rendezvous/core/snapshot.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/apply.h"
+#include "rendezvous/state/snapshot.h"
 
 namespace cadre {
 

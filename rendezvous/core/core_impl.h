@@ -12,13 +12,13 @@
 #include <tuple>
 #include <vector>
 
+#include "rendezvous/cluster/schedule.h"
 #include "rendezvous/core/core.h"
-#include "rendezvous/core/formation.h"
-#include "rendezvous/core/keyspace.h"
-#include "rendezvous/core/progress_log.h"
-#include "rendezvous/core/restart.h"
-#include "rendezvous/core/schedule.h"
-#include "rendezvous/core/state.h"
+#include "rendezvous/job/formation.h"
+#include "rendezvous/job/progress_log.h"
+#include "rendezvous/job/restart.h"
+#include "rendezvous/keyspace/keyspace.h"
+#include "rendezvous/state/state.h"
 
 namespace cadre {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/core/test_messages.h"
+#include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
 namespace {

@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/policy.h"
-#include "rendezvous/core/ranks.h"
-#include "rendezvous/core/report.h"
-#include "rendezvous/core/restart.h"
-#include "rendezvous/core/timeline.h"
+#include "rendezvous/job/ranks.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/job/restart.h"
+#include "rendezvous/job/timeline.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

@@ -6,10 +6,10 @@
 #include "absl/strings/str_format.h"
 #include "base/log_paths.h"
 #include "base/text.h"
-#include "rendezvous/core/apply.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/culprit.h"
-#include "rendezvous/core/report.h"
+#include "rendezvous/job/culprit.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/apply.h"
 
 namespace cadre {
 namespace {

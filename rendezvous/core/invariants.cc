@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "rendezvous/core/apply.h"
-#include "rendezvous/core/policy.h"
+#include "rendezvous/state/apply.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/report.h"
+#include "rendezvous/job/report.h"
 
 namespace cadre {
 

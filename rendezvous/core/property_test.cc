@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/core.h"
-#include "rendezvous/core/test_messages.h"
+#include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
 namespace {

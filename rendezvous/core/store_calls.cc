@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/policy.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {

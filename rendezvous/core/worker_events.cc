@@ -6,8 +6,8 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/ranks.h"
-#include "rendezvous/core/report.h"
+#include "rendezvous/job/ranks.h"
+#include "rendezvous/job/report.h"
 
 namespace cadre {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "proto/channel_arguments.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre {
 namespace {

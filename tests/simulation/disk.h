@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "proto/record.pb.h"
-#include "rendezvous/store/record_log.h"
+#include "rendezvous/log/record_log.h"
 #include "tests/simulation/plan.h"
 #include "tests/simulation/world.h"
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "proto/channel_arguments.h"
+#include "rpc/channel_arguments.h"
 
 namespace cadre::simulation {
 namespace {
 
-// As agent/grpc_link has it.
+// As agent/link has it.
 constexpr absl::Duration kOpenTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetransmitMin = absl::Milliseconds(200);
 constexpr absl::Duration kOpenRetry = absl::Milliseconds(50);

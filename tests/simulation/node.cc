@@ -9,7 +9,7 @@
 namespace cadre::simulation {
 namespace {
 
-// As agent/grpc_link has them.
+// As agent/link has them.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 // A look at workers that hang.

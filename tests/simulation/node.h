@@ -1,5 +1,5 @@
 // One node: the real agent core, driven as agent/daemon drives it, with a link that behaves as
-// agent/grpc_link, and a supervisor. Its agent dies, stands still and comes back as another life.
+// agent/link, and a supervisor. Its agent dies, stands still and comes back as another life.
 // One thread.
 #ifndef CADRE_TESTS_SIMULATION_NODE_H_
 #define CADRE_TESTS_SIMULATION_NODE_H_

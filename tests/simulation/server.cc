@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/store_reply.h"
+#include "rpc/store_reply.h"
 
 namespace cadre::simulation {
 namespace {

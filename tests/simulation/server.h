@@ -1,4 +1,4 @@
-// The server: the real core behind the real commit queue, driven as rendezvous/service/core_thread
+// The server: the real core behind the real commit queue, driven as rendezvous/host/core_thread
 // drives them: what was read is handled in batches, each batch is saved before anything that
 // follows from it is said, a due deadline comes after the batch. It stands still, dies and starts
 // anew from its disk. One thread.
@@ -14,7 +14,7 @@
 #include <string>
 
 #include "rendezvous/core/core.h"
-#include "rendezvous/service/commit_queue.h"
+#include "rendezvous/host/commit_queue.h"
 #include "tests/simulation/disk.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/oracle.h"

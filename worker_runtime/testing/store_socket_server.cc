@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/store_frames.h"
-#include "proto/store_reply.h"
+#include "rpc/frames/store_frames.h"
+#include "rpc/store_reply.h"
 
 namespace cadre {
 namespace {

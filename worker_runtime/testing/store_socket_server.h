@@ -1,4 +1,4 @@
-// An agent's store on a unix socket (proto/store_frames.h), as a test wants it.
+// An agent's store on a unix socket (rpc/frames/store_frames.h), as a test wants it.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_STORE_SOCKET_SERVER_H_
 #define CADRE_WORKER_RUNTIME_TESTING_STORE_SOCKET_SERVER_H_
 

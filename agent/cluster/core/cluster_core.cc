@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/duration.h"
+#include "base/duration.h"
 
 namespace cadre {
 namespace {

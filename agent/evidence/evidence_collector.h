@@ -1,0 +1,72 @@
+// Looks at workers that hang, on a thread of its own: first at what /proc and the progress pages
+// tell, which takes a fifth of a second and is reported, then at native stacks. All of it goes into
+// a file for each rank. Used by one thread, the daemon's loop.
+#ifndef CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_
+#define CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/core/agent_core.h"
+#include "base/progress_snapshot.h"
+
+namespace cadre {
+
+// Between the two looks that tell how busy a process is.
+inline constexpr absl::Duration kBusyWindow = absl::Milliseconds(150);
+// For the native stacks of all workers of the node together.
+inline constexpr absl::Duration kStacksTime = absl::Seconds(4);
+
+struct EvidenceRequest {
+  struct Worker {
+    uint32_t local_rank = 0;
+    uint32_t rank = 0;
+    pid_t pid = 0;
+    bool overdue = false;
+    std::string file;  // empty: none is written
+    // Its output so far; the first that is not empty is quoted.
+    std::vector<std::string> logs;
+  };
+  uint64_t generation = 0;
+  std::string page_directory;
+  std::vector<Worker> workers;
+};
+
+// Where a worker was when it ended, from its page; nullopt without one.
+std::optional<v1::RankEvidence> LastPage(const std::string& page_directory, const PageOwner& owner,
+                                         uint32_t local_rank);
+
+class EvidenceCollector {
+ public:
+  // `report` gets EvidenceFound, then EvidenceDone, on another thread.
+  explicit EvidenceCollector(std::function<void(AgentEvent)> report) : report_(std::move(report)) {}
+  // Cancels; what it is doing ends within milliseconds.
+  ~EvidenceCollector();
+  EvidenceCollector(const EvidenceCollector&) = delete;
+  EvidenceCollector& operator=(const EvidenceCollector&) = delete;
+
+  // Cancels what is under way, then begins.
+  void Start(EvidenceRequest request);
+  // The workers are wanted: no more stacks. EvidenceDone still comes.
+  void Cancel() { cancelled_ = true; }
+
+ private:
+  void Run(const EvidenceRequest& request);
+
+  const std::function<void(AgentEvent)> report_;
+  std::atomic<bool> cancelled_{false};
+  std::thread thread_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_

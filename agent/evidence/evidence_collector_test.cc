@@ -1,0 +1,156 @@
+// With real processes: one stopped, one in a loop, one asleep.
+#include "agent/evidence/evidence_collector.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+
+#include "agent/evidence/native_stacks.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/progress_page.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr std::chrono::seconds kPatience(60);
+
+// A child in a session of its own, as workers are; killed with the object.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body) : pid_(fork()) {
+    if (pid_ != 0) return;
+    setsid();
+    body();
+    _exit(0);
+  }
+  ~Child() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+class EvidenceCollectorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(directory_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  EvidenceRequest::Worker Worker(uint32_t local_rank, pid_t pid) {
+    return {local_rank,
+            4 + local_rank,
+            pid,
+            local_rank == 0,
+            directory_ + "/evidence_" + std::to_string(local_rank),
+            {directory_ + "/stderr.log"}};
+  }
+
+  // Runs it to its end; what was found.
+  std::vector<v1::RankEvidence> Collect(std::vector<EvidenceRequest::Worker> workers,
+                                        bool cancel = false) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<v1::RankEvidence> found;
+    bool done = false;
+    EvidenceCollector collector([&](AgentEvent event) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (auto* ranks = std::get_if<EvidenceFound>(&event)) found = std::move(ranks->ranks);
+      done = done || std::holds_alternative<EvidenceDone>(event);
+      changed.notify_all();
+    });
+    collector.Start({3, directory_, std::move(workers)});
+    if (cancel) collector.Cancel();
+    std::unique_lock<std::mutex> lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, kPatience, [&] { return done; }));
+    return found;
+  }
+
+  std::string Read(const std::string& path) {
+    std::stringstream content;
+    content << std::ifstream(path).rdbuf();
+    return content.str();
+  }
+
+  std::string directory_ = ::testing::TempDir() + "/collector_XXXXXX";
+};
+
+TEST_F(EvidenceCollectorTest, TellsStoppedLoopingAndSleepingApart) {
+  Child stopped([] { raise(SIGSTOP); });
+  Child looping([] {
+    for (volatile int turns = 0;;) turns = turns + 1;
+  });
+  Child sleeping([] {
+    for (;;) pause();
+  });
+  ASSERT_EQ(waitpid(stopped.pid(), nullptr, WUNTRACED), stopped.pid());
+  auto page = ProgressPage::Create(directory_, {3, 6, 8});
+  ASSERT_OK(page);
+  (*page)->Begin(41, 2, Buffer{});
+  (*page)->Enter(WorkerPhase::kWaiting, 41, 2);
+  std::ofstream(directory_ + "/stderr.log") << "the last line\n";
+  const auto found =
+      Collect({Worker(0, stopped.pid()), Worker(1, looping.pid()), Worker(2, sleeping.pid())});
+  ASSERT_THAT(found, SizeIs(3));
+  EXPECT_EQ(found[0].state(), "T");
+  EXPECT_EQ(found[0].last_lines(), "the last line\n");
+  EXPECT_EQ(found[0].phase(), v1::RANK_PHASE_UNSPECIFIED);
+  EXPECT_GT(found[1].cpu(), 0.5);
+  EXPECT_EQ(found[2].state(), "S");
+  EXPECT_LT(found[2].cpu(), 0.5);
+  EXPECT_EQ(found[2].phase(), v1::WAITING);
+  EXPECT_EQ(found[2].bucket(), 2);
+  EXPECT_EQ(found[2].collective(), 1u);
+  EXPECT_TRUE(found[2].collective_running());
+  EXPECT_THAT(found[2].summary(), HasSubstr("step 41, waits for bucket 2 since"));
+  EXPECT_THAT(Read(found[0].file()),
+              AllOf(HasSubstr("rank 4 in generation 3, over its timeout: pid "),
+                    HasSubstr("State:\tT (stopped)"), HasSubstr("native stacks of process")));
+  EXPECT_THAT(Read(found[2].file()), HasSubstr("all-reduce 1: step 41, bucket 2"));
+}
+
+TEST_F(EvidenceCollectorTest, AProcessThatIsGone_IsSaidToBe) {
+  pid_t gone = 0;
+  {
+    Child child([] {});
+    gone = child.pid();
+  }
+  const auto found = Collect({Worker(0, gone)});
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].state(), "");
+  EXPECT_THAT(found[0].summary(), HasSubstr("gone"));
+}
+
+TEST_F(EvidenceCollectorTest, Cancelled_StillReportsWhatItFound) {
+  Child sleeping([] {
+    for (;;) pause();
+  });
+  EXPECT_THAT(Collect({Worker(0, sleeping.pid())}, true), SizeIs(1));
+}
+
+TEST(NativeStacks, EndAtTheDeadline) {
+  Child sleeping([] {
+    for (;;) pause();
+  });
+  const std::atomic<bool> cancelled{false};
+  EXPECT_THAT(NativeStacks(sleeping.pid(), MonoNow(), cancelled),
+              ::testing::AnyOf(HasSubstr("was not done in time"), HasSubstr("no native stacks")));
+}
+
+}  // namespace
+}  // namespace cadre

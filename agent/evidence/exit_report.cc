@@ -1,0 +1,45 @@
+#include "agent/evidence/exit_report.h"
+
+#include <errno.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/utf8.h"
+
+namespace cadre {
+namespace {
+
+constexpr int kInvalidEnvironment = EINVAL;
+
+}  // namespace
+
+v1::WorkerExit ExitOf(const ExitedFrame& frame) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(frame.exit_code);
+  exit.set_signal(frame.signal);
+  exit.set_core_dumped(frame.core_dumped);
+  exit.set_exec_errno(frame.exec_errno);
+  exit.set_exec_step(frame.exec_step);
+  exit.set_out_of_memory(frame.out_of_memory);
+  // What workers write may be anything, and cut anywhere.
+  exit.set_last_lines(ReplaceInvalidUtf8(frame.last_lines));
+  exit.set_error_json(ReplaceInvalidUtf8(frame.error_json));
+  exit.set_pid(frame.pid);
+  return exit;
+}
+
+v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory) {
+  v1::WorkerExit exit;
+  if (directory.error != 0) {
+    exit.set_exec_errno(directory.error);
+    exit.set_exec_step(absl::StrCat("log directory ", directory.path));
+  } else {
+    exit.set_exec_errno(kInvalidEnvironment);
+    exit.set_exec_step("prepare");
+  }
+  exit.set_last_lines(std::string(why.message()));
+  return exit;
+}
+
+}  // namespace cadre

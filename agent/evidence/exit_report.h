@@ -1,0 +1,20 @@
+// How a worker ended, for the server. Pure; any thread.
+#ifndef CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
+#define CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
+
+#include "absl/status/status.h"
+#include "agent/supervisor/frames.h"
+#include "agent/workers/worker_start.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+// As the supervisor saw it.
+v1::WorkerExit ExitOf(const ExitedFrame& frame);
+
+// Of one that was not even given to the supervisor, because PrepareWorkers failed.
+v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_

@@ -1,0 +1,25 @@
+// What workers write to CADRE_PROGRESS_FD: lines of name=value words, such as
+//   step=120 samples_per_second=3400 loss=0.12
+// in any order. Pure; any thread.
+#ifndef CADRE_AGENT_EVIDENCE_PROGRESS_LINES_H_
+#define CADRE_AGENT_EVIDENCE_PROGRESS_LINES_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+struct ProgressLine {
+  v1::Progress progress;
+  bool has_step = false;
+};
+
+// Unknown names and values that are no numbers are left out; nullopt when nothing known is left.
+// A report needs no step: what is absent stays 0.
+std::optional<ProgressLine> ParseProgressLine(absl::string_view line);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_EVIDENCE_PROGRESS_LINES_H_

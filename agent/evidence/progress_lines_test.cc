@@ -1,0 +1,40 @@
+#include "agent/evidence/progress_lines.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
+  const auto progress = ParseProgressLine("loss=0.125 step=120 samples_per_second=3400.5");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->progress.step(), 120u);
+  EXPECT_EQ(progress->progress.samples_per_second(), 3400.5);
+  EXPECT_EQ(progress->progress.loss(), 0.125);
+}
+
+TEST(ParseProgressLine, UnknownNames_AreLeftOut) {
+  const auto progress = ParseProgressLine("epoch=3 step=7 note=a=b\r");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->progress.step(), 7u);
+  EXPECT_TRUE(progress->has_step);
+}
+
+TEST(ParseProgressLine, NothingKnown_GivesNothing) {
+  for (const char* line :
+       {"", "   ", "hello world", "step=", "step=-1", "step=1x", "=5", "samples_per_second=inf"}) {
+    EXPECT_FALSE(ParseProgressLine(line).has_value()) << line;
+  }
+}
+
+TEST(ParseProgressLine, LossThatIsNoNumber_IsShown) {
+  const auto progress = ParseProgressLine("loss=nan");
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_TRUE(std::isnan(progress->progress.loss()));
+  EXPECT_FALSE(progress->has_step);
+}
+
+}  // namespace
+}  // namespace cadre

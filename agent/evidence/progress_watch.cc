@@ -1,0 +1,120 @@
+#include "agent/evidence/progress_watch.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/evidence/progress_lines.h"
+
+namespace cadre {
+namespace {
+
+// A negative number: there is no such file.
+int64_t ModifiedNs(const std::string& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) return -1;
+  return int64_t{found.st_mtim.tv_sec} * 1000000000 + found.st_mtim.tv_nsec;
+}
+
+int64_t Bytes(const std::string& path) {
+  struct stat found;
+  return stat(path.c_str(), &found) == 0 ? int64_t{found.st_size} : 0;
+}
+
+// The moment of a file's time stamp, whose clock may be set back and forth.
+MonoTime MomentOf(int64_t modified_ns, MonoTime now) {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const int64_t age_ns = int64_t{wall.tv_sec} * 1000000000 + wall.tv_nsec - modified_ns;
+  const absl::Duration age =
+      std::min(std::max(absl::Nanoseconds(age_ns), absl::ZeroDuration()), absl::Seconds(1));
+  return now + -age;
+}
+
+}  // namespace
+
+void ProgressWatch::Start(std::string directory, uint64_t generation, std::vector<Worker> workers) {
+  directory_ = std::move(directory);
+  generation_ = generation;
+  workers_.clear();
+  for (Worker& worker : workers) {
+    Watched& watched = workers_[worker.local_rank];
+    watched.worker = std::move(worker);
+    // Log files are appended to: what is there already is an earlier run's.
+    for (const std::string& path : watched.worker.output_files) watched.output_bytes += Bytes(path);
+  }
+}
+
+std::vector<AgentEvent> ProgressWatch::OnLine(uint32_t local_rank, absl::string_view line,
+                                              MonoTime now) {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return {};
+  const std::optional<ProgressLine> parsed = ParseProgressLine(line);
+  if (!parsed) return {WorkerAlive{generation_, local_rank, now}};
+  Watched& watched = found->second;
+  v1::Progress progress = parsed->progress;
+  progress.set_local_rank(local_rank);
+  if (parsed->has_step) {
+    lines_have_steps_ = true;
+  } else if (watched.progress) {
+    progress.set_step(watched.progress->step());
+  }
+  watched.progress = progress;
+  std::vector<AgentEvent> events = {WorkerProgress{generation_, std::move(progress), now}};
+  if (!parsed->has_step) events.push_back(WorkerAlive{generation_, local_rank, now});
+  return events;
+}
+
+void ProgressWatch::PollPage(Watched& watched, MonoTime now, std::vector<AgentEvent>& events) {
+  const absl::StatusOr<ProgressSnapshot> page = ReadProgressPage(
+      ProgressPagePath(directory_, generation_, static_cast<int>(watched.worker.rank)));
+  if (!page.ok() || (page->since == watched.page_since && page->step == watched.page_step)) return;
+  watched.page_since = page->since;
+  // A page may say anything.
+  const MonoTime since = std::min(page->since, now);
+  const bool other_step = page->step != watched.page_step;
+  watched.page_step = page->step;
+  // Until the first step nobody knows how long it may take.
+  if (page->phase == WorkerPhase::kStarting) return;
+  events.push_back(WorkerAlive{generation_, watched.worker.local_rank, since});
+  if (!other_step || lines_have_steps_ || page->step <= 0) return;
+  if (!watched.progress) watched.progress.emplace();
+  watched.progress->set_local_rank(watched.worker.local_rank);
+  watched.progress->set_step(static_cast<uint64_t>(page->step));
+  events.push_back(WorkerProgress{generation_, *watched.progress, since});
+}
+
+void ProgressWatch::PollFiles(Watched& watched, MonoTime now, std::vector<AgentEvent>& events) {
+  const uint32_t local_rank = watched.worker.local_rank;
+  const int64_t touched = ModifiedNs(watched.worker.progress_file);
+  if (touched >= 0 && touched != watched.touched_ns) {
+    watched.touched_ns = touched;
+    events.push_back(WorkerAlive{generation_, local_rank, MomentOf(touched, now)});
+  }
+  int64_t bytes = 0;
+  for (const std::string& path : watched.worker.output_files) bytes += Bytes(path);
+  if (bytes == watched.output_bytes) return;
+  watched.output_bytes = bytes;
+  events.push_back(WorkerWrote{generation_, local_rank, now});
+}
+
+std::vector<AgentEvent> ProgressWatch::Poll(MonoTime now) {
+  std::vector<AgentEvent> events;
+  for (auto& [local_rank, watched] : workers_) {
+    PollPage(watched, now, events);
+    PollFiles(watched, now, events);
+  }
+  return events;
+}
+
+std::vector<v1::Progress> ProgressWatch::Newest() const {
+  std::vector<v1::Progress> newest;
+  for (const auto& [local_rank, watched] : workers_) {
+    if (watched.progress) newest.push_back(*watched.progress);
+  }
+  return newest;
+}
+
+}  // namespace cadre

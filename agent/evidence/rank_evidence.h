@@ -1,0 +1,26 @@
+// What an agent says of one worker that hangs or has died. Pure; any thread.
+#ifndef CADRE_AGENT_EVIDENCE_RANK_EVIDENCE_H_
+#define CADRE_AGENT_EVIDENCE_RANK_EVIDENCE_H_
+
+#include <string>
+
+#include "agent/evidence/process_look.h"
+#include "base/progress_snapshot.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence);
+void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence);
+
+// "pid 17: stopped (state T), 0.0 cores; step 5, waits for bucket 2 since 2.1 s": of what was
+// added.
+std::string EvidenceSummary(const v1::RankEvidence& evidence);
+
+// The page's last collectives, a line each.
+std::string PageText(const ProgressSnapshot& page, MonoTime now);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_EVIDENCE_RANK_EVIDENCE_H_

@@ -1,0 +1,402 @@
+#include "agent/link/grpc_link.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/link/link_status.h"
+#include "base/status_macros.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rpc/channel_arguments.h"
+#include "rpc/grpc_timers.h"
+#include "rpc/store_reply.h"
+
+namespace cadre {
+namespace {
+
+using Stream = grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>;
+// Unmoved by changes of the wall clock, which absl::Mutex in this version is not.
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point In(absl::Duration duration) {
+  return Clock::now() + absl::ToChronoMicroseconds(duration);
+}
+
+ClientTiming TimingOfSeveral() {
+  return {kConnectTimeoutOfSeveral, kKeepaliveOfSeveral, kKeepaliveOfSeveral};
+}
+
+gpr_timespec GprIn(absl::Duration duration) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(absl::ToInt64Microseconds(duration), GPR_TIMESPAN));
+}
+
+// What the connecting thread starts, and Send() and Stop(): tags of a stream's operations.
+enum Tag : intptr_t { kStarted = 1, kHeaders, kRead, kWritten, kSaidAll, kRefusal, kFinished };
+
+// One connection and its stream. Tells of what has ended through its queue.
+struct Attempt {
+  ~Attempt() {
+    stream.reset();
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+
+  std::string endpoint;
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  std::unique_ptr<Stream> stream;
+  // One of our servers has answered: it may be written to.
+  bool open = false;
+  // It has taken this node in. For the connecting thread alone, and the next two.
+  bool welcome = false;
+  bool finished = false;
+  v1::ServerMessage incoming;
+  // gRPC's while `writing` holds.
+  v1::NodeMessage outgoing;
+  bool writing = false;
+  // Nothing more is written.
+  bool over = false;
+  // Operations that the queue has not given back.
+  int under_way = 0;
+  grpc::Status end;
+  // Store requests that are answered here, and what wakes the connecting thread for that.
+  std::deque<v1::NodeMessage> refused;
+  grpc::Alarm refusal;
+  // Why it was cancelled from this side.
+  std::optional<absl::Status> cause;
+};
+
+// What waits to be written.
+struct Outgoing {
+  v1::NodeMessage message;
+  size_t bytes = 0;
+  // A store request over the size limit, without its operation: it is answered here.
+  bool refused = false;
+};
+
+class GrpcLink final : public ServerLink {
+ public:
+  explicit GrpcLink(GrpcLinkOptions options) : options_(std::move(options)) {}
+  ~GrpcLink() override { Stop(); }
+
+  void Start(LinkCallbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  void Send(v1::NodeMessage message) override {
+    Outgoing outgoing;
+    outgoing.bytes = message.ByteSizeLong();
+    outgoing.refused = outgoing.bytes > static_cast<size_t>(kMessageBytesMax);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
+    WakeGrpcTimersIfClockWasSetBack();
+    if (outgoing.refused && !message.has_store()) {
+      Cancel(absl::InvalidArgumentError(absl::StrCat(
+          "a message of ", outgoing.bytes, " bytes to the server at ", attempt_->endpoint,
+          " is over the limit of ", kMessageBytesMax, "; shorten the job's spec")));
+      return;
+    }
+    if (outgoing.refused) {
+      message.mutable_store()->clear_operation();
+      outgoing.bytes = message.ByteSizeLong();
+    }
+    if (queue_.size() >= kLinkQueueMessagesMax ||
+        queue_bytes_ + outgoing.bytes > kLinkQueueBytesMax) {
+      Cancel(absl::UnavailableError(absl::StrCat("the server at ", attempt_->endpoint,
+                                                 " does not take what this node sends")));
+      return;
+    }
+    outgoing.message = std::move(message);
+    queue_bytes_ += outgoing.bytes;
+    queue_.push_back(std::move(outgoing));
+    WriteNext();
+  }
+
+  void Stop() override {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+      // The server is told that nothing more comes, and ends the stream in return: proof that it
+      // has read everything.
+      if (attempt_ != nullptr && attempt_->open) {
+        WriteNext();
+        changed_.wait_until(lock, In(kLinkFlushTimeout), [this] { return attempt_ == nullptr; });
+      }
+      if (attempt_ != nullptr) attempt_->context.TryCancel();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  // --- the connecting and reading thread ---
+
+  void Run() {
+    std::minstd_rand random{std::random_device{}()};
+    absl::Duration backoff = kReconnectBackoffMin;
+    for (;;) {
+      bool welcome = false;
+      const absl::Status status = RunRound(&welcome);
+      Call([&] { callbacks_.on_down(status); });
+      if (IsFinal(status)) return;
+      // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
+      if (welcome) backoff = kReconnectBackoffMin;
+      // Jitter keeps a thousand agents from coming back at one moment.
+      const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+      if (StopsWithin(part * backoff)) return;
+      backoff = std::min(2 * backoff, kReconnectBackoffMax);
+    }
+  }
+
+  // Tries the servers in turn until a stream was opened and has ended; why it has, or why there was
+  // none. `welcome`: the node was taken in on it.
+  absl::Status RunRound(bool* welcome) {
+    std::vector<absl::Status> failed;
+    for (size_t i = 0; i < options_.endpoints.size(); ++i) {
+      Attempt attempt;
+      attempt.endpoint = options_.endpoints[next_];
+      // The server that has just gone is the last one to look for another at.
+      next_ = (next_ + 1) % options_.endpoints.size();
+      const absl::Status status = RunAttempt(attempt);
+      *welcome = attempt.welcome;
+      if (attempt.open || IsFinal(status)) return status;
+      failed.push_back(status);
+    }
+    return NoneReached(failed);
+  }
+
+  // Why the stream ended, or could not be opened.
+  absl::Status RunAttempt(Attempt& attempt) {
+    RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
+    ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(options_.security));
+    grpc::ChannelArguments arguments =
+        ClientChannelArguments(options_.endpoints.size() > 1 ? TimingOfSeveral() : ClientTiming());
+    // A connection of its own for each attempt: one that is shared remembers failures, and would
+    // repeat the last one instead of trying.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto stub = v1::Rendezvous::NewStub(
+        grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
+    if (!options_.token.empty()) attempt.context.AddMetadata(kTokenMetadata, options_.token);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_) return absl::CancelledError("stopped");
+      attempt.stream = stub->PrepareAsyncAttach(&attempt.context, &attempt.queue);
+      attempt.stream->StartCall(Begin(attempt, kStarted));
+      attempt_ = &attempt;
+    }
+    AwaitEnd(attempt);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    attempt_ = nullptr;
+    queue_.clear();
+    queue_bytes_ = 0;
+    changed_.notify_all();
+    if (attempt.cause.has_value()) return *attempt.cause;
+    return DescribeEnd(attempt.endpoint, FromGrpcStatus(attempt.end), attempt.open);
+  }
+
+  void AwaitEnd(Attempt& attempt) {
+    void* tag = nullptr;
+    bool ok = false;
+    gpr_timespec deadline = GprIn(kLinkOpenTimeout);
+    while (!attempt.finished || HasUnderWay(attempt)) {
+      const auto got = attempt.queue.AsyncNext(&tag, &ok, deadline);
+      if (got == grpc::CompletionQueue::GOT_EVENT) {
+        Handle(attempt, static_cast<Tag>(reinterpret_cast<intptr_t>(tag)), ok);
+        if (!attempt.open) continue;
+      } else {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        Cancel(absl::DeadlineExceededError(absl::StrCat("no answer from ", attempt.endpoint,
+                                                        " within ",
+                                                        absl::FormatDuration(kLinkOpenTimeout))));
+      }
+      deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    }
+  }
+
+  bool HasUnderWay(const Attempt& attempt) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return attempt.under_way > 0;
+  }
+
+  void Handle(Attempt& attempt, Tag tag, bool ok) {
+    if (tag == kHeaders && ok) Greet(attempt);
+    if (tag == kRead && ok) Hear(attempt);
+    if (tag == kRefusal) AnswerRefused(attempt);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --attempt.under_way;
+    switch (tag) {
+      case kStarted:
+        if (!ok) return Finish(attempt);
+        return attempt.stream->ReadInitialMetadata(Begin(attempt, kHeaders));
+      case kHeaders:
+      case kRead:
+        if (!ok) return Finish(attempt);
+        return attempt.stream->Read(&attempt.incoming, Begin(attempt, kRead));
+      case kWritten:
+        attempt.writing = false;
+        // Where it failed the end of what is read tells why.
+        if (ok) WriteNext();
+        return;
+      case kFinished:
+        attempt.finished = true;
+        return;
+      case kSaidAll:
+      case kRefusal:
+        return;
+    }
+  }
+
+  // What it is that has answered.
+  void Greet(Attempt& attempt) {
+    // Failed, refused, or a stranger; the deadline bounds how long a stranger may talk.
+    if (attempt.context.GetServerInitialMetadata().count(kServerMetadata) == 0) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      attempt.open = true;
+    }
+    Call([&] { callbacks_.on_up(); });
+  }
+
+  void Hear(Attempt& attempt) {
+    if (attempt.open) {
+      auto more = std::move(*attempt.incoming.mutable_more());
+      PassOn(attempt, std::move(attempt.incoming));
+      for (v1::ServerMessage& next : more) PassOn(attempt, std::move(next));
+    }
+    attempt.incoming.Clear();
+  }
+
+  void PassOn(Attempt& attempt, v1::ServerMessage message) {
+    attempt.welcome = attempt.welcome || message.has_welcome();
+    Call([&] { callbacks_.on_message(std::move(message)); });
+  }
+
+  bool StopsWithin(absl::Duration duration) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_until(lock, In(duration), [this] { return stopping_; });
+  }
+
+  // --- any thread, with mutex_ held ---
+
+  static void* Begin(Attempt& attempt, Tag tag) {
+    ++attempt.under_way;
+    return reinterpret_cast<void*>(tag);
+  }
+
+  void Finish(Attempt& attempt) {
+    attempt.over = true;
+    attempt.stream->Finish(&attempt.end, Begin(attempt, kFinished));
+  }
+
+  void WriteNext() {
+    Attempt& attempt = *attempt_;
+    if (attempt.writing || attempt.over) return;
+    while (!queue_.empty() && queue_.front().refused) {
+      attempt.refused.push_back(TakeFront().message);
+      if (attempt.refused.size() == 1) {
+        attempt.refusal.Set(&attempt.queue, gpr_now(GPR_CLOCK_MONOTONIC), Begin(attempt, kRefusal));
+      }
+    }
+    if (!queue_.empty()) {
+      attempt.writing = true;
+      attempt.outgoing = TakeBundle();
+      attempt.stream->Write(attempt.outgoing, Begin(attempt, kWritten));
+    } else if (stopping_) {
+      attempt.over = true;
+      attempt.stream->WritesDone(Begin(attempt, kSaidAll));
+    }
+  }
+
+  // The next message and, because a write costs more than a message, those behind it.
+  v1::NodeMessage TakeBundle() {
+    size_t bytes = queue_.front().bytes;
+    v1::NodeMessage first = TakeFront().message;
+    while (!queue_.empty() && !queue_.front().refused &&
+           bytes + queue_.front().bytes <= kBundleBytesMax) {
+      bytes += queue_.front().bytes;
+      *first.add_more() = TakeFront().message;
+    }
+    return first;
+  }
+
+  Outgoing TakeFront() {
+    Outgoing front = std::move(queue_.front());
+    queue_.pop_front();
+    queue_bytes_ -= front.bytes;
+    return front;
+  }
+
+  // Ends the attempt, for this reason.
+  void Cancel(absl::Status cause) {
+    if (!attempt_->cause.has_value()) attempt_->cause = std::move(cause);
+    attempt_->context.TryCancel();
+  }
+
+  // --- the connecting and reading thread ---
+
+  void AnswerRefused(Attempt& attempt) {
+    std::deque<v1::NodeMessage> refused;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      refused.swap(attempt.refused);
+    }
+    for (const v1::NodeMessage& message : refused) {
+      v1::ServerMessage answer;
+      answer.set_job(message.job());
+      answer.set_generation(message.generation());
+      *answer.mutable_store() = StoreErrorReply(
+          message.store(), absl::InvalidArgumentError(absl::StrCat(
+                               "the request is over the limit of ", kMessageBytesMax, " bytes")));
+      Call([&] { callbacks_.on_message(std::move(answer)); });
+    }
+  }
+
+  // None once Stop() was called.
+  template <typename Callback>
+  void Call(const Callback& callback) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_) return;
+    }
+    callback();
+  }
+
+  const GrpcLinkOptions options_;
+  LinkCallbacks callbacks_;
+  // Which endpoint is tried next; for the connecting thread alone.
+  size_t next_ = 0;
+  std::thread thread_;
+
+  // Guards all below and, in an Attempt, what is not said to be the connecting thread's.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  // The one under way.
+  Attempt* attempt_ = nullptr;
+  std::deque<Outgoing> queue_;
+  size_t queue_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options) {
+  QuietGrpcLog();
+  return std::make_unique<GrpcLink>(std::move(options));
+}
+
+}  // namespace cadre

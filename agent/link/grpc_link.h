@@ -1,0 +1,57 @@
+// The agent's connection to the server over gRPC: one stream, opened again whenever it ends. Where
+// there are several servers, of which one leads, they are tried in turn.
+#ifndef CADRE_AGENT_LINK_GRPC_LINK_H_
+#define CADRE_AGENT_LINK_GRPC_LINK_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/link/server_link.h"
+#include "rpc/transport_security.h"
+
+namespace cadre {
+
+struct GrpcLinkOptions {
+  // host:port of each server; at least one.
+  std::vector<std::string> endpoints;
+  // The server's token; empty where it wants none.
+  std::string token;
+  TransportSecurity security;
+};
+
+// Messages that wait to be written: this many, and of this size. A server that is further behind is
+// connected to again.
+inline constexpr size_t kLinkQueueMessagesMax = 65536;
+inline constexpr size_t kLinkQueueBytesMax = 16 << 20;
+// From the start of an attempt until the server has answered.
+inline constexpr absl::Duration kLinkOpenTimeout = absl::Seconds(15);
+// With several servers one that does not even take the connection must not hold up the others, and
+// the one that leads next is found soon: within the lease (10 s) that it gives every node, also
+// when the one before it does not hang up (its machine is cut off, its process stands still).
+inline constexpr absl::Duration kConnectTimeoutOfSeveral = absl::Seconds(2);
+inline constexpr absl::Duration kKeepaliveOfSeveral = absl::Seconds(4);
+// How long Stop() waits for what is queued to arrive.
+inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
+
+// One thread while it runs, which connects, reads and makes all callbacks; Send() writes on its
+// caller's. Stop() and the destructor must not be called from a callback.
+//
+// Messages that wait while one is written go out as one.
+//
+// A message over the size limit never leaves: a store request is answered with INVALID_ARGUMENT,
+// any other ends the link with it.
+//
+// Of several servers all are tried before on_down says, in one status, that none could be reached.
+//
+// Statuses of on_down, each naming the endpoint: UNAVAILABLE (cannot be reached, does not resolve,
+// connection lost, stands in reserve), DEADLINE_EXCEEDED (no answer), FAILED_PRECONDITION (answers,
+// but is not a cadre server), UNAUTHENTICATED (token), INVALID_ARGUMENT (malformed endpoint, TLS
+// files), and what the server itself ends the stream with.
+std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LINK_GRPC_LINK_H_

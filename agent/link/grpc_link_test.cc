@@ -1,0 +1,406 @@
+#include "agent/link/grpc_link.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/server.h"
+#include "rendezvous/log/record_log.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// A link and all that it has reported.
+class Peer {
+ public:
+  explicit Peer(const std::string& endpoint, const std::string& token = kToken)
+      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}})) {}
+
+  // Says `hello` whenever the link comes up.
+  void Start(std::vector<v1::NodeMessage> hello = {}) {
+    LinkCallbacks callbacks;
+    callbacks.on_up = [this, hello = std::move(hello)] {
+      for (const v1::NodeMessage& message : hello) link_->Send(message);
+      const absl::MutexLock lock(&mutex_);
+      ++ups_;
+    };
+    callbacks.on_message = [this](v1::ServerMessage message) {
+      const absl::MutexLock lock(&mutex_);
+      messages_.push_back(std::move(message));
+    };
+    callbacks.on_down = [this](absl::Status status) {
+      const absl::MutexLock lock(&mutex_);
+      downs_.push_back(std::move(status));
+    };
+    link_->Start(std::move(callbacks));
+  }
+
+  ServerLink& link() { return *link_; }
+
+  bool AwaitUps(int count) {
+    return Await([this, count] { return ups_ >= count; });
+  }
+  // The first message with this body, or an empty one.
+  v1::ServerMessage AwaitMessage(v1::ServerMessage::BodyCase body) {
+    v1::ServerMessage found;
+    Await([&] {
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.body_case() == body) found = message;
+      }
+      return found.body_case() == body;
+    });
+    return found;
+  }
+  // The client's requests in the order in which they were answered, once there are `count`.
+  std::vector<uint64_t> AwaitAnswers(size_t count) {
+    std::vector<uint64_t> requests;
+    Await([&] {
+      requests.clear();
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.has_store()) requests.push_back(message.store().request_id());
+      }
+      return requests.size() >= count;
+    });
+    return requests;
+  }
+  // What the link reported when it went down for the count-th time.
+  absl::Status AwaitDown(size_t count = 1) {
+    if (!Await([this, count] { return downs_.size() >= count; })) return absl::OkStatus();
+    const absl::MutexLock lock(&mutex_);
+    return downs_[count - 1];
+  }
+  size_t downs() {
+    const absl::MutexLock lock(&mutex_);
+    return downs_.size();
+  }
+
+ private:
+  template <typename Predicate>
+  bool Await(const Predicate& predicate) {
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
+  }
+
+  absl::Mutex mutex_;
+  int ups_ = 0;
+  std::vector<v1::ServerMessage> messages_;
+  std::vector<absl::Status> downs_;
+  // Last: it stops before the rest is gone.
+  std::unique_ptr<ServerLink> link_;
+};
+
+// What is said to it is lost.
+class Deaf final : public Outbox {
+ public:
+  void Send(v1::ServerMessage) override {}
+  void Close(const absl::Status&) override {}
+};
+
+// A disk that is full for good.
+class FullLog final : public RecordLog {
+ public:
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const RecordRows&) override {
+    return absl::ResourceExhaustedError("no room");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+};
+
+// A server and its core, as one process holds them.
+class Host {
+ public:
+  explicit Host(int port = 0, OpenedLog durable = {})
+      : core(NewCoreConfig(), nullptr, std::move(durable)) {
+    ServerOptions options;
+    options.token = kToken;
+    options.port = port;
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, core);
+    EXPECT_OK(server);
+    if (server.ok()) server_ = *std::move(server);
+  }
+  int port() const { return server_ == nullptr ? 0 : server_->port(); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port()); }
+
+  void Refuse(const std::string& why) { server_->Refuse(absl::UnavailableError(why)); }
+  void Serve() { server_->Serve(std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core)); }
+
+  CoreThread core;
+
+ private:
+  std::unique_ptr<Server> server_;
+};
+
+// A port that nobody listens on, and that stays so, unless Listen() is called.
+class PlainSocket {
+ public:
+  PlainSocket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    if (bind(fd_, plain, size) == 0 && getsockname(fd_, plain, &size) == 0) {
+      port_ = ntohs(address.sin_port);
+    }
+  }
+  ~PlainSocket() { close(fd_); }
+
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  // From now on the kernel accepts connections, and nobody ever reads them.
+  void Listen() { ASSERT_EQ(listen(fd_, 16), 0); }
+  // Answers one connection and hangs up.
+  void AnswerOnce(const std::string& text) {
+    const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) return;
+    char request[4096];
+    if (read(connection, request, sizeof(request)) > 0) {
+      EXPECT_EQ(write(connection, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    }
+    close(connection);
+  }
+
+ private:
+  const int fd_;
+  int port_ = 0;
+};
+
+TEST(GrpcLink, TwoNodesFormAGeneration) {
+  Host host;
+  Peer first(host.endpoint()), second(host.endpoint());
+  first.Start({JoinForTest("node0", 2, 2)});
+  second.Start({JoinForTest("node1", 2, 2)});
+  EXPECT_EQ(first.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 0u);
+  EXPECT_EQ(second.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 2u);
+}
+
+TEST(GrpcLink, ManyMessagesAtOnceKeepTheirOrder) {
+  Host host;
+  Peer peer(host.endpoint());
+  peer.Start({JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  std::vector<uint64_t> asked;
+  for (uint64_t i = 1; i <= 3000; ++i) {
+    v1::NodeMessage message = JoinForTest("node0", 1, 1);
+    *message.mutable_store() = SetForTest("key", std::string(i % 100, 'v'), i);
+    peer.link().Send(std::move(message));
+    asked.push_back(i);
+  }
+  EXPECT_EQ(peer.AwaitAnswers(asked.size()), asked);
+}
+
+TEST(GrpcLink, WrongTokenEndsTheLink) {
+  Host host;
+  Peer peer(host.endpoint(), "wrong");
+  peer.Start();
+  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnauthenticated,
+                                         AllOf(HasSubstr(host.endpoint()), HasSubstr("token"))));
+  peer.link().Stop();
+  EXPECT_EQ(peer.downs(), 1u);
+}
+
+TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {
+  PlainSocket nobody;
+  Peer peer(nobody.endpoint());
+  const MonoTime begin = MonoNow();
+  peer.Start();
+  EXPECT_EQ(peer.AwaitDown(1), absl::UnavailableError(absl::StrCat(
+                                   "cannot reach ", nobody.endpoint(), ": connection refused")));
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(2));
+  EXPECT_THAT(peer.AwaitDown(3), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+// It opens every stream, and ends it as soon as a node wants to join.
+TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
+  Host host(0, {std::make_unique<FullLog>(), {}});
+  // The core answers the second question after it has tried to save what came before the first.
+  const StreamId other = host.core.OpenStream(std::make_shared<Deaf>());
+  ASSERT_OK(host.core.Post(other, JoinForTest("node0", 2, 2)));
+  ASSERT_OK(host.core.AllStatuses());
+  ASSERT_OK(host.core.AllStatuses());
+  Peer peer(host.endpoint());
+  const MonoTime begin = MonoNow();
+  peer.Start({JoinForTest("node1", 2, 2)});
+  EXPECT_THAT(peer.AwaitDown(6), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
+  // Waits of 50, 100, 200, 400 and 800 ms, less jitter of a half at most.
+  EXPECT_GE(MonoNow() - begin, absl::Milliseconds(775));
+}
+
+TEST(GrpcLink, StrangerIsRecognised) {
+  PlainSocket web_server;
+  web_server.Listen();
+  std::thread answer(
+      [&] { web_server.AnswerOnce("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"); });
+  Peer peer(web_server.endpoint());
+  peer.Start();
+  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("answers, but is not a cadre server")));
+  answer.join();
+}
+
+TEST(GrpcLink, MalformedEndpointEndsTheLink) {
+  Peer peer("nowhere");
+  peer.Start();
+  EXPECT_THAT(peer.AwaitDown(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("host:port")));
+}
+
+TEST(GrpcLink, ComesBackWhenTheServerDoes) {
+  auto host = std::make_unique<Host>();
+  const int port = host->port();
+  Peer peer(host->endpoint());
+  peer.Start({JoinForTest("node0", 2, 2)});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  host = nullptr;
+  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnavailable));
+  host = std::make_unique<Host>(port);
+  ASSERT_TRUE(peer.AwaitUps(2));
+  Peer other(host->endpoint());
+  other.Start({JoinForTest("node1", 2, 2)});
+  // It has joined the new server as well.
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
+}
+
+TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
+  PlainSocket nobody;
+  Host reserve, leader;
+  reserve.Refuse(absl::StrCat(kInReserve, ": ", leader.endpoint(), " leads"));
+  Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint(), ",", leader.endpoint()));
+  peer.Start({JoinForTest("node0", 1, 1)});
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
+  EXPECT_EQ(peer.downs(), 0u);
+}
+
+TEST(GrpcLink, SeveralServersOfWhichNoneLeadsAreReportedTogether) {
+  PlainSocket nobody;
+  Host reserve;
+  reserve.Refuse(absl::StrCat(kInReserve, ": nobody leads yet"));
+  Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint()));
+  peer.Start();
+  EXPECT_EQ(peer.AwaitDown(), absl::UnavailableError(absl::StrCat(
+                                  "cannot reach ", nobody.endpoint(), ": connection refused; ",
+                                  reserve.endpoint(), ": ", kInReserve, ": nobody leads yet")));
+}
+
+TEST(GrpcLink, ALeaderThatIsDeposedIsLeftForTheNextOne) {
+  Host first, second;
+  second.Refuse(absl::StrCat(kInReserve, ": ", first.endpoint(), " leads"));
+  Peer peer(absl::StrCat(first.endpoint(), ",", second.endpoint()));
+  peer.Start({JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  second.Serve();
+  first.Refuse("this server no longer leads");
+  first.core.Stop(absl::UnavailableError("this server no longer leads"));
+  EXPECT_THAT(peer.AwaitDown(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no longer leads")));
+  EXPECT_TRUE(peer.AwaitUps(2));
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
+}
+
+TEST(GrpcLink, StopDeliversWhatIsQueued) {
+  Host host;
+  Peer peer(host.endpoint());
+  peer.Start();
+  ASSERT_TRUE(peer.AwaitUps(1));
+  v1::NodeMessage renew = JoinForTest("node0", 2, 2);
+  renew.mutable_renew();
+  peer.link().Send(JoinForTest("node0", 2, 2));
+  for (int i = 0; i < 1000; ++i) peer.link().Send(renew);
+  v1::NodeMessage cancel = renew;
+  cancel.mutable_cancel()->set_reason("last");
+  peer.link().Send(cancel);
+  peer.link().Stop();
+  const absl::StatusOr<v1::JobStatus> job = host.core.Status("job");
+  ASSERT_OK(job);
+  EXPECT_EQ(job->phase(), v1::CANCELLED_PHASE);
+  EXPECT_EQ(peer.downs(), 0u);
+}
+
+TEST(GrpcLink, StopInterruptsConnecting) {
+  PlainSocket mute;
+  mute.Listen();
+  Peer peer(mute.endpoint());
+  peer.Start();
+  const MonoTime begin = MonoNow();
+  peer.link().Stop();
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(2));
+  EXPECT_EQ(peer.downs(), 0u);
+}
+
+TEST(GrpcLink, StopInterruptsBackoffAndMayBeRepeated) {
+  PlainSocket nobody;
+  Peer peer(nobody.endpoint());
+  peer.Start();
+  EXPECT_FALSE(peer.AwaitDown(4).ok());
+  const MonoTime begin = MonoNow();
+  peer.link().Stop();
+  peer.link().Stop();
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(2));
+}
+
+TEST(GrpcLink, LargeStoreRequestIsAnsweredAndHarmsNobody) {
+  Host host;
+  Peer peer(host.endpoint());
+  peer.Start({JoinForTest("node0", 2, 2)});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  v1::NodeMessage large;
+  *large.mutable_store() = SetForTest("k", std::string(kMessageBytesMax, 'x'), 42);
+  peer.link().Send(large);
+  const v1::StoreReply reply = peer.AwaitMessage(v1::ServerMessage::kStore).store();
+  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(reply.request_id(), 42u);
+  EXPECT_EQ(reply.client(), 7u);
+  EXPECT_EQ(peer.downs(), 0u);
+}
+
+TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
+  Host host;
+  Peer peer(host.endpoint());
+  v1::NodeMessage large = JoinForTest("node0", 2, 2);
+  large.mutable_join()->mutable_spec()->add_command(std::string(kMessageBytesMax, 'x'));
+  peer.Start({large});
+  EXPECT_THAT(peer.AwaitDown(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("over the limit")));
+  EXPECT_TRUE(host.core.AllStatuses()->empty());
+}
+
+TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
+  Host host;
+  Peer peer(host.endpoint());
+  const v1::NodeMessage join = JoinForTest("node0", 2, 2);
+  peer.Start({join});
+  ASSERT_TRUE(peer.AwaitUps(1));
+  v1::NodeMessage renew = join;
+  renew.mutable_renew();
+  // Each needs a system call to get away, so the queue grows faster than it is emptied.
+  for (size_t i = 0; i < 200 * kLinkQueueMessagesMax && peer.downs() == 0; ++i) {
+    peer.link().Send(renew);
+  }
+  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnavailable,
+                                         HasSubstr("does not take what this node sends")));
+  EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+}  // namespace
+}  // namespace cadre

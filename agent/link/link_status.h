@@ -1,0 +1,28 @@
+// What gRPC reports about a connection, in words for the person who started the agent or asks the
+// server something. Pure.
+#ifndef CADRE_AGENT_LINK_LINK_STATUS_H_
+#define CADRE_AGENT_LINK_LINK_STATUS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cadre {
+
+// INVALID_ARGUMENT unless it is host:port with a port in 1..65535.
+absl::Status CheckEndpoint(const std::string& endpoint);
+
+// How a stream, or a call, ended. `opened`: one of our servers had answered before. Never OK: a
+// stream that the server ends properly is UNAVAILABLE too, as far as the agent is concerned.
+absl::Status DescribeEnd(const std::string& endpoint, const absl::Status& status, bool opened);
+
+// Why none of the servers could be reached: one status for those of each.
+absl::Status NoneReached(const std::vector<absl::Status>& failed);
+
+// Whether trying again is of no use.
+bool IsFinal(const absl::Status& status);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LINK_LINK_STATUS_H_

@@ -1,0 +1,38 @@
+// An agent's connection to the server as the agent sees it: messages up, messages down, and whether
+// the server is there. One implementation speaks gRPC (agent/link.h); `cadre run --standalone`
+// has one that talks to the server in its own process (launcher/embedded_link.h).
+#ifndef CADRE_AGENT_LINK_SERVER_LINK_H_
+#define CADRE_AGENT_LINK_SERVER_LINK_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+// Called from any thread of the link, one at a time; must not block.
+struct LinkCallbacks {
+  // The stream is open; nothing has been said on it yet.
+  std::function<void()> on_up;
+  std::function<void(v1::ServerMessage)> on_message;
+  // The stream is gone or could not be opened. The link goes on trying, with backoff and jitter
+  // (0.05 s doubling to 1 s, from the start again once a server has taken the node in), unless the
+  // status is UNAUTHENTICATED or INVALID_ARGUMENT.
+  std::function<void(absl::Status)> on_down;
+};
+
+class ServerLink {
+ public:
+  virtual ~ServerLink() = default;
+  virtual void Start(LinkCallbacks callbacks) = 0;
+  // Never blocks; may be called from callbacks. Messages sent while the link is down are dropped:
+  // the agent core speaks again after on_up.
+  virtual void Send(v1::NodeMessage message) = 0;
+  // After this no callback runs. Sends what is queued first, for 200 ms at most.
+  virtual void Stop() = 0;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LINK_SERVER_LINK_H_

@@ -1,0 +1,236 @@
+#include "agent/local/local_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "rpc/frames/store_frames.h"
+
+namespace cadre {
+namespace {
+
+constexpr int kBacklog = 1024;
+// Agents of one process, and directories left by killed ones of the same pid.
+constexpr int kMaxDirectoriesPerPid = 1000;
+// Looked at by one sweep, so that a full directory does not delay a start.
+constexpr int kMaxSweptDirectories = 256;
+// Listed at most.
+constexpr size_t kMaxDirectories = 4096;
+// The longest name that is appended to the parent:
+// "/cadre-4294967295/agent-4194304-999/socket-store".
+constexpr size_t kLongestSuffix = 48;
+constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
+
+std::string Parent(const std::string& wanted) {
+  if (!wanted.empty()) return wanted;
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  if (runtime == nullptr || runtime[0] != '/') return "/tmp";
+  if (strlen(runtime) + kLongestSuffix > kMaxSocketPath || access(runtime, W_OK | X_OK) != 0) {
+    return "/tmp";
+  }
+  return runtime;
+}
+
+// For errno; what is made lies below what XDG_RUNTIME_DIR names, where that can be used.
+absl::Status CannotMake(const std::string& path) {
+  const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  return absl::Status(
+      why.code(), absl::StrCat(why.message(), "; set XDG_RUNTIME_DIR to a directory of yours, of ",
+                               kMaxSocketPath - kLongestSuffix, " characters at most"));
+}
+
+// The user's directory, made if it is not there.
+absl::StatusOr<std::string> UserDirectory(const std::string& parent) {
+  const std::string path = absl::StrCat(parent, "/cadre-", getuid());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return CannotMake(path);
+  }
+  struct stat found;
+  if (lstat(path.c_str(), &found) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
+  }
+  if (!S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path,
+                     " must be a directory of this user with mode 0700; remove it or set "
+                     "XDG_RUNTIME_DIR to a directory of your own"));
+  }
+  return path;
+}
+
+// The process of "agent-PID" or "agent-PID-N"; 0 for any other name.
+pid_t AgentOf(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "agent-")) return 0;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
+  pid_t pid = 0;
+  uint32_t number = 0;
+  if (parts.size() > 2 || !absl::SimpleAtoi(parts[0], &pid) || pid <= 0) return 0;
+  if (parts.size() == 2 && !absl::SimpleAtoi(parts[1], &number)) return 0;
+  return pid;
+}
+
+// Whether somebody listens there: an agent of another PID namespace has a pid that is not seen.
+bool IsListenedOn(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() > kMaxSocketPath) return false;
+  memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return true;
+  const bool refused = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 &&
+                       (errno == ECONNREFUSED || errno == ENOENT);
+  close(fd);
+  return !refused;
+}
+
+// Removes what killed agents left. A pid that is in use again delays that; what cannot be removed
+// stays.
+void Sweep(const std::string& user) {
+  DIR* directory = opendir(user.c_str());
+  if (directory == nullptr) return;
+  int looked_at = 0;
+  while (const dirent* entry = readdir(directory)) {
+    const pid_t pid = AgentOf(entry->d_name);
+    if (pid == 0) continue;  // tokens, of which there may be one for each port
+    if (++looked_at > kMaxSweptDirectories) break;
+    struct stat found;
+    if (fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 ||
+        found.st_uid != getuid() || !S_ISDIR(found.st_mode) || kill(pid, 0) == 0 ||
+        errno != ESRCH) {
+      continue;
+    }
+    const std::string path = absl::StrCat(user, "/", entry->d_name);
+    if (IsListenedOn(absl::StrCat(path, "/socket")) ||
+        IsListenedOn(LocalDirectory::SupervisorPath(path))) {
+      continue;
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  closedir(directory);
+}
+
+absl::StatusOr<std::string> AgentDirectory(const std::string& parent) {
+  ASSIGN_OR_RETURN(const std::string user, UserDirectory(parent));
+  Sweep(user);
+  for (int i = 0; i < kMaxDirectoriesPerPid; ++i) {
+    const std::string path =
+        absl::StrCat(user, "/agent-", getpid(), i == 0 ? "" : absl::StrCat("-", i));
+    if (mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) return CannotMake(path);
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("too many agent directories in ", user,
+                                                   "; remove those of processes that are gone"));
+}
+
+absl::StatusOr<int> ListenOn(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() > kMaxSocketPath) {
+    return absl::InvalidArgumentError(absl::StrCat("socket path ", path, " is longer than ",
+                                                   kMaxSocketPath,
+                                                   " bytes; set XDG_RUNTIME_DIR to a shorter one"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+      listen(fd, kBacklog) == 0) {
+    return fd;
+  }
+  const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot listen on ", path));
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+int AcceptAt(int listener) {
+  while (true) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return -1;
+    ucred peer = {};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+        (peer.uid == getuid() || peer.uid == 0)) {
+      return fd;
+    }
+    close(fd);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::string& parent) {
+  std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
+  ASSIGN_OR_RETURN(directory->path_, AgentDirectory(Parent(parent)));
+  directory->token_ = RandomToken();
+  RETURN_IF_ERROR(WriteTokenFile(directory->token_path(), directory->token_));
+  RETURN_IF_ERROR(directory->Listen());
+  return directory;
+}
+
+absl::Status LocalDirectory::Listen() {
+  const std::string store_path = StoreSocketPath(socket_path());
+  // Those of an agent that is gone.
+  unlink(socket_path().c_str());
+  unlink(store_path.c_str());
+  // First, since a worker that finds the other one uses this, too.
+  ASSIGN_OR_RETURN(store_listener_, ListenOn(store_path));
+  ASSIGN_OR_RETURN(listener_, ListenOn(socket_path()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Adopt(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(TokenPath(path)));
+  std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
+  directory->path_ = path;
+  directory->token_ = token;
+  RETURN_IF_ERROR(directory->Listen());
+  return directory;
+}
+
+std::vector<std::string> LocalDirectory::All(const std::string& parent) {
+  std::vector<std::string> paths;
+  const std::string user = absl::StrCat(Parent(parent), "/cadre-", getuid());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(user, error)) {
+    if (paths.size() >= kMaxDirectories) break;
+    struct stat found;
+    if (AgentOf(entry.path().filename().string()) == 0 ||
+        lstat(entry.path().c_str(), &found) != 0 || found.st_uid != getuid() ||
+        !S_ISDIR(found.st_mode)) {
+      continue;
+    }
+    paths.push_back(entry.path().string());
+  }
+  return paths;
+}
+
+LocalDirectory::~LocalDirectory() {
+  if (listener_ >= 0) close(listener_);
+  if (store_listener_ >= 0) close(store_listener_);
+  if (path_.empty() || kept_) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+int LocalDirectory::Accept() { return AcceptAt(listener_); }
+int LocalDirectory::AcceptStore() { return AcceptAt(store_listener_); }
+
+}  // namespace cadre

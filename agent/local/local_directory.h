@@ -1,0 +1,65 @@
+// The directory in which workers find their agent: a unix socket and a token, for this user only.
+// Owned by one thread; removed with the object.
+#ifndef CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_
+#define CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+class LocalDirectory {
+ public:
+  // Makes <parent>/cadre-<uid>/agent-<pid>/ with mode 0700, listens on `socket` and `socket-store`
+  // in it and writes `token`. `parent` empty: XDG_RUNTIME_DIR, or /tmp where that is unset or too
+  // long for a socket. Directories there of agents that were killed are removed first.
+  // PERMISSION_DENIED: cadre-<uid> belongs to somebody else.
+  static absl::StatusOr<std::unique_ptr<LocalDirectory>> Make(const std::string& parent = "");
+  // Takes the directory of an agent that is gone, and listens in its place; the token stays.
+  static absl::StatusOr<std::unique_ptr<LocalDirectory>> Adopt(const std::string& path);
+  // Those of this user's agents, in no order; `parent` as for Make.
+  static std::vector<std::string> All(const std::string& parent = "");
+  ~LocalDirectory();
+  LocalDirectory(const LocalDirectory&) = delete;
+  LocalDirectory& operator=(const LocalDirectory&) = delete;
+
+  static std::string TokenPath(const std::string& directory) { return directory + "/token"; }
+  // Where a supervisor listens whose agent may be gone while its workers go on.
+  static std::string SupervisorPath(const std::string& directory) {
+    return directory + "/supervisor";
+  }
+
+  // It stays when this object goes, for an agent that carries on.
+  void Keep() { kept_ = true; }
+
+  const std::string& path() const { return path_; }
+  std::string socket_path() const { return path_ + "/socket"; }
+  std::string token_path() const { return TokenPath(path_); }
+  const std::string& token() const { return token_; }
+  // Non-blocking; readable when a worker connects. The second is for store operations alone
+  // (rpc/frames/store_frames.h).
+  int listener() const { return listener_; }
+  int store_listener() const { return store_listener_; }
+
+  // The next connection of this user or root, non-blocking; -1 when there is none. Others are
+  // turned away.
+  int Accept();
+  int AcceptStore();
+
+ private:
+  LocalDirectory() = default;
+  absl::Status Listen();
+
+  std::string path_;
+  std::string token_;
+  int listener_ = -1;
+  int store_listener_ = -1;
+  bool kept_ = false;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_

@@ -1,0 +1,142 @@
+#include "agent/local/local_directory.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+// A short path: TempDir may be longer than a socket's name can be.
+class LocalDirectoryTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(parent_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(parent_); }
+
+  static int Mode(const std::string& path) {
+    struct stat found = {};
+    EXPECT_EQ(lstat(path.c_str(), &found), 0) << path;
+    return found.st_mode & 0777;
+  }
+
+  std::string parent_ = "/tmp/cadre_test_XXXXXX";
+};
+
+TEST_F(LocalDirectoryTest, Make_IsClosedToOthersAndRemovedAtTheEnd) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const std::string path = (*directory)->path();
+  EXPECT_EQ(Mode(path), 0700);
+  EXPECT_EQ(Mode(std::filesystem::path(path).parent_path()), 0700);
+  EXPECT_EQ(Mode((*directory)->token_path()), 0600);
+  EXPECT_LE((*directory)->socket_path().size(), 107u);
+  directory->reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(LocalDirectoryTest, Make_TwoInOneProcess_DoNotMeet) {
+  auto first = LocalDirectory::Make(parent_);
+  auto second = LocalDirectory::Make(parent_);
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  EXPECT_NE((*first)->path(), (*second)->path());
+  EXPECT_NE((*first)->token(), (*second)->token());
+}
+
+TEST_F(LocalDirectoryTest, Make_SweepsWhatKilledAgentsLeft) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
+  ASSERT_EQ(mkdir(user.c_str(), 0700), 0);
+  const std::string dead = user + "/agent-" + std::to_string(gone);
+  const std::string second = dead + "-3";
+  const std::string alive = user + "/agent-" + std::to_string(getppid());
+  const std::string odd = dead + "-x";
+  for (const std::string& path : {dead, second, alive, odd}) {
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+    std::ofstream(path + "/token") << "t";
+  }
+
+  ASSERT_OK(LocalDirectory::Make(parent_));
+  for (const std::string& path : {dead, second}) {
+    EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  }
+  for (const std::string& path : {alive, odd}) {
+    EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  }
+}
+
+TEST_F(LocalDirectoryTest, Make_OfAFullDirectory_SweepsABoundedPartOfIt) {
+  constexpr int kTokens = 300, kDead = 300, kSwept = 256;
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
+  ASSERT_EQ(mkdir(user.c_str(), 0700), 0);
+  const std::string dead = user + "/agent-" + std::to_string(gone) + "-";
+  for (int i = 0; i < kTokens; ++i) {
+    std::ofstream(user + "/rdzv-" + std::to_string(i) + ".token") << "t";
+  }
+  for (int i = 1; i <= kDead; ++i) ASSERT_EQ(mkdir((dead + std::to_string(i)).c_str(), 0700), 0);
+  ASSERT_OK(LocalDirectory::Make(parent_));
+  const auto left = std::distance(std::filesystem::directory_iterator(user), {});
+  EXPECT_EQ(left, kTokens + kDead - kSwept);
+}
+
+TEST_F(LocalDirectoryTest, Make_OpenUserDirectory_IsRefused) {
+  const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
+  ASSERT_EQ(mkdir(user.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(user.c_str(), 0755), 0);
+  EXPECT_THAT(LocalDirectory::Make(parent_),
+              StatusIs(absl::StatusCode::kPermissionDenied, testing::HasSubstr(user)));
+}
+
+TEST_F(LocalDirectoryTest, Make_WhereNothingCanBeMade_TheWayOutIsSaid) {
+  const std::string file = parent_ + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_THAT(std::string(LocalDirectory::Make(file).status().message()),
+              testing::AllOf(testing::StartsWith("cannot make " + file + "/cadre-"),
+                             testing::HasSubstr("set XDG_RUNTIME_DIR to a directory of yours")));
+}
+
+TEST_F(LocalDirectoryTest, Make_LinkInPlaceOfTheUserDirectory_IsRefused) {
+  const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
+  ASSERT_EQ(symlink("/tmp", user.c_str()), 0);
+  EXPECT_THAT(LocalDirectory::Make(parent_), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(LocalDirectoryTest, Make_PathTooLongForASocket_IsRefused) {
+  const std::string deep = parent_ + "/" + std::string(100, 'x');
+  ASSERT_EQ(mkdir(deep.c_str(), 0700), 0);
+  EXPECT_THAT(LocalDirectory::Make(deep),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("XDG_RUNTIME_DIR")));
+}
+
+TEST_F(LocalDirectoryTest, Accept_ConnectionOfThisUser_IsGivenOut) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  EXPECT_EQ((*directory)->Accept(), -1);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strncpy(address.sun_path, (*directory)->socket_path().c_str(), sizeof(address.sun_path) - 1);
+  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const int accepted = (*directory)->Accept();
+  EXPECT_GE(accepted, 0);
+  close(accepted);
+  close(client);
+}
+
+}  // namespace
+}  // namespace cadre

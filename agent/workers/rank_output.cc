@@ -1,0 +1,61 @@
+#include "agent/workers/rank_output.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace cadre {
+
+std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields) {
+  if (prefix_template.empty()) prefix_template = "[${host}:${rank}] ";
+  return absl::StrReplaceAll(prefix_template, {{"${host}", fields.host},
+                                               {"${role_name}", fields.role},
+                                               {"${rank}", absl::StrCat(fields.rank)},
+                                               {"${local_rank}", absl::StrCat(fields.local_rank)}});
+}
+
+void LineAssembler::EndLine(std::string& out, absl::string_view marker) {
+  absl::StrAppend(&out, prefix_, line_, marker, "\n");
+  line_.clear();
+}
+
+std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
+  std::string out;
+  if (dropped != 0) {
+    if (!line_.empty()) EndLine(out, kSplitMarker);
+    absl::StrAppend(&out, prefix_, "[", dropped, " bytes left out here; the log file has them]\n");
+    after_return_ = false;
+  }
+  while (!bytes.empty()) {
+    if (after_return_ && bytes.front() == '\n') {
+      bytes.remove_prefix(1);
+      after_return_ = false;
+      continue;
+    }
+    after_return_ = false;
+    const size_t end = bytes.find_first_of("\r\n");
+    const size_t room = kMaxOutputLine - line_.size();
+    const size_t take = std::min({end, bytes.size(), room});
+    absl::StrAppend(&line_, bytes.substr(0, take));
+    bytes.remove_prefix(take);
+    if (bytes.empty()) break;
+    if (take != end) {  // the line is full and goes on
+      EndLine(out, kSplitMarker);
+      continue;
+    }
+    after_return_ = bytes.front() == '\r';
+    bytes.remove_prefix(1);
+    EndLine(out, "");
+  }
+  return out;
+}
+
+std::string LineAssembler::Finish() {
+  std::string out;
+  if (!line_.empty()) EndLine(out, "");
+  after_return_ = false;
+  return out;
+}
+
+}  // namespace cadre

@@ -1,0 +1,72 @@
+#include "agent/workers/rank_output.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+TEST(LinePrefix, Default_IsHostAndRank) {
+  EXPECT_EQ(LinePrefix("", {"n1", "default", 5, 1}), "[n1:5] ");
+}
+
+TEST(LinePrefix, Template_OfTorchrun_IsFilled) {
+  EXPECT_EQ(
+      LinePrefix("${role_name}/${rank}/${local_rank}/${host} ${other}:", {"n1", "trainer", 5, 1}),
+      "trainer/5/1/n1 ${other}:");
+}
+
+TEST(LineAssembler, Add_PiecesOfLines_GiveWholeLinesOnly) {
+  LineAssembler lines("[n:0] ");
+  EXPECT_EQ(lines.Add("he"), "");
+  EXPECT_EQ(lines.Add("llo\nwor"), "[n:0] hello\n");
+  EXPECT_EQ(lines.Add("ld\n\nx"), "[n:0] world\n[n:0] \n");
+  EXPECT_EQ(lines.Finish(), "[n:0] x\n");
+  EXPECT_EQ(lines.Finish(), "");
+}
+
+TEST(LineAssembler, Add_CarriageReturns_EndLinesOnce) {
+  LineAssembler lines("> ");
+  EXPECT_EQ(lines.Add("10%\r20%\r"), "> 10%\n> 20%\n");
+  EXPECT_EQ(lines.Add("\nwindows\r\nunix\n"), "> windows\n> unix\n");
+}
+
+TEST(LineAssembler, Add_ReturnAtTheEndOfAPiece_TakesTheNewlineOfTheNext) {
+  LineAssembler lines("> ");
+  EXPECT_EQ(lines.Add("a\r"), "> a\n");
+  EXPECT_EQ(lines.Add("\n"), "");
+  EXPECT_EQ(lines.Add("\n"), "> \n");
+}
+
+TEST(LineAssembler, Add_LineOverTheLimit_IsSplitAndNothingIsLost) {
+  LineAssembler lines;
+  const std::string full(kMaxOutputLine, 'x');
+  EXPECT_EQ(lines.Add(full), "");
+  EXPECT_EQ(lines.Add("y\n"), absl::StrCat(full, kSplitMarker, "\ny\n"));
+  EXPECT_EQ(lines.Add(absl::StrCat(full, "\n")), absl::StrCat(full, "\n"));
+}
+
+TEST(LineAssembler, Add_EndlessLine_KeepsNoMoreThanTheLimit) {
+  LineAssembler lines;
+  size_t out = 0;
+  for (int i = 0; i < 100; ++i) out += lines.Add(std::string(10000, 'x')).size();
+  EXPECT_GE(out, 1000000 - kMaxOutputLine);
+  EXPECT_LE(lines.Finish().size(), kMaxOutputLine + 1);
+}
+
+TEST(LineAssembler, Add_AfterDroppedBytes_SaysHowMany) {
+  LineAssembler lines("> ");
+  lines.Add("cut");
+  EXPECT_EQ(lines.Add("on\n", 4096),
+            absl::StrCat("> cut", kSplitMarker,
+                         "\n> [4096 bytes left out here; the log file has them]\n> on\n"));
+}
+
+TEST(LineAssembler, Add_ColoursAndTabs_StayAsTheyAre) {
+  LineAssembler lines;
+  EXPECT_EQ(lines.Add("\x1b[31mred\x1b[0m\t1\n"), "\x1b[31mred\x1b[0m\t1\n");
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,48 @@
+// The environment and arguments of one worker: what torchrun sets, with the same meaning, and
+// Cadre's own. Pure; any thread.
+#ifndef CADRE_AGENT_WORKERS_WORKER_ENVIRONMENT_H_
+#define CADRE_AGENT_WORKERS_WORKER_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+struct WorkerEnvironmentOptions {
+  std::string job;
+  uint64_t generation = 0;
+  v1::Assign assign;
+  v1::JobSpec spec;
+  // Inherited NAME=value; of repeated names the first counts, as getenv has it.
+  std::vector<std::string> base;
+  std::string socket;      // CADRE_AGENT
+  std::string token_file;  // CADRE_TOKEN_FILE
+  // "", or a comma-separated list of slurm and mpi.
+  std::string env_style;
+  // Each worker sees only its own GPUs.
+  bool gpus_per_worker_own = false;
+  // torchrun's --virtual-local-rank: LOCAL_RANK is 0 and only the worker's own GPUs are visible.
+  bool virtual_local_rank = false;
+};
+
+// NAME=value, sorted by name. `error_file` is where the worker leaves a torchelastic error file.
+// INVALID_ARGUMENT: an unknown env_style, or an inherited CUDA_VISIBLE_DEVICES that names too few
+// GPUs for this worker.
+absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
+    const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file);
+
+// Whether every worker gets a variable of this name from Cadre, so that a job's own has no effect.
+bool IsWorkersOwn(absl::string_view name);
+
+// Replaces torchrun's macro ${local_rank} in each argument.
+std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_WORKERS_WORKER_ENVIRONMENT_H_

@@ -1,0 +1,144 @@
+#include "agent/workers/worker_start.h"
+
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "agent/run_files.h"
+#include "agent/workers/cpus.h"
+#include "agent/workers/gpus.h"
+#include "base/disk_full.h"
+#include "base/log_paths.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+StreamRouting RoutingOf(const std::vector<StreamRouting>& routing, uint32_t local_rank) {
+  return local_rank < routing.size() ? routing[local_rank] : StreamRouting{};
+}
+
+absl::StatusOr<std::vector<std::vector<uint32_t>>> Binding(const std::string& bind,
+                                                           const v1::JobSpec& spec,
+                                                           uint32_t workers) {
+  if (bind.empty() || bind == "none") return PlanBinding(bind, workers, {});
+  std::vector<std::vector<uint32_t>> gpu_cpus;
+  if (bind == "gpu") {
+    const GpuList found = FindGpus();
+    const uint32_t each = std::max<uint32_t>(1, spec.resources().gpus_per_worker());
+    if (found.gpus.size() < size_t{workers} * each) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--bind gpu: ", workers, " workers need ", uint64_t{workers} * each, " GPUs, there are ",
+          found.gpus.size(), found.reason.empty() ? "" : absl::StrCat(" (", found.reason, ")")));
+    }
+    for (uint32_t i = 0; i < workers; ++i) gpu_cpus.push_back(found.gpus[i * each].cpus);
+  }
+  ASSIGN_OR_RETURN(const std::vector<CpuCore> cores, FindCores());
+  return PlanBinding(bind, workers, cores, gpu_cpus);
+}
+
+std::string WorkingDirectory(const v1::JobSpec& spec) {
+  if (!spec.working_dir().empty()) return spec.working_dir();
+  std::error_code error;
+  return std::filesystem::current_path(error).string();
+}
+
+}  // namespace
+
+bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
+                     uint32_t local_rank, uint32_t rank) {
+  if (!RoutingOf(routing, local_rank).terminal) return false;
+  const auto chosen = [](const std::set<uint32_t>& set, uint32_t value) {
+    return set.empty() || set.count(value) != 0;
+  };
+  return chosen(output.terminal_local_ranks, local_rank) && chosen(output.terminal_ranks, rank);
+}
+
+absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
+                                                       DirectoryFailure* failure) {
+  const WorkerEnvironmentOptions& from = options.environment;
+  const OutputOptions& output = options.output;
+  ASSIGN_OR_RETURN(std::vector<std::vector<uint32_t>> cpus,
+                   Binding(options.bind, from.spec, from.assign.local_world_size()));
+  const bool has_logs = !output.log_dir.empty();
+  // Workers may start in another directory than this process.
+  std::error_code error;
+  const std::string root =
+      std::filesystem::absolute(has_logs ? output.log_dir : options.scratch, error)
+          .lexically_normal()
+          .string();
+  const std::string run = RunDirectory(root, from.job, from.assign.run());
+  std::vector<StartFrame> frames;
+  for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
+    const uint32_t rank = from.assign.first_rank() + local_rank;
+    std::string directory = RankDirectory(run, from.generation, rank);
+    int directory_error = 0;
+    absl::Status made = MakeDirectories(directory, &directory_error);
+    if (!made.ok() && failure != nullptr) *failure = {directory_error, root};
+    const bool logs = has_logs && made.ok();
+    if (has_logs && IsDiskFull(directory_error)) {
+      directory = RankDirectory(options.scratch, from.generation, rank);
+      made = MakeDirectories(directory);
+    }
+    if (!made.ok()) return made;
+    StartFrame frame;
+    frame.generation = from.generation;
+    frame.local_rank = local_rank;
+    frame.argv = BuildWorkerArguments(from.spec, local_rank);
+    frame.error_file = absl::StrCat(directory, "/error.json");
+    ASSIGN_OR_RETURN(frame.environment, BuildWorkerEnvironment(from, local_rank, frame.error_file));
+    frame.working_dir = WorkingDirectory(from.spec);
+    if (logs && RoutingOf(output.standard_output, local_rank).file) {
+      frame.stdout_path = absl::StrCat(directory, "/stdout.log");
+    }
+    if (logs && RoutingOf(output.standard_error, local_rank).file) {
+      frame.stderr_path = absl::StrCat(directory, "/stderr.log");
+    }
+    frame.forward_stdout = ShownOnTerminal(output, output.standard_output, local_rank, rank);
+    frame.forward_stderr = ShownOnTerminal(output, output.standard_error, local_rank, rank);
+    frame.cpus = std::move(cpus[local_rank]);
+    frames.push_back(std::move(frame));
+  }
+  return frames;
+}
+
+StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby) {
+  // What the runtime is told with the place.
+  static const auto* const kOfPlace = new std::set<std::string>{"RANK",
+                                                                "LOCAL_RANK",
+                                                                "ROLE_RANK",
+                                                                "GROUP_RANK",
+                                                                "NODE_RANK",
+                                                                "WORLD_SIZE",
+                                                                "ROLE_WORLD_SIZE",
+                                                                "GROUP_WORLD_SIZE",
+                                                                "MASTER_ADDR",
+                                                                "MASTER_PORT",
+                                                                "TORCHELASTIC_RESTART_COUNT",
+                                                                "TORCHELASTIC_ERROR_FILE",
+                                                                "CADRE_GENERATION",
+                                                                "CADRE_PROGRESS_FILE"};
+  const std::filesystem::path directory =
+      std::filesystem::path(worker.error_file).parent_path().parent_path() /
+      absl::StrCat(kStandbyPrefix, standby.index);
+  worker.generation = standby.unit;
+  worker.local_rank = 0;
+  worker.error_file = (directory / "error.json").string();
+  if (!worker.stdout_path.empty()) worker.stdout_path = (directory / "stdout.log").string();
+  if (!worker.stderr_path.empty()) worker.stderr_path = (directory / "stderr.log").string();
+  std::vector<std::string> environment = {absl::StrCat("CADRE_STANDS_BY=", standby.unit),
+                                          "CADRE_PROGRESS_FILE=" + standby.progress_file,
+                                          "TORCHELASTIC_ERROR_FILE=" + worker.error_file};
+  for (std::string& entry : worker.environment) {
+    if (kOfPlace->count(entry.substr(0, entry.find('='))) == 0) {
+      environment.push_back(std::move(entry));
+    }
+  }
+  worker.environment = std::move(environment);
+  return worker;
+}
+
+}  // namespace cadre

@@ -1,0 +1,53 @@
+// Turns an assignment into the frames that start its workers: environment, paths, binding. Makes
+// the log directories. One thread.
+#ifndef CADRE_AGENT_WORKERS_WORKER_START_H_
+#define CADRE_AGENT_WORKERS_WORKER_START_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/supervisor/frames.h"
+#include "agent/workers/output_options.h"
+#include "agent/workers/worker_environment.h"
+
+namespace cadre {
+
+struct WorkerStartOptions {
+  WorkerEnvironmentOptions environment;
+  OutputOptions output;
+  std::string bind = "none";
+  // Where error files go when there is no log directory.
+  std::string scratch;
+};
+
+// Whether the worker's stream is to be shown on the terminal.
+bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
+                     uint32_t local_rank, uint32_t rank);
+
+// Why a log directory could not be made. With a full disk that is no error: workers start without.
+struct DirectoryFailure {
+  int error = 0;  // errno; 0: no directory is to blame
+  std::string path;
+};
+
+// One frame for each local rank, in order. All or none; `failure`, where given, tells of a
+// directory that could not be made, also where the frames are there and name no log files.
+absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
+                                                       DirectoryFailure* failure = nullptr);
+
+// One of the processes that stand by: its number, of all on the node and among those of its
+// generation on all nodes.
+struct StandbyStart {
+  uint64_t unit = 0;
+  int index = 0;
+  std::string progress_file;
+};
+
+// From the frame of a worker: the environment has CADRE_STANDS_BY, the number, instead of all that
+// depends on a rank, and log files go beside the worker's directory, to standby_<index>.
+StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby);
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_WORKERS_WORKER_START_H_

@@ -1,0 +1,27 @@
+// Whether a call may come in.
+#ifndef CADRE_RENDEZVOUS_HOST_ADMISSION_H_
+#define CADRE_RENDEZVOUS_HOST_ADMISSION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/bearer_token.h"
+#include "rendezvous/host/core_thread.h"
+
+namespace cadre {
+
+// To whom the call goes, and who calls.
+struct Admitted {
+  std::shared_ptr<CoreThread> core;
+  Bearer bearer;
+};
+
+// Or with what it is refused. Thread safe.
+using Admission = std::function<absl::StatusOr<Admitted>(const grpc::ServerContext&)>;
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_ADMISSION_H_

@@ -1,0 +1,34 @@
+// Saves a batch of records while its caller does something else.
+#ifndef CADRE_RENDEZVOUS_HOST_BATCH_SAVER_H_
+#define CADRE_RENDEZVOUS_HOST_BATCH_SAVER_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "rendezvous/log/record_log.h"
+
+namespace cadre {
+
+// Used by one thread. From Begin until Take has given the outcome nobody else uses the log.
+class BatchSaver {
+ public:
+  struct Outcome {
+    absl::Status status;
+    absl::Duration took;
+    // What was to be saved, if that failed.
+    RecordRows records;
+  };
+
+  virtual ~BatchSaver() = default;
+
+  // Appends them to the log. Not before Take has given the outcome of the batch before.
+  virtual void Begin(RecordLog& log, RecordRows records) = 0;
+  // What became of them, once; nothing while that is not known yet. With `wait` it waits until
+  // then.
+  virtual std::optional<Outcome> Take(bool wait) = 0;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_BATCH_SAVER_H_

@@ -1,0 +1,257 @@
+#include "rendezvous/host/commit_queue.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// What happened, in order: records that were saved and what went out.
+class CommitQueueTest : public testing::Test {
+ protected:
+  class Log final : public RecordLog {
+   public:
+    explicit Log(CommitQueueTest& test) : test_(test) {}
+    uint64_t server_id() const override { return 1; }
+    absl::Status Append(const RecordRows& records) override {
+      if (!test_.disk_.ok()) return test_.disk_;
+      for (const v1::Record& record : records.Decoded()) {
+        test_.happened_.push_back(absl::StrCat("saved ", record.job()));
+      }
+      return absl::OkStatus();
+    }
+    bool WantsCompaction() const override { return false; }
+    absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+
+   private:
+    CommitQueueTest& test_;
+  };
+
+  // Has saved when `beside_is_done_`, or when somebody waits.
+  class Beside final : public BatchSaver {
+   public:
+    explicit Beside(CommitQueueTest& test) : test_(test) {}
+    void Begin(RecordLog& log, RecordRows records) override {
+      EXPECT_EQ(log_, nullptr) << "something is being saved";
+      log_ = &log;
+      records_ = std::move(records);
+      for (const v1::Record& record : records_.Decoded()) {
+        test_.happened_.push_back(absl::StrCat("began ", record.job()));
+      }
+    }
+    std::optional<Outcome> Take(bool wait) override {
+      if (!wait && !test_.beside_is_done_) return std::nullopt;
+      Outcome outcome;
+      outcome.status = std::exchange(log_, nullptr)->Append(records_);
+      if (!outcome.status.ok()) outcome.records = std::move(records_);
+      return outcome;
+    }
+
+   private:
+    CommitQueueTest& test_;
+    RecordLog* log_ = nullptr;
+    RecordRows records_;
+  };
+
+  CommitQueueTest()
+      : queue_(std::make_unique<Log>(*this), std::make_unique<Beside>(*this), HostOf()) {}
+
+  CommitQueue::Host HostOf() {
+    CommitQueue::Host host;
+    host.deliver = [this](const Effects& effects) {
+      ++delivered_;
+      for (const SendToStream& send : effects.send) {
+        happened_.push_back(absl::StrCat("sent ", send.message.job()));
+      }
+      for (const ReplyToCall& reply : effects.reply) {
+        happened_.push_back(absl::StrCat("answered ", reply.reply.code()));
+      }
+      for (const CloseStream& close : effects.close) {
+        happened_.push_back(absl::StrCat("closed ", close.stream.value));
+      }
+    };
+    host.snapshot = [] { return std::vector<v1::Record>(); };
+    host.say = [](const std::string&) {};
+    host.saved = [](absl::Duration) {};
+    return host;
+  }
+  static Effects Saying(const std::string& job) {
+    Effects effects;
+    effects.send.emplace_back().message.set_job(job);
+    return effects;
+  }
+  static Effects SavingAndSaying(const std::string& job) {
+    Effects effects = Saying(job);
+    effects.append.emplace_back().set_job(job);
+    return effects;
+  }
+
+  MonoTime now_ = MonoTime::FromMicros(1000000);
+  absl::Status disk_;
+  bool beside_is_done_ = false;
+  std::vector<std::string> happened_;
+  int delivered_ = 0;
+  CommitQueue queue_;
+};
+
+TEST_F(CommitQueueTest, WhatFollowsIsSaidAfterItIsSaved) {
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Add(now_, Saying("b"));
+  EXPECT_THAT(happened_, IsEmpty());
+  queue_.Commit(now_);
+  EXPECT_THAT(happened_, ElementsAre("saved a", "sent a", "sent b"));
+  queue_.Add(now_, Saying("c"));
+  EXPECT_EQ(happened_.back(), "sent c");
+}
+
+TEST_F(CommitQueueTest, WhatCannotBeSavedIsHeldAndTriedAgain) {
+  disk_ = absl::ResourceExhaustedError("no room");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Commit(now_);
+  EXPECT_EQ(queue_.trouble(), disk_);
+  disk_ = absl::OkStatus();
+  queue_.Commit(now_);
+  EXPECT_THAT(happened_, IsEmpty()) << "too soon";
+  queue_.Commit(queue_.NextDeadline());
+  EXPECT_OK(queue_.trouble());
+  EXPECT_THAT(happened_, ElementsAre("saved a", "sent a"));
+}
+
+TEST_F(CommitQueueTest, ACallerThatCanAskAgainIsToldSoAtOnce) {
+  disk_ = absl::ResourceExhaustedError("no room");
+  Effects effects = SavingAndSaying("a");
+  effects.reply.emplace_back();
+  queue_.Add(now_, std::move(effects));
+  queue_.Commit(now_);
+  EXPECT_THAT(happened_, ElementsAre(absl::StrCat(
+                             "answered ", static_cast<int>(absl::StatusCode::kUnavailable))));
+}
+
+TEST_F(CommitQueueTest, EmptyEffectsAreNotHeld) {
+  disk_ = absl::ResourceExhaustedError("no room");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Commit(now_);
+  for (int renewal = 0; renewal < 100; ++renewal) queue_.Add(now_, Effects());
+  disk_ = absl::OkStatus();
+  queue_.Commit(queue_.NextDeadline());
+  EXPECT_EQ(delivered_, 1);
+}
+
+TEST_F(CommitQueueTest, WhatFollowsIsSaidAfterItIsSavedBeside) {
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.CommitBeside(now_);
+  queue_.Add(now_, Saying("b"));
+  queue_.CommitBeside(now_);
+  EXPECT_THAT(happened_, ElementsAre("began a"));
+  EXPECT_TRUE(queue_.WantsCommit());
+  beside_is_done_ = true;
+  queue_.CommitBeside(now_);
+  EXPECT_THAT(happened_, ElementsAre("began a", "saved a", "sent a", "sent b"));
+  EXPECT_FALSE(queue_.WantsCommit());
+}
+
+TEST_F(CommitQueueTest, OneBatchIsSavedAtATime) {
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.CommitBeside(now_);
+  queue_.Add(now_, SavingAndSaying("b"));
+  queue_.CommitBeside(now_);
+  EXPECT_THAT(happened_, ElementsAre("began a"));
+  queue_.Commit(now_);
+  EXPECT_THAT(happened_, ElementsAre("began a", "saved a", "sent a", "saved b", "sent b"));
+}
+
+TEST_F(CommitQueueTest, WhatIsHeldMeanwhileIsBounded) {
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.CommitBeside(now_);
+  for (size_t i = 1; i < kEventsPerCommit; ++i) {
+    queue_.Add(now_, SavingAndSaying("b"));
+    queue_.CommitBeside(now_);
+  }
+  EXPECT_THAT(happened_, ElementsAre("began a"));
+  queue_.Add(now_, SavingAndSaying("b"));
+  queue_.CommitBeside(now_);
+  // It waited for the first batch, and began the next.
+  ASSERT_EQ(happened_.size(), 3 + kEventsPerCommit);
+  EXPECT_EQ(happened_[2], "sent a");
+  EXPECT_EQ(happened_[3], "began b");
+}
+
+TEST_F(CommitQueueTest, WhoWaitsForWhatIsBeingSavedLeavesTheRestHeld) {
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.CommitBeside(now_);
+  queue_.Add(now_, SavingAndSaying("b"));
+  queue_.AwaitSaved(now_);
+  EXPECT_FALSE(queue_.is_saving());
+  EXPECT_THAT(happened_, ElementsAre("began a", "saved a", "sent a"));
+}
+
+TEST_F(CommitQueueTest, WhenABatchCannotBeSavedTheNextIsHeldBehindIt) {
+  disk_ = absl::ResourceExhaustedError("no room");
+  for (const char* job : {"a", "b"}) {
+    Effects effects = SavingAndSaying(job);
+    effects.reply.emplace_back();
+    queue_.Add(now_, std::move(effects));
+    queue_.CommitBeside(now_);
+  }
+  EXPECT_THAT(happened_, ElementsAre("began a"));
+  beside_is_done_ = true;
+  queue_.CommitBeside(now_);
+  EXPECT_EQ(queue_.trouble(), disk_);
+  // Callers of both are told to ask again.
+  const std::string refused =
+      absl::StrCat("answered ", static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(happened_, ElementsAre("began a", refused, refused));
+  happened_.clear();
+  disk_ = absl::OkStatus();
+  queue_.CommitBeside(now_);
+  EXPECT_THAT(happened_, IsEmpty()) << "too soon";
+  queue_.CommitBeside(queue_.NextDeadline());
+  EXPECT_THAT(happened_, ElementsAre("saved a", "saved b", "sent a", "sent b"));
+  EXPECT_OK(queue_.trouble());
+}
+
+TEST_F(CommitQueueTest, NothingGoesOutOfABatchThatIsSavedBesideOnceTheStateIsAnotherServers) {
+  disk_ = absl::AbortedError("another server leads");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.CommitBeside(now_);
+  queue_.Add(now_, SavingAndSaying("b"));
+  queue_.Commit(now_);
+  disk_ = absl::OkStatus();
+  queue_.Commit(now_ + absl::Hours(1));
+  EXPECT_THAT(happened_, ElementsAre("began a"));
+}
+
+TEST_F(CommitQueueTest, AStreamIsClosedBetweenWhatIsSaidBeforeAndAfter) {
+  Effects closing = SavingAndSaying("b");
+  closing.close.push_back({StreamId{7}, absl::OkStatus()});
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Add(now_, std::move(closing));
+  queue_.Add(now_, Saying("c"));
+  queue_.Commit(now_);
+  EXPECT_THAT(happened_,
+              ElementsAre("saved a", "saved b", "sent a", "sent b", "closed 7", "sent c"));
+}
+
+TEST_F(CommitQueueTest, NothingGoesOutOnceTheStateIsAnotherServers) {
+  disk_ = absl::AbortedError("another server leads");
+  queue_.Add(now_, SavingAndSaying("a"));
+  queue_.Commit(now_);
+  EXPECT_EQ(queue_.NextDeadline(), MonoTime::Never());
+  disk_ = absl::OkStatus();
+  queue_.Commit(now_ + absl::Hours(1));
+  EXPECT_THAT(happened_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cadre

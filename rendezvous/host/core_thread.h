@@ -1,0 +1,126 @@
+// The one thread that owns the core. Everything else in the server only decodes and posts. What is
+// posted while the thread has nothing to do is handled by who posts it, on his thread; only one
+// thread has the core at any time, and events are handled in the order in which they came.
+//
+// With a log the state outlives this object: records are saved by the thread, those of one batch of
+// events together, before anything that follows from them is said. Without one it lives as long as
+// this.
+#ifndef CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_
+#define CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/control.pb.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/store.pb.h"
+#include "rendezvous/core/core.h"
+#include "rendezvous/host/log_reads.h"
+#include "rendezvous/host/server_view.h"
+#include "rendezvous/log/record_log.h"
+
+namespace cadre {
+
+// Messages and store calls that may wait for the core, together: this many, and of this size.
+inline constexpr size_t kEventQueueLimit = 65536;
+inline constexpr size_t kEventQueueBytesLimit = 128 << 20;
+
+// A configuration for a server that begins its life now, on this machine's clocks.
+CoreConfig NewCoreConfig();
+
+// Where the core's messages for one stream go. Called by who has the core, which may be a thread
+// within Post or CallStore; must not block.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  // The message may wait for Flush or Close.
+  virtual void Send(v1::ServerMessage message) = 0;
+  // Called when nothing more follows at once.
+  virtual void Flush() {}
+  // Nothing is sent after this.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+class CoreThread {
+ public:
+  // Receives the core's notes, a line each, one at a time; must not block.
+  using LogFunction = std::function<void(const std::string&)>;
+
+  // Starts the thread, with the state that `durable` holds. A log brings its own server_id.
+  //
+  // While it cannot save, changes are refused: store calls with its error, new streams with
+  // UNAVAILABLE; what nodes say is taken, and leases are kept.
+  explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr, OpenedLog durable = {});
+  // Stops it, with UNAVAILABLE.
+  ~CoreThread();
+  CoreThread(const CoreThread&) = delete;
+  CoreThread& operator=(const CoreThread&) = delete;
+
+  // Waits until the thread has ended. Streams still open are closed, and calls that wait or come
+  // later answered, with `why`. Not for two threads at once, nor for the core thread.
+  void Stop(const absl::Status& why);
+
+  // All other methods are thread safe and return without waiting for the core or a disk, except the
+  // last three. Post and CallStore may call outboxes and `done` before they return.
+
+  // The outbox is kept until Close was called on it or CloseStream returns. What the core
+  // has for it at that moment may come a little later. After Stop it is closed before this returns.
+  StreamId OpenStream(std::shared_ptr<Outbox> outbox);
+  // The message and those that it carries (`more`). RESOURCE_EXHAUSTED when the queue is full
+  // (kEventQueueLimit): the sender should be closed. On a stream that was closed they are dropped.
+  absl::Status Post(StreamId stream, v1::NodeMessage message);
+  void CloseStream(StreamId stream);
+
+  // `done` is called once, by who has the core, unless DropCall came first. When the queue is full
+  // it is called with RESOURCE_EXHAUSTED before CallStore returns.
+  CallId CallStore(v1::StoreRequest request, std::function<void(const v1::StoreReply&)> done);
+  void DropCall(CallId call);
+
+  // `done` is called once, on the core thread. Errors: NOT_FOUND (no such job); for a cancellation
+  // FAILED_PRECONDITION (it has ended).
+  using StatusDone = std::function<void(absl::StatusOr<v1::JobStatus>)>;
+  void AskStatus(absl::string_view job, StatusDone done);
+  using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
+  void AskAllStatuses(AllStatusesDone done);
+  // The whole server, for /metrics.
+  using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
+  void AskView(ViewDone done);
+  // Whether the caller may do that with a job of this owner; empty: nobody submitted it.
+  using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
+  void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done,
+                 OwnerCheck may = nullptr);
+
+  // Errors: as Core::MaySubmit and, where the caller may not use the job that has the name,
+  // Core::RefuseName; or why the state cannot be saved, and then the message says whether the job
+  // may have been taken all the same.
+  void AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may = nullptr);
+  using NodesDone = std::function<void(absl::StatusOr<std::vector<v1::ClusterNodeStatus>>)>;
+  void AskNodes(NodesDone done);
+  // Errors: NOT_FOUND (no such node).
+  void AskDrain(const v1::DrainNodeRequest& request, NodesDone done);
+  // `done` is called once, by who has the core: the next bytes of a worker's log. Errors: those of
+  // Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
+  void AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may = nullptr);
+
+  // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
+  // thread itself.
+  absl::StatusOr<v1::JobStatus> Status(absl::string_view job);
+  absl::StatusOr<std::vector<v1::JobStatus>> AllStatuses();
+  absl::StatusOr<v1::JobStatus> Cancel(absl::string_view job, absl::string_view reason, int signal);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_

@@ -1,0 +1,94 @@
+#include "rendezvous/host/listen_check.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+constexpr int kPortMax = 65535;
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error == 0) return Addresses(found, &freeaddrinfo);
+  return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", HostPort(host, port),
+                                                 ": the host does not resolve (",
+                                                 gai_strerror(error), ")"));
+}
+
+bool IsLoopbackAddress(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+absl::Status Explain(int error, const std::string& host, int port) {
+  switch (error) {
+    case EADDRINUSE:
+      return absl::AlreadyExistsError(
+          absl::StrCat("port ", port, " on ", host,
+                       " is in use; choose another one, or 0 for any that is free"));
+    case EACCES:
+      return absl::PermissionDeniedError(
+          absl::StrCat("port ", port, " on ", host, " needs privileges; choose one above 1023"));
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", HostPort(host, port),
+                                                     ": not an address of this machine"));
+    default:
+      return absl::ErrnoToStatus(error, absl::StrCat("cannot listen on ", HostPort(host, port)));
+  }
+}
+
+}  // namespace
+
+std::string HostPort(const std::string& host, int port) {
+  const bool bare_v6 = host.find(':') != std::string::npos && host.front() != '[';
+  return bare_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<bool> IsLoopback(const std::string& host) {
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, 0));
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    if (!IsLoopbackAddress(at->ai_addr)) return false;
+  }
+  return true;
+}
+
+absl::Status CheckListen(const std::string& host, int port) {
+  if (port < 0 || port > kPortMax) {
+    return absl::InvalidArgumentError(absl::StrCat("port ", port, " is not in 0..", kPortMax));
+  }
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port));
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    // A machine without IPv6 still resolves names to it.
+    if (fd < 0) continue;
+    // As gRPC does: connections of an earlier server that linger do not count, a listener does.
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const int error = bind(fd, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+    close(fd);
+    if (error != 0) return Explain(error, host, port);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cadre

@@ -1,0 +1,31 @@
+// One node's stream (Rendezvous.Attach) between gRPC and the core thread.
+#ifndef CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_
+#define CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+
+#include "absl/time/time.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/host/admission.h"
+#include "rendezvous/host/call_threads.h"
+
+namespace cadre {
+
+// What may wait for a node that does not read. More than any burst: a key of the largest size to
+// each of 250 workers of one node. A node that is further behind is closed with RESOURCE_EXHAUSTED;
+// it connects again and learns the newest state.
+inline constexpr size_t kOutboxMessagesMax = 4096;
+inline constexpr size_t kOutboxBytesMax = 16 << 20;
+// How long a stream that is being closed waits for its node to read the rest.
+inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
+
+// Serves every stream that comes, until the server is shut down. Service, threads and admission
+// must outlive the server.
+void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
+                      const Admission& admission);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_

@@ -1,0 +1,84 @@
+#include "rendezvous/host/permission.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kAdministrator[] = "; that takes the server's own token";
+
+bool IsAdministrator(const Bearer& bearer) { return bearer.kind == Bearer::Kind::kAdministrator; }
+
+std::string Whose(const Bearer& bearer) {
+  return bearer.kind == Bearer::Kind::kUser
+             ? absl::StrCat("this is the token of user ", bearer.user)
+             : absl::StrCat("this is the token of a launcher of job ", bearer.job);
+}
+
+absl::Status Denied(const Bearer& bearer, absl::string_view what) {
+  return absl::PermissionDeniedError(absl::StrCat(Whose(bearer), ", which ", what));
+}
+
+void DropOutput(v1::Failure* failure) {
+  failure->clear_evidence();
+  if (!failure->has_exit()) return;
+  failure->mutable_exit()->clear_last_lines();
+  failure->mutable_exit()->clear_error_json();
+}
+
+}  // namespace
+
+absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first) {
+  if (IsAdministrator(bearer)) return absl::OkStatus();
+  if (first.has_agent()) {
+    return Denied(bearer, absl::StrCat("adds no node to the cluster", kAdministrator));
+  }
+  const uint64_t part = first.join().part();
+  if (bearer.kind == Bearer::Kind::kUser) {
+    return part == 0 ? absl::OkStatus() : Denied(bearer, "starts no part of a submitted job");
+  }
+  if (first.job() == bearer.job && part == bearer.part) return absl::OkStatus();
+  return Denied(bearer, absl::StrCat("is good for its part ", bearer.part, " alone"));
+}
+
+absl::Status MayCallStore(const Bearer& bearer) {
+  if (IsAdministrator(bearer)) return absl::OkStatus();
+  return Denied(bearer, absl::StrCat("opens no job's store", kAdministrator));
+}
+
+absl::Status MayLook(const Bearer& bearer) {
+  if (bearer.kind != Bearer::Kind::kPart) return absl::OkStatus();
+  return Denied(bearer, "is for its node's stream alone; use your own");
+}
+
+absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request) {
+  if (IsAdministrator(bearer)) return absl::OkStatus();
+  const absl::Status looks = MayLook(bearer);
+  if (!looks.ok() || request.user() == bearer.user) return looks;
+  return Denied(bearer, "submits jobs of that user alone; you are another one");
+}
+
+absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
+  if (IsAdministrator(bearer)) return absl::OkStatus();
+  const absl::Status looks = MayLook(bearer);
+  if (!looks.ok() || owner.empty() || owner == bearer.user) return looks;
+  return absl::PermissionDeniedError(absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer),
+                                                  "; give that user's token, or the server's own"));
+}
+
+absl::Status MayDrain(const Bearer& bearer) {
+  if (IsAdministrator(bearer)) return absl::OkStatus();
+  return Denied(bearer, absl::StrCat("drains no node", kAdministrator));
+}
+
+void HideFrom(const Bearer& bearer, v1::JobStatus* status) {
+  if (MayUseJob(bearer, status->user()).ok() || !status->has_verdict()) return;
+  v1::Verdict* verdict = status->mutable_verdict();
+  if (verdict->has_root_cause()) DropOutput(verdict->mutable_root_cause());
+  for (v1::Failure& failure : *verdict->mutable_collateral()) DropOutput(&failure);
+  for (v1::Failure& failure : *verdict->mutable_earlier()) DropOutput(&failure);
+}
+
+}  // namespace cadre

@@ -1,0 +1,38 @@
+// Who may do what, by whose token a call carries. The one table of it. Pure; thread safe.
+//
+//   administrator   everything
+//   user            submits jobs as that user, cancels own ones, reads their logs and uses their
+//                   names again, sees what runs; starts nodes of jobs that nobody submitted
+//   part            the stream of that part of that job
+#ifndef CADRE_RENDEZVOUS_HOST_PERMISSION_H_
+#define CADRE_RENDEZVOUS_HOST_PERMISSION_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/bearer_token.h"
+#include "proto/control.pb.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+// All: OK, or PERMISSION_DENIED with whose token it takes.
+
+// With the first message of a node's stream.
+absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first);
+// Past the streams of a job's nodes.
+absl::Status MayCallStore(const Bearer& bearer);
+// What runs, and the cluster's nodes.
+absl::Status MayLook(const Bearer& bearer);
+absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
+// Cancel a job, read its logs, submit another one under its name. `owner`: who submitted it; empty:
+// nobody did.
+absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner);
+absl::Status MayDrain(const Bearer& bearer);
+
+// Takes out of another user's job what its program wrote.
+void HideFrom(const Bearer& bearer, v1::JobStatus* status);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_PERMISSION_H_

@@ -1,0 +1,148 @@
+#include "rendezvous/host/replica.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "rendezvous/log/etcd_leadership.h"
+#include "rendezvous/log/etcd_log.h"
+#include "rendezvous/log/record_times.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+namespace {
+
+// After a state that could not be opened: another server may have more luck.
+constexpr absl::Duration kOpenRetry = absl::Seconds(3);
+
+}  // namespace
+
+struct Replica::Impl {
+  Impl(const ReplicaOptions& options, std::shared_ptr<EtcdClient> client, Server& server)
+      : options(options), client(std::move(client)), server(server) {}
+
+  void Run() {
+    while (!StopsWithin(absl::ZeroDuration())) {
+      absl::StatusOr<Leadership::Outcome> outcome = Campaign();
+      if (!outcome.ok()) {
+        Reserve(absl::StrCat("nobody is known to lead, because ", outcome.status().message()));
+      } else if (outcome->won == nullptr) {
+        Reserve(outcome->leader.empty() ? "nobody leads yet"
+                                        : absl::StrCat(outcome->leader, " leads"));
+      } else if (Lead(*outcome->won)) {
+        continue;
+      }
+      const bool broken = outcome.ok() && outcome->won != nullptr;
+      if (outcome.ok()) outcome->won.reset();
+      if (StopsWithin(broken ? kOpenRetry : kCampaignInterval)) return;
+    }
+  }
+
+  absl::StatusOr<Leadership::Outcome> Campaign() {
+    Leadership::Options leadership;
+    leadership.client = client;
+    leadership.prefix = options.etcd.prefix;
+    leadership.address = options.address;
+    // A leader elected meanwhile gives every node a whole lease, counted from its election: nodes
+    // that are let go now find it in time.
+    leadership.unconfirmed_limit = options.core.lease * 0.8;
+    return Leadership::Campaign(leadership);
+  }
+
+  // False: the state could not be opened.
+  bool Lead(Leadership& leadership) {
+    const MonoTime begin = MonoNow();
+    absl::StatusOr<OpenedLog> opened = Open(leadership);
+    if (!opened.ok()) {
+      Reserve(std::string(opened.status().message()));
+      return false;
+    }
+    const size_t replayed = opened->records.size();
+    const auto core = std::make_shared<CoreThread>(options.core, options.log, *std::move(opened));
+    server.Serve(core);
+    said.clear();
+    Say(absl::StrCat("this server leads (", replayed, " records in ",
+                     absl::FormatDuration(absl::Trunc(MonoNow() - begin, absl::Milliseconds(1))),
+                     ")"));
+    absl::Status lost;
+    while (lost.ok() && !StopsWithin(absl::ZeroDuration())) {
+      lost = leadership.AwaitLoss(kCampaignInterval);
+    }
+    const absl::Status why = absl::UnavailableError(
+        lost.ok() ? "the server goes away" : absl::StrCat(kNoLongerLeads, ": ", lost.message()));
+    server.Refuse(why);
+    if (!lost.ok()) Say(std::string(why.message()));
+    core->Stop(why);
+    return true;
+  }
+
+  absl::StatusOr<OpenedLog> Open(Leadership& leadership) {
+    EtcdLogOptions log;
+    log.client = client;
+    log.prefix = options.etcd.prefix;
+    log.leader_key = leadership.key();
+    log.leader_revision = leadership.create_revision();
+    log.on_deposed = [&leadership](absl::Status why) { leadership.Lose(std::move(why)); };
+    log.new_server_id = options.core.server_id;
+    log.clock = ThisClockBase();
+    ASSIGN_OR_RETURN(OpenedLog opened, OpenEtcdLog(log));
+    if (options.wrap) {
+      ASSIGN_OR_RETURN(opened.log, options.wrap(std::move(opened.log)));
+    }
+    return opened;
+  }
+
+  void Reserve(const std::string& state) {
+    server.Refuse(absl::UnavailableError(absl::StrCat(kInReserve, ": ", state)));
+    if (state != said) Say(absl::StrCat(kInReserve, ": ", state));
+    said = state;
+  }
+
+  void Say(const std::string& line) const {
+    if (options.log) options.log(line);
+  }
+
+  bool StopsWithin(absl::Duration duration) {
+    std::unique_lock<std::mutex> lock(mutex);
+    return changed.wait_until(
+        lock, std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(duration),
+        [this] { return stopping; });
+  }
+
+  const ReplicaOptions options;
+  const std::shared_ptr<EtcdClient> client;
+  Server& server;
+  // The last reason to be in reserve that was said.
+  std::string said;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stopping = false;
+
+  std::thread thread;
+};
+
+absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& options,
+                                                        Server& server) {
+  ASSIGN_OR_RETURN(std::shared_ptr<EtcdClient> client, EtcdClient::Make(options.etcd));
+  auto impl = std::make_unique<Impl>(options, std::move(client), server);
+  impl->thread = std::thread([impl = impl.get()] { impl->Run(); });
+  return std::unique_ptr<Replica>(new Replica(std::move(impl)));
+}
+
+Replica::Replica(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Replica::~Replica() {
+  {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    impl_->stopping = true;
+    impl_->changed.notify_all();
+  }
+  impl_->thread.join();
+}
+
+}  // namespace cadre

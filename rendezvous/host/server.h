@@ -1,0 +1,64 @@
+// The server's gRPC side: listens, checks tokens and hands calls to the core thread.
+#ifndef CADRE_RENDEZVOUS_HOST_SERVER_H_
+#define CADRE_RENDEZVOUS_HOST_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rendezvous/host/core_thread.h"
+#include "rpc/transport_security.h"
+
+namespace cadre {
+
+struct ServerOptions {
+  // Address or name of this machine. 0.0.0.0 or :: is every address.
+  std::string host = "127.0.0.1";
+  // 0: one that is free; Server::port() says which.
+  int port = 0;
+  // What every call must carry. Empty: nothing, which only loopback allows.
+  std::string token;
+  TransportSecurity security;
+};
+
+// Thread safe. One Shutdown at most has an effect.
+class Server {
+ public:
+  // Serves when it returns. `core` outlives the server. The process may have as many files open
+  // from then on as its hard limit allows.
+  //   ALREADY_EXISTS       the port is in use
+  //   PERMISSION_DENIED    the port is below 1024 and this user may not use those
+  //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       CoreThread& core);
+  // Null: every call is refused until Serve is called.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       std::shared_ptr<CoreThread> core);
+  // Shuts down without waiting.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const;
+
+  // From now on calls go to `core`, or are refused with `why`; streams that are open stay with the
+  // core they came to.
+  void Serve(std::shared_ptr<CoreThread> core);
+  void Refuse(absl::Status why);
+  // Where calls go at present, or with what they are refused.
+  absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const;
+
+  // Accepts nothing new, gives what is open up to `drain` to end by itself, then cancels it.
+  // Returns when all has ended, at once if nothing is open.
+  void Shutdown(absl::Duration drain);
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_SERVER_H_

@@ -1,0 +1,34 @@
+// What one moment of a server that leads looks like. Plain values.
+#ifndef CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_
+#define CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "rendezvous/web/counters.h"
+
+namespace cadre {
+
+struct ServerView {
+  Counters counters;
+  // All that it knows, ended ones included, without timelines.
+  std::vector<v1::JobStatus> jobs;
+  // Open streams, one for each node, and store calls that wait for an answer.
+  size_t streams = 0;
+  size_t calls = 0;
+  // What waited for the core when it was asked.
+  size_t queued_events = 0;
+  size_t queued_bytes = 0;
+  // The state can be saved.
+  bool saves = true;
+};
+
+inline bool Lives(const v1::JobStatus& job) {
+  return job.phase() != v1::SUCCEEDED && job.phase() != v1::FAILED &&
+         job.phase() != v1::CANCELLED_PHASE;
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_

@@ -1,0 +1,139 @@
+// Tokens of others, and of what is over, at a server's socket.
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/bearer_token.h"
+#include "base/status_matchers.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "proto/store.grpc.pb.h"
+#include "rendezvous/host/join_for_test.h"
+#include "rendezvous/host/server.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+namespace {
+
+constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+constexpr char kOtherToken[] = "fedcba9876543210fedcba9876543210";
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+constexpr absl::StatusCode kUnknown = absl::StatusCode::kUnauthenticated;
+
+class TokenMisuseTest : public ::testing::Test {
+ protected:
+  TokenMisuseTest() {
+    ServerOptions options;
+    options.token = kToken;
+    server_ = *Server::Start(options, core_);
+    grpc::ChannelArguments arguments = ClientChannelArguments();
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  static void Prepare(const std::string& token, grpc::ClientContext* context) {
+    context->AddMetadata(kTokenMetadata, token);
+    context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
+  }
+  // How a stream ends that begins like this, where it does.
+  absl::Status Attach(const std::string& token, const v1::NodeMessage& first) {
+    grpc::ClientContext context;
+    Prepare(token, &context);
+    const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(&context);
+    stream->Write(first);
+    v1::ServerMessage message;
+    while (stream->Read(&message)) {
+      if (message.has_welcome()) return absl::OkStatus();
+    }
+    return FromGrpcStatus(stream->Finish());
+  }
+  static v1::NodeMessage Join(const std::string& job, uint64_t part) {
+    v1::NodeMessage join = JoinForTest("node0", 1, 1);
+    join.set_job(job);
+    join.mutable_join()->mutable_spec()->set_name(job);
+    join.mutable_join()->set_part(part);
+    return join;
+  }
+  static v1::NodeMessage JoinOfAgent() {
+    v1::NodeMessage message;
+    message.set_incarnation(7);
+    message.mutable_agent()->mutable_joined()->set_node("mine");
+    return message;
+  }
+  absl::Status Set(const std::string& token, const std::string& job) {
+    grpc::ClientContext context;
+    Prepare(token, &context);
+    v1::StoreRequest request = SetForTest("k", "v", 1);
+    request.set_job(job);
+    v1::StoreReply reply;
+    return FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(&context, request, &reply));
+  }
+  absl::Status List(const std::string& token) {
+    grpc::ClientContext context;
+    Prepare(token, &context);
+    v1::ListJobsReply jobs;
+    return FromGrpcStatus(v1::Control::NewStub(channel_)->ListJobs(&context, {}, &jobs));
+  }
+  absl::Status Cancel(const std::string& token, const std::string& job) {
+    grpc::ClientContext context;
+    Prepare(token, &context);
+    v1::CancelJobRequest request;
+    request.set_name(job);
+    v1::JobStatus status;
+    return FromGrpcStatus(v1::Control::NewStub(channel_)->CancelJob(&context, request, &status));
+  }
+
+  CoreThread core_{NewCoreConfig()};
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(TokenMisuseTest, ALaunchersTokenOpensNothingOfAnotherJobOrPart) {
+  const std::string token = PartToken(kToken, 12, "job");
+  EXPECT_THAT(Attach(token, Join("other", 12)), StatusIs(kDenied));
+  EXPECT_THAT(Attach(token, Join("job", 13)), StatusIs(kDenied));
+  EXPECT_THAT(Attach(token, Join("job", 0)), StatusIs(kDenied));
+  EXPECT_THAT(Attach(token, JoinOfAgent()), StatusIs(kDenied));
+  EXPECT_THAT(Set(token, "other"), StatusIs(kDenied));
+  EXPECT_THAT(List(token), StatusIs(kDenied));
+}
+
+// Who has another run of the name now may be somebody else.
+TEST_F(TokenMisuseTest, ALaunchersTokenThatOutlivesItsPartOpensNothing) {
+  // A job that nobody submitted has the name, and no part 12.
+  grpc::ClientContext context;
+  Prepare(kToken, &context);
+  const auto running = v1::Rendezvous::NewStub(channel_)->Attach(&context);
+  ASSERT_TRUE(running->Write(Join("job", 0)));
+  v1::ServerMessage welcome;
+  ASSERT_TRUE(running->Read(&welcome));
+  const std::string token = PartToken(kToken, 12, "job");
+  v1::NodeMessage join = Join("job", 12);
+  join.mutable_join()->set_node("node1");
+  EXPECT_FALSE(Attach(token, join).ok());
+  EXPECT_THAT(Set(token, "job"), StatusIs(kDenied));
+  EXPECT_THAT(Cancel(token, "job"), StatusIs(kDenied));
+  context.TryCancel();
+}
+
+TEST_F(TokenMisuseTest, ATokenIsGoodForWhatItSaysAndForOneServer) {
+  const std::string part = PartToken(kToken, 12, "job"), user = UserToken(kToken, "ann");
+  for (const std::string& token :
+       {absl::StrReplaceAll(part, {{":12:", ":13:"}}),
+        absl::StrReplaceAll(part, {{"job", "other"}}), absl::StrReplaceAll(user, {{"ann", "bob"}}),
+        absl::StrReplaceAll(part, {{"part:12", "user"}}), PartToken(kOtherToken, 12, "job"),
+        UserToken(kOtherToken, "ann"), std::string(kOtherToken)}) {
+    EXPECT_THAT(Attach(token, Join("job", 12)), StatusIs(kUnknown)) << token;
+    EXPECT_THAT(Set(token, "job"), StatusIs(kUnknown)) << token;
+    EXPECT_THAT(List(token), StatusIs(kUnknown)) << token;
+  }
+  EXPECT_OK(List(user));
+}
+
+}  // namespace
+}  // namespace cadre

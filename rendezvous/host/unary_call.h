@@ -1,0 +1,137 @@
+// A unary call of a client, from waiting for it to its end.
+#ifndef CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_
+#define CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "rendezvous/host/admission.h"
+#include "rendezvous/host/call_threads.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+
+// Shared with the core, whose answer may come when gRPC is already done with the call. Thread safe.
+template <typename Request, typename Reply>
+class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, Reply>> {
+ public:
+  struct Method {
+    CallThreads& threads;
+    const Admission& admission;
+    // Service::RequestX, which asks gRPC for the next call of X.
+    std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Reply>*,
+                       grpc::ServerCompletionQueue*, void*)>
+        request;
+    // Sees to it that the call is ended; must not block.
+    std::function<void(const Admitted&, const std::shared_ptr<UnaryCall>&)> serve;
+  };
+
+  // Serves every call that comes, until the server is shut down.
+  static void Serve(std::shared_ptr<const Method> method) {
+    const auto call = std::make_shared<UnaryCall>(std::move(method));
+    call->self_ = call;
+    call->context_.AsyncNotifyWhenDone(&call->over_);
+    call->method_->request(&call->context_, &call->request_, &call->writer_,
+                           call->method_->threads.queue(), &call->came_);
+  }
+  // For Serve alone.
+  explicit UnaryCall(std::shared_ptr<const Method> method) : method_(std::move(method)) {}
+
+  const Request& request() const { return request_; }
+
+  // Nothing if it has ended before.
+  void End(absl::StatusOr<Reply> answer) {
+    const absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    ended_ = true;
+    ++under_way_;
+    if (!answer.ok()) {
+      // By which the caller knows that this is no word of gRPC's.
+      context_.AddTrailingMetadata(kServerMetadata, "1");
+      return writer_.FinishWithError(ToGrpcStatus(answer.status()), &finished_);
+    }
+    reply_ = *std::move(answer);
+    writer_.Finish(reply_, grpc::Status::OK, &finished_);
+  }
+  // Once: what is to be done when the caller has gone before the end.
+  void WhenCancelled(std::function<void()> run) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!cancelled_) {
+        when_cancelled_ = std::move(run);
+        return;
+      }
+    }
+    run();
+  }
+
+ private:
+  void OnCome(bool ok) {
+    if (!ok) {
+      // The server is being shut down. The last line, as below.
+      const std::shared_ptr<UnaryCall> self = std::move(self_);
+      return;
+    }
+    method_->threads.Enter();
+    Serve(method_);
+    const absl::StatusOr<Admitted> admitted = method_->admission(context_);
+    if (admitted.ok()) {
+      method_->serve(*admitted, self_);
+    } else {
+      End(admitted.status());
+    }
+    Release();
+  }
+
+  void OnOver(bool) {
+    if (context_.IsCancelled()) {
+      std::function<void()> run;
+      {
+        const absl::MutexLock lock(&mutex_);
+        cancelled_ = true;
+        run.swap(when_cancelled_);
+      }
+      if (run) run();
+      End(absl::CancelledError("the caller has gone"));
+    }
+    Release();
+  }
+
+  void OnFinished(bool) { Release(); }
+
+  // An operation has ended, and its reaction too. After the last gRPC knows this object no more.
+  void Release() {
+    if (--under_way_ > 0) return;
+    method_->threads.Leave();
+    // The last line: nothing of this object may be used after it.
+    const std::shared_ptr<UnaryCall> self = std::move(self_);
+  }
+
+  const std::shared_ptr<const Method> method_;
+  std::shared_ptr<UnaryCall> self_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncResponseWriter<Reply> writer_{&context_};
+  Request request_;
+  OperationOf<UnaryCall, &UnaryCall::OnCome> came_{this};
+  OperationOf<UnaryCall, &UnaryCall::OnOver> over_{this};
+  OperationOf<UnaryCall, &UnaryCall::OnFinished> finished_{this};
+  // Its coming, and what tells that gRPC is done with it, from the start.
+  std::atomic<int> under_way_{2};
+
+  absl::Mutex mutex_;
+  Reply reply_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> when_cancelled_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_

@@ -1,0 +1,204 @@
+#include "rendezvous/job/culprit.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/text.h"
+
+namespace cadre {
+namespace {
+
+using Ranks = std::vector<v1::RankEvidence>;
+using Indices = std::vector<size_t>;
+
+// Of one core; less is a program that sleeps and wakes.
+constexpr double kBusy = 0.5;
+
+bool IsBusy(const v1::RankEvidence& rank) { return rank.cpu() >= kBusy; }
+bool IsStopped(const v1::RankEvidence& rank) { return rank.state() == "T" || rank.state() == "t"; }
+bool HasPage(const v1::RankEvidence& rank) { return rank.phase() != v1::RANK_PHASE_UNSPECIFIED; }
+
+std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds); }
+
+// What its processes do.
+std::string Activity(const v1::RankEvidence& rank) {
+  if (rank.state().empty()) return "its process is gone";
+  if (IsStopped(rank)) return absl::StrCat("it is stopped (state ", rank.state(), ")");
+  if (IsBusy(rank))
+    return absl::StrFormat("it uses %.1f cores: a loop that does not end?", rank.cpu());
+  const std::string where = rank.wchan().empty() ? "" : absl::StrCat(" in ", rank.wchan());
+  if (rank.state() == "D") return absl::StrCat("it sleeps uninterruptibly", where);
+  return absl::StrCat("it sleeps", where);
+}
+
+std::string Place(const v1::RankEvidence& rank) {
+  switch (rank.phase()) {
+    case v1::STARTING:
+      return "before its first step";
+    case v1::FORWARD:
+      return absl::StrCat("in the forward pass of step ", rank.step());
+    case v1::BACKWARD:
+      return absl::StrCat("in the backward pass of step ", rank.step());
+    case v1::WAITING:
+      return absl::StrCat("waiting for bucket ", rank.bucket(), " of step ", rank.step());
+    case v1::BETWEEN:
+      return absl::StrCat("after step ", rank.step());
+    case v1::RUNTIME_FAILED:
+      return absl::StrCat("past an error in step ", rank.step());
+    default:
+      return rank.silent_seconds() < 0 ? "at a place it has not told"
+                                       : absl::StrCat("after its report of step ", rank.step());
+  }
+}
+
+std::string PlaceSince(const v1::RankEvidence& rank) {
+  return HasPage(rank) ? absl::StrCat(Place(rank), " since ", Seconds(rank.phase_seconds()))
+                       : Place(rank);
+}
+
+Indices Where(const Ranks& ranks, const std::function<bool(const v1::RankEvidence&)>& holds) {
+  Indices found;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (holds(ranks[i])) found.push_back(i);
+  }
+  return found;
+}
+
+// Of these, an overdue one, the longest silent; the lowest rank among equals.
+size_t LongestSilent(const Ranks& ranks, const Indices& among) {
+  return *std::max_element(among.begin(), among.end(), [&](size_t a, size_t b) {
+    return std::make_tuple(ranks[a].overdue(), ranks[a].silent_seconds(), -ranks[a].rank()) <
+           std::make_tuple(ranks[b].overdue(), ranks[b].silent_seconds(), -ranks[b].rank());
+  });
+}
+
+size_t FurthestBehind(const Ranks& ranks, const Indices& among) {
+  return *std::min_element(among.begin(), among.end(), [&](size_t a, size_t b) {
+    return std::make_tuple(ranks[a].step(), -ranks[a].phase_seconds(), ranks[a].rank()) <
+           std::make_tuple(ranks[b].step(), -ranks[b].phase_seconds(), ranks[b].rank());
+  });
+}
+
+// Some wait in a collective and some have not got there.
+std::optional<Culprit> WhoIsWaitedFor(const Ranks& ranks) {
+  const Indices waiting =
+      Where(ranks, [](const auto& rank) { return rank.phase() == v1::WAITING; });
+  if (waiting.empty()) return std::nullopt;
+  const v1::RankEvidence& first = ranks[FurthestBehind(ranks, waiting)];
+  const std::string what = absl::StrCat("bucket ", first.bucket(), " of step ", first.step());
+  Indices absent = Where(ranks, [&](const auto& rank) {
+    return HasPage(rank) && rank.phase() != v1::WAITING && rank.step() <= first.step();
+  });
+  // One that writes no page at all comes after those that say they are elsewhere.
+  if (absent.empty()) absent = Where(ranks, [](const auto& rank) { return !HasPage(rank); });
+  if (absent.empty()) return std::nullopt;
+  const size_t index = FurthestBehind(ranks, absent);
+  return Culprit{index, absl::StrCat("it has not reached ", what, ", for which ",
+                                     Count(waiting.size(), "rank"),
+                                     waiting.size() == 1 ? " waits; it is " : " wait; it is ",
+                                     PlaceSince(ranks[index]), "; ", Activity(ranks[index]))};
+}
+
+// All wait, but not for the same.
+std::optional<Culprit> WhoWaitsElsewhere(const Ranks& ranks) {
+  std::map<std::tuple<uint64_t, int32_t, uint64_t>, Indices> groups;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].phase() != v1::WAITING) return std::nullopt;
+    groups[{ranks[i].step(), ranks[i].bucket(), ranks[i].collective()}].push_back(i);
+  }
+  const auto& [place, everybody] = *groups.begin();
+  if (groups.size() == 1) {
+    const size_t index = LongestSilent(ranks, everybody);
+    return Culprit{
+        index, absl::StrCat(ranks.size() == 1 ? "it waits" : "all ranks wait", " for bucket ",
+                            std::get<1>(place), " of step ", std::get<0>(place),
+                            ": the exchange between them stands still; ", Activity(ranks[index]))};
+  }
+  // The fewest; among equals those furthest behind, which come first.
+  const auto odd = std::min_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  const auto other = std::find_if(groups.begin(), groups.end(),
+                                  [&](const auto& group) { return group.first != odd->first; });
+  const v1::RankEvidence& mate = ranks[other->second.front()];
+  const size_t index = odd->second.front();
+  return Culprit{index, absl::StrCat("it is ", PlaceSince(ranks[index]), " (all-reduce ",
+                                     ranks[index].collective(), ") while rank ", mate.rank(),
+                                     " is ", Place(mate), " (all-reduce ", mate.collective(),
+                                     "): they do not make the same calls")};
+}
+
+std::optional<Culprit> WhoIsBehind(const Ranks& ranks, const Indices& known) {
+  if (known.empty()) return std::nullopt;
+  const size_t slowest = FurthestBehind(ranks, known);
+  const auto ahead = std::max_element(known.begin(), known.end(), [&](size_t a, size_t b) {
+    return ranks[a].step() < ranks[b].step();
+  });
+  if (ranks[*ahead].step() == ranks[slowest].step()) return std::nullopt;
+  return Culprit{slowest, absl::StrCat("it is ", PlaceSince(ranks[slowest]), " while rank ",
+                                       ranks[*ahead].rank(), " is ", Place(ranks[*ahead]), "; ",
+                                       Activity(ranks[slowest]))};
+}
+
+std::optional<Culprit> WhoIsBehindByPage(const Ranks& ranks) {
+  return WhoIsBehind(ranks, Where(ranks, HasPage));
+}
+
+// Reports are passed on now and then only: they may be some steps old.
+std::optional<Culprit> WhoIsBehindByReport(const Ranks& ranks) {
+  return WhoIsBehind(ranks,
+                     Where(ranks, [](const auto& rank) { return rank.silent_seconds() >= 0; }));
+}
+
+std::optional<Culprit> WhoDiffersInCpu(const Ranks& ranks) {
+  const Indices busy = Where(ranks, IsBusy);
+  const Indices idle = Where(ranks, [](const auto& rank) { return !IsBusy(rank); });
+  if (busy.empty() || idle.empty()) return std::nullopt;
+  const Indices& odd = busy.size() <= idle.size() ? busy : idle;
+  const size_t index = LongestSilent(ranks, odd);
+  const size_t others = ranks.size() - odd.size();
+  return Culprit{index, absl::StrCat(Activity(ranks[index]), " (", Count(others, "other"),
+                                     IsBusy(ranks[index]) ? " asleep)" : " busy)", "; it is ",
+                                     PlaceSince(ranks[index]))};
+}
+
+}  // namespace
+
+std::optional<Culprit> WhoIsAbsent(const Ranks& ranks) {
+  const Indices absent = Where(ranks, [](const auto& rank) { return rank.absent(); });
+  if (absent.empty()) return std::nullopt;
+  const size_t more = absent.size() - 1;
+  const std::string nor =
+      more == 0 ? ""
+                : absl::StrCat(more == 1 ? "nor has " : "nor have ", Count(more, "other"), "; ");
+  return Culprit{
+      absent.front(),
+      absl::StrCat("it was started anew, the others wait for it, and it has not said that "
+                   "it takes part; ",
+                   nor, Activity(ranks[absent.front()]))};
+}
+
+Culprit PickCulprit(const Ranks& ranks) {
+  const Indices stopped = Where(ranks, IsStopped);
+  if (!stopped.empty()) {
+    const size_t index = LongestSilent(ranks, stopped);
+    return {index, absl::StrCat(Activity(ranks[index]), " by a signal or a debugger, ",
+                                PlaceSince(ranks[index]))};
+  }
+  for (const auto rule : {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoDiffersInCpu,
+                          WhoIsBehindByReport}) {
+    const std::optional<Culprit> culprit = rule(ranks);
+    if (culprit.has_value()) return *culprit;
+  }
+  Indices all(ranks.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  const size_t index = LongestSilent(ranks, all);
+  return {index, absl::StrCat(Activity(ranks[index]), ", ", PlaceSince(ranks[index]))};
+}
+
+}  // namespace cadre

@@ -1,0 +1,31 @@
+// Which of the ranks of a job that hangs is to blame: told from where each of them is. Pure.
+#ifndef CADRE_RENDEZVOUS_JOB_CULPRIT_H_
+#define CADRE_RENDEZVOUS_JOB_CULPRIT_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+struct Culprit {
+  size_t index = 0;
+  // Goes on from "made no progress: ".
+  std::string why;
+};
+
+// The rank that was started anew and has not come to where the others go on in their processes.
+std::optional<Culprit> WhoIsAbsent(const std::vector<v1::RankEvidence>& ranks);
+
+// `ranks` must not be empty. In this order: a stopped process; by the pages, the rank that others'
+// collectives wait for, or that is steps behind; the one that burns a core while most sleep, or
+// sleeps while most burn; the one that reported the lowest step; one that is overdue, the longest
+// silent first.
+Culprit PickCulprit(const std::vector<v1::RankEvidence>& ranks);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_JOB_CULPRIT_H_

@@ -1,0 +1,133 @@
+#include "rendezvous/job/culprit.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Look {
+  const char* state = "S";
+  double cpu = 0;
+  v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
+  uint64_t step = 0;
+  int bucket = -1;
+  uint64_t collective = 0;
+  double silent = 2;
+  bool overdue = false;
+};
+
+std::vector<v1::RankEvidence> Ranks(const std::vector<Look>& looks) {
+  std::vector<v1::RankEvidence> ranks;
+  for (const Look& look : looks) {
+    v1::RankEvidence rank;
+    rank.set_rank(static_cast<int>(ranks.size()));
+    rank.set_state(look.state);
+    rank.set_cpu(look.cpu);
+    rank.set_wchan("futex_wait");
+    rank.set_phase(look.phase);
+    rank.set_phase_seconds(look.silent);
+    rank.set_step(look.step);
+    rank.set_bucket(look.bucket);
+    rank.set_collective(look.collective);
+    rank.set_silent_seconds(look.silent);
+    rank.set_overdue(look.overdue);
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Look Waits(uint64_t step, int bucket, uint64_t collective = 9) {
+  return {"S", 0, v1::WAITING, step, bucket, collective, 2, true};
+}
+Look Computes(uint64_t step, double cpu) {
+  return {cpu > 0 ? "R" : "S", cpu, v1::FORWARD, step, -1, 8, 2.5, true};
+}
+
+TEST(PickCulprit, AStoppedProcess_WhateverTheOthersDo) {
+  const auto ranks =
+      Ranks({Waits(5, 0), Computes(5, 1), {"T", 0, v1::FORWARD, 5, -1, 8, 2, false}});
+  const Culprit culprit = PickCulprit(ranks);
+  EXPECT_EQ(culprit.index, 2u);
+  EXPECT_THAT(culprit.why, HasSubstr("stopped (state T)"));
+}
+
+TEST(PickCulprit, TheRankForWhichOthersWait) {
+  const Culprit loop = PickCulprit(Ranks({Waits(5, 1), Computes(5, 1.0), Waits(5, 1)}));
+  EXPECT_EQ(loop.index, 1u);
+  EXPECT_THAT(
+      loop.why,
+      AllOf(HasSubstr("has not reached bucket 1 of step 5, for which 2 ranks wait"),
+            HasSubstr("in the forward pass of step 5 since 2.5 s"), HasSubstr("uses 1.0 cores")));
+  const Culprit asleep = PickCulprit(Ranks({Computes(5, 0), Waits(5, 0)}));
+  EXPECT_EQ(asleep.index, 0u);
+  EXPECT_THAT(asleep.why, HasSubstr("sleeps in futex_wait"));
+}
+
+TEST(PickCulprit, ARankAheadOfTheWaitersIsNotWhatTheyWaitFor) {
+  // Rank 2 is through with step 5; rank 1 writes no page at all.
+  const auto ranks = Ranks({Waits(5, 0), {}, {"S", 0, v1::BETWEEN, 6, -1, 9, 1, false}});
+  EXPECT_EQ(PickCulprit(ranks).index, 1u);
+}
+
+TEST(PickCulprit, DifferentCollectives_TheOddOneOut) {
+  const Culprit odd = PickCulprit(Ranks({Waits(5, 0), Waits(5, 0), Waits(5, 2)}));
+  EXPECT_EQ(odd.index, 2u);
+  EXPECT_THAT(odd.why, HasSubstr("do not make the same calls"));
+  EXPECT_EQ(PickCulprit(Ranks({Waits(6, 0), Waits(5, 0)})).index, 1u);
+}
+
+TEST(PickCulprit, AllInTheSameCollective_SaysSo) {
+  auto ranks = Ranks({Waits(5, 0), Waits(5, 0)});
+  ranks[1].set_silent_seconds(3);
+  const Culprit culprit = PickCulprit(ranks);
+  EXPECT_EQ(culprit.index, 1u);
+  EXPECT_THAT(culprit.why, HasSubstr("all ranks wait for bucket 0 of step 5"));
+}
+
+TEST(PickCulprit, WithoutPages_TheProcessorThenTheSteps) {
+  EXPECT_EQ(PickCulprit(Ranks({{"S", 0, v1::RANK_PHASE_UNSPECIFIED, 7}, {"S"}})).index, 1u);
+  EXPECT_EQ(PickCulprit(Ranks({{"S"}, {"R", 1, v1::RANK_PHASE_UNSPECIFIED, 7}})).index, 1u);
+  EXPECT_EQ(PickCulprit(Ranks({{"S"}, {"S"}, {"R", 1.0}})).index, 2u);
+  // Three poll in a collective and burn their cores for it.
+  EXPECT_EQ(PickCulprit(Ranks({{"R", 1}, {"S", 0}, {"R", 1}, {"R", 1}})).index, 1u);
+  // Nothing tells them apart but the silence.
+  Look overdue;
+  overdue.overdue = true;
+  EXPECT_EQ(PickCulprit(Ranks({{}, overdue, {}})).index, 1u);
+}
+
+TEST(PickCulprit, AlwaysNamesOne) {
+  for (const char* state : {"", "R", "S", "D", "T", "Z"}) {
+    for (const v1::RankPhase phase : {v1::RANK_PHASE_UNSPECIFIED, v1::STARTING, v1::WAITING}) {
+      Look look;
+      look.state = state;
+      look.phase = phase;
+      const Culprit culprit = PickCulprit(Ranks({look}));
+      EXPECT_EQ(culprit.index, 0u);
+      EXPECT_FALSE(culprit.why.empty());
+    }
+  }
+}
+
+TEST(WhoIsAbsent, TheFirstThatHasNotCome) {
+  auto ranks = Ranks({{}, {}, {}, {}});
+  EXPECT_FALSE(WhoIsAbsent(ranks).has_value());
+  EXPECT_FALSE(WhoIsAbsent({}).has_value());
+  ranks[2].set_absent(true);
+  auto culprit = WhoIsAbsent(ranks);
+  ASSERT_TRUE(culprit.has_value());
+  EXPECT_EQ(culprit->index, 2u);
+  EXPECT_THAT(culprit->why, HasSubstr("it takes part; it sleeps"));
+  ranks[1].set_absent(true);
+  culprit = WhoIsAbsent(ranks);
+  ASSERT_TRUE(culprit.has_value());
+  EXPECT_EQ(culprit->index, 1u);
+  EXPECT_THAT(culprit->why, HasSubstr("nor has 1 other; it sleeps"));
+}
+
+}  // namespace
+}  // namespace cadre

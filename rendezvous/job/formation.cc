@@ -1,0 +1,53 @@
+#include "rendezvous/job/formation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace cadre {
+namespace {
+
+FormationDecision Form(uint32_t size, std::string reason) {
+  return {FormationDecision::kForm, size, std::move(reason), MonoTime::Never()};
+}
+
+FormationDecision Wait(MonoTime again_at, std::string reason) {
+  return {FormationDecision::kWait, 0, std::move(reason), again_at};
+}
+
+}  // namespace
+
+FormationDecision DecideFormation(const Gathering& gathering, const Policy& policy, MonoTime now) {
+  if (now < gathering.not_before) {
+    return Wait(gathering.not_before, "the restart's backoff to pass");
+  }
+  const uint32_t size = policy.SizeFor(gathering.present);
+  if (size != 0 && size == policy.target()) {
+    return Form(size,
+                size == 1 ? "the one node is in" : absl::StrCat("all ", size, " nodes are in"));
+  }
+  if (size != 0 && gathering.all_expected) {
+    return Form(size, "all expected nodes are in");
+  }
+  if (size != 0 && gathering.survivors > 0 && gathering.survivors_in) {
+    return Form(size, "all surviving nodes are in");
+  }
+  // The backoff is not the nodes' fault: their time starts when it has passed.
+  const MonoTime give_up = std::max(gathering.since, gathering.not_before) + policy.join_timeout;
+  if (size != 0) {
+    const MonoTime settled = std::max(gathering.last_join, gathering.since) + policy.settle;
+    const MonoTime form_at = std::min(settled, give_up);
+    if (now >= form_at) return Form(size, "no further node came in time");
+    return Wait(form_at, absl::StrCat("more nodes (", gathering.present, " in, at most ",
+                                      policy.target(), ")"));
+  }
+  if (now >= give_up) {
+    return {FormationDecision::kGiveUp, 0, "too few nodes came in time", MonoTime::Never()};
+  }
+  const uint32_t least = (policy.min + policy.unit - 1) / policy.unit * policy.unit;
+  return Wait(give_up, absl::StrCat(Count(least - gathering.present, "more node"), " (",
+                                    gathering.present, " of ", least, " in)"));
+}
+
+}  // namespace cadre

@@ -1,0 +1,78 @@
+#include "rendezvous/job/progress_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/state/apply.h"
+
+namespace cadre {
+
+void ProgressLog::Note(const JobState& job, const std::string& node,
+                       const v1::NodeProgress& progress, MonoTime now) {
+  const int64_t at_us = now.micros() - job.created_us;
+  if (generation_ != job.generation.number) {
+    nodes_.clear();
+    generation_ = job.generation.number;
+    first_us_[generation_] = at_us;
+    // Those of generations that the timeline has forgotten too.
+    if (first_us_.size() > kMaxTimeline) first_us_.erase(first_us_.begin());
+    sampled_us_ = at_us - interval_us_;
+  }
+  nodes_[node] = progress;
+  unsampled_us_ = at_us;
+  // Not at each report: of a large job some node reports all the time.
+  if (at_us - sampled_us_ >= interval_us_) Sample(job);
+}
+
+void ProgressLog::EndGeneration(const JobState& job) {
+  if (unsampled_us_ > sampled_us_) Sample(job);
+}
+
+void ProgressLog::Sample(const JobState& job) {
+  const std::optional<v1::JobProgress> current = Current(job);
+  if (!current.has_value()) return;
+  v1::ProgressSample sample;
+  sample.set_generation(generation_);
+  sample.set_at_us(unsampled_us_);
+  sample.set_step(current->step());
+  sample.set_samples_per_second(current->samples_per_second());
+  sample.set_loss(current->loss());
+  sampled_us_ = unsampled_us_;
+  samples_.push_back(std::move(sample));
+  if (samples_.size() <= kMaxProgressSamples) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < samples_.size(); i += 2) samples_[kept++] = samples_[i];
+  samples_.resize(kept);
+  interval_us_ *= 2;
+}
+
+std::optional<v1::JobProgress> ProgressLog::Current(const JobState& job) const {
+  if (generation_ != job.generation.number || nodes_.empty()) return std::nullopt;
+  v1::JobProgress current;
+  double loss = 0;
+  uint32_t losses = 0;
+  for (const auto& [name, node] : nodes_) {
+    const auto rank = job.generation.node_ranks.find(name);
+    if (rank == job.generation.node_ranks.end() || node.workers() == 0) continue;
+    if (current.workers() == 0 || node.min_step() < current.step()) {
+      current.set_step(node.min_step());
+      current.set_slowest_rank(job.generation.members[rank->second].first_rank +
+                               node.slowest_local_rank());
+    }
+    current.set_max_step(std::max(current.max_step(), node.max_step()));
+    current.set_samples_per_second(current.samples_per_second() + node.samples_per_second());
+    current.set_workers(current.workers() + node.workers());
+    loss += node.loss() * node.workers();
+    if (node.loss() != 0) losses += node.workers();
+  }
+  if (current.workers() == 0) return std::nullopt;
+  if (losses > 0) current.set_loss(loss / losses);
+  return current;
+}
+
+int64_t ProgressLog::FirstProgressUs(uint64_t generation) const {
+  const auto found = first_us_.find(generation);
+  return found == first_us_.end() ? 0 : found->second;
+}
+
+}  // namespace cadre

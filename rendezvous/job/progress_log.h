@@ -1,0 +1,57 @@
+// What the workers of a job report, newest of each node, and samples of it over time. Bounded, and
+// not durable: it is for people, and the next reports bring it back. Pure; one thread.
+#ifndef CADRE_RENDEZVOUS_JOB_PROGRESS_LOG_H_
+#define CADRE_RENDEZVOUS_JOB_PROGRESS_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/state/state.h"
+
+namespace cadre {
+
+constexpr size_t kMaxProgressSamples = 256;
+// Between two samples at first; doubles whenever the samples are full and every other one goes.
+constexpr int64_t kFirstSampleIntervalUs = 1000000;
+
+class ProgressLog {
+ public:
+  // A node of the job's current generation reports.
+  void Note(const JobState& job, const std::string& node, const v1::NodeProgress& progress,
+            MonoTime now);
+  // The generation is over: what was reported after the last sample becomes one.
+  void EndGeneration(const JobState& job);
+
+  // Of what was reported before this, in microseconds since the job was created, it knows nothing.
+  void BeginAt(int64_t us) { began_us_ = us; }
+  int64_t began_us() const { return began_us_; }
+
+  // Of the job's current generation; nullopt when nothing was reported in it.
+  std::optional<v1::JobProgress> Current(const JobState& job) const;
+  const std::vector<v1::ProgressSample>& samples() const { return samples_; }
+  // Microseconds since the job was created; 0: none was reported in it.
+  int64_t FirstProgressUs(uint64_t generation) const;
+
+ private:
+  void Sample(const JobState& job);
+
+  int64_t began_us_ = 0;
+  uint64_t generation_ = 0;
+  std::map<std::string, v1::NodeProgress> nodes_;
+  std::vector<v1::ProgressSample> samples_;
+  int64_t interval_us_ = kFirstSampleIntervalUs;
+  int64_t sampled_us_ = 0;
+  int64_t unsampled_us_ = 0;  // when something was reported that is in no sample; 0: nothing
+  std::map<uint64_t, int64_t> first_us_;  // by generation
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_JOB_PROGRESS_LOG_H_

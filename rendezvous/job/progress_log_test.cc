@@ -1,0 +1,118 @@
+#include "rendezvous/job/progress_log.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/job/timeline.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::SizeIs;
+
+// Two nodes of two workers each; created at 10 s.
+JobState TwoNodes(uint64_t generation) {
+  JobState job;
+  job.created_us = 10000000;
+  job.generation.number = generation;
+  job.generation.members = {{"a", 0, 2}, {"b", 2, 2}};
+  job.generation.node_ranks = {{"a", 0}, {"b", 1}};
+  return job;
+}
+
+v1::NodeProgress At(uint64_t step, double speed = 10, double loss = 1) {
+  v1::NodeProgress progress;
+  progress.set_workers(2);
+  progress.set_min_step(step);
+  progress.set_max_step(step + 1);
+  progress.set_slowest_local_rank(1);
+  progress.set_samples_per_second(speed);
+  progress.set_loss(loss);
+  return progress;
+}
+
+MonoTime Second(double second) { return MonoTime::FromMicros(static_cast<int64_t>(second * 1e6)); }
+
+TEST(ProgressLog, Current_IsTheSlowestStepTheWholeSpeedAndTheMeanLoss) {
+  ProgressLog log;
+  const JobState job = TwoNodes(1);
+  EXPECT_FALSE(log.Current(job).has_value());
+  log.Note(job, "a", At(7, 10, 1), Second(11));
+  log.Note(job, "b", At(5, 30, 3), Second(11));
+  const auto current = log.Current(job);
+  ASSERT_TRUE(current.has_value());
+  EXPECT_EQ(current->step(), 5u);
+  EXPECT_EQ(current->max_step(), 8u);
+  EXPECT_EQ(current->slowest_rank(), 3u);
+  EXPECT_EQ(current->samples_per_second(), 40);
+  EXPECT_EQ(current->loss(), 2);
+  EXPECT_EQ(current->workers(), 4u);
+  EXPECT_FALSE(log.Current(TwoNodes(2)).has_value());
+}
+
+TEST(ProgressLog, Samples_OnePerSecondAndTheLastOfAGeneration) {
+  ProgressLog log;
+  const JobState job = TwoNodes(1);
+  log.Note(job, "a", At(1), Second(11));
+  log.Note(job, "a", At(2), Second(11.5));
+  log.Note(job, "a", At(3), Second(12));
+  log.Note(job, "a", At(4), Second(12.7));
+  ASSERT_THAT(log.samples(), SizeIs(2));
+  EXPECT_EQ(log.samples()[1].step(), 3u);
+  log.EndGeneration(job);
+  log.EndGeneration(job);
+  ASSERT_THAT(log.samples(), SizeIs(3));
+  EXPECT_EQ(log.samples()[2].step(), 4u);
+  EXPECT_EQ(log.samples()[2].at_us(), 2700000);
+  log.Note(TwoNodes(2), "a", At(4), Second(13));
+  ASSERT_THAT(log.samples(), SizeIs(4));
+  EXPECT_EQ(log.FirstProgressUs(1), 1000000);
+  EXPECT_EQ(log.FirstProgressUs(2), 3000000);
+  EXPECT_EQ(log.FirstProgressUs(3), 0);
+}
+
+TEST(ProgressLog, Samples_OfALongJobAreFurtherApartAndReachItsEnd) {
+  ProgressLog log;
+  const JobState job = TwoNodes(1);
+  for (int second = 0; second <= 100000; ++second) {
+    log.Note(job, "a", At(second), Second(11 + second));
+    ASSERT_LE(log.samples().size(), kMaxProgressSamples);
+  }
+  EXPECT_GT(log.samples().size(), kMaxProgressSamples / 4);
+  EXPECT_EQ(log.samples().front().step(), 0u);
+  EXPECT_GT(log.samples().back().step(), 99000u);
+}
+
+TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
+  JobState job = TwoNodes(2);
+  v1::GenerationTimeline* first = job.timeline.add_generations();
+  first->set_generation(1);
+  first->set_failed_us(5000);
+  first->set_stopped_us(7000);
+  first->set_end_reason("rank 1 died");
+  v1::GenerationTimeline* second = job.timeline.add_generations();
+  second->set_generation(2);
+  second->set_formed_us(7100);
+  second->set_running_us(9100);
+  ProgressLog log;
+  log.Note(job, "a", At(3), MonoTime::FromMicros(job.created_us + 9600));
+  const v1::Timeline timeline = MakeTimeline("j", job, log);
+  ASSERT_THAT(timeline.recoveries(), SizeIs(1));
+  const v1::Recovery& recovery = timeline.recoveries(0);
+  EXPECT_EQ(recovery.to_generation(), 2u);
+  EXPECT_EQ(recovery.reason(), "rank 1 died");
+  EXPECT_EQ(recovery.stop_us(), 2000);
+  EXPECT_EQ(recovery.gather_us(), 100);
+  EXPECT_EQ(recovery.start_us(), 2000);
+  EXPECT_EQ(recovery.first_progress_us(), 500);
+  EXPECT_EQ(recovery.total_us(), 4100);
+  EXPECT_THAT(timeline.progress(), SizeIs(1));
+
+  // A server that began anew while the generation ran does not take the first that it hears for it.
+  ProgressLog later;
+  later.BeginAt(9200);
+  later.Note(job, "a", At(3), MonoTime::FromMicros(job.created_us + 9600));
+  EXPECT_EQ(MakeTimeline("j", job, later).recoveries(0).first_progress_us(), 0);
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,52 @@
+// Whether a stopped generation is followed by another, after how long, or why not. Pure.
+#ifndef CADRE_RENDEZVOUS_JOB_RESTART_H_
+#define CADRE_RENDEZVOUS_JOB_RESTART_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre {
+
+struct RestartDecision {
+  bool again = false;
+  // It counts against the budget.
+  bool counted = false;
+  absl::Duration delay = absl::ZeroDuration();
+  // Why, or why not; empty where the failure says it all.
+  std::string reason;
+};
+
+// `root_cause` is absent where nothing failed (scale-up). `counted_restarts_us` holds the moments
+// of the restarts that counted so far, oldest first. `survivors` are the members that are left.
+//
+// `lasted` is how long the generation ran: with restart.in_place a backoff follows only one that
+// was shorter than backoff_min.
+//
+// An elastic job that loses a node and still has enough of them goes on without touching its
+// budget: it was asked to live with fewer. So does a job `of_cluster` from which a node was taken:
+// it did nothing wrong, and gets another one.
+RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
+                              const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
+                              MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
+                              bool of_cluster = false);
+
+// A user or a scheduler ended the job on all nodes: nothing is tried again.
+bool IsOfWholeJob(const v1::Failure& failure);
+
+// The user, a scheduler or the clock has the last word: nothing that happens afterwards changes the
+// reason, and what failed before did not follow from it.
+bool HasLastWord(const v1::Failure& failure);
+
+// What `cadre run` exits with on account of this failure.
+int ExitStatusFor(const v1::Failure& failure);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_JOB_RESTART_H_

@@ -1,0 +1,153 @@
+#include "rendezvous/job/restart.h"
+
+#include <cerrno>
+#include <csignal>
+
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+v1::Failure Because(v1::FailureCause cause) {
+  v1::Failure failure;
+  failure.set_cause(cause);
+  return failure;
+}
+
+v1::Failure Exit(int code, int signal = 0) {
+  v1::Failure failure = Because(v1::CRASH);
+  failure.mutable_exit()->set_exit_code(code);
+  failure.mutable_exit()->set_signal(signal);
+  return failure;
+}
+
+Policy Budget(uint32_t max) {
+  v1::JobSpec spec;
+  spec.mutable_nodes()->set_min(2);
+  spec.mutable_nodes()->set_max(2);
+  spec.mutable_restart()->set_max(max);
+  return PolicyOf(spec);
+}
+
+const MonoTime kNow = MonoTime::FromMicros(1000000000);
+
+// `count` restarts, a second apart, the last one now.
+std::vector<int64_t> Earlier(int count) {
+  std::vector<int64_t> times;
+  for (int i = count; i > 0; --i) times.push_back(kNow.micros() - (i - 1) * 1000000);
+  return times;
+}
+
+TEST(RestartTest, TheBackoffDoublesUpToItsLimit) {
+  const int expected[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
+  for (int i = 0; i < 9; ++i) {
+    const RestartDecision decision = DecideRestart(Exit(1), Budget(100), Earlier(i), 2, kNow);
+    EXPECT_TRUE(decision.again && decision.counted);
+    EXPECT_EQ(decision.delay, absl::Seconds(expected[i])) << i;
+  }
+}
+
+TEST(RestartTest, InPlaceABackoffFollowsOnlyAGenerationThatDidNotLast) {
+  Policy policy = Budget(100);
+  const auto delay = [&](absl::Duration lasted) {
+    return DecideRestart(Exit(1), policy, Earlier(5), 2, kNow, lasted).delay;
+  };
+  EXPECT_EQ(delay(absl::Hours(1)), absl::Seconds(16));
+  policy.in_place = true;
+  EXPECT_EQ(delay(absl::Milliseconds(999)), absl::Seconds(16));
+  EXPECT_EQ(delay(absl::Seconds(1)), absl::ZeroDuration());
+}
+
+TEST(RestartTest, TheBudgetEnds) {
+  EXPECT_TRUE(DecideRestart(Exit(1), Budget(2), Earlier(1), 2, kNow).again);
+  const RestartDecision decision = DecideRestart(Exit(1), Budget(2), Earlier(2), 2, kNow);
+  EXPECT_FALSE(decision.again);
+  EXPECT_EQ(decision.reason, "restarts used: 2 of 2");
+  EXPECT_FALSE(DecideRestart(Exit(1), Budget(0), {}, 2, kNow).again);
+}
+
+TEST(RestartTest, OnlyRestartsWithinTheWindowCount) {
+  Policy policy = Budget(2);
+  policy.restart_window = absl::Seconds(10);
+  const int64_t long_ago = kNow.micros() - 11000000;
+  EXPECT_TRUE(DecideRestart(Exit(1), policy, {long_ago, kNow.micros()}, 2, kNow).again);
+  EXPECT_EQ(DecideRestart(Exit(1), policy, Earlier(2), 2, kNow).reason,
+            "restarts used: 2 of 2 within 10s");
+}
+
+TEST(RestartTest, SomeEndsAreFinal) {
+  for (const v1::FailureCause cause :
+       {v1::EXEC_FAILED, v1::CANCELLED, v1::JOIN_TIMEOUT, v1::TOTAL_TIMEOUT}) {
+    EXPECT_FALSE(DecideRestart(Because(cause), Budget(9), {}, 2, kNow).again) << cause;
+  }
+  EXPECT_EQ(DecideRestart(Exit(93), Budget(9), {}, 2, kNow).reason, "status 93 is never restarted");
+}
+
+TEST(RestartTest, OnlyListedCausesAreTriedAgain) {
+  Policy policy = Budget(9);
+  policy.retried = {v1::HANG};
+  EXPECT_TRUE(DecideRestart(Because(v1::HANG), policy, {}, 2, kNow).again);
+  EXPECT_EQ(DecideRestart(Exit(1), policy, {}, 2, kNow).reason, "restart.on does not list crash");
+}
+
+TEST(RestartTest, AnElasticJobThatLosesANodeGoesOnForFree) {
+  Policy policy = Budget(0);
+  policy.max = 4;
+  const RestartDecision decision = DecideRestart(Because(v1::NODE_LOST), policy, {}, 2, kNow);
+  EXPECT_TRUE(decision.again);
+  EXPECT_FALSE(decision.counted);
+  EXPECT_FALSE(DecideRestart(Because(v1::NODE_LOST), policy, {}, 1, kNow).again);
+  EXPECT_FALSE(DecideRestart(Exit(1), policy, {}, 4, kNow).again);
+}
+
+TEST(RestartTest, AJobOfTheClusterFromWhichANodeIsTakenGoesOnForFree) {
+  const auto decide = [](const v1::Failure& failure, bool of_cluster) {
+    return DecideRestart(failure, Budget(0), {}, 1, kNow, absl::ZeroDuration(), of_cluster);
+  };
+  v1::Failure taken = Because(v1::PREEMPTED);
+  taken.set_node("n1");
+  EXPECT_TRUE(decide(taken, true).again);
+  EXPECT_FALSE(decide(taken, true).counted);
+  EXPECT_FALSE(decide(taken, false).again);
+  // A node that dies, a worker that somebody kills, and a warning to the whole job are no such
+  // thing.
+  v1::Failure lost = Because(v1::NODE_LOST);
+  lost.set_node("n1");
+  EXPECT_FALSE(decide(lost, true).again);
+  v1::Failure worker = taken;
+  worker.mutable_exit()->set_signal(SIGTERM);
+  EXPECT_FALSE(decide(worker, true).again);
+  EXPECT_FALSE(decide(Because(v1::PREEMPTED), true).again);
+}
+
+TEST(RestartTest, WithoutAFailureItIsFree) {
+  const RestartDecision decision = DecideRestart(std::nullopt, Budget(0), {}, 2, kNow);
+  EXPECT_TRUE(decision.again);
+  EXPECT_FALSE(decision.counted);
+}
+
+TEST(RestartTest, ExitStatuses) {
+  EXPECT_EQ(ExitStatusFor(Exit(3)), 3);
+  EXPECT_EQ(ExitStatusFor(Exit(0, 9)), 137);
+  EXPECT_EQ(ExitStatusFor(Exit(0)), 1);
+  EXPECT_EQ(ExitStatusFor(Because(v1::NODE_LOST)), 75);
+  EXPECT_EQ(ExitStatusFor(Because(v1::PREEMPTED)), 75);
+  v1::Failure worker = Because(v1::PREEMPTED);
+  worker.mutable_exit()->set_signal(SIGTERM);
+  EXPECT_EQ(ExitStatusFor(worker), 143);
+  EXPECT_EQ(ExitStatusFor(Because(v1::JOIN_TIMEOUT)), 75);
+  EXPECT_EQ(ExitStatusFor(Because(v1::START_TIMEOUT)), 124);
+  EXPECT_EQ(ExitStatusFor(Because(v1::TOTAL_TIMEOUT)), 124);
+  EXPECT_EQ(ExitStatusFor(Because(v1::CANCELLED)), 130);
+  v1::Failure cancelled = Because(v1::CANCELLED);
+  cancelled.mutable_exit()->set_signal(15);
+  EXPECT_EQ(ExitStatusFor(cancelled), 143);
+  v1::Failure exec = Because(v1::EXEC_FAILED);
+  exec.mutable_exit()->set_exec_errno(ENOENT);
+  EXPECT_EQ(ExitStatusFor(exec), 127);
+  exec.mutable_exit()->set_exec_errno(EACCES);
+  EXPECT_EQ(ExitStatusFor(exec), 126);
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,56 @@
+// The record log in etcd, for several servers of which one leads. One thread.
+//
+//   PREFIX/head      EtcdLogHead: which pieces count
+//   PREFIX/log/N     EtcdLogPiece: the N-th (hexadecimal) of the pieces that batches are cut into
+//   PREFIX/leader    see etcd_leadership.h
+//
+// Each write is one transaction, guarded twice: by the leader key's create revision, so that only
+// the leader writes, and by the head's revision, which every write moves on, so that a write whose
+// answer was lost cannot come through after a later one. A batch counts from the transaction that
+// moves the head over its last piece. That keeps each request far below etcd's limits of 1.5 MiB
+// and 128 operations, whatever the size of a batch.
+#ifndef CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_
+#define CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/log/etcd_client.h"
+#include "rendezvous/log/record_log.h"
+#include "rendezvous/log/record_times.h"
+
+namespace cadre {
+
+// Of the layout in etcd; another one is refused.
+inline constexpr uint32_t kEtcdStateFormat = 1;
+// A log below this is never worth a compaction.
+inline constexpr uint64_t kEtcdCompactionBytesMin = 4 << 20;
+
+struct EtcdLogOptions {
+  std::shared_ptr<EtcdClient> client;
+  std::string prefix;
+  // The leadership that this log writes under.
+  std::string leader_key;
+  int64_t leader_revision = 0;
+  // Called by Append and Compact when they find that it is over; from then on both fail.
+  std::function<void(absl::Status)> on_deposed;
+  // For a log that does not exist yet.
+  uint64_t new_server_id = 1;
+  ClockBase clock;
+  // Of a batch in one key.
+  size_t piece_bytes_max = 1 << 20;
+};
+
+// Errors are one line that names the prefix and says what to do:
+//   FAILED_PRECONDITION  the state has another format
+//   DATA_LOSS            the state is damaged
+//   ABORTED              another server leads
+//   and as EtcdClient's
+absl::StatusOr<OpenedLog> OpenEtcdLog(const EtcdLogOptions& options);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_

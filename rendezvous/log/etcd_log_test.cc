@@ -1,0 +1,332 @@
+// Against a real etcd: what is appended is there, once, whatever happens to etcd or to the
+// leadership.
+#include "rendezvous/log/etcd_log.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/log/etcd_leadership.h"
+#include "tests/testing/etcd_process.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+v1::Record Written(const std::string& key, const std::string& value = "v") {
+  v1::Record record;
+  record.set_job("job");
+  record.mutable_key_written()->set_key(key);
+  record.mutable_key_written()->set_value(value);
+  return record;
+}
+
+std::vector<std::string> Keys(const std::vector<v1::Record>& records) {
+  std::vector<std::string> keys;
+  for (const v1::Record& record : records) keys.push_back(record.key_written().key());
+  return keys;
+}
+
+class EtcdLogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!EtcdProcess::IsInstalled()) GTEST_SKIP() << "needs Debian's etcd-server";
+    ASSERT_TRUE(etcd_.Start());
+    options_.endpoints = {etcd_.endpoint()};
+    options_.prefix = "/test/";
+    Connect();
+  }
+  void Connect() {
+    auto client = EtcdClient::Make(options_);
+    ASSERT_OK(client);
+    client_ = *std::move(client);
+  }
+  std::unique_ptr<Leadership> Lead() {
+    Leadership::Options options;
+    options.client = client_;
+    options.prefix = options_.prefix;
+    options.address = "here";
+    options.unconfirmed_limit = absl::Minutes(10);
+    // Longer than any pause of etcd here.
+    options.ttl = absl::Minutes(1);
+    auto outcome = Leadership::Campaign(options);
+    EXPECT_OK(outcome);
+    EXPECT_NE(outcome->won, nullptr) << outcome->leader << " leads";
+    return std::move(outcome->won);
+  }
+  EtcdLogOptions LogOptions(const Leadership& leadership) {
+    EtcdLogOptions options;
+    options.client = client_;
+    options.prefix = options_.prefix;
+    options.leader_key = leadership.key();
+    options.leader_revision = leadership.create_revision();
+    options.new_server_id = 4711;
+    options.clock = {"boot", 1000000};
+    options.piece_bytes_max = piece_bytes_max_;
+    return options;
+  }
+  OpenedLog Open(const Leadership& leadership) {
+    auto opened = OpenEtcdLog(LogOptions(leadership));
+    EXPECT_OK(opened);
+    return opened.ok() ? *std::move(opened) : OpenedLog();
+  }
+  // What the next leader finds.
+  std::vector<std::string> NextLeaderFinds(std::unique_ptr<Leadership> old) {
+    old.reset();
+    const auto leadership = Lead();
+    return Keys(Open(*leadership).records);
+  }
+
+  EtcdProcess etcd_;
+  EtcdOptions options_;
+  std::shared_ptr<EtcdClient> client_;
+  size_t piece_bytes_max_ = 1 << 20;
+};
+
+TEST_F(EtcdLogTest, TheNextLeaderFindsWhatWasAppended) {
+  auto leadership = Lead();
+  {
+    OpenedLog opened = Open(*leadership);
+    EXPECT_EQ(opened.log->server_id(), 4711u);
+    EXPECT_TRUE(opened.records.empty());
+    EXPECT_OK(opened.log->Append({Written("a"), Written("b")}));
+    EXPECT_OK(opened.log->Append({Written("c")}));
+  }
+  leadership.reset();
+  leadership = Lead();
+  EtcdLogOptions options = LogOptions(*leadership);
+  options.new_server_id = 4712;
+  const auto opened = OpenEtcdLog(options);
+  ASSERT_OK(opened);
+  EXPECT_EQ(opened->log->server_id(), 4711u);
+  EXPECT_THAT(Keys(opened->records), ElementsAre("a", "b", "c"));
+}
+
+TEST_F(EtcdLogTest, TimesAreMovedToTheClockOfTheNextLeader) {
+  auto leadership = Lead();
+  v1::Record record;
+  record.mutable_job_created()->set_at_us(5000);
+  ASSERT_OK(Open(*leadership).log->Append({record}));
+  leadership.reset();
+  leadership = Lead();
+  EtcdLogOptions options = LogOptions(*leadership);
+  // Started a second later, so its clock shows a second less.
+  options.clock = {"another boot", 2000000};
+  const auto opened = OpenEtcdLog(options);
+  ASSERT_OK(opened);
+  EXPECT_EQ(opened->records[0].job_created().at_us(), 5000 - 1000000);
+}
+
+// Far over etcd's limits of 128 operations and 1.5 MiB for one transaction.
+TEST_F(EtcdLogTest, ABatchOfAnySizeIsWhole) {
+  auto leadership = Lead();
+  std::vector<v1::Record> batch;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 400; ++i) {
+    keys.push_back(absl::StrCat("key", i));
+    batch.push_back(Written(keys.back(), std::string(32 << 10, static_cast<char>(i))));
+  }
+  batch[7].mutable_key_written()->set_value(std::string(3 << 20, 'x'));
+  {
+    OpenedLog opened = Open(*leadership);
+    ASSERT_OK(opened.log->Append(batch));
+    EXPECT_TRUE(opened.log->WantsCompaction());
+  }
+  leadership.reset();
+  leadership = Lead();
+  const OpenedLog opened = Open(*leadership);
+  ASSERT_THAT(Keys(opened.records), ElementsAreArray(keys));
+  for (size_t i = 0; i < batch.size(); ++i) {
+    EXPECT_EQ(opened.records[i].SerializeAsString(), batch[i].SerializeAsString()) << i;
+  }
+}
+
+TEST_F(EtcdLogTest, ACompactionTakesThePlaceOfAllRecords) {
+  piece_bytes_max_ = 100;
+  auto leadership = Lead();
+  {
+    OpenedLog opened = Open(*leadership);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_OK(opened.log->Append({Written("k", std::string(1 << 10, 'x'))}));
+    }
+    ASSERT_OK(opened.log->Compact({Written("snapshot", std::string(1 << 10, 'y'))}));
+    EXPECT_FALSE(opened.log->WantsCompaction());
+    ASSERT_OK(opened.log->Append({Written("after")}));
+  }
+  etcdserverpb::RangeRequest all;
+  all.set_key("/test/log/");
+  all.set_range_end("/test/log0");
+  const auto left = client_->Range(all);
+  ASSERT_OK(left);
+  EXPECT_LT(left->kvs_size(), 15);
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("snapshot", "after"));
+}
+
+TEST_F(EtcdLogTest, ADeposedLeaderWritesNothing) {
+  auto first = Lead();
+  std::vector<absl::Status> told;
+  EtcdLogOptions options = LogOptions(*first);
+  options.on_deposed = [&](absl::Status why) { told.push_back(std::move(why)); };
+  auto old = OpenEtcdLog(options);
+  ASSERT_OK(old);
+  ASSERT_OK(old->log->Append({Written("a")}));
+  // Its lease ends without its knowledge.
+  first.reset();
+  const auto second = Lead();
+  OpenedLog current = Open(*second);
+  EXPECT_THAT(old->log->Append({Written("stale")}),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("the one at here does")));
+  EXPECT_THAT(old->log->Compact({Written("stale")}), StatusIs(absl::StatusCode::kAborted));
+  ASSERT_EQ(told.size(), 1u);
+  ASSERT_OK(current.log->Append({Written("b")}));
+  EXPECT_THAT(old->log->Append({Written("stale")}), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(Keys(Open(*second).records), ElementsAre("a", "b"));
+}
+
+TEST_F(EtcdLogTest, AnUnfinishedBatchOfADeadLeaderCountsForNothing) {
+  auto leadership = Lead();
+  OpenedLog opened = Open(*leadership);
+  ASSERT_OK(opened.log->Append({Written("a")}));
+  // The first piece of a batch whose leader was killed before the second.
+  v1::EtcdLogPiece piece;
+  piece.set_bytes("half a batch");
+  etcdserverpb::TxnRequest request;
+  PutKey("/test/log/0000000000000002", piece.SerializeAsString(), 0, request.add_success());
+  ASSERT_OK(client_->Txn(request));
+  leadership.reset();
+  leadership = Lead();
+  OpenedLog next = Open(*leadership);
+  EXPECT_THAT(Keys(next.records), ElementsAre("a"));
+  ASSERT_OK(next.log->Append({Written("b")}));
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a", "b"));
+}
+
+TEST_F(EtcdLogTest, WhileEtcdIsAwayNothingIsAppendedAndAfterwardsEverythingIsOnce) {
+  auto leadership = Lead();
+  OpenedLog opened = Open(*leadership);
+  ASSERT_OK(opened.log->Append({Written("a")}));
+  etcd_.Kill();
+  EXPECT_THAT(opened.log->Append({Written("b")}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("etcd at 127.0.0.1:")));
+  ASSERT_TRUE(etcd_.Start());
+  absl::Status appended = opened.log->Append({Written("b"), Written("c")});
+  while (absl::IsUnavailable(appended)) {
+    appended = opened.log->Append({Written("b"), Written("c")});
+  }
+  EXPECT_OK(appended);
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a", "b", "c"));
+}
+
+// The answer is lost, the write is not: it comes through when etcd goes on.
+TEST_F(EtcdLogTest, AWriteWhoseAnswerIsLostIsThereOnce) {
+  auto leadership = Lead();
+  OpenedLog opened = Open(*leadership);
+  ASSERT_OK(opened.log->Append({Written("a")}));
+  etcd_.Pause();
+  EXPECT_THAT(opened.log->Append({Written("b")}), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(opened.log->Compact({Written("never")}), StatusIs(absl::StatusCode::kUnavailable));
+  etcd_.Resume();
+  absl::Status appended;
+  do {
+    appended = opened.log->Append({Written("b"), Written("c")});
+  } while (absl::IsUnavailable(appended));
+  EXPECT_OK(appended);
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a", "b", "c"));
+}
+
+TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
+  auto leadership = Lead();
+  OpenedLog opened = Open(*leadership);
+  ASSERT_OK(opened.log->Append({Written("a")}));
+  ASSERT_OK(opened.log->Append({Written("b")}));
+  etcd_.Pause();
+  EXPECT_THAT(opened.log->Compact({Written("a and b")}), StatusIs(absl::StatusCode::kUnavailable));
+  etcd_.Resume();
+  absl::Status appended;
+  do {
+    appended = opened.log->Append({Written("c")});
+  } while (absl::IsUnavailable(appended));
+  EXPECT_OK(appended);
+  const std::vector<std::string> found = NextLeaderFinds(std::move(leadership));
+  // Either is right; what is not is a mixture.
+  if (found.size() == 2) {
+    EXPECT_THAT(found, ElementsAre("a and b", "c"));
+  } else {
+    EXPECT_THAT(found, ElementsAre("a", "b", "c"));
+  }
+}
+
+TEST_F(EtcdLogTest, AnotherFormatIsRefused) {
+  auto leadership = Lead();
+  v1::EtcdLogHead head;
+  head.set_format(kEtcdStateFormat + 1);
+  head.set_server_id(1);
+  etcdserverpb::TxnRequest request;
+  PutKey("/test/head", head.SerializeAsString(), 0, request.add_success());
+  ASSERT_OK(client_->Txn(request));
+  EXPECT_THAT(OpenEtcdLog(LogOptions(*leadership)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has format 2")));
+}
+
+TEST_F(EtcdLogTest, MissingPiecesAreRefused) {
+  auto leadership = Lead();
+  ASSERT_OK(Open(*leadership).log->Append({Written("a")}));
+  etcdserverpb::TxnRequest request;
+  request.add_success()->mutable_request_delete_range()->set_key("/test/log/0000000000000001");
+  ASSERT_OK(client_->Txn(request));
+  EXPECT_THAT(OpenEtcdLog(LogOptions(*leadership)),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("under /test/ is damaged")));
+}
+
+// A certificate authority and one certificate, for 127.0.0.1.
+std::string MakeCertificates() {
+  const std::string dir = MakeTempDir("tls");
+  for (const char* command :
+       {"openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca",
+        "openssl req -newkey rsa:2048 -nodes -keyout key.pem -out cert.csr -subj /CN=etcd",
+        "echo subjectAltName=IP:127.0.0.1 > names",
+        "openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem "
+        "-days 2 -extfile names",
+        "chmod 600 key.pem"}) {
+    ProcessOptions options;
+    options.argv = {"/bin/sh", "-c", command};
+    options.working_dir = dir;
+    const auto process = RunToEnd(options);
+    EXPECT_OK(process);
+    EXPECT_EQ((*process)->Wait(), 0) << (*process)->standard_error();
+  }
+  return dir;
+}
+
+TEST_F(EtcdLogTest, OverTls_BothSidesShowACertificate) {
+  EtcdProcess etcd;
+  const std::string certificates = MakeCertificates();
+  etcd.UseTls(certificates);
+  ASSERT_TRUE(etcd.Start());
+  options_.endpoints = {etcd.endpoint()};
+  Connect();
+  EXPECT_THAT(client_->Grant(absl::Seconds(5)), StatusIs(absl::StatusCode::kUnavailable));
+  options_.security.tls_dir = certificates;
+  Connect();
+  auto leadership = Lead();
+  ASSERT_OK(Open(*leadership).log->Append({Written("a")}));
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a"));
+}
+
+TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {
+  EtcdProcess silent;
+  ASSERT_TRUE(silent.Start());
+  silent.Pause();
+  options_.endpoints = {silent.endpoint(), etcd_.endpoint()};
+  Connect();
+  auto leadership = Lead();
+  ASSERT_OK(Open(*leadership).log->Append({Written("a")}));
+  EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a"));
+  silent.Resume();
+}
+
+}  // namespace
+}  // namespace cadre

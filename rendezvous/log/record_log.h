@@ -1,0 +1,44 @@
+// Where the core's records are kept so that they outlive the server. One thread.
+#ifndef CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_
+#define CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/record.pb.h"
+#include "rendezvous/log/record_rows.h"
+
+namespace cadre {
+
+class RecordLog {
+ public:
+  virtual ~RecordLog() = default;
+
+  // One life of the state: the same for as long as the log is.
+  virtual uint64_t server_id() const = 0;
+
+  // All of them or none; durable when it returns OK. After an error nothing has changed and
+  // the same call may be made again:
+  //   RESOURCE_EXHAUSTED  no room
+  //   UNAVAILABLE         the disk does not do what it is asked to, or etcd is away
+  //   DATA_LOSS           what was written before is no longer there: only a new start helps
+  //   ABORTED             the state is another server's now: this one may say nothing more
+  virtual absl::Status Append(const RecordRows& records) = 0;
+
+  // Whether the log has grown far beyond what a snapshot needs.
+  virtual bool WantsCompaction() const = 0;
+  // Puts `snapshot`, which gives the same state, in the place of all records. Errors as Append's.
+  virtual absl::Status Compact(const RecordRows& snapshot) = 0;
+};
+
+// A log with what it holds, in order, on this machine's clocks as they are now.
+struct OpenedLog {
+  std::unique_ptr<RecordLog> log;
+  std::vector<v1::Record> records;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_

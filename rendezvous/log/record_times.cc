@@ -1,0 +1,123 @@
+#include "rendezvous/log/record_times.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/clock.h"
+
+namespace cadre {
+namespace {
+
+// When a job may begin again may lie ahead; all other moments have been.
+enum class Moment { kBeen, kAhead };
+
+template <typename Visit>
+void VisitRestored(v1::JobRestored* job, const Visit& visit) {
+  for (int64_t& at_us : *job->mutable_counted_restarts_us()) {
+    at_us = visit(at_us, Moment::kBeen);
+  }
+  job->set_created_us(visit(job->created_us(), Moment::kBeen));
+  job->set_gathering_us(visit(job->gathering_us(), Moment::kBeen));
+  job->set_not_before_us(visit(job->not_before_us(), Moment::kAhead));
+  job->set_last_join_us(visit(job->last_join_us(), Moment::kBeen));
+  v1::GenerationRestored* generation = job->mutable_generation();
+  generation->set_formed_us(visit(generation->formed_us(), Moment::kBeen));
+  generation->set_stopping_us(visit(generation->stopping_us(), Moment::kBeen));
+  generation->set_failed_us(visit(generation->failed_us(), Moment::kBeen));
+}
+
+template <typename Body, typename Visit>
+void VisitAt(Body* body, const Visit& visit) {
+  body->set_at_us(visit(body->at_us(), Moment::kBeen));
+}
+
+// Puts what `visit` gives for it in the place of every moment that the record names.
+template <typename Visit>
+void VisitMoments(v1::Record* record, const Visit& visit) {
+  switch (record->body_case()) {
+    case v1::Record::kJobCreated:
+      return VisitAt(record->mutable_job_created(), visit);
+    case v1::Record::kNodeAdmitted:
+      return VisitAt(record->mutable_node_admitted(), visit);
+    case v1::Record::kGenerationFormed:
+      return VisitAt(record->mutable_generation_formed(), visit);
+    case v1::Record::kWorkerRan:
+      return VisitAt(record->mutable_worker_ran(), visit);
+    case v1::Record::kWorkerEnded:
+      return VisitAt(record->mutable_worker_ended(), visit);
+    case v1::Record::kStopOrdered:
+      return VisitAt(record->mutable_stop_ordered(), visit);
+    case v1::Record::kNodeCleared:
+      return VisitAt(record->mutable_node_cleared(), visit);
+    case v1::Record::kGatheringBegan: {
+      v1::GatheringBegan* began = record->mutable_gathering_began();
+      began->set_not_before_us(visit(began->not_before_us(), Moment::kAhead));
+      return VisitAt(began, visit);
+    }
+    case v1::Record::kJobEnded:
+      return VisitAt(record->mutable_job_ended(), visit);
+    case v1::Record::kJobRestored:
+      return VisitRestored(record->mutable_job_restored(), visit);
+    case v1::Record::kPartPlaced:
+      return VisitAt(record->mutable_part_placed(), visit);
+    case v1::Record::kNodeRemoved:
+    case v1::Record::kKeyWritten:
+    case v1::Record::kKeyErased:
+    case v1::Record::kCommunicatorIdPublished:
+    case v1::Record::kStoreAnswered:
+    case v1::Record::kClusterNodeSet:
+    case v1::Record::kClusterNodeGone:
+    case v1::Record::kPartTakenBack:
+    case v1::Record::kPartEnded:
+    case v1::Record::kClusterRestored:
+    case v1::Record::BODY_NOT_SET:
+      return;
+  }
+}
+
+}  // namespace
+
+ClockBase ThisClockBase() {
+  ClockBase base;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> base.boot_id;
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  base.now_us = MonoNow().micros();
+  base.unix_us_at_zero = int64_t{wall.tv_sec} * 1000000 + wall.tv_nsec / 1000 - base.now_us;
+  return base;
+}
+
+int64_t ShiftBetween(const ClockBase& from, const ClockBase& to) {
+  if (!from.boot_id.empty() && from.boot_id == to.boot_id) return 0;
+  return from.unix_us_at_zero - to.unix_us_at_zero;
+}
+
+void ShiftTimes(int64_t shift_us, v1::Record* record) {
+  if (shift_us == 0) return;
+  VisitMoments(record, [&](int64_t at_us, Moment) { return at_us == 0 ? 0 : at_us + shift_us; });
+}
+
+void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
+                 std::vector<v1::Record>* records) {
+  for (size_t i = 0; i < written_on.size(); ++i) {
+    int64_t shift_us = ShiftBetween(written_on[i].clock, to);
+    if (shift_us == 0) continue;
+    const auto begin = records->begin() + static_cast<ptrdiff_t>(written_on[i].begin);
+    const auto end = i + 1 == written_on.size()
+                         ? records->end()
+                         : records->begin() + static_cast<ptrdiff_t>(written_on[i + 1].begin);
+    int64_t newest_us = 0;
+    for (auto record = begin; record != end; ++record) {
+      VisitMoments(&*record, [&](int64_t at_us, Moment moment) {
+        if (moment == Moment::kBeen) newest_us = std::max(newest_us, at_us);
+        return at_us;
+      });
+    }
+    shift_us = std::min(shift_us, to.now_us - newest_us);
+    for (auto record = begin; record != end; ++record) ShiftTimes(shift_us, &*record);
+  }
+}
+
+}  // namespace cadre

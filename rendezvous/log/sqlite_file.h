@@ -1,0 +1,60 @@
+// A thin layer over SQLite's C interface: statements and errors as values. One thread.
+#ifndef CADRE_RENDEZVOUS_LOG_SQLITE_FILE_H_
+#define CADRE_RENDEZVOUS_LOG_SQLITE_FILE_H_
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+// Pages that SQLite keeps in memory: records are written once and read at the start, so that more
+// would only fill up, to SQLite's own 2 MB.
+inline constexpr int kPageCacheKib = 256;
+
+using SqlValue = std::variant<int64_t, absl::string_view>;
+
+class SqliteFile {
+ public:
+  // Opened for this process alone, each commit fully synced. `max_pages` 0: no limit.
+  static absl::StatusOr<std::unique_ptr<SqliteFile>> Open(const std::string& path,
+                                                          int64_t max_pages);
+  ~SqliteFile();
+  SqliteFile(const SqliteFile&) = delete;
+  SqliteFile& operator=(const SqliteFile&) = delete;
+
+  // Errors of all: RESOURCE_EXHAUSTED (no room), DATA_LOSS (the file is damaged), UNAVAILABLE.
+  absl::Status Execute(const char* sql);
+  // Binds `values` to ?1, ?2... and runs the statement, which is kept for the next time. Strings
+  // are bound as blobs. `row` sees each row.
+  absl::Status Run(const char* sql, std::initializer_list<SqlValue> values,
+                   const std::function<void(sqlite3_stmt*)>& row = nullptr);
+  absl::StatusOr<int64_t> Number(const char* sql);
+  // Runs `body` in a transaction: all of it is on the disk, or nothing.
+  absl::Status Transact(const std::function<absl::Status()>& body);
+
+ private:
+  explicit SqliteFile(sqlite3* db) : db_(db) {}
+  absl::Status Error(int code) const;
+
+  sqlite3* const db_;
+  std::vector<std::pair<const char*, sqlite3_stmt*>> statements_;
+};
+
+// A column of the current row.
+absl::string_view ColumnBytes(sqlite3_stmt* statement, int column);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_LOG_SQLITE_FILE_H_

@@ -1,0 +1,362 @@
+#include "rendezvous/log/sqlite_log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rendezvous/log/sqlite_file.h"
+#include "rendezvous/log/state_directory.h"
+#include "rendezvous/log/tail_file.h"
+
+namespace cadre {
+namespace {
+
+// "CDRE": what tells our file from another program's.
+constexpr int64_t kApplicationId = 0x43445245;
+// A snapshot and twice as much again.
+constexpr int64_t kCompactionFactor = 3;
+
+constexpr char kSchema[] =
+    "CREATE TABLE header(server_id INTEGER, first INTEGER, snapshot_bytes INTEGER);"
+    // Clocks by which the records from `first` on tell the time.
+    "CREATE TABLE life(first INTEGER PRIMARY KEY, boot_id BLOB, unix_us_at_zero INTEGER);"
+    // Each row has some records of one Append, as a v1::RecordBatch with nothing else in it. Its
+    // number is that of the last of them.
+    "CREATE TABLE log(number INTEGER PRIMARY KEY, crc INTEGER, records BLOB);";
+
+int64_t CrcOf(int64_t number, absl::string_view bytes) {
+  const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&number), sizeof(number));
+  return static_cast<int64_t>(
+      crc32(crc, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+bool HasContent(const std::string& path) {
+  struct stat file;
+  return stat(path.c_str(), &file) == 0 && file.st_size > 0;
+}
+
+// A file that is written to, and the path at which the next server looks for it.
+struct KnownFile {
+  std::string path;
+  ino_t inode = 0;
+
+  bool IsGone() const {
+    struct stat file;
+    if (stat(path.c_str(), &file) == 0) return file.st_ino != inode;
+    return errno == ENOENT || errno == ENOTDIR;
+  }
+};
+
+class SqliteLog final : public RecordLog {
+ public:
+  SqliteLog(SqliteLogOptions options, std::unique_ptr<StateDirectory> directory)
+      : options_(std::move(options)), directory_(std::move(directory)) {}
+
+  absl::Status Open(std::vector<v1::Record>* records) {
+    const bool is_new = !HasContent(Path());
+    absl::StatusOr<std::unique_ptr<TailFile>> tail =
+        TailFile::Open(absl::StrCat(options_.directory, "/tail"));
+    if (!tail.ok()) return Named(tail.status());
+    tail_ = *std::move(tail);
+    if (is_new && tail_->Read().has_value()) {
+      return Damaged("state.db is missing, though it was here before");
+    }
+    absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
+    if (!file.ok()) return Broken(file.status());
+    file_ = *std::move(file);
+    RETURN_IF_ERROR(CheckFormat());
+    if (server_id_ == 0) {
+      if (tail_->Read().has_value()) {
+        return Damaged("state.db is empty, though it was not before; is state.db-wal missing?");
+      }
+      RETURN_IF_ERROR(Broken(Create()));
+    }
+    RETURN_IF_ERROR(ReadRecords(records));
+    RETURN_IF_ERROR(CheckTail());
+    RETURN_IF_ERROR(Broken(BeginLife()));
+    RememberFiles();
+    return Named(tail_->Write({server_id_, last_}));
+  }
+
+  uint64_t server_id() const override { return server_id_; }
+
+  absl::Status Append(const RecordRows& records) override {
+    RETURN_IF_ERROR(Ready());
+    int64_t number = last_;
+    int64_t bytes = 0;
+    const absl::Status status = file_->Transact([&] { return Insert(records, &number, &bytes); });
+    if (!status.ok()) return Failed(status);
+    Committed(number);
+    log_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+
+  bool WantsCompaction() const override {
+    return log_bytes_ > std::max(kCompactionBytesMin, kCompactionFactor * snapshot_bytes_);
+  }
+
+  absl::Status Compact(const RecordRows& snapshot) override {
+    RETURN_IF_ERROR(Ready());
+    // Numbers go on, so that the tail file can tell an old copy from the newest.
+    int64_t number = last_;
+    int64_t bytes = 0;
+    const absl::Status status = file_->Transact([&]() -> absl::Status {
+      RETURN_IF_ERROR(file_->Run("DELETE FROM log", {}));
+      RETURN_IF_ERROR(file_->Run("DELETE FROM life", {}));
+      RETURN_IF_ERROR(InsertLife());
+      RETURN_IF_ERROR(Insert(snapshot, &number, &bytes));
+      return file_->Run("UPDATE header SET first=?1, snapshot_bytes=?2", {last_ + 1, bytes});
+    });
+    if (!status.ok()) return Failed(status);
+    Compacted(number, bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string Path() const { return absl::StrCat(options_.directory, "/state.db"); }
+
+  absl::Status Damaged(absl::string_view what) const {
+    return absl::DataLossError(absl::StrCat(
+        "the state in ", options_.directory, " is damaged: ", what,
+        "; restore the directory from a copy, or move it away to begin with an empty state, in "
+        "which running jobs start anew"));
+  }
+
+  // Whose file is it? Fills server_id_ unless it is new.
+  absl::Status CheckFormat() {
+    const absl::StatusOr<int64_t> tables = file_->Number("SELECT count(*) FROM sqlite_schema");
+    if (!tables.ok()) return Broken(tables.status());
+    if (*tables == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const int64_t application, file_->Number("PRAGMA application_id"));
+    if (application != kApplicationId) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Path(), " belongs to another program; give --state-dir another directory"));
+    }
+    ASSIGN_OR_RETURN(const int64_t format, file_->Number("PRAGMA user_version"));
+    if (format != kStateFormat) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          Path(), " has format ", format, ", and this version of cadre reads format ", kStateFormat,
+          "; run the version that wrote it, or move the directory away"));
+    }
+    std::string check;
+    const absl::Status checked = file_->Run(
+        "PRAGMA quick_check(1)", {},
+        [&](sqlite3_stmt* statement) { check = std::string(ColumnBytes(statement, 0)); });
+    if (!checked.ok()) return Broken(checked);
+    if (check != "ok") return Damaged(check);
+    RETURN_IF_ERROR(file_->Run(
+        "SELECT server_id, first, snapshot_bytes FROM header", {}, [&](sqlite3_stmt* statement) {
+          server_id_ = static_cast<uint64_t>(sqlite3_column_int64(statement, 0));
+          first_ = sqlite3_column_int64(statement, 1);
+          snapshot_bytes_ = sqlite3_column_int64(statement, 2);
+        }));
+    return server_id_ == 0 ? Damaged("it has no header") : absl::OkStatus();
+  }
+
+  absl::Status Create() {
+    server_id_ = options_.new_server_id;
+    return file_->Transact([&]() -> absl::Status {
+      RETURN_IF_ERROR(file_->Execute(kSchema));
+      RETURN_IF_ERROR(file_->Execute(absl::StrCat("PRAGMA application_id=", kApplicationId,
+                                                  "; PRAGMA user_version=", kStateFormat)
+                                         .c_str()));
+      return file_->Run("INSERT INTO header VALUES(?1, ?2, 0)",
+                        {static_cast<int64_t>(server_id_), first_});
+    });
+  }
+
+  absl::Status ReadRecords(std::vector<v1::Record>* records) {
+    std::vector<std::pair<int64_t, ClockBase>> lives;  // from which record on
+    RETURN_IF_ERROR(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first",
+                               {}, [&](sqlite3_stmt* statement) {
+                                 life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
+                                                   sqlite3_column_int64(statement, 2)};
+                                 lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
+                               }));
+    int64_t next = first_;
+    std::vector<WrittenOn> written_on;
+    bool good = true;
+    const absl::Status read = file_->Run(
+        "SELECT number, crc, records FROM log ORDER BY number", {}, [&](sqlite3_stmt* statement) {
+          const int64_t number = sqlite3_column_int64(statement, 0);
+          const absl::string_view bytes = ColumnBytes(statement, 2);
+          while (written_on.size() < lives.size() && lives[written_on.size()].first <= number) {
+            written_on.push_back({records->size(), lives[written_on.size()].second});
+          }
+          v1::RecordBatch row;
+          good = good && !written_on.empty() &&
+                 sqlite3_column_int64(statement, 1) == CrcOf(number, bytes) &&
+                 row.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
+                 row.records_size() > 0 && number == next + row.records_size() - 1;
+          if (!good) return;
+          next = number + 1;
+          log_bytes_ += static_cast<int64_t>(bytes.size());
+          for (v1::Record& record : *row.mutable_records()) records->push_back(std::move(record));
+        });
+    if (!read.ok()) return Broken(read);
+    if (!good) return Damaged(absl::StrCat("record ", next, " cannot be read"));
+    last_ = next - 1;
+    MoveToClock(written_on, options_.clock, records);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTail() const {
+    const std::optional<Tail> tail = tail_->Read();
+    if (!tail.has_value()) return absl::OkStatus();
+    if (tail->server_id != server_id_) {
+      return Damaged("state.db belongs to another server than the one that was here before");
+    }
+    if (tail->last > last_) {
+      return Damaged(absl::StrCat("its last ", tail->last - last_, " records are missing"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status InsertLife() {
+    return file_->Run("INSERT OR REPLACE INTO life VALUES(?1, ?2, ?3)",
+                      {last_ + 1, options_.clock.boot_id, options_.clock.unix_us_at_zero});
+  }
+
+  absl::Status BeginLife() {
+    if (life_.has_value() && life_->boot_id == options_.clock.boot_id &&
+        !options_.clock.boot_id.empty()) {
+      return absl::OkStatus();
+    }
+    return file_->Transact([&] { return InsertLife(); });
+  }
+
+  absl::Status Insert(const RecordRows& records, int64_t* number, int64_t* bytes) {
+    for (const RecordRows::Row& row : records.rows()) {
+      *number += row.records;
+      *bytes += static_cast<int64_t>(row.bytes.size());
+      RETURN_IF_ERROR(file_->Run("INSERT INTO log VALUES(?1, ?2, ?3)",
+                                 {*number, CrcOf(*number, row.bytes), row.bytes}));
+    }
+    return absl::OkStatus();
+  }
+
+  void Committed(int64_t number) {
+    last_ = number;
+    // Where this fails a loss would go unnoticed, which is no reason to refuse what is safe.
+    tail_->Write({server_id_, last_}).IgnoreError();
+  }
+
+  void Compacted(int64_t number, int64_t bytes) {
+    first_ = last_ + 1;
+    Committed(number);
+    log_bytes_ = snapshot_bytes_ = bytes;
+  }
+
+  void RememberFiles() {
+    files_.clear();
+    for (const char* name : {"state.db", "state.db-wal", "tail"}) {
+      const std::string path = absl::StrCat(options_.directory, "/", name);
+      struct stat file;
+      if (stat(path.c_str(), &file) == 0) files_.push_back({path, file.st_ino});
+    }
+  }
+
+  absl::Status Ready() {
+    // What is written to a file that has no name any more is lost with the process.
+    for (const KnownFile& file : files_) {
+      if (!file.IsGone()) continue;
+      return absl::UnavailableError(absl::StrCat("cannot save state: ", file.path,
+                                                 " was removed or replaced; restart the server"));
+    }
+    if (!lost_.ok()) return lost_;
+    return file_ != nullptr ? absl::OkStatus() : Reopen();
+  }
+
+  // A disk that failed once is asked anew: what it holds must be what was acknowledged.
+  absl::Status Reopen() {
+    absl::StatusOr<std::unique_ptr<SqliteFile>> file = SqliteFile::Open(Path(), options_.max_pages);
+    if (!file.ok()) return Named(file.status());
+    // Linux does not write again what a sync failed to write, and so would leave a gap in the
+    // write-ahead log. All of that goes to state.db, and it begins anew.
+    RETURN_IF_ERROR(Named((*file)->Execute("PRAGMA wal_checkpoint(TRUNCATE)")));
+    RETURN_IF_ERROR(TakeWhatCameThrough(**file));
+    file_ = *std::move(file);
+    RememberFiles();
+    return absl::OkStatus();
+  }
+
+  // A transaction that failed may be there all the same.
+  absl::Status TakeWhatCameThrough(SqliteFile& file) {
+    const absl::StatusOr<int64_t> first = file.Number("SELECT first FROM header");
+    if (!first.ok()) return Named(first.status());
+    const absl::StatusOr<int64_t> newest = file.Number("SELECT max(number) FROM log");
+    if (!newest.ok()) return Named(newest.status());
+    const int64_t last = std::max(*newest, *first - 1);
+    if (*first != first_ && *first == last_ + 1) {
+      const absl::StatusOr<int64_t> bytes = file.Number("SELECT snapshot_bytes FROM header");
+      if (!bytes.ok()) return Named(bytes.status());
+      Compacted(last, *bytes);
+      return absl::OkStatus();
+    }
+    if (*first != first_ || last < last_) {
+      lost_ = Damaged("it has lost records while the server ran");
+      return lost_;
+    }
+    // An Append is made again by who was told that it failed.
+    return Named(file.Run("DELETE FROM log WHERE number > ?1", {last_}));
+  }
+
+  absl::Status Failed(const absl::Status& status) {
+    if (!absl::IsResourceExhausted(status)) file_.reset();
+    return Named(status);
+  }
+
+  absl::Status Named(const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::Status(
+        absl::IsResourceExhausted(status) ? status.code() : absl::StatusCode::kUnavailable,
+        absl::StrCat("cannot save state in ", options_.directory, ": ", status.message()));
+  }
+
+  // While opening.
+  absl::Status Broken(const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::IsDataLoss(status) ? Damaged(status.message()) : Named(status);
+  }
+
+  const SqliteLogOptions options_;
+  const std::unique_ptr<StateDirectory> directory_;
+  std::unique_ptr<TailFile> tail_;
+  // Null after a failure of the disk.
+  std::unique_ptr<SqliteFile> file_;
+  std::vector<KnownFile> files_;
+  absl::Status lost_;
+  uint64_t server_id_ = 0;
+  // Numbers of the first record that is kept and the last one.
+  int64_t first_ = 1;
+  int64_t last_ = 0;
+  int64_t log_bytes_ = 0;
+  int64_t snapshot_bytes_ = 0;
+  // The clocks of the newest records.
+  std::optional<ClockBase> life_;
+};
+
+}  // namespace
+
+absl::StatusOr<OpenedLog> OpenSqliteLog(const SqliteLogOptions& options) {
+  // A file size limit is an error like a full disk, not the end of the process.
+  signal(SIGXFSZ, SIG_IGN);
+  ASSIGN_OR_RETURN(std::unique_ptr<StateDirectory> directory,
+                   StateDirectory::Lock(options.directory));
+  auto log = std::make_unique<SqliteLog>(options, std::move(directory));
+  OpenedLog opened;
+  RETURN_IF_ERROR(log->Open(&opened.records));
+  opened.log = std::move(log);
+  return opened;
+}
+
+}  // namespace cadre

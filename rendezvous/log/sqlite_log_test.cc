@@ -1,0 +1,407 @@
+#include "rendezvous/log/sqlite_log.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "rendezvous/log/sqlite_file.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SqliteLogTest : public testing::Test {
+ protected:
+  SqliteLogTest() {
+    std::string pattern = testing::TempDir() + "/logXXXXXX";
+    root_ = mkdtemp(pattern.data());
+    options_.directory = root_ + "/state";
+    options_.new_server_id = 77;
+    options_.clock = {"boot", 1000000};
+  }
+  ~SqliteLogTest() override { std::filesystem::remove_all(root_); }
+
+  absl::StatusOr<OpenedLog> Open() { return OpenSqliteLog(options_); }
+  std::string File(const std::string& name) const { return options_.directory + "/" + name; }
+
+  static v1::Record Key(const std::string& key, const std::string& value) {
+    v1::Record record;
+    record.set_job("job");
+    record.mutable_key_written()->set_generation(1);
+    record.mutable_key_written()->set_key(key);
+    record.mutable_key_written()->set_value(value);
+    return record;
+  }
+  // A state with `count` records.
+  void Fill(int count, size_t bytes = 10) {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    for (int i = 0; i < count; ++i) {
+      ASSERT_THAT(opened->log->Append({Key(absl::StrCat(i), std::string(bytes, 'v'))}), IsOk());
+    }
+  }
+  void Overwrite(const std::string& path, int64_t at, char byte) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.put(byte);
+  }
+  void Change(const char* sql) {
+    const auto file = SqliteFile::Open(File("state.db"), 0);
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->Execute(sql), IsOk());
+  }
+
+  std::string root_;
+  SqliteLogOptions options_;
+};
+
+TEST_F(SqliteLogTest, WhatWasAppendedIsThereInOrderUnderTheSameServerId) {
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_EQ(opened->log->server_id(), 77u);
+    EXPECT_TRUE(opened->records.empty());
+    ASSERT_THAT(opened->log->Append({Key("a", "1"), Key("b", "2")}), IsOk());
+    ASSERT_THAT(opened->log->Append({Key("c", "3")}), IsOk());
+  }
+  options_.new_server_id = 88;
+  const absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->log->server_id(), 77u);
+  ASSERT_EQ(again->records.size(), 3u);
+  EXPECT_EQ(again->records[1].key_written().key(), "b");
+  EXPECT_EQ(again->records[2].key_written().value(), "3");
+}
+
+// More than one row each.
+TEST_F(SqliteLogTest, AnAppendOfAnySizeIsThereInOrder) {
+  std::vector<v1::Record> records;
+  for (int i = 0; i < 50; ++i) records.push_back(Key(absl::StrCat(i), std::string(60000, 'v')));
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append(records), IsOk());
+    ASSERT_THAT(opened->log->Append({Key("50", "v")}), IsOk());
+  }
+  absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  ASSERT_EQ(again->records.size(), 51u);
+  for (int i = 0; i < 51; ++i) EXPECT_EQ(again->records[i].key_written().key(), absl::StrCat(i));
+  EXPECT_THAT(again->log->Append({Key("51", "v")}), IsOk());
+}
+
+TEST_F(SqliteLogTest, TheDirectoryIsForItsOwnerAndOneServer) {
+  const absl::StatusOr<OpenedLog> first = Open();
+  ASSERT_THAT(first, IsOk());
+  struct stat directory;
+  ASSERT_EQ(stat(options_.directory.c_str(), &directory), 0);
+  EXPECT_EQ(directory.st_mode & 0777, 0700u);
+  const absl::Status second = Open().status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.message()), HasSubstr("another server keeps its state in"));
+}
+
+TEST_F(SqliteLogTest, ItsFilesAreForTheirOwnerWhateverTheDirectoryAllows) {
+  std::filesystem::create_directory(options_.directory);
+  std::filesystem::permissions(options_.directory, std::filesystem::perms(0755));
+  for (int times = 0; times < 2; ++times) {
+    Fill(1);
+    for (const std::string name : {"state.db", "state.db-wal"}) {
+      struct stat info = {};
+      ASSERT_EQ(stat(File(name).c_str(), &info), 0) << name;
+      EXPECT_EQ(info.st_mode & 0777, 0600u) << name;
+      ASSERT_EQ(chmod(File(name).c_str(), 0644), 0) << name;
+    }
+  }
+}
+
+TEST_F(SqliteLogTest, ADirectoryThatCannotBeMadeIsNamed) {
+  std::ofstream(root_ + "/file") << "x";
+  options_.directory = root_ + "/file/state";
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--state-dir"));
+}
+
+TEST_F(SqliteLogTest, CompactionKeepsTheSnapshotAndWhatFollows) {
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    const std::string value(60000, 'v');
+    int appended = 0;
+    while (!opened->log->WantsCompaction()) {
+      ASSERT_THAT(opened->log->Append({Key("k", value)}), IsOk());
+      ASSERT_LT(++appended, 200) << "it never wants to";
+    }
+    ASSERT_THAT(opened->log->Compact({Key("k", "last")}), IsOk());
+    EXPECT_FALSE(opened->log->WantsCompaction());
+    ASSERT_THAT(opened->log->Append({Key("after", "1")}), IsOk());
+  }
+  const absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  ASSERT_EQ(again->records.size(), 2u);
+  EXPECT_EQ(again->records[0].key_written().value(), "last");
+  EXPECT_EQ(again->records[1].key_written().key(), "after");
+}
+
+TEST_F(SqliteLogTest, TheFileDoesNotGrowWithoutBound) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  const std::vector<v1::Record> some(16, Key("k", std::string(60000, 'v')));
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_THAT(opened->log->Append(some), IsOk());
+    if (opened->log->WantsCompaction()) {
+      ASSERT_THAT(opened->log->Compact({Key("k", "v")}), IsOk());
+    }
+  }
+  // 58 MB were written.
+  EXPECT_LT(std::filesystem::file_size(File("state.db")), 24u << 20);
+}
+
+TEST_F(SqliteLogTest, TimesAreMovedToTheNewClockAfterAStartOfTheMachine) {
+  v1::Record created;
+  created.mutable_job_created()->set_at_us(5000);
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({created}), IsOk());
+  }
+  options_.clock = {"another boot", 1004000};
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_EQ(opened->records[0].job_created().at_us(), 1000);
+    ASSERT_THAT(opened->log->Append({created}), IsOk());
+  }
+  options_.clock = {"a third", 1005000};
+  const absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->records[0].job_created().at_us(), 0);
+  EXPECT_EQ(opened->records[1].job_created().at_us(), 4000);
+}
+
+TEST_F(SqliteLogTest, TimesAreNotMovedBeyondNowByAWallClockThatWasSetBack) {
+  v1::Record created;
+  created.mutable_job_created()->set_at_us(5000);
+  {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({created}), IsOk());
+  }
+  options_.clock = {"another boot", 2000, 7000};
+  const absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->records[0].job_created().at_us(), 7000);
+}
+
+// --- damage, by name ---
+
+TEST_F(SqliteLogTest, DamageFlippedByteInARecord) {
+  Fill(3);
+  Change("UPDATE log SET records = x'0a036a6f62' WHERE number = 2");
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("record 2 cannot be read"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("restore the directory from a copy"));
+}
+
+TEST_F(SqliteLogTest, DamageMissingRecordInTheMiddle) {
+  Fill(3);
+  Change("DELETE FROM log WHERE number = 2");
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SqliteLogTest, DamageFlippedByteInTheWriteAheadLog) {
+  Fill(20);
+  const int64_t size = std::filesystem::file_size(File("state.db-wal"));
+  ASSERT_GT(size, 8192);
+  // Wherever it is, records are missing or unreadable, never silently fewer.
+  int refused = 0;
+  for (int64_t at = 40; at < size; at += size / 16) {
+    const std::string copy = absl::StrCat(root_, "/copy", at);
+    std::filesystem::copy(options_.directory, copy);
+    Overwrite(copy + "/state.db-wal", at, '\x5a');
+    SqliteLogOptions options = options_;
+    options.directory = copy;
+    const absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options);
+    if (opened.ok()) {
+      EXPECT_EQ(opened->records.size(), 20u) << "at " << at;
+    } else {
+      EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
+TEST_F(SqliteLogTest, DamageTruncatedWriteAheadLog) {
+  Fill(20);
+  const std::string wal = File("state.db-wal");
+  ASSERT_EQ(truncate(wal.c_str(), std::filesystem::file_size(wal) / 2), 0);
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("are missing"));
+}
+
+TEST_F(SqliteLogTest, DamageGarbageInsteadOfTheFile) {
+  Fill(1);
+  std::filesystem::remove(File("state.db-wal"));
+  std::ofstream(File("state.db"), std::ios::trunc) << std::string(8192, 'x');
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kDataLoss) << Open().status();
+}
+
+TEST_F(SqliteLogTest, DamageTheFileIsGone) {
+  Fill(1);
+  std::filesystem::remove(File("state.db"));
+  std::filesystem::remove(File("state.db-wal"));
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("state.db is missing"));
+}
+
+TEST_F(SqliteLogTest, DamageTheWriteAheadLogIsGone) {
+  Fill(2);
+  std::filesystem::rename(File("state.db-wal"), root_ + "/kept");
+  // Twice: the first start must not have begun an empty state.
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_THAT(Open().status(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is state.db-wal missing")));
+  }
+  std::filesystem::rename(root_ + "/kept", File("state.db-wal"));
+  const absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->records.size(), 2u);
+}
+
+TEST_F(SqliteLogTest, DamageTheFileOfAnotherServer) {
+  Fill(2);
+  SqliteLogOptions other = options_;
+  other.directory = root_ + "/other";
+  other.new_server_id = 99;
+  ASSERT_THAT(OpenSqliteLog(other), IsOk());
+  for (const char* name : {"state.db", "state.db-wal"}) {
+    std::filesystem::copy_file(other.directory + "/" + name, File(name),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to another server"));
+}
+
+TEST_F(SqliteLogTest, AnotherFormatIsRefused) {
+  Fill(1);
+  Change("PRAGMA user_version = 1");
+  const absl::Status status = Open().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 1"));
+}
+
+TEST_F(SqliteLogTest, AnotherProgramsFileIsRefused) {
+  Fill(1);
+  Change("PRAGMA application_id = 1");
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// --- a disk that is full or gone ---
+
+TEST_F(SqliteLogTest, AFullFileRefusesAndLosesNothing) {
+  options_.max_pages = 40;
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  size_t kept = 0;
+  absl::Status status;
+  while (kept < 100) {
+    status = opened->log->Append({Key(absl::StrCat(kept), std::string(8000, 'v'))});
+    if (!status.ok()) break;
+    ++kept;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no space is left"));
+  // Less still fits, and what was acknowledged is there.
+  ASSERT_THAT(opened->log->Append({Key("small", "v")}), IsOk());
+  opened->log.reset();
+  const absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->records.size(), kept + 1);
+}
+
+// A file size limit is an error of writing that SQLite does not take for a full disk.
+TEST_F(SqliteLogTest, ADiskThatFailsRefusesUntilItWorksAgain) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {1 << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  size_t kept = 0;
+  absl::Status status;
+  while (kept < 200) {
+    status = opened->log->Append({Key(absl::StrCat(kept), std::string(50000, 'v'))});
+    if (!status.ok()) break;
+    ++kept;
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  ASSERT_GT(kept, 0u);
+  ASSERT_THAT(opened->log->Append({Key("after", "v")}), IsOk());
+  opened->log.reset();
+  const absl::StatusOr<OpenedLog> again = Open();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->records.size(), kept + 1);
+}
+
+TEST_F(SqliteLogTest, WhatItHoldsInMemoryDoesNotGrowWithTheFile) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  const int64_t before = sqlite3_memory_used();
+  for (int batch = 0; batch < 40; ++batch) {
+    const std::vector<v1::Record> records(100, Key("a", std::string(1000, 'v')));
+    ASSERT_THAT(opened->log->Append(records), IsOk());
+  }
+  EXPECT_GT(std::filesystem::file_size(File("state.db-wal")), 3u << 20);
+  EXPECT_LT(sqlite3_memory_used() - before, 2 * kPageCacheKib << 10);
+}
+
+TEST_F(SqliteLogTest, ADirectoryThatWasRemovedIsNoticed) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  std::filesystem::remove_all(options_.directory);
+  const absl::Status status = opened->log->Append({Key("a", "1")});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was removed"));
+}
+
+TEST_F(SqliteLogTest, AFileThatWasRemovedIsNoticedAlsoAfterAStart) {
+  Fill(2);
+  for (const char* name : {"state.db", "state.db-wal", "tail"}) {
+    absl::StatusOr<OpenedLog> opened = Open();
+    ASSERT_THAT(opened, IsOk());
+    ASSERT_THAT(opened->log->Append({Key("a", "1")}), IsOk());
+    std::filesystem::rename(File(name), root_ + "/kept");
+    EXPECT_THAT(opened->log->Append({Key("a", "2")}),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr(File(name) + " was removed")));
+    opened->log.reset();
+    std::filesystem::rename(root_ + "/kept", File(name));
+  }
+}
+
+TEST_F(SqliteLogTest, ADirectoryThatWasReplacedIsNoticed) {
+  absl::StatusOr<OpenedLog> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  ASSERT_THAT(opened->log->Append({Key("a", "1")}), IsOk());
+  std::filesystem::rename(options_.directory, root_ + "/moved");
+  std::filesystem::copy(root_ + "/moved", options_.directory);
+  EXPECT_THAT(opened->log->Append({Key("a", "2")}),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("removed or replaced")));
+}
+
+}  // namespace
+}  // namespace cadre

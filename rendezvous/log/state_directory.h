@@ -1,0 +1,35 @@
+// The directory that holds one server's state, locked for as long as the object lives. Moves with
+// its owner; one thread.
+#ifndef CADRE_RENDEZVOUS_LOG_STATE_DIRECTORY_H_
+#define CADRE_RENDEZVOUS_LOG_STATE_DIRECTORY_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace cadre {
+
+class StateDirectory {
+ public:
+  // Makes the directory (0700) where it is missing. Errors name it and say what to do:
+  //   ALREADY_EXISTS     another server uses it
+  //   INVALID_ARGUMENT   it cannot be made, read or written
+  static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(const std::string& path);
+  ~StateDirectory();
+  StateDirectory(const StateDirectory&) = delete;
+  StateDirectory& operator=(const StateDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  StateDirectory(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  const std::string path_;
+  const int fd_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_LOG_STATE_DIRECTORY_H_

@@ -1,0 +1,191 @@
+#include "rendezvous/state/policy.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/duration.h"
+#include "base/exit_codes.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+
+namespace cadre {
+namespace {
+
+absl::Duration OrDefault(const google::protobuf::Duration& value, absl::Duration otherwise) {
+  const absl::Duration duration = FromProto(value);
+  return duration > absl::ZeroDuration() ? duration : otherwise;
+}
+
+absl::Status CheckDuration(absl::string_view field, const google::protobuf::Duration& value) {
+  if (value.seconds() < 0 || value.nanos() < 0 || value.nanos() > 999999999 ||
+      value.seconds() > kMaxDurationSeconds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " must be between 0 and 10 years; got ", value.seconds(), "s"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckText(absl::string_view field, absl::string_view text) {
+  if (text.size() > kMaxNodeTextBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes; at most ",
+                                                   kMaxNodeTextBytes, " are allowed"));
+  }
+  if (HasControlCharacters(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " holds a control character: \"", OneLine(text, 64), "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Differs(absl::string_view field, absl::string_view job, absl::string_view joining) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " differs: the job has ", OneLine(job, 300), ", this node has ",
+                   OneLine(joining, 300), "; give every node the same, or another job name"));
+}
+
+std::string NodesText(const v1::NodeRange& nodes) {
+  return nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
+                                    : absl::StrCat(nodes.min(), "..", nodes.max());
+}
+
+}  // namespace
+
+Policy PolicyOf(const v1::JobSpec& spec) {
+  Policy policy;
+  policy.min = std::max<uint32_t>(spec.nodes().min(), 1);
+  policy.max = std::max(spec.nodes().max(), policy.min);
+  policy.unit = std::max<uint32_t>(spec.elastic().unit(), 1);
+  policy.settle = OrDefault(spec.rendezvous().settle(), policy.settle);
+  policy.join_timeout = OrDefault(spec.rendezvous().join_timeout(), policy.join_timeout);
+  policy.start_timeout = OrDefault(spec.timeouts().start(), policy.start_timeout);
+  policy.stop_grace = OrDefault(spec.timeouts().stop_grace(), policy.stop_grace);
+  policy.total_timeout = OrDefault(spec.timeouts().total(), policy.total_timeout);
+  policy.restart_max = spec.restart().max();
+  policy.restart_window = OrDefault(spec.restart().window(), policy.restart_window);
+  // Here 0 is a choice: not to wait.
+  const v1::RestartPolicy& restart = spec.restart();
+  if (restart.has_backoff_min()) policy.backoff_min = FromProto(restart.backoff_min());
+  if (restart.has_backoff_max()) policy.backoff_max = FromProto(restart.backoff_max());
+  policy.backoff_max = std::max(policy.backoff_max, policy.backoff_min);
+  for (const int cause : spec.restart().on()) {
+    policy.retried.insert(static_cast<v1::FailureCause>(cause));
+  }
+  if (policy.retried.empty()) {
+    policy.retried = {v1::CRASH,     v1::HANG,      v1::OUT_OF_MEMORY,
+                      v1::NODE_LOST, v1::PREEMPTED, v1::START_TIMEOUT};
+  }
+  policy.never_exit_codes.insert(spec.restart().never_exit_codes().begin(),
+                                 spec.restart().never_exit_codes().end());
+  policy.never_exit_codes.insert(kExitNeverRestart);
+  policy.in_place = spec.restart().in_place();
+  if (spec.elastic().scale_up() != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED) {
+    policy.scale_up = spec.elastic().scale_up();
+  }
+  return policy;
+}
+
+bool IsJobName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxJobNameBytes || name[0] == '-') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+absl::Status CheckNodeName(absl::string_view name) {
+  const bool good = !name.empty() && name.size() <= kMaxNodeTextBytes &&
+                    absl::ascii_isalnum(name[0]) &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+                    });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("node name ", Quoted(name), " is not valid: use 1 to ", kMaxNodeTextBytes,
+                   " of a-z, A-Z, 0-9, '.', '-' and '_', starting with a letter or a digit"));
+}
+
+absl::Status CheckSpec(const v1::JobSpec& spec) {
+  if (!IsJobName(spec.name())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job name \"", OneLine(spec.name(), 80),
+                     "\" is not valid: use 1 to 63 of a-z, 0-9 and -, not starting with -"));
+  }
+  if (spec.ByteSizeLong() > kMaxSpecBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the spec has ", spec.ByteSizeLong(), " bytes; at most ", kMaxSpecBytes, " are allowed"));
+  }
+  const uint32_t min = spec.nodes().min(), max = spec.nodes().max();
+  if (min < 1 || max < min || max > kMaxNodes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "nodes must be min..max with 1 <= min <= max <= ", kMaxNodes, "; got ", min, "..", max));
+  }
+  if (spec.spares() > kMaxNodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spares: at most ", kMaxNodes, " are allowed; got ", spec.spares()));
+  }
+  const Policy policy = PolicyOf(spec);
+  if (policy.SizeFor(max) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("no multiple of elastic.unit ", policy.unit,
+                                                   " lies in nodes ", NodesText(spec.nodes())));
+  }
+  RETURN_IF_ERROR(CheckDuration("rendezvous.join_timeout", spec.rendezvous().join_timeout()));
+  RETURN_IF_ERROR(CheckDuration("rendezvous.settle", spec.rendezvous().settle()));
+  RETURN_IF_ERROR(CheckDuration("timeouts.start", spec.timeouts().start()));
+  RETURN_IF_ERROR(CheckDuration("timeouts.stop_grace", spec.timeouts().stop_grace()));
+  RETURN_IF_ERROR(CheckDuration("timeouts.total", spec.timeouts().total()));
+  RETURN_IF_ERROR(CheckDuration("restart.window", spec.restart().window()));
+  RETURN_IF_ERROR(CheckDuration("restart.backoff_min", spec.restart().backoff_min()));
+  return CheckDuration("restart.backoff_max", spec.restart().backoff_max());
+}
+
+absl::Status CheckJoin(const v1::Join& join) {
+  if (join.node().empty()) return absl::InvalidArgumentError("node name is empty");
+  RETURN_IF_ERROR(CheckText("node name", join.node()));
+  RETURN_IF_ERROR(CheckText("host", join.host()));
+  RETURN_IF_ERROR(CheckText("address", join.address()));
+  RETURN_IF_ERROR(CheckText("master_addr", join.master_addr()));
+  if (join.slots() < 1 || join.slots() > kMaxSlotsPerNode) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", join.node(), " offers ", join.slots(),
+                                                   " slots; 1 to ", kMaxSlotsPerNode,
+                                                   " are allowed"));
+  }
+  if (join.held_port() > 65535 || join.master_port() > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", join.node(),
+                                                   ": a port is at most 65535; got ",
+                                                   std::max(join.held_port(), join.master_port())));
+  }
+  RETURN_IF_ERROR(CheckDuration("adopt_timeout", join.adopt_timeout()));
+  if (join.expected_nodes_size() > static_cast<int>(kMaxNodes)) {
+    return absl::InvalidArgumentError(absl::StrCat("expected_nodes has ",
+                                                   join.expected_nodes_size(), " names; at most ",
+                                                   kMaxNodes, " are allowed"));
+  }
+  for (const std::string& name : join.expected_nodes()) {
+    RETURN_IF_ERROR(CheckText("expected_nodes", name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
+  if (!std::equal(job.command().begin(), job.command().end(), joining.command().begin(),
+                  joining.command().end())) {
+    return Differs("command", absl::StrCat("\"", absl::StrJoin(job.command(), " "), "\""),
+                   absl::StrCat("\"", absl::StrJoin(joining.command(), " "), "\""));
+  }
+  if (job.nodes().min() != joining.nodes().min() || job.nodes().max() != joining.nodes().max()) {
+    return Differs("nodes", NodesText(job.nodes()), NodesText(joining.nodes()));
+  }
+  if (job.restart().max() != joining.restart().max()) {
+    return Differs("restart.max", absl::StrCat(job.restart().max()),
+                   absl::StrCat(joining.restart().max()));
+  }
+  if (job.restart().in_place() != joining.restart().in_place()) {
+    return Differs("restart.in_place", job.restart().in_place() ? "true" : "false",
+                   joining.restart().in_place() ? "true" : "false");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cadre

@@ -1,0 +1,66 @@
+// What a job's spec means: limits on it, and its values with the defaults filled in. Pure.
+#ifndef CADRE_RENDEZVOUS_STATE_POLICY_H_
+#define CADRE_RENDEZVOUS_STATE_POLICY_H_
+
+#include <cstdint>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/protobuf/duration.pb.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+constexpr uint32_t kMaxNodes = 100000;
+constexpr uint32_t kMaxSlotsPerNode = 4096;
+// Slots of all of a job's nodes together.
+constexpr uint64_t kMaxSlotsPerJob = 1 << 20;
+constexpr size_t kMaxJobNameBytes = 63;
+constexpr size_t kMaxNodeTextBytes = 255;
+constexpr size_t kMaxSpecBytes = 1 << 20;
+
+struct Policy {
+  uint32_t min = 1;
+  uint32_t max = 1;
+  uint32_t unit = 1;
+  absl::Duration settle = absl::Seconds(3);
+  absl::Duration join_timeout = absl::Minutes(10);
+  absl::Duration start_timeout = absl::Minutes(5);
+  absl::Duration stop_grace = absl::Seconds(30);
+  absl::Duration total_timeout = absl::InfiniteDuration();
+  uint32_t restart_max = 0;
+  absl::Duration restart_window = absl::InfiniteDuration();
+  absl::Duration backoff_min = absl::Seconds(1);
+  absl::Duration backoff_max = absl::Minutes(1);
+  std::set<v1::FailureCause> retried;
+  std::set<uint32_t> never_exit_codes;
+  bool in_place = false;
+  v1::ElasticPolicy::ScaleUp scale_up = v1::ElasticPolicy::AT_CHECKPOINT;
+
+  // The largest size the job may have.
+  uint32_t target() const { return max / unit * unit; }
+  // The largest size that `present` nodes allow, or 0.
+  uint32_t SizeFor(uint32_t present) const {
+    const uint32_t size = (present < max ? present : max) / unit * unit;
+    return size >= min ? size : 0;
+  }
+};
+
+Policy PolicyOf(const v1::JobSpec& spec);
+
+bool IsJobName(absl::string_view name);
+// Of a node of a cluster: INVALID_ARGUMENT says what one may look like.
+absl::Status CheckNodeName(absl::string_view name);
+
+// INVALID_ARGUMENT naming the field, its value and what was expected.
+absl::Status CheckSpec(const v1::JobSpec& spec);
+absl::Status CheckJoin(const v1::Join& join);
+// INVALID_ARGUMENT naming the first field in which a joining node's spec differs from the job's.
+absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_STATE_POLICY_H_

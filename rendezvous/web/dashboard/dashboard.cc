@@ -1,0 +1,227 @@
+#include "rendezvous/web/dashboard/dashboard.h"
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "rendezvous/host/listen_check.h"
+#include "rendezvous/web/dashboard/agent_logs.h"
+#include "rendezvous/web/dashboard/job_json.h"
+#include "rendezvous/web/dashboard/log_files.h"
+#include "rendezvous/web/dashboard/log_tails.h"
+#include "rendezvous/web/dashboard/page.h"
+#include "rendezvous/web/dashboard/reply_error.h"
+#include "rendezvous/web/metrics_text.h"
+
+namespace cadre {
+
+struct Dashboard::Impl {
+  using Exchange = std::shared_ptr<HttpExchange>;
+
+  Impl(DashboardOptions options, Serving serving, std::unique_ptr<HttpServer> http)
+      : options(std::move(options)),
+        serving(std::move(serving)),
+        events(this->serving, http->poster()),
+        tails(this->options.log_dir),
+        agent_logs(this->serving, http->poster()),
+        http(std::move(http)) {}
+
+  // --- on the HTTP server's thread ---
+
+  absl::Status MayRead(const HttpRequest& request) const {
+    if (!options.token.empty()) {
+      if (CarriesToken(request, options.token)) return absl::OkStatus();
+      return absl::UnauthenticatedError(
+          "the server's token is needed: send it as 'Authorization: Bearer TOKEN'");
+    }
+    if (HostIsLoopback(request, options.host)) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        "without a token this server is read under a name of loopback: localhost or 127.0.0.1");
+  }
+
+  void Answer(const HttpRequest& request, Exchange exchange) {
+    if (const PageFile* file = FindPageFile(request.path)) {
+      return exchange->Reply(200, file->type, file->text);
+    }
+    if (request.path == "/healthz") return Health(std::move(exchange));
+    const absl::Status may = MayRead(request);
+    if (!may.ok()) return ReplyError(*exchange, may);
+    absl::string_view path = request.path;
+    if (path == "/metrics") return Metrics(std::move(exchange));
+    if (path == "/api/events") {
+      const auto job = request.query.find("job");
+      if (job == request.query.end()) return events.Add(std::move(exchange), "");
+      if (IsJobName(job->second)) return events.Add(std::move(exchange), job->second);
+      return ReplyError(*exchange, absl::NotFoundError("no such job"));
+    }
+    if (path == "/api/jobs") return Jobs(std::move(exchange));
+    if (path == "/api/nodes") return Nodes(std::move(exchange));
+    if (absl::ConsumePrefix(&path, "/api/jobs/")) {
+      return OfJob(std::string(path), request, std::move(exchange));
+    }
+    exchange->Reply(404, kTextType, "there is nothing here\n");
+  }
+
+  // Asks the core and answers on this thread. `ask` starts the question, `reply` turns what was
+  // answered into a reply.
+  template <typename Answered, typename Ask, typename Reply>
+  void AskCore(Exchange exchange, const Ask& ask, Reply reply) {
+    const auto core = serving();
+    if (!core.ok()) return ReplyError(*exchange, core.status());
+    ask(**core, [post = http->poster(), exchange, reply](absl::StatusOr<Answered> answered) {
+      post([exchange, reply, answered = std::move(answered)] {
+        if (!answered.ok()) return ReplyError(*exchange, answered.status());
+        reply(*exchange, *answered);
+      });
+    });
+  }
+
+  // Open to everybody, so it asks for what costs nothing: a job that is not there.
+  void Health(Exchange exchange) {
+    const auto core = serving();
+    if (!core.ok()) return exchange->Reply(200, kTextType, "ok, in reserve\n");
+    (*core)->AskStatus("", [post = http->poster(), exchange](absl::StatusOr<v1::JobStatus> none) {
+      post([exchange, status = none.status()] {
+        if (absl::IsNotFound(status)) return exchange->Reply(200, kTextType, "ok\n");
+        ReplyError(*exchange, status);
+      });
+    });
+  }
+
+  void Metrics(Exchange exchange) {
+    if (!serving().ok()) {
+      return exchange->Reply(200, kMetricsContentType, MetricsText(std::nullopt));
+    }
+    AskCore<ServerView>(
+        std::move(exchange), [](CoreThread& core, auto done) { core.AskView(std::move(done)); },
+        [](HttpExchange& to, const ServerView& view) {
+          to.Reply(200, kMetricsContentType, MetricsText(view));
+        });
+  }
+
+  void Jobs(Exchange exchange) {
+    AskCore<std::vector<v1::JobStatus>>(
+        std::move(exchange),
+        [](CoreThread& core, auto done) { core.AskAllStatuses(std::move(done)); },
+        [](HttpExchange& to, const std::vector<v1::JobStatus>& jobs) {
+          to.Reply(200, kJsonType, JobsJson(jobs));
+        });
+  }
+
+  void Nodes(Exchange exchange) {
+    AskCore<std::vector<v1::ClusterNodeStatus>>(
+        std::move(exchange), [](CoreThread& core, auto done) { core.AskNodes(std::move(done)); },
+        [](HttpExchange& to, const std::vector<v1::ClusterNodeStatus>& nodes) {
+          to.Reply(200, kJsonType, NodesJson(nodes));
+        });
+  }
+
+  void OfJob(std::string job, const HttpRequest& request, Exchange exchange) {
+    const bool list = absl::EndsWith(job, "/logs");
+    const bool log = absl::EndsWith(job, "/log");
+    job = job.substr(0, job.find('/'));
+    if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
+    if (list || log) return Logs(job, list, request, std::move(exchange));
+    if (request.path != absl::StrCat("/api/jobs/", job)) {
+      return exchange->Reply(404, kTextType, "there is nothing here\n");
+    }
+    AskCore<v1::JobStatus>(
+        std::move(exchange),
+        [&](CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
+        [](HttpExchange& to, const v1::JobStatus& status) {
+          to.Reply(200, kJsonType, JobJson(status));
+        });
+  }
+
+  // Those of a job that was submitted come from where its workers run.
+  void Logs(const std::string& job, bool list, const HttpRequest& request, Exchange exchange) {
+    const auto core = serving();
+    if (!core.ok()) return LogsHere(job, "", list, request.query, std::move(exchange));
+    (*core)->AskStatus(job, [this, post = http->poster(), job, list, query = request.query,
+                             exchange](absl::StatusOr<v1::JobStatus> status) {
+      post([this, job, list, query, exchange, status = std::move(status)] {
+        const bool submitted = status.ok() && !status->user().empty();
+        const std::string run = status.ok() ? status->run() : "";
+        if (!submitted) return LogsHere(job, run, list, query, exchange);
+        if (list) return exchange->Reply(200, kJsonType, LogListJson(*status));
+        absl::StatusOr<v1::ReadLogRequest> asked = ParseLogQuery(job, query);
+        if (!asked.ok()) return ReplyError(*exchange, asked.status());
+        asked->set_run(run);
+        agent_logs.Add(exchange, *std::move(asked));
+      });
+    });
+  }
+
+  void LogsHere(const std::string& job, const std::string& run, bool list,
+                const std::map<std::string, std::string>& query, Exchange exchange) {
+    if (list) {
+      const std::string none = "{\"generations\":[]}";
+      return exchange->Reply(
+          200, kJsonType, options.log_dir.empty() ? none : LogListJson(options.log_dir, job, run));
+    }
+    if (options.log_dir.empty()) {
+      return ReplyError(*exchange,
+                        absl::NotFoundError("this server has no log directory: the workers' output "
+                                            "lies on their nodes"));
+    }
+    const absl::StatusOr<std::string> path = LogPath(options.log_dir, job, run, query);
+    if (!path.ok()) return ReplyError(*exchange, path.status());
+    tails.Add(std::move(exchange), *path);
+  }
+
+  const DashboardOptions options;
+  const Serving serving;
+  EventStreams events;
+  LogTails tails;
+  AgentLogs agent_logs;
+  // Last, so that its thread has ended before the rest goes.
+  std::unique_ptr<HttpServer> http;
+};
+
+absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(const DashboardOptions& options,
+                                                            Serving serving) {
+  if (options.token.empty()) {
+    ASSIGN_OR_RETURN(const bool loopback, IsLoopback(options.host));
+    if (!loopback) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a dashboard on ", options.host,
+                       " can be reached from other machines and needs a token: give --token-file"));
+    }
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http,
+                   HttpServer::Listen(options.host, options.port));
+  auto impl = std::make_unique<Impl>(options, std::move(serving), std::move(http));
+  impl->http->Serve(
+      [impl = impl.get()](const HttpRequest& request, std::shared_ptr<HttpExchange> exchange) {
+        impl->Answer(request, std::move(exchange));
+      },
+      kDashboardInterval,
+      [impl = impl.get()] {
+        impl->events.Tick();
+        impl->tails.Tick();
+        impl->agent_logs.Tick();
+      });
+  return std::unique_ptr<Dashboard>(new Dashboard(std::move(impl)));
+}
+
+Dashboard::Dashboard(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Dashboard::~Dashboard() = default;
+
+int Dashboard::port() const { return impl_->http->port(); }
+
+void Dashboard::Finish(absl::Duration limit) {
+  impl_->http->poster()([impl = impl_.get()] {
+    impl->events.Finish();
+    impl->tails.Finish();
+    impl->agent_logs.Finish();
+  });
+  impl_->http->Drain(limit);
+}
+
+}  // namespace cadre

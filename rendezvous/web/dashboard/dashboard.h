@@ -1,0 +1,64 @@
+// What can be seen of a server from outside, over HTTP and read only:
+//
+//   /                     the dashboard, a page that reads the rest
+//   /healthz              whether it answers
+//   /metrics              for Prometheus
+//   /api/jobs             all jobs as JSON; /api/jobs/JOB one of them
+//   /api/nodes            the cluster's nodes
+//   /api/events[?job=JOB] all of these, pushed whenever they change
+//   /api/jobs/JOB/logs    which workers' output can be read here
+//   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; of a job that
+//                         was submitted through its node's agent
+//
+// The page itself and /healthz say nothing about jobs and are open; all else wants the token as
+// "Authorization: Bearer TOKEN" where there is one.
+#ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
+#define CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rendezvous/web/dashboard/event_streams.h"
+
+namespace cadre {
+
+// How often the core and log files are looked at while somebody reads.
+inline constexpr absl::Duration kDashboardInterval = absl::Milliseconds(250);
+
+struct DashboardOptions {
+  // Address or name of this machine.
+  std::string host = "127.0.0.1";
+  // 0: one that is free.
+  int port = 0;
+  // What readers must carry. Empty: nothing, which only loopback allows.
+  std::string token;
+  // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
+  std::string log_dir;
+};
+
+// Thread safe.
+class Dashboard {
+ public:
+  // Serves when it returns. What `serving` names outlives this. Errors as Server::Start.
+  static absl::StatusOr<std::unique_ptr<Dashboard>> Start(const DashboardOptions& options,
+                                                          Serving serving);
+  ~Dashboard();
+  Dashboard(const Dashboard&) = delete;
+  Dashboard& operator=(const Dashboard&) = delete;
+
+  int port() const;
+
+  // Shows readers the last state and ends their streams; waits for them `limit` at most.
+  void Finish(absl::Duration limit);
+
+ private:
+  struct Impl;
+  explicit Dashboard(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_

@@ -1,0 +1,82 @@
+// Server-sent events (the HTML standard, 9.2): readers are told of the list of jobs, the cluster's
+// nodes, and of one job where they ask for one, whenever it has changed. The core is looked at a
+// few times a second as long as there is a reader, once for all of them. Used by the HTTP server's
+// thread.
+#ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
+#define CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/web/http/http_server.h"
+
+namespace cadre {
+
+// Ticks from one comment that shows that the server is there to the next.
+inline constexpr int kTicksBetweenComments = 40;
+// A reader for whom so much waits is behind: it is told the newest state once it has read that.
+inline constexpr size_t kBehindBytes = 64 << 10;
+
+// Where calls go at present, or why nowhere. Thread safe.
+using Serving = std::function<absl::StatusOr<std::shared_ptr<CoreThread>>()>;
+
+class EventStreams {
+ public:
+  // `post` runs something on the HTTP server's thread, never once this object is gone.
+  EventStreams(Serving serving, HttpServer::Poster post);
+
+  // Events "jobs" (JobsJson) and "nodes" (NodesJson), with a job named also "job" (JobJson, or null
+  // where there is no such job), and "trouble" with a line of text when nobody serves here.
+  void Add(std::shared_ptr<HttpExchange> exchange, const std::string& job);
+
+  void Tick();
+
+  // Tells everybody the last state, then ends all streams.
+  void Finish();
+
+ private:
+  // What somebody reads: a job, or what all read.
+  struct Subject {
+    bool asked = false;
+    // Counts its changes; 0: nothing is known yet.
+    uint64_t version = 0;
+    std::string serialized;
+    std::string event;
+  };
+  struct Reader {
+    std::shared_ptr<HttpExchange> exchange;
+    std::string job;
+    // What it was told, by subject.
+    std::map<std::string, uint64_t> told;
+    bool behind = false;
+  };
+
+  void Ask(const std::string& name, Subject& subject);
+  void TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs);
+  void TakeNodes(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes);
+  void TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job);
+  void Take(const std::string& name, std::string serialized,
+            const std::function<std::string()>& event);
+  void Tell(Reader& reader, const std::string& name);
+  void EndIfFinished();
+
+  const Serving serving_;
+  const HttpServer::Poster post_;
+  std::vector<Reader> readers_;
+  std::map<std::string, Subject> subjects_;
+  int ticks_ = 0;
+  bool finishing_ = false;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_

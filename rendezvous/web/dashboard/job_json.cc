@@ -1,0 +1,41 @@
+#include "rendezvous/web/dashboard/job_json.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <utility>
+
+#include "proto/control.pb.h"
+
+namespace cadre {
+namespace {
+
+std::string Json(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  // Fails for the well-known type Any alone, which no message of ours has.
+  google::protobuf::util::MessageToJsonString(message, &json, options).ok();
+  return json;
+}
+
+}  // namespace
+
+std::string JobsJson(std::vector<v1::JobStatus> jobs) {
+  v1::ListJobsReply reply;
+  for (v1::JobStatus& job : jobs) {
+    job.clear_nodes();
+    *reply.add_jobs() = std::move(job);
+  }
+  return Json(reply);
+}
+
+std::string JobJson(const v1::JobStatus& job) { return Json(job); }
+
+std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes) {
+  v1::ListNodesReply reply;
+  for (const v1::ClusterNodeStatus& node : nodes) *reply.add_nodes() = node;
+  return Json(reply);
+}
+
+}  // namespace cadre

@@ -1,0 +1,24 @@
+// Jobs as JSON, with the field names of proto/job.proto. Numbers of 64 bits are strings, as
+// Protobuf's JSON has them. Pure.
+#ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_
+#define CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_
+
+#include <string>
+#include <vector>
+
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+
+namespace cadre {
+
+inline constexpr char kJsonType[] = "application/json; charset=utf-8";
+
+// {"jobs": [...]}, without their nodes.
+std::string JobsJson(std::vector<v1::JobStatus> jobs);
+std::string JobJson(const v1::JobStatus& job);
+// {"nodes": [...]}, with the field names of proto/cluster.proto.
+std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_

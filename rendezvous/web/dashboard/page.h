@@ -1,0 +1,20 @@
+// The dashboard's page: a few files, part of the program. They hold nothing but themselves.
+#ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_
+#define CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_
+
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+struct PageFile {
+  absl::string_view path;
+  absl::string_view type;
+  absl::string_view text;
+};
+
+// Null: there is none at this path.
+const PageFile* FindPageFile(absl::string_view path);
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_

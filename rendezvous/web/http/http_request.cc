@@ -1,0 +1,111 @@
+#include "rendezvous/web/http/http_request.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+
+namespace cadre {
+namespace {
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  c = absl::ascii_tolower(c);
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+absl::StatusOr<std::string> Decode(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
+    if (low < 0) return absl::InvalidArgumentError("a % in the path without two digits");
+    decoded += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return decoded;
+}
+
+absl::Status TakeTarget(absl::string_view target, HttpRequest* request) {
+  if (!absl::StartsWith(target, "/")) {
+    return absl::InvalidArgumentError("the path must begin with /");
+  }
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(target, absl::MaxSplits('?', 1));
+  ASSIGN_OR_RETURN(request->path, Decode(parts.first));
+  for (const absl::string_view pair : absl::StrSplit(parts.second, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(pair, absl::MaxSplits('=', 1));
+    ASSIGN_OR_RETURN(const std::string name, Decode(field.first));
+    ASSIGN_OR_RETURN(request->query[name], Decode(field.second));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeField(absl::string_view line, HttpRequest* request) {
+  const std::pair<absl::string_view, absl::string_view> field =
+      absl::StrSplit(line, absl::MaxSplits(':', 1));
+  if (field.first.size() == line.size() || field.first.empty() ||
+      field.first.find_first_of(" \t") != field.first.npos) {
+    return absl::InvalidArgumentError("a header without a name and a colon");
+  }
+  const std::string name = absl::AsciiStrToLower(field.first);
+  const std::string value(absl::StripAsciiWhitespace(field.second));
+  if (name == "transfer-encoding" || (name == "content-length" && value != "0")) {
+    return absl::UnimplementedError("a request with a body is not answered here");
+  }
+  if (name == "host") {
+    // Two of them, and somebody on the way may have looked at the other.
+    if (!request->host.empty()) return absl::InvalidArgumentError("two Host headers");
+    request->host = value;
+  }
+  if (name == "authorization") request->authorization = value;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head) {
+  HttpRequest request;
+  const std::vector<absl::string_view> lines = absl::StrSplit(head, absl::ByString("\r\n"));
+  const std::vector<absl::string_view> first = absl::StrSplit(lines[0], ' ');
+  if (first.size() != 3 || (first[2] != "HTTP/1.1" && first[2] != "HTTP/1.0")) {
+    return absl::InvalidArgumentError("not an HTTP/1.1 request");
+  }
+  request.method = std::string(first[0]);
+  if (request.method != "GET" && request.method != "HEAD") {
+    return absl::UnimplementedError("only GET and HEAD are answered here");
+  }
+  RETURN_IF_ERROR(TakeTarget(first[1], &request));
+  for (size_t i = 1; i < lines.size(); ++i) RETURN_IF_ERROR(TakeField(lines[i], &request));
+  return request;
+}
+
+bool CarriesToken(const HttpRequest& request, absl::string_view token) {
+  absl::string_view given = request.authorization;
+  constexpr size_t kScheme = sizeof("Bearer ") - 1;
+  if (!absl::StartsWithIgnoreCase(given, "Bearer ")) return false;
+  given.remove_prefix(kScheme);
+  return EqualConstantTime(absl::StripAsciiWhitespace(given), token);
+}
+
+bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {
+  absl::string_view host = request.host;
+  const size_t colon = host.rfind(':');
+  // A colon within brackets belongs to the address.
+  if (colon != host.npos && host.find(']', colon) == host.npos) host = host.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return absl::EqualsIgnoreCase(host, "localhost") || host == "127.0.0.1" || host == "::1" ||
+         absl::EqualsIgnoreCase(host, name);
+}
+
+}  // namespace cadre

@@ -1,0 +1,73 @@
+// One connection to an HTTP server, as tests need it. One thread.
+#ifndef CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_
+#define CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+
+class ReaderForTest {
+ public:
+  explicit ReaderForTest(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~ReaderForTest() { close(fd_); }
+  ReaderForTest(const ReaderForTest&) = delete;
+  ReaderForTest& operator=(const ReaderForTest&) = delete;
+
+  void Send(absl::string_view bytes) {
+    EXPECT_TRUE(connected_);
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+  void Get(absl::string_view path) { Send(absl::StrCat("GET ", path, " HTTP/1.1\r\n\r\n")); }
+
+  // Until `text` has come; false: the connection ended before, or time ran out.
+  bool Await(absl::string_view text) {
+    while (!absl::StrContains(got_, text)) {
+      if (!More()) return false;
+    }
+    return true;
+  }
+  // All, until the other side closes.
+  const std::string& All() {
+    while (More()) {
+    }
+    return got_;
+  }
+
+ private:
+  bool More() {
+    pollfd readable = {fd_, POLLIN, 0};
+    if (poll(&readable, 1, 20000) != 1) {
+      ADD_FAILURE() << "nothing came";
+      return false;
+    }
+    char buffer[65536];
+    const ssize_t count = recv(fd_, buffer, sizeof(buffer), 0);
+    if (count > 0) got_.append(buffer, count);
+    return count > 0;
+  }
+
+  const int fd_;
+  bool connected_ = false;
+  std::string got_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_
