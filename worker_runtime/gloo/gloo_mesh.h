@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "gloo/rendezvous/context.h"
-#include "gloo/rendezvous/log.h"
+#include "gloo/rendezvous/store.h"
 #include "worker_runtime/gloo/watched_transport.h"
 
 namespace cadre {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "gloo/rendezvous/log.h"
+#include "gloo/rendezvous/store.h"
 #include "worker_runtime/communicator.h"
 
 namespace cadre {

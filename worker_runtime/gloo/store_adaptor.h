@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/time.h"
-#include "gloo/rendezvous/log.h"
+#include "gloo/rendezvous/store.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre {
