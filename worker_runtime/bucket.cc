@@ -24,10 +24,6 @@ std::vector<Bucket> AssignBuckets(absl::Span<const GradientShape> gradients,
   std::map<std::pair<DataType, int>, OpenBucket> open;
   for (size_t position = 0; position < order.size(); ++position) {
     const GradientShape& gradient = gradients[order[position]];
-    if (gradient.alone) {
-      buckets.push_back({order[position]});
-      continue;
-    }
     OpenBucket& bucket = open[{gradient.type, gradient.device}];
     if (bucket.members.empty()) bucket.opened = position;
     bucket.members.push_back(order[position]);

@@ -17,8 +17,6 @@ struct GradientShape {
   DataType type = DataType::kFloat32;
   // -1 is the host.
   int device = -1;
-  // Is a bucket by itself.
-  bool alone = false;
 };
 
 // Indices into `gradients`.

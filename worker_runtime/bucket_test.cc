@@ -54,13 +54,6 @@ TEST(AssignBuckets, WithoutLimitsThereIsOneBucketOfEachKind) {
   EXPECT_THAT(AssignBuckets(shapes, {}, {0, 1, 2}), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
 }
 
-TEST(AssignBuckets, WhatIsAloneCountsForNoOtherBucket) {
-  std::vector<GradientShape> shapes = Floats({10, 1000, 10, 10});
-  shapes[1].alone = true;
-  EXPECT_THAT(AssignBuckets(shapes, {20}, {0, 1, 2, 3}),
-              ElementsAre(ElementsAre(1), ElementsAre(0, 2), ElementsAre(3)));
-}
-
 TEST(AssignBuckets, ALimitOfZeroPutsEachGradientAlone) {
   EXPECT_THAT(AssignBuckets(Floats({4, 4}), {0}, {0, 1}),
               ElementsAre(ElementsAre(0), ElementsAre(1)));

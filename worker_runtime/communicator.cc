@@ -71,6 +71,4 @@ absl::StatusOr<std::shared_ptr<void>> Communicator::AllocateBuffer(size_t bytes)
   return std::shared_ptr<void>(memory, std::free);
 }
 
-std::vector<void*> Communicator::SharedPlaces(const void*, size_t) const { return {}; }
-
 }  // namespace cadre

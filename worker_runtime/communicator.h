@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -87,11 +86,6 @@ class Communicator {
   // where it can. Collective: all ranks allocate the same sizes in the same order.
   // RESOURCE_EXHAUSTED (on all ranks): some rank has no memory. It may outlive the communicator.
   virtual absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes);
-  // Where this process sees, of each rank, what lies at the same place of an AllocateBuffer() as
-  // the `bytes` at `data`, in rank order. What one rank writes there before a collective of all the
-  // others see after it. Empty: this communicator's ranks do not share memory, or it lies
-  // elsewhere.
-  virtual std::vector<void*> SharedPlaces(const void* data, size_t bytes) const;
 
   // Fails what runs and what waits with ABORTED, within a second. Idempotent.
   virtual void Abort() = 0;

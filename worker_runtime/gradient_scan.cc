@@ -4,10 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 namespace cadre {
 namespace {
 
@@ -26,26 +22,6 @@ constexpr uint32_t kUnit32 = uint32_t{1} << 23;
 constexpr uint64_t kUnit64 = uint64_t{1} << 52;
 // What stays in the first-level cache between its copy and its check.
 constexpr size_t kBlockBytes = 16 << 10;
-
-// As std::memcpy(). A store past the cache neither fetches the line first nor puts another out.
-void CopyPastCache(float* target, const float* source, size_t count) {
-#if defined(__SSE2__)
-  constexpr size_t kLanes = sizeof(__m128) / sizeof(float);
-  if (reinterpret_cast<uintptr_t>(target) % sizeof(__m128) == 0 && count % kLanes == 0) {
-    for (size_t i = 0; i < count; i += kLanes) {
-      _mm_stream_ps(target + i, _mm_loadu_ps(source + i));
-    }
-    return;
-  }
-#endif
-  std::memcpy(target, source, count * sizeof(float));
-}
-
-void FenceStores() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
 
 }  // namespace
 
@@ -69,20 +45,6 @@ bool CopyAndCheckFinite(const Buffer& target, const void* source) {
     std::memcpy(to, static_cast<const char*>(source) + done * element, count * element);
     finite = IsFinite({to, count, target.type}) && finite;
   }
-  return finite;
-}
-
-bool SpreadAndCheckFinite(absl::Span<float* const> targets, const float* source, size_t count) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(float);
-  bool finite = true;
-  for (size_t done = 0; done < count; done += kBlock) {
-    const size_t part = std::min(kBlock, count - done);
-    finite =
-        NoneCarries<uint32_t, kUnit32>(reinterpret_cast<const uint32_t*>(source + done), part) &&
-        finite;
-    for (float* const target : targets) CopyPastCache(target + done, source + done, part);
-  }
-  FenceStores();
   return finite;
 }
 

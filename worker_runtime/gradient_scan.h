@@ -4,7 +4,6 @@
 
 #include <cstddef>
 
-#include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 
 namespace cadre {
@@ -14,10 +13,6 @@ bool IsFinite(const Buffer& buffer);
 
 // Copies `source` into `target`, which do not overlap, and tells whether all of it is finite.
 bool CopyAndCheckFinite(const Buffer& target, const void* source);
-
-// Copies `count` elements into each target, none of which overlaps, past the cache: for what is not
-// read again soon. Tells whether all of it is finite.
-bool SpreadAndCheckFinite(absl::Span<float* const> targets, const float* source, size_t count);
 
 }  // namespace cadre
 

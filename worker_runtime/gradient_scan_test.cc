@@ -1,6 +1,5 @@
 #include "worker_runtime/gradient_scan.h"
 
-#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -41,25 +40,6 @@ TYPED_TEST(GradientScan, CopiesAllOfIt) {
   source[9000] = std::numeric_limits<TypeParam>::infinity();
   EXPECT_FALSE(CopyAndCheckFinite({target.data(), target.size(), this->kType}, source.data()));
   EXPECT_EQ(target, source);
-}
-
-TEST(GradientScanOfSpreading, CopiesToAllPlaces) {
-  // Aligned and not, a whole number of blocks and not.
-  for (const size_t offset : {size_t{0}, size_t{1}}) {
-    for (const size_t count : {size_t{0}, size_t{4}, size_t{4096}, size_t{9001}, size_t{9004}}) {
-      std::vector<float> source(count), first(count + 8), second(count + 8);
-      for (size_t i = 0; i < count; ++i) source[i] = static_cast<float>(i);
-      float* const targets[] = {first.data() + offset, second.data() + 4 + offset};
-      EXPECT_TRUE(SpreadAndCheckFinite(targets, source.data(), count));
-      EXPECT_TRUE(std::equal(source.begin(), source.end(), targets[0])) << count;
-      EXPECT_TRUE(std::equal(source.begin(), source.end(), targets[1])) << count;
-      EXPECT_EQ(second[3 + offset], 0);
-      EXPECT_EQ(second[4 + offset + count], 0);
-      if (count == 0) continue;
-      source[count - 1] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_FALSE(SpreadAndCheckFinite(targets, source.data(), count));
-    }
-  }
 }
 
 TEST(GradientScanOfNothing, IsFinite) {

@@ -30,7 +30,6 @@ std::string Describe(const Parameter& parameter) {
   if (!parameter.shape.empty()) {
     absl::StrAppend(&text, " [", absl::StrJoin(parameter.shape, ", "), "]");
   }
-  if (parameter.by_factors) absl::StrAppend(&text, " by factors");
   return text;
 }
 

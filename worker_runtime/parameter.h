@@ -22,9 +22,6 @@ struct Parameter {
   Buffer value;
   // Compared between ranks where it is given.
   std::vector<int64_t> shape;
-  // Its gradient may come as factors (factored_gradients.h): `shape` is {outputs, inputs}, and the
-  // type float32.
-  bool by_factors = false;
 };
 
 // INVALID_ARGUMENT: there are none, or more than `most`, two have the same name, or a type is not

@@ -38,14 +38,6 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communica
   }
   std::unique_ptr<Reducer> reducer(
       new Reducer(communicator, std::move(parameters), std::move(options)));
-  if (reducer->CanTakeFactors()) {
-    const auto enter = [reducer = reducer.get()](WorkerPhase phase, int bucket) {
-      reducer->Enter(phase, bucket);
-    };
-    ASSIGN_OR_RETURN(reducer->factored_,
-                     FactoredGradients::Create(communicator, reducer->parameters_,
-                                               reducer->options_.multiply_factors, enter));
-  }
   RETURN_IF_ERROR(reducer->LayOut(ReverseOrder(reducer->size())));
   return reducer;
 }
@@ -71,8 +63,7 @@ absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
   std::vector<GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
-    const bool alone = factored_ != nullptr && factored_->HasRoom(shapes.size());
-    shapes.push_back({value.count * SizeOf(value.type), value.type, -1, alone});
+    shapes.push_back({value.count * SizeOf(value.type), value.type});
   }
   std::vector<Bucket> assignment =
       AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
@@ -139,7 +130,6 @@ absl::Status Reducer::BeginStep(bool synchronize, double weight) {
             "BeginStep() during a step: call Finish() after the backward pass");
       }
       weight_ = weight;
-      if (factored_ != nullptr) factored_->BeginStep();
       if (synchronize) return absl::OkStatus();
       --step_;
     }
@@ -158,7 +148,6 @@ void Reducer::ResetStep(double weight) {
   weight_ = weight;
   ++step_;
   held_.clear();
-  if (factored_ != nullptr) factored_->BeginStep();
   if (options_.hook != nullptr) hook_bytes_ = options_.hook->bytes_given();
   const bool alike = options_.hook == nullptr || options_.hook->KeepsReplicasEqual();
   const bool compare = alike && communicator_.size() > 1 && options_.fingerprint_every > 0 &&
@@ -200,13 +189,10 @@ absl::StatusOr<bool> Reducer::Claim(size_t i) {
   return complete;
 }
 
-absl::Status Reducer::Contribute(size_t i, const void* gradient) {
+void Reducer::Contribute(size_t i, const void* gradient) {
   const Buffer& place = buckets_.Gradient(i);
-  const bool by_factors = factored_ != nullptr && factored_->Holds(i);
   bool finite = true;
-  if (by_factors && gradient == nullptr) {
-    finite = options_.non_finite == NonFinite::kIgnore || factored_->IsHeldFinite(i);
-  } else if (options_.non_finite == NonFinite::kIgnore) {
+  if (options_.non_finite == NonFinite::kIgnore) {
     if (gradient != place.data && place.count > 0) {
       std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
     }
@@ -215,15 +201,9 @@ absl::Status Reducer::Contribute(size_t i, const void* gradient) {
   } else {
     finite = IsFinite(place);
   }
-  if (by_factors && gradient != nullptr) {
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(factored_->AddTo(i, static_cast<float*>(place.data)));
-    finite = options_.non_finite == NonFinite::kIgnore || IsFinite(place);
-  }
-  if (finite) return absl::OkStatus();
+  if (finite) return;
   absl::MutexLock lock(&mutex_);
   if (!not_finite_) not_finite_ = i;
-  return absl::OkStatus();
 }
 
 StepNote Reducer::Note() const {
@@ -238,16 +218,9 @@ StepNote Reducer::Note() const {
   return note;
 }
 
-bool Reducer::OfferFactors(size_t i, const Factors& factors) {
-  absl::MutexLock lock(&mutex_);
-  return factored_ != nullptr && phase_ == Phase::kSynchronized && !marks_.IsMarked(i) &&
-         factored_->Offer(i, factors);
-}
-
 std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
   const BucketView view = buckets_.View(bucket);
-  const bool by_factors = GoesByFactors(bucket);
-  if (weight_ == 0 && !by_factors && view.buffer.count > 0) {
+  if (weight_ == 0 && view.buffer.count > 0) {
     std::memset(view.buffer.data, 0, view.buffer.count * SizeOf(view.buffer.type));
   }
   if (options_.hook != nullptr) {
@@ -257,15 +230,10 @@ std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
   if (communicator_.size() == 1) return nullptr;
   if (bucket + 1 == buckets_.size()) {
     WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
-    if (factored_ != nullptr) {
-      factored_->Publish(step_, weight_ == 0 ? 0 : TailFactor(weight_, communicator_.size()));
-    }
-  } else if (by_factors) {
-    return nullptr;
   }
   // Multiplied before the sum, so that the sum cannot overflow where the average does not.
   return communicator_.AllReduce(
-      by_factors ? buckets_.tail() : buckets_.WithTail(bucket),
+      buckets_.WithTail(bucket),
       Reduction(ReduceOp::kSum, TailFactor(weight_, communicator_.size())));
 }
 
@@ -292,8 +260,7 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
     }
   }
   ASSIGN_OR_RETURN(const bool complete, Claim(i));
-  const absl::Status contributed = Contribute(i, gradient);
-  if (!contributed.ok()) return Fail(contributed);
+  Contribute(i, gradient);
   if (!complete) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
@@ -392,36 +359,12 @@ absl::StatusOr<StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
   return ReadTail(buckets_.tail(), ranks, size());
 }
 
-absl::Status Reducer::ExchangeFactors(MonoTime deadline, StepNotes& notes, StepReport& report) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < size(); ++i) {
-    if (factored_->Takes(i)) names.push_back(absl::CHexEscape(parameters_[i].name));
-  }
-  const auto exchanged =
-      factored_->Exchange(step_, buckets_, options_.non_finite != NonFinite::kIgnore, deadline);
-  if (!exchanged.ok()) {
-    return Fail(Explain(
-        absl::StrCat("gradients that travel as factors (", JoinNames(std::move(names)), ")"),
-        exchanged.status()));
-  }
-  report.bytes -= exchanged->bytes_saved;
-  for (size_t rank = 0; rank < exchanged->not_finite.size(); ++rank) {
-    notes.ranks[rank].not_finite = exchanged->not_finite[rank];
-  }
-  const absl::Status judged = JudgeFinite(notes, report);
-  return judged.ok() ? judged : FailTogether(judged);
-}
-
 absl::Status Reducer::Judge(const StepNotes& notes, StepReport& report) {
   absl::Status same = CheckSameStep(notes, step_);
   if (!same.ok()) return same;
   RETURN_IF_ERROR(CheckDrift(communicator_, parameters_, Drifted(notes), step_, options_.timeout));
   report.weight = notes.uneven ? notes.weight : communicator_.size();
   report.used = notes.used;
-  return JudgeFinite(notes, report);
-}
-
-absl::Status Reducer::JudgeFinite(const StepNotes& notes, StepReport& report) const {
   report.reason = DescribeNonFinite(notes, parameters_, step_);
   if (report.reason.empty()) return absl::OkStatus();
   if (options_.non_finite == NonFinite::kError) return absl::OutOfRangeError(report.reason);
@@ -461,12 +404,9 @@ absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
   const MonoTime deadline = MonoNow() + timeout;
   RETURN_IF_ERROR(CollectMissing());
   RETURN_IF_ERROR(WaitForBuckets(report, deadline));
-  ASSIGN_OR_RETURN(StepNotes notes, ExchangeNotes(deadline));
+  ASSIGN_OR_RETURN(const StepNotes notes, ExchangeNotes(deadline));
   const absl::Status judged = Judge(notes, report);
   if (!judged.ok()) return FailTogether(judged);
-  if (factored_ != nullptr && !report.skipped) {
-    RETURN_IF_ERROR(ExchangeFactors(deadline, notes, report));
-  }
   Settle(notes);
   report.synchronized = true;
   first_step_done_ = true;

@@ -38,7 +38,6 @@
 #include "worker_runtime/bucket_queue.h"
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/factored_gradients.h"
 #include "worker_runtime/gradient_buckets.h"
 #include "worker_runtime/gradient_marks.h"
 #include "worker_runtime/parameter.h"
@@ -72,9 +71,6 @@ struct ReducerOptions {
   bool broadcast_parameters = true;
   // Replaces the all-reduce of each bucket, and the division before it. The reducer's own.
   std::shared_ptr<CommunicationHook> hook;
-  // Computes the gradients of parameters that have `by_factors`, where that pays; without it they
-  // are reduced like all others. Not with a hook, nor with static_graph.
-  MultiplyFactors multiply_factors;
   // Where to write how far this rank is; errors about ranks that did not come then say where they
   // are. Null: the worker's own, ProgressPage::OfThisWorker(), which its agent reads.
   std::shared_ptr<ProgressPage> page;
@@ -145,10 +141,6 @@ class Reducer {
   absl::Status MarkReady(size_t i);
   absl::Status MarkReady(size_t i, const void* gradient);
   bool IsMarked(size_t i) const;
-  // Factors of gradient i, or of a part of it, before it is marked; copied. True: they stand for
-  // it. What else there is of it is given to MarkReady(), null if nothing. False: gradient i is to
-  // be computed.
-  bool OfferFactors(size_t i, const Factors& factors);
 
   // Waits until all gradients hold the average.
   //   DEADLINE_EXCEEDED    names the bucket that some rank did not reduce
@@ -172,17 +164,9 @@ class Reducer {
   absl::Status LayOut(const std::vector<size_t>& order);
   absl::Status AdoptReadyOrder();
   void ResetStep(double weight);
-  bool CanTakeFactors() const {
-    return options_.multiply_factors != nullptr && options_.hook == nullptr &&
-           !options_.static_graph && communicator_.size() > 1;
-  }
 
   absl::StatusOr<bool> Claim(size_t i);
-  absl::Status Contribute(size_t i, const void* gradient);
-  // Whether the bucket's gradient is one that FactoredGradients reduces in this step.
-  bool GoesByFactors(size_t bucket) const {
-    return factored_ != nullptr && factored_->Takes(buckets_.assignment()[bucket].front());
-  }
+  void Contribute(size_t i, const void* gradient);
   void StartBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -192,9 +176,7 @@ class Reducer {
   absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
   size_t BytesGiven() const;
   absl::StatusOr<StepNotes> ExchangeNotes(MonoTime deadline);
-  absl::Status ExchangeFactors(MonoTime deadline, StepNotes& notes, StepReport& report);
   absl::Status Judge(const StepNotes& notes, StepReport& report);
-  absl::Status JudgeFinite(const StepNotes& notes, StepReport& report) const;
   void Settle(const StepNotes& notes);
 
   // Ends the use of this reducer; Fail() also that of the communicator.
@@ -209,8 +191,6 @@ class Reducer {
 
   // Change only in Create(), BeginStep() and Finish().
   GradientBuckets buckets_;
-  // Null: none of them.
-  std::unique_ptr<FactoredGradients> factored_;
   uint64_t layout_ = 0;
   bool first_step_done_ = false;
   bool ready_order_adopted_ = false;

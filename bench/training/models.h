@@ -24,12 +24,12 @@ struct Model : torch::nn::Module {
   virtual torch::Tensor Batch() const = 0;
 };
 
-// Six linear layers of 2048: 25 million parameters. With libtorch's layer or with ours.
-template <typename Linear>
+// Six linear layers of 2048: 25 million parameters.
 struct Mlp : Model {
   Mlp() {
     for (int i = 0; i < kLayers; ++i) {
-      layers.push_back(register_module("layer" + std::to_string(i), Linear(kWidth, kWidth)));
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(kWidth, kWidth)));
     }
   }
   torch::Tensor forward(torch::Tensor x) override {
@@ -43,10 +43,9 @@ struct Mlp : Model {
 
   static constexpr int kLayers = 6;
   static constexpr int64_t kWidth = 2048;
-  std::vector<Linear> layers;
+  std::vector<torch::nn::Linear> layers;
 };
 
-template <typename Linear>
 struct MnistCnn : Model {
   torch::Tensor forward(torch::Tensor x) override {
     x = torch::max_pool2d(torch::relu(conv1(x)), 2);
@@ -59,8 +58,8 @@ struct MnistCnn : Model {
       "conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 20, /*kernel_size=*/5)));
   torch::nn::Conv2d conv2 = register_module(
       "conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(20, 50, /*kernel_size=*/5)));
-  Linear fc1 = register_module("fc1", Linear(4 * 4 * 50, 500));
-  Linear fc2 = register_module("fc2", Linear(500, 10));
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(4 * 4 * 50, 500));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(500, 10));
 };
 
 inline torch::nn::Conv2d Convolution(int64_t from, int64_t to, int64_t kernel, int64_t stride) {
@@ -88,7 +87,6 @@ struct Bottleneck : torch::nn::Module {
   torch::nn::Sequential shortcut{nullptr};
 };
 
-template <typename Linear>
 struct ResNet50 : Model {
   ResNet50() {
     body->push_back(Convolution(3, 64, 7, 2));
@@ -111,15 +109,14 @@ struct ResNet50 : Model {
   torch::Tensor Batch() const override { return torch::randn({4, 3, 64, 64}); }
 
   torch::nn::Sequential body;
-  Linear head = register_module("head", Linear(2048, 1000));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(2048, 1000));
 };
 
 // Null: there is no such model.
-template <typename Linear>
-std::shared_ptr<Model> MakeModel(const std::string& name) {
-  if (name == "mlp") return std::make_shared<Mlp<Linear>>();
-  if (name == "mnist") return std::make_shared<MnistCnn<Linear>>();
-  if (name == "resnet50") return std::make_shared<ResNet50<Linear>>();
+inline std::shared_ptr<Model> MakeModel(const std::string& name) {
+  if (name == "mlp") return std::make_shared<Mlp>();
+  if (name == "mnist") return std::make_shared<MnistCnn>();
+  if (name == "resnet50") return std::make_shared<ResNet50>();
   return nullptr;
 }
 

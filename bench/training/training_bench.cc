@@ -30,7 +30,6 @@ struct Contestant {
 const std::vector<Contestant> kContestants = {
     {"C++, no exchange", kOwn, "local", 0},
     {"Python, no exchange", kPython, "local", 1},
-    {"cadre, own Linear", kOwn, "cadre-linear", 0},
     {"cadre, shared memory", kOwn, "cadre", 0},
     {"cadre, Gloo", kOwn, "cadre-gloo", 0},
     {"c10d in C++, zeroes", kOwn, "c10d", 0},

@@ -17,7 +17,6 @@
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 #include "worker_runtime/testing/forked_workers.h"
-#include "worker_runtime/torch/linear.h"
 
 namespace cadre::bench {
 namespace {
@@ -38,9 +37,7 @@ int RunRank(Worker& worker, const std::string& model_name, const std::string& en
             int steps, const std::string& folder) {
   torch::set_num_threads(1);
   torch::manual_seed(1);
-  const std::shared_ptr<Model> model = engine_name == "cadre-linear"
-                                           ? MakeModel<nn::Linear>(model_name)
-                                           : MakeModel<torch::nn::Linear>(model_name);
+  const std::shared_ptr<Model> model = MakeModel(model_name);
   if (model == nullptr) return 64;
   const auto engine =
       absl::StartsWith(engine_name, "c10d")

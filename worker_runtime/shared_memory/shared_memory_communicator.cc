@@ -107,7 +107,6 @@ class SharedMemoryCommunicator : public Communicator {
 
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
   absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
-  std::vector<void*> SharedPlaces(const void* data, size_t bytes) const override;
 
   void Abort() override {
     Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
@@ -327,15 +326,6 @@ absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(s
   ASSIGN_OR_RETURN(Segments segments,
                    Share(SharedSegment::Create(std::max<size_t>(bytes, 1)), everybody));
   return Registry::Add(registry_, std::move(segments), rank());
-}
-
-std::vector<void*> SharedMemoryCommunicator::SharedPlaces(const void* data, size_t bytes) const {
-  Allocation allocation;
-  std::vector<void*> places;
-  if (!registry_->Find(data, bytes, &allocation)) return places;
-  const size_t offset = static_cast<const char*>(data) - allocation.base;
-  for (const auto& segment : *allocation.segments) places.push_back(segment->data() + offset);
-  return places;
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {

@@ -61,25 +61,6 @@ TEST_P(SizesTest, AllReduce_OrdinaryMemory_SumsExactly) {
   });
 }
 
-TEST_P(SizesTest, SharedPlaces_AreWhatTheOtherRanksSee) {
-  const int ranks = GetParam();
-  WithRanks(ranks, [&](Communicator& communicator) {
-    auto memory = communicator.AllocateBuffer(1000 * sizeof(float));
-    ASSERT_OK(memory);
-    float* const half = static_cast<float*>(memory->get()) + 500;
-    const auto places = communicator.SharedPlaces(half, 500 * sizeof(float));
-    // A rank alone shares memory with nobody.
-    ASSERT_EQ(places.size(), ranks > 1 ? static_cast<size_t>(ranks) : 0);
-    for (void* place : places) {
-      static_cast<float*>(place)[communicator.rank()] = Value(communicator.rank(), 0);
-    }
-    ASSERT_OK(communicator.Barrier()->Wait(kTimeout));
-    for (size_t r = 0; r < places.size(); ++r) EXPECT_EQ(half[r], Value(r, 0));
-    EXPECT_TRUE(communicator.SharedPlaces(half, 501 * sizeof(float)).empty());
-    EXPECT_TRUE(communicator.SharedPlaces(&ranks, sizeof(ranks)).empty());
-  });
-}
-
 TEST_P(SizesTest, AllReduce_AllocatedMemory_SumsExactlyWhereItIs) {
   const int ranks = GetParam();
   WithRanks(ranks, [&](Communicator& communicator) {

@@ -13,7 +13,6 @@
 #include "torch/csrc/autograd/variable.h"
 #include "torch/utils.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
-#include "worker_runtime/torch/layer_products.h"
 #include "worker_runtime/torch/tensors.h"
 
 namespace cadre::nn {
@@ -37,52 +36,11 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
     hooks_->OnReady(index_);
     return outputs;
   }
-  Awaiting awaiting() const { return {hooks_, index_}; }
 
  private:
   GradientHooks* const hooks_;
   const size_t index_;
 };
-
-GradientHooks::Awaiting GradientHooks::Of(const torch::Tensor& parameter) {
-  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
-  if (accumulator == nullptr) return {};
-  for (const auto& hook : accumulator->post_hooks()) {
-    if (const auto* ready = dynamic_cast<const ReadyHook*>(hook.get())) return ready->awaiting();
-  }
-  return {};
-}
-
-bool GradientHooks::MayTakeOver(size_t i) const {
-  return step_ == Step::kSynchronized && !claimed_[i] && !tensors_[i].grad().defined() &&
-         !reducer_->IsMarked(i);
-}
-
-bool GradientHooks::OfferFactors(size_t i, const torch::Tensor& gradient,
-                                 const torch::Tensor& input) {
-  // Whoever else looks at the gradient on its way is to see one.
-  const torch::autograd::Node& accumulator = *accumulators_[i].first;
-  if (!MayTakeOver(i) || !accumulator.pre_hooks().empty() || accumulator.post_hooks().size() > 1 ||
-      !torch::autograd::impl::hooks(tensors_[i]).empty()) {
-    return false;
-  }
-  torch::NoGradGuard no_grad;
-  const torch::Tensor rows = gradient.contiguous(), inputs = input.contiguous();
-  if (rows.scalar_type() != torch::kFloat32 || inputs.scalar_type() != torch::kFloat32) {
-    return false;
-  }
-  const bool taken = reducer_->OfferFactors(
-      i, {inputs.data_ptr<float>(), rows.data_ptr<float>(), static_cast<size_t>(rows.size(0))});
-  factored_[i] = factored_[i] || taken;
-  return taken;
-}
-
-torch::Tensor GradientHooks::ClaimPlace(size_t i) {
-  if (!MayTakeOver(i) || factored_[i]) return {};
-  claimed_[i] = true;
-  // Autograd takes over what nobody else refers to.
-  return views_[i].detach();
-}
 
 absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
@@ -95,7 +53,6 @@ absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
   }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   hooks->tensors_ = std::move(trained->tensors);
-  if (options.exchange_factors) options.reducer.multiply_factors = MultiplyLayerFactors;
   ASSIGN_OR_RETURN(hooks->reducer_,
                    Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
   if (options.reducer.broadcast_parameters) {
@@ -184,8 +141,6 @@ absl::Status GradientHooks::Prepare(double weight) {
   RETURN_IF_ERROR(CheckNotBypassed());
   RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) PointAtBuckets();
-  claimed_.assign(tensors_.size(), false);
-  factored_.assign(tensors_.size(), false);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
@@ -253,9 +208,6 @@ void GradientHooks::OnReady(size_t i) {
     torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
-    if (factored_[i] && !tensors_[i].grad().defined()) {
-      return Record(reducer_->MarkReady(i, nullptr));
-    }
     if (LivesInBucket(i)) return Record(reducer_->MarkReady(i));
     const torch::Tensor grad = tensors_[i].grad();
     if (grad.layout() == torch::kStrided && grad.is_contiguous() &&

@@ -27,9 +27,6 @@ struct DataParallelOptions {
   // Rank 0's buffers (running averages of batch normalization and the like) replace those of the
   // other ranks before each synchronized forward pass, and at construction.
   bool broadcast_buffers = true;
-  // Ranks that share memory exchange what gradients of wide cadre::nn::Linear layers are products
-  // of, where that is less (worker_runtime/factored_gradients.h).
-  bool exchange_factors = true;
   // For the exchange at the end of each backward pass, and of buffers; as ReducerOptions::timeout.
   absl::Duration timeout = absl::Minutes(11);
 };
@@ -59,21 +56,6 @@ class GradientHooks {
   absl::Status BeforeOptimizerStep();
   // Of the step that the next forward pass begins, and of those after it.
   void set_weight(double weight) { weight_ = weight; }
-  // For whoever computes gradient i in a backward pass that adds to all .grad(): where it will be
-  // reduced, to be written there instead of being copied. Undefined where it must come in memory of
-  // its own: it adds to another, its place was claimed in this step before, or nothing is reduced.
-  torch::Tensor ClaimPlace(size_t i);
-  // As ClaimPlace(), for whoever has gradient i as gradient^T * input: true, and it is nobody's to
-  // compute; autograd is given none.
-  bool OfferFactors(size_t i, const torch::Tensor& gradient, const torch::Tensor& input);
-  // Who waits for the gradient of `parameter`, and as which.
-  struct Awaiting {
-    GradientHooks* hooks = nullptr;
-    size_t index = 0;
-  };
-  // hooks is null: nobody does.
-  static Awaiting Of(const torch::Tensor& parameter);
-
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
   const Reducer& reducer() const { return *reducer_; }
@@ -98,7 +80,6 @@ class GradientHooks {
   void FinishSynchronized();
   void PublishUsed(const StepReport& report);
   bool LivesInBucket(size_t i) const;
-  bool MayTakeOver(size_t i) const;
   void Record(absl::Status status);
 
   const std::shared_ptr<torch::nn::Module> module_;
@@ -109,9 +90,6 @@ class GradientHooks {
   // Gradient i as a tensor over its place in the reducer's bucket.
   std::vector<torch::Tensor> views_;
   uint64_t layout_ = 0;
-  // In this step: whose place was claimed, and whose factors were taken.
-  std::vector<bool> claimed_;
-  std::vector<bool> factored_;
   // Kept alive here, because autograd itself keeps only weak references; with the key of our hook.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> accumulators_;
 

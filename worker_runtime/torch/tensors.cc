@@ -31,13 +31,6 @@ std::optional<DataType> TypeOf(torch::ScalarType type) {
   }
 }
 
-void NoteFactored(const torch::nn::Module& module, std::set<const void*>& factored) {
-  if (const auto* layer = dynamic_cast<const HasFactors*>(&module)) {
-    factored.insert(layer->factored_parameter().unsafeGetTensorImpl());
-  }
-  for (const auto& child : module.children()) NoteFactored(*child, factored);
-}
-
 }  // namespace
 
 absl::StatusOr<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
@@ -63,18 +56,14 @@ absl::StatusOr<Buffer> BufferOf(const std::string& name, const torch::Tensor& te
 
 absl::StatusOr<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
   NamedTensors result;
-  std::set<const void*> seen, factored;
-  NoteFactored(module, factored);
+  std::set<const void*> seen;
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& tensor = item.value();
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), tensor));
     result.tensors.push_back(tensor);
-    const bool by_factors = tensor.scalar_type() == torch::kFloat32 && tensor.dim() == 2 &&
-                            tensor.is_contiguous() &&
-                            factored.count(tensor.unsafeGetTensorImpl()) > 0;
-    result.parameters.push_back({item.key(), buffer, tensor.sizes().vec(), by_factors});
+    result.parameters.push_back({item.key(), buffer, tensor.sizes().vec()});
   }
   return result;
 }

@@ -19,15 +19,6 @@ namespace cadre::nn {
 // type that collectives do not have.
 absl::StatusOr<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor);
 
-// A module one of whose parameters has a gradient that may come as factors: GradientHooks are
-// offered them.
-class HasFactors {
- public:
-  virtual ~HasFactors() = default;
-  // Outputs x inputs.
-  virtual const torch::Tensor& factored_parameter() const = 0;
-};
-
 // The parameters that require a gradient, in the order of registration; one that is registered
 // twice counts once, under its first name.
 struct NamedTensors {
