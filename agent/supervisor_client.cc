@@ -110,7 +110,7 @@ struct SupervisorClient::State {
   pid_t pid = 0;
   ScopedFd pidfd;
   ScopedFd socket;
-  FrameReader reader;
+  frames::FrameReader reader{kMaxFrameBytes};
   std::string queue;
   size_t written = 0;
   std::string cgroup;
@@ -164,7 +164,7 @@ absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
 
 bool SupervisorClient::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
   for (;;) {
-    auto next = reader.Next();
+    auto next = NextFrame(reader);
     if (!next.ok()) return false;
     if (!next->has_value()) {
       const absl::Duration left = end - MonoNow();
@@ -281,7 +281,7 @@ absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
   const absl::Status read = s.ReadSocket(&closed);
   std::vector<Frame> frames;
   for (;;) {
-    auto next = s.reader.Next();
+    auto next = NextFrame(s.reader);
     if (!next.ok()) return s.Lost(next.status().message());
     if (!next->has_value()) break;
     s.Note(**next);

@@ -41,7 +41,7 @@ struct StoreStream::Connection {
   const int socket;
   bool somebody_reads = false;
   // Of the one who does.
-  FrameReader reader;
+  frames::FrameReader reader{kStoreFrameBytesMax};
   bool somebody_writes = false;
   // What has not been written.
   std::string outgoing;
@@ -59,7 +59,7 @@ absl::Status StoreStream::Execute(const v1::StoreRequest& request, absl::Duratio
   if (connection_ == nullptr) RETURN_IF_ERROR(Connect());
   Waiter self{reply, std::nullopt, {}};
   waiters_.emplace(request.request_id(), &self);
-  AppendFrame(request, &connection_->outgoing);
+  AppendStoreFrame(request, &connection_->outgoing);
   WriteAll(deadline, &lock);
   while (!self.end.has_value() && Clock::now() < deadline) {
     if (connection_->somebody_reads) {
@@ -85,7 +85,7 @@ absl::Status StoreStream::Connect() {
   auto connection = std::make_shared<Connection>(fd);
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
     return NoConnection(path_);
-  AppendFrame(token_, &connection->outgoing);
+  frames::AppendFrame(token_, &connection->outgoing);
   connection_ = std::move(connection);
   return absl::OkStatus();
 }

@@ -272,8 +272,8 @@ TEST_F(LocalServiceTest, Store_IsServedBesideTheCalls) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   std::string bytes;
-  AppendFrame(token_, &bytes);
-  AppendFrame(RequestOf(1, 7), &bytes);
+  frames::AppendFrame(token_, &bytes);
+  AppendStoreFrame(RequestOf(1, 7), &bytes);
   ASSERT_EQ(send(socket, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   pollfd asked = {service_->store_fd(), POLLIN, 0};
   std::vector<v1::StoreRequest> requests;
@@ -282,7 +282,7 @@ TEST_F(LocalServiceTest, Store_IsServedBesideTheCalls) {
   Answer(1, 7, "v");
   pollfd answered = {socket, POLLIN, 0};
   ASSERT_EQ(poll(&answered, 1, kPollLimitMs), 1);
-  FrameReader reader;
+  frames::FrameReader reader{kStoreFrameBytesMax};
   absl::string_view frame;
   ASSERT_OK(reader.ReadFrom(socket));
   const absl::StatusOr<bool> found = reader.Next(&frame);

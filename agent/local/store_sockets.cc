@@ -28,7 +28,7 @@ struct StoreSockets::Connection {
   ~Connection() { close(socket); }
 
   const int socket;
-  FrameReader reader;
+  frames::FrameReader reader{kStoreFrameBytesMax};
   // It has shown the token.
   bool trusted = false;
   // Frames may be left in the reader.
@@ -156,7 +156,7 @@ void StoreSockets::Answer(const v1::StoreReply& reply) {
 // One that is broken is ended by the next Read.
 void StoreSockets::Send(Connection* connection, const v1::StoreReply& reply) {
   const bool idle = connection->outgoing.empty();
-  AppendFrame(reply, &connection->outgoing);
+  AppendStoreFrame(reply, &connection->outgoing);
   ++connection->outgoing_answers;
   if (idle) Flush(connection);
 }
@@ -188,7 +188,7 @@ void StoreSockets::Watch(Connection* connection) {
 
 void StoreSockets::End(Connection* connection, const absl::Status& why) {
   v1::StoreRequest none;
-  if (!why.ok()) AppendFrame(StoreErrorReply(none, why), &connection->outgoing);
+  if (!why.ok()) AppendStoreFrame(StoreErrorReply(none, why), &connection->outgoing);
   Flush(connection);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     it = it->second == connection ? waiting_.erase(it) : std::next(it);

@@ -37,7 +37,7 @@ class Client {
   }
   void SayFrame(const std::string& content) {
     std::string bytes;
-    AppendFrame(content, &bytes);
+    frames::AppendFrame(content, &bytes);
     Say(bytes);
   }
   void Ask(uint64_t client, uint64_t id) { SayFrame(RequestOf(client, id).SerializeAsString()); }
@@ -63,7 +63,7 @@ class Client {
 
  private:
   const int socket_;
-  FrameReader reader_;
+  frames::FrameReader reader_{kStoreFrameBytesMax};
 };
 
 class StoreSocketsTest : public ::testing::Test {
@@ -166,7 +166,8 @@ TEST_F(StoreSocketsTest, WhatIsNoRequestEndsTheConnection) {
 TEST_F(StoreSocketsTest, OneThatAsksTooMuchIsReadFromAgainWhenThereIsRoom) {
   const auto slow = Connect(), other = Connect();
   std::string bytes;
-  for (uint64_t id = 1; id <= kMaxCallsPerSocket + 2; ++id) AppendFrame(RequestOf(1, id), &bytes);
+  for (uint64_t id = 1; id <= kMaxCallsPerSocket + 2; ++id)
+    AppendStoreFrame(RequestOf(1, id), &bytes);
   slow->Say(bytes);
   other->Ask(2, 7);
   EXPECT_EQ(ReadAll().size(), kMaxCallsPerSocket + 1);

@@ -1,6 +1,5 @@
-// What the agent and its supervisor say to each other over a SOCK_STREAM socketpair. Each frame is
-// a little-endian u32 length (of what follows), a u8 type and the fields in order; strings are a
-// u32 length and bytes. No Protobuf: the supervisor starts in under a millisecond.
+// The protocol of the agent and its supervisor over a SOCK_STREAM socketpair, as messages.h puts it
+// into frames. No Protobuf: the supervisor starts in under a millisecond.
 #ifndef CADRE_AGENT_SUPERVISOR_FRAMES_H_
 #define CADRE_AGENT_SUPERVISOR_FRAMES_H_
 
@@ -11,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "rpc/frames/frame_reader.h"
 
 namespace cadre {
 
@@ -126,18 +125,9 @@ using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, Start
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);
 
-// Takes bytes as they come and gives whole frames.
-class FrameReader {
- public:
-  void Append(absl::string_view bytes);
-  // The next whole frame; nullopt when more bytes are needed; INVALID_ARGUMENT for a broken peer
-  // (too long, unknown type, lengths that do not add up).
-  absl::StatusOr<std::optional<Frame>> Next();
-
- private:
-  std::string buffer_;
-  size_t used_ = 0;
-};
+// The next whole frame of a reader of kMaxFrameBytes; nullopt when more bytes are needed;
+// INVALID_ARGUMENT for a broken peer (too long, unknown type, lengths that do not add up).
+absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader);
 
 }  // namespace cadre
 

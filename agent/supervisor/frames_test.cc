@@ -13,14 +13,14 @@ using ::testing::HasSubstr;
 // Feeds `bytes` one at a time and returns the single frame that must come out at the last byte.
 Frame RoundTrip(const Frame& frame) {
   const std::string bytes = EncodeFrame(frame);
-  FrameReader reader;
+  frames::FrameReader reader(kMaxFrameBytes);
   for (size_t i = 0; i < bytes.size(); ++i) {
-    auto next = reader.Next();
+    auto next = NextFrame(reader);
     EXPECT_THAT(next, IsOk());
     EXPECT_FALSE(next->has_value()) << "a frame before its last byte, at " << i;
     reader.Append(absl::string_view(&bytes[i], 1));
   }
-  auto next = reader.Next();
+  auto next = NextFrame(reader);
   EXPECT_THAT(next, IsOk());
   EXPECT_TRUE(next->has_value());
   return **next;
@@ -97,15 +97,15 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
 }
 
 TEST(FramesTest, FramesInOneReadComeOutInOrder) {
-  FrameReader reader;
+  frames::FrameReader reader(kMaxFrameBytes);
   for (uint64_t g = 1; g <= 1000; ++g) reader.Append(EncodeFrame(AllGoneFrame{g}));
   for (uint64_t g = 1; g <= 1000; ++g) {
-    auto next = reader.Next();
+    auto next = NextFrame(reader);
     ASSERT_OK(next);
     ASSERT_TRUE(next->has_value());
     EXPECT_EQ(std::get<AllGoneFrame>(**next).generation, g);
   }
-  auto next = reader.Next();
+  auto next = NextFrame(reader);
   ASSERT_OK(next);
   EXPECT_FALSE(next->has_value());
 }
@@ -124,9 +124,10 @@ TEST(FramesTest, RefusesABrokenPeer) {
   std::string shortened = good.substr(0, good.size() - 1);
   shortened[0] = static_cast<char>(shortened[0] - 1);
   for (const std::string& bytes : {too_long, empty, unknown, zero_type, trailing, shortened}) {
-    FrameReader reader;
+    frames::FrameReader reader(kMaxFrameBytes);
     reader.Append(bytes);
-    EXPECT_THAT(reader.Next(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("frame of")));
+    EXPECT_THAT(NextFrame(reader),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("frame of")));
   }
 }
 
@@ -134,21 +135,21 @@ TEST(FramesTest, ALyingCountDoesNotAllocate) {
   std::string bytes = EncodeFrame(StartFrame{});
   // argv's count follows length, type, generation and local_rank.
   for (size_t i = 17; i < 21; ++i) bytes[i] = '\xff';
-  FrameReader reader;
+  frames::FrameReader reader(kMaxFrameBytes);
   reader.Append(bytes);
-  EXPECT_THAT(reader.Next(), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(NextFrame(reader), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(FramesTest, LargestFrameIsAccepted) {
   OutputFrame output;
   output.bytes.assign(kMaxFrameBytes - (EncodeFrame(OutputFrame{}).size() - 4), 'x');
-  FrameReader reader;
+  frames::FrameReader reader(kMaxFrameBytes);
   reader.Append(EncodeFrame(output));
-  EXPECT_THAT(reader.Next(), IsOk());
+  EXPECT_THAT(NextFrame(reader), IsOk());
   output.bytes.push_back('x');
-  FrameReader over;
+  frames::FrameReader over(kMaxFrameBytes);
   over.Append(EncodeFrame(output));
-  EXPECT_THAT(over.Next(), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(NextFrame(over), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

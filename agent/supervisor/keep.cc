@@ -54,7 +54,7 @@ void DropCandidate(State& state) {
   Keeping& keeping = state.keeping;
   if (keeping.candidate.ok()) state.Unwatch(keeping.candidate.get());
   keeping.candidate.Reset();
-  keeping.candidate_reader = FrameReader();
+  keeping.candidate_reader = frames::FrameReader(kMaxFrameBytes);
   keeping.candidate_knows_token = false;
 }
 
@@ -116,7 +116,7 @@ bool ReadCandidate(Keeping& keeping) {
   // It has nothing to say before it is answered.
   if (n == 0 || keeping.candidate_knows_token) return false;
   keeping.candidate_reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
-  const auto frame = keeping.candidate_reader.Next();
+  const auto frame = NextFrame(keeping.candidate_reader);
   if (!frame.ok()) return false;
   if (!frame->has_value()) return true;
   const auto* adopt = std::get_if<AdoptFrame>(&**frame);
@@ -166,7 +166,7 @@ bool OutliveAgent(State& state, MonoTime now) {
   if (keeping.said_goodbye || keeping.time == absl::ZeroDuration()) return false;
   state.Unwatch(state.agent.get());
   state.agent.Reset();
-  state.agent_reader = FrameReader();
+  state.agent_reader = frames::FrameReader(kMaxFrameBytes);
   state.outbox.Detach();
   keeping.alone_since = now;
   keeping.until = now + keeping.time;

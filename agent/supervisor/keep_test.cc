@@ -248,14 +248,15 @@ TEST_F(KeepTest, WhoComesEarlyWaits) {
   // Once the supervisor has answered this it has read that.
   rig_.Run(rig_.Shell("exit 0", 1));
   rig_.Die();
-  FrameReader reader;
+  frames::FrameReader reader(kMaxFrameBytes);
   bool adopted = false;
   char chunk[4096];
   while (!adopted) {
     const ssize_t n = recv(early, chunk, sizeof(chunk), 0);
     ASSERT_GT(n, 0);
     reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
-    for (auto frame = reader.Next(); frame.ok() && frame->has_value(); frame = reader.Next()) {
+    for (auto frame = NextFrame(reader); frame.ok() && frame->has_value();
+         frame = NextFrame(reader)) {
       adopted = adopted || std::holds_alternative<AdoptedFrame>(**frame);
     }
   }

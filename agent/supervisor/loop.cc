@@ -33,7 +33,7 @@ bool HandleAgent(State& state) {
   if (n == 0) return false;
   state.agent_reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
   for (;;) {
-    auto next = state.agent_reader.Next();
+    auto next = NextFrame(state.agent_reader);
     if (!next.ok()) {
       Complain(absl::StrCat("from the agent: ", next.status().message()));
       return false;

@@ -77,7 +77,7 @@ struct Keeping {
   ScopedFd listener;
   // Who has connected last, and may become the agent once it has shown the token.
   ScopedFd candidate;
-  FrameReader candidate_reader;
+  frames::FrameReader candidate_reader{kMaxFrameBytes};
   bool candidate_knows_token = false;
   // While there is no agent: since when, and until when workers are kept.
   MonoTime alone_since = MonoTime::Never();
@@ -93,7 +93,7 @@ struct State {
 
   std::string id;
   ScopedFd agent;
-  FrameReader agent_reader;
+  frames::FrameReader agent_reader{kMaxFrameBytes};
   bool agent_wants_output = false;  // its socket is watched for room
   Outbox outbox;
   Keeping keeping;

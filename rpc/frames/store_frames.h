@@ -1,5 +1,4 @@
-// Store operations of a worker on a unix socket to its agent, without the cost of gRPC: frames of 4
-// bytes, the length in little endian, and so many bytes.
+// Store operations of a worker on a unix socket to its agent, without the cost of gRPC.
 //
 // The worker's first frame is the agent's token, each further one a StoreRequest. The agent answers
 // each with one StoreReply, in any order, matched by client and request_id; it does what
@@ -10,37 +9,27 @@
 #ifndef CADRE_RPC_FRAMES_STORE_FRAMES_H_
 #define CADRE_RPC_FRAMES_STORE_FRAMES_H_
 
-#include <cstddef>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "google/protobuf/message_lite.h"
+#include "rpc/channel_arguments.h"
+#include "rpc/frames/frame_reader.h"
 
 namespace cadre {
 
 // Where the agent listens for them whose gRPC socket is there.
-std::string StoreSocketPath(const std::string& agent_socket);
+inline std::string StoreSocketPath(const std::string& agent_socket) {
+  return agent_socket + "-store";
+}
 
-// A message must not be larger than kMessageBytesMax.
-void AppendFrame(absl::string_view content, std::string* bytes);
-void AppendFrame(const google::protobuf::MessageLite& message, std::string* bytes);
+inline constexpr size_t kStoreFrameBytesMax = kMessageBytesMax;
 
-// Finds frames in what was read. One thread.
-class FrameReader {
- public:
-  // Reads once, without waiting. False: there is nothing to read now. UNAVAILABLE: the other side
-  // has ended the connection, or it is broken.
-  absl::StatusOr<bool> ReadFrom(int socket);
-  // False: the next frame is not complete. `frame` is good until the next call of either.
-  // INVALID_ARGUMENT: it would be over the limit.
-  absl::StatusOr<bool> Next(absl::string_view* frame);
-
- private:
-  std::string bytes_;
-  // Of them, those that were given out.
-  size_t taken_ = 0;
-};
+inline void AppendStoreFrame(const google::protobuf::MessageLite& message, std::string* bytes) {
+  const size_t start = bytes->size();
+  bytes->append(frames::kLengthBytes, '\0');
+  message.AppendToString(bytes);
+  frames::CloseFrame(start, bytes);
+}
 
 }  // namespace cadre
 

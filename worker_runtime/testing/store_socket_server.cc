@@ -23,7 +23,7 @@ bool Write(int socket, const std::string& bytes) {
 }
 
 // The next frame; false at the end.
-bool ReadFrame(int socket, FrameReader* reader, std::string* frame) {
+bool ReadFrame(int socket, frames::FrameReader* reader, std::string* frame) {
   for (;;) {
     absl::string_view found;
     const absl::StatusOr<bool> next = reader->Next(&found);
@@ -78,12 +78,12 @@ void StoreSocketServer::Accept() {
 }
 
 void StoreSocketServer::Serve(int socket) {
-  FrameReader reader;
+  frames::FrameReader reader{kStoreFrameBytesMax};
   std::string frame;
   bool serving = ReadFrame(socket, &reader, &frame);
   if (serving && frame != token_) {
     std::string bytes;
-    AppendFrame(StoreErrorReply(0, 0, absl::UnauthenticatedError("wrong token")), &bytes);
+    AppendStoreFrame(StoreErrorReply(0, 0, absl::UnauthenticatedError("wrong token")), &bytes);
     Write(socket, bytes);
     serving = false;
   }
@@ -93,7 +93,7 @@ void StoreSocketServer::Serve(int socket) {
     if (!serving) break;
     std::string bytes;
     for (const v1::StoreReply& reply : handler_(request)) {
-      AppendFrame(reply, &bytes);
+      AppendStoreFrame(reply, &bytes);
       if (reply.request_id() == 0) serving = false;
     }
     if (!Write(socket, bytes)) break;

@@ -1,4 +1,4 @@
-#include "rpc/frames/store_frames.h"
+#include "rpc/frames/frame_reader.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -6,13 +6,13 @@
 #include <string>
 
 #include "base/status_matchers.h"
-#include "proto/store.pb.h"
-#include "rpc/channel_arguments.h"
 
-namespace cadre {
+namespace cadre::frames {
 namespace {
 
-class StoreFrames : public ::testing::Test {
+constexpr size_t kLimit = 1000;
+
+class FrameReaderTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0); }
   void TearDown() override {
@@ -36,28 +36,24 @@ class StoreFrames : public ::testing::Test {
   }
 
   int ends_[2] = {-1, -1};
-  FrameReader reader_;
+  FrameReader reader_{kLimit};
 };
 
-TEST_F(StoreFrames, SeveralInOneRead) {
+TEST_F(FrameReaderTest, SeveralInOneRead) {
   std::string bytes;
   AppendFrame("token", &bytes);
   AppendFrame("", &bytes);
-  v1::StoreRequest request;
-  request.set_request_id(7);
-  AppendFrame(request, &bytes);
+  AppendFrame("request", &bytes);
   Say(bytes);
   EXPECT_TRUE(Read());
   EXPECT_EQ(Next(), "token");
   EXPECT_EQ(Next(), "");
-  v1::StoreRequest read;
-  EXPECT_TRUE(read.ParseFromString(Next()));
-  EXPECT_EQ(read.request_id(), 7u);
+  EXPECT_EQ(Next(), "request");
   EXPECT_EQ(Next(), "none");
   EXPECT_FALSE(Read());
 }
 
-TEST_F(StoreFrames, OneInManyReads) {
+TEST_F(FrameReaderTest, OneInManyReads) {
   std::string bytes;
   AppendFrame(std::string(300, 'x'), &bytes);
   for (const char byte : bytes) {
@@ -68,16 +64,23 @@ TEST_F(StoreFrames, OneInManyReads) {
   EXPECT_EQ(Next(), std::string(300, 'x'));
 }
 
-TEST_F(StoreFrames, OneOverTheLimitIsRefusedByItsLength) {
+TEST_F(FrameReaderTest, OneOverTheLimitIsRefusedByItsLength) {
   std::string bytes;
-  AppendFrame(std::string(kMessageBytesMax + 1, 'x'), &bytes);
+  AppendFrame(std::string(kLimit + 1, 'x'), &bytes);
   Say(bytes.substr(0, 4));
   EXPECT_TRUE(Read());
   absl::string_view frame;
   EXPECT_THAT(reader_.Next(&frame), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST_F(StoreFrames, TheEndOfTheConnectionComesBehindWhatWasSaid) {
+TEST_F(FrameReaderTest, TheLargestIsAccepted) {
+  std::string bytes;
+  AppendFrame(std::string(kLimit, 'x'), &bytes);
+  reader_.Append(bytes);
+  EXPECT_EQ(Next(), std::string(kLimit, 'x'));
+}
+
+TEST_F(FrameReaderTest, TheEndOfTheConnectionComesBehindWhatWasSaid) {
   std::string bytes;
   AppendFrame("last", &bytes);
   Say(bytes);
@@ -88,4 +91,4 @@ TEST_F(StoreFrames, TheEndOfTheConnectionComesBehindWhatWasSaid) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::frames

@@ -1,4 +1,4 @@
-#include "rpc/frames/store_frames.h"
+#include "rpc/frames/frame_reader.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -6,42 +6,43 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "rpc/channel_arguments.h"
 
-namespace cadre {
+namespace cadre::frames {
 namespace {
 
-constexpr size_t kLengthBytes = 4;
 // A read takes this much at most, so that one connection does not hold up the others.
 constexpr size_t kReadBytes = 64 << 10;
 
-void AppendLength(size_t length, std::string* bytes) {
+}  // namespace
+
+void AppendFrame(absl::string_view content, std::string* bytes) {
+  const size_t start = bytes->size();
+  bytes->append(kLengthBytes, '\0');
+  bytes->append(content.data(), content.size());
+  CloseFrame(start, bytes);
+}
+
+void CloseFrame(size_t start, std::string* bytes) {
+  const size_t length = bytes->size() - start - kLengthBytes;
   for (size_t i = 0; i < kLengthBytes; ++i) {
-    bytes->push_back(static_cast<char>((length >> (8 * i)) & 0xff));
+    (*bytes)[start + i] = static_cast<char>((length >> (8 * i)) & 0xff);
   }
 }
 
-}  // namespace
-
-std::string StoreSocketPath(const std::string& agent_socket) { return agent_socket + "-store"; }
-
-void AppendFrame(absl::string_view content, std::string* bytes) {
-  AppendLength(content.size(), bytes);
-  bytes->append(content.data(), content.size());
-}
-
-void AppendFrame(const google::protobuf::MessageLite& message, std::string* bytes) {
-  AppendLength(message.ByteSizeLong(), bytes);
-  message.AppendToString(bytes);
+void FrameReader::Append(absl::string_view bytes) {
+  // The rest is moved to the front only when it is the smaller part: this keeps reading linear.
+  if (taken_ > 0 && taken_ >= bytes_.size() / 2) {
+    bytes_.erase(0, taken_);
+    taken_ = 0;
+  }
+  bytes_.append(bytes.data(), bytes.size());
 }
 
 absl::StatusOr<bool> FrameReader::ReadFrom(int socket) {
-  bytes_.erase(0, taken_);
-  taken_ = 0;
   char buffer[kReadBytes];
   const ssize_t got = recv(socket, buffer, sizeof(buffer), MSG_DONTWAIT);
   if (got > 0) {
-    bytes_.append(buffer, static_cast<size_t>(got));
+    Append(absl::string_view(buffer, static_cast<size_t>(got)));
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -49,21 +50,21 @@ absl::StatusOr<bool> FrameReader::ReadFrom(int socket) {
                                          : std::string(absl::ErrnoToStatus(errno, "").message()));
 }
 
-absl::StatusOr<bool> FrameReader::Next(absl::string_view* frame) {
+absl::StatusOr<bool> FrameReader::Next(absl::string_view* content) {
   const size_t left = bytes_.size() - taken_;
   if (left < kLengthBytes) return false;
   size_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length |= size_t{static_cast<unsigned char>(bytes_[taken_ + i])} << (8 * i);
   }
-  if (length > static_cast<size_t>(kMessageBytesMax)) {
+  if (length > limit_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a frame of ", length, " bytes; at most ", kMessageBytesMax, " are allowed"));
+        absl::StrCat("a frame of ", length, " bytes; at most ", limit_, " are allowed"));
   }
   if (left < kLengthBytes + length) return false;
-  *frame = absl::string_view(bytes_).substr(taken_ + kLengthBytes, length);
+  *content = absl::string_view(bytes_).substr(taken_ + kLengthBytes, length);
   taken_ += kLengthBytes + length;
   return true;
 }
 
-}  // namespace cadre
+}  // namespace cadre::frames
