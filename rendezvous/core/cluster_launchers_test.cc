@@ -13,6 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class ClusterLaunchersTest : public ClusterRig {};
 
@@ -167,6 +168,45 @@ TEST_F(ClusterLaunchersTest, OnlyTheLaunchersOfItsPartsTakePartInAJob) {
   EXPECT_THAT(join(12, 1, "n7"), HasSubstr("has no part on node n7"));
   EXPECT_EQ(join(13, 1, "n0"), "");
   EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
+}
+
+// A spec has secrets in its env, and a verdict what the program wrote.
+TEST_F(ClusterLaunchersTest, AnEndedJobShowsItselfToItsOwnLaunchersOnly) {
+  Join(1, 1, "n0");
+  v1::JobSpec secret = Spec("j", 1);
+  (*secret.mutable_env())["KEY"] = "hidden";
+  Submit(2, secret);
+  JoinJob(3, 10, secret, 1, "n0");
+  Orders(Step(4, JobCancelled{"j", "", 0}));
+  v1::NodeMessage stopped;
+  stopped.set_job("j");
+  stopped.set_incarnation(10);
+  stopped.set_generation(1);
+  stopped.mutable_node_stopped();
+  Orders(Step(5, NodeSaid{StreamId{10}, stopped}));
+  Orders(Step(5, StreamClosed{StreamId{10}}));
+  ASSERT_EQ(PhaseOf("j"), v1::CANCELLED_PHASE);
+  uint64_t stream = 20;
+  const auto join = [&](uint64_t incarnation, uint64_t part, uint64_t generation) {
+    v1::NodeMessage message = LauncherJoin(incarnation, Spec("j", 1), part, "n0");
+    message.set_generation(generation);
+    const Effects effects = Step(6, NodeSaid{StreamId{++stream}, message});
+    Orders(effects);
+    std::string said;
+    for (const SendToStream& send : effects.send) said += send.message.ShortDebugString();
+    Orders(Step(6, StreamClosed{StreamId{stream}}));
+    return said;
+  };
+  const std::string refused = join(11, 0, 1);
+  EXPECT_THAT(refused, HasSubstr("was submitted to the cluster by alice"));
+  EXPECT_THAT(refused, Not(HasSubstr("hidden")));
+  // As nobody can who does not know the number of that life, and who has no part.
+  EXPECT_THAT(join(10, 0, 1), Not(HasSubstr("hidden")));
+  // A part of another run of that name.
+  EXPECT_THAT(join(11, 9, 1), Not(HasSubstr("hidden")));
+  EXPECT_THAT(join(10, 1, 1), HasSubstr("finished"));
+  EXPECT_THAT(Ended(7, 1, 1), IsEmpty());
+  EXPECT_THAT(join(10, 1, 1), HasSubstr("finished")) << "the node has given its part back";
 }
 
 }  // namespace

@@ -123,7 +123,9 @@ void Core::Impl::OnDrained(const NodeDrained& drained) {
   cluster_changed = true;
 }
 
-bool Core::Impl::MayTakePart(StreamId stream, const std::string& name, const v1::Join& join) {
+bool Core::Impl::MayTakePart(StreamId stream, const std::string& name,
+                             const v1::NodeMessage& message) {
+  const v1::Join& join = message.join();
   const JobState* job = FindJob(name);
   const bool live = job != nullptr && !HasEnded(job->phase);
   const auto reject = [&](absl::string_view text) {
@@ -138,9 +140,14 @@ bool Core::Impl::MayTakePart(StreamId stream, const std::string& name, const v1:
                                "; give this one another name"));
   }
   const auto part = state.cluster.parts.find(join.part());
-  const bool its = live && part != state.cluster.parts.end() && part->second.part.job() == name &&
+  const bool its = part != state.cluster.parts.end() && part->second.part.job() == name &&
                    part->second.part.node() == join.node();
-  if (its && (!part->second.taken_back || job->nodes.count(join.node()) != 0)) return true;
+  const NodeState* node = nullptr;
+  if (job != nullptr && job->nodes.count(join.node()) != 0) node = &job->nodes.at(join.node());
+  if (live && its && (!part->second.taken_back || node != nullptr)) return true;
+  // A launcher that was away hears how its job ended, even where its part counts no more by now.
+  const bool was_in_it = node != nullptr && node->incarnation == message.incarnation();
+  if (!live && (was_in_it || (its && message.generation() != 0))) return true;
   return reject(absl::StrCat("job ", name, " has no part on node ", join.node(), " any more"));
 }
 

@@ -264,8 +264,11 @@ struct Core::Impl {
   // cluster_queue.cc: jobs are submitted and get their nodes.
   void OnSubmitted(const JobSubmitted& submitted);
   void OnDrained(const NodeDrained& drained);
-  // Whether a launcher may take part in the job as what it says it is.
-  bool MayTakePart(StreamId stream, const std::string& name, const v1::Join& join);
+  // Whether a launcher may take part in the job, or hear how it ended, as what it says it is;
+  // rejects it otherwise. A user's token opens streams without a part (host/permission.h), a
+  // launcher's token those of its own part, so a job that was submitted shows itself to its own
+  // launchers only.
+  bool MayTakePart(StreamId stream, const std::string& name, const v1::NodeMessage& message);
   void ScheduleCluster();
   void TakeBack(uint64_t id);
   // Of a job whose launcher there was given up while it may still run: nobody else would end it.

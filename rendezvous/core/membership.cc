@@ -150,9 +150,11 @@ void Core::Impl::OnJoin(StreamId stream, const v1::NodeMessage& message) {
     const std::string shown = IsJobName(message.job()) ? message.job() : "";
     return Reject(stream, shown, valid.code(), std::string(valid.message()));
   }
+  // First of all: whatever follows tells it of the job, an ended one's spec and verdict too.
+  if (!MayTakePart(stream, name, message)) return;
   // It was away when the job ended, or the server was: it must not begin the job anew.
   if (IsOfEndedJob(FindJob(name), message)) return Resume(stream, name, message);
-  if (!MayTakePart(stream, name, join) || !PrepareJob(stream, name, join)) return;
+  if (!PrepareJob(stream, name, join)) return;
   const auto& nodes = FindJob(name)->nodes;
   const auto found = nodes.find(join.node());
   if (found != nodes.end() && found->second.incarnation == message.incarnation()) {
