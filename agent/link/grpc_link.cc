@@ -149,17 +149,20 @@ class GrpcLink final : public ServerLink {
   void Run() {
     std::minstd_rand random{std::random_device{}()};
     absl::Duration backoff = kReconnectBackoffMin;
+    bool ever_welcome = false;
     for (;;) {
       bool welcome = false;
       const absl::Status status = RunRound(&welcome);
       Call([&] { callbacks_.on_down(status); });
-      if (IsFinal(status)) return;
+      ever_welcome = ever_welcome || welcome;
+      const bool refused = IsFinal(status);
+      if (refused && !(ever_welcome && options_.returns_after_refusal)) return;
       // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
       if (welcome) backoff = kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.
       const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
       if (StopsWithin(part * backoff)) return;
-      backoff = std::min(2 * backoff, kReconnectBackoffMax);
+      backoff = std::min(2 * backoff, refused ? kRefusedBackoffMax : kReconnectBackoffMax);
     }
   }
 

@@ -20,12 +20,17 @@ struct GrpcLinkOptions {
   // The server's token; empty where it wants none.
   std::string token;
   TransportSecurity security;
+  // A server that has welcomed this agent and refuses it later is tried again, ever more rarely: it
+  // may have been started with another token for a moment. Otherwise a refusal ends the link.
+  bool returns_after_refusal = false;
 };
 
 // Messages that wait to be written: this many, and of this size. A server that is further behind is
 // connected to again.
 inline constexpr size_t kLinkQueueMessagesMax = 65536;
 inline constexpr size_t kLinkQueueBytesMax = 16 << 20;
+// The longest pause after a refusal.
+inline constexpr absl::Duration kRefusedBackoffMax = absl::Seconds(15);
 // From the start of an attempt until the server has answered.
 inline constexpr absl::Duration kLinkOpenTimeout = absl::Seconds(15);
 // With several servers one that does not even take the connection must not hold up the others, and

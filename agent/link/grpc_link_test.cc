@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,8 +35,9 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 // A link and all that it has reported.
 class Peer {
  public:
-  explicit Peer(const std::string& endpoint, const std::string& token = kToken)
-      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}})) {}
+  explicit Peer(const std::string& endpoint, const std::string& token = kToken,
+                bool returns_after_refusal = false)
+      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}, returns_after_refusal})) {}
 
   // Says `hello` whenever the link comes up.
   void Start(std::vector<v1::NodeMessage> hello = {}) {
@@ -90,6 +92,11 @@ class Peer {
     const absl::MutexLock lock(&mutex_);
     return downs_[count - 1];
   }
+  bool AwaitRefusals(int count) {
+    return Await([this, count] {
+      return std::count_if(downs_.begin(), downs_.end(), absl::IsUnauthenticated) >= count;
+    });
+  }
   size_t downs() {
     const absl::MutexLock lock(&mutex_);
     return downs_.size();
@@ -131,10 +138,10 @@ class FullLog final : public RecordLog {
 // A server and its core, as one process holds them.
 class Host {
  public:
-  explicit Host(int port = 0, OpenedLog durable = {})
+  explicit Host(int port = 0, OpenedLog durable = {}, const std::string& token = kToken)
       : core(NewCoreConfig(), nullptr, std::move(durable)) {
     ServerOptions options;
-    options.token = kToken;
+    options.token = token;
     options.port = port;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, core);
     EXPECT_OK(server);
@@ -218,6 +225,20 @@ TEST(GrpcLink, WrongTokenEndsTheLink) {
                                          AllOf(HasSubstr(host.endpoint()), HasSubstr("token"))));
   peer.link().Stop();
   EXPECT_EQ(peer.downs(), 1u);
+}
+
+TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsTriedAgainWhereThatIsWanted) {
+  auto host = std::make_unique<Host>();
+  const int port = host->port();
+  Peer peer(host->endpoint(), kToken, true);
+  peer.Start({JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  host.reset();
+  host = std::make_unique<Host>(port, OpenedLog{}, "another token of thirty-two bytes");
+  ASSERT_TRUE(peer.AwaitRefusals(2));
+  host.reset();
+  host = std::make_unique<Host>(port);
+  EXPECT_TRUE(peer.AwaitUps(2));
 }
 
 TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {

@@ -139,6 +139,8 @@ int Run(const Parsed& parsed) {
   link_options.endpoints = places->addresses;
   link_options.token = places->token;
   link_options.security.tls_dir = options->start.tls_dir;
+  // Its launchers go on meanwhile, and would end with it.
+  link_options.returns_after_refusal = true;
   OutputWriter writer;
   options->log = [&writer](const std::string& line) {
     writer.Write(2, absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S ", absl::Now(),

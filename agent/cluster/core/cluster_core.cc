@@ -66,11 +66,16 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
   renew_at_ = MonoTime::Never();
   const bool refused = absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
                        absl::IsInvalidArgument(status);
-  // What was meant for the last stream may have come first on this one.
+  // Later the launchers that run here are worth more than an end, and the link tries again: a
+  // server may have been started with another token for a moment.
   if (refused && !ever_welcomed_) end_ = status;
   if (leaving_) return;
-  if (away_.empty()) {
-    commands_.push_back(Say{absl::StrCat("the server is away: ", status.message())});
+  // A server that refuses this agent now is not merely away, and somebody must hear of that.
+  if (away_.empty() || (refused && away_ != status.message())) {
+    commands_.push_back(
+        Say{absl::StrCat(refused ? "the server refuses this agent, which goes on trying: "
+                                 : "the server is away: ",
+                         status.message())});
   }
   away_ = std::string(status.message());
 }

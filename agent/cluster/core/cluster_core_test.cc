@@ -164,7 +164,9 @@ TEST_F(ClusterCoreTest, AServerThatDoesNotWantItEndsIt_OneThatGoesDoesNot) {
   StartAnew();
   Feed(LinkUp{});
   Welcome();
-  EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("")}), IsEmpty());
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("another token")}), IsEmpty());
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []")) << "the link goes on trying";
 }
 
 }  // namespace
