@@ -43,7 +43,7 @@ void Core::Impl::Dispatch(const Event& event) {
   } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
     OnStreamClosed(closed->stream);
   } else if (const auto* called = std::get_if<StoreCalled>(&event)) {
-    OnStoreRequest(called->request.job(), Asker{called->call, ""}, called->request);
+    OnStoreRequest(called->request.job(), keyspace::Asker{called->call.value, ""}, called->request);
   } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
     OnCallDropped(dropped->call);
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {

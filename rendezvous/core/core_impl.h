@@ -101,7 +101,7 @@ struct Live {
   // Links that have a stream; those of them that could take part in a generation.
   size_t open = 0;
   size_t ready = 0;
-  Keyspace keyspace;
+  keyspace::Keyspace keyspace;
   // The server began anew, or could not save: until then no job fails for nodes that do not come or
   // start.
   MonoTime patient_until;
@@ -301,9 +301,10 @@ struct Core::Impl {
   bool AdvanceGivenUp(const std::string& name, JobState* job, Live* live);
   void EndInquiry(const std::string& name, JobState* job, Live* live);
 
-  // store_calls.cc: from the wire to the keyspace and back.
-  void OnStoreRequest(const std::string& job, const Asker& asker, const v1::StoreRequest& request);
-  void DeliverAnswers(const std::string& job, std::vector<StoreAnswerTo> answers);
+  // store_calls.cc: the edge of the store.
+  void OnStoreRequest(const std::string& job, const keyspace::Asker& asker,
+                      const v1::StoreRequest& request);
+  void DeliverAnswers(const std::string& job, std::vector<keyspace::AnswerTo> answers);
   void OnCallDropped(CallId call);
   void AbortWaiters(const std::string& job, absl::string_view message);
 

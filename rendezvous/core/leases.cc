@@ -97,7 +97,7 @@ void Core::Impl::RemoveNode(const std::string& name, const std::string& node,
   record.mutable_node_removed()->set_cause(cause);
   record.mutable_node_removed()->set_reason(reason);
   Commit(std::move(record));
-  live->keyspace.ForgetNode(node);
+  live->keyspace.ForgetPeer(node);
   if (link.stream.has_value()) {
     sessions.erase(*link.stream);
     Close(*link.stream, std::move(close));

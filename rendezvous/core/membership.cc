@@ -62,7 +62,7 @@ void Core::Impl::OnNodeSaid(const NodeSaid& said) {
   live.links[session.node].last_heard = now;
   JobState* job = FindJob(session.job);
   if (message.has_store()) {
-    return OnStoreRequest(session.job, Asker{std::nullopt, session.node}, message.store());
+    return OnStoreRequest(session.job, keyspace::Asker{0, session.node}, message.store());
   }
   if (HasEnded(job->phase)) return;
   switch (message.body_case()) {

@@ -1,10 +1,12 @@
-// From the wire to the keyspace and back.
+// The edge of the store: its requests, changes and answers between plain values and messages.
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/core_impl.h"
 #include "rendezvous/state/policy.h"
+#include "rendezvous/state/store_records.h"
 
 namespace cadre {
 namespace {
@@ -38,7 +40,7 @@ absl::Status CheckCurrent(const std::string& name, const JobState* job,
 
 }  // namespace
 
-void Core::Impl::OnStoreRequest(const std::string& name, const Asker& asker,
+void Core::Impl::OnStoreRequest(const std::string& name, const keyspace::Asker& asker,
                                 const v1::StoreRequest& request) {
   JobState* job = FindJob(name);
   absl::Status current = CheckCurrent(name, job, request);
@@ -47,40 +49,47 @@ void Core::Impl::OnStoreRequest(const std::string& name, const Asker& asker,
                                                       OneLine(request.job(), kMaxJobNameBytes),
                                                       ", but comes from job ", name));
   }
+  const std::optional<keyspace::Request> operation = FromProto(request);
+  if (current.ok() && !operation.has_value()) {
+    current = absl::InvalidArgumentError("the request holds no operation");
+  }
   if (!current.ok()) {
     return DeliverAnswers(
-        name, {{asker, ErrorReply(request, current.code(), std::string(current.message()))}});
+        name, {{asker, keyspace::ErrorReply(request.client(), request.request_id(), current.code(),
+                                            current.message())}});
   }
-  StoreOutcome outcome =
-      lives[name].keyspace.Execute(now, job->store, job->generation.workers.size(), asker, request);
-  if (asker.call.has_value()) calls[*asker.call] = name;
-  if (outcome.append.has_value()) {
-    outcome.append->set_job(name);
-    Commit(std::move(*outcome.append));
+  keyspace::Outcome outcome = lives[name].keyspace.Execute(
+      now, job->store, job->generation.workers.size(), asker, *operation);
+  if (asker.call != 0) calls[CallId{asker.call}] = name;
+  if (outcome.change.has_value()) {
+    v1::Record record = RecordOf(job->generation.number, *outcome.change);
+    record.set_job(name);
+    Commit(std::move(record));
   }
   DeliverAnswers(name, std::move(outcome.answers));
   Touch(name, false);
 }
 
-void Core::Impl::DeliverAnswers(const std::string& name, std::vector<StoreAnswerTo> answers) {
-  for (StoreAnswerTo& answer : answers) {
-    if (answer.asker.call.has_value()) {
-      calls.erase(*answer.asker.call);
-      out->reply.push_back({*answer.asker.call, std::move(answer.reply)});
+void Core::Impl::DeliverAnswers(const std::string& name, std::vector<keyspace::AnswerTo> answers) {
+  for (const keyspace::AnswerTo& answer : answers) {
+    if (answer.asker.call != 0) {
+      const CallId call{answer.asker.call};
+      calls.erase(call);
+      out->reply.push_back({call, ToProto(answer.reply)});
       continue;
     }
     // A node without a stream asks again once it is back.
     const JobState* job = FindJob(name);
     v1::ServerMessage message = NewMessage(name, job == nullptr ? 0 : job->generation.number);
-    *message.mutable_store() = std::move(answer.reply);
-    SendToNode(name, answer.asker.node, std::move(message));
+    *message.mutable_store() = ToProto(answer.reply);
+    SendToNode(name, answer.asker.peer, std::move(message));
   }
 }
 
 void Core::Impl::OnCallDropped(CallId call) {
   const auto found = calls.find(call);
   if (found == calls.end()) return;
-  lives[found->second].keyspace.ForgetCall(call);
+  lives[found->second].keyspace.ForgetCall(call.value);
   Touch(found->second, false);
   calls.erase(found);
 }

@@ -2,37 +2,42 @@
 
 #include <algorithm>
 
-namespace cadre {
+#include "rendezvous/keyspace/limits.h"
+
+namespace cadre::keyspace {
 namespace {
+
+size_t BytesOf(const Reply& reply) {
+  return sizeof(Reply) + reply.message.size() + reply.value.size();
+}
 
 // Where the answer to this request is, or would be.
 template <typename Replies>
 auto PlaceOf(Replies& replies, uint64_t request_id) {
-  if (replies.empty() || replies.back().request_id() < request_id) return replies.end();
-  return std::lower_bound(
-      replies.begin(), replies.end(), request_id,
-      [](const v1::StoreReply& reply, uint64_t id) { return reply.request_id() < id; });
+  if (replies.empty() || replies.back().id < request_id) return replies.end();
+  return std::lower_bound(replies.begin(), replies.end(), request_id,
+                          [](const Reply& reply, uint64_t id) { return reply.id < id; });
 }
 
 }  // namespace
 
-const v1::StoreReply* Answers::Find(uint64_t client, uint64_t request_id) const {
+const Reply* Answers::Find(uint64_t client, uint64_t request_id) const {
   const auto of_client = by_client_.find(client);
   if (of_client == by_client_.end()) return nullptr;
   const auto answer = PlaceOf(of_client->second, request_id);
-  const bool found = answer != of_client->second.end() && answer->request_id() == request_id;
+  const bool found = answer != of_client->second.end() && answer->id == request_id;
   return found ? &*answer : nullptr;
 }
 
-void Answers::Remember(const v1::StoreReply& reply) {
-  OfClient& of_client = by_client_[reply.client()];
-  const auto place = PlaceOf(of_client, reply.request_id());
-  if (place != of_client.end() && place->request_id() == reply.request_id()) return;
+void Answers::Remember(const Reply& reply) {
+  OfClient& of_client = by_client_[reply.client];
+  const auto place = PlaceOf(of_client, reply.id);
+  if (place != of_client.end() && place->id == reply.id) return;
   of_client.insert(place, reply);
-  bytes_ += reply.ByteSizeLong();
-  order_.emplace_back(reply.client(), reply.request_id());
+  bytes_ += BytesOf(reply);
+  order_.emplace_back(reply.client, reply.id);
   if (of_client.size() > kMaxAnswersPerClient) {
-    bytes_ -= of_client.front().ByteSizeLong();
+    bytes_ -= BytesOf(of_client.front());
     of_client.pop_front();
   }
   while (order_.size() > kMaxAnswers || bytes_ > kMaxAnswerBytes) {
@@ -46,19 +51,19 @@ void Answers::Forget(const RequestKey& request) {
   if (client == by_client_.end()) return;
   OfClient& of_client = client->second;
   const auto answer = PlaceOf(of_client, request.second);
-  if (answer == of_client.end() || answer->request_id() != request.second) return;
-  bytes_ -= answer->ByteSizeLong();
+  if (answer == of_client.end() || answer->id != request.second) return;
+  bytes_ -= BytesOf(*answer);
   of_client.erase(answer);
   if (of_client.empty()) by_client_.erase(client);
 }
 
-std::vector<const v1::StoreReply*> Answers::All() const {
-  std::vector<const v1::StoreReply*> all;
+std::vector<const Reply*> Answers::All() const {
+  std::vector<const Reply*> all;
   for (const RequestKey& request : order_) {
-    const v1::StoreReply* reply = Find(request.first, request.second);
+    const Reply* reply = Find(request.first, request.second);
     if (reply != nullptr) all.push_back(reply);
   }
   return all;
 }
 
-}  // namespace cadre
+}  // namespace cadre::keyspace

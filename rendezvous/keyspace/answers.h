@@ -1,5 +1,5 @@
-// What store operations answered, for callers that ask again because the answer was lost. Bounded:
-// the oldest are forgotten. Pure; one thread.
+// Earlier answers of store operations, for callers that ask again because the answer was lost.
+// Bounded: the oldest are forgotten. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_KEYSPACE_ANSWERS_H_
 #define CADRE_RENDEZVOUS_KEYSPACE_ANSWERS_H_
 
@@ -10,28 +10,23 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "proto/store.pb.h"
+#include "rendezvous/keyspace/request.h"
 
-namespace cadre {
-
-// Answers remembered: of one client, and of all.
-constexpr size_t kMaxAnswersPerClient = 1024;
-constexpr size_t kMaxAnswers = 65536;
-constexpr size_t kMaxAnswerBytes = size_t{64} << 20;
+namespace cadre::keyspace {
 
 class Answers {
  public:
   // nullptr: none, or forgotten.
-  const v1::StoreReply* Find(uint64_t client, uint64_t request_id) const;
-  void Remember(const v1::StoreReply& reply);
+  const Reply* Find(uint64_t client, uint64_t id) const;
+  void Remember(const Reply& reply);
   size_t size() const { return order_.size(); }
   // Oldest first. Remembering them in this order gives the same memory.
-  std::vector<const v1::StoreReply*> All() const;
+  std::vector<const Reply*> All() const;
 
  private:
   using RequestKey = std::pair<uint64_t, uint64_t>;  // client, request id
   // By request id, which mostly grows.
-  using OfClient = std::deque<v1::StoreReply>;
+  using OfClient = std::deque<Reply>;
 
   void Forget(const RequestKey& request);
 
@@ -41,6 +36,6 @@ class Answers {
   size_t bytes_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::keyspace
 
 #endif  // CADRE_RENDEZVOUS_KEYSPACE_ANSWERS_H_

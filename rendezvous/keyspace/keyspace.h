@@ -1,9 +1,9 @@
-// The store of one job's current generation: keys, barriers and communicator ids, and those who
-// wait for them. Pure; one thread.
+// A store: keys, barriers and communicator ids, and those who wait for them. Pure; one thread. The
+// server keeps one for each job's current generation, rank 0 under mpirun one for its launch.
 //
-// What is stored is durable and lives in StoredKeys, with what the operations that changed it
-// answered: such an operation returns the record. Waiters, barrier arrivals and the answers of
-// operations that changed nothing are volatile and live here.
+// What is stored lives in Stored, with the answers of the operations that changed it: such an
+// operation returns the change, which the server records first. Waiters, barrier arrivals and the
+// answers of operations that changed nothing may be lost and live here.
 #ifndef CADRE_RENDEZVOUS_KEYSPACE_KEYSPACE_H_
 #define CADRE_RENDEZVOUS_KEYSPACE_KEYSPACE_H_
 
@@ -18,73 +18,56 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "proto/record.pb.h"
-#include "proto/store.pb.h"
-#include "rendezvous/core/event.h"
 #include "rendezvous/keyspace/answers.h"
-#include "rendezvous/state/state.h"
+#include "rendezvous/keyspace/request.h"
+#include "rendezvous/keyspace/stored.h"
 
-namespace cadre {
+namespace cadre::keyspace {
 
-constexpr size_t kMaxKeyBytes = 256;
-constexpr size_t kMaxValueBytes = 64 << 10;
-// Keys and communicator ids of one generation, together.
-constexpr size_t kMaxKeys = 65536;
-constexpr size_t kMaxStoreBytes = size_t{256} << 20;
-constexpr size_t kMaxWaiters = 65536;
-constexpr uint32_t kMaxWaitMs = 3600 * 1000;
-constexpr size_t kMaxReplyMessageBytes = 1024;
-// Calls that repeat one waiting request.
-constexpr size_t kMaxAskersPerWaiter = 8;
-
-// Who waits for an answer: a unary call, or a node on its stream.
+// To whom an answer goes: a call, or a peer that asks many things and tells answers apart by the
+// request's id.
 struct Asker {
-  std::optional<CallId> call;
-  std::string node;  // when there is no call
+  uint64_t call = 0;  // 0: a peer
+  std::string peer;
   friend bool operator==(const Asker& a, const Asker& b) {
-    return a.call == b.call && a.node == b.node;
+    return a.call == b.call && a.peer == b.peer;
   }
 };
 
-struct StoreAnswerTo {
+struct AnswerTo {
   Asker asker;
-  v1::StoreReply reply;
+  Reply reply;
 };
 
-struct StoreOutcome {
-  // At most one; its `job` is not set.
-  std::optional<v1::Record> append;
-  std::vector<StoreAnswerTo> answers;
+struct Outcome {
+  // To be applied to what is stored before anything else is executed, and before the answers go.
+  std::optional<Change> change;
+  std::vector<AnswerTo> answers;
 };
-
-// The answer to a request, still without content.
-v1::StoreReply ReplyTo(uint64_t client, uint64_t request_id);
-v1::StoreReply ErrorReply(const v1::StoreRequest& request, absl::StatusCode code,
-                          absl::string_view message);
 
 class Keyspace {
  public:
-  // One operation on the current generation, of `world_size` ranks.
-  StoreOutcome Execute(MonoTime now, const StoredKeys& stored, uint32_t world_size,
-                       const Asker& asker, const v1::StoreRequest& request);
+  // One operation on what is stored for `world_size` ranks.
+  Outcome Execute(MonoTime now, const Stored& stored, uint32_t world_size, const Asker& asker,
+                  const Request& request);
 
   // Answers those whose time has run out.
-  std::vector<StoreAnswerTo> Expire(MonoTime now);
+  std::vector<AnswerTo> Expire(MonoTime now);
   MonoTime NextDeadline() const;
 
-  // The generation is over: everybody who waits is answered, everything is forgotten.
-  std::vector<StoreAnswerTo> End(absl::StatusCode code, absl::string_view message);
+  // The store is closed: everybody who waits is answered, everything is forgotten.
+  std::vector<AnswerTo> End(absl::StatusCode code, absl::string_view message);
 
   // Nobody is there any more to receive the answer.
-  void ForgetCall(CallId call);
-  void ForgetNode(const std::string& node);
+  void ForgetCall(uint64_t call);
+  void ForgetPeer(const std::string& peer);
 
   size_t waiters() const { return waiters_.size(); }
   size_t answers() const { return answers_.size(); }
   absl::Status CheckInvariants() const;
 
  private:
-  using RequestKey = std::pair<uint64_t, uint64_t>;  // client, request id
+  using RequestKey = std::pair<uint64_t, uint64_t>;  // client, id
   enum class WaitsFor { kKey, kId, kBarrier };
   struct Waiter {
     WaitsFor what = WaitsFor::kKey;
@@ -93,6 +76,14 @@ class Keyspace {
     int32_t rank = 0;
     MonoTime deadline;
     std::vector<Asker> askers;
+
+    // Still without content.
+    Reply EmptyReply() const {
+      Reply reply;
+      reply.client = request.first;
+      reply.id = request.second;
+      return reply;
+    }
   };
   struct Barrier {
     uint32_t size = 0;
@@ -100,28 +91,32 @@ class Keyspace {
     // Who waits, by rank; a rank counts once.
     std::map<int32_t, std::set<uint64_t>> arrived;
   };
-  struct Operation;  // one Execute's arguments
+  struct Call;  // one Execute's arguments
 
-  void Set(const Operation& op, const std::string& key, const std::string& value);
-  void Add(const Operation& op);
-  void CompareAndSet(const Operation& op);
-  void Delete(const Operation& op);
-  void Get(const Operation& op, WaitsFor what, const std::string& name,
-           const std::map<std::string, std::string>& from);
-  void PublishId(const Operation& op);
-  void EnterBarrier(const Operation& op);
-  void CompleteBarrier(const Operation& op, const std::string& name);
+  void Do(const Call& call, const Set& set);
+  void Do(const Call& call, const Get& get);
+  void Do(const Call& call, const Add& add);
+  void Do(const Call& call, const CompareAndSet& swap);
+  void Do(const Call& call, const Delete& erase);
+  void Do(const Call& call, const EnterBarrier& enter);
+  void Do(const Call& call, const PublishId& publish);
+  void Do(const Call& call, const GetId& get);
+  void Read(const Call& call, WaitsFor what, const std::string& name,
+            const std::map<std::string, std::string>& from);
+  void CompleteBarrier(const Call& call, const std::string& name);
 
+  // The request waits already; its answer goes to this asker, too.
+  void WaitAsWell(const Call& call, uint64_t id);
   // False, with the answer given, when the key or the value may not be written.
-  bool MayWrite(const Operation& op, const std::string& key, size_t value_bytes);
-  void WriteKey(const Operation& op, const std::string& key, const std::string& value);
-  void Reply(const Operation& op, v1::StoreReply reply);
-  void Fail(const Operation& op, absl::StatusCode code, absl::string_view message);
+  bool MayWrite(const Call& call, const std::map<std::string, std::string>& to,
+                const std::string& key, size_t value_bytes);
+  void WriteKey(const Call& call, const std::string& key, const std::string& value);
+  void Answer(const Call& call, Reply reply);
+  void Fail(const Call& call, absl::StatusCode code, absl::string_view message);
   // False, with the answer given, when there is no room.
-  bool Wait(const Operation& op, WaitsFor what, const std::string& name);
-  void Wake(WaitsFor what, const std::string& name, const std::string& value,
-            StoreOutcome* outcome);
-  void AnswerAndForget(uint64_t id, v1::StoreReply reply, std::vector<StoreAnswerTo>* answers);
+  bool Wait(const Call& call, WaitsFor what, const std::string& name);
+  void Wake(WaitsFor what, const std::string& name, const std::string& value, Outcome* outcome);
+  void AnswerAndForget(uint64_t id, Reply reply, std::vector<AnswerTo>* answers);
   void Forget(uint64_t id);
   std::string WhyNotInTime(const Waiter& waiter) const;
 
@@ -130,13 +125,13 @@ class Keyspace {
   std::map<RequestKey, uint64_t> by_request_;
   std::map<std::pair<WaitsFor, std::string>, std::set<uint64_t>> by_name_;
   std::set<std::pair<MonoTime, uint64_t>> by_deadline_;
-  std::map<CallId, uint64_t> by_call_;
+  std::map<uint64_t, uint64_t> by_call_;
   std::map<std::string, Barrier> barriers_;
 
   // Of operations that might have changed something, and did not.
   Answers answers_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::keyspace
 
 #endif  // CADRE_RENDEZVOUS_KEYSPACE_KEYSPACE_H_

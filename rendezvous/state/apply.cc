@@ -8,6 +8,7 @@
 #include "rendezvous/job/restart.h"
 #include "rendezvous/state/apply_cluster.h"
 #include "rendezvous/state/snapshot.h"
+#include "rendezvous/state/store_records.h"
 
 namespace cadre {
 namespace {
@@ -122,7 +123,7 @@ void FormGeneration(const v1::GenerationFormed& record, JobState* job) {
   }
   generation.nodes_busy = generation.members.size();
   job->generation = std::move(generation);
-  job->store = StoredKeys();
+  job->store = keyspace::Stored();
   job->phase = v1::RUNNING;
   ++job->generations_announced;
   auto* generations = job->timeline.mutable_generations();
@@ -270,7 +271,7 @@ std::string EndJob(const v1::JobEnded& record, const std::string& name, State* s
   }
   job->phase = record.verdict().outcome();
   job->verdict = record.verdict();
-  job->store = StoredKeys();
+  job->store = keyspace::Stored();
   state->by_user.Remove(job->user, 0);
   job->ended = ++state->jobs_ended;
   state->by_user.Add(job->user, job->ended);
@@ -283,46 +284,6 @@ std::string EndJob(const v1::JobEnded& record, const std::string& name, State* s
   const std::string its_name = forgotten->first;
   state->jobs.erase(forgotten);
   return its_name;
-}
-
-void SetKey(const std::string& key, const std::string& value,
-            std::map<std::string, std::string>* keys, size_t* bytes) {
-  const auto [at, inserted] = keys->try_emplace(key, value);
-  if (inserted) {
-    *bytes += key.size() + value.size();
-  } else {
-    *bytes += value.size();
-    *bytes -= at->second.size();
-    at->second = value;
-  }
-}
-
-void RememberAnswers(const v1::Record& record, JobState* job) {
-  for (const v1::StoreReply& reply : record.answers()) job->store.answers.Remember(reply);
-}
-
-void WriteKey(const v1::KeyWritten& record, JobState* job) {
-  SetKey(record.key(), record.value(), &job->store.keys, &job->store.bytes);
-}
-
-void EraseKey(const v1::KeyErased& record, JobState* job) {
-  const auto found = job->store.keys.find(record.key());
-  if (found == job->store.keys.end()) return;
-  job->store.bytes -= found->first.size() + found->second.size();
-  job->store.keys.erase(found);
-}
-
-void PublishId(const v1::CommunicatorIdPublished& record, JobState* job) {
-  SetKey(record.communicator(), record.id(), &job->store.communicator_ids, &job->store.bytes);
-}
-
-// What the store keeps of a generation goes with it.
-void ApplyToStore(const v1::Record& record, uint64_t generation, JobState* job) {
-  if (generation != job->generation.number) return;
-  if (record.has_key_written()) WriteKey(record.key_written(), job);
-  if (record.has_key_erased()) EraseKey(record.key_erased(), job);
-  if (record.has_communicator_id_published()) PublishId(record.communicator_id_published(), job);
-  RememberAnswers(record, job);
 }
 
 void ApplyToJob(const v1::Record& record, State* state) {
@@ -361,13 +322,12 @@ void ApplyToJob(const v1::Record& record, State* state) {
     case v1::Record::kGatheringBegan:
       return BeginGathering(record.gathering_began(), job);
     case v1::Record::kKeyWritten:
-      return ApplyToStore(record, record.key_written().generation(), job);
     case v1::Record::kKeyErased:
-      return ApplyToStore(record, record.key_erased().generation(), job);
     case v1::Record::kCommunicatorIdPublished:
-      return ApplyToStore(record, record.communicator_id_published().generation(), job);
     case v1::Record::kStoreAnswered:
-      return ApplyToStore(record, record.store_answered().generation(), job);
+      // The store of an earlier generation went with it.
+      if (GenerationOfChange(record) == job->generation.number) job->store.Apply(ChangeOf(record));
+      return;
     default:
       return;
   }
@@ -442,8 +402,8 @@ std::string DumpState(const State& state) {
     for (const auto& [key, value] : job.store.communicator_ids) {
       absl::StrAppend(&text, "id ", key, "=", value, "\n");
     }
-    for (const v1::StoreReply* reply : job.store.answers.All()) {
-      absl::StrAppend(&text, "answered ", reply->ShortDebugString(), "\n");
+    for (const keyspace::Reply* reply : job.store.answers.All()) {
+      absl::StrAppend(&text, "answered ", ToProto(*reply).ShortDebugString(), "\n");
     }
     if (job.verdict.has_value()) absl::StrAppend(&text, job.verdict->ShortDebugString(), "\n");
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/duration.h"
+#include "rendezvous/state/store_records.h"
 
 namespace cadre {
 namespace {
@@ -135,30 +136,24 @@ v1::JobRestored JobToRecord(const JobState& job) {
   return restored;
 }
 
-void AddKeys(const v1::Record& empty, const JobState& job, std::vector<v1::Record>* records) {
+void AddKeys(const std::string& name, const JobState& job, std::vector<v1::Record>* records) {
   const uint64_t generation = job.generation.number;
-  for (const auto& [key, value] : job.store.keys) {
-    v1::KeyWritten* written = records->emplace_back(empty).mutable_key_written();
-    written->set_generation(generation);
-    written->set_key(key);
-    written->set_value(value);
-  }
+  const auto add = [&](const keyspace::Change& change) {
+    records->push_back(RecordOf(generation, change));
+    records->back().set_job(name);
+  };
+  for (const auto& [key, value] : job.store.keys) add({keyspace::KeyWritten{key, value}, {}});
   for (const auto& [name, id] : job.store.communicator_ids) {
-    v1::CommunicatorIdPublished* published =
-        records->emplace_back(empty).mutable_communicator_id_published();
-    published->set_generation(generation);
-    published->set_communicator(name);
-    published->set_id(id);
+    add({keyspace::IdPublished{name, id}, {}});
   }
-  int room = 0;
-  for (const v1::StoreReply* reply : job.store.answers.All()) {
-    if (room == 0) {
-      room = kAnswersPerRecord;
-      records->emplace_back(empty).mutable_store_answered()->set_generation(generation);
-    }
-    *records->back().add_answers() = *reply;
-    --room;
+  keyspace::Change answered;
+  for (const keyspace::Reply* reply : job.store.answers.All()) {
+    answered.answers.push_back(*reply);
+    if (answered.answers.size() < kAnswersPerRecord) continue;
+    add(answered);
+    answered.answers.clear();
   }
+  if (!answered.answers.empty()) add(answered);
 }
 
 v1::ClusterRestored ClusterToRecord(const ClusterState& cluster) {
@@ -193,12 +188,11 @@ std::vector<v1::Record> SnapshotOf(const State& state) {
     *records.emplace_back().mutable_cluster_restored() = ClusterToRecord(state.cluster);
   }
   for (const auto& [name, job] : state.jobs) {
-    v1::Record empty;
-    empty.set_job(name);
-    v1::Record& record = records.emplace_back(empty);
+    v1::Record& record = records.emplace_back();
+    record.set_job(name);
     *record.mutable_job_restored() = JobToRecord(job);
     record.mutable_job_restored()->set_jobs_ended(state.jobs_ended);
-    AddKeys(empty, job, &records);
+    AddKeys(name, job, &records);
   }
   return records;
 }

@@ -11,7 +11,7 @@
 namespace cadre {
 
 // Answers in one record; with kMaxValueBytes each, far from any limit of a message.
-constexpr int kAnswersPerRecord = 256;
+constexpr size_t kAnswersPerRecord = 256;
 
 // Applied to an empty state they give `state`.
 std::vector<v1::Record> SnapshotOf(const State& state);

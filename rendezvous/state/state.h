@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
-#include "rendezvous/keyspace/answers.h"
+#include "rendezvous/keyspace/stored.h"
 #include "rendezvous/state/jobs_by_user.h"
 #include "rendezvous/state/policy.h"
 
@@ -76,14 +76,6 @@ struct GenerationState {
   std::vector<v1::Failure> collateral;
 };
 
-// What the current generation's workers stored, and what they were told then.
-struct StoredKeys {
-  std::map<std::string, std::string> keys;
-  std::map<std::string, std::string> communicator_ids;
-  size_t bytes = 0;
-  Answers answers;
-};
-
 struct JobState {
   v1::JobSpec spec;
   Policy policy;
@@ -94,7 +86,8 @@ struct JobState {
   uint64_t admissions = 0;
   uint64_t slots = 0;  // of all nodes
   GenerationState generation;
-  StoredKeys store;
+  // Of the current generation.
+  keyspace::Stored store;
   uint32_t restart_count = 0;
   // When the restarts that count against the budget were decided.
   std::vector<int64_t> counted_restarts_us;

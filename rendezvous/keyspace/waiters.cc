@@ -1,30 +1,28 @@
-// Those who wait in a keyspace: woken, late, gone, or told that it is over.
+// Those who wait in a store: woken, late, gone, or told that it is over.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/keyspace/keyspace.h"
-#include "rpc/store_reply.h"
+#include "rendezvous/keyspace/limits.h"
 
-namespace cadre {
+namespace cadre::keyspace {
 
 void Keyspace::Wake(WaitsFor what, const std::string& name, const std::string& value,
-                    StoreOutcome* outcome) {
+                    Outcome* outcome) {
   if (by_name_.empty()) return;
   const auto found = by_name_.find({what, name});
   if (found == by_name_.end()) return;
   const std::set<uint64_t> ids = found->second;
   for (const uint64_t id : ids) {
-    const RequestKey request = waiters_[id].request;
-    v1::StoreReply reply = ReplyTo(request.first, request.second);
-    reply.set_value(value);
+    Reply reply = waiters_.at(id).EmptyReply();
+    reply.value = value;
     AnswerAndForget(id, std::move(reply), &outcome->answers);
   }
 }
 
-void Keyspace::AnswerAndForget(uint64_t id, v1::StoreReply reply,
-                               std::vector<StoreAnswerTo>* answers) {
-  for (const Asker& asker : waiters_[id].askers) answers->push_back({asker, reply});
+void Keyspace::AnswerAndForget(uint64_t id, Reply reply, std::vector<AnswerTo>* answers) {
+  for (const Asker& asker : waiters_.at(id).askers) answers->push_back({asker, reply});
   Forget(id);
 }
 
@@ -34,7 +32,7 @@ void Keyspace::Forget(uint64_t id) {
   by_request_.erase(waiter.request);
   by_deadline_.erase({waiter.deadline, id});
   for (const Asker& asker : waiter.askers) {
-    if (asker.call.has_value()) by_call_.erase(*asker.call);
+    if (asker.call != 0) by_call_.erase(asker.call);
   }
   const auto named = by_name_.find({waiter.what, waiter.name});
   named->second.erase(id);
@@ -76,24 +74,22 @@ std::string Keyspace::WhyNotInTime(const Waiter& waiter) const {
                       FirstFew(missing, total));
 }
 
-std::vector<StoreAnswerTo> Keyspace::Expire(MonoTime now) {
-  std::vector<StoreAnswerTo> answers;
+std::vector<AnswerTo> Keyspace::Expire(MonoTime now) {
+  std::vector<AnswerTo> answers;
   // All who are late at the same moment see the same arrivals and get the same text, made once.
   std::map<std::pair<WaitsFor, std::string>, std::string> texts;
   std::vector<std::pair<uint64_t, std::string>> late;
   for (const auto& [deadline, id] : by_deadline_) {
     if (deadline > now) break;
-    const Waiter& waiter = waiters_[id];
+    const Waiter& waiter = waiters_.at(id);
     std::string& text = texts[{waiter.what, waiter.name}];
     if (text.empty()) text = WhyNotInTime(waiter);
     late.emplace_back(id, text);
   }
   for (const auto& [id, why] : late) {
-    const RequestKey request = waiters_[id].request;
+    const RequestKey request = waiters_.at(id).request;
     AnswerAndForget(
-        id,
-        StoreErrorReply(request.first, request.second,
-                        absl::DeadlineExceededError(Shortened(why, kMaxReplyMessageBytes))),
+        id, ErrorReply(request.first, request.second, absl::StatusCode::kDeadlineExceeded, why),
         &answers);
   }
   return answers;
@@ -103,34 +99,31 @@ MonoTime Keyspace::NextDeadline() const {
   return by_deadline_.empty() ? MonoTime::Never() : by_deadline_.begin()->first;
 }
 
-std::vector<StoreAnswerTo> Keyspace::End(absl::StatusCode code, absl::string_view message) {
-  std::vector<StoreAnswerTo> answers;
+std::vector<AnswerTo> Keyspace::End(absl::StatusCode code, absl::string_view message) {
+  std::vector<AnswerTo> answers;
   for (const auto& [id, waiter] : waiters_) {
-    const v1::StoreReply reply =
-        StoreErrorReply(waiter.request.first, waiter.request.second,
-                        absl::Status(code, Shortened(message, kMaxReplyMessageBytes)));
+    const Reply reply = ErrorReply(waiter.request.first, waiter.request.second, code, message);
     for (const Asker& asker : waiter.askers) answers.push_back({asker, reply});
   }
   *this = Keyspace();
   return answers;
 }
 
-void Keyspace::ForgetCall(CallId call) {
+void Keyspace::ForgetCall(uint64_t call) {
   const auto found = by_call_.find(call);
   if (found == by_call_.end()) return;
   const uint64_t id = found->second;
   by_call_.erase(found);
-  std::vector<Asker>& askers = waiters_[id].askers;
+  std::vector<Asker>& askers = waiters_.at(id).askers;
   askers.erase(std::remove(askers.begin(), askers.end(), Asker{call, ""}), askers.end());
   if (askers.empty()) Forget(id);
 }
 
-void Keyspace::ForgetNode(const std::string& node) {
+void Keyspace::ForgetPeer(const std::string& peer) {
   std::vector<uint64_t> abandoned;
   for (auto& [id, waiter] : waiters_) {
     std::vector<Asker>& askers = waiter.askers;
-    askers.erase(std::remove(askers.begin(), askers.end(), Asker{std::nullopt, node}),
-                 askers.end());
+    askers.erase(std::remove(askers.begin(), askers.end(), Asker{0, peer}), askers.end());
     if (askers.empty()) abandoned.push_back(id);
   }
   for (const uint64_t id : abandoned) Forget(id);
@@ -161,4 +154,4 @@ absl::Status Keyspace::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::keyspace

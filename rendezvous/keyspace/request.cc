@@ -1,0 +1,17 @@
+#include "rendezvous/keyspace/request.h"
+
+#include "base/text.h"
+#include "rendezvous/keyspace/limits.h"
+
+namespace cadre::keyspace {
+
+Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::string_view message) {
+  Reply reply;
+  reply.client = client;
+  reply.id = id;
+  reply.code = code;
+  reply.message = Shortened(message, kMaxMessageBytes);
+  return reply;
+}
+
+}  // namespace cadre::keyspace

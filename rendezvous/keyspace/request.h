@@ -1,0 +1,125 @@
+// What may be asked of a store, and what it answers: the operations and errors of
+// proto/store.proto, without Protobuf. Plain values, with their fields for rpc/frames/messages.h.
+#ifndef CADRE_RENDEZVOUS_KEYSPACE_REQUEST_H_
+#define CADRE_RENDEZVOUS_KEYSPACE_REQUEST_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre::keyspace {
+
+struct Set {
+  std::string key;
+  std::string value;
+};
+// Waits for the key.
+struct Get {
+  std::string key;
+};
+// Adds to the decimal number under the key; absent: 0.
+struct Add {
+  std::string key;
+  int64_t delta = 0;
+};
+// Sets `desired` if the key holds `expected`; absent and empty count as equal.
+struct CompareAndSet {
+  std::string key;
+  std::string expected;
+  std::string desired;
+};
+struct Delete {
+  std::string key;
+};
+// Waits for `size` different ranks; 0: the world's size.
+struct EnterBarrier {
+  std::string name;
+  uint32_t size = 0;
+};
+struct PublishId {
+  std::string communicator;
+  std::string id;
+};
+// Waits for the id.
+struct GetId {
+  std::string communicator;
+};
+
+using Operation =
+    std::variant<Set, Get, Add, CompareAndSet, Delete, EnterBarrier, PublishId, GetId>;
+
+struct Request {
+  // One life of the caller, random; with `id` it names the request.
+  uint64_t client = 0;
+  uint64_t id = 0;
+  // The caller's. Barriers count callers by it.
+  int32_t rank = 0;
+  // How long the caller is ready to wait.
+  uint32_t wait_ms = 0;
+  Operation operation;
+};
+
+struct Reply {
+  uint64_t client = 0;
+  uint64_t id = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  // One line when code is not OK, at most kMaxMessageBytes.
+  std::string message;
+  // Of Get and GetId; of CompareAndSet, what the key holds afterwards.
+  std::string value;
+  // Of Add the sum; of Delete 1 if the key existed.
+  int64_t number = 0;
+
+  absl::Status status() const { return absl::Status(code, message); }
+};
+
+// The answer to a request, still without content.
+inline Reply ReplyTo(const Request& request) {
+  Reply reply;
+  reply.client = request.client;
+  reply.id = request.id;
+  return reply;
+}
+// `message` is cut to kMaxMessageBytes.
+Reply ErrorReply(uint64_t client, uint64_t id, absl::StatusCode code, absl::string_view message);
+
+template <typename Io>
+void Fields(Io& io, Set& m) {
+  io(m.key, m.value);
+}
+template <typename Io>
+void Fields(Io& io, Get& m) {
+  io(m.key);
+}
+template <typename Io>
+void Fields(Io& io, Add& m) {
+  io(m.key, m.delta);
+}
+template <typename Io>
+void Fields(Io& io, CompareAndSet& m) {
+  io(m.key, m.expected, m.desired);
+}
+template <typename Io>
+void Fields(Io& io, Delete& m) {
+  io(m.key);
+}
+template <typename Io>
+void Fields(Io& io, EnterBarrier& m) {
+  io(m.name, m.size);
+}
+template <typename Io>
+void Fields(Io& io, PublishId& m) {
+  io(m.communicator, m.id);
+}
+template <typename Io>
+void Fields(Io& io, GetId& m) {
+  io(m.communicator);
+}
+
+}  // namespace cadre::keyspace
+
+#endif  // CADRE_RENDEZVOUS_KEYSPACE_REQUEST_H_
