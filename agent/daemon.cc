@@ -22,11 +22,11 @@ absl::Status Daemon::Open() {
   for (char** entry = environ; *entry != nullptr; ++entry) environment_.emplace_back(*entry);
   earlier_verdict_ = VerdictMark(options_.output.log_dir, options_.core.job);
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
-  ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) {
-                     Feed(event);
-                     return exit_.has_value() || core_->NextDeadline() < wakes_at_ ||
-                            supervisor_ == nullptr || supervisor_->WantsWrite();
-                   }));
+  const auto due = [this] {
+    const bool at_once = exit_.has_value() || supervisor_ == nullptr || supervisor_->WantsWrite();
+    return at_once ? MonoTime() : core_->NextDeadline();
+  };
+  ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { Feed(event); }, due));
   collector_ = std::make_unique<EvidenceCollector>(
       [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); });
   LocalService::Options local;
@@ -96,7 +96,7 @@ absl::StatusOr<Exit> Daemon::Run() {
 absl::Status Daemon::Loop() {
   while (!exit_) {
     const Ready ready = Wait();
-    for (AgentEvent& event : queue_->TakeAll()) Feed(event);
+    queue_->HandleAll();
     if (queue_->overflowed()) {
       return absl::ResourceExhaustedError(
           "the agent does not keep up with the server; its workers are killed");
@@ -133,12 +133,12 @@ Daemon::Ready Daemon::Wait() {
       {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
       {queue_->fd(), POLLIN, 0},
   };
-  wakes_at_ = std::min(core_->NextDeadline(), poll_at_);
-  const bool forever = wakes_at_ == MonoTime::Never();
+  const MonoTime until = std::min(core_->NextDeadline(), poll_at_);
+  const bool forever = until == MonoTime::Never();
   timespec timeout = {};
-  if (!forever) timeout = absl::ToTimespec(std::max(wakes_at_ - MonoNow(), absl::ZeroDuration()));
-  // Until the events are taken others handle store operations in this thread's place.
-  queue_->Rest();
+  if (!forever) timeout = absl::ToTimespec(std::max(until - MonoNow(), absl::ZeroDuration()));
+  // Until HandleAll other threads handle store operations in this one's place.
+  queue_->Rest(until);
   // Interrupted: nothing is ready, and the loop comes by here again.
   if (ppoll(fds, std::size(fds), forever ? nullptr : &timeout, nullptr) <= 0) return {};
   return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0, fds[3].revents != 0};

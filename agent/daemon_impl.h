@@ -143,7 +143,6 @@ class Daemon {
   std::map<uint32_t, WorkerFiles> files_;
   ProgressWatch watch_;
   MonoTime poll_at_ = MonoTime::Never();
-  MonoTime wakes_at_;  // until when the loop waits
   uint32_t first_rank_ = 0;
   // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
   // generation in which they were.

@@ -1,21 +1,20 @@
 // Events from other threads (the server link, gRPC) to the daemon's loop. Thread safe.
 //
-// A store operation that comes while the loop waits is handled by who posts it, on his thread,
-// since waking the loop's takes longer. Only one thread handles events at any time, in the order in
-// which they came.
+// An event of a store operation that comes while the loop waits is handled on the thread that posts
+// it (base/executor.h).
 #ifndef CADRE_AGENT_EVENT_QUEUE_H_
 #define CADRE_AGENT_EVENT_QUEUE_H_
 
+#include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "agent/core/agent_core.h"
+#include "base/executor.h"
+#include "base/time.h"
 
 namespace cadre {
 
@@ -26,11 +25,12 @@ inline constexpr size_t kMaxQueuedEvents = 4 * kMaxQueuedRequests;
 
 class EventQueue {
  public:
-  // Handles a request of a worker, or its answer, in the loop's place; must not block. True: the
-  // loop must look around before the moment at which it would.
-  using Handler = std::function<bool(const AgentEvent&)>;
-  // Without a handler all events are the loop's.
-  static absl::StatusOr<std::unique_ptr<EventQueue>> Make(Handler handler = nullptr);
+  // Handles one event, on the loop's thread; must not block.
+  using Handler = std::function<void(const AgentEvent&)>;
+  // `due`: when the loop has to look around, as it stands after an event of a store operation that
+  // another thread has handled in its place. Without it all events are handled by the loop.
+  static absl::StatusOr<std::unique_ptr<EventQueue>> Make(Handler handler,
+                                                          std::function<MonoTime()> due = nullptr);
   ~EventQueue();
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
@@ -43,32 +43,24 @@ class EventQueue {
   // An event that cannot be refused. Over the limit it is lost and overflowed() is true for good.
   void Push(AgentEvent event);
 
-  // For the loop: others may handle events from now on, until TakeAll.
-  void Rest();
-  // Waits until nobody else handles one.
-  std::deque<AgentEvent> TakeAll();
-  bool overflowed() const;
+  // For the loop: other threads may handle events from now on, until HandleAll. They wake it when
+  // it has to look around before `until`.
+  void Rest(MonoTime until) { executor_.Rest(until); }
+  // Waits until nobody else handles one, and handles what has come.
+  void HandleAll();
+  bool overflowed() const { return overflowed_; }
 
  private:
-  enum class Holder { kNobody, kLoop, kPoster };
-
-  EventQueue(int fd, Handler handler) : fd_(fd), handler_(std::move(handler)) {}
-  // Whether the caller handles this event now.
-  bool Enter(const AgentEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After Enter: this event, and those for which the loop is not needed that came meanwhile.
-  void HandleHere(AgentEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Add(AgentEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WakeLoop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool NoPoster() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return holder_ != Holder::kPoster; }
+  EventQueue(int fd, Handler handler, std::function<MonoTime()> due);
+  // False: more than `limit` would wait.
+  bool Post(AgentEvent event, size_t limit);
+  void WakeLoop();
 
   const int fd_;
   const Handler handler_;
-  mutable absl::Mutex mutex_;
-  Holder holder_ ABSL_GUARDED_BY(mutex_) = Holder::kLoop;
-  bool loop_waits_ ABSL_GUARDED_BY(mutex_) = false;  // for a poster to end
-  bool readable_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<AgentEvent> events_ ABSL_GUARDED_BY(mutex_);
-  bool overflowed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> readable_{false};
+  std::atomic<bool> overflowed_{false};
+  Executor executor_;
 };
 
 }  // namespace cadre

@@ -58,7 +58,7 @@ class ClusterAgent {
 };
 
 absl::Status ClusterAgent::Run() {
-  ASSIGN_OR_RETURN(queue_, EventQueue::Make());
+  ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { OnEvent(event); }));
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
   EventQueue* queue = queue_.get();
   link_.Start({[queue] { queue->Push(LinkUp{}); },
@@ -66,7 +66,7 @@ absl::Status ClusterAgent::Run() {
                [queue](absl::Status status) { queue->Push(LinkDown{std::move(status)}); }});
   while (!end_.has_value()) {
     Wait();
-    for (const AgentEvent& event : queue_->TakeAll()) OnEvent(event);
+    queue_->HandleAll();
     if (queue_->overflowed()) end_ = absl::InternalError("the agent does not keep up");
     for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
     absl::StatusOr<std::vector<Frame>> frames = supervisor_->Read();

@@ -21,15 +21,14 @@ BatchSaver::Outcome Save(RecordLog& log, RecordRows records) {
 
 CommitThread::~CommitThread() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     ending_ = true;
-    changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
 }
 
 void CommitThread::Begin(RecordLog& log, RecordRows records) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error&) {
@@ -38,28 +37,29 @@ void CommitThread::Begin(RecordLog& log, RecordRows records) {
   }
   log_ = &log;
   records_ = std::move(records);
-  changed_.notify_all();
 }
 
 std::optional<BatchSaver::Outcome> CommitThread::Take(bool wait) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (wait) changed_.wait(lock, [this] { return outcome_.has_value(); });
+  const absl::MutexLock lock(&mutex_);
+  if (wait) mutex_.Await(absl::Condition(this, &CommitThread::IsDone));
   return std::exchange(outcome_, std::nullopt);
 }
 
 void CommitThread::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return log_ != nullptr || ending_; });
-    if (log_ == nullptr) return;
-    RecordLog* const log = log_;
-    RecordRows records = std::move(records_);
-    lock.unlock();
+    RecordLog* log;
+    RecordRows records;
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &CommitThread::HasToDo));
+      if (log_ == nullptr) return;
+      log = log_;
+      records = std::move(records_);
+    }
     Outcome outcome = Save(*log, std::move(records));
-    lock.lock();
+    const absl::MutexLock lock(&mutex_);
     log_ = nullptr;
     outcome_ = std::move(outcome);
-    changed_.notify_all();
   }
 }
 

@@ -4,11 +4,11 @@
 #ifndef CADRE_RENDEZVOUS_HOST_COMMIT_THREAD_H_
 #define CADRE_RENDEZVOUS_HOST_COMMIT_THREAD_H_
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "rendezvous/host/batch_saver.h"
 
 namespace cadre {
@@ -23,16 +23,16 @@ class CommitThread final : public BatchSaver {
 
  private:
   void Run();
+  bool HasToDo() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return log_ != nullptr || ending_; }
+  bool IsDone() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return outcome_.has_value(); }
 
-  std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool ending_ = false;
+  std::thread thread_;  // used by the one that calls Begin
+  absl::Mutex mutex_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   // Set while there is a batch to be saved, or being saved.
-  RecordLog* log_ = nullptr;
-  RecordRows records_;
-  std::optional<Outcome> outcome_;
+  RecordLog* log_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  RecordRows records_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cadre

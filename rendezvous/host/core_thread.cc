@@ -3,16 +3,29 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include <deque>
 #include <future>
+#include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/status_macros.h"
-#include "rendezvous/host/core_thread_state.h"
+#include "base/executor.h"
 #include "rpc/store_reply.h"
 
 namespace cadre {
+
+namespace {
+
+constexpr Executor::Load kRoom = {kEventQueueLimit, kEventQueueBytesLimit};
+// The thread looks around at least this often, whatever the core asks for.
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
+
+CoreConfig WithServerId(CoreConfig config, const RecordLog* log) {
+  if (log != nullptr) config.server_id = log->server_id();
+  return config;
+}
+
+}  // namespace
 
 CoreConfig NewCoreConfig() {
   CoreConfig config;
@@ -27,14 +40,72 @@ CoreConfig NewCoreConfig() {
   return config;
 }
 
-namespace {
+struct CoreThread::State {
+  State(const CoreConfig& config, LogFunction log, OpenedLog durable)
+      : host(config, std::move(log), std::move(durable), connections) {}
 
-CoreConfig WithServerId(CoreConfig config, const RecordLog* log) {
-  if (log != nullptr) config.server_id = log->server_id();
-  return config;
-}
+  // An event that is handled by the thread. `bytes` as in Executor::Task.
+  bool Enqueue(Event event, size_t bytes = 0) {
+    return executor.Add({[this, event = std::move(event)]() mutable {
+                           if (!connections.ended().has_value()) host.Handle(std::move(event));
+                         },
+                         false, bytes},
+                        kRoom);
+  }
+  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message) {
+    const size_t bytes = message.ByteSizeLong() + 1;
+    if (Enqueue(NodeSaid{stream, std::move(message)}, bytes)) return absl::OkStatus();
+    return absl::ResourceExhaustedError("the server has too much to do; connect again later");
+  }
+  void Leave() {
+    host.Flush();
+    executor.Leave();
+  }
 
-}  // namespace
+  // Runs `question` on the thread, when all that was handled before is saved. `refuse` is called in
+  // its place once the thread has ended.
+  void Run(std::function<void()> question, std::function<void(const absl::Status&)> refuse) {
+    Executor::Task task;
+    task.run = [this, question = std::move(question), refuse] {
+      if (const auto why = connections.ended()) return refuse(*why);
+      host.Settle();
+      question();
+    };
+    if (!executor.Add(std::move(task))) refuse(*connections.ended());
+  }
+  // `done` is called with what `question` returns, or with why the thread has ended.
+  template <typename Done, typename Question>
+  void Ask(Done done, Question question) {
+    Run([done, question = std::move(question)] { done(question()); }, done);
+  }
+
+  void Loop() {
+    while (!stopping) {
+      const MonoTime until = host.Due();
+      if (host.IsFree()) executor.Rest(until);
+      executor.Await(std::min(until, MonoNow() + kLongestWait));
+      size_t handled = 0;
+      for (Executor::Task& task : executor.Take()) {
+        task.run();
+        if (++handled % kEventsPerCommit == 0) host.SaveBeside();
+      }
+      host.EndBatch(executor.has_tasks(), stopping);
+    }
+  }
+
+  // Nobody is left waiting. The thread has ended.
+  void EndAll(const absl::Status& why) {
+    connections.EndAll(why);
+    for (Executor::Task& task : executor.Close()) task.run();
+  }
+
+  Connections connections;
+  // Used by the thread that has the executor's turn.
+  CoreHost host;
+  bool stopping = false;
+  Executor executor{{[this] { return host.Due(); }, nullptr}};
+  std::thread thread;
+};
 
 CoreThread::CoreThread(const CoreConfig& config, LogFunction log, OpenedLog durable) {
   const CoreConfig own = WithServerId(config, durable.log.get());
@@ -45,200 +116,122 @@ CoreThread::CoreThread(const CoreConfig& config, LogFunction log, OpenedLog dura
 CoreThread::~CoreThread() { Stop(absl::UnavailableError("the server goes away")); }
 
 void CoreThread::Stop(const absl::Status& why) {
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->stopping = true;
-    state_->changed.notify_one();
-  }
   if (!state_->thread.joinable()) return;
+  state_->executor.Add({[state = state_.get()] { state->stopping = true; }});
   state_->thread.join();
-  state_->CloseAll(why);
+  state_->EndAll(why);
 }
 
 StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
-  StreamId stream;
-  std::optional<absl::Status> late;
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    stream.value = ++state_->last_stream;
-    late = state_->ended;
-    if (!late.has_value()) state_->streams[stream] = outbox;
-  }
-  if (late.has_value()) outbox->Close(*late);
-  return stream;
+  return state_->connections.OpenStream(std::move(outbox));
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
   auto more = std::move(*message.mutable_more());
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    // Behind a StreamClosed it would bring back a node that has gone.
-    if (state_->streams.count(stream) == 0) return absl::OkStatus();
-    if (!state_->EnterLocked()) {
-      RETURN_IF_ERROR(state_->EnqueueSaidLocked(stream, std::move(message)));
-      for (v1::NodeMessage& next : more) {
-        RETURN_IF_ERROR(state_->EnqueueSaidLocked(stream, std::move(next)));
-      }
-      return absl::OkStatus();
+  bool here = false;
+  // Behind a StreamClosed it would bring back a node that has gone.
+  absl::Status added;
+  state_->connections.IfOpen(stream, [&] {
+    here = state_->executor.Enter();
+    if (here) return;
+    added = state_->EnqueueSaid(stream, std::move(message));
+    for (v1::NodeMessage& next : more) {
+      if (added.ok()) added = state_->EnqueueSaid(stream, std::move(next));
     }
-  }
-  const auto handle = [&](v1::NodeMessage said) {
-    Event event = NodeSaid{stream, std::move(said)};
-    state_->HandleEvent(event);
-  };
-  handle(std::move(message));
-  for (v1::NodeMessage& next : more) handle(std::move(next));
+  });
+  if (!here) return added;
+  state_->host.Handle(NodeSaid{stream, std::move(message)});
+  for (v1::NodeMessage& next : more) state_->host.Handle(NodeSaid{stream, std::move(next)});
   state_->Leave();
   return absl::OkStatus();
 }
 
 void CoreThread::CloseStream(StreamId stream) {
-  State::Task task;
-  task.event = StreamClosed{stream};
-  // Declared before the lock, so that it is let go after it.
-  std::shared_ptr<Outbox> outbox;
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto found = state_->streams.find(stream);
-  if (found != state_->streams.end()) {
-    outbox = std::move(found->second);
-    state_->streams.erase(found);
-  }
-  state_->EnqueueLocked(std::move(task));
+  state_->connections.Take(stream, [&] { state_->Enqueue(StreamClosed{stream}); });
 }
 
 CallId CoreThread::CallStore(v1::StoreRequest request,
                              std::function<void(const v1::StoreReply&)> done) {
-  State::Task task;
-  task.bytes = request.ByteSizeLong() + 1;
-  // Echoed in an answer that the core does not give; the operation itself is not needed for that.
-  v1::StoreRequest echo;
-  echo.set_request_id(request.request_id());
-  echo.set_client(request.client());
-  CallId call;
-  absl::Status refused;
-  bool here = false;
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    call.value = ++state_->last_call;
-    task.event = StoreCalled{call, std::move(request)};
-    here = state_->EnterLocked();
-    if (state_->ended.has_value()) {
-      refused = *state_->ended;
-    } else if (here || state_->EnqueueLocked(std::move(task))) {
-      state_->calls[call] = State::Call{echo, done};
-    } else {
-      refused = absl::ResourceExhaustedError("the server has too much to do; call again later");
+  const size_t bytes = request.ByteSizeLong() + 1;
+  const uint64_t client = request.client(), request_id = request.request_id();
+  const CallId call = state_->connections.AddCall(request, std::move(done));
+  if (state_->executor.Enter()) {
+    state_->host.Handle(StoreCalled{call, std::move(request)});
+    state_->Leave();
+  } else if (!state_->Enqueue(StoreCalled{call, std::move(request)}, bytes)) {
+    if (const auto refused = state_->connections.TakeCall(call)) {
+      refused(StoreErrorReply(
+          client, request_id,
+          absl::ResourceExhaustedError("the server has too much to do; call again later")));
     }
   }
-  if (here) {
-    state_->HandleEvent(task.event);
-    state_->Leave();
-  }
-  if (!refused.ok()) done(StoreErrorReply(echo, refused));
   return call;
 }
 
 void CoreThread::DropCall(CallId call) {
-  State::Call dropped;
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto found = state_->calls.find(call);
-  if (found == state_->calls.end()) return;
-  dropped = std::move(found->second);
-  state_->calls.erase(found);
-  State::Task task;
-  task.event = StoreCallDropped{call};
-  state_->EnqueueLocked(std::move(task));
+  if (state_->connections.TakeCall(call)) state_->Enqueue(StoreCallDropped{call});
 }
 
 void CoreThread::AskStatus(absl::string_view job, StatusDone done) {
-  state_->Run([state = state_.get(), job = std::string(job),
-               done](MonoTime now) { done(state->core.Status(now, job)); },
-              done);
+  state_->Ask(std::move(done), [host = &state_->host, job = std::string(job)] {
+    return host->core().Status(MonoNow(), job);
+  });
 }
 
 void CoreThread::AskAllStatuses(AllStatusesDone done) {
-  state_->Run([state = state_.get(), done](MonoTime now) { done(state->core.AllStatuses(now)); },
-              done);
+  state_->Ask(std::move(done),
+              [host = &state_->host] { return host->core().AllStatuses(MonoNow()); });
+}
+
+void CoreThread::AskHealth(std::function<void(const absl::Status&)> done) {
+  state_->Ask(std::move(done), [] { return absl::OkStatus(); });
 }
 
 void CoreThread::AskView(ViewDone done) {
   ServerView view;
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    view.streams = state_->streams.size();
-    view.calls = state_->calls.size();
-    view.queued_events = state_->queued_events;
-    view.queued_bytes = state_->queued_bytes;
-  }
-  const auto look = [state = state_.get(), done, view = std::move(view)](MonoTime now) mutable {
-    view.counters = state->counters;
-    view.jobs = state->core.AllStatuses(now);
-    view.saves = state->commits.trouble().ok();
-    done(std::move(view));
-  };
-  state_->Run(look, done);
+  view.streams = state_->connections.streams();
+  view.calls = state_->connections.calls();
+  const Executor::Load load = state_->executor.load();
+  view.queued_events = load.tasks;
+  view.queued_bytes = load.bytes;
+  state_->Ask(std::move(done), [host = &state_->host, view = std::move(view)] {
+    ServerView all = view;
+    all.counters = host->counters();
+    all.jobs = host->core().AllStatuses(MonoNow());
+    all.saves = host->saves();
+    return all;
+  });
 }
 
 void CoreThread::AskCancel(absl::string_view job, absl::string_view reason, int signal,
                            StatusDone done, OwnerCheck may) {
   JobCancelled cancelled{std::string(job), std::string(reason), signal};
-  const auto cancel = [state = state_.get(), cancelled = std::move(cancelled), done,
-                       may = std::move(may)](MonoTime now) {
-    const absl::StatusOr<v1::JobStatus> before = state->core.Status(now, cancelled.job);
-    if (!before.ok()) return done(before.status());
-    const absl::Status allowed = may ? may(before->user()) : absl::OkStatus();
-    if (!allowed.ok()) return done(allowed);
-    if (!Lives(*before)) {
-      return done(absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended")));
-    }
-    const absl::Status saved = state->StepNow(cancelled, now);
-    if (!saved.ok()) return done(saved);
-    done(state->core.Status(now, cancelled.job));
-  };
-  state_->Run(cancel, done);
+  state_->Ask(std::move(done), [host = &state_->host, cancelled = std::move(cancelled),
+                                may = std::move(may)] { return host->Cancel(cancelled, may); });
 }
 
 void CoreThread::AskSubmit(const v1::SubmitJobRequest& request, StatusDone done, OwnerCheck may) {
   JobSubmitted submitted{request.spec(), request.user(), request.request_id()};
-  const auto submit = [state = state_.get(), submitted = std::move(submitted), done,
-                       may = std::move(may)](MonoTime now) {
-    const absl::Status taken = state->Submit(submitted, may, now);
-    if (!taken.ok()) return done(taken);
-    // Not before the step, or more time would be left than there is at all.
-    done(state->core.Status(MonoNow(), submitted.spec->name()));
-  };
-  state_->Run(submit, done);
+  state_->Ask(std::move(done), [host = &state_->host, submitted = std::move(submitted),
+                                may = std::move(may)] { return host->Submit(submitted, may); });
 }
 
 void CoreThread::AskNodes(NodesDone done) {
-  state_->Run([state = state_.get(), done](MonoTime) { done(state->core.ClusterNodes()); }, done);
+  state_->Ask(std::move(done), [host = &state_->host] { return host->core().ClusterNodes(); });
 }
 
 void CoreThread::AskDrain(const v1::DrainNodeRequest& request, NodesDone done) {
   NodeDrained drained{request.node(), request.drained(), request.reason()};
-  const auto drain = [state = state_.get(), drained = std::move(drained), done](MonoTime now) {
-    const auto named = [&] {
-      std::vector<v1::ClusterNodeStatus> named = state->core.ClusterNodes();
-      named.erase(std::remove_if(named.begin(), named.end(),
-                                 [&](const auto& node) { return node.name() != drained.node; }),
-                  named.end());
-      return named;
-    };
-    if (named().empty()) {
-      return done(absl::NotFoundError(
-          absl::StrCat("no node ", drained.node, " in the cluster; see 'cadre nodes'")));
-    }
-    const absl::Status saved = state->StepNow(drained, now);
-    if (!saved.ok()) return done(saved);
-    done(named());
-  };
-  state_->Run(drain, done);
+  state_->Ask(std::move(done), [host = &state_->host, drained = std::move(drained)] {
+    return host->Drain(drained);
+  });
 }
 
 void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may) {
-  state_->Run([state = state_.get(), request, done,
-               may = std::move(may)](MonoTime) { state->ReadLog(request, done, may); },
-              done);
+  const auto read = [host = &state_->host, request, done, may = std::move(may)] {
+    host->ReadLog(request, done, may);
+  };
+  state_->Run(read, done);
 }
 
 namespace {

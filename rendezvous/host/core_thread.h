@@ -1,6 +1,7 @@
 // The one thread that owns the core. Everything else in the server only decodes and posts. What is
-// posted while the thread has nothing to do is handled by who posts it, on his thread; only one
-// thread has the core at any time, and events are handled in the order in which they came.
+// posted while the thread has nothing to do is handled on the poster's own thread
+// (base/executor.h); one thread at a time runs the core, and events are handled in the order in
+// which they came.
 //
 // With a log the state outlives this object: records are saved by the thread, those of one batch of
 // events together, before anything that follows from them is said. Without one it lives as long as
@@ -9,7 +10,6 @@
 #define CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,7 +23,9 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/core/core.h"
+#include "rendezvous/host/core_host.h"
 #include "rendezvous/host/log_reads.h"
+#include "rendezvous/host/outbox.h"
 #include "rendezvous/host/server_view.h"
 #include "rendezvous/log/record_log.h"
 
@@ -36,23 +38,10 @@ inline constexpr size_t kEventQueueBytesLimit = 128 << 20;
 // A configuration for a server that begins its life now, on this machine's clocks.
 CoreConfig NewCoreConfig();
 
-// Where the core's messages for one stream go. Called by who has the core, which may be a thread
-// within Post or CallStore; must not block.
-class Outbox {
- public:
-  virtual ~Outbox() = default;
-  // The message may wait for Flush or Close.
-  virtual void Send(v1::ServerMessage message) = 0;
-  // Called when nothing more follows at once.
-  virtual void Flush() {}
-  // Nothing is sent after this.
-  virtual void Close(const absl::Status& status) = 0;
-};
-
 class CoreThread {
  public:
-  // Receives the core's notes, a line each, one at a time; must not block.
-  using LogFunction = std::function<void(const std::string&)>;
+  using LogFunction = cadre::LogFunction;
+  using OwnerCheck = cadre::OwnerCheck;
 
   // Starts the thread, with the state that `durable` holds. A log brings its own server_id.
   //
@@ -79,8 +68,8 @@ class CoreThread {
   absl::Status Post(StreamId stream, v1::NodeMessage message);
   void CloseStream(StreamId stream);
 
-  // `done` is called once, by who has the core, unless DropCall came first. When the queue is full
-  // it is called with RESOURCE_EXHAUSTED before CallStore returns.
+  // `done` is called once, by the thread that runs the core, unless DropCall came first. When the
+  // queue is full it is called with RESOURCE_EXHAUSTED before CallStore returns.
   CallId CallStore(v1::StoreRequest request, std::function<void(const v1::StoreReply&)> done);
   void DropCall(CallId call);
 
@@ -90,11 +79,11 @@ class CoreThread {
   void AskStatus(absl::string_view job, StatusDone done);
   using AllStatusesDone = std::function<void(absl::StatusOr<std::vector<v1::JobStatus>>)>;
   void AskAllStatuses(AllStatusesDone done);
+  // OK, once the core has come to it: it is alive. Asks for nothing else.
+  void AskHealth(std::function<void(const absl::Status&)> done);
   // The whole server, for /metrics.
   using ViewDone = std::function<void(absl::StatusOr<ServerView>)>;
   void AskView(ViewDone done);
-  // Whether the caller may do that with a job of this owner; empty: nobody submitted it.
-  using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
   void AskCancel(absl::string_view job, absl::string_view reason, int signal, StatusDone done,
                  OwnerCheck may = nullptr);
 
@@ -106,8 +95,8 @@ class CoreThread {
   void AskNodes(NodesDone done);
   // Errors: NOT_FOUND (no such node).
   void AskDrain(const v1::DrainNodeRequest& request, NodesDone done);
-  // `done` is called once, by who has the core: the next bytes of a worker's log. Errors: those of
-  // Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
+  // `done` is called once, by the thread that runs the core: the next bytes of a worker's log.
+  // Errors: those of Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
   void AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may = nullptr);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core

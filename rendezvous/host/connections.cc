@@ -1,0 +1,99 @@
+#include "rendezvous/host/connections.h"
+
+#include <utility>
+
+#include "rpc/store_reply.h"
+
+namespace cadre {
+
+StreamId Connections::OpenStream(std::shared_ptr<Outbox> outbox) {
+  StreamId stream;
+  std::optional<absl::Status> ended;
+  {
+    const absl::MutexLock lock(&mutex_);
+    stream.value = ++last_stream_;
+    ended = ended_;
+    if (!ended.has_value()) streams_[stream] = outbox;
+  }
+  if (ended.has_value()) outbox->Close(*ended);
+  return stream;
+}
+
+void Connections::IfOpen(StreamId stream, absl::FunctionRef<void()> then) {
+  const absl::MutexLock lock(&mutex_);
+  if (streams_.count(stream) > 0) then();
+}
+
+std::shared_ptr<Outbox> Connections::Find(StreamId stream) const {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Outbox> Connections::Take(StreamId stream, absl::FunctionRef<void()> then) {
+  std::shared_ptr<Outbox> outbox;
+  const absl::MutexLock lock(&mutex_);
+  const auto found = streams_.find(stream);
+  if (found != streams_.end()) {
+    outbox = std::move(found->second);
+    streams_.erase(found);
+  }
+  then();
+  return outbox;
+}
+
+CallId Connections::AddCall(const v1::StoreRequest& request, CallDone done) {
+  CallId call;
+  std::optional<absl::Status> ended;
+  {
+    const absl::MutexLock lock(&mutex_);
+    call.value = ++last_call_;
+    ended = ended_;
+    if (!ended.has_value()) {
+      calls_[call] = {request.client(), request.request_id(), std::move(done)};
+    }
+  }
+  if (ended.has_value()) done(StoreErrorReply(request, *ended));
+  return call;
+}
+
+Connections::CallDone Connections::TakeCall(CallId call) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return nullptr;
+  CallDone done = std::move(found->second.done);
+  calls_.erase(found);
+  return done;
+}
+
+void Connections::EndAll(const absl::Status& why) {
+  std::map<StreamId, std::shared_ptr<Outbox>> streams;
+  std::map<CallId, Call> calls;
+  {
+    const absl::MutexLock lock(&mutex_);
+    ended_ = why;
+    streams.swap(streams_);
+    calls.swap(calls_);
+  }
+  for (const auto& [id, outbox] : streams) outbox->Close(why);
+  for (const auto& [id, call] : calls) {
+    call.done(StoreErrorReply(call.client, call.request_id, why));
+  }
+}
+
+std::optional<absl::Status> Connections::ended() const {
+  const absl::MutexLock lock(&mutex_);
+  return ended_;
+}
+
+size_t Connections::streams() const {
+  const absl::MutexLock lock(&mutex_);
+  return streams_.size();
+}
+
+size_t Connections::calls() const {
+  const absl::MutexLock lock(&mutex_);
+  return calls_.size();
+}
+
+}  // namespace cadre

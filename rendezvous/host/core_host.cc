@@ -1,0 +1,243 @@
+#include "rendezvous/host/core_host.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "rendezvous/host/commit_thread.h"
+#include "rendezvous/host/server_view.h"
+#include "rpc/store_reply.h"
+
+namespace cadre {
+
+CoreHost::CoreHost(const CoreConfig& config, LogFunction log, OpenedLog durable,
+                   Connections& connections)
+    : connections_(connections),
+      log_(std::move(log)),
+      core_(config),
+      commits_(std::move(durable.log), std::make_unique<CommitThread>(),
+               {[this](Effects effects) { CarryOut(std::move(effects)); },
+                [this] { return core_.Snapshot(); }, [this](const std::string& line) { Say(line); },
+                [this](absl::Duration took) { counters_.CountCommit(took); }}) {
+  for (const v1::Record& record : durable.records) core_.Apply(record);
+}
+
+void CoreHost::Handle(Event event) {
+  counters_.Count(event);
+  if (!commits_.trouble().ok() && Refuse(&event)) return;
+  // What a node says after the core has closed its stream is of no interest any more. What it said
+  // before it left is, so the registry of open streams is not the one to ask.
+  const auto* said = std::get_if<NodeSaid>(&event);
+  if (said != nullptr && closed_by_core_.count(said->stream) > 0) return;
+  if (said != nullptr && said->message.agent().has_log()) {
+    log_reads_.Take(said->stream, said->message.agent().log());
+  }
+  if (const auto* closed = std::get_if<StreamClosed>(&event)) {
+    closed_by_core_.erase(closed->stream);
+    log_reads_.EndOfStream(closed->stream);
+  }
+  Step(event);
+}
+
+void CoreHost::Flush() {
+  for (const auto& [stream, outbox] : unflushed_) outbox->Flush();
+  unflushed_.clear();
+}
+
+MonoTime CoreHost::Due() const {
+  if (commits_.WantsCommit()) return MonoTime();  // at once
+  return std::min({core_.NextDeadline(), commits_.NextDeadline(), log_reads_.NextDeadline()});
+}
+
+bool CoreHost::IsFree() const {
+  return can_save_ && commits_.trouble().ok() && !commits_.WantsCommit();
+}
+
+void CoreHost::SaveBeside() {
+  commits_.CommitBeside(MonoNow());
+  Flush();
+}
+
+void CoreHost::EndBatch(bool more, bool last) {
+  // After the batch, because a Renew in it may be what a lease is waiting for.
+  if (core_.NextDeadline() <= MonoNow()) Step(Tick{});
+  const MonoTime now = MonoNow();
+  if (!last && more) {
+    commits_.CommitBeside(now);
+  } else if (!last && commits_.is_saving()) {
+    // What comes meanwhile is then saved with what is held.
+    commits_.AwaitSaved(now);
+  } else {
+    commits_.Commit(now);
+  }
+  TellWhetherItCanSave();
+  Flush();
+  log_reads_.Expire(MonoNow());
+  if (last) log_reads_.EndAll(absl::UnavailableError("the server goes away"));
+}
+
+void CoreHost::TellWhetherItCanSave() {
+  while (commits_.trouble().ok() != can_save_) {
+    can_save_ = !can_save_;
+    Step(CanSave{can_save_});
+    commits_.Commit(MonoNow());
+  }
+}
+
+void CoreHost::Settle() { commits_.Commit(MonoNow()); }
+
+void CoreHost::Step(const Event& event) {
+  const MonoTime now = MonoNow();
+  Effects effects = core_.Step(now, event);
+  for (const v1::Record& record : effects.append) counters_.Count(record);
+  commits_.Add(now, std::move(effects));
+}
+
+absl::Status CoreHost::StepAndSave(const Event& event, bool* taken) {
+  Settle();
+  const bool can = commits_.trouble().ok();
+  if (taken != nullptr) *taken = can;
+  if (can) Step(event);
+  Settle();
+  return commits_.trouble();
+}
+
+bool CoreHost::Refuse(Event* event) {
+  const absl::Status& why = commits_.trouble();
+  // Another server has the state; this one is about to be stopped.
+  if (absl::IsAborted(why)) return true;
+  if (const auto* called = std::get_if<StoreCalled>(event)) {
+    Reply({called->call, StoreErrorReply(called->request, why)});
+    return true;
+  }
+  auto* said = std::get_if<NodeSaid>(event);
+  if (said == nullptr) return false;
+  if (said->message.has_join()) {
+    Close(said->stream, absl::UnavailableError(why.message()));
+    return true;
+  }
+  if (!said->message.has_store()) return false;
+  v1::ServerMessage message;
+  message.set_job(said->message.job());
+  message.set_generation(said->message.generation());
+  *message.mutable_store() = StoreErrorReply(said->message.store(), why);
+  Send(said->stream, std::move(message));
+  said->message.mutable_renew();
+  return false;
+}
+
+void CoreHost::CarryOut(Effects effects) {
+  for (SendToStream& send : effects.send) Send(send.stream, std::move(send.message));
+  for (const ReplyToCall& reply : effects.reply) Reply(reply);
+  for (const CloseStream& close : effects.close) Close(close.stream, close.status);
+  for (const Note& note : effects.notes) {
+    Say(note.job.empty() ? note.text : absl::StrCat("job ", note.job, ": ", note.text));
+  }
+}
+
+void CoreHost::Send(StreamId stream, v1::ServerMessage message) {
+  auto found = unflushed_.find(stream);
+  if (found == unflushed_.end()) {
+    std::shared_ptr<Outbox> outbox = connections_.Find(stream);
+    if (outbox == nullptr) return;
+    found = unflushed_.emplace(stream, std::move(outbox)).first;
+  }
+  found->second->Send(std::move(message));
+}
+
+void CoreHost::Close(StreamId stream, const absl::Status& why) {
+  unflushed_.erase(stream);
+  const std::shared_ptr<Outbox> outbox = connections_.Take(stream);
+  if (outbox == nullptr) return;
+  closed_by_core_.insert(stream);
+  outbox->Close(why);
+}
+
+void CoreHost::Reply(const ReplyToCall& reply) {
+  if (const Connections::CallDone done = connections_.TakeCall(reply.call)) done(reply.reply);
+}
+
+void CoreHost::Say(const std::string& line) const {
+  if (log_) log_(line);
+}
+
+// Under one number a job is made once, however often its caller asks because no answer came.
+absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
+                                               const OwnerCheck& may) {
+  const std::string& name = submitted.spec->name();
+  const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), name);
+  if (before.ok() && may && !may(before->user()).ok()) return core_.RefuseName(name);
+  bool taken = core_.WasSubmitted(name, submitted.request_id);
+  const absl::Status good =
+      taken ? absl::OkStatus() : core_.MaySubmit(*submitted.spec, submitted.user);
+  if (!good.ok()) return good;
+  const absl::Status saved = taken ? commits_.trouble() : StepAndSave(submitted, &taken);
+  // Not before the step, or more time would be left than there is at all.
+  if (saved.ok()) return core_.Status(MonoNow(), name);
+  if (!taken) {
+    return absl::Status(saved.code(),
+                        absl::StrCat("job ", name, " was not taken: ", saved.message()));
+  }
+  return absl::Status(
+      saved.code(),
+      absl::StrCat("job ", name, " may have been taken: ", saved.message(),
+                   "; it is when that is mended, unless the server is started anew before. 'cadre "
+                   "status ",
+                   name, "' says whether it was"));
+}
+
+absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
+                                               const OwnerCheck& may) {
+  const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), cancelled.job);
+  if (!before.ok()) return before.status();
+  const absl::Status allowed = may ? may(before->user()) : absl::OkStatus();
+  if (!allowed.ok()) return allowed;
+  if (!Lives(*before)) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended"));
+  }
+  const absl::Status saved = StepAndSave(cancelled);
+  if (!saved.ok()) return saved;
+  return core_.Status(MonoNow(), cancelled.job);
+}
+
+absl::StatusOr<std::vector<v1::ClusterNodeStatus>> CoreHost::Drain(const NodeDrained& drained) {
+  const auto named = [&] {
+    std::vector<v1::ClusterNodeStatus> nodes = core_.ClusterNodes();
+    nodes.erase(std::remove_if(nodes.begin(), nodes.end(),
+                               [&](const auto& node) { return node.name() != drained.node; }),
+                nodes.end());
+    return nodes;
+  };
+  if (named().empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no node ", drained.node, " in the cluster; see 'cadre nodes'"));
+  }
+  const absl::Status saved = StepAndSave(drained);
+  if (!saved.ok()) return saved;
+  return named();
+}
+
+void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
+                       const OwnerCheck& may) {
+  absl::StatusOr<Core::LogSource> source = core_.FindLog(request);
+  if (!source.ok()) return done(source.status());
+  const absl::Status allowed = may ? may(source->read.user()) : absl::OkStatus();
+  if (!allowed.ok()) return done(allowed);
+  const absl::StatusOr<uint64_t> call =
+      log_reads_.Add(source->stream, source->ended, MonoNow(), done);
+  if (!call.ok()) return done(call.status());
+  v1::ServerMessage message;
+  v1::ReadLog* read = message.mutable_agent()->mutable_read_log();
+  *read = std::move(source->read);
+  read->set_call(*call);
+  read->set_standard_error(request.standard_error());
+  read->set_offset(request.offset());
+  read->set_tail(request.tail());
+  read->set_limit(kLogChunkBytes);
+  // To a stream that has just gone nothing is said, and its end ends the call.
+  Send(source->stream, std::move(message));
+}
+
+}  // namespace cadre

@@ -1,0 +1,25 @@
+// Where the core's messages for one node's stream go.
+#ifndef CADRE_RENDEZVOUS_HOST_OUTBOX_H_
+#define CADRE_RENDEZVOUS_HOST_OUTBOX_H_
+
+#include "absl/status/status.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+// Called by the thread that runs the core, which may be one within CoreThread::Post or CallStore.
+// Must not block.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  // The message may wait for Flush or Close.
+  virtual void Send(v1::ServerMessage message) = 0;
+  // Called when nothing more follows at once.
+  virtual void Flush() {}
+  // Nothing is sent after this.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_OUTBOX_H_
