@@ -160,7 +160,7 @@ void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* 
   if (!can_save || PushAt(*live) > now) return;
   v1::ServerMessage message = NewMessage(name, job.generation.number);
   *message.mutable_status() =
-      MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), true);
+      MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), Shown::kToAgents);
   if (WantsCheckpoint(job, *live)) {
     message.mutable_status()->set_checkpoint_wanted(true);
     live->checkpoint_asked = job.generation.number;
@@ -301,22 +301,24 @@ absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name)
   if (found == impl_->state.jobs.end()) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
   }
-  const auto known = impl_->lives.find(found->first);
+  return impl_->StatusOf(found->first, found->second, now, Shown::kWhole);
+}
+
+v1::JobStatus Core::Impl::StatusOf(const std::string& name, const JobState& job, MonoTime at,
+                                   Shown shown) const {
+  const auto known = lives.find(name);
   static const Live* const kNothing = new Live();
-  const Live& live = known == impl_->lives.end() ? *kNothing : known->second;
-  v1::JobStatus status = MakeStatus(found->first, found->second, live.progress,
-                                    impl_->WaitingFor(found->second, live, now), false);
-  status.set_checkpoint_wanted(Impl::WantsCheckpoint(found->second, live));
+  const Live& live = known == lives.end() ? *kNothing : known->second;
+  v1::JobStatus status = MakeStatus(name, job, live.progress, WaitingFor(job, live, at), shown);
+  status.set_checkpoint_wanted(WantsCheckpoint(job, live));
   return status;
 }
 
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
   for (const auto& [name, job] : impl_->state.jobs) {
-    statuses.push_back(*Status(now, name));
-    // A thousand of them would not fit into a message.
-    statuses.back().clear_timeline();
-    for (v1::NodeStatus& node : *statuses.back().mutable_nodes()) node.clear_workers();
+    // A thousand whole ones would not fit into a message.
+    statuses.push_back(impl_->StatusOf(name, job, now, Shown::kInList));
   }
   return statuses;
 }

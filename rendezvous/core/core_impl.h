@@ -16,6 +16,7 @@
 #include "rendezvous/core/core.h"
 #include "rendezvous/job/formation.h"
 #include "rendezvous/job/progress_log.h"
+#include "rendezvous/job/report.h"
 #include "rendezvous/job/restart.h"
 #include "rendezvous/keyspace/keyspace.h"
 #include "rendezvous/state/state.h"
@@ -237,6 +238,8 @@ struct Core::Impl {
   // When it is asked who of those that were started anew has not come; Never() where nobody waits.
   MonoTime AbsenceDeadline(const JobState& job, const Live& live) const;
   std::string WaitingFor(const JobState& job, const Live& live, MonoTime at) const;
+  v1::JobStatus StatusOf(const std::string& name, const JobState& job, MonoTime at,
+                         Shown shown) const;
   // More nodes wait for the next generation, which its workers are to begin.
   static bool WantsCheckpoint(const JobState& job, const Live& live);
 

@@ -210,26 +210,27 @@ int NodeRankOf(const JobState& job, const std::string& node) {
 }
 
 v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
-                         std::string waiting_for, bool for_push) {
+                         std::string waiting_for, Shown shown) {
+  const bool to_agents = shown == Shown::kToAgents;
   v1::JobStatus status;
   status.set_name(name);
   status.set_phase(job.phase);
   status.set_generation(job.generation.number);
   status.set_nodes_in(job.nodes.size());
-  if (!for_push || job.nodes.size() <= kMaxNodesInPush) {
+  if (!to_agents || job.nodes.size() <= kMaxNodesInPush) {
     for (const auto& [node_name, node] : job.nodes) {
-      v1::NodeStatus* shown = status.add_nodes();
-      shown->set_name(node_name);
-      shown->set_host(node.host);
-      shown->set_slots(node.slots);
+      v1::NodeStatus* entry = status.add_nodes();
+      entry->set_name(node_name);
+      entry->set_host(node.host);
+      entry->set_slots(node.slots);
       const int rank = NodeRankOf(job, node_name);
-      shown->set_node_rank(rank);
-      shown->set_first_rank(-1);
+      entry->set_node_rank(rank);
+      entry->set_first_rank(-1);
       if (rank < 0) continue;
       const MemberState& member = job.generation.members[rank];
-      shown->set_first_rank(static_cast<int32_t>(member.first_rank));
-      for (uint32_t i = 0; !for_push && i < member.slots; ++i) {
-        shown->add_workers(StateOf(job.generation.workers[member.first_rank + i]));
+      entry->set_first_rank(static_cast<int32_t>(member.first_rank));
+      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots; ++i) {
+        entry->add_workers(StateOf(job.generation.workers[member.first_rank + i]));
       }
     }
   }
@@ -252,8 +253,8 @@ v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const Pro
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(std::move(waiting_for));
   if (job.verdict.has_value()) *status.mutable_verdict() = *job.verdict;
-  if (for_push) return status;
-  *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  if (to_agents) return status;
+  if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   status.set_run(job.run);
   if (job.user.empty()) return status;
   status.set_user(job.user);

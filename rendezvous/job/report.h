@@ -50,8 +50,11 @@ v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPha
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause);
 
+// How much of a job is shown: what its agents are told; with what a list of jobs has; with its
+// workers and its timeline.
+enum class Shown { kToAgents, kInList, kWhole };
 v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
-                         std::string waiting_for, bool for_push);
+                         std::string waiting_for, Shown shown);
 
 // One line on what a job that lives does and waits for.
 std::string ExplainText(const JobState& job, const std::string& waiting_for);

@@ -81,13 +81,13 @@ struct Dashboard::Impl {
     });
   }
 
-  // Open to everybody, so it asks for what costs nothing: a job that is not there.
+  // Open to everybody, so it asks for what costs nothing.
   void Health(Exchange exchange) {
     const auto core = serving();
     if (!core.ok()) return exchange->Reply(200, kTextType, "ok, in reserve\n");
-    (*core)->AskStatus("", [post = http->poster(), exchange](absl::StatusOr<v1::JobStatus> none) {
-      post([exchange, status = none.status()] {
-        if (absl::IsNotFound(status)) return exchange->Reply(200, kTextType, "ok\n");
+    (*core)->AskHealth([post = http->poster(), exchange](const absl::Status& status) {
+      post([exchange, status] {
+        if (status.ok()) return exchange->Reply(200, kTextType, "ok\n");
         ReplyError(*exchange, status);
       });
     });
