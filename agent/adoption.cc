@@ -34,13 +34,13 @@ bool RunsTheSame(const v1::AgentRun& a, const v1::AgentRun& b) {
 
 // Empty: its workers are all there.
 std::string WhyNot(const Adoption& left) {
-  const v1::AgentRun& run = left.run;
-  if (left.inventory.generation != run.generation() ||
-      left.inventory.workers != run.assign().local_world_size()) {
-    return absl::StrCat("it had started only ", left.inventory.workers, " of ",
-                        run.assign().local_world_size());
-  }
-  return "";
+  const uint64_t first = left.run.first_group(), wanted = left.run.assign().local_world_size();
+  const std::vector<uint64_t>& groups = left.inventory.groups;
+  const auto started = static_cast<uint64_t>(std::count_if(
+      groups.begin(), groups.end(),
+      [first, wanted](uint64_t group) { return group >= first && group - first < wanted; }));
+  if (started == wanted) return "";
+  return absl::StrCat("it had started only ", started, " of ", wanted);
 }
 
 absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& run) {
@@ -49,8 +49,8 @@ absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& 
   adoption.run = run;
   ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(LocalDirectory::TokenPath(directory)));
   ASSIGN_OR_RETURN(adoption.supervisor,
-                   SupervisorClient::Adopt(LocalDirectory::SupervisorPath(directory), token,
-                                           &adoption.inventory));
+                   supervisor::Client::Adopt(LocalDirectory::SupervisorPath(directory), token,
+                                             &adoption.inventory));
   return adoption;
 }
 
@@ -62,7 +62,7 @@ FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* 
   for (const std::string& directory : LocalDirectory::All(parent)) {
     const std::optional<v1::AgentRun> run = ReadAgentRun(directory);
     if (!run.has_value() || !IsSameRun(*run, wanted)) continue;
-    if (run->frames_version() != kFramesVersion) {
+    if (run->frames_version() != supervisor::kFramesVersion) {
       notices->push_back(absl::StrCat(
           "an earlier launcher of job ", run->job(),
           " left workers that this version of cadre cannot take over; they end by themselves"));
@@ -100,12 +100,13 @@ std::string StopUnfit(const UnfitWorkers& unfit) {
                       " that died here left workers, which are stopped: ", unfit.why);
 }
 
-absl::StatusOr<KeepFrame> OfferForAdoption(const std::string& directory, const std::string& token,
-                                           absl::Duration time, v1::AgentRun run) {
-  run.set_frames_version(kFramesVersion);
+absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,
+                                                       const std::string& token,
+                                                       absl::Duration time, v1::AgentRun run) {
+  run.set_frames_version(supervisor::kFramesVersion);
   RETURN_IF_ERROR(WriteFile(RunPath(directory), run.SerializeAsString()));
-  return KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)),
-                   LocalDirectory::SupervisorPath(directory), token};
+  return supervisor::KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)),
+                               LocalDirectory::SupervisorPath(directory), token};
 }
 
 }  // namespace cadre

@@ -10,18 +10,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor_client.h"
 #include "proto/agent_run.pb.h"
 
 namespace cadre {
 
 struct Adoption {
-  std::unique_ptr<SupervisorClient> supervisor;
+  std::unique_ptr<supervisor::Client> supervisor;
   // The agent's directory, in which its workers look for it.
   std::string directory;
   v1::AgentRun run;
-  AdoptedFrame inventory;
+  supervisor::AdoptedFrame inventory;
 };
 
 // Workers that cannot be carried on, because they run something else or never were complete.
@@ -49,8 +49,9 @@ std::string StopUnfit(const UnfitWorkers& unfit);
 
 // Leaves in an agent's directory what FindAdoption looks for. The frame is for its supervisor:
 // workers may outlive the agent by `time`.
-absl::StatusOr<KeepFrame> OfferForAdoption(const std::string& directory, const std::string& token,
-                                           absl::Duration time, v1::AgentRun run);
+absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& directory,
+                                                       const std::string& token,
+                                                       absl::Duration time, v1::AgentRun run);
 
 }  // namespace cadre
 

@@ -19,6 +19,8 @@
 namespace cadre {
 namespace {
 
+using supervisor::SupervisorRig;
+using supervisor::WaitUntilDead;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -44,7 +46,8 @@ class FindAdoptionTest : public testing::Test {
     directory_ = *std::move(directory);
     v1::AgentRun run = TheRun();
     run.set_incarnation(77);
-    run.set_generation(1);
+    run.set_generation(3);
+    run.set_first_group(5);
     run.mutable_assign()->set_local_world_size(2);
     const auto keep =
         OfferForAdoption(directory_->path(), directory_->token(), absl::Hours(1), run);
@@ -55,8 +58,8 @@ class FindAdoptionTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(parent_); }
 
   void StartWorker(uint32_t local_rank) {
-    rig_.Send(rig_.Shell("exec sleep 1000", local_rank));
-    rig_.Until([&] { return rig_.Started(local_rank).has_value(); });
+    rig_.Send(rig_.Shell("exec sleep 1000", 5 + local_rank));
+    rig_.Until([&] { return rig_.Started(5 + local_rank).has_value(); });
   }
   void Complete() { StartWorker(1); }
   std::optional<Adoption> Find(const v1::AgentRun& wanted) {
@@ -82,7 +85,7 @@ TEST_F(FindAdoptionTest, WhatAnAgentOfTheSameRunLeft) {
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->directory, directory_->path());
   EXPECT_EQ(found->run.incarnation(), 77u);
-  EXPECT_EQ(found->inventory.workers, 2u);
+  EXPECT_THAT(found->inventory.groups, ElementsAre(5, 6));
   EXPECT_THAT(notices_, IsEmpty());
   found.reset();
   EXPECT_TRUE(SupervisorEnds()) << "the one who carried on has ended";
@@ -137,7 +140,7 @@ TEST_F(FindAdoptionTest, WhoDiedWhileItStartedThemLeftNothingToCarryOn) {
 
 TEST_F(FindAdoptionTest, AnotherVersionsAreLeftToThemselves) {
   v1::AgentRun run = TheRun();
-  run.set_frames_version(kFramesVersion + 1);
+  run.set_frames_version(supervisor::kFramesVersion + 1);
   std::ofstream(directory_->path() + "/run") << run.SerializeAsString();
   rig_.Die();
   EXPECT_FALSE(Find(TheRun()).has_value());

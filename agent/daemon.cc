@@ -148,17 +148,17 @@ void Daemon::ReadSupervisor() {
   if (supervisor_ == nullptr) return;
   // Where nothing can be written, reading says why.
   if (supervisor_->WantsWrite()) supervisor_->Flush().IgnoreError();
-  absl::StatusOr<std::vector<Frame>> frames = supervisor_->Read();
+  absl::StatusOr<std::vector<supervisor::Frame>> frames = supervisor_->Read();
   if (!frames.ok()) return LoseSupervisor(std::string(frames.status().message()));
-  for (Frame& frame : *frames) OnFrame(std::move(frame));
+  for (const supervisor::Frame& frame : *frames) OnFrame(frame);
 }
 
 void Daemon::LoseSupervisor(const std::string& how) {
   supervisor_.reset();  // kills what is left
   // One that cannot even start a worker has no better successor.
-  absl::StatusOr<std::unique_ptr<SupervisorClient>> another =
+  absl::StatusOr<std::unique_ptr<supervisor::Client>> another =
       absl::UnavailableError("it had started no worker");
-  if (std::exchange(supervisor_works_, false)) another = SupervisorClient::Start();
+  if (std::exchange(supervisor_works_, false)) another = supervisor::Client::Start();
   if (!another.ok()) {
     display_.Line(absl::StrCat(how, "; no other one is started: ", another.status().message()));
     return Feed(SupervisorLost{});
@@ -166,8 +166,8 @@ void Daemon::LoseSupervisor(const std::string& how) {
   display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));
   supervisor_ = *std::move(another);
   standbys_.clear();
-  for (const uint64_t unit : units_.All()) units_.Gone(unit);
-  const bool stopped = units_.Stopped();
+  groups_.AllGone();
+  const bool stopped = groups_.Stopped();
   const std::map<uint32_t, pid_t> pids = std::exchange(pids_, {});
   std::vector<WorkerDied> died;
   for (const auto& [local_rank, files] : files_) {
@@ -208,7 +208,9 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* start = std::get_if<StartWorkers>(&command)) return StartWorkersOf(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return StopWorkersOf(*stop);
   if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) {
-    for (const uint64_t unit : units_.All()) ToSupervisor(HoldFrame{unit, hold->at.micros()});
+    for (const auto& [group, local_rank] : groups_.all()) {
+      ToSupervisor(supervisor::HoldFrame{group, hold->at.micros()});
+    }
     return;
   }
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return Collect(*collect);
@@ -222,7 +224,7 @@ void Daemon::Execute(AgentCommand command) {
   exit_ = std::move(std::get<Exit>(command));
 }
 
-void Daemon::ToSupervisor(const Frame& frame) {
+void Daemon::ToSupervisor(const supervisor::Frame& frame) {
   if (supervisor_ == nullptr) return;
   const absl::Status sent = supervisor_->Send(frame);
   // That it is gone is found where it is read from.
@@ -232,39 +234,40 @@ void Daemon::ToSupervisor(const Frame& frame) {
   own_events_.push_back(SupervisorLost{});
 }
 
-void Daemon::OnFrame(Frame frame) {
+void Daemon::OnFrame(const supervisor::Frame& frame) {
   if (OnStandbyFrame(frame)) return;
-  if (const auto* started = std::get_if<StartedFrame>(&frame)) {
-    if (!units_.Has(started->generation)) return;
+  if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
+    const std::optional<uint32_t> local_rank = groups_.LocalRank(started->group);
+    if (!local_rank) return;
     supervisor_works_ = true;
-    pids_[started->local_rank] = started->pid;
-    return Feed(WorkerRuns{generation_, started->local_rank, started->pid});
+    pids_[*local_rank] = started->pid;
+    return Feed(WorkerRuns{generation_, *local_rank, started->pid});
   }
-  if (auto* output = std::get_if<OutputFrame>(&frame)) {
-    if (!units_.Has(output->generation)) return;
-    output->local_rank = units_.LocalRank(output->generation, output->local_rank);
-    return OnOutput(*output);
+  if (const auto* output = std::get_if<supervisor::OutputFrame>(&frame)) {
+    const std::optional<uint32_t> local_rank = groups_.LocalRank(output->group);
+    if (local_rank) OnOutput(*local_rank, *output);
+    return;
   }
-  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
-    if (!units_.Has(exited->generation)) return;
-    const uint32_t local_rank = units_.LocalRank(exited->generation, exited->local_rank);
-    FlushOutput(local_rank);
-    pids_.erase(local_rank);
-    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + local_rank)};
-    return Feed(WorkerDied{generation_, local_rank, ExitOf(*exited),
-                           LastPage(local_->directory(), owner, local_rank)});
+  if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
+    const std::optional<uint32_t> local_rank = groups_.LocalRank(exited->group);
+    if (!local_rank) return;
+    FlushOutput(*local_rank);
+    pids_.erase(*local_rank);
+    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + *local_rank)};
+    return Feed(WorkerDied{generation_, *local_rank, ExitOf(*exited),
+                           LastPage(local_->directory(), owner, *local_rank)});
   }
-  if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
-    if (!units_.Has(gone->generation)) return;
-    units_.Gone(gone->generation);
-    if (!units_.Stopped()) return;
+  if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
+    if (!groups_.LocalRank(gone->group)) return;
+    groups_.Gone(gone->group);
+    if (!groups_.Stopped()) return;
     for (const auto& [local_rank, output] : outputs_) FlushOutput(local_rank);
     return Feed(Gone());
   }
 }
 
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
-                              std::unique_ptr<SupervisorClient> supervisor, ServerLink& link,
+                              std::unique_ptr<supervisor::Client> supervisor, ServerLink& link,
                               Display& display) {
   return Daemon(options, std::move(supervisor), link, display).Run();
 }

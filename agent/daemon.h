@@ -13,7 +13,7 @@
 #include "agent/adoption.h"
 #include "agent/core/agent_core.h"
 #include "agent/link/server_link.h"
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 #include "agent/workers/output_options.h"
 #include "proto/agent_run.pb.h"
 #include "proto/job.pb.h"
@@ -52,7 +52,7 @@ struct DaemonOptions {
 // Runs until the agent core says Exit; returns what it said. `supervisor` was started before.
 // Blocked signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1) are read from a signalfd.
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
-                              std::unique_ptr<SupervisorClient> supervisor, ServerLink& link,
+                              std::unique_ptr<supervisor::Client> supervisor, ServerLink& link,
                               Display& display);
 
 }  // namespace cadre

@@ -23,8 +23,8 @@
 #include "agent/signal_reader.h"
 #include "agent/workers/port_hold.h"
 #include "agent/workers/rank_output.h"
+#include "agent/workers/worker_groups.h"
 #include "agent/workers/worker_start.h"
-#include "agent/workers/worker_units.h"
 #include "base/time.h"
 
 namespace cadre {
@@ -43,7 +43,7 @@ struct WorkerFiles {
   std::string progress_file;
   std::string directory;  // of its log files, and of its error file
 };
-WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file);
+WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string progress_file);
 
 // A process that waits for the place of a worker that is lost.
 struct Standby {
@@ -53,7 +53,7 @@ struct Standby {
 
 class Daemon {
  public:
-  Daemon(const DaemonOptions& options, std::unique_ptr<SupervisorClient> supervisor,
+  Daemon(const DaemonOptions& options, std::unique_ptr<supervisor::Client> supervisor,
          ServerLink& link, Display& display)
       : options_(options), supervisor_(std::move(supervisor)), link_(link), display_(display) {}
 
@@ -79,36 +79,37 @@ class Daemon {
   void ForgetEarlierRun();
   std::string RunDirectoryHere() const;
   void TakeOver();
-  absl::StatusOr<std::vector<StartFrame>> FramesFor(const v1::Assign& assign,
-                                                    DirectoryFailure* failure);
-  void KeepWorkers(const v1::Assign& assign);
+  absl::StatusOr<std::vector<supervisor::StartFrame>> FramesFor(const v1::Assign& assign,
+                                                                DirectoryFailure* failure);
+  // `first_group`: of local rank 0; those of the others follow.
+  void KeepWorkers(const v1::Assign& assign, uint64_t first_group);
   void StartWorkersOf(const StartWorkers& command);
   void AskWorkers(const AskForCheckpoint& ask);
   void FailToStart(const StartWorkers& command, const absl::Status& why,
                    const DirectoryFailure& directory);
   void StopWorkersOf(const StopWorkers& command);
-  void ToSupervisor(const Frame& frame);
+  void ToSupervisor(const supervisor::Frame& frame);
 
   // standby.cc
   size_t StandbysWanted() const;
   void StartStandbys();
-  // By the number of each that gets one: the place of a worker that is missing.
+  // By the group of each that gets one: the place of a worker that is missing.
   std::map<uint64_t, uint32_t> PlacesForStandbys(const StartWorkers& command) const;
-  void PlaceStandby(uint64_t unit, uint32_t local_rank);
+  void PlaceStandby(uint64_t group, uint32_t local_rank);
   // Whether the frame was about one of them.
-  bool OnStandbyFrame(const Frame& frame);
+  bool OnStandbyFrame(const supervisor::Frame& frame);
 
   // Its workers went with it. Another one takes its place, and the core hears of the workers' ends;
   // without another one it hears that there is none.
   void LoseSupervisor(const std::string& how);
   AllGone Gone();
 
-  void OnFrame(Frame frame);
-  void OnOutput(const OutputFrame& frame);
-  void OnProgressLines(const OutputFrame& frame, const std::string& lines);
+  void OnFrame(const supervisor::Frame& frame);
+  void OnOutput(uint32_t local_rank, const supervisor::OutputFrame& frame);
+  void OnProgressLines(uint32_t local_rank, const std::string& lines);
   void PollProgress();
   // Gets ready for what the worker will write. `runs`: its process is there already.
-  void Follow(const StartFrame& frame, bool runs);
+  void Follow(uint32_t local_rank, const supervisor::StartFrame& frame, bool runs);
   // The job's newest files are this generation's.
   void LinkGeneration();
   // The directory of its rank leads to where the process writes.
@@ -119,8 +120,8 @@ class Daemon {
   void ShowStatusNow();
 
   const DaemonOptions& options_;
-  std::unique_ptr<SupervisorClient> supervisor_;  // null once it is lost for good
-  bool supervisor_works_ = false;                 // it has started a worker
+  std::unique_ptr<supervisor::Client> supervisor_;  // null once it is lost for good
+  bool supervisor_works_ = false;                   // it has started a worker
   ServerLink& link_;
   Display& display_;
   std::vector<std::string> environment_;
@@ -138,16 +139,16 @@ class Daemon {
   std::string run_;  // as v1::JobStatus has it
   std::vector<UnfitWorkers> unfit_;
   std::string earlier_verdict_;  // of the file that was there before
-  WorkerUnits units_;
+  WorkerGroups groups_;
   std::map<uint32_t, WorkerOutput> outputs_;
   std::map<uint32_t, WorkerFiles> files_;
   ProgressWatch watch_;
   MonoTime poll_at_ = MonoTime::Never();
   uint32_t first_rank_ = 0;
-  // Processes that stand by, by unit; the worker that the next ones are started like; when; and the
-  // generation in which they were.
+  // Processes that stand by, by group; the worker that the next ones are started like; when; and
+  // the generation in which they were.
   std::map<uint64_t, Standby> standbys_;
-  std::optional<StartFrame> standby_like_;
+  std::optional<supervisor::StartFrame> standby_like_;
   MonoTime standbys_at_ = MonoTime::Never();
   uint64_t standbys_of_ = 0;
   std::map<uint32_t, pid_t> pids_;  // of workers that run, by local rank

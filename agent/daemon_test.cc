@@ -161,7 +161,7 @@ class DaemonTest : public testing::Test {
     options.core.join.set_host("host");
     for (const std::string& word : command) options.core.join.mutable_spec()->add_command(word);
     options.output.log_dir = logs_;
-    auto supervisor = SupervisorClient::Start();
+    auto supervisor = supervisor::Client::Start();
     if (!supervisor.ok()) return supervisor.status();
     return RunAgent(options, *std::move(supervisor), server, display_);
   }

@@ -46,7 +46,7 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   generation_ = command.generation;
   first_rank_ = command.assign.first_rank();
   const bool in_place = spec_.restart().in_place();
-  units_.Begin(generation_, in_place, command.kept);
+  groups_.Begin(command.kept);
   for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
     if (command.kept.count(i) != 0) continue;
     outputs_.erase(i);
@@ -54,7 +54,8 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
     pids_.erase(i);
   }
   DirectoryFailure directory;
-  absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(command.assign, &directory);
+  absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
+      FramesFor(command.assign, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
   const std::map<uint64_t, uint32_t> places = PlacesForStandbys(command);
@@ -67,48 +68,50 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
                                "; the workers run, and their output is not kept"));
   }
   standby_like_ = frames->front();
-  KeepWorkers(command.assign);
+  KeepWorkers(command.assign, groups_.next());
   std::set<uint32_t> running = command.kept;
-  for (const auto& [unit, local_rank] : places) running.insert(local_rank);
-  for (StartFrame& frame : *frames) {
-    const bool runs = running.count(frame.local_rank) != 0;
-    Follow(frame, runs);
+  for (const auto& [group, local_rank] : places) running.insert(local_rank);
+  for (uint32_t local_rank = 0; local_rank < frames->size(); ++local_rank) {
+    supervisor::StartFrame& frame = (*frames)[local_rank];
+    const bool runs = running.count(local_rank) != 0;
+    Follow(local_rank, frame, runs);
     if (runs) continue;
-    frame.generation = units_.Add(frame.local_rank);
+    frame.group = groups_.Take();
+    groups_.Add(frame.group, local_rank);
     ToSupervisor(std::move(frame));
   }
-  for (const auto& [unit, local_rank] : places) PlaceStandby(unit, local_rank);
+  for (const auto& [group, local_rank] : places) PlaceStandby(group, local_rank);
   for (const uint32_t local_rank : command.kept) LinkLogs(local_rank);
   StartWatching();
 }
 
 // The supervisor's frames about each worker follow.
 void Daemon::TakeOver() {
-  const AdoptedFrame& inventory = options_.adoption->inventory;
+  const supervisor::AdoptedFrame& inventory = options_.adoption->inventory;
   const v1::Assign& assign = options_.adoption->run.assign();
-  generation_ = inventory.generation;
+  generation_ = options_.adoption->run.generation();
   run_ = assign.run();
   first_rank_ = assign.first_rank();
-  units_.Begin(generation_, /*each_alone=*/false, {});
   local_->BeginGeneration(generation_, assign);
-  KeepWorkers(assign);
-  for (uint32_t i = 0; i < inventory.workers; ++i) units_.Add(i);
-  const absl::StatusOr<std::vector<StartFrame>> frames = FramesFor(assign, nullptr);
+  const uint32_t workers = assign.local_world_size();
+  const uint64_t first_group = options_.adoption->run.first_group();
+  KeepWorkers(assign, first_group);
+  for (uint32_t i = 0; i < workers; ++i) groups_.Add(first_group + i, i);
+  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = FramesFor(assign, nullptr);
   if (frames.ok()) {
-    for (const StartFrame& frame : *frames) Follow(frame, /*runs=*/false);
+    for (uint32_t i = 0; i < workers; ++i) Follow(i, (*frames)[i], /*runs=*/false);
   } else {
     display_.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
   StartWatching();
-  display_.Line(absl::StrCat("took over ", inventory.workers,
-                             inventory.workers == 1 ? " worker" : " workers", " of generation ",
-                             generation_, ", which had no launcher for ",
+  display_.Line(absl::StrCat("took over ", workers, workers == 1 ? " worker" : " workers",
+                             " of generation ", generation_, ", which had no launcher for ",
                              absl::FormatDuration(absl::Milliseconds(inventory.alone_ms))));
   ReadSupervisor();
 }
 
-absl::StatusOr<std::vector<StartFrame>> Daemon::FramesFor(const v1::Assign& assign,
-                                                          DirectoryFailure* failure) {
+absl::StatusOr<std::vector<supervisor::StartFrame>> Daemon::FramesFor(const v1::Assign& assign,
+                                                                      DirectoryFailure* failure) {
   WorkerStartOptions start;
   start.environment.job = options_.core.job;
   start.environment.generation = generation_;
@@ -127,21 +130,22 @@ absl::StatusOr<std::vector<StartFrame>> Daemon::FramesFor(const v1::Assign& assi
 }
 
 // What another process needs comes before the workers do.
-void Daemon::KeepWorkers(const v1::Assign& assign) {
+void Daemon::KeepWorkers(const v1::Assign& assign, uint64_t first_group) {
   if (options_.adopt_timeout == absl::ZeroDuration()) return;
   v1::AgentRun run = options_.run;
   run.set_incarnation(incarnation_);
   run.set_server_id(server_id_);
   run.set_generation(generation_);
+  run.set_first_group(first_group);
   *run.mutable_assign() = assign;
-  const absl::StatusOr<KeepFrame> keep =
+  const absl::StatusOr<supervisor::KeepFrame> keep =
       OfferForAdoption(local_->directory(), local_->token(), options_.adopt_timeout, run);
   if (keep.ok()) return ToSupervisor(*keep);
   display_.Line(absl::StrCat(keep.status().message(), "; workers end with this launcher"));
-  ToSupervisor(KeepFrame());
+  ToSupervisor(supervisor::KeepFrame());
 }
 
-WorkerFiles FilesOf(const StartFrame& frame, std::string progress_file) {
+WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string progress_file) {
   WorkerFiles files;
   files.logs = {frame.stderr_path, frame.stdout_path};
   if (!frame.forward_stdout) files.silent_logs.push_back(frame.stdout_path);
@@ -166,8 +170,8 @@ void Daemon::LinkLogs(uint32_t local_rank) {
       .IgnoreError();
 }
 
-void Daemon::Follow(const StartFrame& frame, bool runs) {
-  const uint32_t local_rank = frame.local_rank, rank = first_rank_ + local_rank;
+void Daemon::Follow(uint32_t local_rank, const supervisor::StartFrame& frame, bool runs) {
+  const uint32_t rank = first_rank_ + local_rank;
   FlushOutput(local_rank);
   const PrefixFields fields = {options_.core.join.host(),
                                spec_.role().empty() ? "default" : spec_.role(), rank, local_rank};
@@ -184,7 +188,9 @@ void Daemon::AskWorkers(const AskForCheckpoint& ask) {
       WriteFile(CheckpointFilePath(local_->directory(), ask.generation), "");
   if (!status.ok()) display_.Line(std::string(status.message()));
   if (ask.signal == 0) return;
-  for (const uint64_t unit : units_.All()) ToSupervisor(SignalFrame{unit, ask.signal});
+  for (const auto& [group, local_rank] : groups_.all()) {
+    ToSupervisor(supervisor::SignalFrame{group, ask.signal});
+  }
 }
 
 void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
@@ -203,13 +209,13 @@ void Daemon::StopWorkersOf(const StopWorkers& command) {
   if (command.generation != generation_) return;
   standbys_at_ = MonoTime::Never();
   local_->EndGeneration(command.kept, command.reason);
-  const std::vector<uint64_t> units = units_.Stop(command.kept);
-  if (units_.Stopped() || supervisor_ == nullptr) return own_events_.push_back(Gone());
-  StopFrame frame;
+  const std::vector<uint64_t> groups = groups_.Stop(command.kept);
+  if (groups_.Stopped() || supervisor_ == nullptr) return own_events_.push_back(Gone());
+  supervisor::StopFrame frame;
   frame.grace_ms = static_cast<uint32_t>(
       std::min<int64_t>(absl::ToInt64Milliseconds(command.grace), UINT32_MAX));
-  for (const uint64_t unit : units) {
-    frame.generation = unit;
+  for (const uint64_t group : groups) {
+    frame.group = group;
     ToSupervisor(frame);
   }
 }
@@ -224,28 +230,28 @@ AllGone Daemon::Gone() {
       display_.Line(std::string(next.status().message()));
     }
   }
-  return AllGone{generation_, hold_.port(), units_.kept()};
+  return AllGone{generation_, hold_.port(), groups_.kept()};
 }
 
-void Daemon::OnOutput(const OutputFrame& frame) {
-  const auto worker = outputs_.find(frame.local_rank);
+void Daemon::OnOutput(uint32_t local_rank, const supervisor::OutputFrame& frame) {
+  const auto worker = outputs_.find(local_rank);
   if (worker == outputs_.end()) return;
   WorkerOutput& output = worker->second;
   if (frame.stream == 3) {
-    return OnProgressLines(frame, output.progress.Add(frame.bytes, frame.dropped));
+    return OnProgressLines(local_rank, output.progress.Add(frame.bytes, frame.dropped));
   }
   if (spec_.timeouts().has_silence()) {
-    Feed(WorkerWrote{generation_, frame.local_rank, MonoNow()});
+    Feed(WorkerWrote{generation_, local_rank, MonoNow()});
   }
   LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
   const std::string lines = assembler.Add(frame.bytes, frame.dropped);
   if (!lines.empty()) display_.WorkerLines(lines, frame.stream == 2);
 }
 
-void Daemon::OnProgressLines(const OutputFrame& frame, const std::string& lines) {
+void Daemon::OnProgressLines(uint32_t local_rank, const std::string& lines) {
   if (lines.empty()) return;
   for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
-    for (const AgentEvent& event : watch_.OnLine(frame.local_rank, line, MonoNow())) Feed(event);
+    for (const AgentEvent& event : watch_.OnLine(local_rank, line, MonoNow())) Feed(event);
   }
   if (MonoNow() - status_shown_at_ >= kProgressRedraw) ShowStatusNow();
 }

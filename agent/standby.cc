@@ -38,12 +38,12 @@ void Daemon::StartStandbys() {
   const size_t wanted = StandbysWanted();
   // Numbered by rank, so that nodes which share the log directory have files of their own.
   for (int i = 0; standbys_.size() < wanted; ++i) {
-    const uint64_t unit = units_.AddStandby();
+    const uint64_t group = groups_.Take();
     // No worker has such a rank.
     std::string progress_file = ProgressFilePath(local_->directory(), generation_, -1 - i);
-    StartFrame frame =
-        StandbyFrame(*standby_like_, {unit, static_cast<int>(first_rank_) + i, progress_file});
-    standbys_[unit].files = FilesOf(frame, std::move(progress_file));
+    supervisor::StartFrame frame =
+        StandbyFrame(*standby_like_, {group, static_cast<int>(first_rank_) + i, progress_file});
+    standbys_[group].files = FilesOf(frame, std::move(progress_file));
     ToSupervisor(std::move(frame));
   }
 }
@@ -51,46 +51,46 @@ void Daemon::StartStandbys() {
 std::map<uint64_t, uint32_t> Daemon::PlacesForStandbys(const StartWorkers& command) const {
   std::map<uint64_t, uint32_t> places;
   uint32_t local_rank = 0;
-  for (const uint64_t unit : local_->StandingBy()) {
-    const auto standby = standbys_.find(unit);
+  for (const uint64_t group : local_->StandingBy()) {
+    const auto standby = standbys_.find(group);
     if (standby == standbys_.end() || standby->second.pid == 0) continue;
     while (command.kept.count(local_rank) != 0) ++local_rank;
     if (local_rank >= command.assign.local_world_size()) break;
-    places[unit] = local_rank++;
+    places[group] = local_rank++;
   }
   return places;
 }
 
-void Daemon::PlaceStandby(uint64_t unit, uint32_t local_rank) {
-  Standby standby = std::move(standbys_.at(unit));
-  standbys_.erase(unit);
-  units_.PlaceStandby(unit, local_rank);
+void Daemon::PlaceStandby(uint64_t group, uint32_t local_rank) {
+  Standby standby = std::move(standbys_.at(group));
+  standbys_.erase(group);
+  groups_.Add(group, local_rank);
   files_[local_rank] = std::move(standby.files);
   LinkLogs(local_rank);
   pids_[local_rank] = standby.pid;
   own_events_.push_back(WorkerRuns{generation_, local_rank, standby.pid});
 }
 
-bool Daemon::OnStandbyFrame(const Frame& frame) {
-  if (const auto* started = std::get_if<StartedFrame>(&frame)) {
-    const auto standby = standbys_.find(started->generation);
+bool Daemon::OnStandbyFrame(const supervisor::Frame& frame) {
+  if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
+    const auto standby = standbys_.find(started->group);
     if (standby == standbys_.end()) return false;
     standby->second.pid = started->pid;
     return true;
   }
-  const auto* exited = std::get_if<ExitedFrame>(&frame);
-  if (exited == nullptr || standbys_.count(exited->generation) == 0) return false;
-  display_.Line(absl::StrCat(
-      "a process that stood by for a worker that is lost ",
-      exited->signal != 0 ? absl::StrCat("was killed by signal ", exited->signal)
-                          : absl::StrCat("exited with status ", exited->exit_code),
-      options_.output.log_dir.empty()
-          ? ""
-          : absl::StrCat("; its logs: ", standbys_[exited->generation].files.directory),
-      "; --standby no does without"));
+  const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame);
+  if (exited == nullptr || standbys_.count(exited->group) == 0) return false;
+  display_.Line(
+      absl::StrCat("a process that stood by for a worker that is lost ",
+                   exited->signal != 0 ? absl::StrCat("was killed by signal ", exited->signal)
+                                       : absl::StrCat("exited with status ", exited->exit_code),
+                   options_.output.log_dir.empty()
+                       ? ""
+                       : absl::StrCat("; its logs: ", standbys_[exited->group].files.directory),
+                   "; --standby no does without"));
   // What it left behind goes too. In its place another one is started with the next generation.
-  standbys_.erase(exited->generation);
-  ToSupervisor(StopFrame{exited->generation, 0});
+  standbys_.erase(exited->group);
+  ToSupervisor(supervisor::StopFrame{exited->group, 0});
   return true;
 }
 

@@ -28,7 +28,7 @@ ClusterCoreConfig CoreConfigOf(const ClusterAgentOptions& options) {
 // Wires the core: link, supervisor, signals, files. No decisions.
 class ClusterAgent {
  public:
-  ClusterAgent(const ClusterAgentOptions& options, std::unique_ptr<SupervisorClient> supervisor,
+  ClusterAgent(const ClusterAgentOptions& options, std::unique_ptr<supervisor::Client> supervisor,
                ServerLink& link)
       : options_(options),
         supervisor_(std::move(supervisor)),
@@ -40,15 +40,15 @@ class ClusterAgent {
  private:
   void Wait();
   void OnEvent(const AgentEvent& event);
-  void OnFrame(const Frame& frame);
+  void OnFrame(const supervisor::Frame& frame);
   void Feed(ClusterEvent event);
   void Execute(ClusterCommand command);
   void Launch(const StartLauncher& command);
-  void ToSupervisor(const Frame& frame);
+  void ToSupervisor(const supervisor::Frame& frame);
   void Answer(const v1::ReadLog& read);
 
   const ClusterAgentOptions& options_;
-  std::unique_ptr<SupervisorClient> supervisor_;
+  std::unique_ptr<supervisor::Client> supervisor_;
   ServerLink& link_;
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<SignalReader> signals_;
@@ -69,12 +69,12 @@ absl::Status ClusterAgent::Run() {
     queue_->HandleAll();
     if (queue_->overflowed()) end_ = absl::InternalError("the agent does not keep up");
     for (const int signal : signals_->Read()) Feed(SignalReceived{signal});
-    absl::StatusOr<std::vector<Frame>> frames = supervisor_->Read();
+    absl::StatusOr<std::vector<supervisor::Frame>> frames = supervisor_->Read();
     if (!frames.ok() || (supervisor_->WantsWrite() && !supervisor_->Flush().ok())) {
       end_ = absl::InternalError("cadre-supervisor is gone, and all launchers with it");
       break;
     }
-    for (const Frame& frame : *frames) OnFrame(frame);
+    for (const supervisor::Frame& frame : *frames) OnFrame(frame);
     if (core_.NextDeadline() > MonoNow()) continue;
     const std::string stopped = supervisor_->ContinueIfStopped();
     if (!stopped.empty()) options_.log(stopped);
@@ -103,11 +103,11 @@ void ClusterAgent::OnEvent(const AgentEvent& event) {
   if (const auto* said = std::get_if<ServerSaid>(&event)) return Feed(*said);
 }
 
-void ClusterAgent::OnFrame(const Frame& frame) {
-  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) {
-    Feed(LauncherEnded{exited->generation, EndOfPart(*exited)});
-  } else if (const auto* gone = std::get_if<AllGoneFrame>(&frame)) {
-    Feed(PartGone{gone->generation});
+void ClusterAgent::OnFrame(const supervisor::Frame& frame) {
+  if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
+    Feed(LauncherEnded{exited->group, EndOfPart(*exited)});
+  } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
+    Feed(PartGone{gone->group});
   }
 }
 
@@ -125,7 +125,7 @@ void ClusterAgent::Execute(ClusterCommand command) {
   if (const auto* start = std::get_if<StartLauncher>(&command)) return Launch(*start);
   if (const auto* stop = std::get_if<StopLauncher>(&command)) {
     const int64_t grace_ms = std::min<int64_t>(absl::ToInt64Milliseconds(stop->grace), UINT32_MAX);
-    return ToSupervisor(StopFrame{stop->id, static_cast<uint32_t>(grace_ms)});
+    return ToSupervisor(supervisor::StopFrame{stop->id, static_cast<uint32_t>(grace_ms)});
   }
   if (const auto* files = std::get_if<RemoveFiles>(&command)) {
     return RemovePart(options_.start, files->id);
@@ -137,13 +137,14 @@ void ClusterAgent::Execute(ClusterCommand command) {
 
 void ClusterAgent::Launch(const StartLauncher& command) {
   const v1::Part& part = command.start.part();
-  const absl::StatusOr<StartFrame> frame = PreparePart(options_.start, command.start, command.gpus);
+  const absl::StatusOr<supervisor::StartFrame> frame =
+      PreparePart(options_.start, command.start, command.gpus);
   if (frame.ok()) return ToSupervisor(*frame);
   options_.log(absl::StrCat("job ", part.job(), ": ", frame.status().message()));
   own_events_.push_back(LauncherFailed{part.id(), std::string(frame.status().message())});
 }
 
-void ClusterAgent::ToSupervisor(const Frame& frame) {
+void ClusterAgent::ToSupervisor(const supervisor::Frame& frame) {
   if (!supervisor_->Send(frame).ok()) {
     end_ = absl::InternalError("cadre-supervisor takes no orders; all launchers end");
   }
@@ -169,7 +170,7 @@ void ClusterAgent::Answer(const v1::ReadLog& read) {
 }  // namespace
 
 absl::Status RunClusterAgent(const ClusterAgentOptions& options,
-                             std::unique_ptr<SupervisorClient> supervisor, ServerLink& link) {
+                             std::unique_ptr<supervisor::Client> supervisor, ServerLink& link) {
   return ClusterAgent(options, std::move(supervisor), link).Run();
 }
 

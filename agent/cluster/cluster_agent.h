@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "agent/cluster/part_start.h"
 #include "agent/link/server_link.h"
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 #include "proto/cluster.pb.h"
 
 namespace cadre {
@@ -33,7 +33,7 @@ struct ClusterAgentOptions {
 // ALREADY_EXISTS, FAILED_PRECONDITION: the server does not want this node. INTERNAL: the supervisor
 // is gone.
 absl::Status RunClusterAgent(const ClusterAgentOptions& options,
-                             std::unique_ptr<SupervisorClient> supervisor, ServerLink& link);
+                             std::unique_ptr<supervisor::Client> supervisor, ServerLink& link);
 
 }  // namespace cadre
 

@@ -85,7 +85,7 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
     opened = Open(path);
   }
   if (opened < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  const ScopedFd file(opened);
+  const supervisor::ScopedFd file(opened);
   struct stat info = {};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));

@@ -14,7 +14,7 @@
 namespace cadre {
 namespace {
 
-v1::PartBlame BlameFor(const ExitedFrame& exited) {
+v1::PartBlame BlameFor(const supervisor::ExitedFrame& exited) {
   if (exited.exec_errno != 0 || exited.signal != 0) return v1::BLAME_NODE;
   switch (exited.exit_code) {
     case kExitUsage:
@@ -28,14 +28,14 @@ v1::PartBlame BlameFor(const ExitedFrame& exited) {
 }
 
 // The last line that it wrote; may be empty.
-absl::string_view LastLine(const ExitedFrame& exited) {
+absl::string_view LastLine(const supervisor::ExitedFrame& exited) {
   const std::vector<absl::string_view> lines =
       absl::StrSplit(exited.last_lines, '\n', absl::SkipWhitespace());
   return lines.empty() ? "" : absl::StripPrefix(lines.back(), "cadre: ");
 }
 
 // What it wrote before is no reason for that.
-std::string KilledText(const ExitedFrame& exited) {
+std::string KilledText(const supervisor::ExitedFrame& exited) {
   const absl::string_view line = LastLine(exited);
   return absl::StrCat("its launcher was killed by ", SignalName(exited.signal),
                       exited.out_of_memory ? " for want of memory" : "",
@@ -44,9 +44,9 @@ std::string KilledText(const ExitedFrame& exited) {
 
 }  // namespace
 
-v1::PartReport EndOfPart(const ExitedFrame& exited) {
+v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited) {
   v1::PartReport report;
-  report.set_id(exited.generation);
+  report.set_id(exited.group);
   report.set_blame(BlameFor(exited));
   if (exited.exec_errno != 0) {
     report.set_text(absl::StrCat("its launcher could not be started: ", exited.exec_step, ": ",

@@ -9,7 +9,7 @@ namespace cadre {
 
 // In one line, and whose doing it was: a launcher that says "usage" or "bad spec" would say so on
 // every node, one that is to try again later may do so on the same one.
-v1::PartReport EndOfPart(const ExitedFrame& exited);
+v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited);
 
 }  // namespace cadre
 

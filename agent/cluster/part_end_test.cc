@@ -10,9 +10,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ExitedFrame Exit(int code, const char* lines) {
-  ExitedFrame exited;
-  exited.generation = 7;
+supervisor::ExitedFrame Exit(int code, const char* lines) {
+  supervisor::ExitedFrame exited;
+  exited.group = 7;
   exited.exit_code = code;
   exited.last_lines = lines;
   return exited;
@@ -30,7 +30,7 @@ TEST(PartEndTest, TheLastLineSaysWhyAndTheStatusWhoseDoingItWas) {
 }
 
 TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
-  ExitedFrame killed = Exit(0, "");
+  supervisor::ExitedFrame killed = Exit(0, "");
   killed.signal = 9;
   EXPECT_EQ(EndOfPart(killed).text(), "its launcher was killed by SIGKILL");
   killed.last_lines = "cadre: generation 1 running\n";
@@ -39,7 +39,7 @@ TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
             "its launcher was killed by SIGKILL for want of memory; it wrote last: generation 1 "
             "running");
   EXPECT_EQ(EndOfPart(killed).blame(), v1::BLAME_NODE);
-  ExitedFrame absent = Exit(0, "");
+  supervisor::ExitedFrame absent = Exit(0, "");
   absent.exec_errno = ENOENT;
   absent.exec_step = "exec";
   EXPECT_THAT(EndOfPart(absent).text(), HasSubstr("exec: No such file or directory"));

@@ -107,8 +107,9 @@ void RemovePart(const PartStartOptions& options, uint64_t id) {
   std::filesystem::remove_all(PartDirectory(options, id), ignored);
 }
 
-absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1::StartPart& part,
-                                       const std::vector<uint32_t>& gpus) {
+absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
+                                                   const v1::StartPart& part,
+                                                   const std::vector<uint32_t>& gpus) {
   ASSIGN_OR_RETURN(const UserEntry user, FindUser(part.user()));
   const bool other = user.uid != geteuid();
   if (other && geteuid() != 0) {
@@ -131,8 +132,8 @@ absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1
   RETURN_IF_ERROR(MakePrivate(RuntimeDirectory(options, part.part().id()), user));
   // The user's launcher finds its files there, and cannot add any beside them.
   if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
-  StartFrame frame;
-  frame.generation = part.part().id();
+  supervisor::StartFrame frame;
+  frame.group = part.part().id();
   frame.working_dir = "/";
   // Its workers' output is in their log files.
   frame.forward_stdout = frame.forward_stderr = false;

@@ -53,8 +53,9 @@ absl::StatusOr<UserEntry> ThisUser();
 
 // Writes what the launcher reads and gives the order that starts it, as `part.user`; another user
 // than this process's only where it is root. `gpus`: what CUDA_VISIBLE_DEVICES says.
-absl::StatusOr<StartFrame> PreparePart(const PartStartOptions& options, const v1::StartPart& part,
-                                       const std::vector<uint32_t>& gpus);
+absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
+                                                   const v1::StartPart& part,
+                                                   const std::vector<uint32_t>& gpus);
 // Removes what PreparePart wrote.
 void RemovePart(const PartStartOptions& options, uint64_t id);
 

@@ -14,7 +14,7 @@ constexpr int kInvalidEnvironment = EINVAL;
 
 }  // namespace
 
-v1::WorkerExit ExitOf(const ExitedFrame& frame) {
+v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
   v1::WorkerExit exit;
   exit.set_exit_code(frame.exit_code);
   exit.set_signal(frame.signal);

@@ -10,7 +10,7 @@
 namespace cadre {
 
 // As the supervisor saw it.
-v1::WorkerExit ExitOf(const ExitedFrame& frame);
+v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame);
 
 // Of one that was not even given to the supervisor, because PrepareWorkers failed.
 v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory);

@@ -94,7 +94,7 @@ bool ReadAll(int fd, MonoTime deadline, const std::atomic<bool>& cancelled, std:
 }
 
 bool IsStopped(pid_t process) {
-  const auto found = InspectProcess(process);
+  const auto found = supervisor::InspectProcess(process);
   return found.has_value() && found->state == 'T';
 }
 
@@ -108,11 +108,11 @@ std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<boo
 
 std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
                      const std::atomic<bool>& cancelled) {
-  const ScopedFd pidfd(OpenPidfd(process));
+  const supervisor::ScopedFd pidfd(supervisor::OpenPidfd(process));
   const bool was_stopped = IsStopped(process);
   std::string text = OutputOfTool(tool, deadline, cancelled);
   // ptrace(2): it attaches with SIGSTOP, and that stays when it is killed before it detaches.
-  if (!was_stopped) SignalPidfd(pidfd.get(), SIGCONT);
+  if (!was_stopped) supervisor::SignalPidfd(pidfd.get(), SIGCONT);
   return text;
 }
 
@@ -120,8 +120,8 @@ std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline
                          const std::atomic<bool>& cancelled) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::StrCat("no native stacks: pipe: ", strerror(errno));
-  ScopedFd read_end(ends[0]);
-  ScopedFd write_end(ends[1]);
+  supervisor::ScopedFd read_end(ends[0]);
+  supervisor::ScopedFd write_end(ends[1]);
   pid_t pid = 0;
   const int error = Start(tool, write_end.get(), &pid);
   write_end.Reset();

@@ -14,7 +14,9 @@
 namespace cadre {
 namespace {
 
-std::string ReadProcFile(const std::string& path) { return ReadKernelFile(path).value_or(""); }
+std::string ReadProcFile(const std::string& path) {
+  return supervisor::ReadKernelFile(path).value_or("");
+}
 
 // Numbers that name entries of a directory, at most `limit` of them, in ascending order.
 std::vector<pid_t> NumbersIn(const std::string& path, size_t limit) {
@@ -54,10 +56,10 @@ int64_t ThreadBusyNs(const std::string& thread) {
 std::map<pid_t, std::vector<pid_t>> FindSessions(const std::set<pid_t>& workers) {
   std::map<pid_t, std::vector<pid_t>> sessions;
   for (const pid_t worker : workers) {
-    if (InspectProcess(worker).has_value()) sessions[worker].push_back(worker);
+    if (supervisor::InspectProcess(worker).has_value()) sessions[worker].push_back(worker);
   }
   for (const pid_t pid : NumbersIn("/proc", SIZE_MAX)) {
-    const auto process = InspectProcess(pid);
+    const auto process = supervisor::InspectProcess(pid);
     if (!process.has_value() || workers.count(process->session) == 0) continue;
     std::vector<pid_t>& session = sessions[process->session];
     if (pid != process->session && session.size() < kMaxProcessesLookedAt) session.push_back(pid);
@@ -79,7 +81,7 @@ int64_t BusyNs(const std::vector<pid_t>& processes) {
 ProcessLook LookAt(const std::vector<pid_t>& processes) {
   ProcessLook look;
   for (const pid_t pid : processes) {
-    const auto process = InspectProcess(pid);
+    const auto process = supervisor::InspectProcess(pid);
     if (!process.has_value()) continue;
     const bool stopped = process->state == 'T' || process->state == 't';
     if (look.state == '\0' || stopped) look.state = process->state;
@@ -96,7 +98,7 @@ std::string DescribeProcesses(const std::vector<pid_t>& processes) {
     const std::string tasks = absl::StrCat(path, "/task");
     for (const pid_t thread : NumbersIn(tasks, kMaxThreadsLookedAt)) {
       const std::string task = absl::StrCat(tasks, "/", thread);
-      const auto state = InspectProcess(thread);
+      const auto state = supervisor::InspectProcess(thread);
       absl::StrAppend(&text, "-- thread ", thread, " state ",
                       state.has_value() ? std::string(1, state->state) : "?", " wchan ",
                       Wchan(task), "\n", ReadProcFile(absl::StrCat(task, "/stack")));

@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "agent/supervisor/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr size_t kMaxKernelFileBytes = 64 << 10;
@@ -85,4 +85,4 @@ bool RemoveCgroup(const std::string& path) {
   return rmdir(path.c_str()) == 0 || errno == ENOENT;
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // SIGKILL to every process at and below `path`, forks under way included. False: no such cgroup.
 bool KillCgroup(const std::string& path);
@@ -33,6 +33,6 @@ std::optional<std::string> ReadKernelFile(const std::string& path);
 // The number after `key` in a file of "key value" lines; nullopt when there is none.
 std::optional<uint64_t> ValueOf(absl::string_view text, absl::string_view key);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_CGROUP_FILES_H_

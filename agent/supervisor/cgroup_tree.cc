@@ -18,7 +18,7 @@
 #include "absl/strings/strip.h"
 #include "agent/supervisor/cgroup_files.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr char kPrefix[] = "cadre-";
@@ -101,7 +101,7 @@ CgroupTree CgroupTree::Open(const std::string& id) {
   const std::vector<std::string> names =
       absl::StrSplit(absl::StripAsciiWhitespace(controllers), ' ');
   if (std::find(names.begin(), names.end(), "memory") != names.end()) {
-    tree.memory_per_worker_ = WriteFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
+    tree.memory_per_group_ = WriteFile(absl::StrCat(root, "/cgroup.subtree_control"), "+memory");
   }
   tree.FindMemoryCounter(own);
   tree.RemoveDeadTrees(parent);
@@ -128,29 +128,18 @@ void CgroupTree::RemoveDeadTrees(const std::string& parent) {
   }
 }
 
-std::string CgroupTree::GenerationPath(uint64_t generation) const {
-  return absl::StrCat(root_, "/g", generation);
-}
+std::string CgroupTree::PathOf(uint64_t slot) const { return absl::StrCat(root_, "/g", slot); }
 
-std::string CgroupTree::WorkerPath(uint64_t generation, uint32_t local_rank) const {
-  return absl::StrCat(root_, "/g", generation, "/r", local_rank);
-}
-
-ScopedFd CgroupTree::AddWorker(uint64_t generation, uint32_t local_rank) {
+ScopedFd CgroupTree::Add(uint64_t slot) {
   if (!usable()) return ScopedFd();
-  const std::string above = GenerationPath(generation);
-  if (mkdir(above.c_str(), 0755) == 0 && memory_per_worker_) {
-    WriteFile(absl::StrCat(above, "/cgroup.subtree_control"), "+memory");
-  }
-  const std::string path = WorkerPath(generation, local_rank);
+  const std::string path = PathOf(slot);
   if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return ScopedFd();
   return OpenDirectory(path);
 }
 
-ScopedFd CgroupTree::Watch(uint64_t generation) const {
+ScopedFd CgroupTree::Watch(uint64_t slot) const {
   if (!usable()) return ScopedFd();
-  const std::string path = absl::StrCat(GenerationPath(generation), "/cgroup.events");
-  return ScopedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return ScopedFd(open((PathOf(slot) + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 bool CgroupTree::Populated(const ScopedFd& events) {
@@ -160,28 +149,27 @@ bool CgroupTree::Populated(const ScopedFd& events) {
   return ValueOf(absl::string_view(text, static_cast<size_t>(n)), "populated").value_or(0) != 0;
 }
 
-std::vector<int> CgroupTree::Processes(uint64_t generation) const {
+std::vector<int> CgroupTree::Processes(uint64_t slot) const {
   if (!usable()) return {};
-  return CgroupProcesses(GenerationPath(generation));
+  return CgroupProcesses(PathOf(slot));
 }
 
-void CgroupTree::KillGeneration(uint64_t generation) const {
-  if (usable()) KillCgroup(GenerationPath(generation));
+void CgroupTree::Kill(uint64_t slot) const {
+  if (usable()) KillCgroup(PathOf(slot));
 }
 
 void CgroupTree::KillAll() const {
   if (usable()) KillCgroup(root_);
 }
 
-uint64_t CgroupTree::OutOfMemoryKills(uint64_t generation, uint32_t local_rank) const {
-  const std::string path = memory_per_worker_
-                               ? absl::StrCat(WorkerPath(generation, local_rank), "/memory.events")
-                               : shared_memory_counter_;
+uint64_t CgroupTree::OutOfMemoryKills(uint64_t slot) const {
+  const std::string path =
+      memory_per_group_ ? PathOf(slot) + "/memory.events" : shared_memory_counter_;
   return ValueOf(ReadKernelFile(path).value_or(""), "oom_kill").value_or(0);
 }
 
-void CgroupTree::RemoveGeneration(uint64_t generation) {
-  if (usable()) to_remove_.push_back(GenerationPath(generation));
+void CgroupTree::Remove(uint64_t slot) {
+  if (usable()) to_remove_.push_back(PathOf(slot));
   to_remove_.erase(std::remove_if(to_remove_.begin(), to_remove_.end(), RemoveCgroup),
                    to_remove_.end());
 }
@@ -192,4 +180,4 @@ bool CgroupTree::RemoveAll() {
   return (!usable() || RemoveCgroup(root_)) && to_remove_.empty();
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -1,5 +1,5 @@
-// The supervisor's own cgroups: cadre-<pid>-<id>/g<generation>/r<local rank>, below the cgroup it
-// runs in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
+// The supervisor's own cgroups: cadre-<pid>-<id>/g<slot> for each group, below the cgroup it runs
+// in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
 #define CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
 
@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 class CgroupTree {
  public:
@@ -24,40 +24,39 @@ class CgroupTree {
   const std::string& root() const { return root_; }
   const std::string& degraded() const { return degraded_; }
 
-  // The directory of a new worker's cgroup, to clone into. Not ok() when it cannot be made.
-  ScopedFd AddWorker(uint64_t generation, uint32_t local_rank);
-  // cgroup.events of the generation; epoll reports EPOLLPRI when it changes.
-  ScopedFd Watch(uint64_t generation) const;
+  // A group's cgroup has its slot for a name. The directory of a new one, to clone into; not ok()
+  // when it cannot be made.
+  ScopedFd Add(uint64_t slot);
+  // Its cgroup.events; epoll reports EPOLLPRI when it changes.
+  ScopedFd Watch(uint64_t slot) const;
   // Whether a process is left, from that file.
   static bool Populated(const ScopedFd& events);
-  std::vector<int> Processes(uint64_t generation) const;
-  void KillGeneration(uint64_t generation) const;
+  std::vector<int> Processes(uint64_t slot) const;
+  void Kill(uint64_t slot) const;
   void KillAll() const;
 
-  // How often the kernel killed a process of this worker for want of memory, ever. Counted per
-  // worker where the memory controller is ours to use; else for the cgroup that all workers share.
-  uint64_t OutOfMemoryKills(uint64_t generation, uint32_t local_rank) const;
-  bool CountsMemoryPerWorker() const { return memory_per_worker_; }
+  // How often the kernel killed a process of this group for want of memory, ever. Counted per
+  // group where the memory controller is ours to use; else for the cgroup that all groups share.
+  uint64_t OutOfMemoryKills(uint64_t slot) const;
 
   // Removes what is empty; what the kernel still holds is tried again at the next call.
-  void RemoveGeneration(uint64_t generation);
+  void Remove(uint64_t slot);
   // True when all of the tree is gone.
   bool RemoveAll();
 
  private:
-  std::string GenerationPath(uint64_t generation) const;
-  std::string WorkerPath(uint64_t generation, uint32_t local_rank) const;
+  std::string PathOf(uint64_t slot) const;
   void FindMemoryCounter(absl::string_view own_cgroups);
   void RemoveDeadTrees(const std::string& parent);
 
   std::string root_;
   std::string degraded_;
   ScopedFd lock_;  // held on root_: tells later supervisors that this one lives
-  bool memory_per_worker_ = false;
+  bool memory_per_group_ = false;
   std::string shared_memory_counter_;
   std::vector<std::string> to_remove_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_

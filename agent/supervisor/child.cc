@@ -10,7 +10,7 @@
 
 #include "base/exit_codes.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr int kStatusFd = kProgressFd + 1;
@@ -122,4 +122,4 @@ void RunChild(const ChildPlan& plan) {
   Fail(status_fd, ChildStep::kExec, TryPrograms(plan));
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // CADRE_PROGRESS_FD in every worker.
 inline constexpr int kProgressFd = 3;
@@ -60,6 +60,6 @@ int ExitCodeOf(int error);
 
 [[noreturn]] void RunChild(const ChildPlan& plan);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_CHILD_H_

@@ -5,20 +5,20 @@
 #include "base/status_macros.h"
 #include "rpc/frames/messages.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 template <typename Io>
 void Fields(Io& io, StartFrame& f) {
-  io(f.generation, f.local_rank, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path,
-     f.forward_stdout, f.forward_stderr, f.error_file, f.cpus);
+  io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
+     f.forward_stderr, f.error_file, f.cpus);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {
-  io(f.generation, f.grace_ms);
+  io(f.group, f.grace_ms);
 }
 template <typename Io>
 void Fields(Io& io, SignalFrame& f) {
-  io(f.generation, f.signal);
+  io(f.group, f.signal);
 }
 template <typename Io>
 void Fields(Io& io, ReadyFrame& f) {
@@ -26,24 +26,24 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.generation, f.local_rank, f.pid);
+  io(f.group, f.pid);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
-  io(f.generation, f.local_rank, f.pid, f.exit_code, f.signal, f.core_dumped, f.exec_errno,
-     f.exec_step, f.out_of_memory, f.last_lines, f.error_json);
+  io(f.group, f.pid, f.exit_code, f.signal, f.core_dumped, f.exec_errno, f.exec_step,
+     f.out_of_memory, f.last_lines, f.error_json);
 }
 template <typename Io>
 void Fields(Io& io, OutputFrame& f) {
-  io(f.generation, f.local_rank, f.stream, f.dropped, f.bytes);
+  io(f.group, f.stream, f.dropped, f.bytes);
 }
 template <typename Io>
 void Fields(Io& io, AllGoneFrame& f) {
-  io(f.generation);
+  io(f.group);
 }
 template <typename Io>
 void Fields(Io& io, HoldFrame& f) {
-  io(f.generation, f.until_us);
+  io(f.group, f.until_us);
 }
 template <typename Io>
 void Fields(Io& io, KeepFrame& f) {
@@ -59,7 +59,7 @@ void Fields(Io& io, AdoptFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, AdoptedFrame& f) {
-  io(f.id, f.generation, f.workers, f.alone_ms, f.hold_until_us);
+  io(f.id, f.groups, f.alone_ms, f.hold_until_us);
 }
 
 std::string EncodeFrame(const Frame& frame) {
@@ -76,4 +76,4 @@ absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader) {
   return std::optional<Frame>(std::move(frame));
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -1,5 +1,33 @@
-// The protocol of the agent and its supervisor over a SOCK_STREAM socketpair, as messages.h puts it
-// into frames. No Protobuf: the supervisor starts in under a millisecond.
+// What an agent and its supervisor say to each other, as rpc/frames/messages.h puts it on a stream
+// socket: a socket pair, or after an adoption a connection. No Protobuf: the supervisor starts in
+// under a millisecond.
+//
+// Everything is about groups: a group is one process that the supervisor has started for the agent,
+// with all that it starts in turn. The agent chooses the group's number, and uses none twice; the
+// supervisor reads nothing into it.
+//
+//   the agent sends
+//     Start     answered with Started, or with Exited and the step that failed; ignored where the
+//               group is there
+//     Stop      any number of times, and the shortest grace counts; answered with Exited and
+//               AllGone, or with AllGone alone where the process is gone or never was
+//     Signal    passed on to the group, if it is there
+//     Hold      at its moment the group is killed: Exited, AllGone
+//     Keep      whether groups outlive the agent; a line on stderr where that cannot be
+//     Goodbye   before it ends
+//     Adopt     first on a connection to Keep's socket, by an agent that takes over; answered,
+//               once the one before is gone, with Ready, Adopted, and Started and Exited of each
+//               group again; with the socket's end where the token is another one
+//   the supervisor sends
+//     Ready     first
+//     Started   once exec has succeeded
+//     Output    as it comes
+//     Exited    after all output of the process; what that has started may live on
+//     AllGone   after Stop or Hold, once no process of the group is left
+//     Adopted   to an agent that takes over
+//
+// The end of the socket without Goodbye is the agent's death: all groups are killed, or kept as
+// Keep says. A frame that makes no sense counts as that.
 #ifndef CADRE_AGENT_SUPERVISOR_FRAMES_H_
 #define CADRE_AGENT_SUPERVISOR_FRAMES_H_
 
@@ -13,20 +41,17 @@
 #include "absl/time/time.h"
 #include "rpc/frames/frame_reader.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
-// A frame longer than this is a broken peer: 4 MiB holds the largest command and environment.
+// A longer frame is a broken peer's: 4 MiB hold the largest command and environment.
 inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
-// The end of the socket is an order too, where no KeepFrame came: all workers are killed, within
-// this.
+// After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 1;
+inline constexpr uint32_t kFramesVersion = 2;
 
-// --- agent to supervisor ---
 struct StartFrame {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
+  uint64_t group = 0;
   std::vector<std::string> argv;         // argv[0] is looked up in the PATH of `environment`
   std::vector<std::string> environment;  // NAME=value, complete; CADRE_PROGRESS_FD is added
   std::string working_dir;               // must exist: no falling back
@@ -37,56 +62,48 @@ struct StartFrame {
   std::string error_file;  // read at exit into ExitedFrame::error_json; removed before the start
   std::vector<uint32_t> cpus;  // bind to these before the first thread; empty: leave
 };
-// SIGTERM and SIGCONT to every group of the generation, SIGKILL (cgroup.kill) after the grace.
+// SIGTERM and SIGCONT to the process group, SIGKILL to everything after the grace or once the
+// process has exited.
 struct StopFrame {
-  uint64_t generation = 0;
+  uint64_t group = 0;
   uint32_t grace_ms = 0;
 };
-// Forward a signal to every worker's group.
 struct SignalFrame {
-  uint64_t generation = 0;
-  int32_t signal = 0;
+  uint64_t group = 0;
+  int32_t signal = 0;  // to the process group
 };
-
-// The generation is killed, with no grace, at this moment of CLOCK_MONOTONIC (microseconds), unless
-// a later one comes first: whatever becomes of the agent meanwhile.
+// The group is killed, with no grace, at this moment of CLOCK_MONOTONIC (microseconds), unless a
+// later one comes first: whatever becomes of the agent meanwhile.
 struct HoldFrame {
-  uint64_t generation = 0;
+  uint64_t group = 0;
   int64_t until_us = 0;
 };
-
-// From now on the workers outlive an agent that goes without a GoodbyeFrame: for `keep_ms` another
-// one may connect to `socket_path`, which is made with mode 0600, and take them over.
+// From now on groups outlive an agent that goes without a GoodbyeFrame: for `keep_ms` another one
+// may connect to `socket_path`, which is made with mode 0600, and take them over.
 struct KeepFrame {
   uint32_t keep_ms = 0;  // 0: not any more
   std::string socket_path;
   std::string token;  // what the other one has to know
 };
-// The agent ends, and so do its workers, with no grace.
 struct GoodbyeFrame {};
-// The first frame on a connection to that socket. Answered with ReadyFrame and AdoptedFrame once
-// the agent before is gone.
 struct AdoptFrame {
   std::string token;
 };
 
-// --- supervisor to agent ---
-// Sent first: where the workers' cgroups are, for the agent to kill if the supervisor dies; empty
-// when there are none, and then `degraded` says why.
 struct ReadyFrame {
   int32_t pid = 0;
+  // Where the groups' cgroups are, for the agent to kill should the supervisor die; empty where
+  // there are none, and then `degraded` says why.
   std::string cgroup;
   std::string degraded;
 };
 struct StartedFrame {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
+  uint64_t group = 0;
   int32_t pid = 0;
 };
 struct ExitedFrame {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
-  int32_t pid = 0;
+  uint64_t group = 0;
+  int32_t pid = 0;  // 0: there was none
   int32_t exit_code = 0;
   int32_t signal = 0;
   bool core_dumped = false;
@@ -97,25 +114,21 @@ struct ExitedFrame {
   std::string error_json;  // at most 64 KiB
 };
 struct OutputFrame {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
+  uint64_t group = 0;
   uint8_t stream = 1;    // 1 stdout, 2 stderr, 3 CADRE_PROGRESS_FD
   uint32_t dropped = 0;  // bytes left out before this because the agent did not read
   std::string bytes;
 };
-// No process of the generation is left on this machine.
 struct AllGoneFrame {
-  uint64_t generation = 0;
+  uint64_t group = 0;
 };
-
-// What the agent takes over: the newest generation, of which StartedFrame and ExitedFrame of each
-// worker follow, also those that the agent before was sent, and what workers wrote since it died.
+// What there is to take over. StartedFrame and ExitedFrame follow although the agent before was
+// sent them, and so does what was written since it died.
 struct AdoptedFrame {
   std::string id;  // the supervisor's, as the agent before had chosen it
-  uint64_t generation = 0;
-  uint32_t workers = 0;       // that it was told to start
+  std::vector<uint64_t> groups;
   uint32_t alone_ms = 0;      // for so long there was no agent
-  int64_t hold_until_us = 0;  // of the last HoldFrame; 0: there was none
+  int64_t hold_until_us = 0;  // the earliest of them; 0: there is none
 };
 
 using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
@@ -129,6 +142,6 @@ std::string EncodeFrame(const Frame& frame);
 // INVALID_ARGUMENT for a broken peer (too long, unknown type, lengths that do not add up).
 absl::StatusOr<std::optional<Frame>> NextFrame(frames::FrameReader& reader);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_FRAMES_H_

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 using ::testing::ElementsAre;
@@ -28,8 +28,7 @@ Frame RoundTrip(const Frame& frame) {
 
 TEST(FramesTest, StartCarriesEveryField) {
   StartFrame start;
-  start.generation = 0x1122334455667788;
-  start.local_rank = 7;
+  start.group = 0x1122334455667788;
   start.argv = {"train", "", std::string("a\0b", 3)};
   start.environment = {"PATH=/bin"};
   start.working_dir = "/tmp";
@@ -39,8 +38,7 @@ TEST(FramesTest, StartCarriesEveryField) {
   start.error_file = "/x.json";
   start.cpus = {0, 4000000000u};
   const auto got = std::get<StartFrame>(RoundTrip(start));
-  EXPECT_EQ(got.generation, start.generation);
-  EXPECT_EQ(got.local_rank, 7u);
+  EXPECT_EQ(got.group, start.group);
   EXPECT_EQ(got.argv, start.argv);
   EXPECT_EQ(got.environment, start.environment);
   EXPECT_EQ(got.working_dir, "/tmp");
@@ -54,8 +52,7 @@ TEST(FramesTest, StartCarriesEveryField) {
 
 TEST(FramesTest, ExitedCarriesEveryField) {
   ExitedFrame exited;
-  exited.generation = 3;
-  exited.local_rank = 1;
+  exited.group = 3;
   exited.pid = 77;
   exited.exit_code = -1;
   exited.signal = 11;
@@ -66,7 +63,7 @@ TEST(FramesTest, ExitedCarriesEveryField) {
   exited.last_lines = "bye\n";
   exited.error_json = "{}";
   const auto got = std::get<ExitedFrame>(RoundTrip(exited));
-  EXPECT_EQ(got.generation, 3u);
+  EXPECT_EQ(got.group, 3u);
   EXPECT_EQ(got.pid, 77);
   EXPECT_EQ(got.exit_code, -1);
   EXPECT_EQ(got.signal, 11);
@@ -84,13 +81,15 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<HoldFrame>(RoundTrip(HoldFrame{5, int64_t{1} << 40})).until_us,
             int64_t{1} << 40);
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
-  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 2, 44})).pid, 44);
-  EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).generation, 5u);
+  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44})).pid, 44);
+  EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).group, 5u);
   EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
   EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));
   EXPECT_EQ(std::get<AdoptFrame>(RoundTrip(AdoptFrame{"t"})).token, "t");
-  EXPECT_EQ(std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", 1, 2, 3, -4})).hold_until_us, -4);
-  const auto output = std::get<OutputFrame>(RoundTrip(OutputFrame{5, 2, 3, 12, "x\n"}));
+  const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4}));
+  EXPECT_THAT(adopted.groups, ElementsAre(1, 9));
+  EXPECT_EQ(adopted.hold_until_us, -4);
+  const auto output = std::get<OutputFrame>(RoundTrip(OutputFrame{5, 3, 12, "x\n"}));
   EXPECT_EQ(output.stream, 3);
   EXPECT_EQ(output.dropped, 12u);
   EXPECT_EQ(output.bytes, "x\n");
@@ -103,7 +102,7 @@ TEST(FramesTest, FramesInOneReadComeOutInOrder) {
     auto next = NextFrame(reader);
     ASSERT_OK(next);
     ASSERT_TRUE(next->has_value());
-    EXPECT_EQ(std::get<AllGoneFrame>(**next).generation, g);
+    EXPECT_EQ(std::get<AllGoneFrame>(**next).group, g);
   }
   auto next = NextFrame(reader);
   ASSERT_OK(next);
@@ -133,8 +132,8 @@ TEST(FramesTest, RefusesABrokenPeer) {
 
 TEST(FramesTest, ALyingCountDoesNotAllocate) {
   std::string bytes = EncodeFrame(StartFrame{});
-  // argv's count follows length, type, generation and local_rank.
-  for (size_t i = 17; i < 21; ++i) bytes[i] = '\xff';
+  // argv's count follows length, type and group.
+  for (size_t i = 13; i < 17; ++i) bytes[i] = '\xff';
   frames::FrameReader reader(kMaxFrameBytes);
   reader.Append(bytes);
   EXPECT_THAT(NextFrame(reader), StatusIs(absl::StatusCode::kInvalidArgument));
@@ -153,4 +152,4 @@ TEST(FramesTest, LargestFrameIsAccepted) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor

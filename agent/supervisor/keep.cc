@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr int kBacklog = 8;
@@ -52,21 +52,9 @@ bool IsOurs(int fd) {
 
 void DropCandidate(State& state) {
   Keeping& keeping = state.keeping;
-  if (keeping.candidate.ok()) state.Unwatch(keeping.candidate.get());
-  keeping.candidate.Reset();
-  keeping.candidate_reader = frames::FrameReader(kMaxFrameBytes);
+  if (keeping.candidate.socket.ok()) state.Unwatch(keeping.candidate.socket.get());
+  keeping.candidate = Agent();
   keeping.candidate_knows_token = false;
-}
-
-uint32_t WorkersOf(const State& state, const Generation& generation) {
-  size_t count = generation.workers.size();
-  for (const auto& [local_rank, exit] : generation.exits) {
-    // One that could not even be forked is in no slot.
-    count += std::none_of(generation.workers.begin(), generation.workers.end(), [&](uint64_t slot) {
-      return state.workers.at(slot).local_rank == local_rank;
-    });
-  }
-  return static_cast<uint32_t>(count);
 }
 
 AdoptedFrame Inventory(const State& state, MonoTime now) {
@@ -74,13 +62,12 @@ AdoptedFrame Inventory(const State& state, MonoTime now) {
   adopted.id = state.id;
   adopted.alone_ms =
       static_cast<uint32_t>(absl::ToInt64Milliseconds(now - state.keeping.alone_since));
-  if (state.generations.empty()) return adopted;
-  const auto& [number, generation] = *state.generations.rbegin();
-  adopted.generation = number;
-  adopted.workers = WorkersOf(state, generation);
-  if (generation.hold_until != MonoTime::Never()) {
-    adopted.hold_until_us = generation.hold_until.micros();
+  MonoTime hold_until = MonoTime::Never();
+  for (const auto& [slot, group] : state.groups) {
+    adopted.groups.push_back(group.id);
+    hold_until = std::min(hold_until, group.ending.hold_until);
   }
+  if (hold_until != MonoTime::Never()) adopted.hold_until_us = hold_until.micros();
   return adopted;
 }
 
@@ -91,32 +78,31 @@ void BecomeAgent(State& state, MonoTime now) {
   std::string first =
       EncodeFrame(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
   first += EncodeFrame(Inventory(state, now));
-  for (const auto& [slot, worker] : state.workers) {
-    if (worker.exec_status.ok() || worker.exec_errno != 0) continue;
-    first += EncodeFrame(StartedFrame{worker.generation, worker.local_rank, worker.pid});
+  for (const auto& [slot, group] : state.groups) {
+    if (group.exec_status.ok() || group.end.exec_errno != 0) continue;
+    first += EncodeFrame(StartedFrame{group.id, group.pid});
   }
-  state.Unwatch(keeping.candidate.get());
+  state.Unwatch(keeping.candidate.socket.get());
   state.agent = std::move(keeping.candidate);
-  state.agent_reader = std::move(keeping.candidate_reader);
   DropCandidate(state);
   keeping.alone_since = keeping.until = MonoTime::Never();
-  state.outbox.Attach(state.agent.get(), first);
-  for (const auto& [number, generation] : state.generations) {
-    for (const auto& [local_rank, exit] : generation.exits) state.outbox.Send(exit);
+  state.outbox.Attach(state.agent.socket.get(), first);
+  for (const auto& [slot, group] : state.groups) {
+    if (group.exited) state.outbox.Send(group.end);
   }
-  state.Watch(state.agent.get(), Source::kAgent, 0, uint32_t{EPOLLIN} | EPOLLOUT);
-  state.agent_wants_output = true;
+  state.Watch(state.agent.socket.get(), Source::kAgent, 0, uint32_t{EPOLLIN} | EPOLLOUT);
+  state.agent.watched_for_room = true;
 }
 
 // False: it is nobody who could take over.
 bool ReadCandidate(Keeping& keeping) {
   char chunk[kCandidateBytes];
-  const ssize_t n = recv(keeping.candidate.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
+  const ssize_t n = recv(keeping.candidate.socket.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   // It has nothing to say before it is answered.
   if (n == 0 || keeping.candidate_knows_token) return false;
-  keeping.candidate_reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
-  const auto frame = NextFrame(keeping.candidate_reader);
+  keeping.candidate.reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
+  const auto frame = NextFrame(keeping.candidate.reader);
   if (!frame.ok()) return false;
   if (!frame->has_value()) return true;
   const auto* adopt = std::get_if<AdoptFrame>(&**frame);
@@ -150,33 +136,32 @@ void AcceptCandidate(State& state) {
       accept4(state.keeping.listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.ok() || !IsOurs(fd.get()) || state.keeping.candidate_knows_token) return;
   DropCandidate(state);
-  state.keeping.candidate = std::move(fd);
-  state.Watch(state.keeping.candidate.get(), Source::kCandidate, 0, EPOLLIN);
+  state.keeping.candidate.socket = std::move(fd);
+  state.Watch(state.keeping.candidate.socket.get(), Source::kCandidate, 0, EPOLLIN);
 }
 
 void HandleCandidate(State& state) {
   Keeping& keeping = state.keeping;
-  if (!keeping.candidate.ok()) return;
+  if (!keeping.candidate.socket.ok()) return;
   if (!ReadCandidate(keeping)) return DropCandidate(state);
-  if (keeping.candidate_knows_token && !state.agent.ok()) BecomeAgent(state, MonoNow());
+  if (keeping.candidate_knows_token && !state.agent.socket.ok()) BecomeAgent(state, MonoNow());
 }
 
 bool OutliveAgent(State& state, MonoTime now) {
   Keeping& keeping = state.keeping;
   if (keeping.said_goodbye || keeping.time == absl::ZeroDuration()) return false;
-  state.Unwatch(state.agent.get());
-  state.agent.Reset();
-  state.agent_reader = frames::FrameReader(kMaxFrameBytes);
+  state.Unwatch(state.agent.socket.get());
+  state.agent = Agent();
   state.outbox.Detach();
   keeping.alone_since = now;
   keeping.until = now + keeping.time;
-  if (IsForsaken(state, now)) return false;
+  if (IsAbandoned(state, now)) return false;
   if (keeping.candidate_knows_token) BecomeAgent(state, now);
   return true;
 }
 
-bool IsForsaken(const State& state, MonoTime now) {
-  return !state.agent.ok() && (state.generations.empty() || now >= state.keeping.until);
+bool IsAbandoned(const State& state, MonoTime now) {
+  return !state.agent.socket.ok() && (state.groups.empty() || now >= state.keeping.until);
 }
 
 void StopListening(State& state) {
@@ -189,4 +174,4 @@ void StopListening(State& state) {
   keeping.path.clear();
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

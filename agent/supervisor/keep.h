@@ -8,7 +8,7 @@
 #include "agent/supervisor/state.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // Where it cannot listen, workers die with the agent, and a line says so.
 void KeepWorkers(State& state, const KeepFrame& keep);
@@ -21,9 +21,9 @@ void HandleCandidate(State& state);
 // The agent is gone. True: its workers go on.
 bool OutliveAgent(State& state, MonoTime now);
 // There is no agent, and nothing that another one could take over in time.
-bool IsForsaken(const State& state, MonoTime now);
+bool IsAbandoned(const State& state, MonoTime now);
 void StopListening(State& state);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_KEEP_H_

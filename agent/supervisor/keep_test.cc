@@ -18,8 +18,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
+
+using ::testing::ElementsAre;
 
 // Longer than any test.
 constexpr absl::Duration kLong = absl::Hours(1);
@@ -48,9 +50,9 @@ class KeepTest : public ::testing::Test {
     ASSERT_EQ(write(in, line.data(), line.size()), static_cast<ssize_t>(line.size()));
     close(in);
   }
-  pid_t WorkerPid(uint32_t local_rank = 0) {
-    rig_.Until([&] { return rig_.Started(local_rank).has_value(); });
-    return rig_.Started(local_rank)->pid;
+  pid_t WorkerPid(uint64_t group = 1) {
+    rig_.Until([&] { return rig_.Started(group).has_value(); });
+    return rig_.Started(group)->pid;
   }
   void AwaitLog(const std::string& text) {
     const MonoTime end = MonoNow() + kPatience;
@@ -69,8 +71,7 @@ TEST_F(KeepTest, AnotherAgentCarriesOn) {
   Tell("alone");
   AwaitLog("up\nalone\n");
   const AdoptedFrame inventory = rig_.Adopt();
-  EXPECT_EQ(inventory.generation, 1u);
-  EXPECT_EQ(inventory.workers, 1u);
+  EXPECT_THAT(inventory.groups, ElementsAre(1));
   EXPECT_EQ(inventory.hold_until_us, 0);
   rig_.Until([&] { return rig_.Started().has_value(); });
   EXPECT_EQ(WorkerPid(), pid);
@@ -101,7 +102,7 @@ TEST_F(KeepTest, AnExitMeanwhileIsReportedAsItWas) {
   rig_.Die();
   Tell("end");
   ASSERT_TRUE(WaitUntilDead(pid));
-  EXPECT_EQ(rig_.Adopt().workers, 1u);
+  EXPECT_THAT(rig_.Adopt().groups, ElementsAre(1));
   rig_.Until([&] { return rig_.Exit().has_value(); });
   EXPECT_EQ(rig_.Exit()->exit_code, 7);
   EXPECT_EQ(rig_.Exit()->pid, pid);
@@ -112,16 +113,16 @@ TEST_F(KeepTest, AnExitMeanwhileIsReportedAsItWas) {
 TEST_F(KeepTest, AnExitBeforeIsReportedAgain) {
   rig_.Keep(kLong);
   StartReader();
-  StartFrame no_log = rig_.Shell("exit 0", 2);
+  StartFrame no_log = rig_.Shell("exit 0", 3);
   no_log.stdout_path = "/proc/none/log";
   rig_.Run(no_log);
-  EXPECT_EQ(rig_.Run(rig_.Shell("exit 3", 1)).exit_code, 3);
+  EXPECT_EQ(rig_.Run(rig_.Shell("exit 3", 2)).exit_code, 3);
   rig_.Die();
-  EXPECT_EQ(rig_.Adopt().workers, 3u) << "one was never forked";
-  rig_.Until([&] { return rig_.Exit(1).has_value() && rig_.Exit(2).has_value(); });
-  EXPECT_EQ(rig_.Exit(1)->exit_code, 3);
-  EXPECT_EQ(rig_.Exit(2)->exec_step, "open log");
-  EXPECT_FALSE(rig_.Exit(0).has_value());
+  EXPECT_THAT(rig_.Adopt().groups, ElementsAre(1, 3, 2)) << "one was never forked";
+  rig_.Until([&] { return rig_.Exit(2).has_value() && rig_.Exit(3).has_value(); });
+  EXPECT_EQ(rig_.Exit(2)->exit_code, 3);
+  EXPECT_EQ(rig_.Exit(3)->exec_step, "open log");
+  EXPECT_FALSE(rig_.Exit(1).has_value());
 }
 
 TEST_F(KeepTest, OutputMeanwhileIsBounded) {
@@ -129,21 +130,21 @@ TEST_F(KeepTest, OutputMeanwhileIsBounded) {
   StartReader();
   constexpr size_t kBytes = 64 << 20;
   StartFrame start =
-      rig_.Shell(absl::StrCat("read go <go; head -c ", kBytes, " /dev/zero; echo end >&2"), 1);
+      rig_.Shell(absl::StrCat("read go <go; head -c ", kBytes, " /dev/zero; echo end >&2"), 2);
   start.stdout_path = rig_.folder() + "/zeros";
   ASSERT_EQ(mkfifo((rig_.folder() + "/go").c_str(), 0600), 0);
   rig_.Send(start);
-  rig_.Until([&] { return rig_.Started(1).has_value(); });
-  const pid_t pid = WorkerPid(1);
+  rig_.Until([&] { return rig_.Started(2).has_value(); });
+  const pid_t pid = WorkerPid(2);
   rig_.Die();
   const int go = open((rig_.folder() + "/go").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(write(go, "\n", 1), 1);
   ASSERT_TRUE(WaitUntilDead(pid));
   close(go);
   rig_.Adopt();
-  rig_.Until([&] { return rig_.Exit(1).has_value(); });
-  EXPECT_GT(rig_.Dropped(kStdoutStream, 1), 0u);
-  EXPECT_EQ(rig_.Output(kStdoutStream, 1).size() + rig_.Dropped(kStdoutStream, 1), kBytes);
+  rig_.Until([&] { return rig_.Exit(2).has_value(); });
+  EXPECT_GT(rig_.Dropped(kStdoutStream, 2), 0u);
+  EXPECT_EQ(rig_.Output(kStdoutStream, 2).size() + rig_.Dropped(kStdoutStream, 2), kBytes);
   EXPECT_EQ(ReadFile(start.stdout_path).size(), kBytes) << "the file is always whole";
 }
 
@@ -222,8 +223,7 @@ TEST_F(KeepTest, OnlyWhoKnowsTheTokenAndOnlyOnce) {
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   const auto adopt = [&](const std::string& token) {
     AdoptedFrame inventory;
-    return SupervisorClient::Adopt(rig_.KeepPath(), token, &inventory, absl::Milliseconds(100))
-        .status();
+    return Client::Adopt(rig_.KeepPath(), token, &inventory, absl::Milliseconds(100)).status();
   };
   EXPECT_THAT(adopt(kKeepToken), StatusIs(absl::StatusCode::kUnavailable)) << "its agent lives";
   rig_.Die();
@@ -246,7 +246,7 @@ TEST_F(KeepTest, WhoComesEarlyWaits) {
   const std::string hello = EncodeFrame(AdoptFrame{kKeepToken});
   ASSERT_EQ(send(early, hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
   // Once the supervisor has answered this it has read that.
-  rig_.Run(rig_.Shell("exit 0", 1));
+  rig_.Run(rig_.Shell("exit 0", 2));
   rig_.Die();
   frames::FrameReader reader(kMaxFrameBytes);
   bool adopted = false;
@@ -264,4 +264,4 @@ TEST_F(KeepTest, WhoComesEarlyWaits) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -19,7 +19,7 @@
 #include "agent/supervisor/stop.h"
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr size_t kAgentChunkBytes = 64 << 10;
@@ -28,12 +28,12 @@ constexpr int kMaxEvents = 64;
 // Carries out the agent's frames. False: the agent is gone, or talks nonsense and counts as gone.
 bool HandleAgent(State& state) {
   static char chunk[kAgentChunkBytes];
-  const ssize_t n = recv(state.agent.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
+  const ssize_t n = recv(state.agent.socket.get(), chunk, sizeof(chunk), MSG_DONTWAIT);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
-  state.agent_reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
+  state.agent.reader.Append(absl::string_view(chunk, static_cast<size_t>(n)));
   for (;;) {
-    auto next = NextFrame(state.agent_reader);
+    auto next = NextFrame(state.agent.reader);
     if (!next.ok()) {
       Complain(absl::StrCat("from the agent: ", next.status().message()));
       return false;
@@ -41,13 +41,13 @@ bool HandleAgent(State& state) {
     if (!next->has_value()) return true;
     const Frame& frame = **next;
     if (const auto* start = std::get_if<StartFrame>(&frame)) {
-      StartWorker(state, *start);
+      StartGroup(state, *start);
     } else if (const auto* stop = std::get_if<StopFrame>(&frame)) {
-      StopGeneration(state, *stop, MonoNow());
+      StopGroup(state, *stop, MonoNow());
     } else if (const auto* signal = std::get_if<SignalFrame>(&frame)) {
-      SignalGeneration(state, *signal);
+      SignalGroup(state, *signal);
     } else if (const auto* hold = std::get_if<HoldFrame>(&frame)) {
-      HoldGeneration(state, *hold);
+      HoldGroup(state, *hold);
     } else if (const auto* keep = std::get_if<KeepFrame>(&frame)) {
       KeepWorkers(state, *keep);
     } else if (std::holds_alternative<GoodbyeFrame>(frame)) {
@@ -59,26 +59,26 @@ bool HandleAgent(State& state) {
 // Writes what the agent takes, and has its socket watched for room where it does not take all.
 // False: the agent is gone.
 bool FlushToAgent(State& state) {
-  if (!state.agent.ok()) return true;
+  if (!state.agent.socket.ok()) return true;
   if (!state.outbox.Flush()) {
     // It may have said goodbye before it went.
-    shutdown(state.agent.get(), SHUT_RDWR);
+    shutdown(state.agent.socket.get(), SHUT_RDWR);
     while (HandleAgent(state)) {
     }
     return false;
   }
-  if (state.agent_wants_output == state.outbox.empty()) {
-    state.agent_wants_output = !state.agent_wants_output;
+  if (state.agent.watched_for_room == state.outbox.empty()) {
+    state.agent.watched_for_room = !state.agent.watched_for_room;
     const uint32_t wanted =
-        state.agent_wants_output ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
-    state.Rewatch(state.agent.get(), Source::kAgent, 0, wanted);
+        state.agent.watched_for_room ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
+    state.Rewatch(state.agent.socket.get(), Source::kAgent, 0, wanted);
   }
   return true;
 }
 
-void HandleStream(State& state, uint64_t slot, CapturedStream Worker::*stream) {
-  const auto found = state.workers.find(slot);
-  if (found == state.workers.end() || !(found->second.*stream).open()) return;
+void HandleStream(State& state, uint64_t slot, CapturedStream Group::*stream) {
+  const auto found = state.groups.find(slot);
+  if (found == state.groups.end() || !(found->second.*stream).open()) return;
   CapturedStream& captured = found->second.*stream;
   if (captured.ReadOnce(state.outbox)) return;
   captured.FlushRest(state.outbox);
@@ -116,16 +116,16 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
       HandleExecStatus(state, slot);
       return true;
     case Source::kStdout:
-      HandleStream(state, slot, &Worker::standard_output);
+      HandleStream(state, slot, &Group::standard_output);
       return true;
     case Source::kStderr:
-      HandleStream(state, slot, &Worker::standard_error);
+      HandleStream(state, slot, &Group::standard_error);
       return true;
     case Source::kProgress:
-      HandleStream(state, slot, &Worker::progress);
+      HandleStream(state, slot, &Group::progress);
       return true;
     case Source::kCgroup:
-      return true;  // AdvanceGenerations reads it
+      return true;  // AdvanceGroups reads it
   }
   return true;
 }
@@ -149,7 +149,7 @@ absl::Status RunLoop(State& state) {
   if (!state.epoll.ok() || !signals.ok()) {
     return absl::InternalError(absl::StrCat("epoll or signalfd: ", strerror(errno)));
   }
-  state.Watch(state.agent.get(), Source::kAgent, 0, EPOLLIN);
+  state.Watch(state.agent.socket.get(), Source::kAgent, 0, EPOLLIN);
   state.Watch(signals.get(), Source::kSignals, 0, EPOLLIN);
 
   for (bool goes_on = true; goes_on;) {
@@ -159,13 +159,13 @@ absl::Status RunLoop(State& state) {
     for (int i = 0; i < n && !agent_lost; ++i) {
       agent_lost = !Dispatch(state, signals.get(), events[i]);
     }
-    if (!agent_lost) AdvanceGenerations(state, MonoNow());
+    if (!agent_lost) AdvanceGroups(state, MonoNow());
     agent_lost = agent_lost || !FlushToAgent(state);
-    goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsForsaken(state, MonoNow());
+    goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsAbandoned(state, MonoNow());
   }
   StopListening(state);
   if (ShutDown(state)) return absl::OkStatus();
   return absl::DeadlineExceededError("some processes of the workers outlive SIGKILL");
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -5,11 +5,11 @@
 #include "absl/status/status.h"
 #include "agent/supervisor/state.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // Runs until the agent is gone; no worker is left when it returns OK. SIGCHLD is blocked before.
 absl::Status RunLoop(State& state);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_LOOP_H_

@@ -16,7 +16,7 @@
 #include "agent/supervisor/loop.h"
 #include "base/exit_codes.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr int kAgentFd = 3;
@@ -70,14 +70,15 @@ int Main(const std::string& id) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 int main(int argc, char** argv) {
   int type = 0;
   socklen_t size = sizeof(type);
-  if (argc != 2 || getsockopt(cadre::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+  if (argc != 2 ||
+      getsockopt(cadre::supervisor::kAgentFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     fprintf(stderr, "cadre-supervisor: started by cadre itself, with a socket as descriptor 3\n");
     return cadre::kExitUsage;
   }
-  return cadre::Main(argv[1]);
+  return cadre::supervisor::Main(argv[1]);
 }

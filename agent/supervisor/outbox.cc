@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 // Above this much, output is written at once and does not wait for the end of the loop's turn.
@@ -58,4 +58,4 @@ bool Outbox::Flush() {
   return !broken_;
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

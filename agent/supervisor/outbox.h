@@ -9,7 +9,7 @@
 
 #include "agent/supervisor/frames.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // Output that does not fit in this much queue is dropped and counted.
 inline constexpr size_t kMaxQueuedBytes = 8 << 20;
@@ -40,6 +40,6 @@ class Outbox {
   size_t used_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_OUTBOX_H_

@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 using ::testing::EndsWith;
@@ -219,4 +219,4 @@ TEST(OutputTest, WhatAGrandchildWritesLaterStillArrives) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor

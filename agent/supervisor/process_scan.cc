@@ -16,7 +16,7 @@
 #include "agent/supervisor/pidfd.h"
 #include "agent/supervisor/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 // An environment may be megabytes long; the marker is put first in it, so this much is enough.
@@ -51,19 +51,18 @@ std::optional<ProcessInfo> InspectProcess(pid_t pid) {
   return info;
 }
 
-bool HasMarker(pid_t pid, absl::string_view marker) {
+std::string ReadMarker(pid_t pid) {
   ScopedFd fd(open(absl::StrCat("/proc/", pid, "/environ").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.ok()) return false;
+  if (!fd.ok()) return "";
   std::string text(kEnvironmentBytes, '\0');
   const ssize_t n = read(fd.get(), &text[0], text.size());
-  if (n <= 0) return false;
-  const std::string wanted = absl::StrCat(kMarkerVariable, "=", marker);
-  const bool any_generation = absl::EndsWith(marker, ".");
-  for (absl::string_view entry :
+  if (n <= 0) return "";
+  const std::string variable = absl::StrCat(kMarkerVariable, "=");
+  for (const absl::string_view entry :
        absl::StrSplit(absl::string_view(text.data(), static_cast<size_t>(n)), '\0')) {
-    if (any_generation ? absl::StartsWith(entry, wanted) : entry == wanted) return true;
+    if (absl::StartsWith(entry, variable)) return std::string(entry.substr(variable.size()));
   }
-  return false;
+  return "";
 }
 
 std::vector<pid_t> KillProcesses(const std::function<bool(const ProcessInfo&)>& belongs) {
@@ -80,4 +79,4 @@ std::vector<pid_t> KillProcesses(const std::function<bool(const ProcessInfo&)>& 
   return found;
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

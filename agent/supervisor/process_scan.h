@@ -11,9 +11,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
-// In every worker's environment, and so in what it starts: "<supervisor's id>.<generation>".
+// In the environment of every group's process, and so of what it starts: "<supervisor's
+// id>.<slot>".
 inline constexpr char kMarkerVariable[] = "CADRE_SUPERVISED_BY";
 
 struct ProcessInfo {
@@ -26,15 +27,15 @@ struct ProcessInfo {
 // nullopt: no such process.
 std::optional<ProcessInfo> InspectProcess(pid_t pid);
 
-// Whether the process was started with CADRE_SUPERVISED_BY=`marker`; a marker that ends in '.'
-// stands for all generations. False where /proc does not let us look.
-bool HasMarker(pid_t pid, absl::string_view marker);
+// Its value in the environment with which the process was started; empty where there is none, or
+// /proc does not let us look.
+std::string ReadMarker(pid_t pid);
 
 // SIGKILL to every process for which `belongs` is true. Each is asked about again once a pidfd
 // pins it, so a pid that was reused meanwhile is never hit. Returns those it found alive; zombies
 // do not count.
 std::vector<pid_t> KillProcesses(const std::function<bool(const ProcessInfo&)>& belongs);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_PROCESS_SCAN_H_

@@ -11,7 +11,7 @@
 
 #include "agent/supervisor/child.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 // The worker may have made anything of this path: only a regular file is read, and without waiting.
@@ -31,74 +31,57 @@ std::string ReadErrorFile(const std::string& path) {
   return text;
 }
 
-void FillCause(const State& state, const Worker& worker, const siginfo_t& info,
-               ExitedFrame& frame) {
-  frame.exec_step = worker.exec_step;
-  frame.exec_errno = worker.exec_errno;
+void FillCause(const State& state, uint64_t slot, const siginfo_t& info, Group& group) {
   if (info.si_code == CLD_EXITED) {
-    frame.exit_code = info.si_status;
+    group.end.exit_code = info.si_status;
     return;
   }
-  frame.signal = info.si_status;
-  frame.core_dumped = info.si_code == CLD_DUMPED;
-  // The counter alone may have risen for another worker, and SIGKILL alone may be anybody's.
-  frame.out_of_memory = frame.signal == SIGKILL && !worker.killed &&
-                        state.cgroups.OutOfMemoryKills(worker.generation, worker.local_rank) >
-                            worker.memory_kills_before;
-}
-
-void PassOnOutput(State& state, Worker& worker) {
-  for (CapturedStream* stream :
-       {&worker.standard_output, &worker.standard_error, &worker.progress}) {
-    stream->ReadAvailable(state.outbox);
-    stream->FlushRest(state.outbox);
-  }
+  group.end.signal = info.si_status;
+  group.end.core_dumped = info.si_code == CLD_DUMPED;
+  // The counter alone may have risen for another group, and SIGKILL alone may be anybody's.
+  group.end.out_of_memory = info.si_status == SIGKILL && !group.ending.killed &&
+                            state.cgroups.OutOfMemoryKills(slot) > group.memory_kills_before;
 }
 
 }  // namespace
 
 void HandleExecStatus(State& state, uint64_t slot) {
-  const auto found = state.workers.find(slot);
-  if (found == state.workers.end() || !found->second.exec_status.ok()) return;
-  Worker& worker = found->second;
+  const auto found = state.groups.find(slot);
+  if (found == state.groups.end() || !found->second.exec_status.ok()) return;
+  Group& group = found->second;
   ChildFailure failure;
-  const ssize_t n = read(worker.exec_status.get(), &failure, sizeof(failure));
+  const ssize_t n = read(group.exec_status.get(), &failure, sizeof(failure));
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  state.Unwatch(worker.exec_status.get());
-  worker.exec_status.Reset();
+  state.Unwatch(group.exec_status.get());
+  group.exec_status.Reset();
   if (n == static_cast<ssize_t>(sizeof(failure))) {
-    worker.exec_step = NameOf(failure.step);
-    worker.exec_errno = failure.error;
+    group.end.exec_step = NameOf(failure.step);
+    group.end.exec_errno = failure.error;
     return;
   }
-  state.outbox.Send(StartedFrame{worker.generation, worker.local_rank, worker.pid});
+  state.outbox.Send(StartedFrame{group.id, group.pid});
 }
 
 void HandleExit(State& state, uint64_t slot) {
-  const auto found = state.workers.find(slot);
-  if (found == state.workers.end() || found->second.exited) return;
-  Worker& worker = found->second;
+  const auto found = state.groups.find(slot);
+  if (found == state.groups.end() || found->second.exited) return;
+  Group& group = found->second;
   siginfo_t info = {};
-  const auto pid = static_cast<id_t>(worker.pid);
+  const auto pid = static_cast<id_t>(group.pid);
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
   HandleExecStatus(state, slot);
-  kill(-worker.pid, SIGKILL);
-  PassOnOutput(state, worker);
+  kill(-group.pid, SIGKILL);
+  PassOnOutput(state, group);
 
-  ExitedFrame frame;
-  frame.generation = worker.generation;
-  frame.local_rank = worker.local_rank;
-  frame.pid = worker.pid;
-  FillCause(state, worker, info, frame);
-  frame.last_lines = worker.standard_error.Tail();
-  if (frame.last_lines.empty()) frame.last_lines = worker.standard_output.Tail();
-  frame.error_json = ReadErrorFile(worker.error_file);
-  ReportExit(state, frame);
+  FillCause(state, slot, info, group);
+  group.end.last_lines = group.standard_error.Tail();
+  if (group.end.last_lines.empty()) group.end.last_lines = group.standard_output.Tail();
+  group.end.error_json = ReadErrorFile(group.error_file);
+  ReportExit(state, group);
 
-  worker.exited = true;
-  state.by_pid.erase(worker.pid);
-  if (worker.pidfd.ok()) state.Unwatch(worker.pidfd.get());
-  worker.pidfd.Reset();
+  state.by_pid.erase(group.pid);
+  if (group.pidfd.ok()) state.Unwatch(group.pidfd.get());
+  group.pidfd.Reset();
   waitid(P_PID, pid, &info, WEXITED | WNOHANG);
 }
 
@@ -108,13 +91,13 @@ void ReapAll(State& state) {
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == 0) {
       return;
     }
-    const auto worker = state.by_pid.find(info.si_pid);
-    if (worker != state.by_pid.end()) {
-      HandleExit(state, worker->second);
+    const auto slot = state.by_pid.find(info.si_pid);
+    if (slot != state.by_pid.end()) {
+      HandleExit(state, slot->second);
     } else {
       waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG | __WALL);
     }
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace cadre {
+namespace cadre::supervisor {
 
 class ScopedFd {
  public:
@@ -30,6 +30,6 @@ class ScopedFd {
   int fd_ = -1;
 };
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_SCOPED_FD_H_

@@ -18,7 +18,7 @@
 #include "agent/supervisor/pidfd.h"
 #include "agent/supervisor/process_scan.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
@@ -185,4 +185,4 @@ Spawned Spawn(const SpawnRequest& request) {
   return spawned;
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

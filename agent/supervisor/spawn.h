@@ -13,7 +13,7 @@
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 struct SpawnRequest {
   const StartFrame* start = nullptr;
@@ -46,6 +46,6 @@ std::vector<std::string> WorkerEnvironment(const std::vector<std::string>& given
 std::vector<std::string> ProgramCandidates(const std::string& program,
                                            const std::vector<std::string>& environment);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_SPAWN_H_

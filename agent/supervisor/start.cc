@@ -6,7 +6,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,18 +13,8 @@
 #include "agent/supervisor/spawn.h"
 #include "base/disk_full.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
-
-void SendNotStarted(State& state, const StartFrame& start, const std::string& step, int error) {
-  ExitedFrame frame;
-  frame.generation = start.generation;
-  frame.local_rank = start.local_rank;
-  frame.exit_code = ExitCodeOf(error);
-  frame.exec_errno = error;
-  frame.exec_step = step;
-  ReportExit(state, frame);
-}
 
 // An empty path is no file, and a full disk has none. False: errno says why.
 bool OpenLog(const std::string& path, ScopedFd& file) {
@@ -67,26 +56,22 @@ const char* Prepare(const StartFrame& start, Plumbing& plumbing) {
   return nullptr;
 }
 
-CapturedStream Capture(const StartFrame& start, uint8_t stream, WorkerPipe& pipe, ScopedFd file) {
-  CapturedStream::Options options;
-  options.generation = start.generation;
-  options.local_rank = start.local_rank;
-  options.stream = stream;
-  if (stream == kStdoutStream) {
-    options.forward = start.forward_stdout;
-    options.path = start.stdout_path;
-  } else if (stream == kStderrStream) {
-    options.forward = start.forward_stderr;
-    options.path = start.stderr_path;
-  }
-  return CapturedStream(std::move(options), std::move(pipe.read_end), std::move(file));
+void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
+  group.standard_output =
+      CapturedStream({start.group, kStdoutStream, start.forward_stdout, start.stdout_path},
+                     std::move(plumbing.standard_output.read_end), std::move(plumbing.stdout_file));
+  group.standard_error =
+      CapturedStream({start.group, kStderrStream, start.forward_stderr, start.stderr_path},
+                     std::move(plumbing.standard_error.read_end), std::move(plumbing.stderr_file));
+  group.progress = CapturedStream({start.group, kProgressStream, true, ""},
+                                  std::move(plumbing.progress.read_end), ScopedFd());
 }
 
-Spawned SpawnInto(State& state, const StartFrame& start, const Plumbing& plumbing) {
-  const ScopedFd cgroup = state.cgroups.AddWorker(start.generation, start.local_rank);
+Spawned SpawnInto(State& state, uint64_t slot, const StartFrame& start, const Plumbing& plumbing) {
+  const ScopedFd cgroup = state.cgroups.Add(slot);
   SpawnRequest request;
   request.start = &start;
-  request.marker = absl::StrCat(state.id, ".", start.generation);
+  request.marker = state.MarkerOf(slot);
   request.stdin_fd = state.null_device.get();
   request.stdout_fd = plumbing.standard_output.write_end.get();
   request.stderr_fd = plumbing.standard_error.write_end.get();
@@ -102,57 +87,59 @@ Spawned SpawnInto(State& state, const StartFrame& start, const Plumbing& plumbin
   return spawned;
 }
 
-// Whether the frame can be carried out at all; if not, it has been answered.
-bool Accept(State& state, const StartFrame& start) {
-  Generation& generation = state.generations[start.generation];
-  if (generation.slot == 0) generation.slot = state.next_slot++;
-  if (generation.stopping) {
-    SendNotStarted(state, start, "generation is being stopped", ECANCELED);
+ExitedFrame NotStarted(const std::string& step, int error) {
+  ExitedFrame end;
+  end.exit_code = ExitCodeOf(error);
+  end.exec_errno = error;
+  end.exec_step = step;
+  return end;
+}
+
+// False: `group.end` says why there is no process.
+bool StartProcess(State& state, uint64_t slot, const StartFrame& start, Group& group) {
+  Plumbing plumbing;
+  if (const char* failed = Prepare(start, plumbing); failed != nullptr) {
+    group.end = NotStarted(failed, errno);
     return false;
   }
-  for (const uint64_t slot : generation.workers) {
-    if (state.workers[slot].local_rank != start.local_rank) continue;
-    Complain(absl::StrCat("generation ", start.generation, " has a worker ", start.local_rank,
-                          " already; the order to start another is ignored"));
+  Spawned spawned = SpawnInto(state, slot, start, plumbing);
+  if (spawned.pid <= 0) {
+    group.end = NotStarted(spawned.failed_step, spawned.error);
     return false;
   }
+  group.pid = spawned.pid;
+  group.pidfd = std::move(spawned.pidfd);
+  group.exec_status = std::move(spawned.status);
+  group.in_cgroup = spawned.in_cgroup;
+  group.error_file = start.error_file;
+  group.memory_kills_before = state.cgroups.OutOfMemoryKills(slot);
+  Capture(start, plumbing, group);
   return true;
+}
+
+void WatchProcess(State& state, uint64_t slot, const Group& group) {
+  state.Watch(group.exec_status.get(), Source::kExec, slot, EPOLLIN);
+  state.Watch(group.standard_output.fd(), Source::kStdout, slot, EPOLLIN);
+  state.Watch(group.standard_error.fd(), Source::kStderr, slot, EPOLLIN);
+  state.Watch(group.progress.fd(), Source::kProgress, slot, EPOLLIN);
+  state.Watch(group.pidfd.get(), Source::kExit, slot, EPOLLIN);
+  state.by_pid[group.pid] = slot;
 }
 
 }  // namespace
 
-void StartWorker(State& state, const StartFrame& start) {
-  if (!Accept(state, start)) return;
-  Plumbing plumbing;
-  const char* failed = Prepare(start, plumbing);
-  if (failed != nullptr) return SendNotStarted(state, start, failed, errno);
-
-  Worker worker;
-  worker.generation = start.generation;
-  worker.local_rank = start.local_rank;
-  worker.error_file = start.error_file;
-  Spawned spawned = SpawnInto(state, start, plumbing);
-  if (spawned.pid <= 0) return SendNotStarted(state, start, spawned.failed_step, spawned.error);
-  worker.pid = spawned.pid;
-  worker.pidfd = std::move(spawned.pidfd);
-  worker.exec_status = std::move(spawned.status);
-  worker.in_cgroup = spawned.in_cgroup;
-  worker.memory_kills_before = state.cgroups.OutOfMemoryKills(start.generation, start.local_rank);
-  worker.standard_output =
-      Capture(start, kStdoutStream, plumbing.standard_output, std::move(plumbing.stdout_file));
-  worker.standard_error =
-      Capture(start, kStderrStream, plumbing.standard_error, std::move(plumbing.stderr_file));
-  worker.progress = Capture(start, kProgressStream, plumbing.progress, ScopedFd());
-
+void StartGroup(State& state, const StartFrame& start) {
+  if (Group* there = state.Find(start.group); there != nullptr) {
+    Complain(absl::StrCat("group ", start.group, " is there already; the order to start it is ",
+                          "ignored"));
+    return;
+  }
   const uint64_t slot = state.next_slot++;
-  state.Watch(worker.exec_status.get(), Source::kExec, slot, EPOLLIN);
-  state.Watch(worker.standard_output.fd(), Source::kStdout, slot, EPOLLIN);
-  state.Watch(worker.standard_error.fd(), Source::kStderr, slot, EPOLLIN);
-  state.Watch(worker.progress.fd(), Source::kProgress, slot, EPOLLIN);
-  state.Watch(worker.pidfd.get(), Source::kExit, slot, EPOLLIN);
-  state.by_pid[worker.pid] = slot;
-  state.generations[start.generation].workers.push_back(slot);
-  state.workers.emplace(slot, std::move(worker));
+  Group& group = state.groups[slot];
+  group.id = start.group;
+  state.by_id[start.group] = slot;
+  if (StartProcess(state, slot, start, group)) return WatchProcess(state, slot, group);
+  ReportExit(state, group);
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -5,11 +5,11 @@
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/state.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
-// Starts the worker, or says with an ExitedFrame which step failed.
-void StartWorker(State& state, const StartFrame& start);
+// Starts the group's process, or says with an ExitedFrame which step failed.
+void StartGroup(State& state, const StartFrame& start);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_START_H_

@@ -2,7 +2,9 @@
 
 #include <sys/epoll.h>
 
-namespace cadre {
+#include "absl/strings/str_cat.h"
+
+namespace cadre::supervisor {
 namespace {
 
 epoll_event Tagged(Source source, uint64_t slot, uint32_t events) {
@@ -13,6 +15,13 @@ epoll_event Tagged(Source source, uint64_t slot, uint32_t events) {
 }
 
 }  // namespace
+
+Group* State::Find(uint64_t group_id) {
+  const auto slot = by_id.find(group_id);
+  return slot == by_id.end() ? nullptr : &groups.at(slot->second);
+}
+
+std::string State::MarkerOf(uint64_t slot) const { return absl::StrCat(id, ".", slot); }
 
 void State::Watch(int fd, Source source, uint64_t slot, uint32_t events) const {
   epoll_event event = Tagged(source, slot, events);
@@ -27,10 +36,18 @@ void State::Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const
 // Closing alone does not do: a child between fork and exec still holds a copy.
 void State::Unwatch(int fd) const { epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-void ReportExit(State& state, const ExitedFrame& exited) {
-  state.outbox.Send(exited);
-  const auto generation = state.generations.find(exited.generation);
-  if (generation != state.generations.end()) generation->second.exits[exited.local_rank] = exited;
+void ReportExit(State& state, Group& group) {
+  group.end.group = group.id;
+  group.end.pid = group.pid;
+  group.exited = true;
+  state.outbox.Send(group.end);
+}
+
+void PassOnOutput(State& state, Group& group) {
+  for (CapturedStream* stream : {&group.standard_output, &group.standard_error, &group.progress}) {
+    stream->ReadAvailable(state.outbox);
+    stream->FlushRest(state.outbox);
+  }
 }
 
 void CloseStream(State& state, CapturedStream& stream) {
@@ -39,4 +56,4 @@ void CloseStream(State& state, CapturedStream& stream) {
   stream.Close();
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

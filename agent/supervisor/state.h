@@ -1,5 +1,5 @@
-// Everything the supervisor knows: one table of workers, one of generations, and what they share.
-// Plain data; start.h, reap.h and stop.h act on it, loop.h feeds it events. Supervisor's thread.
+// Everything the supervisor knows: one table of groups, and what they share. Plain data; start.h,
+// reap.h and stop.h act on it, loop.h feeds it events. Supervisor's thread.
 #ifndef CADRE_AGENT_SUPERVISOR_STATE_H_
 #define CADRE_AGENT_SUPERVISOR_STATE_H_
 
@@ -7,11 +7,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "agent/supervisor/cgroup_tree.h"
@@ -21,9 +18,9 @@
 #include "agent/supervisor/stdio.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
-// What an epoll event is about; with a slot number it makes the event's tag.
+// What an epoll event is about; with a slot it makes the event's tag.
 enum class Source : uint8_t {
   kAgent,
   kListener,
@@ -37,91 +34,96 @@ enum class Source : uint8_t {
   kCgroup
 };
 
-struct Worker {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
-  pid_t pid = 0;
+// How a group is ended.
+struct Ending {
+  bool asked = false;   // by a StopFrame, or because its hold is over
+  bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
+  MonoTime hold_until = MonoTime::Never();  // then it is killed, asked for or not
+  MonoTime kill_at = MonoTime::Never();     // when the grace ends
+  MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
+  MonoTime give_up_at = MonoTime::Never();  // for what even SIGKILL does not end
+  ScopedFd cgroup_events;                   // watched once the process has exited
+};
+
+struct Group {
+  uint64_t id = 0;  // the agent's
+  pid_t pid = 0;    // 0: no process could be made
   ScopedFd pidfd;
   ScopedFd exec_status;  // open until exec succeeded or failed
-  std::string exec_step;
-  int exec_errno = 0;
+  ExitedFrame end;       // so far it is known; complete once the process has exited
   bool exited = false;
-  bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
   bool in_cgroup = false;
   std::string error_file;
   uint64_t memory_kills_before = 0;
   CapturedStream standard_output;
   CapturedStream standard_error;
   CapturedStream progress;
+  Ending ending;
 };
 
-struct Generation {
-  uint64_t slot = 0;
-  std::vector<uint64_t> workers;  // slots
-  ScopedFd cgroup_events;         // watched once all workers have exited
-  bool stopping = false;
-  bool killed = false;
-  MonoTime hold_until = MonoTime::Never();  // then it is killed, stopping or not
-  MonoTime kill_at = MonoTime::Never();     // when the grace ends
-  MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
-  MonoTime give_up_at = MonoTime::Never();  // for what even SIGKILL does not end
-  std::map<uint32_t, ExitedFrame> exits;    // by local rank, for an agent that comes later
+struct Agent {
+  ScopedFd socket;  // not ok(): it is gone
+  frames::FrameReader reader{kMaxFrameBytes};
+  bool watched_for_room = false;
 };
 
-// How workers outlive their agent, where it asked for that; keep.h acts on it.
+// How groups outlive their agent, where it asked for that; keep.h acts on it.
 struct Keeping {
   absl::Duration time;  // 0: they do not
   bool said_goodbye = false;
   std::string path;
   std::string token;
   ScopedFd listener;
-  // Who has connected last, and may become the agent once it has shown the token.
-  ScopedFd candidate;
-  frames::FrameReader candidate_reader{kMaxFrameBytes};
+  // The newest connection, which may become the agent once it has shown the token.
+  Agent candidate;
   bool candidate_knows_token = false;
-  // While there is no agent: since when, and until when workers are kept.
+  // While there is no agent: since when, and until when groups are kept.
   MonoTime alone_since = MonoTime::Never();
   MonoTime until = MonoTime::Never();
 };
 
 struct State {
   State(ScopedFd agent_socket, std::string supervisor_id, CgroupTree tree)
-      : id(std::move(supervisor_id)),
-        agent(std::move(agent_socket)),
-        outbox(agent.get()),
-        cgroups(std::move(tree)) {}
+      : id(std::move(supervisor_id)), outbox(agent_socket.get()), cgroups(std::move(tree)) {
+    agent.socket = std::move(agent_socket);
+  }
 
-  std::string id;
-  ScopedFd agent;
-  frames::FrameReader agent_reader{kMaxFrameBytes};
-  bool agent_wants_output = false;  // its socket is watched for room
+  const std::string id;
+  Agent agent;
   Outbox outbox;
   Keeping keeping;
   CgroupTree cgroups;
+  bool cgroup_refused = false;
   ScopedFd epoll;
   ScopedFd null_device;
   rlimit descriptors = {};  // as it was before we raised ours
-  bool cgroup_refused = false;
 
+  // By slot: a number of the supervisor's own, used once, which names the group's cgroup too.
+  std::map<uint64_t, Group> groups;
+  std::map<uint64_t, uint64_t> by_id;  // slots
+  std::map<pid_t, uint64_t> by_pid;    // slots of those whose process is not yet reaped
   uint64_t next_slot = 1;
-  std::map<uint64_t, Worker> workers;  // by slot
-  std::map<pid_t, uint64_t> by_pid;    // not yet reaped
-  std::map<uint64_t, Generation> generations;
-  // The last generations for which AllGone was sent: each gets it once.
-  std::deque<uint64_t> gone;
 
-  // epoll registration. The slot of what belongs to no worker or generation is 0.
+  // nullptr: there is none.
+  Group* Find(uint64_t group_id);
+  // In the environment of the group's processes (process_scan.h).
+  std::string MarkerOf(uint64_t slot) const;
+
+  // epoll registration. The slot of what belongs to no group is 0.
   void Watch(int fd, Source source, uint64_t slot, uint32_t events) const;
   void Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const;
   void Unwatch(int fd) const;
 };
 
-// Tells the agent, and remembers it with the generation.
-void ReportExit(State& state, const ExitedFrame& exited);
+// The group's process has ended as `group.end` says.
+void ReportExit(State& state, Group& group);
 
-// A worker's stream, closed and out of epoll.
+// What is in the pipes goes to the agent and to files.
+void PassOnOutput(State& state, Group& group);
+
+// Closes the stream and takes it out of epoll.
 void CloseStream(State& state, CapturedStream& stream);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_STATE_H_

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;
@@ -129,8 +129,7 @@ std::string CapturedStream::Tail() const {
 void CapturedStream::Forward(absl::string_view bytes, Outbox& outbox) {
   if (!options_.forward) return;
   OutputFrame frame;
-  frame.generation = options_.generation;
-  frame.local_rank = options_.local_rank;
+  frame.group = options_.group;
   frame.stream = options_.stream;
   frame.dropped = dropped_;
   frame.bytes.assign(bytes.data(), bytes.size());
@@ -171,11 +170,10 @@ void CapturedStream::FlushRest(Outbox& outbox) {
   if (dropped_ == 0) return;
   // A frame without bytes fits the queue's bound always, so the count arrives.
   OutputFrame frame;
-  frame.generation = options_.generation;
-  frame.local_rank = options_.local_rank;
+  frame.group = options_.group;
   frame.stream = options_.stream;
   frame.dropped = std::exchange(dropped_, 0);
   outbox.Send(frame);
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -11,7 +11,7 @@
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // Evidence kept of each stream for ExitedFrame::last_lines.
 inline constexpr size_t kMaxTailBytes = 4 << 10;
@@ -41,8 +41,7 @@ class CapturedStream {
  public:
   CapturedStream() = default;
   struct Options {
-    uint64_t generation = 0;
-    uint32_t local_rank = 0;
+    uint64_t group = 0;
     uint8_t stream = kStdoutStream;  // the progress stream is passed on in whole lines
     bool forward = true;
     std::string path;  // of `file`, for error messages
@@ -86,6 +85,6 @@ class CapturedStream {
   std::string line_;  // progress only: not yet ended
 };
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_STDIO_H_

@@ -1,5 +1,9 @@
-// Ends generations: SIGTERM and SIGCONT, after the grace SIGKILL to everything, and AllGone once
-// nothing is left. Supervisor's thread only.
+// Ends groups: SIGTERM and SIGCONT, after the grace SIGKILL to everything, and AllGone once nothing
+// is left. Supervisor's thread only.
+//
+// What a group's process has started is found by its cgroup; where there are none, or it was moved
+// out of it, by its session and by the marker in its environment. What has left all three can be
+// any group's: it is killed with the last group there is.
 #ifndef CADRE_AGENT_SUPERVISOR_STOP_H_
 #define CADRE_AGENT_SUPERVISOR_STOP_H_
 
@@ -8,22 +12,19 @@
 #include "agent/supervisor/state.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // A process that SIGKILL has not ended after this long is named and left behind.
 inline constexpr absl::Duration kUnkillableAfter = absl::Seconds(60);
 // How often /proc is searched for survivors where cgroups do not tell.
 inline constexpr absl::Duration kScanInterval = absl::Milliseconds(10);
-// How many generations are remembered as gone.
-inline constexpr size_t kRememberedGenerations = 64;
 
-// A stop for a generation that never had a worker is answered with AllGone at once.
-void StopGeneration(State& state, const StopFrame& stop, MonoTime now);
-void HoldGeneration(State& state, const HoldFrame& hold);
-void SignalGeneration(State& state, const SignalFrame& signal);
+void StopGroup(State& state, const StopFrame& stop, MonoTime now);
+void HoldGroup(State& state, const HoldFrame& hold);
+void SignalGroup(State& state, const SignalFrame& signal);
 
-// Moves every generation as far as it goes by itself: grace over, all workers out, nothing left.
-void AdvanceGenerations(State& state, MonoTime now);
+// Moves every group as far as it goes by itself: grace over, process out, nothing left.
+void AdvanceGroups(State& state, MonoTime now);
 // When to call that again though nothing happened.
 MonoTime NextDeadline(const State& state);
 
@@ -31,6 +32,6 @@ MonoTime NextDeadline(const State& state);
 // False when something is left.
 bool ShutDown(State& state);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_STOP_H_

@@ -24,13 +24,13 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 SupervisorRig::SupervisorRig() {
   // Not below TEST_TMPDIR: its name may be longer than a socket's may be.
   folder_ = "/tmp/cadre_rig_XXXXXX";
   EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
-  auto client = SupervisorClient::Start();
+  auto client = Client::Start();
   EXPECT_THAT(client, IsOk());
   if (!client.ok()) abort();
   client_ = *std::move(client);
@@ -63,7 +63,7 @@ void SupervisorRig::Keep(absl::Duration time) {
 AdoptedFrame SupervisorRig::Adopt() {
   AdoptedFrame inventory;
   frames.clear();
-  auto client = SupervisorClient::Adopt(KeepPath(), kKeepToken, &inventory, kPatience);
+  auto client = Client::Adopt(KeepPath(), kKeepToken, &inventory, kPatience);
   EXPECT_THAT(client, IsOk());
   if (!client.ok()) return inventory;
   dead_.push_back(std::move(client_));
@@ -75,11 +75,9 @@ AdoptedFrame SupervisorRig::Adopt() {
   return inventory;
 }
 
-StartFrame SupervisorRig::Shell(const std::string& script, uint32_t local_rank,
-                                uint64_t generation) {
+StartFrame SupervisorRig::Shell(const std::string& script, uint64_t group) {
   StartFrame start;
-  start.generation = generation;
-  start.local_rank = local_rank;
+  start.group = group;
   start.argv = {"sh", "-c", script};
   start.environment = {"PATH=/usr/bin:/bin"};
   start.working_dir = folder_;
@@ -114,52 +112,49 @@ bool SupervisorRig::Until(const std::function<bool()>& done) {
   return true;
 }
 
-std::optional<ExitedFrame> SupervisorRig::Exit(uint32_t local_rank, uint64_t generation) const {
+std::optional<ExitedFrame> SupervisorRig::Exit(uint64_t group) const {
   for (const Frame& frame : frames) {
     const auto* exited = std::get_if<ExitedFrame>(&frame);
-    if (exited != nullptr && exited->local_rank == local_rank && exited->generation == generation) {
+    if (exited != nullptr && exited->group == group) {
       return *exited;
     }
   }
   return std::nullopt;
 }
 
-std::optional<StartedFrame> SupervisorRig::Started(uint32_t local_rank, uint64_t generation) const {
+std::optional<StartedFrame> SupervisorRig::Started(uint64_t group) const {
   for (const Frame& frame : frames) {
     const auto* started = std::get_if<StartedFrame>(&frame);
-    if (started != nullptr && started->local_rank == local_rank &&
-        started->generation == generation) {
+    if (started != nullptr && started->group == group) {
       return *started;
     }
   }
   return std::nullopt;
 }
 
-int SupervisorRig::AllGoneCount(uint64_t generation) const {
+int SupervisorRig::AllGoneCount(uint64_t group) const {
   return static_cast<int>(std::count_if(frames.begin(), frames.end(), [&](const Frame& frame) {
     const auto* gone = std::get_if<AllGoneFrame>(&frame);
-    return gone != nullptr && gone->generation == generation;
+    return gone != nullptr && gone->group == group;
   }));
 }
 
-std::string SupervisorRig::Output(uint8_t stream, uint32_t local_rank, uint64_t generation) const {
+std::string SupervisorRig::Output(uint8_t stream, uint64_t group) const {
   std::string bytes;
   for (const Frame& frame : frames) {
     const auto* output = std::get_if<OutputFrame>(&frame);
-    if (output != nullptr && output->stream == stream && output->local_rank == local_rank &&
-        output->generation == generation) {
+    if (output != nullptr && output->stream == stream && output->group == group) {
       bytes += output->bytes;
     }
   }
   return bytes;
 }
 
-uint64_t SupervisorRig::Dropped(uint8_t stream, uint32_t local_rank, uint64_t generation) const {
+uint64_t SupervisorRig::Dropped(uint8_t stream, uint64_t group) const {
   uint64_t dropped = 0;
   for (const Frame& frame : frames) {
     const auto* output = std::get_if<OutputFrame>(&frame);
-    if (output != nullptr && output->stream == stream && output->local_rank == local_rank &&
-        output->generation == generation) {
+    if (output != nullptr && output->stream == stream && output->group == group) {
       dropped += output->dropped;
     }
   }
@@ -168,26 +163,25 @@ uint64_t SupervisorRig::Dropped(uint8_t stream, uint32_t local_rank, uint64_t ge
 
 ExitedFrame SupervisorRig::Run(const StartFrame& start) {
   Send(start);
-  Until([&] { return Exit(start.local_rank, start.generation).has_value(); });
-  return Exit(start.local_rank, start.generation).value_or(ExitedFrame{});
+  Until([&] { return Exit(start.group).has_value(); });
+  return Exit(start.group).value_or(ExitedFrame{});
 }
 
-std::vector<std::string> SupervisorRig::Lines(size_t count, uint32_t local_rank,
-                                              uint64_t generation) {
+std::vector<std::string> SupervisorRig::Lines(size_t count, uint64_t group) {
   const auto enough = [&] {
-    const std::string text = Output(1, local_rank, generation);
+    const std::string text = Output(1, group);
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= count;
   };
   std::vector<std::string> lines(count);
   if (!Until(enough)) return lines;
-  lines = absl::StrSplit(Output(1, local_rank, generation), '\n');
+  lines = absl::StrSplit(Output(1, group), '\n');
   lines.resize(count);
   return lines;
 }
 
-void SupervisorRig::Stop(uint32_t grace_ms, uint64_t generation) {
-  Send(StopFrame{generation, grace_ms});
-  Until([&] { return AllGoneCount(generation) > 0; });
+void SupervisorRig::Stop(uint32_t grace_ms, uint64_t group) {
+  Send(StopFrame{group, grace_ms});
+  Until([&] { return AllGoneCount(group) > 0; });
 }
 
 std::string ReadFile(const std::string& path) {
@@ -221,4 +215,4 @@ std::vector<int> OpenDescriptors(pid_t pid) {
   return open;
 }
 
-}  // namespace cadre
+}  // namespace cadre::supervisor

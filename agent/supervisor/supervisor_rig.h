@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor_client.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // Long enough for a loaded machine and a sanitizer; nothing that works takes this long.
 inline constexpr absl::Duration kPatience = absl::Seconds(20);
@@ -27,7 +27,7 @@ class SupervisorRig {
   SupervisorRig();
   ~SupervisorRig();
 
-  SupervisorClient& client() { return *client_; }
+  Client& client() { return *client_; }
   // Ends it as the agent's own end would, destructor included.
   void Close() { client_.reset(); }
   // Ends like an agent that is killed, without a word. The supervisor has noticed.
@@ -41,34 +41,34 @@ class SupervisorRig {
   // An empty folder, removed at the end.
   const std::string& folder() const { return folder_; }
 
-  // A worker that runs `script` under /bin/sh, with this environment's PATH.
-  StartFrame Shell(const std::string& script, uint32_t local_rank = 0, uint64_t generation = 1);
+  // A group that runs `script` under /bin/sh, with this environment's PATH.
+  StartFrame Shell(const std::string& script, uint64_t group = 1);
   void Send(const Frame& frame);
   // Reads once, waiting for at most `patience`; false when nothing came. Collects what it read.
   bool Pump(absl::Duration patience = kPatience);
   // Reads until `done`. False, and a failure of the test, after kPatience.
   bool Until(const std::function<bool()>& done);
 
-  std::optional<ExitedFrame> Exit(uint32_t local_rank = 0, uint64_t generation = 1) const;
-  std::optional<StartedFrame> Started(uint32_t local_rank = 0, uint64_t generation = 1) const;
-  int AllGoneCount(uint64_t generation = 1) const;
+  std::optional<ExitedFrame> Exit(uint64_t group = 1) const;
+  std::optional<StartedFrame> Started(uint64_t group = 1) const;
+  int AllGoneCount(uint64_t group = 1) const;
   // What came on this stream so far.
-  std::string Output(uint8_t stream, uint32_t local_rank = 0, uint64_t generation = 1) const;
-  uint64_t Dropped(uint8_t stream, uint32_t local_rank = 0, uint64_t generation = 1) const;
+  std::string Output(uint8_t stream, uint64_t group = 1) const;
+  uint64_t Dropped(uint8_t stream, uint64_t group = 1) const;
 
   // Starts it and waits for its end.
   ExitedFrame Run(const StartFrame& start);
-  // Waits until the worker has printed `count` lines on stdout, and gives them.
-  std::vector<std::string> Lines(size_t count, uint32_t local_rank = 0, uint64_t generation = 1);
+  // Waits until the group has printed `count` lines on stdout, and gives them.
+  std::vector<std::string> Lines(size_t count, uint64_t group = 1);
   // Stops and waits for AllGone.
-  void Stop(uint32_t grace_ms = 0, uint64_t generation = 1);
+  void Stop(uint32_t grace_ms = 0, uint64_t group = 1);
 
   std::vector<Frame> frames;
 
  private:
   // The clients that died are still this process's: their supervisor is its child.
-  std::vector<std::unique_ptr<SupervisorClient>> dead_;
-  std::unique_ptr<SupervisorClient> client_;
+  std::vector<std::unique_ptr<Client>> dead_;
+  std::unique_ptr<Client> client_;
   ReadyFrame ready_;
   std::string folder_;
 };
@@ -82,6 +82,6 @@ bool WaitUntilDead(pid_t pid, absl::Duration patience = kPatience);
 // Open descriptors of a process, sorted; empty when it is gone.
 std::vector<int> OpenDescriptors(pid_t pid);
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_SUPERVISOR_RIG_H_

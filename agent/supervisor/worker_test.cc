@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 using ::testing::ElementsAre;
@@ -160,17 +160,17 @@ TEST(WorkerTest, InheritsStandardStreamsAndProgressOnly) {
   ASSERT_GE(stray, 0);
   SupervisorRig rig;
   // A second worker is there when the third starts: its pipes must stay its own.
-  for (const uint32_t local_rank : {0u, 1u}) {
-    StartFrame waiting = rig.Shell("", local_rank);
+  for (const uint64_t group : {1u, 2u}) {
+    StartFrame waiting = rig.Shell("", group);
     waiting.argv = {"ls", "/proc/self/fd"};
     rig.Run(waiting);
     // ls itself has the directory open as 4.
-    EXPECT_EQ(rig.Output(1, local_rank), "0\n1\n2\n3\n4\n");
+    EXPECT_EQ(rig.Output(1, group), "0\n1\n2\n3\n4\n");
     // Only what has spoken is past its own opening of libraries.
-    waiting = rig.Shell("echo up; while :; do sleep 1000; done", local_rank + 10);
+    waiting = rig.Shell("echo up; while :; do sleep 1000; done", group + 10);
     rig.Send(waiting);
-    rig.Lines(1, waiting.local_rank);
-    EXPECT_THAT(OpenDescriptors(rig.Started(waiting.local_rank)->pid), ElementsAre(0, 1, 2, 3));
+    rig.Lines(1, waiting.group);
+    EXPECT_THAT(OpenDescriptors(rig.Started(waiting.group)->pid), ElementsAre(0, 1, 2, 3));
   }
   close(stray);
 }
@@ -214,10 +214,10 @@ TEST(WorkerTest, ErrorFileIsRemovedBeforeAndReadAfter) {
       rig.Shell("test -e deep/er/error.json && exit 9; echo '{}' >deep/er/error.json");
   start.error_file = rig.folder() + "/deep/er/error.json";
   EXPECT_EQ(rig.Run(start).error_json, "{}\n");
-  start.local_rank = 1;
+  start.group = 2;
   const ExitedFrame second = rig.Run(start);
   EXPECT_EQ(second.exit_code, 0) << "the old error file was still there";
-  start.local_rank = 2;
+  start.group = 3;
   start.argv[2] = "true";
   EXPECT_EQ(rig.Run(start).error_json, "");
 }
@@ -241,9 +241,9 @@ TEST(WorkerTest, TheSameWorkerIsNotStartedTwice) {
   rig.Send(rig.Shell("echo once; exec sleep 1000"));
   rig.Lines(1);
   rig.Send(rig.Shell("echo twice"));
-  EXPECT_EQ(rig.Run(rig.Shell("true", 1)).exit_code, 0);
+  EXPECT_EQ(rig.Run(rig.Shell("true", 2)).exit_code, 0);
   EXPECT_EQ(rig.Output(1), "once\n");
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor

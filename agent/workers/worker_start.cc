@@ -57,8 +57,8 @@ bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRoutin
   return chosen(output.terminal_local_ranks, local_rank) && chosen(output.terminal_ranks, rank);
 }
 
-absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
-                                                       DirectoryFailure* failure) {
+absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
+    const WorkerStartOptions& options, DirectoryFailure* failure) {
   const WorkerEnvironmentOptions& from = options.environment;
   const OutputOptions& output = options.output;
   ASSIGN_OR_RETURN(std::vector<std::vector<uint32_t>> cpus,
@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
           .lexically_normal()
           .string();
   const std::string run = RunDirectory(root, from.job, from.assign.run());
-  std::vector<StartFrame> frames;
+  std::vector<supervisor::StartFrame> frames;
   for (uint32_t local_rank = 0; local_rank < from.assign.local_world_size(); ++local_rank) {
     const uint32_t rank = from.assign.first_rank() + local_rank;
     std::string directory = RankDirectory(run, from.generation, rank);
@@ -84,9 +84,7 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
       made = MakeDirectories(directory);
     }
     if (!made.ok()) return made;
-    StartFrame frame;
-    frame.generation = from.generation;
-    frame.local_rank = local_rank;
+    supervisor::StartFrame frame;
     frame.argv = BuildWorkerArguments(from.spec, local_rank);
     frame.error_file = absl::StrCat(directory, "/error.json");
     ASSIGN_OR_RETURN(frame.environment, BuildWorkerEnvironment(from, local_rank, frame.error_file));
@@ -105,7 +103,7 @@ absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions&
   return frames;
 }
 
-StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby) {
+supervisor::StartFrame StandbyFrame(supervisor::StartFrame worker, const StandbyStart& standby) {
   // What the runtime is told with the place.
   static const auto* const kOfPlace = new std::set<std::string>{"RANK",
                                                                 "LOCAL_RANK",
@@ -124,12 +122,11 @@ StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby) {
   const std::filesystem::path directory =
       std::filesystem::path(worker.error_file).parent_path().parent_path() /
       absl::StrCat(kStandbyPrefix, standby.index);
-  worker.generation = standby.unit;
-  worker.local_rank = 0;
+  worker.group = standby.group;
   worker.error_file = (directory / "error.json").string();
   if (!worker.stdout_path.empty()) worker.stdout_path = (directory / "stdout.log").string();
   if (!worker.stderr_path.empty()) worker.stderr_path = (directory / "stderr.log").string();
-  std::vector<std::string> environment = {absl::StrCat("CADRE_STANDS_BY=", standby.unit),
+  std::vector<std::string> environment = {absl::StrCat("CADRE_STANDS_BY=", standby.group),
                                           "CADRE_PROGRESS_FILE=" + standby.progress_file,
                                           "TORCHELASTIC_ERROR_FILE=" + worker.error_file};
   for (std::string& entry : worker.environment) {

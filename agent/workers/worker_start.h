@@ -33,20 +33,20 @@ struct DirectoryFailure {
 
 // One frame for each local rank, in order. All or none; `failure`, where given, tells of a
 // directory that could not be made, also where the frames are there and name no log files.
-absl::StatusOr<std::vector<StartFrame>> PrepareWorkers(const WorkerStartOptions& options,
-                                                       DirectoryFailure* failure = nullptr);
+absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
+    const WorkerStartOptions& options, DirectoryFailure* failure = nullptr);
 
 // One of the processes that stand by: its number, of all on the node and among those of its
 // generation on all nodes.
 struct StandbyStart {
-  uint64_t unit = 0;
+  uint64_t group = 0;
   int index = 0;
   std::string progress_file;
 };
 
 // From the frame of a worker: the environment has CADRE_STANDS_BY, the number, instead of all that
 // depends on a rank, and log files go beside the worker's directory, to standby_<index>.
-StartFrame StandbyFrame(StartFrame worker, const StandbyStart& standby);
+supervisor::StartFrame StandbyFrame(supervisor::StartFrame worker, const StandbyStart& standby);
 
 }  // namespace cadre
 

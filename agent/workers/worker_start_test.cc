@@ -43,10 +43,8 @@ TEST_F(PrepareWorkersTest, EveryWorker_HasItsOwnPathsAndArguments) {
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   ASSERT_EQ(frames->size(), 2u);
-  const StartFrame& second = (*frames)[1];
+  const supervisor::StartFrame& second = (*frames)[1];
   const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/rank_5";
-  EXPECT_EQ(second.generation, 2u);
-  EXPECT_EQ(second.local_rank, 1u);
   EXPECT_THAT(second.argv, ElementsAre("train", "--gpu=1"));
   EXPECT_EQ(second.stdout_path, directory + "/stdout.log");
   EXPECT_EQ(second.stderr_path, directory + "/stderr.log");
@@ -117,9 +115,9 @@ TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
   options_.environment.base = {"RANK=7", "HOME=/home/u"};
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
-  const StartFrame standby = StandbyFrame((*frames)[0], {77, 1, "/run/touch"});
+  const supervisor::StartFrame standby = StandbyFrame((*frames)[0], {77, 1, "/run/touch"});
   const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/standby_1";
-  EXPECT_EQ(standby.generation, 77u);
+  EXPECT_EQ(standby.group, 77u);
   EXPECT_EQ(standby.stdout_path, directory + "/stdout.log");
   EXPECT_EQ(standby.stderr_path, directory + "/stderr.log");
   EXPECT_EQ(standby.error_file, directory + "/error.json");

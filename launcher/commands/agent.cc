@@ -17,7 +17,7 @@
 #include "agent/cluster/cluster_agent.h"
 #include "agent/cluster/parts_directory.h"
 #include "agent/link/grpc_link.h"
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -126,7 +126,7 @@ int Run(const Parsed& parsed) {
   absl::StatusOr<ClusterAgentOptions> options = Read(*settings);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
   // Before gRPC, whose threads must never be in a process that forks.
-  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor = SupervisorClient::Start();
+  absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   const absl::StatusOr<ServerPlaces> places = FindServers(*settings);
   if (!places.ok()) return Fail(ControlExit(places.status()), places.status().message());

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
 #include "base/exit_codes.h"
@@ -34,19 +34,19 @@ struct Finding {
 };
 
 // What the supervisor says first; empty when it says nothing in time.
-std::optional<ReadyFrame> FirstWords(SupervisorClient& supervisor) {
+std::optional<supervisor::ReadyFrame> FirstWords(supervisor::Client& supervisor) {
   pollfd readable = {supervisor.fd(), POLLIN, 0};
   if (poll(&readable, 1, kSupervisorMillis) != 1) return std::nullopt;
-  const absl::StatusOr<std::vector<Frame>> frames = supervisor.Read();
+  const absl::StatusOr<std::vector<supervisor::Frame>> frames = supervisor.Read();
   if (!frames.ok() || frames->empty()) return std::nullopt;
-  const auto* ready = std::get_if<ReadyFrame>(&frames->front());
-  return ready == nullptr ? std::nullopt : std::optional<ReadyFrame>(*ready);
+  const auto* ready = std::get_if<supervisor::ReadyFrame>(&frames->front());
+  return ready == nullptr ? std::nullopt : std::optional<supervisor::ReadyFrame>(*ready);
 }
 
 std::vector<Finding> Supervisor() {
-  const auto supervisor = SupervisorClient::Start();
+  const auto supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) return {{"supervisor", "fix", std::string(supervisor.status().message())}};
-  const std::optional<ReadyFrame> ready = FirstWords(**supervisor);
+  const std::optional<supervisor::ReadyFrame> ready = FirstWords(**supervisor);
   if (!ready.has_value()) {
     return {{"supervisor", "fix",
              "starts, but says nothing; are cadre and cadre-supervisor of the "

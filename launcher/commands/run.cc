@@ -22,7 +22,7 @@
 #include "agent/adoption.h"
 #include "agent/daemon.h"
 #include "agent/run_files.h"
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 #include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
@@ -211,8 +211,8 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   FoundWorkers found;
   if (AsksForAdoption(options)) found = FindAdoption(RunOf(options, slots), &notices);
   // Before gRPC, whose threads must never be in a process that forks.
-  absl::StatusOr<std::unique_ptr<SupervisorClient>> supervisor =
-      found.adoption ? std::move(found.adoption->supervisor) : SupervisorClient::Start();
+  absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
+      found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   absl::StatusOr<Meeting> meeting = ArrangeMeeting(options, etcd);
   if (!meeting.ok()) {

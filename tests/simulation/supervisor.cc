@@ -421,7 +421,7 @@ void Supervisor::Advance(uint64_t number) {
 bool Supervisor::Keep(absl::Duration time) {
   if (generations_.empty()) return false;
   alone_ = ++times_alone_;
-  gone_by_ = world_.now() + time + kShutDownLimit;
+  gone_by_ = world_.now() + time + supervisor::kShutDownLimit;
   world_.schedule.In(time, [this, time_alone = alone_] {
     if (alone_ == time_alone) KillAll(false);
   });
@@ -455,7 +455,7 @@ void Supervisor::KillAll(bool at_once) {
   alone_ = 0;
   generations_.clear();
   gone_.clear();
-  gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : kShutDownLimit);
+  gone_by_ = world_.now() + (at_once ? absl::ZeroDuration() : supervisor::kShutDownLimit);
   std::vector<uint64_t> ids;
   for (auto& [id, worker] : workers_) {
     worker.told = false;
@@ -466,7 +466,7 @@ void Supervisor::KillAll(bool at_once) {
       End(id, 0, SIGKILL, false);
       continue;
     }
-    Later(world_.random.Between(absl::ZeroDuration(), kShutDownLimit), id,
+    Later(world_.random.Between(absl::ZeroDuration(), supervisor::kShutDownLimit), id,
           [this, id](Worker&) { End(id, 0, SIGKILL, false); });
   }
 }

@@ -1,4 +1,4 @@
-// The agent's end of the supervisor's socket. Used by one thread, the daemon's loop.
+// The agent's end of the supervisor's socket (frames.h). One thread.
 #ifndef CADRE_AGENT_SUPERVISOR_CLIENT_H_
 #define CADRE_AGENT_SUPERVISOR_CLIENT_H_
 
@@ -14,28 +14,29 @@
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 
 // How long Adopt waits for the end of the agent before.
 inline constexpr absl::Duration kAdoptLimit = absl::Seconds(2);
 
-class SupervisorClient {
+class Client {
  public:
   // Starts `cadre-supervisor` (beside this program, or CADRE_SUPERVISOR) with posix_spawn. Must be
   // called before gRPC is initialised. NOT_FOUND: no such program.
-  static absl::StatusOr<std::unique_ptr<SupervisorClient>> Start();
+  static absl::StatusOr<std::unique_ptr<Client>> Start();
 
   // Takes over the supervisor of an agent of this user that died, which listens at `path`, with all
   // its workers. `inventory` tells what there is; frames about each worker can be read at once.
   // NOT_FOUND: nobody listens. UNAVAILABLE: not to be had within `limit`, since its agent lives or
   // the token is another one.
-  static absl::StatusOr<std::unique_ptr<SupervisorClient>> Adopt(
-      const std::string& path, const std::string& token, AdoptedFrame* inventory,
-      absl::Duration limit = kAdoptLimit);
+  static absl::StatusOr<std::unique_ptr<Client>> Adopt(const std::string& path,
+                                                       const std::string& token,
+                                                       AdoptedFrame* inventory,
+                                                       absl::Duration limit = kAdoptLimit);
 
   // Kills every worker by cgroup if the supervisor is gone; else says goodbye and closes the socket
   // (the supervisor then kills what is left and exits) and reaps it, waiting 2 s at most.
-  ~SupervisorClient();
+  ~Client();
   // Goes without a word, as if this process had died: where workers may outlive their agent they
   // wait for the next one. Nothing else may be called then.
   void LetGo();
@@ -56,10 +57,10 @@ class SupervisorClient {
 
  private:
   struct State;
-  explicit SupervisorClient(std::unique_ptr<State> state);
+  explicit Client(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::supervisor
 
 #endif  // CADRE_AGENT_SUPERVISOR_CLIENT_H_

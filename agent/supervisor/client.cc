@@ -1,4 +1,4 @@
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,22 +14,21 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/supervisor/cgroup_files.h"
 #include "agent/supervisor/pidfd.h"
 #include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/remains.h"
 #include "agent/supervisor/scoped_fd.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 
 extern char** environ;
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 constexpr int kSupervisorFd = 3;
@@ -41,8 +40,6 @@ constexpr size_t kChunkBytes = 256 << 10;
 constexpr int kSocketBytes = 1 << 20;
 constexpr absl::Duration kExitLimit = absl::Seconds(2);
 constexpr absl::Duration kEndLimit = absl::Milliseconds(200);
-constexpr absl::Duration kSweepLimit = absl::Seconds(1);
-constexpr int kSweepPollMs = 2;
 constexpr int kAdoptPollMs = 20;
 
 std::string FindSupervisor() {
@@ -105,22 +102,18 @@ ScopedFd ConnectTo(const std::string& path) {
 
 }  // namespace
 
-struct SupervisorClient::State {
-  std::string id;
+struct Client::State {
   pid_t pid = 0;
   ScopedFd pidfd;
   ScopedFd socket;
   frames::FrameReader reader{kMaxFrameBytes};
   std::string queue;
   size_t written = 0;
-  std::string cgroup;
-  std::set<pid_t> workers;  // started and not exited; each leads a session
-  std::set<pid_t> killed;   // by the sweep; reaped by it when they come to us as subreaper
+  Remains remains;  // should it die
   bool gone = false;
   siginfo_t end = {};  // of the supervisor, where it is this process's child
   std::string how;     // it ended, once it is gone
 
-  void Note(const Frame& frame);
   // True: the supervisor at the other end has taken this agent. Waits until `end`.
   bool AwaitAdoption(MonoTime end, AdoptedFrame* inventory);
   absl::Status ReadSocket(bool* closed);
@@ -129,17 +122,14 @@ struct SupervisorClient::State {
   bool ReapSupervisor();
   // In words, after ReapSupervisor.
   std::string HowItEnded() const;
-  void KillWorkers();
-  bool Sweep();
-  bool IsReaped(pid_t process) const;
 };
 
-SupervisorClient::SupervisorClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
+absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
   auto state = std::make_unique<State>();
   const std::string path = FindSupervisor();
-  ASSIGN_OR_RETURN(state->id, MakeId());
+  ASSIGN_OR_RETURN(state->remains.supervisor_id, MakeId());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
@@ -151,7 +141,7 @@ absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
   }
   // If the supervisor dies, what it started comes to us and can be found.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const int error = SpawnSupervisor(path, state->id, theirs.get(), &state->pid);
+  const int error = SpawnSupervisor(path, state->remains.supervisor_id, theirs.get(), &state->pid);
   if (error != 0) {
     const std::string message =
         absl::StrCat(path, ": ", strerror(error),
@@ -159,10 +149,10 @@ absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Start() {
     return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
   }
   state->pidfd.Reset(OpenPidfd(state->pid));
-  return std::unique_ptr<SupervisorClient>(new SupervisorClient(std::move(state)));
+  return std::unique_ptr<Client>(new Client(std::move(state)));
 }
 
-bool SupervisorClient::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
+bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
   for (;;) {
     auto next = NextFrame(reader);
     if (!next.ok()) return false;
@@ -177,7 +167,7 @@ bool SupervisorClient::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventor
       if (!ReadSocket(&closed).ok() || closed) return false;
       continue;
     }
-    Note(**next);
+    remains.Note(**next);
     if (const auto* said = std::get_if<ReadyFrame>(&**next)) pid = said->pid;
     if (const auto* adopted = std::get_if<AdoptedFrame>(&**next)) {
       *inventory = *adopted;
@@ -186,10 +176,10 @@ bool SupervisorClient::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventor
   }
 }
 
-absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Adopt(const std::string& path,
-                                                                          const std::string& token,
-                                                                          AdoptedFrame* inventory,
-                                                                          absl::Duration limit) {
+absl::StatusOr<std::unique_ptr<Client>> Client::Adopt(const std::string& path,
+                                                      const std::string& token,
+                                                      AdoptedFrame* inventory,
+                                                      absl::Duration limit) {
   const MonoTime end = MonoNow() + limit;
   // Again when it was let go: somebody else may have knocked at the same moment.
   for (; MonoNow() < end; poll(nullptr, 0, kAdoptPollMs)) {
@@ -201,17 +191,17 @@ absl::StatusOr<std::unique_ptr<SupervisorClient>> SupervisorClient::Adopt(const 
     const std::string hello = EncodeFrame(AdoptFrame{token});
     send(state->socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
     if (!state->AwaitAdoption(end, inventory)) continue;
-    state->id = inventory->id;
+    state->remains.supervisor_id = inventory->id;
     state->pidfd.Reset(OpenPidfd(state->pid));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return std::unique_ptr<SupervisorClient>(new SupervisorClient(std::move(state)));
+    return std::unique_ptr<Client>(new Client(std::move(state)));
   }
   return absl::UnavailableError(absl::StrCat("the supervisor at ", path,
                                              " does not give its workers away: their launcher "
                                              "still runs"));
 }
 
-SupervisorClient::~SupervisorClient() {
+Client::~Client() {
   if (state_->gone) return;
   Send(GoodbyeFrame{}).IgnoreError();
   // Half a close: what it said last can still be read if it does not end in good order.
@@ -222,16 +212,16 @@ SupervisorClient::~SupervisorClient() {
   }
 }
 
-void SupervisorClient::LetGo() {
+void Client::LetGo() {
   state_->gone = true;
   state_->socket.Reset();
 }
 
-int SupervisorClient::fd() const { return state_->socket.get(); }
-bool SupervisorClient::WantsWrite() const { return state_->written < state_->queue.size(); }
-pid_t SupervisorClient::pid() const { return state_->pid; }
+int Client::fd() const { return state_->socket.get(); }
+bool Client::WantsWrite() const { return state_->written < state_->queue.size(); }
+pid_t Client::pid() const { return state_->pid; }
 
-std::string SupervisorClient::ContinueIfStopped() {
+std::string Client::ContinueIfStopped() {
   const auto process = InspectProcess(state_->pid);
   // 't', stopped by a debugger, is the debugger's.
   if (state_->gone || !process.has_value() || process->state != 'T') return "";
@@ -240,7 +230,7 @@ std::string SupervisorClient::ContinueIfStopped() {
                       ", was stopped by a signal; it was made to go on");
 }
 
-absl::Status SupervisorClient::Send(const Frame& frame) {
+absl::Status Client::Send(const Frame& frame) {
   const std::string bytes = EncodeFrame(frame);
   if (bytes.size() - sizeof(uint32_t) > kMaxFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("command and environment take ", bytes.size(),
@@ -255,7 +245,7 @@ absl::Status SupervisorClient::Send(const Frame& frame) {
   return Flush();
 }
 
-absl::Status SupervisorClient::Flush() {
+absl::Status Client::Flush() {
   State& s = *state_;
   while (WantsWrite()) {
     const ssize_t n = send(s.socket.get(), s.queue.data() + s.written, s.queue.size() - s.written,
@@ -274,7 +264,7 @@ absl::Status SupervisorClient::Flush() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
+absl::StatusOr<std::vector<Frame>> Client::Read() {
   State& s = *state_;
   if (s.gone) return s.Lost("");
   bool closed = false;
@@ -284,7 +274,7 @@ absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
     auto next = NextFrame(s.reader);
     if (!next.ok()) return s.Lost(next.status().message());
     if (!next->has_value()) break;
-    s.Note(**next);
+    s.remains.Note(**next);
     frames.push_back(*std::move(*next));
   }
   // What it said before it went comes first; the end is still there at the next call.
@@ -294,7 +284,7 @@ absl::StatusOr<std::vector<Frame>> SupervisorClient::Read() {
   return frames;
 }
 
-absl::Status SupervisorClient::State::ReadSocket(bool* closed) {
+absl::Status Client::State::ReadSocket(bool* closed) {
   std::string chunk(kChunkBytes, '\0');
   for (size_t total = 0; total < kMaxReadBytes;) {
     const ssize_t n = recv(socket.get(), &chunk[0], chunk.size(), MSG_DONTWAIT);
@@ -309,13 +299,7 @@ absl::Status SupervisorClient::State::ReadSocket(bool* closed) {
   return absl::OkStatus();
 }
 
-void SupervisorClient::State::Note(const Frame& frame) {
-  if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
-  if (const auto* started = std::get_if<StartedFrame>(&frame)) workers.insert(started->pid);
-  if (const auto* exited = std::get_if<ExitedFrame>(&frame)) workers.erase(exited->pid);
-}
-
-absl::Status SupervisorClient::State::Lost(absl::string_view why) {
+absl::Status Client::State::Lost(absl::string_view why) {
   if (!gone) {
     gone = true;
     // Who closes the socket because it ends has ended in a moment. Another one may be alive and
@@ -324,12 +308,12 @@ absl::Status SupervisorClient::State::Lost(absl::string_view why) {
     if (!ended) SignalPidfd(pidfd.get(), SIGKILL);
     ReapSupervisor();
     how = ended ? HowItEnded() : absl::StrCat("was killed because ", why);
-    KillWorkers();
+    KillRemains(remains);
   }
   return absl::UnavailableError(absl::StrCat("cadre-supervisor, pid ", pid, ", ", how));
 }
 
-std::string SupervisorClient::State::HowItEnded() const {
+std::string Client::State::HowItEnded() const {
   if (end.si_code == CLD_EXITED) return absl::StrCat("exited with status ", end.si_status);
   if (end.si_code != CLD_KILLED && end.si_code != CLD_DUMPED) return "has ended";
   // Who sent it is nowhere to be read.
@@ -338,7 +322,7 @@ std::string SupervisorClient::State::HowItEnded() const {
       end.si_status == SIGKILL ? " (by somebody, or by the kernel because memory ran out)" : "");
 }
 
-bool SupervisorClient::State::WaitForSupervisor(absl::Duration limit) const {
+bool Client::State::WaitForSupervisor(absl::Duration limit) const {
   const MonoTime end = MonoNow() + limit;
   for (MonoTime now = MonoNow(); now < end; now = MonoNow()) {
     pollfd exit = {pidfd.get(), POLLIN, 0};
@@ -350,55 +334,10 @@ bool SupervisorClient::State::WaitForSupervisor(absl::Duration limit) const {
 
 // Only after the supervisor has ended or was killed; one that SIGKILL does not end is left. True
 // when it ended by itself and says that no process of its workers is left.
-bool SupervisorClient::State::ReapSupervisor() {
+bool Client::State::ReapSupervisor() {
   if (!WaitForSupervisor(kExitLimit)) return false;
   return waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG) == 0 &&
          end.si_code == CLD_EXITED && end.si_status == 0;
 }
 
-// Kills what a dead supervisor left, until there is nothing, for one second at most.
-void SupervisorClient::State::KillWorkers() {
-  const MonoTime end = MonoNow() + kSweepLimit;
-  while (!Sweep() && MonoNow() < end) poll(nullptr, 0, kSweepPollMs);
-  workers.clear();
-  killed.clear();
-}
-
-// Nothing here looks at whose child a process is: this program may have children of its own. What
-// is ours is in the supervisor's cgroup, in a worker's session, or carries the supervisor's mark.
-bool SupervisorClient::State::Sweep() {
-  bool left = false;
-  if (!cgroup.empty()) {
-    for (const pid_t pid : CgroupProcesses(cgroup)) killed.insert(pid);
-    KillCgroup(cgroup);
-    left = !RemoveCgroup(cgroup);
-  }
-  const std::string marker = absl::StrCat(id, ".");
-  for (const pid_t pid : KillProcesses([&](const ProcessInfo& process) {
-         return workers.count(process.session) > 0 || HasMarker(process.pid, marker);
-       })) {
-    killed.insert(pid);
-    left = true;
-  }
-  killed.insert(workers.begin(), workers.end());
-  for (auto it = killed.begin(); it != killed.end();) {
-    const bool reaped = IsReaped(*it);
-    left = left || !reaped;
-    it = reaped ? killed.erase(it) : std::next(it);
-  }
-  return !left;
-}
-
-// Reaps it where it is our child. Where it is not, its parent may itself be dying, and the process
-// comes to us only after that: then it still counts as there.
-bool SupervisorClient::State::IsReaped(pid_t process) const {
-  siginfo_t info = {};
-  if (waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | __WALL) == 0) {
-    return info.si_pid != 0;
-  }
-  const auto left = InspectProcess(process);
-  if (!left.has_value()) return true;
-  return left->parent != getpid() && killed.count(left->parent) == 0;
-}
-
-}  // namespace cadre
+}  // namespace cadre::supervisor

@@ -1,5 +1,5 @@
 // Lives and deaths of the supervisor as its agent sees them: nothing may stay alive.
-#include "agent/supervisor_client.h"
+#include "agent/supervisor/client.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::supervisor {
 namespace {
 
 using ::testing::HasSubstr;
@@ -56,7 +56,7 @@ class OwnChild {
   pid_t pid_ = 0;
 };
 
-class SupervisorClientTest : public ::testing::TestWithParam<const char*> {
+class ClientTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("CADRE_CGROUPS", GetParam(), 1); }
   void TearDown() override { unsetenv("CADRE_CGROUPS"); }
@@ -71,10 +71,10 @@ class SupervisorClientTest : public ::testing::TestWithParam<const char*> {
     return {ToPid(lines[0]), ToPid(lines[1])};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Cgroups, SupervisorClientTest, ::testing::Values("on", "off"),
+INSTANTIATE_TEST_SUITE_P(Cgroups, ClientTest, ::testing::Values("on", "off"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(SupervisorClientTest, ClosingKillsEverythingWithinASecond) {
+TEST_P(ClientTest, ClosingKillsEverythingWithinASecond) {
   OwnChild own;
   SupervisorRig rig;
   const auto pids = StartStubborn(rig);
@@ -88,7 +88,7 @@ TEST_P(SupervisorClientTest, ClosingKillsEverythingWithinASecond) {
   EXPECT_TRUE(own.alive());
 }
 
-TEST_P(SupervisorClientTest, KillingTheSupervisorLeavesNothing) {
+TEST_P(ClientTest, KillingTheSupervisorLeavesNothing) {
   OwnChild own;
   SupervisorRig rig;
   const auto pids = StartStubborn(rig);
@@ -107,7 +107,7 @@ TEST_P(SupervisorClientTest, KillingTheSupervisorLeavesNothing) {
   EXPECT_THAT(rig.client().Send(StopFrame{1, 0}), StatusIs(absl::StatusCode::kUnavailable));
 }
 
-TEST_P(SupervisorClientTest, KillingTheSupervisorBeforeAnyReadLeavesNothing) {
+TEST_P(ClientTest, KillingTheSupervisorBeforeAnyReadLeavesNothing) {
   SupervisorRig rig;
   const auto pids = StartStubborn(rig);
   kill(rig.client().pid(), SIGKILL);
@@ -116,7 +116,7 @@ TEST_P(SupervisorClientTest, KillingTheSupervisorBeforeAnyReadLeavesNothing) {
   EXPECT_FALSE(Exists(rig.ready().cgroup));
 }
 
-TEST_P(SupervisorClientTest, AStoppedSupervisorHoldsTheAgentUpForASetTimeOnly) {
+TEST_P(ClientTest, AStoppedSupervisorHoldsTheAgentUpForASetTimeOnly) {
   SupervisorRig rig;
   const auto pids = StartStubborn(rig);
   kill(rig.client().pid(), SIGSTOP);
@@ -126,7 +126,7 @@ TEST_P(SupervisorClientTest, AStoppedSupervisorHoldsTheAgentUpForASetTimeOnly) {
   for (const pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << pid;
 }
 
-TEST_P(SupervisorClientTest, SignalsOfTheTerminalDoNotReachIt) {
+TEST_P(ClientTest, SignalsOfTheTerminalDoNotReachIt) {
   SupervisorRig rig;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGTSTP}) {
     kill(rig.client().pid(), signal);
@@ -135,7 +135,7 @@ TEST_P(SupervisorClientTest, SignalsOfTheTerminalDoNotReachIt) {
   EXPECT_NE(getpgid(rig.client().pid()), getpgrp());
 }
 
-TEST_P(SupervisorClientTest, ASupervisorStartsBesideOthers) {
+TEST_P(ClientTest, ASupervisorStartsBesideOthers) {
   SupervisorRig first;
   first.Send(first.Shell("echo up; exec sleep 1000"));
   first.Lines(1);
@@ -146,15 +146,15 @@ TEST_P(SupervisorClientTest, ASupervisorStartsBesideOthers) {
   EXPECT_TRUE(Alive(first.Started()->pid)) << "the second one's end is not the first one's";
 }
 
-TEST(SupervisorClientStartTest, NamesAProgramThatIsNotThere) {
+TEST(ClientStartTest, NamesAProgramThatIsNotThere) {
   const std::string real = getenv("CADRE_SUPERVISOR");
   setenv("CADRE_SUPERVISOR", "/nowhere/cadre-supervisor", 1);
-  EXPECT_THAT(SupervisorClient::Start(),
+  EXPECT_THAT(Client::Start(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/cadre-supervisor")));
   setenv("CADRE_SUPERVISOR", real.c_str(), 1);
 }
 
-TEST(SupervisorClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {
+TEST(ClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {
   std::string cgroup;
   {
     SupervisorRig rig;
@@ -168,7 +168,7 @@ TEST(SupervisorClientStartTest, TheNextSupervisorRemovesWhatADeadOneLeft) {
   EXPECT_FALSE(Exists(cgroup));
 }
 
-TEST(SupervisorClientStartTest, ACommandOverTheLimitIsRefusedByName) {
+TEST(ClientStartTest, ACommandOverTheLimitIsRefusedByName) {
   SupervisorRig rig;
   StartFrame start = rig.Shell("true");
   start.environment.push_back(std::string(kMaxFrameBytes, 'x'));
@@ -177,7 +177,7 @@ TEST(SupervisorClientStartTest, ACommandOverTheLimitIsRefusedByName) {
   EXPECT_EQ(rig.Run(rig.Shell("true", 1)).exit_code, 0);
 }
 
-TEST(SupervisorClientStartTest, TheQueueIsBounded) {
+TEST(ClientStartTest, TheQueueIsBounded) {
   SupervisorRig rig;
   kill(rig.client().pid(), SIGSTOP);
   StartFrame start = rig.Shell("true");
@@ -189,4 +189,4 @@ TEST(SupervisorClientStartTest, TheQueueIsBounded) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::supervisor
