@@ -44,8 +44,7 @@ absl::Status Daemon::Open() {
   if (options_.adoption) {
     const v1::AgentRun& run = options_.adoption->run;
     config.incarnation = run.incarnation();
-    config.adopted = {server_id_ = run.server_id(), run.generation(),
-                      run.assign().local_world_size(),
+    config.adopted = {GenerationOf(run), run.assign().local_world_size(),
                       MonoTime::FromMicros(options_.adoption->inventory.hold_until_us)};
   }
   incarnation_ = config.incarnation;
@@ -188,7 +187,6 @@ void Daemon::LoseSupervisor(const std::string& how) {
 void Daemon::Feed(const AgentEvent& event) {
   if (const auto* said = std::get_if<ServerSaid>(&event);
       said != nullptr && said->message.has_welcome()) {
-    server_id_ = said->message.welcome().server_id();
     if (spec_.command().empty()) spec_ = said->message.welcome().spec();
     for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
       const std::string line = StopUnfit(unfit);

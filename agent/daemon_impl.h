@@ -82,7 +82,7 @@ class Daemon {
   absl::StatusOr<std::vector<supervisor::StartFrame>> FramesFor(const v1::Assign& assign,
                                                                 DirectoryFailure* failure);
   // `first_group`: of local rank 0; those of the others follow.
-  void KeepWorkers(const v1::Assign& assign, uint64_t first_group);
+  void KeepWorkers(const GenerationId& generation, const v1::Assign& assign, uint64_t first_group);
   void StartWorkersOf(const StartWorkers& command);
   void AskWorkers(const AskForCheckpoint& ask);
   void FailToStart(const StartWorkers& command, const absl::Status& why,
@@ -134,7 +134,6 @@ class Daemon {
   std::deque<AgentEvent> own_events_;  // what carrying out a command led to
   v1::JobSpec spec_;
   uint64_t incarnation_ = 0;
-  uint64_t server_id_ = 0;
   uint64_t generation_ = 0;
   std::string run_;  // as v1::JobStatus has it
   std::vector<UnfitWorkers> unfit_;

@@ -77,6 +77,7 @@ class ScriptedServer : public ServerLink {
     v1::ServerMessage message;
     message.set_job("j");
     message.set_generation(1);
+    message.set_server_id(1);
     return message;
   }
 

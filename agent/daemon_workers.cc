@@ -43,7 +43,7 @@ std::string Daemon::RunDirectoryHere() const {
 void Daemon::StartWorkersOf(const StartWorkers& command) {
   run_ = command.assign.run();
   if (generation_ == 0) ForgetEarlierRun();
-  generation_ = command.generation;
+  generation_ = command.generation.number;
   first_rank_ = command.assign.first_rank();
   const bool in_place = spec_.restart().in_place();
   groups_.Begin(command.kept);
@@ -59,7 +59,7 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
   const std::map<uint64_t, uint32_t> places = PlacesForStandbys(command);
-  local_->BeginGeneration(command.generation, command.assign, in_place, command.kept, places);
+  local_->BeginGeneration(generation_, command.assign, in_place, command.kept, places);
   if (directory.error == 0) {
     LinkGeneration();
   } else {
@@ -68,7 +68,7 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
                                "; the workers run, and their output is not kept"));
   }
   standby_like_ = frames->front();
-  KeepWorkers(command.assign, groups_.next());
+  KeepWorkers(command.generation, command.assign, groups_.next());
   std::set<uint32_t> running = command.kept;
   for (const auto& [group, local_rank] : places) running.insert(local_rank);
   for (uint32_t local_rank = 0; local_rank < frames->size(); ++local_rank) {
@@ -95,7 +95,7 @@ void Daemon::TakeOver() {
   local_->BeginGeneration(generation_, assign);
   const uint32_t workers = assign.local_world_size();
   const uint64_t first_group = options_.adoption->run.first_group();
-  KeepWorkers(assign, first_group);
+  KeepWorkers(GenerationOf(options_.adoption->run), assign, first_group);
   for (uint32_t i = 0; i < workers; ++i) groups_.Add(first_group + i, i);
   const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = FramesFor(assign, nullptr);
   if (frames.ok()) {
@@ -130,12 +130,12 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> Daemon::FramesFor(const v1::
 }
 
 // What another process needs comes before the workers do.
-void Daemon::KeepWorkers(const v1::Assign& assign, uint64_t first_group) {
+void Daemon::KeepWorkers(const GenerationId& generation, const v1::Assign& assign,
+                         uint64_t first_group) {
   if (options_.adopt_timeout == absl::ZeroDuration()) return;
   v1::AgentRun run = options_.run;
   run.set_incarnation(incarnation_);
-  run.set_server_id(server_id_);
-  run.set_generation(generation_);
+  SetGeneration(&run, generation);
   run.set_first_group(first_group);
   *run.mutable_assign() = assign;
   const absl::StatusOr<supervisor::KeepFrame> keep =
@@ -198,7 +198,7 @@ void Daemon::FailToStart(const StartWorkers& command, const absl::Status& why,
   const v1::WorkerExit exit = NotStarted(why, directory);
   for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
     if (command.kept.count(i) == 0) {
-      own_events_.push_back(WorkerDied{command.generation, i, exit});
+      own_events_.push_back(WorkerDied{command.generation.number, i, exit});
     }
   }
 }

@@ -15,7 +15,7 @@ class AdoptionTest : public AgentCoreTest {
  protected:
   AdoptionTest() {
     AgentConfig config = Config();
-    config.adopted = AdoptedWorkers{1, 3, 2, MonoTime()};
+    config.adopted = AdoptedWorkers{{1, 3}, 2, MonoTime()};
     core_.emplace(std::move(config));
     EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
     EXPECT_THAT(Feed(WorkerRuns{3, 0, 100}), IsEmpty());
@@ -48,7 +48,7 @@ TEST_F(AdoptionTest, AJobThatWentOnWithoutItsNodeFencesIt) {
   Feed(LinkUp{});
   Welcome();
   v1::ServerMessage stop;
-  stop.set_generation(3);
+  SetGeneration(&stop, {1, 3});
   stop.mutable_stop()->set_fenced(true);
   stop.mutable_stop()->set_reason("generation 3 went on without this node");
   EXPECT_THAT(Feed(ServerSaid{stop}), Contains("stop 3 grace=0"));
@@ -71,7 +71,7 @@ TEST_F(AdoptionTest, WithTheWrongTokenToo_ButAJobThatIsOverHasNone) {
   EXPECT_THAT(Feed(LinkDown{absl::UnauthenticatedError("wrong")}),
               ElementsAre(testing::HasSubstr("was to take over go on")));
   AgentConfig config = Config();
-  config.adopted = AdoptedWorkers{1, 3, 2, MonoTime()};
+  config.adopted = AdoptedWorkers{{1, 3}, 2, MonoTime()};
   core_.emplace(std::move(config));
   v1::ServerMessage over;
   over.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
@@ -118,7 +118,7 @@ TEST_F(AdoptionTest, StrictFencingGoesOnCountingWhereTheOtherWas) {
   now_ = MonoTime::FromMicros(100000000);
   AgentConfig config = Config();
   config.strict_fencing = true;
-  config.adopted = AdoptedWorkers{1, 3, 2, now_ + absl::Seconds(2)};
+  config.adopted = AdoptedWorkers{{1, 3}, 2, now_ + absl::Seconds(2)};
   core_.emplace(std::move(config));
   Feed(AgentTick{});
   EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(2));

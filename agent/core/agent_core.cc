@@ -15,9 +15,10 @@ AgentCore::Impl::Impl(AgentConfig c) : config(std::move(c)), held_port(config.jo
   if (!config.adopted) return;
   phase = Phase::kRunning;
   ever_welcomed = true;
-  server_id = config.adopted->server_id;
+  started = config.adopted->generation;
+  server_id = started.server_id;
+  newest = started.number;
   spec = config.join.spec();
-  generation = started = config.adopted->generation;
   for (uint32_t i = 0; i < config.adopted->workers; ++i) workers[i];
 }
 
@@ -35,26 +36,25 @@ absl::Duration AgentCore::Impl::StopGrace() const {
 
 absl::Duration AgentCore::Impl::Patience() const {
   // Workers that have all exited wait for the verdict, not for nodes.
-  const bool has_worked = Alive() || (generation != 0 && !stop_ordered);
+  const bool has_worked = Alive() || (IsServersOwn() && !stop_ordered);
   return has_worked ? config.orphan_timeout : config.connect_timeout;
 }
 
-void AgentCore::Impl::Up(v1::NodeMessage message, uint64_t generation_named) {
+void AgentCore::Impl::Up(v1::NodeMessage message, const GenerationId& named) {
   // Who leaves has said so, or cannot: that its workers die now is nobody's failure.
   if (!link_up || leaving) return;
   message.set_job(config.job);
-  message.set_generation(generation_named);
+  SetGeneration(&message, named);
   message.set_incarnation(config.incarnation);
   commands.push_back(SendUp{std::move(message)});
 }
 
 void AgentCore::Impl::SendJoin() {
   join_sent_at = now;
-  joined_as = Named();
   v1::NodeMessage message;
   *message.mutable_join() = config.join;
   // The port is the workers' while they run.
-  message.mutable_join()->set_held_port(Named() != 0 ? 0 : held_port);
+  message.mutable_join()->set_held_port(Alive() ? 0 : held_port);
   Up(std::move(message), Named());
 }
 
@@ -72,7 +72,7 @@ void AgentCore::Impl::SendRenew() {
 void AgentCore::Impl::Confirm(MonoTime sent_at) {
   confirmed_at = std::max(confirmed_at, sent_at);
   if (FenceAt() != MonoTime::Never()) {
-    commands.push_back(HoldWorkersUntil{started, FenceAt()});
+    commands.push_back(HoldWorkersUntil{started.number, FenceAt()});
   }
 }
 
@@ -88,11 +88,11 @@ void AgentCore::Impl::FenceIfDue() {
   commands.push_back(Say{absl::StrCat("no answer from ", Server(), " for ",
                                       absl::FormatDuration(lease * kFencePart),
                                       ": the workers are killed (--strict-fencing)")});
-  FailStoreCalls(absl::AbortedError(absl::StrCat("generation ", generation, " is fenced")));
+  FailStoreCalls(absl::AbortedError(absl::StrCat("generation ", started.number, " is fenced")));
   StopAlive(absl::ZeroDuration());
 }
 
-void AgentCore::Impl::SendStopped(uint64_t stopped) {
+void AgentCore::Impl::SendStopped(const GenerationId& stopped) {
   v1::NodeMessage message;
   message.mutable_node_stopped()->set_held_port(Alive() ? 0 : held_port);
   Up(std::move(message), stopped);
@@ -104,7 +104,7 @@ void AgentCore::Impl::SendCancel() {
   message.mutable_cancel()->set_reason(
       absl::StrCat(SignalName(cancel_signal), " at node ", config.join.node()));
   if (cancel_signal == kWarningSignal) message.mutable_cancel()->set_cause(v1::PREEMPTED);
-  Up(std::move(message), generation);
+  Up(std::move(message), started);
 }
 
 int AgentCore::Impl::CancelStatus() const {
@@ -121,8 +121,6 @@ void AgentCore::Impl::OnLinkUp() {
   link_up = true;
   welcomed = false;
   unanswered.clear();
-  // What the server said on the last connection will not come any more.
-  forgotten_generation = 0;
   SendJoin();
 }
 
@@ -199,7 +197,7 @@ void AgentCore::Impl::Finish() {
 v1::Verdict AgentCore::Impl::OwnVerdict() const {
   v1::Verdict own;
   own.set_job(config.job);
-  own.set_generations(generation);
+  own.set_generations(started.number);
   own.set_restarts(restarts);
   if (!failure.has_value()) return own;
   const bool cancelled = leaving->status > kExitSignalBase;
@@ -235,7 +233,7 @@ void AgentCore::Impl::OnDeadlines() {
         leave.mutable_leave()->set_reason(absl::StrCat("it had heard nothing of the server for ",
                                                        absl::FormatDuration(patience)));
         leave.mutable_leave()->set_cause(v1::NODE_LOST);
-        Up(std::move(leave), generation);
+        Up(std::move(leave), started);
       }
       const std::string why = away_reason.empty() ? "no answer" : away_reason;
       return Leave(Exit{kExitUnavailable,

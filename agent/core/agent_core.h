@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/generation_id.h"
 #include "base/time.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
@@ -39,7 +40,9 @@ struct LinkDown {
 struct ServerSaid {
   v1::ServerMessage message;
 };
-// From the supervisor. `exit` is set by WorkerDied only.
+// From the supervisor. `exit` is set by WorkerDied only. What happens on the node names a
+// generation by its number: the next one, of whichever server, starts when nothing of this one
+// runs.
 struct WorkerRuns {
   uint64_t generation;
   uint32_t local_rank;
@@ -124,7 +127,7 @@ struct SendUp {
 // Start the workers of this assignment, but for the kept local ranks: those processes wait, and are
 // told their place.
 struct StartWorkers {
-  uint64_t generation;
+  GenerationId generation;
   v1::Assign assign;
   std::set<uint32_t> kept = {};
 };
@@ -188,8 +191,7 @@ using AgentCommand =
 // Workers that another process of this incarnation started before it died. What became of each of
 // them is told by WorkerRuns and WorkerDied.
 struct AdoptedWorkers {
-  uint64_t server_id = 0;
-  uint64_t generation = 0;
+  GenerationId generation;
   uint32_t workers = 0;
   // Until when the supervisor was to hold them, with strict fencing.
   MonoTime held_until;

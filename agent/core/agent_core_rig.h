@@ -64,7 +64,7 @@ inline std::string Up(const v1::NodeMessage& m) {
 struct Words {
   std::string operator()(const SendUp& c) const { return Up(c.message); }
   std::string operator()(const StartWorkers& c) const {
-    return absl::StrCat("start ", c.generation, Kept(c.kept));
+    return absl::StrCat("start ", c.generation.number, Kept(c.kept));
   }
   std::string operator()(const StopWorkers& c) const {
     return absl::StrCat("stop ", c.generation, " grace=", absl::FormatDuration(c.grace),
@@ -134,6 +134,7 @@ class AgentCoreTest : public testing::Test {
   }
 
   Lines Welcome(uint64_t server_id = 1) {
+    server_id_ = server_id;
     v1::ServerMessage m;
     m.mutable_welcome()->set_server_id(server_id);
     m.mutable_welcome()->mutable_lease()->set_seconds(9);
@@ -142,13 +143,20 @@ class AgentCoreTest : public testing::Test {
   }
   Lines Assign(uint64_t generation, uint32_t workers = 2) {
     v1::ServerMessage m;
-    m.set_generation(generation);
+    SetGeneration(&m, {server_id_, generation});
     m.mutable_assign()->set_local_world_size(workers);
     return Feed(ServerSaid{m});
   }
   Lines Stop(uint64_t generation, int grace = 5) {
+    return Stop(GenerationId{server_id_, generation}, grace);
+  }
+  // Of another server's generation, which the last Join named.
+  Lines StopOfServer(uint64_t server_id, uint64_t generation) {
+    return Stop(GenerationId{server_id, generation}, 5);
+  }
+  Lines Stop(const GenerationId& generation, int grace) {
     v1::ServerMessage m;
-    m.set_generation(generation);
+    SetGeneration(&m, generation);
     m.mutable_stop()->set_reason("rank 3 failed");
     m.mutable_stop()->mutable_grace()->set_seconds(grace);
     return Feed(ServerSaid{m});
@@ -156,7 +164,7 @@ class AgentCoreTest : public testing::Test {
   // The order to stop that lets workers rejoin.
   Lines StopToRejoin(uint64_t generation, const std::vector<uint32_t>& replace = {}) {
     v1::ServerMessage m;
-    m.set_generation(generation);
+    SetGeneration(&m, {server_id_, generation});
     m.mutable_stop()->set_reason("rank 3 failed");
     m.mutable_stop()->mutable_grace()->set_seconds(5);
     m.mutable_stop()->set_rejoin(true);
@@ -237,7 +245,7 @@ class AgentCoreTest : public testing::Test {
 
   Lines Inspect(uint64_t generation) {
     v1::ServerMessage message;
-    message.set_generation(generation);
+    SetGeneration(&message, {server_id_, generation});
     message.mutable_inspect();
     return Feed(ServerSaid{message});
   }
@@ -251,6 +259,7 @@ class AgentCoreTest : public testing::Test {
     ASSERT_THAT(Feed(WorkerRuns{1, 1, 101}), testing::ElementsAre("up started 1/1"));
   }
 
+  uint64_t server_id_ = 1;
   MonoTime now_ = MonoTime::FromMicros(1000);
   std::optional<AgentCore> core_;
 };

@@ -82,10 +82,11 @@ struct AgentCore::Impl {
   void OnWelcome(const v1::Welcome& welcome);
   void OnRenewed(uint64_t number);
   void OnRejected(const v1::Rejected& rejected);
-  void OnAssign(uint64_t assigned, const v1::Assign& assign);
-  void OnStop(uint64_t stopped, const v1::Stop& stop);
+  void OnAssign(const GenerationId& assigned, const v1::Assign& assign);
+  void OnStop(const GenerationId& stopped, const v1::Stop& stop);
   void OnFinished(const v1::Finished& finished);
-  void Start(uint64_t assigned, const v1::Assign& assign);
+  void Start(const GenerationId& assigned, const v1::Assign& assign);
+  void SayWorkerStarted(uint32_t local_rank, const Worker& worker);
   void SpeakAgain();
 
   // local_events.cc
@@ -116,7 +117,7 @@ struct AgentCore::Impl {
   void OnWrote(const WorkerWrote& event);
   void OnEvidenceFound(const EvidenceFound& event);
   void OnEvidenceDone(const EvidenceDone& event);
-  void OnInspect(uint64_t inspected);
+  void OnInspect(const GenerationId& inspected);
   void OnStatus(const v1::JobStatus& status);
   void OnProgressDeadlines();
   MonoTime ProgressDeadline() const;
@@ -130,7 +131,7 @@ struct AgentCore::Impl {
   Quiet QuietSince(const Worker& worker) const;
   // When the worker counts as hanging; Never() for one that no timeout applies to.
   MonoTime HangsAt(const Worker& worker) const;
-  Worker* FindRunning(uint64_t its_generation, uint32_t local_rank);
+  Worker* FindRunning(uint64_t generation, uint32_t local_rank);
   void SendProgress();
   void LookForHangs();
   void AskForEvidence();
@@ -151,10 +152,10 @@ struct AgentCore::Impl {
   // Leaves because the server does not want this agent. Workers of another one, whose place it was
   // to take, are not its to stop.
   void LeaveRefused(Exit exit);
-  void Up(v1::NodeMessage message, uint64_t generation_named);
+  void Up(v1::NodeMessage message, const GenerationId& named);
   void SendJoin();
   void SendRenew();
-  void SendStopped(uint64_t stopped);
+  void SendStopped(const GenerationId& stopped);
   void SendCancel();
   // What to exit with when the server does not answer a Cancel.
   int CancelStatus() const;
@@ -168,7 +169,9 @@ struct AgentCore::Impl {
   void FailStoreCalls(const absl::Status& status);
   bool Alive() const { return phase == Phase::kRunning || phase == Phase::kStopping; }
   // What messages that speak of no particular generation name.
-  uint64_t Named() const { return Alive() && !unmentioned ? generation : 0; }
+  GenerationId Named() const { return Alive() ? started : GenerationId{}; }
+  // Whether the server that welcomed this node is the one whose generation was started.
+  bool IsServersOwn() const { return started.exists() && started.server_id == server_id; }
   bool HasProcesses() const { return Alive() || phase == Phase::kHolding; }
   std::string Server() const;
   absl::Duration StopGrace() const;
@@ -198,27 +201,18 @@ struct AgentCore::Impl {
   MonoTime confirmed_at;
   uint64_t renewals = 0;
   std::map<uint64_t, MonoTime> unanswered;  // renewals, with when they were sent
-  bool fenced = false;                      // the workers of `generation` were killed by it
+  bool fenced = false;                      // the workers of `started` were killed by it
 
-  // Workers. `generation` is the newest that was assigned here, alive or not.
-  uint64_t generation = 0;
-  uint64_t started = 0;        // the newest that was started: its workers are in `workers`
-  uint64_t asked_to_save = 0;  // likewise, whose workers were asked for a checkpoint
-  bool stop_ordered = false;   // the server wants NodeStopped for `generation`
-  bool rejoin_when_gone = false;
-  // The generation that the Join of this connection named: a server that does not know it waits for
-  // its end.
-  uint64_t joined_as = 0;
-  // What is being stopped only waited, for a server that has lost its state: to this one it is not
-  // mentioned, whose own generations have the same numbers.
-  bool unmentioned = false;
-  // The generation whose end was reported to a server that does not know it; its order to stop may
-  // still be on the way. Only its own generations are told apart from it by `generation` being set.
-  uint64_t forgotten_generation = 0;
+  // Workers. The newest generation that was started: its workers are in `workers`, alive or not.
+  GenerationId started;
+  bool asked_to_save = false;  // its workers were asked for a checkpoint
+  // The newest number of this server's generations that was started here or must not be any more.
+  uint64_t newest = 0;
+  std::optional<GenerationId> stop_ordered;  // the server wants NodeStopped for it
   uint32_t held_port;
   uint32_t first_rank = 0;  // of `started`
   std::map<uint32_t, Worker> workers;
-  std::optional<std::pair<uint64_t, v1::Assign>> next_assign;  // waits for AllGone
+  std::optional<std::pair<GenerationId, v1::Assign>> next_assign;  // waits for AllGone
   StoreCalls store_calls;
   std::optional<v1::Failure> failure;  // the first among them; the server may not know of it
   uint32_t restarts = 0;               // as the server said last

@@ -13,21 +13,18 @@
 namespace cadre {
 
 void AgentCore::Impl::OnWorkerRuns(const WorkerRuns& event) {
-  if (!Alive() || event.generation != generation) return;
-  workers[event.local_rank].pid = event.pid;
-  workers[event.local_rank].wrote_at = now;
-  if (rejoin_when_gone) return;
-  v1::NodeMessage message;
-  message.mutable_worker_started()->set_local_rank(event.local_rank);
-  message.mutable_worker_started()->set_pid(event.pid);
-  if (welcomed) Up(std::move(message), generation);
+  if (!Alive() || event.generation != started.number) return;
+  Worker& worker = workers[event.local_rank];
+  worker.pid = event.pid;
+  worker.wrote_at = now;
+  if (welcomed && IsServersOwn()) SayWorkerStarted(event.local_rank, worker);
 }
 
 void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
-  if (HasProcesses() && event.generation == started && kept.count(event.local_rank) != 0) {
+  if (HasProcesses() && event.generation == started.number && kept.count(event.local_rank) != 0) {
     OnKeptWorkerDied(event.local_rank);
   }
-  if (!Alive() || event.generation != generation) return;
+  if (!Alive() || event.generation != started.number) return;
   Worker& worker = workers[event.local_rank];
   if (worker.exited) return;
   v1::WorkerExited exited;
@@ -43,25 +40,25 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
                                                        " (--strict-fencing)"));
   }
   if (!failure && phase == Phase::kRunning && !fenced && exited.cause() != 0) {
-    failure = FailureOf(exited, first_rank, config.join.node(), generation);
+    failure = FailureOf(exited, first_rank, config.join.node(), started.number);
     if (!welcomed) {
       commands.push_back(
           Say{absl::StrCat(failure->message(), "; the server hears of it when it can be reached")});
     }
   }
   worker.exited = exited;
-  // This server never announced the generation; the numbers of its own begin anew.
-  if (rejoin_when_gone) return;
+  // Another server announced the generation: this one is told of its end alone.
+  if (!welcomed || !IsServersOwn()) return;
   // How far it came is news for the last time.
   progress_due = MonoTime();
   SendProgress();
   v1::NodeMessage message;
   *message.mutable_worker_exited() = std::move(exited);
-  if (welcomed) Up(std::move(message), generation);
+  Up(std::move(message), started);
 }
 
 void AgentCore::Impl::OnAllGone(const AllGone& event) {
-  if (!Alive() || event.generation != started || event.kept != kept) return;
+  if (!Alive() || event.generation != started.number || event.kept != kept) return;
   held_port = event.held_port;
   others_gone = true;
   EndGenerationIfClear();
@@ -71,7 +68,7 @@ void AgentCore::Impl::OnSupervisorLost() {
   v1::NodeMessage message;
   message.mutable_leave()->set_reason("the supervisor of this node's workers died");
   message.mutable_leave()->set_cause(v1::NODE_LOST);
-  Up(std::move(message), generation);
+  Up(std::move(message), started);
   const bool had_workers = Alive();
   phase = Phase::kIdle;
   if (!leaving) {
@@ -97,7 +94,7 @@ void AgentCore::Impl::OnSignal(int signal) {
   if (cancel_signal != 0) {
     message.mutable_leave()->set_reason(absl::StrCat("a second ", reason));
     message.mutable_leave()->set_cause(v1::CANCELLED);
-    Up(std::move(message), generation);
+    Up(std::move(message), started);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, absl::ZeroDuration());
   }
   // A scheduler that wants this node back; an elastic job may do without it, one of the cluster
@@ -107,7 +104,7 @@ void AgentCore::Impl::OnSignal(int signal) {
     commands.push_back(Say{"preempted: leaving the job (again to kill)"});
     message.mutable_leave()->set_reason(reason);
     message.mutable_leave()->set_cause(v1::PREEMPTED);
-    Up(std::move(message), generation);
+    Up(std::move(message), started);
     return Leave(Exit{kExitSignalBase + signal, "", {}, {}}, StopGrace());
   }
   commands.push_back(Say{signal == kWarningSignal
@@ -125,18 +122,18 @@ void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
   const auto refuse = [&](const absl::Status& status) {
     commands.push_back(StoreAnswer{StoreErrorReply(request, status)});
   };
-  if (phase != Phase::kRunning || leaving || request.generation() != generation ||
+  if (phase != Phase::kRunning || leaving || request.generation() != started.number ||
       request.job() != config.job) {
     return refuse(absl::AbortedError(absl::StrCat(
         "generation ", request.generation(), " of job ", OneLine(request.job(), kMaxErrorText),
-        " does not run on this node; the current one is ", generation, " of ", config.job)));
+        " does not run on this node; the current one is ", started.number, " of ", config.job)));
   }
   const absl::StatusOr<bool> added = store_calls.Add(request);
   if (!added.ok()) return refuse(added.status());
   if (!*added || !welcomed) return;  // it waits already, or is sent after the next Welcome
   v1::NodeMessage message;
   *message.mutable_store() = request;
-  Up(std::move(message), generation);
+  Up(std::move(message), started);
 }
 
 }  // namespace cadre

@@ -16,9 +16,9 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
     case v1::ServerMessage::kRejected:
       return OnRejected(message.rejected());
     case v1::ServerMessage::kAssign:
-      return OnAssign(message.generation(), message.assign());
+      return OnAssign(GenerationOf(message), message.assign());
     case v1::ServerMessage::kStop:
-      return OnStop(message.generation(), message.stop());
+      return OnStop(GenerationOf(message), message.stop());
     case v1::ServerMessage::kFinished:
       return OnFinished(message.finished());
     case v1::ServerMessage::kStatus:
@@ -30,7 +30,7 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
     case v1::ServerMessage::kRenewed:
       return OnRenewed(message.renewed().number());
     case v1::ServerMessage::kInspect:
-      return OnInspect(message.generation());
+      return OnInspect(GenerationOf(message));
     case v1::ServerMessage::kAgent:  // of a cluster's agent, which is another program
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message: what an older agent cannot do it leaves.
@@ -54,23 +54,16 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
   renew_at = now + lease / 3;
   Confirm(join_sent_at);
   if (forgot_us) {
-    // Its generations count from the start again: what we run belongs to nobody.
-    stop_ordered = false;
+    // What runs here belongs to nobody. Where the Join named it the server waits for its end, and
+    // orders that.
+    newest = 0;
+    stop_ordered.reset();
     next_assign.reset();
     FailStoreCalls(absl::AbortedError("the server lost its state; the generation is over"));
-    if (!HasProcesses()) {
-      // They ended between the Join and this.
-      if (joined_as != 0) SendStopped(joined_as);
-      forgotten_generation = joined_as;
-      generation = 0;
-      workers.clear();
-      return;
+    if (HasProcesses()) {
+      commands.push_back(Say{"the server lost its state: stopping the workers and joining afresh"});
+      if (phase != Phase::kStopping || !kept.empty()) StopAlive(StopGrace());
     }
-    rejoin_when_gone = true;
-    unmentioned = joined_as == 0;
-    commands.push_back(Say{"the server lost its state: stopping the workers and joining afresh"});
-    if (phase != Phase::kStopping || !kept.empty()) StopAlive(StopGrace());
-    return;
   }
   SpeakAgain();
 }
@@ -78,12 +71,12 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
 void AgentCore::Impl::OnStatus(const v1::JobStatus& status) {
   commands.push_back(ShowStatus{status});
   restarts = status.restarts();
-  if (!status.checkpoint_wanted() || status.generation() != generation ||
-      phase != Phase::kRunning || asked_to_save == generation) {
+  if (!status.checkpoint_wanted() || status.generation() != started.number || !IsServersOwn() ||
+      phase != Phase::kRunning || asked_to_save) {
     return;
   }
-  asked_to_save = generation;
-  commands.push_back(AskForCheckpoint{generation, spec.elastic().checkpoint_signal()});
+  asked_to_save = true;
+  commands.push_back(AskForCheckpoint{started.number, spec.elastic().checkpoint_signal()});
 }
 
 void AgentCore::Impl::OnRenewed(uint64_t number) {
@@ -94,35 +87,36 @@ void AgentCore::Impl::OnRenewed(uint64_t number) {
 }
 
 void AgentCore::Impl::SpeakAgain() {
-  // What is being stopped here is not this server's, though its own may have the same number.
-  if (generation == 0 || rejoin_when_gone) return;
   for (auto& [local_rank, worker] : workers) {
+    if (!IsServersOwn()) break;
     worker.gave_up = false;
-    if (worker.pid != 0) {
-      v1::NodeMessage message;
-      message.mutable_worker_started()->set_local_rank(local_rank);
-      message.mutable_worker_started()->set_pid(worker.pid);
-      message.mutable_worker_started()->set_rejoined(worker.rejoined);
-      Up(std::move(message), generation);
-    }
+    if (worker.pid != 0) SayWorkerStarted(local_rank, worker);
     if (worker.exited) {
       v1::NodeMessage message;
       *message.mutable_worker_exited() = *worker.exited;
-      Up(std::move(message), generation);
+      Up(std::move(message), started);
     }
   }
   if (hang && phase == Phase::kRunning) {
     v1::NodeMessage message;
     *message.mutable_evidence() = *hang;
-    Up(std::move(message), generation);
+    Up(std::move(message), started);
   }
-  if (stop_ordered && !Alive()) SendStopped(generation);
+  if (stop_ordered && !Alive()) SendStopped(*stop_ordered);
   for (v1::StoreRequest& request : store_calls.All()) {
     v1::NodeMessage message;
     *message.mutable_store() = std::move(request);
-    Up(std::move(message), generation);
+    Up(std::move(message), started);
   }
   if (cancel_signal != 0) SendCancel();
+}
+
+void AgentCore::Impl::SayWorkerStarted(uint32_t local_rank, const Worker& worker) {
+  v1::NodeMessage message;
+  message.mutable_worker_started()->set_local_rank(local_rank);
+  message.mutable_worker_started()->set_pid(worker.pid);
+  message.mutable_worker_started()->set_rejoined(worker.rejoined);
+  Up(std::move(message), started);
 }
 
 void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {
@@ -138,29 +132,26 @@ void AgentCore::Impl::OnRejected(const v1::Rejected& rejected) {
   LeaveRefused(std::move(exit));
 }
 
-void AgentCore::Impl::OnAssign(uint64_t assigned, const v1::Assign& assign) {
+void AgentCore::Impl::OnAssign(const GenerationId& assigned, const v1::Assign& assign) {
   if (leaving) return;
-  if (Alive() && rejoin_when_gone) {
-    next_assign = {assigned, assign};
-    return;
-  }
-  if (assigned <= generation) return;  // a repeat, or older than what we know
+  if (assigned.number <= newest) return;  // a repeat, or older than what we know
   if (!Alive()) return Start(assigned, assign);
   // The order to stop was lost with a connection.
   next_assign = {assigned, assign};
   if (phase == Phase::kRunning) {
-    FailStoreCalls(absl::AbortedError(
-        absl::StrCat("generation ", generation, " is over; the current one is ", assigned)));
+    FailStoreCalls(absl::AbortedError(absl::StrCat(
+        "generation ", started.number, " is over; the current one is ", assigned.number)));
     v1::Stop stop;
     stop.set_rejoin(spec.restart().in_place());
     StopButKeep(StopGrace(), WorkersToKeep(stop), "the generation was replaced");
   }
 }
 
-void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
-  generation = started = assigned;
-  stop_ordered = false;
-  fenced = false;
+void AgentCore::Impl::Start(const GenerationId& assigned, const v1::Assign& assign) {
+  started = assigned;
+  newest = assigned.number;
+  stop_ordered.reset();
+  fenced = asked_to_save = false;
   failure.reset();
   phase = Phase::kRunning;
   const std::map<uint32_t, Worker> before = std::exchange(workers, {});
@@ -172,44 +163,37 @@ void AgentCore::Impl::Start(uint64_t assigned, const v1::Assign& assign) {
   const std::set<uint32_t> going_on = std::exchange(kept, {});
   commands.push_back(StartWorkers{assigned, assign, going_on});
   for (const uint32_t local_rank : going_on) {
-    workers[local_rank].pid = before.at(local_rank).pid;
-    workers[local_rank].rejoined = true;
-    workers[local_rank].wrote_at = now;
-    v1::NodeMessage message;
-    message.mutable_worker_started()->set_local_rank(local_rank);
-    message.mutable_worker_started()->set_pid(workers[local_rank].pid);
-    message.mutable_worker_started()->set_rejoined(true);
-    if (welcomed) Up(std::move(message), generation);
+    Worker& worker = workers[local_rank];
+    worker.pid = before.at(local_rank).pid;
+    worker.rejoined = true;
+    worker.wrote_at = now;
+    if (welcomed) SayWorkerStarted(local_rank, worker);
   }
-  if (FenceAt() != MonoTime::Never()) commands.push_back(HoldWorkersUntil{generation, FenceAt()});
+  if (FenceAt() != MonoTime::Never())
+    commands.push_back(HoldWorkersUntil{started.number, FenceAt()});
 }
 
-void AgentCore::Impl::OnStop(uint64_t stopped, const v1::Stop& stop) {
-  if (generation == 0 && stopped == forgotten_generation) return;
+void AgentCore::Impl::OnStop(const GenerationId& stopped, const v1::Stop& stop) {
   if (leaving) return;
   const absl::Duration grace = FromProto(stop.grace());
   if (cancel_signal != 0) cancel_by = now + grace + kOtherNodesMargin;
-  // Only the server's own generation can be meant, of which nothing has started here yet.
-  if (unmentioned) {
-    if (next_assign && next_assign->first <= stopped) next_assign.reset();
+  const bool announced = stopped.server_id == server_id;
+  if (announced && next_assign && next_assign->first.number <= stopped.number) next_assign.reset();
+  // It never started here, or is over. Its Assign must not start it any more.
+  const bool is_next = announced && stopped.number > newest;
+  if (is_next) newest = stopped.number;
+  if (!Alive() || (stopped != started && !(is_next && IsServersOwn()))) {
+    if (!Alive() && (is_next || stopped == started)) stop_ordered = stopped;
     return SendStopped(stopped);
   }
-  // The workers are being stopped already; their end is the answer.
-  if (rejoin_when_gone) return;
-  if (stopped < generation) return SendStopped(stopped);
-  if (next_assign && next_assign->first <= stopped) next_assign.reset();
-  stop_ordered = true;
-  if (stop.fenced() && Alive()) {
+  stop_ordered = stopped;
+  if (stop.fenced() && announced) {
     commands.push_back(Say{absl::StrCat("fenced: ", OneLine(stop.reason(), kMaxErrorText),
                                         "; its workers here are stopped")});
   }
-  if (!Alive()) {
-    // Also when it never started here: its Assign must not start it any more.
-    generation = stopped;
-    return SendStopped(stopped);
-  }
-  FailStoreCalls(absl::AbortedError(absl::StrCat(
-      "generation ", generation, " is being stopped: ", OneLine(stop.reason(), kMaxErrorText))));
+  FailStoreCalls(absl::AbortedError(
+      absl::StrCat("generation ", started.number,
+                   " is being stopped: ", OneLine(stop.reason(), kMaxErrorText))));
   if (phase == Phase::kRunning || grace < StopGrace()) {
     StopButKeep(grace, WorkersToKeep(stop), OneLine(stop.reason(), kMaxErrorText));
   }

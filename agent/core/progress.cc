@@ -16,9 +16,8 @@ MonoTime After(MonoTime since, absl::Duration limit) {
 
 }  // namespace
 
-AgentCore::Impl::Worker* AgentCore::Impl::FindRunning(uint64_t its_generation,
-                                                      uint32_t local_rank) {
-  if (phase != Phase::kRunning || its_generation != generation) return nullptr;
+AgentCore::Impl::Worker* AgentCore::Impl::FindRunning(uint64_t generation, uint32_t local_rank) {
+  if (phase != Phase::kRunning || generation != started.number) return nullptr;
   const auto worker = workers.find(local_rank);
   return worker == workers.end() ? nullptr : &worker->second;
 }
@@ -70,7 +69,7 @@ void AgentCore::Impl::LookForHangs() {
 }
 
 void AgentCore::Impl::AskForEvidence() {
-  CollectEvidence command{generation, {}};
+  CollectEvidence command{started.number, {}};
   for (const auto& [local_rank, worker] : workers) {
     if (HangsAt(worker) <= now) command.overdue.push_back(local_rank);
   }
@@ -81,8 +80,8 @@ void AgentCore::Impl::AskForEvidence() {
   commands.push_back(std::move(command));
 }
 
-void AgentCore::Impl::OnInspect(uint64_t its_generation) {
-  if (phase != Phase::kRunning || its_generation != generation || leaving) return;
+void AgentCore::Impl::OnInspect(const GenerationId& inspected_one) {
+  if (phase != Phase::kRunning || inspected_one != started || leaving) return;
   // What was found of a hang here is on its way already.
   if (hang) return;
   inspected = true;
@@ -90,7 +89,7 @@ void AgentCore::Impl::OnInspect(uint64_t its_generation) {
 }
 
 void AgentCore::Impl::OnEvidenceFound(const EvidenceFound& event) {
-  if (event.generation != generation || findings_by == MonoTime::Never()) return;
+  if (event.generation != started.number || findings_by == MonoTime::Never()) return;
   findings = event.ranks;
   // Later than that the agent stood still, and may not have read yet what its workers reported.
   if (now <= findings_by) ReportFindings();
@@ -131,7 +130,7 @@ void AgentCore::Impl::SendEvidence(std::vector<v1::RankEvidence> ranks) {
   if (evidence.hang()) hang = evidence;
   v1::NodeMessage message;
   *message.mutable_evidence() = std::move(evidence);
-  if (welcomed) Up(std::move(message), generation);
+  if (welcomed) Up(std::move(message), started);
 }
 
 void AgentCore::Impl::ReportFindings() {
@@ -148,7 +147,7 @@ void AgentCore::Impl::ReportFindings() {
 }
 
 void AgentCore::Impl::OnEvidenceDone(const EvidenceDone& event) {
-  if (!looking || event.generation != generation) return;
+  if (!looking || event.generation != started.number) return;
   looking = false;
   looking_by = MonoTime::Never();
   if (held_stop) SendStop(*std::exchange(held_stop, {}));
@@ -174,7 +173,7 @@ void AgentCore::Impl::SendProgress() {
     sum.set_workers(sum.workers() + 1);
   }
   if (losses > 0) sum.set_loss(loss / losses);
-  Up(std::move(message), generation);
+  Up(std::move(message), started);
   progress_news = false;
   progress_due = now + kProgressInterval;
 }
@@ -187,7 +186,7 @@ void AgentCore::Impl::OnProgressDeadlines() {
       ReportFindings();
     }
   }
-  if (looking && looking_by <= now) OnEvidenceDone(EvidenceDone{generation});
+  if (looking && looking_by <= now) OnEvidenceDone(EvidenceDone{started.number});
   if (phase != Phase::kRunning || !welcomed) return;
   SendProgress();
   LookForHangs();

@@ -13,7 +13,7 @@ void AgentCore::Impl::OnWorkerMayRejoin(const WorkerMayRejoin& event) {
 }
 
 void AgentCore::Impl::OnWorkerWaits(const WorkerWaits& event) {
-  if (!Alive() || event.generation != started) return;
+  if (!Alive() || event.generation != started.number) return;
   const auto worker = workers.find(event.local_rank);
   if (worker == workers.end() || worker->second.waits_since) return;
   worker->second.waits_since = now;
@@ -51,7 +51,7 @@ void AgentCore::Impl::StopButKeep(absl::Duration grace, std::set<uint32_t> keep,
 
 void AgentCore::Impl::SendStop(absl::Duration grace) {
   others_gone = false;
-  commands.push_back(StopWorkers{started, grace, kept, stop_reason});
+  commands.push_back(StopWorkers{started.number, grace, kept, stop_reason});
 }
 
 // What it left behind is stopped too. One that dies while everything else is over is nobody's
@@ -74,18 +74,7 @@ void AgentCore::Impl::EndGenerationIfClear() {
   keep_by = MonoTime::Never();
   phase = kept.empty() ? Phase::kIdle : Phase::kHolding;
   if (leaving) return Finish();
-  if (rejoin_when_gone) {
-    // The Join of this connection named the generation; the server waits for its end.
-    rejoin_when_gone = false;
-    stop_ordered = false;
-    const bool mentioned = !std::exchange(unmentioned, false);
-    if (welcomed && mentioned) SendStopped(generation);
-    const uint64_t ended = std::exchange(generation, 0);
-    forgotten_generation = mentioned ? ended : 0;
-    workers.clear();
-  } else if (stop_ordered && welcomed) {
-    SendStopped(generation);
-  }
+  if (stop_ordered && welcomed) SendStopped(*stop_ordered);
   if (!next_assign) return;
   const auto [assigned, assign] = *std::exchange(next_assign, std::nullopt);
   Start(assigned, assign);
@@ -99,7 +88,7 @@ void AgentCore::Impl::ReportGivenUp() {
     v1::NodeMessage message;
     message.mutable_worker_gave_up()->set_local_rank(local_rank);
     message.mutable_worker_gave_up()->set_reason(worker.waits_because);
-    Up(std::move(message), generation);
+    Up(std::move(message), started);
   }
 }
 
@@ -116,7 +105,7 @@ void AgentCore::Impl::OnRejoinDeadlines() {
     worker.late = true;
     commands.push_back(
         Say{absl::StrCat("rank ", first_rank + *it, " (local rank ", *it, ", pid ", worker.pid,
-                         ") did not give generation ", started, " up within ",
+                         ") did not give generation ", started.number, " up within ",
                          absl::FormatDuration(StopGrace()), ": it is killed and replaced")});
     it = kept.erase(it);
   }

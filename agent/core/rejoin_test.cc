@@ -146,7 +146,7 @@ TEST_F(RejoinTest, TheServerForgetsUsWhileTheyWait_TheyAreStopped) {
   // It never heard of that generation, and may have begun one of the same number.
   EXPECT_THAT(Assign(1, 3), IsEmpty());
   Down();
-  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=501 gen=0"));
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1")) << "of the other server";
   EXPECT_THAT(Welcome(/*server_id=*/2), ElementsAre("say reached the rendezvous server at h:1"))
       << "its own first generation did not run here";
   // The order went with its connection; the server gives it again.
@@ -162,7 +162,7 @@ TEST_F(RejoinTest, TheServerForgetsUs_WhoBeganToWaitAfterTheJoinIsReported) {
   Waits(1, 1);
   EXPECT_THAT(Feed(AllGone{1, 501, {0, 1}}), IsEmpty());
   EXPECT_THAT(Welcome(/*server_id=*/2), testing::Contains("stop 1 grace=5s"));
-  EXPECT_THAT(Stop(1), IsEmpty()) << "their end is the answer";
+  EXPECT_THAT(StopOfServer(1, 1), IsEmpty()) << "their end is the answer";
   EXPECT_THAT(Feed(AllGone{1, 502}), ElementsAre("up stopped 1 port=502"));
   EXPECT_THAT(Assign(1, 3), ElementsAre("start 1"));
 }

@@ -362,6 +362,7 @@ class GrpcLink final : public ServerLink {
       v1::ServerMessage answer;
       answer.set_job(message.job());
       answer.set_generation(message.generation());
+      answer.set_server_id(message.server_id());
       *answer.mutable_store() = StoreErrorReply(
           message.store(), absl::InvalidArgumentError(absl::StrCat(
                                "the request is over the limit of ", kMessageBytesMax, " bytes")));

@@ -245,8 +245,13 @@ void Core::Impl::Commit(v1::Record record) {
 v1::ServerMessage Core::Impl::NewMessage(const std::string& job, uint64_t generation) const {
   v1::ServerMessage message;
   message.set_job(job);
-  message.set_generation(generation);
+  SetGeneration(&message, {config.server_id, generation});
   return message;
+}
+
+GenerationId Core::Impl::NamedBy(const v1::NodeMessage& message) const {
+  const GenerationId named = GenerationOf(message);
+  return named.server_id != 0 ? named : GenerationId{config.server_id, named.number};
 }
 
 void Core::Impl::Send(StreamId stream, v1::ServerMessage message) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/generation_id.h"
 #include "rendezvous/cluster/schedule.h"
 #include "rendezvous/core/core.h"
 #include "rendezvous/job/formation.h"
@@ -69,8 +70,8 @@ struct Link {
   bool strict_fencing = false;
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
-  // The node still stops workers of this generation, which is over; 0 when it does not.
-  uint64_t old_generation = 0;
+  // The node still stops workers of this generation, which is over or another server's.
+  GenerationId old_generation;
 };
 
 // Nodes are asked where their workers are, because one of them hangs.
@@ -161,6 +162,7 @@ struct Core::Impl {
   std::string NameOfNewRun() const;
   void Commit(v1::Record record);
   v1::ServerMessage NewMessage(const std::string& job, uint64_t generation) const;
+  GenerationId NamedBy(const v1::NodeMessage& message) const;
   void Send(StreamId stream, v1::ServerMessage message);
   void SendToNode(const std::string& job, const std::string& node, v1::ServerMessage message);
   void Note(const std::string& job, std::string text);
@@ -175,7 +177,7 @@ struct Core::Impl {
   void Resume(StreamId stream, const std::string& name, const v1::NodeMessage& message);
   // The node is no member, and has workers of a generation that goes on or went by without it.
   void StopOldWorkers(StreamId stream, const std::string& name, const std::string& node,
-                      uint64_t generation);
+                      const GenerationId& old);
   void Attach(StreamId stream, const std::string& name, const std::string& node,
               uint64_t incarnation);
   void SendWelcome(StreamId stream, const std::string& name);

@@ -162,6 +162,27 @@ TEST_F(CoreTest, APauseThatEndsJustWhenALeaseDoesLeavesTimeToReadWhatWasSaid) {
   EXPECT_EQ(core_.Status(now_, "train")->nodes_size(), 1);
 }
 
+// Another server's generation is another one, also where it has the same number.
+TEST_F(CoreTest, WhatANodeSaysOfAnotherServersGeneration_IsOfItsOldWorkersAlone) {
+  const v1::JobSpec spec = SpecOf("train", 1, 1, 0);
+  const auto of_another = [](v1::NodeMessage message) {
+    message.set_server_id(99);
+    return message;
+  };
+  const Effects greeted = Say(1, of_another(JoinFrom({"train", "a", 1, 1}, spec, 1)));
+  bool stopped = false;
+  for (const SendToStream& send : greeted.send) {
+    if (send.message.has_stop()) stopped = send.message.server_id() == 99;
+  }
+  EXPECT_TRUE(stopped);
+  EXPECT_TRUE(
+      Has(Say(1, of_another(StoppedFrom({"train", "a", 1, 1}))), v1::ServerMessage::kAssign));
+  Say(1, of_another(ExitedFrom({"train", "a", 1, 1}, 0, 1, 0)));
+  EXPECT_EQ(core_.Status(now_, "train")->phase(), v1::RUNNING);
+  Say(1, ExitedFrom({"train", "a", 1, 1}, 0, 1, 0));
+  EXPECT_NE(core_.Status(now_, "train")->phase(), v1::RUNNING);
+}
+
 TEST_F(CoreTest, ANodeOfForgottenStateTakesPartOnceItsOldWorkersAreGone) {
   const v1::JobSpec spec = SpecOf("train", 1, 1, 0);
   v1::NodeMessage join = JoinFrom({"train", "a", 1, 3}, spec, 1);

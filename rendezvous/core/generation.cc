@@ -167,7 +167,7 @@ bool Core::Impl::AdvanceStopping(const std::string& name, JobState* job, Live* l
 bool Core::Impl::IsReady(const Live& live, const std::string& node) const {
   const auto link = live.links.find(node);
   return link != live.links.end() && link->second.stream.has_value() &&
-         link->second.old_generation == 0;
+         !link->second.old_generation.exists();
 }
 
 Gathering Core::Impl::GatheringOf(const JobState& job, const Live& live) const {

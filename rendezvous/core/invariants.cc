@@ -74,7 +74,7 @@ absl::Status CheckLive(const Core::Impl& core, const std::string& name, const Jo
   size_t open = 0, ready = 0;
   for (const auto& [node, link] : live.links) {
     open += link.stream.has_value();
-    ready += link.stream.has_value() && link.old_generation == 0;
+    ready += link.stream.has_value() && !link.old_generation.exists();
     CADRE_HOLDS(
         link.timer == MonoTime::Never() || core.node_timers.count({link.timer, name, node}) == 1,
         "job ", name, ": node ", node, " has no timer");

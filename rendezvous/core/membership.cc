@@ -12,7 +12,9 @@
 namespace cadre {
 namespace {
 
-bool IsReadyLink(const Link& link) { return link.stream.has_value() && link.old_generation == 0; }
+bool IsReadyLink(const Link& link) {
+  return link.stream.has_value() && !link.old_generation.exists();
+}
 
 // Changes a link and keeps the job's counts of links right.
 template <typename Change>
@@ -97,29 +99,31 @@ void Core::Impl::OnGenerationEvent(StreamId stream, const v1::NodeMessage& messa
   JobState* job = FindJob(session.job);
   Live& live = lives[session.job];
   Link& link = live.links[session.node];
-  const uint64_t generation = message.generation();
-  if (link.old_generation != 0 && generation == link.old_generation) {
+  const GenerationId named = NamedBy(message);
+  const uint64_t generation = named.number;
+  const bool ours = named.server_id == config.server_id;
+  if (named.exists() && named == link.old_generation) {
     if (!message.has_node_stopped()) return;
     // The port it holds now; it had none to give while those workers ran.
     if (message.node_stopped().held_port() != 0) {
       v1::Record record = NewRecord(session.job);
-      record.mutable_node_cleared()->set_generation(generation);
+      if (ours) record.mutable_node_cleared()->set_generation(generation);
       record.mutable_node_cleared()->set_node(session.node);
       record.mutable_node_cleared()->set_held_port(message.node_stopped().held_port());
       record.mutable_node_cleared()->set_at_us(now.micros());
       Commit(std::move(record));
     }
-    ChangeLink(&live, &link, [](Link* changed) { changed->old_generation = 0; });
+    ChangeLink(&live, &link, [](Link* changed) { changed->old_generation = {}; });
     return Touch(session.job, true);
   }
-  if (generation > job->generation.number) {
+  if (ours && generation > job->generation.number) {
     sessions.erase(stream);
     Detach(session);
     return Close(stream, absl::InvalidArgumentError(absl::StrCat(
                              "generation ", generation, " has not begun; the current one is ",
                              job->generation.number)));
   }
-  if (generation < job->generation.number || NodeRankOf(*job, session.node) < 0) {
+  if (!ours || generation < job->generation.number || NodeRankOf(*job, session.node) < 0) {
     return Note(session.job, absl::StrCat("ignored what node ", session.node,
                                           " says of generation ", generation));
   }
@@ -264,16 +268,17 @@ void Core::Impl::Admit(StreamId stream, const std::string& name, const v1::NodeM
   lives[name].links[join.node()].strict_fencing = join.strict_fencing();
   SendWelcome(stream, name);
   // It was taken for lost and comes back with workers of a generation that goes on without it.
-  if (message.generation() != 0) StopOldWorkers(stream, name, join.node(), message.generation());
+  if (message.generation() != 0) StopOldWorkers(stream, name, join.node(), NamedBy(message));
 }
 
 void Core::Impl::StopOldWorkers(StreamId stream, const std::string& name, const std::string& node,
-                                uint64_t generation) {
+                                const GenerationId& old) {
   Live& live = lives[name];
-  ChangeLink(&live, &live.links[node], [&](Link* link) { link->old_generation = generation; });
-  v1::ServerMessage stop = NewMessage(name, generation);
+  ChangeLink(&live, &live.links[node], [&](Link* link) { link->old_generation = old; });
+  v1::ServerMessage stop = NewMessage(name, old.number);
+  SetGeneration(&stop, old);
   stop.mutable_stop()->set_reason(
-      absl::StrCat("generation ", generation, " went on without this node"));
+      absl::StrCat("generation ", old.number, " went on without this node"));
   *stop.mutable_stop()->mutable_grace() = ToProto(FindJob(name)->policy.stop_grace);
   stop.mutable_stop()->set_fenced(true);
   Send(stream, std::move(stop));
@@ -295,7 +300,7 @@ void Core::Impl::Resume(StreamId stream, const std::string& name, const v1::Node
   const int rank = NodeRankOf(job, node);
   if (rank < 0) {
     // A server that was started anew no longer knows that a spare has workers to stop.
-    if (message.generation() != 0) StopOldWorkers(stream, name, node, message.generation());
+    if (message.generation() != 0) StopOldWorkers(stream, name, node, NamedBy(message));
     return;
   }
   const GenerationState& generation = job.generation;

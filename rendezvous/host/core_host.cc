@@ -122,6 +122,7 @@ bool CoreHost::Refuse(Event* event) {
   v1::ServerMessage message;
   message.set_job(said->message.job());
   message.set_generation(said->message.generation());
+  message.set_server_id(said->message.server_id());
   *message.mutable_store() = StoreErrorReply(said->message.store(), why);
   Send(said->stream, std::move(message));
   said->message.mutable_renew();

@@ -122,7 +122,7 @@ void ClusterLauncher::Execute(AgentCommand command) {
 }
 
 void ClusterLauncher::StartWorkersOf(const StartWorkers& command) {
-  generation_ = command.generation;
+  generation_ = command.generation.number;
   alive_.clear();
   // All of a job do the same.
   const absl::Duration takes = world_.random.Between(absl::Seconds(1), absl::Seconds(20));

@@ -31,7 +31,7 @@ Node::Node(World& world, const Plan& plan, int number, Network& network, Oracle&
 
 void Node::StartAgent() {
   if (core_ != nullptr) return;
-  const bool adopts = supervisor_.Adoptable() == std::optional<uint64_t>(run_.generation);
+  const bool adopts = supervisor_.Adoptable() == std::optional<uint64_t>(run_.generation.number);
   // A machine runs the next life when the last one's workers are gone.
   if (!adopts && oracle_.HasWorkers(number_)) {
     return world_.schedule.In(absl::Milliseconds(100), [this] { StartAgent(); });
@@ -120,10 +120,6 @@ void Node::Feed(AgentEvent event) {
 
 void Node::Run(const AgentEvent& event) {
   const uint64_t life = life_;
-  const auto* said = std::get_if<ServerSaid>(&event);
-  if (said != nullptr && said->message.has_welcome()) {
-    server_id_ = said->message.welcome().server_id();
-  }
   std::vector<AgentCommand> commands = core_->Step(Local(), event);
   for (AgentCommand& command : commands) Execute(std::move(command));
   while (life == life_ && core_ != nullptr && !own_events_.empty()) {
@@ -191,14 +187,15 @@ void Node::LookAtWorkers(uint64_t generation) {
 }
 
 void Node::StartWorkersOf(const StartWorkers& command) {
-  world_.Note(43, command.generation, [&] {
+  world_.Note(43, command.generation.number, [&] {
     return absl::StrCat("agent ", NameOfNode(number_), " starts workers of generation ",
-                        command.generation, ", ranks ", command.assign.first_rank(), "+",
+                        command.generation.number, ", ranks ", command.assign.first_rank(), "+",
                         command.assign.local_world_size(), "/", command.assign.world_size());
   });
-  const GenerationKey key{server_id_, plan_.jobs[me_.job].name(), command.generation};
+  const GenerationKey key{command.generation.server_id, plan_.jobs[me_.job].name(),
+                          command.generation.number};
   generation_started_ = supervisor_lives_;
-  run_ = {server_id_, command.generation, command.assign.local_world_size(), {}};
+  run_ = {command.generation, command.assign.local_world_size(), {}};
   if (supervisor_lives_) supervisor_.Start(key, command.assign, command.kept);
 }
 

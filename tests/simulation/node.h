@@ -71,7 +71,6 @@ class Node final : public StreamClient {
   MonoTime timer_at_ = MonoTime::Never();
   bool supervisor_lives_ = false;
   bool generation_started_ = false;
-  uint64_t server_id_ = 0;
   uint64_t incarnation_ = 0;
   // What the agent would carry on that comes after this one: its generation was started.
   AdoptedWorkers run_;

@@ -98,7 +98,8 @@ void Oracle::BeforeStep(const Event& event) {
     stream.node = message.join().node();
   }
   JobView& job = jobs_[stream.job];
-  if (!stream.attached || job.stopped || job.ended || message.generation() != job.generation) {
+  if (!stream.attached || job.stopped || job.ended || message.generation() != job.generation ||
+      message.server_id() != server_id_) {
     return;
   }
   // Of one that gives up the server asks why, unless it has stopped the generation at once; one

@@ -257,6 +257,7 @@ bool Server::Refuse(Event* event) {
     v1::ServerMessage message;
     message.set_job(said->message.job());
     message.set_generation(said->message.generation());
+    message.set_server_id(said->message.server_id());
     *message.mutable_store() = StoreErrorReply(said->message.store(), why);
     network_.SendDown(said->stream.value, std::move(message));
   }

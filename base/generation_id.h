@@ -1,0 +1,35 @@
+// Which generation: its number, and whose. A server that lost its state counts from 1 again.
+#ifndef CADRE_BASE_GENERATION_ID_H_
+#define CADRE_BASE_GENERATION_ID_H_
+
+#include <cstdint>
+
+namespace cadre {
+
+struct GenerationId {
+  // One life of the server's state.
+  uint64_t server_id = 0;
+  uint64_t number = 0;  // 0: none
+
+  bool exists() const { return number != 0; }
+  friend bool operator==(const GenerationId& a, const GenerationId& b) {
+    return a.server_id == b.server_id && a.number == b.number;
+  }
+  friend bool operator!=(const GenerationId& a, const GenerationId& b) { return !(a == b); }
+};
+
+// What a NodeMessage or ServerMessage speaks of.
+template <typename Message>
+GenerationId GenerationOf(const Message& message) {
+  return {message.server_id(), message.generation()};
+}
+
+template <typename Message>
+void SetGeneration(Message* message, const GenerationId& id) {
+  message->set_server_id(id.server_id);
+  message->set_generation(id.number);
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_BASE_GENERATION_ID_H_
