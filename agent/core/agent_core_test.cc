@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "agent/core/agent_core_rig.h"
-#include "agent/core/impl.h"
+#include "agent/core/hang_watch.h"
 #include "agent/core/store_calls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -479,7 +479,7 @@ TEST_F(AgentCoreTest, ProgressUnreadWhileTheAgentStoodStill_IsNoHang) {
   // It stands still again while it looks: what was reported meanwhile may come after the findings.
   now_ = now_ + absl::Seconds(5);
   EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up evidence of a hang 0! 1"));
+  EXPECT_THAT(Deadline(agent::kReadTime), ElementsAre("up evidence of a hang 0! 1"));
 }
 
 TEST_F(AgentCoreTest, Status_IsShown) {

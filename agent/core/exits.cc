@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
+#include "agent/core/event.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
 
@@ -67,6 +68,10 @@ int ExitStatusOfRejection(absl::StatusCode code) {
     default:
       return kExitInternal;
   }
+}
+
+int StatusOfCancel(int signal) {
+  return signal == kWarningSignal ? kExitTryLater : kExitSignalBase + signal;
 }
 
 }  // namespace cadre

@@ -21,6 +21,9 @@ v1::Failure FailureOf(const v1::WorkerExited& exited, uint32_t first_rank, const
 // What the launcher exits with when its Join is refused with this code.
 int ExitStatusOfRejection(absl::StatusCode code);
 
+// What it exits with when a signal made it cancel the job and the server gives no verdict.
+int StatusOfCancel(int signal);
+
 }  // namespace cadre
 
 #endif  // CADRE_AGENT_CORE_EXITS_H_

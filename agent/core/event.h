@@ -1,0 +1,110 @@
+// What the agent core is told.
+#ifndef CADRE_AGENT_CORE_EVENT_H_
+#define CADRE_AGENT_CORE_EVENT_H_
+
+#include <signal.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre {
+
+struct LinkUp {};
+struct LinkDown {
+  absl::Status status;
+};
+struct ServerSaid {
+  v1::ServerMessage message;
+};
+// From the supervisor. `exit` is set by WorkerDied only. What happens on the node names a
+// generation by its number: the next one, of whichever server, starts when nothing of this one
+// runs.
+struct WorkerRuns {
+  uint64_t generation;
+  uint32_t local_rank;
+  int32_t pid;
+};
+struct WorkerDied {
+  uint64_t generation;
+  uint32_t local_rank;
+  v1::WorkerExit exit;
+  // Where it was; nothing but the rank is needed.
+  std::optional<v1::RankEvidence> evidence = std::nullopt;
+};
+// Every process of the generation is gone, but for the kept ones of the last StopWorkers;
+// `held_port` is the next one for MASTER_PORT.
+struct AllGone {
+  uint64_t generation;
+  uint32_t held_port;
+  std::set<uint32_t> kept = {};
+};
+// The worker can rejoin, or no longer.
+struct WorkerMayRejoin {
+  uint64_t generation;
+  uint32_t local_rank;
+  bool may;
+};
+// It has given the generation up and waits for its place in the next one.
+struct WorkerWaits {
+  uint64_t generation;
+  uint32_t local_rank;
+  std::string reason;
+};
+struct SupervisorLost {};
+// What it reported last, or its page says, at that moment. Another step is progress.
+struct WorkerProgress {
+  uint64_t generation;
+  v1::Progress progress;
+  MonoTime at;
+};
+// Progress without a step: its page moved on, or it touched its progress file or descriptor.
+struct WorkerAlive {
+  uint64_t generation;
+  uint32_t local_rank;
+  MonoTime at;
+};
+// It wrote to its standard output or error.
+struct WorkerWrote {
+  uint64_t generation;
+  uint32_t local_rank;
+  MonoTime at;
+};
+// What CollectEvidence asked for: each worker by local rank.
+struct EvidenceFound {
+  uint64_t generation;
+  std::vector<v1::RankEvidence> ranks;
+};
+// Nobody looks at the workers any more: they may be stopped.
+struct EvidenceDone {
+  uint64_t generation;
+};
+// SIGINT, SIGTERM, ... to this process.
+//
+// kWarningSignal is a scheduler's warning that it will take all nodes of the job away (sbatch
+// --signal=USR1@TIME): the job is preempted, not cancelled.
+inline constexpr int kWarningSignal = SIGUSR1;
+struct SignalReceived {
+  int signal;
+};
+// A worker asked for a store operation; the answer comes back as StoreAnswer.
+struct WorkerAsked {
+  v1::StoreRequest request;
+};
+struct AgentTick {};
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, WorkerMayRejoin,
+                 WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive, WorkerWrote,
+                 EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_CORE_EVENT_H_

@@ -1,0 +1,246 @@
+#include "agent/core/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/core/exits.h"
+
+namespace cadre::agent {
+namespace {
+
+// A worker that gave the generation up while nobody has ended it: how long the server may take to
+// hear of the cause before it is told of this.
+constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);
+
+}  // namespace
+
+void Generation::Adopt(const GenerationId& id, uint32_t workers) {
+  phase_ = Phase::kRunning;
+  id_ = id;
+  for (uint32_t i = 0; i < workers; ++i) workers_[i];
+}
+
+void Generation::Start(MonoTime now, const GenerationId& id, const v1::Assign& assign, bool tell) {
+  const Workers before = std::exchange(workers_, {});
+  const std::set<uint32_t> going_on = std::exchange(kept_, {});
+  id_ = id;
+  phase_ = Phase::kRunning;
+  first_rank_ = assign.first_rank();
+  fenced_ = false;
+  failure_.reset();
+  for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers_[i];
+  out_.Add(StartWorkers{id, assign, going_on});
+  for (const uint32_t local_rank : going_on) {
+    Worker& worker = workers_[local_rank];
+    worker.state = WorkerState::kRunning;
+    worker.pid = before.at(local_rank).pid;
+    worker.rejoined = true;
+    worker.wrote_at = now;
+    if (tell) SayStarted(local_rank);
+  }
+}
+
+void Generation::Stop(MonoTime now, absl::Duration grace, std::set<uint32_t> keep,
+                      const std::string& reason, bool wait_for_look) {
+  if (!HasProcesses()) return;
+  phase_ = Phase::kStopping;
+  kept_ = std::move(keep);
+  keep_by_ = kept_.empty() ? MonoTime::Never() : now + grace;
+  reason_ = reason;
+  // Known of an earlier one at best, also where this one waits for a look.
+  others_gone_ = false;
+  waiting_stop_.reset();
+  if (wait_for_look && grace > absl::ZeroDuration()) {
+    waiting_stop_ = grace;
+    return;
+  }
+  SendStop(grace);
+}
+
+void Generation::LookEnded() {
+  if (waiting_stop_) SendStop(*std::exchange(waiting_stop_, {}));
+}
+
+void Generation::SendStop(absl::Duration grace) {
+  others_gone_ = false;
+  out_.Add(StopWorkers{id_.number, grace, kept_, reason_});
+}
+
+void Generation::SpeakAgain() {
+  for (auto& [local_rank, worker] : workers_) {
+    worker.Take(WorkerEvent::kServerIsBack);
+    if (worker.pid != 0) SayStarted(local_rank);
+    if (worker.exited()) SayExited(local_rank);
+  }
+}
+
+void Generation::SayStarted(uint32_t local_rank) const {
+  const Worker& worker = workers_.at(local_rank);
+  v1::NodeMessage message;
+  message.mutable_worker_started()->set_local_rank(local_rank);
+  message.mutable_worker_started()->set_pid(worker.pid);
+  message.mutable_worker_started()->set_rejoined(worker.rejoined);
+  out_.Up(std::move(message), id_);
+}
+
+void Generation::SayExited(uint32_t local_rank) const {
+  v1::NodeMessage message;
+  *message.mutable_worker_exited() = workers_.at(local_rank).exit;
+  out_.Up(std::move(message), id_);
+}
+
+Worker* Generation::Find(uint64_t generation, uint32_t local_rank) {
+  if (!Alive() || generation != id_.number) return nullptr;
+  const auto worker = workers_.find(local_rank);
+  return worker == workers_.end() ? nullptr : &worker->second;
+}
+
+Worker* Generation::FindRunning(uint64_t generation, uint32_t local_rank) {
+  return running() ? Find(generation, local_rank) : nullptr;
+}
+
+void Generation::OnRuns(const WorkerRuns& event, MonoTime now, bool tell) {
+  Worker* worker = Find(event.generation, event.local_rank);
+  if (worker == nullptr) return;
+  worker->Take(WorkerEvent::kRuns);
+  worker->pid = event.pid;
+  worker->wrote_at = now;
+  if (tell) SayStarted(event.local_rank);
+}
+
+bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string& node,
+                        const std::string& fenced_because) {
+  if (HasProcesses() && event.generation == id_.number && kept_.count(event.local_rank) != 0) {
+    OnKeptDied(event.local_rank, now);
+  }
+  Worker* worker = Find(event.generation, event.local_rank);
+  if (worker == nullptr || worker->exited()) return false;
+  v1::WorkerExited& exited = worker->exit;
+  exited.set_local_rank(event.local_rank);
+  *exited.mutable_exit() = event.exit;
+  exited.set_cause(ClassifyExit(event.exit, phase_ == Phase::kStopping));
+  if (event.evidence) *exited.mutable_evidence() = *event.evidence;
+  exited.set_late(worker->state == WorkerState::kLate);
+  if (fenced_) {
+    exited.set_cause(v1::NODE_LOST);
+    exited.mutable_exit()->set_ended_with(fenced_because);
+  }
+  if (!failure_ && running() && !fenced_ && exited.cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
+    failure_ = FailureOf(exited, first_rank_, node, id_.number);
+  }
+  worker->Take(WorkerEvent::kExits);
+  return true;
+}
+
+// What it left behind is stopped too. One that dies while everything else is over is nobody's
+// failure: the next assignment starts another one.
+void Generation::OnKeptDied(uint32_t local_rank, MonoTime now) {
+  const bool others_may_run = phase_ == Phase::kStopping && keep_by_ != MonoTime::Never();
+  const absl::Duration grace =
+      others_may_run ? std::max(keep_by_ - now, absl::ZeroDuration()) : absl::ZeroDuration();
+  kept_.erase(local_rank);
+  if (kept_.empty()) keep_by_ = MonoTime::Never();
+  if (phase_ == Phase::kHolding && kept_.empty()) phase_ = Phase::kIdle;
+  if (!waiting_stop_) SendStop(grace);
+}
+
+bool Generation::OnAllGone(const AllGone& event) {
+  if (!Alive() || event.generation != id_.number || event.kept != kept_) return false;
+  others_gone_ = true;
+  return true;
+}
+
+bool Generation::EndIfClear() {
+  const bool all_wait = std::all_of(kept_.begin(), kept_.end(), [this](uint32_t local_rank) {
+    return workers_.at(local_rank).waits();
+  });
+  if (phase_ != Phase::kStopping || !others_gone_ || !all_wait) return false;
+  keep_by_ = MonoTime::Never();
+  phase_ = kept_.empty() ? Phase::kIdle : Phase::kHolding;
+  return true;
+}
+
+void Generation::OnMayRejoin(const WorkerMayRejoin& event) {
+  Worker* worker = FindRunning(event.generation, event.local_rank);
+  if (worker == nullptr) return;
+  worker->Take(event.may ? WorkerEvent::kCanRejoin : WorkerEvent::kCannotRejoin);
+}
+
+bool Generation::OnWaits(const WorkerWaits& event, MonoTime now) {
+  Worker* worker = Find(event.generation, event.local_rank);
+  if (worker == nullptr || worker->waits()) return false;
+  worker->Take(WorkerEvent::kWaits);
+  worker->waits_since = now;
+  worker->waits_because = event.reason;
+  return true;
+}
+
+bool Generation::OnProgress(const WorkerProgress& event) {
+  Worker* worker = FindRunning(event.generation, event.progress.local_rank());
+  if (worker == nullptr) return false;
+  if (!worker->progressed_at || !worker->progress ||
+      worker->progress->step() != event.progress.step()) {
+    worker->progressed_at = std::max(worker->progressed_at.value_or(MonoTime()), event.at);
+  }
+  worker->progress = event.progress;
+  return true;
+}
+
+void Generation::OnAlive(const WorkerAlive& event) {
+  Worker* worker = FindRunning(event.generation, event.local_rank);
+  if (worker == nullptr) return;
+  worker->progressed_at = std::max(worker->progressed_at.value_or(MonoTime()), event.at);
+}
+
+void Generation::OnWrote(const WorkerWrote& event) {
+  Worker* worker = FindRunning(event.generation, event.local_rank);
+  if (worker != nullptr) worker->wrote_at = std::max(worker->wrote_at, event.at);
+}
+
+void Generation::ReportGivenUp(MonoTime now) {
+  for (auto& [local_rank, worker] : workers_) {
+    if (worker.state != WorkerState::kWaits || now < worker.waits_since + kGiveUpAfter) continue;
+    worker.Take(WorkerEvent::kServerTold);
+    v1::NodeMessage message;
+    message.mutable_worker_gave_up()->set_local_rank(local_rank);
+    message.mutable_worker_gave_up()->set_reason(worker.waits_because);
+    out_.Up(std::move(message), id_);
+  }
+}
+
+// Who has not come by now is stopped like any other.
+void Generation::StopLate(absl::Duration grace) {
+  for (auto it = kept_.begin(); it != kept_.end();) {
+    Worker& worker = workers_.at(*it);
+    if (worker.waits()) {
+      ++it;
+      continue;
+    }
+    worker.Take(WorkerEvent::kTooLate);
+    out_.Add(Say{absl::StrCat("rank ", first_rank_ + *it, " (local rank ", *it, ", pid ",
+                              worker.pid, ") did not give generation ", id_.number, " up within ",
+                              absl::FormatDuration(grace), ": it is killed and replaced")});
+    it = kept_.erase(it);
+  }
+  keep_by_ = MonoTime::Never();
+  SendStop(absl::ZeroDuration());
+}
+
+void Generation::OnDeadlines(MonoTime now, bool tell, absl::Duration grace) {
+  if (running() && tell) ReportGivenUp(now);
+  if (phase_ == Phase::kStopping && keep_by_ <= now) StopLate(grace);
+}
+
+MonoTime Generation::Deadline(bool tell) const {
+  MonoTime next = phase_ == Phase::kStopping ? keep_by_ : MonoTime::Never();
+  if (!running() || !tell) return next;
+  for (const auto& [local_rank, worker] : workers_) {
+    if (worker.state == WorkerState::kWaits) {
+      next = std::min(next, worker.waits_since + kGiveUpAfter);
+    }
+  }
+  return next;
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,136 @@
+#include "agent/core/hang_watch.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/duration.h"
+
+namespace cadre::agent {
+namespace {
+
+// Workers of which a report of a hang tells, and of which it brings the last lines: it has to fit
+// into one message.
+constexpr size_t kMaxRanksInEvidence = 512;
+constexpr size_t kMaxQuotedRanks = 64;
+
+// Adds what is known of it here.
+void Complete(const Worker& worker, const v1::JobSpec& spec, MonoTime now, v1::RankEvidence* rank) {
+  rank->set_pid(worker.pid);
+  rank->set_absent(spec.restart().in_place() && !worker.rejoined &&
+                   worker.state != WorkerState::kCanRejoin && !worker.progressed_at);
+  rank->set_overdue(HangsAt(worker, spec.timeouts()) <= now);
+  if (rank->phase() == v1::RANK_PHASE_UNSPECIFIED && worker.progress) {
+    rank->set_step(worker.progress->step());
+  }
+  rank->set_silent_seconds(-1);
+  const Quiet quiet = QuietSince(worker, spec.timeouts());
+  if (!quiet.since) return;
+  rank->set_silent_seconds(absl::ToDoubleSeconds(now - *quiet.since));
+  absl::StrAppend(rank->mutable_summary(), rank->summary().empty() ? "" : "; ",
+                  quiet.by_output ? "no output for " : "no progress for ",
+                  absl::StrFormat("%.1f s", rank->silent_seconds()));
+}
+
+}  // namespace
+
+Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
+  const absl::Duration progress = FromProto(timeouts.progress());
+  const absl::Duration silence = FromProto(timeouts.silence());
+  const bool shows = worker.progressed_at.has_value();
+  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
+  if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
+  if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
+    return {worker.wrote_at, silence, true};
+  }
+  return {worker.progressed_at, silence, false};
+}
+
+MonoTime HangsAt(const Worker& worker, const v1::Timeouts& timeouts) {
+  if (worker.exited() || worker.waits() || worker.pid == 0) return MonoTime::Never();
+  const Quiet quiet = QuietSince(worker, timeouts);
+  if (!quiet.since || quiet.limit <= absl::ZeroDuration()) return MonoTime::Never();
+  return *quiet.since + quiet.limit;
+}
+
+MonoTime FirstHang(const Workers& workers, const v1::Timeouts& timeouts) {
+  MonoTime first = MonoTime::Never();
+  for (const auto& [local_rank, worker] : workers) {
+    first = std::min(first, HangsAt(worker, timeouts));
+  }
+  return first;
+}
+
+std::vector<uint32_t> Overdue(const Workers& workers, const v1::Timeouts& timeouts, MonoTime now) {
+  std::vector<uint32_t> overdue;
+  for (const auto& [local_rank, worker] : workers) {
+    if (HangsAt(worker, timeouts) <= now) overdue.push_back(local_rank);
+  }
+  return overdue;
+}
+
+v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Workers& workers,
+                            const v1::JobSpec& spec, MonoTime now) {
+  if (findings.empty()) {
+    // The look takes too long; the server must still hear who hangs.
+    for (const auto& [local_rank, worker] : workers) {
+      findings.emplace_back().set_local_rank(static_cast<int32_t>(local_rank));
+    }
+  }
+  std::vector<v1::RankEvidence> ranks;
+  for (v1::RankEvidence& rank : findings) {
+    const auto found = workers.find(static_cast<uint32_t>(rank.local_rank()));
+    // Who waits for the next generation holds up nobody in this one.
+    if (found == workers.end() || found->second.exited() || found->second.waits()) continue;
+    Complete(found->second, spec, now, &rank);
+    ranks.push_back(std::move(rank));
+  }
+  std::stable_partition(ranks.begin(), ranks.end(),
+                        [](const auto& rank) { return rank.overdue(); });
+  if (ranks.size() > kMaxRanksInEvidence) ranks.resize(kMaxRanksInEvidence);
+  for (size_t i = kMaxQuotedRanks; i < ranks.size(); ++i) ranks[i].clear_last_lines();
+  v1::NodeEvidence evidence;
+  evidence.set_hang(!ranks.empty() && ranks.front().overdue());
+  for (v1::RankEvidence& rank : ranks) *evidence.add_ranks() = std::move(rank);
+  return evidence;
+}
+
+void HangWatch::Begin(MonoTime now) {
+  findings_.clear();
+  findings_by_ = now + kEvidenceLimit;
+  over_by_ = now + kStacksLimit;
+}
+
+bool HangWatch::Found(std::vector<v1::RankEvidence> findings, MonoTime now) {
+  if (findings_by_ == MonoTime::Never()) return false;
+  findings_ = std::move(findings);
+  // Later than that the agent stood still, and may not have read yet what its workers reported.
+  return now <= findings_by_;
+}
+
+bool HangWatch::FindingsAreDue(MonoTime now) {
+  if (now < findings_by_) return false;
+  if (now - findings_by_ <= kReadTime) return true;
+  findings_by_ = now + kReadTime;
+  return false;
+}
+
+std::vector<v1::RankEvidence> HangWatch::TakeFindings() {
+  findings_by_ = MonoTime::Never();
+  return std::exchange(findings_, {});
+}
+
+bool HangWatch::IsNews(const v1::NodeEvidence& evidence) {
+  const bool asked = std::exchange(inspected_, false);
+  if (evidence.hang()) hang_ = evidence;
+  // Without a hang the worker got on while it was looked at.
+  return evidence.hang() || asked;
+}
+
+bool HangWatch::End() {
+  if (!looking()) return false;
+  over_by_ = MonoTime::Never();
+  return true;
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,81 @@
+// When a worker counts as hanging, and the look at all workers of the node that follows. Pure; one
+// thread.
+#ifndef CADRE_AGENT_CORE_HANG_WATCH_H_
+#define CADRE_AGENT_CORE_HANG_WATCH_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/core/worker.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre::agent {
+
+// Before a worker counts as hanging the agent must have had time to read what the worker reported
+// while the agent itself stood still.
+inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
+// How long a look at workers that hang may take: for what is sent to the server, and with native
+// stacks before they are stopped.
+inline constexpr absl::Duration kEvidenceLimit = absl::Milliseconds(600);
+inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
+
+// The last sign of life that counts, absent where none does; how long the next one may take, zero
+// for as long as it likes; and whether it was output.
+struct Quiet {
+  std::optional<MonoTime> since;
+  absl::Duration limit;
+  bool by_output = false;
+};
+Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts);
+
+// When the worker counts as hanging; Never() for one that no timeout applies to.
+MonoTime HangsAt(const Worker& worker, const v1::Timeouts& timeouts);
+// The first moment at which one of them does.
+MonoTime FirstHang(const Workers& workers, const v1::Timeouts& timeouts);
+std::vector<uint32_t> Overdue(const Workers& workers, const v1::Timeouts& timeouts, MonoTime now);
+
+// What the server hears of a look: what was found, bare where nothing was found in time, and what
+// is known of each worker here. Those over their timeout come first.
+v1::NodeEvidence EvidenceOf(std::vector<v1::RankEvidence> findings, const Workers& workers,
+                            const v1::JobSpec& spec, MonoTime now);
+
+// A look: until its findings are in it waits for them, and until it is over a stop waits for it.
+class HangWatch {
+ public:
+  void Begin(MonoTime now);
+  // The server asked for what is found, also where nothing hangs.
+  void Inspect() { inspected_ = true; }
+  // True: the findings are to be reported now.
+  bool Found(std::vector<v1::RankEvidence> findings, MonoTime now);
+  bool FindingsAreDue(MonoTime now);
+  std::vector<v1::RankEvidence> TakeFindings();
+  // Whether the server is to hear of this.
+  bool IsNews(const v1::NodeEvidence& evidence);
+  // False: none was under way.
+  bool End();
+
+  // Nothing was found yet, and no look is under way.
+  bool idle() const { return !hang_ && !looking() && findings_by_ == MonoTime::Never(); }
+  bool looking() const { return over_by_ != MonoTime::Never(); }
+  // When the look ends at the latest; Never() without one.
+  MonoTime over_by() const { return over_by_; }
+  MonoTime Deadline() const { return std::min(findings_by_, over_by_); }
+  // What was found of a hang; sent again to a server that comes back.
+  const std::optional<v1::NodeEvidence>& hang() const { return hang_; }
+
+ private:
+  MonoTime findings_by_ = MonoTime::Never();  // Never() once they are in
+  MonoTime over_by_ = MonoTime::Never();
+  std::vector<v1::RankEvidence> findings_;
+  bool inspected_ = false;
+  std::optional<v1::NodeEvidence> hang_;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_CORE_HANG_WATCH_H_

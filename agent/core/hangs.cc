@@ -1,0 +1,41 @@
+// Workers are looked at because one of them makes no progress, here or on another node.
+#include <utility>
+
+#include "agent/core/impl.h"
+
+namespace cadre {
+
+void AgentCore::Impl::OnInspect(const GenerationId& inspected) {
+  if (!generation.running() || inspected != generation.id() || departure.exit) return;
+  // What was found of a hang here is on its way already.
+  if (hangs.hang()) return;
+  hangs.Inspect();
+  if (!hangs.looking()) Look();
+}
+
+void AgentCore::Impl::Look() {
+  hangs.Begin(now);
+  out.Add(CollectEvidence{generation.id().number,
+                          agent::Overdue(generation.workers(), session.spec().timeouts(), now)});
+}
+
+void AgentCore::Impl::OnEvidenceFound(const EvidenceFound& event) {
+  if (event.generation == generation.id().number && hangs.Found(event.ranks, now)) ReportFindings();
+}
+
+void AgentCore::Impl::ReportFindings() {
+  std::vector<v1::RankEvidence> findings = hangs.TakeFindings();
+  if (!generation.running()) return;
+  v1::NodeEvidence evidence =
+      agent::EvidenceOf(std::move(findings), generation.workers(), session.spec(), now);
+  if (!hangs.IsNews(evidence) || !session.welcomed()) return;
+  v1::NodeMessage message;
+  *message.mutable_evidence() = std::move(evidence);
+  out.Up(std::move(message), generation.id());
+}
+
+void AgentCore::Impl::OnEvidenceDone(uint64_t number) {
+  if (number == generation.id().number && hangs.End()) generation.LookEnded();
+}
+
+}  // namespace cadre
