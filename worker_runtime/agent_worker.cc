@@ -12,7 +12,7 @@
 #include "proto/local.pb.h"
 #include "proto/store.pb.h"
 #include "worker_runtime/agent_channel.h"
-#include "worker_runtime/progress_writer.h"
+#include "worker_runtime/progress/progress_writer.h"
 #include "worker_runtime/store_worker.h"
 
 namespace cadre {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "worker_runtime/durable_file.h"
+#include "worker_runtime/checkpoint/durable_file.h"
 
 namespace cadre {
 namespace {

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "base/status_matchers.h"
-#include "worker_runtime/durable_file.h"
+#include "worker_runtime/checkpoint/durable_file.h"
 
 namespace cadre {
 namespace {

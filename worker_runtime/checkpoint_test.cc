@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/status_matchers.h"
-#include "worker_runtime/durable_file.h"
+#include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {

@@ -8,7 +8,7 @@
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/shared_memory/limits.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
-#include "worker_runtime/solo_communicator.h"
+#include "worker_runtime/backend/solo_communicator.h"
 
 namespace cadre {
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "worker_runtime/connect.h"
-#include "worker_runtime/progress_page.h"
+#include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/wait_or_abort.h"
 
 namespace cadre {

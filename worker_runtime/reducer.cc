@@ -10,11 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
-#include "worker_runtime/element_scaling.h"
-#include "worker_runtime/gradient_scan.h"
-#include "worker_runtime/ready_order.h"
-#include "worker_runtime/step_verdict.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/reduce/element_scaling.h"
+#include "worker_runtime/reduce/gradient_scan.h"
+#include "worker_runtime/reduce/ready_order.h"
+#include "worker_runtime/reduce/step_verdict.h"
 #include "worker_runtime/wait_or_abort.h"
 
 namespace cadre {

@@ -34,15 +34,15 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "worker_runtime/bucket.h"
-#include "worker_runtime/bucket_queue.h"
+#include "worker_runtime/reduce/bucket.h"
+#include "worker_runtime/reduce/bucket_queue.h"
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/gradient_buckets.h"
-#include "worker_runtime/gradient_marks.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
+#include "worker_runtime/reduce/gradient_readiness.h"
 #include "worker_runtime/parameter.h"
-#include "worker_runtime/progress_page.h"
-#include "worker_runtime/step_tail.h"
+#include "worker_runtime/progress/progress_page.h"
+#include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre {
 

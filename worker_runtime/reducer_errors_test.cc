@@ -9,8 +9,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/reducer_rig_for_test.h"
-#include "worker_runtime/step_tail.h"
+#include "worker_runtime/testing/reducer_rig.h"
+#include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre {
 namespace {

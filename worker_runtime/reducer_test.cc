@@ -7,7 +7,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/reducer_rig_for_test.h"
+#include "worker_runtime/testing/reducer_rig.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 
 namespace cadre {

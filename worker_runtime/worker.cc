@@ -6,7 +6,7 @@
 #include "worker_runtime/agent_worker.h"
 #include "worker_runtime/mpi_environment.h"
 #include "worker_runtime/mpi_worker.h"
-#include "worker_runtime/progress_page.h"
+#include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/worker_environment.h"
 
 namespace cadre {

@@ -17,7 +17,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/progress_page.h"
+#include "worker_runtime/progress/progress_page.h"
 
 namespace cadre {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "worker_runtime/cuda/kernel_check.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre {
 namespace {

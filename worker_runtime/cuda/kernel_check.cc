@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
+#include "worker_runtime/backend/collective_check.h"
 
 namespace cadre {
 

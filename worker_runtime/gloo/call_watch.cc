@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/steady_wait.h"
-#include "worker_runtime/last_words.h"
+#include "worker_runtime/backend/exit_grace.h"
 
 namespace cadre {
 namespace {

@@ -12,7 +12,7 @@
 #include "gloo/broadcast.h"
 #include "gloo/math.h"
 #include "gloo/types.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 
 namespace cadre {

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "worker_runtime/collective_check.h"
+#include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 #include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_collectives.h"
@@ -23,9 +23,9 @@
 #include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/gloo/store_adaptor.h"
 #include "worker_runtime/gloo/watched_transport.h"
-#include "worker_runtime/group.h"
-#include "worker_runtime/operation_thread.h"
-#include "worker_runtime/solo_communicator.h"
+#include "worker_runtime/backend/group.h"
+#include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/backend/solo_communicator.h"
 
 namespace cadre {
 namespace {

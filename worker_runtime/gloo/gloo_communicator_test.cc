@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/last_words.h"
+#include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {

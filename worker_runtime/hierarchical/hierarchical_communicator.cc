@@ -14,12 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
+#include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/group_worker.h"
-#include "worker_runtime/operation_thread.h"
+#include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 
 namespace cadre {

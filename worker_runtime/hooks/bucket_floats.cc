@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/collective_check.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre {
 namespace {

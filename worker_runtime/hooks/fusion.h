@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "worker_runtime/bucket.h"
+#include "worker_runtime/reduce/bucket.h"
 
 namespace cadre {
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_runtime/bucket.h"
+#include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/communication_hook.h"
 
 namespace cadre {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/wait_or_abort.h"
 
 namespace cadre {

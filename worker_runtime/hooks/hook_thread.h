@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/operation_thread.h"
+#include "worker_runtime/backend/operation_thread.h"
 
 namespace cadre {
 

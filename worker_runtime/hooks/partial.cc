@@ -7,8 +7,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/hook_state.h"
 #include "worker_runtime/wait_or_abort.h"
 

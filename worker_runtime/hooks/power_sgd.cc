@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/bucket_floats.h"
 
 namespace cadre {

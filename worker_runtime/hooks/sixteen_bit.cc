@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/all_reduce.h"
 
 namespace cadre {

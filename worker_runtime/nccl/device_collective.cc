@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
+#include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/nccl/device_collective.h"
 #include "worker_runtime/nccl/device_memory.h"
 #include "worker_runtime/nccl/nccl_api.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/collective_check.h"
+#include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/shared_memory/futex.h"
 
 namespace cadre {

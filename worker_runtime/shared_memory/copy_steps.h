@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/shared_memory/ground.h"
+#include "worker_runtime/shared_memory/collective_context.h"
 
 namespace cadre {
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "worker_runtime/last_words.h"
+#include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/shared_memory/futex.h"
 
 namespace cadre {

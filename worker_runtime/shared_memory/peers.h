@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker_runtime/shared_memory/rank_line.h"
+#include "worker_runtime/shared_memory/control_block.h"
 
 namespace cadre {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/shared_memory/ground.h"
+#include "worker_runtime/shared_memory/collective_context.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 
 namespace cadre {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/collective_check.h"
-#include "worker_runtime/element_scaling.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {

@@ -1,0 +1,108 @@
+#include "worker_runtime/backend/collective_check.h"
+
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+
+absl::Status PointsToNothing(const Buffer& buffer) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a buffer of ", buffer.count, " elements points to nothing"));
+}
+
+absl::Status CheckRoot(int root, int size) {
+  if (root >= 0 && root < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("root is rank ", root, ", but ranks are 0 to ", size - 1));
+}
+
+absl::Status CheckGather(const Buffer& input, const Buffer& output, int size) {
+  RETURN_IF_ERROR(CheckBuffer(input));
+  RETURN_IF_ERROR(CheckBuffer(output));
+  if (input.type == output.type && output.count == input.count * static_cast<size_t>(size)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("all-gather of ", input.count, " ", Name(input.type), " from ", size,
+                   " ranks needs an output of ", input.count * static_cast<size_t>(size), " ",
+                   Name(input.type), ", not ", output.count, " ", Name(output.type)));
+}
+
+absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
+  RETURN_IF_ERROR(CheckBuffer(input));
+  RETURN_IF_ERROR(CheckBuffer(output));
+  if (input.type == output.type && input.count == output.count * static_cast<size_t>(size)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("reduce-scatter to ", output.count, " ", Name(output.type), " on each of ", size,
+                   " ranks needs an input of ", output.count * static_cast<size_t>(size), " ",
+                   Name(output.type), ", not ", input.count, " ", Name(input.type)));
+}
+
+absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
+                                absl::Span<const size_t> counts, int rank, int size) {
+  RETURN_IF_ERROR(CheckBuffer(input));
+  RETURN_IF_ERROR(CheckBuffer(output));
+  if (counts.size() != static_cast<size_t>(size)) {
+    return absl::InvalidArgumentError(absl::StrCat("all-gather from ", size, " ranks needs ", size,
+                                                   " counts, not ", counts.size()));
+  }
+  const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+  if (input.type == output.type && input.count == counts[rank] && output.count == total) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "all-gather of ", counts[rank], " of ", total, " elements got an input of ", input.count, " ",
+      Name(input.type), " and an output of ", output.count, " ", Name(output.type)));
+}
+
+absl::Status CheckScaling(DataType type) {
+  if (IsFloatingPoint(type)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("only floating point elements can be averaged or multiplied, not ", Name(type)));
+}
+
+absl::Status CheckPeer(int peer, int rank, int size) {
+  if (peer >= 0 && peer < size && peer != rank) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank ", rank, " of ", size, " cannot exchange messages with rank ", peer));
+}
+
+absl::string_view Name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kAverage:
+      return "average";
+  }
+  return "unknown";
+}
+
+absl::string_view Name(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "float32";
+    case DataType::kFloat64:
+      return "float64";
+    case DataType::kFloat16:
+      return "float16";
+    case DataType::kBfloat16:
+      return "bfloat16";
+    case DataType::kInt32:
+      return "int32";
+    case DataType::kInt64:
+      return "int64";
+    case DataType::kUint8:
+      return "uint8";
+  }
+  return "unknown";
+}
+
+}  // namespace cadre

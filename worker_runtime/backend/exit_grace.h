@@ -1,0 +1,18 @@
+// How long the others wait for a rank that aborted to end, before their calls fail for it.
+#ifndef CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
+#define CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
+
+#include "absl/time/time.h"
+
+namespace cadre {
+
+// Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
+// for the cause. Unloading libtorch alone takes a while. But where a rank has died without a word,
+// that is the cause, and who aborts is one more victim: nobody waits then.
+inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+// Where its process can be seen, its end is enough.
+inline constexpr absl::Duration kLastWordsSeen = absl::Seconds(2);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_

@@ -1,0 +1,20 @@
+// Which ranks of a communicator make up a group.
+#ifndef CADRE_WORKER_RUNTIME_BACKEND_GROUP_H_
+#define CADRE_WORKER_RUNTIME_BACKEND_GROUP_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker_runtime/communicator.h"
+
+namespace cadre {
+
+// The ranks that gave the same color, ordered by key and then by rank; empty for a negative color.
+// Collective over `communicator`.
+absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key,
+                                         absl::Duration timeout);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_BACKEND_GROUP_H_

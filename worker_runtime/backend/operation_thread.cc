@@ -1,0 +1,82 @@
+#include "worker_runtime/backend/operation_thread.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+
+namespace cadre {
+
+OperationThread::OperationThread() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+OperationThread::~OperationThread() {
+  {
+    absl::MutexLock lock(&mutex_);
+    FailLocked(absl::CancelledError("the communicator was destroyed"));
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+std::shared_ptr<Work> OperationThread::Enqueue(Operation operation) {
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok() && queue_.size() >= kMaxQueuedOperations) {
+    FailLocked(absl::ResourceExhaustedError(absl::StrCat(
+        kMaxQueuedOperations, " collectives wait already; wait for some of them first")));
+  }
+  if (!status_.ok()) return FinishedWork(status_);
+  auto work = std::make_shared<Work>();
+  queue_.push_back({std::move(operation), work});
+  return work;
+}
+
+void OperationThread::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  FailLocked(status);
+}
+
+absl::Status OperationThread::status() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+void OperationThread::FailLocked(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+  for (Entry& entry : queue_) entry.work->Complete(status_, absl::ZeroDuration());
+  queue_.clear();
+}
+
+void OperationThread::Run() {
+  const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !queue_.empty();
+  };
+  while (true) {
+    Entry entry;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_news));
+      if (queue_.empty()) return;
+      entry = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    RunOne(entry);
+  }
+}
+
+void OperationThread::RunOne(const Entry& entry) {
+  const MonoTime start = MonoNow();
+  absl::Status result = entry.operation();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!result.ok()) {
+      FailLocked(result);
+      // Where something failed earlier, that is the reason for this failure too.
+      result = status_;
+    }
+  }
+  entry.work->Complete(result, MonoNow() - start);
+}
+
+}  // namespace cadre

@@ -1,0 +1,62 @@
+// Runs a communicator's operations one after the other on one thread. After one failed, those that
+// wait and those that come fail with its status.
+#ifndef CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_
+#define CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "worker_runtime/work.h"
+
+namespace cadre {
+
+// Operations that may wait to be run. A training step enqueues one per bucket.
+constexpr size_t kMaxQueuedOperations = 4096;
+
+// Thread safe.
+class OperationThread {
+ public:
+  using Operation = std::function<absl::Status()>;
+
+  OperationThread();
+  // Fails what waits with CANCELLED, and joins: the caller makes what runs return first.
+  ~OperationThread();
+  OperationThread(const OperationThread&) = delete;
+  OperationThread& operator=(const OperationThread&) = delete;
+
+  // Never blocks. RESOURCE_EXHAUSTED (as the work's status, and then as everyone's) beyond
+  // kMaxQueuedOperations.
+  std::shared_ptr<Work> Enqueue(Operation operation);
+
+  // Fails what waits and what comes. What runs goes on and ends with this status as well. The first
+  // status given stays.
+  void Fail(const absl::Status& status);
+
+  // OK until something failed.
+  absl::Status status() const;
+
+ private:
+  struct Entry {
+    Operation operation;
+    std::shared_ptr<Work> work;
+  };
+
+  void Run();
+  void RunOne(const Entry& entry);
+  void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  std::deque<Entry> queue_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_

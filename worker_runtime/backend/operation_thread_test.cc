@@ -1,0 +1,119 @@
+#include "worker_runtime/backend/operation_thread.h"
+
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "base/status_matchers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+
+TEST(OperationThreadTest, RunsInOrder) {
+  std::vector<int> order;
+  OperationThread thread;
+  std::shared_ptr<Work> last;
+  for (int i = 0; i < 3; ++i) {
+    last = thread.Enqueue([&order, i] {
+      order.push_back(i);
+      return absl::OkStatus();
+    });
+  }
+  EXPECT_OK(last->Wait(kLong));
+  EXPECT_THAT(order, ElementsAre(0, 1, 2));
+}
+
+TEST(OperationThreadTest, AfterAFailureEverythingFailsWithItsStatus) {
+  OperationThread thread;
+  absl::Notification go;
+  auto first = thread.Enqueue([&go] {
+    go.WaitForNotification();
+    return absl::UnavailableError("rank 1 is gone");
+  });
+  bool ran = false;
+  auto second = thread.Enqueue([&ran] {
+    ran = true;
+    return absl::OkStatus();
+  });
+  go.Notify();
+  EXPECT_THAT(first->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_THAT(second->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_FALSE(ran);
+  auto third = thread.Enqueue([] { return absl::OkStatus(); });
+  EXPECT_THAT(third->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_THAT(thread.status(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(OperationThreadTest, TheFirstReasonStays) {
+  OperationThread thread;
+  absl::Notification go;
+  auto running = thread.Enqueue([&go] {
+    go.WaitForNotification();
+    return absl::UnavailableError("broken by the abort");
+  });
+  thread.Fail(absl::AbortedError("aborted"));
+  thread.Fail(absl::InternalError("later"));
+  go.Notify();
+  EXPECT_THAT(running->Wait(kLong), StatusIs(absl::StatusCode::kAborted, "aborted"));
+}
+
+TEST(OperationThreadTest, TheQueueIsBounded) {
+  absl::Notification started, go;
+  OperationThread thread;
+  auto running = thread.Enqueue([&] {
+    started.Notify();
+    go.WaitForNotification();
+    return absl::OkStatus();
+  });
+  started.WaitForNotification();
+  std::shared_ptr<Work> waiting;
+  for (size_t i = 0; i < kMaxQueuedOperations; ++i) {
+    waiting = thread.Enqueue([] { return absl::OkStatus(); });
+  }
+  EXPECT_FALSE(waiting->done());
+  auto over = thread.Enqueue([] { return absl::OkStatus(); });
+  EXPECT_THAT(over->Wait(kLong),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4096 collectives")));
+  EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kResourceExhausted));
+  go.Notify();
+}
+
+TEST(OperationThreadTest, DestructionFailsWhatWaits) {
+  std::shared_ptr<Work> waiting;
+  absl::Notification started, go;
+  {
+    auto thread = std::make_unique<OperationThread>();
+    thread->Enqueue([&] {
+      started.Notify();
+      go.WaitForNotification();
+      return absl::OkStatus();
+    });
+    waiting = thread->Enqueue([] { return absl::OkStatus(); });
+    started.WaitForNotification();
+    std::thread release([&] {
+      EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kCancelled));
+      go.Notify();
+    });
+    thread.reset();
+    release.join();
+  }
+  EXPECT_TRUE(waiting->done());
+}
+
+TEST(OperationThreadTest, MeasuresHowLongAnOperationRan) {
+  OperationThread thread;
+  absl::Notification never;
+  auto work = thread.Enqueue([&never] {
+    never.WaitForNotificationWithTimeout(absl::Milliseconds(5));
+    return absl::OkStatus();
+  });
+  EXPECT_OK(work->Wait(kLong));
+  EXPECT_GE(work->duration(), absl::Milliseconds(5));
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,16 @@
+// The communicator of a world of one: nothing to send, the same rules.
+#ifndef CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_
+#define CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_
+
+#include <memory>
+
+#include "worker_runtime/communicator.h"
+
+namespace cadre {
+
+// Operations are done when the call returns.
+std::unique_ptr<Communicator> MakeSoloCommunicator();
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_

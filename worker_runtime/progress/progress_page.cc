@@ -1,0 +1,159 @@
+#include "worker_runtime/progress/progress_page.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+
+namespace cadre {
+namespace {
+
+// Ranks that one text tells about.
+constexpr int kRanksInText = 16;
+
+absl::Status Failed(const char* what, const std::string& path) {
+  return absl::InternalError(
+      absl::StrCat("progress page ", path, ": ", what, ": ", std::strerror(errno)));
+}
+
+// The page of this process, and whose it is once that differs from the environment.
+struct ThisWorker {
+  absl::Mutex mutex;
+  std::weak_ptr<ProgressPage> page ABSL_GUARDED_BY(mutex);
+  std::optional<PageOwner> owner ABSL_GUARDED_BY(mutex);
+};
+
+ThisWorker& This() {
+  static auto* const worker = new ThisWorker;
+  return *worker;
+}
+
+std::optional<PageOwner> OwnerFromEnvironment() {
+  const char* const generation = std::getenv("CADRE_GENERATION");
+  const char* const rank = std::getenv("RANK");
+  const char* const world_size = std::getenv("WORLD_SIZE");
+  PageOwner owner;
+  if (generation == nullptr || rank == nullptr || world_size == nullptr ||
+      !absl::SimpleAtoi(generation, &owner.generation) || !absl::SimpleAtoi(rank, &owner.rank) ||
+      !absl::SimpleAtoi(world_size, &owner.world_size)) {
+    return std::nullopt;
+  }
+  return owner;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::Create(const std::string& directory,
+                                                                   const PageOwner& owner) {
+  const std::string path = ProgressPagePath(directory, owner.generation, owner.rank);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return Failed("open", path);
+  void* memory = MAP_FAILED;
+  if (ftruncate(fd, kProgressPageBytes) == 0) {
+    memory = mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  absl::Status failed = memory == MAP_FAILED ? Failed("map", path) : absl::OkStatus();
+  close(fd);
+  if (!failed.ok()) {
+    unlink(path.c_str());
+    return failed;
+  }
+  auto* words = static_cast<ProgressPageWords*>(memory);
+  words->generation = owner.generation;
+  words->rank = owner.rank;
+  words->world_size = owner.world_size;
+  words->pid = getpid();
+  std::unique_ptr<ProgressPage> page(new ProgressPage(directory, path, owner, words));
+  page->Enter(WorkerPhase::kStarting, 0);
+  words->magic = ProgressPageWords::kMagic;
+  return page;
+}
+
+absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::CreateNextToAgent(
+    const PageOwner& owner) {
+  const char* socket = std::getenv("CADRE_AGENT");
+  if (socket == nullptr || *socket == '\0') return nullptr;
+  return Create(std::filesystem::path(socket).parent_path().string(), owner);
+}
+
+std::shared_ptr<ProgressPage> ProgressPage::OfThisWorker() {
+  ThisWorker& worker = This();
+  absl::MutexLock lock(&worker.mutex);
+  if (std::shared_ptr<ProgressPage> page = worker.page.lock()) return page;
+  const std::optional<PageOwner> owner = worker.owner ? worker.owner : OwnerFromEnvironment();
+  if (!owner) return nullptr;
+  absl::StatusOr<std::unique_ptr<ProgressPage>> made = CreateNextToAgent(*owner);
+  std::shared_ptr<ProgressPage> page = made.ok() ? *std::move(made) : nullptr;
+  worker.page = page;
+  return page;
+}
+
+void ProgressPage::MoveThisWorker(const PageOwner& owner) {
+  ThisWorker& worker = This();
+  absl::MutexLock lock(&worker.mutex);
+  worker.owner = owner;
+  worker.page.reset();
+}
+
+ProgressPage::~ProgressPage() {
+  munmap(words_, kProgressPageBytes);
+  unlink(path_.c_str());
+}
+
+void ProgressPage::Enter(WorkerPhase phase, int64_t step, int bucket) {
+  constexpr auto kOrder = std::memory_order_relaxed;
+  words_->phase.store(static_cast<uint32_t>(phase), kOrder);
+  words_->step.store(step, kOrder);
+  words_->bucket.store(bucket, kOrder);
+  words_->since.store(MonoNow().micros(), kOrder);
+}
+
+uint64_t ProgressPage::Begin(int64_t step, int bucket, const Buffer& buffer) {
+  constexpr auto kOrder = std::memory_order_relaxed;
+  const uint64_t sequence = words_->begun.fetch_add(1, kOrder) + 1;
+  ProgressPageWords::Collective& record = words_->At(sequence);
+  record.sequence.store(sequence, kOrder);
+  record.step.store(step, kOrder);
+  record.bucket.store(bucket, kOrder);
+  record.type.store(static_cast<uint32_t>(buffer.type), kOrder);
+  record.state.store(static_cast<uint32_t>(CollectiveRecord::State::kRunning), kOrder);
+  record.count.store(buffer.count, kOrder);
+  record.begin.store(MonoNow().micros(), kOrder);
+  return sequence;
+}
+
+void ProgressPage::End(uint64_t sequence, bool ok) {
+  ProgressPageWords::Collective& record = words_->At(sequence);
+  if (record.sequence != sequence) return;
+  record.state =
+      static_cast<uint32_t>(ok ? CollectiveRecord::State::kDone : CollectiveRecord::State::kFailed);
+}
+
+std::string ProgressPage::DescribeAll() const {
+  std::vector<std::string> lines;
+  const int told = std::min(owner_.world_size, kRanksInText);
+  for (int rank = 0; rank < told; ++rank) {
+    const auto snapshot = ReadProgressPage(ProgressPagePath(directory_, owner_.generation, rank));
+    if (snapshot.ok()) lines.push_back(Describe(*snapshot, MonoNow()));
+  }
+  if (told < owner_.world_size) {
+    lines.push_back(absl::StrCat("and ", owner_.world_size - told, " more"));
+  }
+  return absl::StrJoin(lines, "; ");
+}
+
+}  // namespace cadre

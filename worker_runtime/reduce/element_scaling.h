@@ -1,0 +1,23 @@
+// 16-bit floating point formats and the multiplication of whole buffers. Pure.
+#ifndef CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_
+#define CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "worker_runtime/communicator.h"
+
+namespace cadre {
+
+// `type` is kFloat16 or kBfloat16. Widening is exact; narrowing rounds to the nearest, ties to
+// even, and keeps NaN and infinity.
+void WidenToFloat(DataType type, const void* from, size_t count, float* to);
+void NarrowFromFloat(DataType type, const float* from, size_t count, void* to);
+
+// Floating point elements; others only by 1, which changes nothing. 16-bit elements are multiplied
+// in float32.
+void MultiplyInPlace(const Buffer& buffer, double factor);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_

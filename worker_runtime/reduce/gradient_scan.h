@@ -1,0 +1,19 @@
+// Looks for NaN and infinity while gradients are in the cache anyway. Pure.
+#ifndef CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_
+#define CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_
+
+#include <cstddef>
+
+#include "worker_runtime/communicator.h"
+
+namespace cadre {
+
+// kFloat32 and kFloat64; other types count as finite.
+bool IsFinite(const Buffer& buffer);
+
+// Copies `source` into `target`, which do not overlap, and tells whether all of it is finite.
+bool CopyAndCheckFinite(const Buffer& target, const void* source);
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_

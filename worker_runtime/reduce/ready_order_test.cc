@@ -1,0 +1,28 @@
+#include "worker_runtime/reduce/ready_order.h"
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(AgreeOnReadyOrder, IsRankZerosEverywhere) {
+  InProcessWorkers workers(3);
+  workers.Run([](Worker& worker) {
+    auto communicator = ConnectGloo(worker, {});
+    ASSERT_OK(communicator);
+    const std::vector<size_t> ready =
+        worker.rank() == 0 ? std::vector<size_t>{3, 1} : std::vector<size_t>{0, 1, 2, 3, 4};
+    const auto order = AgreeOnReadyOrder(**communicator, ready, 5, absl::Seconds(30));
+    ASSERT_OK(order);
+    EXPECT_THAT(*order, ElementsAre(3, 1, 4, 2, 0));
+  });
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,93 @@
+#include "worker_runtime/reduce/step_tail.h"
+
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What a communicator does with the tails: each multiplied with its rank's factor, then summed.
+template <typename T>
+StepNotes Exchange(const std::vector<StepNote>& notes, DataType type) {
+  const int ranks = static_cast<int>(notes.size());
+  const size_t parameters = notes[0].used.size();
+  std::vector<T> sum(TailCount(ranks, parameters));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<T> own(sum.size(), T{99});
+    WriteTail(notes[rank], rank, ranks, {own.data(), own.size(), type});
+    const T factor = static_cast<T>(TailFactor(notes[rank].weight, ranks));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += own[i] * factor;
+  }
+  return ReadTail({sum.data(), sum.size(), type}, ranks, parameters);
+}
+
+std::vector<StepNote> Notes(int ranks) {
+  std::vector<StepNote> notes(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    notes[rank].step = 41;
+    notes[rank].fingerprint = 0x0123456789abcdef;
+    notes[rank].used = {true, false, rank == ranks - 1};
+  }
+  return notes;
+}
+
+TEST(StepTail, BringsEveryonesWordsUnharmed) {
+  for (int ranks = 1; ranks <= 70; ++ranks) {
+    std::vector<StepNote> notes = Notes(ranks);
+    notes[ranks / 2].not_finite = kMaxTailWord - 2;
+    notes[ranks - 1].fingerprint = 0xffff0000fffffffe;
+    for (const StepNotes& got : {Exchange<float>(notes, DataType::kFloat32),
+                                 Exchange<double>(notes, DataType::kFloat64)}) {
+      EXPECT_FALSE(got.uneven);
+      EXPECT_NEAR(got.weight, ranks, ranks * 1e-6);
+      EXPECT_OK(CheckSameStep(got, 41));
+      EXPECT_THAT(got.used, ElementsAre(true, false, true));
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(got.ranks[rank].fingerprint, notes[rank].fingerprint) << ranks;
+        EXPECT_EQ(got.ranks[rank].not_finite, notes[rank].not_finite) << ranks;
+      }
+    }
+  }
+}
+
+TEST(StepTail, WeightsAddUpAndDoNotHarmTheWords) {
+  std::vector<StepNote> notes = Notes(4);
+  notes[0].weight = 0;
+  notes[1].weight = 1e6;
+  notes[2].weight = 0.37;
+  notes[2].not_finite = 777777;
+  const StepNotes got = Exchange<float>(notes, DataType::kFloat32);
+  EXPECT_TRUE(got.uneven);
+  EXPECT_NEAR(got.weight, 1000001.37, 0.5);
+  EXPECT_OK(CheckSameStep(got, 41));
+  EXPECT_EQ(got.ranks[2].not_finite, 777777u);
+  EXPECT_THAT(Drifted(got), ElementsAre());
+}
+
+TEST(StepTail, SaysWhoIsInAnotherStepAndWhoDrifted) {
+  std::vector<StepNote> notes = Notes(3);
+  notes[1].step = 40;
+  notes[2].fingerprint ^= 1;
+  const StepNotes got = Exchange<float>(notes, DataType::kFloat32);
+  EXPECT_THAT(CheckSameStep(got, 41),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("here step 41, but rank 1 is in step 40")));
+  EXPECT_THAT(Drifted(got), ElementsAre(2));
+}
+
+TEST(StepTail, ALongRunKeepsCounting) {
+  std::vector<StepNote> notes = Notes(2);
+  for (StepNote& note : notes) note.step = 5 * kMaxTailWord + 7;
+  const StepNotes got = Exchange<float>(notes, DataType::kFloat32);
+  EXPECT_OK(CheckSameStep(got, 5 * kMaxTailWord + 7));
+  EXPECT_FALSE(CheckSameStep(got, 5 * kMaxTailWord + 8).ok());
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,39 @@
+#include "worker_runtime/reduce/step_verdict.h"
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
+
+namespace cadre {
+
+std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter> parameters,
+                              int64_t step) {
+  std::vector<std::string> found;
+  for (size_t rank = 0; rank < notes.ranks.size(); ++rank) {
+    const std::optional<size_t> parameter = notes.ranks[rank].not_finite;
+    if (!parameter || *parameter >= parameters.size()) continue;
+    found.push_back(
+        absl::StrCat("rank ", rank, " of '", absl::CHexEscape(parameters[*parameter].name), "'"));
+  }
+  if (found.empty()) return "";
+  return absl::StrCat("a gradient is not finite in step ", step, ": on ",
+                      JoinNames(std::move(found)));
+}
+
+absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> parameters,
+                        const std::vector<int>& drifted, int64_t step, absl::Duration timeout) {
+  if (drifted.empty()) return absl::OkStatus();
+  // All ranks come here. Values are compared one by one, to name the parameter.
+  const absl::Status named = CheckEqualValues(communicator, parameters, timeout).status();
+  return absl::DataLossError(absl::StrCat(
+      "the parameters were different before step ", step, " on rank ", absl::StrJoin(drifted, ", "),
+      " than on rank 0", named.ok() ? "" : absl::StrCat(": ", named.message()),
+      "; something changed them without the other ranks, or a step went around the reducer"));
+}
+
+}  // namespace cadre

@@ -1,0 +1,113 @@
+#include "worker_runtime/shared_memory/rank_barrier.h"
+
+#include <sched.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+
+namespace cadre {
+namespace {
+
+// Names in one error.
+constexpr size_t kMissingNamed = 3;
+// Where others want the cores too, every yield takes as long as they please, and who yields does
+// not look whether its peers still live.
+constexpr absl::Duration kYieldPatience = absl::Milliseconds(10);
+
+std::string LastCall(const RankLine& line) {
+  if (line.word.kind == Collective::kNone) return "it has not started any collective";
+  return absl::StrCat("its last was collective ", line.operations(), ", ", Describe(line.word));
+}
+
+}  // namespace
+
+Meeting::Meeting(Peers* peers) : peers_(*peers), own_(peers->own()) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) others_.push_back(&line(peer));
+  }
+}
+
+bool Meeting::SpinLonger() {
+  int spins = peers_.spins(), yields = peers_.yields();
+  MonoTime patience = MonoTime::Never();
+  for (const RankLine* other : others_) {
+    while (!HasCome(*other)) {
+      if (--spins >= 0) {
+        PauseCore();
+      } else if (--yields >= 0 && MonoNow() < patience) {
+        if (patience == MonoTime::Never()) patience = MonoNow() + kYieldPatience;
+        sched_yield();
+      } else {
+        WakeLateSleepers();
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+absl::Status Meeting::WaitForAll(MonoTime deadline) {
+  if (SpinForAll()) return absl::OkStatus();
+  for (int peer = 0; peer < size(); ++peer) {
+    while (!HasCome(peer)) {
+      absl::Status going_on = SleepOn(peer);
+      if (!going_on.ok()) return going_on;
+      if (HasCome(peer)) break;
+      if (MonoNow() < deadline) continue;
+      RETURN_IF_ERROR(CheckMissing(/*at_last=*/true));
+      const std::string missing = Missing();
+      peers_.GiveUp(Reason::kLate, FirstMissing());
+      return absl::DeadlineExceededError(missing);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Meeting::SleepOn(int peer) {
+  RankLine& line = peers_.line(peer);
+  line.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = static_cast<uint32_t>(line.progress.load(std::memory_order_seq_cst));
+  if (static_cast<int32_t>(seen - meetings_) < 0 && own().gave_up.load() == 0) {
+    FutexWait(line.futex(), seen, kLivenessMillis);
+  }
+  line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return HasCome(peer) ? absl::OkStatus() : CheckMissing();
+}
+
+absl::Status Meeting::CheckMissing(bool at_last) {
+  for (int peer = 0; peer < size(); ++peer) {
+    // Who has come may be gone by now: it has done its part.
+    if (HasCome(peer)) continue;
+    absl::Status status = peers_.Check(peer, at_last);
+    if (status.ok()) continue;
+    if (HasCome(peer)) continue;  // just before it went
+    peers_.GiveUpFor(peer, status);
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+int Meeting::FirstMissing() const {
+  int peer = 0;
+  while (peer + 1 < size() && HasCome(peer)) ++peer;
+  return peer;
+}
+
+std::string Meeting::Missing() const {
+  std::vector<std::string> named;
+  size_t count = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (HasCome(peer)) continue;
+    if (++count <= kMissingNamed) {
+      named.push_back(absl::StrCat("rank ", peer, " (", LastCall(line(peer)), ")"));
+    }
+  }
+  std::string text = absl::StrCat("did not come in time to collective ", own().operations(), ", ",
+                                  Describe(own().word), ": ", absl::StrJoin(named, ", "));
+  if (count > kMissingNamed) absl::StrAppend(&text, " and ", count - kMissingNamed, " more");
+  return text;
+}
+
+}  // namespace cadre

@@ -1,0 +1,68 @@
+// What the tests of the reducer share: small models, and a body that runs on each rank.
+#ifndef CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
+#define CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/reducer.h"
+#include "worker_runtime/testing/ranks.h"
+
+namespace cadre {
+
+inline constexpr absl::Duration kLong = absl::Seconds(30);
+
+// One rank's model: parameters of the given sizes, all with the same value.
+struct Model {
+  Model(std::vector<size_t> sizes, float value) {
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      values.emplace_back(sizes[i], value);
+      names.push_back("p" + std::to_string(i));
+    }
+  }
+  std::vector<Parameter> parameters() {
+    std::vector<Parameter> result;
+    for (size_t i = 0; i < values.size(); ++i) {
+      result.push_back({names[i], {values[i].data(), values[i].size(), DataType::kFloat32}, {}});
+    }
+    return result;
+  }
+  std::vector<std::vector<float>> values;
+  std::vector<std::string> names;
+};
+
+// Each gradient in a bucket of its own, unless the test says otherwise.
+inline ReducerOptions Small() {
+  ReducerOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  options.timeout = kLong;
+  return options;
+}
+
+inline absl::Span<float> Floats(Buffer buffer) {
+  return {static_cast<float*>(buffer.data), buffer.count};
+}
+
+inline void Fill(const Reducer& reducer, size_t i, float value) {
+  for (float& one : Floats(reducer.Gradient(i))) one = value;
+}
+
+inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
+                       absl::Duration timeout = kLong) {
+  OnEachRank(ConnectGloo, world_size, body, timeout);
+}
+
+inline void MarkAll(Reducer& reducer, float value) {
+  for (size_t i = 0; i < reducer.size(); ++i) {
+    Fill(reducer, i, value);
+    ASSERT_OK(reducer.MarkReady(i));
+  }
+}
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
