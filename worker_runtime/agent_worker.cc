@@ -63,7 +63,7 @@ class AgentWorker : public StoreWorker {
   const AgentWorkerOptions options_;
   const WorkerEnvironment environment_;
   AgentChannel channel_;
-  ProgressWriter progress_;
+  progress::ProgressWriter progress_;
   bool in_place_ = false;
   // Waits for the generation's end.
   grpc::ClientContext end_context_;

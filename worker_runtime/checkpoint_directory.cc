@@ -31,7 +31,7 @@ constexpr size_t kMaxTextBytes = 4096;
 // First line of a manifest; another format gets another number.
 constexpr char kManifestHeader[] = "cadre checkpoint 1";
 
-std::string ManifestText(int64_t step, const FileSum& sum) {
+std::string ManifestText(int64_t step, const checkpoint::FileSum& sum) {
   return absl::StrFormat("%s\nstep %d\nbytes %d\ncrc32c %08x\nend\n", kManifestHeader, step,
                          sum.bytes, sum.crc32c);
 }
@@ -97,7 +97,7 @@ absl::Status CheckpointDirectory::Save(int64_t step, uint64_t generation, const 
   absl::Status status = Write(temporary, step, writer);
   if (status.ok()) status = Commit(temporary, name, generation, fence);
   if (!status.ok()) {
-    RemoveTree(temporary).IgnoreError();
+    checkpoint::RemoveTree(temporary).IgnoreError();
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint of step ", step, ": ", status.message()));
   }
@@ -116,7 +116,8 @@ absl::Status CheckpointDirectory::Prepare(uint64_t generation) const {
   for (const std::string& name : names) {
     const std::optional<uint64_t> owner = TemporaryGeneration(name);
     // A later generation's is being written right now, and this one will be told so by the fence.
-    if (owner.has_value() && *owner <= generation) RETURN_IF_ERROR(RemoveTree(Path(name)));
+    if (owner.has_value() && *owner <= generation)
+      RETURN_IF_ERROR(checkpoint::RemoveTree(Path(name)));
   }
   return absl::OkStatus();
 }
@@ -129,26 +130,27 @@ absl::Status CheckpointDirectory::Write(const std::string& temporary, int64_t st
   }
   const std::string data = absl::StrCat(temporary, "/", kData);
   RETURN_IF_ERROR(writer(data));
-  RETURN_IF_ERROR(Sync(data));
-  ASSIGN_OR_RETURN(const FileSum sum, SumFile(data));
-  RETURN_IF_ERROR(WriteAndSync(absl::StrCat(temporary, "/", kManifest), ManifestText(step, sum)));
-  return Sync(temporary);
+  RETURN_IF_ERROR(checkpoint::Sync(data));
+  ASSIGN_OR_RETURN(const checkpoint::FileSum sum, checkpoint::SumFile(data));
+  RETURN_IF_ERROR(
+      checkpoint::WriteAndSync(absl::StrCat(temporary, "/", kManifest), ManifestText(step, sum)));
+  return checkpoint::Sync(temporary);
 }
 
 absl::Status CheckpointDirectory::Commit(const std::string& temporary, const std::string& name,
                                          uint64_t generation, const Fence& fence) const {
   const std::string latest = TemporaryPath(generation, kLatest);
-  RETURN_IF_ERROR(WriteAndSync(latest, absl::StrCat(name, "\n")));
+  RETURN_IF_ERROR(checkpoint::WriteAndSync(latest, absl::StrCat(name, "\n")));
   RETURN_IF_ERROR(fence());
   if (fs::exists(Path(name))) {
     // A directory cannot be renamed over one that is not empty.
     const std::string replaced = TemporaryPath(generation, absl::StrCat("replaced_", name));
-    RETURN_IF_ERROR(Rename(Path(name), replaced));
+    RETURN_IF_ERROR(checkpoint::Rename(Path(name), replaced));
   }
-  RETURN_IF_ERROR(Rename(temporary, Path(name)));
-  RETURN_IF_ERROR(Sync(directory_));
-  RETURN_IF_ERROR(Rename(latest, Path(kLatest)));
-  return Sync(directory_);
+  RETURN_IF_ERROR(checkpoint::Rename(temporary, Path(name)));
+  RETURN_IF_ERROR(checkpoint::Sync(directory_));
+  RETURN_IF_ERROR(checkpoint::Rename(latest, Path(kLatest)));
+  return checkpoint::Sync(directory_);
 }
 
 void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
@@ -161,14 +163,14 @@ void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
         absl::StrContains(name, "replaced_") && TemporaryGeneration(name) == newest.generation;
     const bool same_step =
         found.has_value() && found->step == newest.step && found->generation < newest.generation;
-    if (replaced || same_step) RemoveTree(Path(name)).IgnoreError();
+    if (replaced || same_step) checkpoint::RemoveTree(Path(name)).IgnoreError();
     if (found.has_value() && found->step < newest.step) older.emplace_back(found->step, name);
   }
   // Those of later steps belong to a run that was gone back from; they are their owner's to delete.
   std::sort(older.rbegin(), older.rend());
   for (size_t i = static_cast<size_t>(keep_) - 1; i < older.size(); ++i) {
     // What cannot be removed now is tried again after the next save.
-    RemoveTree(Path(older[i].second)).IgnoreError();
+    checkpoint::RemoveTree(Path(older[i].second)).IgnoreError();
   }
 }
 
@@ -182,7 +184,8 @@ absl::StatusOr<std::vector<Checkpoint>> CheckpointDirectory::Candidates(
     checkpoint->path = absl::StrCat(Path(name), "/", kData);
     found.push_back(*std::move(checkpoint));
   }
-  const absl::StatusOr<std::string> latest = ReadSmallFile(Path(kLatest), kMaxTextBytes);
+  const absl::StatusOr<std::string> latest =
+      checkpoint::ReadSmallFile(Path(kLatest), kMaxTextBytes);
   const std::optional<Checkpoint> first =
       latest.ok() ? ParseName(absl::StripAsciiWhitespace(*latest)) : std::nullopt;
   if (latest.ok() && !first.has_value()) *warning = absl::StrCat(Path(kLatest), " is damaged");
@@ -215,7 +218,8 @@ absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
   const auto damaged = [&name](const auto&... what) {
     return absl::DataLossError(absl::StrCat("checkpoint ", name, " is damaged: ", what...));
   };
-  const auto text = ReadSmallFile(absl::StrCat(Path(name), "/", kManifest), kMaxTextBytes);
+  const auto text =
+      checkpoint::ReadSmallFile(absl::StrCat(Path(name), "/", kManifest), kMaxTextBytes);
   if (!text.ok()) return damaged(text.status().message());
   const std::vector<std::string> lines = absl::StrSplit(*text, '\n');
   uint64_t bytes = 0;
@@ -223,9 +227,9 @@ absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
       !absl::SimpleAtoi(lines[2].substr(6), &bytes)) {
     return damaged("its manifest is not whole");
   }
-  FileSum sum{bytes, 0};
+  checkpoint::FileSum sum{bytes, 0};
   if (read_data) {
-    const absl::StatusOr<FileSum> read = SumFile(checkpoint->path);
+    const absl::StatusOr<checkpoint::FileSum> read = checkpoint::SumFile(checkpoint->path);
     if (!read.ok()) return damaged(read.status().message());
     sum = *read;
   } else {

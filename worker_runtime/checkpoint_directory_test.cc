@@ -29,7 +29,7 @@ std::string Content(const std::string& path) {
 }
 
 CheckpointDirectory::Writer Bytes(const std::string& bytes) {
-  return [bytes](const std::string& path) { return WriteAndSync(path, bytes); };
+  return [bytes](const std::string& path) { return checkpoint::WriteAndSync(path, bytes); };
 }
 
 class CheckpointDirectoryTest : public ::testing::Test {
@@ -110,7 +110,7 @@ TEST_F(CheckpointDirectoryTest, ASavedStepIsReplaced) {
 TEST_F(CheckpointDirectoryTest, AWriterThatFailsChangesNothing) {
   Save(5);
   const auto fails = [](const std::string& path) {
-    EXPECT_OK(WriteAndSync(path, "half"));
+    EXPECT_OK(checkpoint::WriteAndSync(path, "half"));
     return absl::ResourceExhaustedError("no space left");
   };
   EXPECT_THAT(directory().Save(6, kGeneration, fails, NoFence),

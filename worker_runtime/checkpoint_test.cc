@@ -27,10 +27,12 @@ class CheckpointTest : public ::testing::Test {
   }
   ~CheckpointTest() override { std::filesystem::remove_all(path_); }
 
-  static absl::Status Write(const std::string& path) { return WriteAndSync(path, "weights"); }
+  static absl::Status Write(const std::string& path) {
+    return checkpoint::WriteAndSync(path, "weights");
+  }
 
   std::string path_;
-  InProcessWorkers workers_{3};
+  testing::InProcessWorkers workers_{3};
 };
 
 TEST_F(CheckpointTest, RankZeroSavesAndAllLoad) {

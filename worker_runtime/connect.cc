@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/shared_memory/limits.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
-#include "worker_runtime/backend/solo_communicator.h"
 
 namespace cadre {
 
@@ -21,12 +21,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(Worker& worker,
         "CADRE_CPU_BACKEND is '", backend, "'; it may be gloo or shared_memory, or not be set"));
   }
   const WorkerPlace& place = worker.place();
-  if (place.world_size == 1) return MakeSoloCommunicator();
-  if (backend == "gloo") return ConnectGloo(worker, options);
-  if (backend == "shared_memory") return ConnectSharedMemory(worker, options);
-  if (place.nodes > 1) return ConnectHierarchical(worker, options);
-  if (place.world_size > kMaxSharedMemoryRanks) return ConnectGloo(worker, options);
-  return ConnectSharedMemory(worker, options);
+  if (place.world_size == 1) return backend::MakeSoloCommunicator();
+  if (backend == "gloo") return gloo::ConnectGloo(worker, options);
+  if (backend == "shared_memory") return shared_memory::ConnectSharedMemory(worker, options);
+  if (place.nodes > 1) return hierarchical::ConnectHierarchical(worker, options);
+  if (place.world_size > shared_memory::kMaxSharedMemoryRanks)
+    return gloo::ConnectGloo(worker, options);
+  return shared_memory::ConnectSharedMemory(worker, options);
 }
 
 }  // namespace cadre

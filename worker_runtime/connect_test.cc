@@ -19,7 +19,7 @@ class ConnectTest : public ::testing::Test {
 
   // Which memory a backend shares tells it apart: every rank writes its part of what all see.
   void ExpectWorks(int ranks, int nodes) {
-    InProcessWorkers workers(ranks, nodes);
+    testing::InProcessWorkers workers(ranks, nodes);
     workers.Run([&](Worker& worker) {
       auto communicator = Connect(worker, kOptions);
       ASSERT_OK(communicator);
@@ -43,14 +43,14 @@ TEST_F(ConnectTest, TheEnvironmentMayAskForABackend) {
   ExpectWorks(4, 2);
   setenv("CADRE_CPU_BACKEND", "shared_memory", 1);
   ExpectWorks(2, 1);
-  InProcessWorkers two_nodes(2, 2);
+  testing::InProcessWorkers two_nodes(2, 2);
   EXPECT_THAT(Connect(two_nodes.worker(0), kOptions),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("2 nodes")));
 }
 
 TEST_F(ConnectTest, AnotherWordInTheEnvironmentIsAnError) {
   setenv("CADRE_CPU_BACKEND", "infiniband", 1);
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   EXPECT_THAT(Connect(workers.worker(0), kOptions),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'infiniband'")));
 }

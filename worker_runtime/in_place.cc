@@ -118,7 +118,7 @@ absl::Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOpti
     rejoined = *std::move(next);
     current = rejoined.get();
     const WorkerPlace& place = current->place();
-    ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+    progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
   }
 }
 

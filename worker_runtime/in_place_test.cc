@@ -69,7 +69,7 @@ absl::Status Share(Worker& worker, Sum& sum) {
 }
 
 TEST(ShareStateTest, WhoIsBehindGetsTheStateOfTheFirstThatIsFurthest) {
-  InProcessWorkers workers(4);
+  testing::InProcessWorkers workers(4);
   std::vector<Sum> sums = {Sum(5, 50), Sum(6, 60), Sum(), Sum(6, 60)};
   workers.Run([&](Worker& worker) { EXPECT_OK(Share(worker, sums[worker.rank()])); });
   for (const Sum& sum : sums) {
@@ -82,14 +82,14 @@ TEST(ShareStateTest, WhoIsBehindGetsTheStateOfTheFirstThatIsFurthest) {
 }
 
 TEST(ShareStateTest, EqualStatesStayWhereTheyAre) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   std::vector<Sum> sums(2);
   workers.Run([&](Worker& worker) { EXPECT_OK(Share(worker, sums[worker.rank()])); });
   EXPECT_EQ(sums[0].saves + sums[1].saves + sums[0].loads + sums[1].loads, 0);
 }
 
 TEST(ShareStateTest, AStateThatCannotBeSavedKeepsNobodyWaiting) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   std::vector<Sum> sums = {Sum(1, 1), Sum()};
   sums[0].broken = true;
   workers.Run([&](Worker& worker) {
@@ -127,7 +127,7 @@ class RejoiningWorker : public GroupWorker {
 };
 
 TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
-  InProcessWorkers first(3), second(3);
+  testing::InProcessWorkers first(3), second(3);
   std::vector<Sum> sums(4);
   // Rank 2 of the first generation is lost; sums[3] is the newcomer's, which becomes rank 0.
   const auto train = [](Sum& sum, int lost) {
@@ -161,7 +161,7 @@ TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
 }
 
 TEST(TrainInPlaceTest, AGenerationThatEndsWithoutAFailure_IsLeft) {
-  InProcessWorkers first(2), second(2);
+  testing::InProcessWorkers first(2), second(2);
   std::vector<Sum> sums(2);
   std::vector<std::unique_ptr<RejoiningWorker>> workers;
   for (int i = 0; i < 2; ++i) {
@@ -198,7 +198,7 @@ TEST(TrainInPlaceTest, AGenerationThatEndsWithoutAFailure_IsLeft) {
 }
 
 TEST(TrainInPlaceTest, WhoIsNotKept_GetsTheErrorThatEndedItsTraining) {
-  InProcessWorkers first(1);
+  testing::InProcessWorkers first(1);
   RejoiningWorker worker(first.worker(0), nullptr);
   Sum sum;
   EXPECT_THAT(TrainInPlace(worker, sum, {},
@@ -210,7 +210,7 @@ TEST(TrainInPlaceTest, WhoIsNotKept_GetsTheErrorThatEndedItsTraining) {
 }
 
 TEST(TrainInPlaceTest, InAnyOtherJob_ItIsCalledOnce) {
-  InProcessWorkers first(1);
+  testing::InProcessWorkers first(1);
   Sum sum;
   int calls = 0;
   EXPECT_THAT(TrainInPlace(first.worker(0), sum, {},

@@ -25,7 +25,7 @@ constexpr int64_t kMaxTableBytes = int64_t{64} << 20;
 
 std::string Describe(const Parameter& parameter) {
   std::string text =
-      absl::StrCat("'", absl::CHexEscape(parameter.name), "' ", Name(parameter.value.type),
+      absl::StrCat("'", absl::CHexEscape(parameter.name), "' ", backend::Name(parameter.value.type),
                    " with ", parameter.value.count, " elements");
   if (!parameter.shape.empty()) {
     absl::StrAppend(&text, " [", absl::StrJoin(parameter.shape, ", "), "]");
@@ -124,9 +124,10 @@ absl::Status CheckReducible(absl::Span<const Parameter> parameters, size_t most)
           absl::StrCat("two parameters have the name '", absl::CHexEscape(parameter.name), "'"));
     }
     if (parameter.value.type != DataType::kFloat32 && parameter.value.type != DataType::kFloat64) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
-          "; gradients that are reduced must be float32 or float64"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter '", absl::CHexEscape(parameter.name), "' is ",
+                       backend::Name(parameter.value.type),
+                       "; gradients that are reduced must be float32 or float64"));
     }
   }
   return absl::OkStatus();

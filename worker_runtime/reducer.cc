@@ -29,16 +29,16 @@ absl::Duration Until(MonoTime deadline) {
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(Communicator& communicator,
                                                          std::vector<Parameter> parameters,
                                                          ReducerOptions options) {
-  if (options.page == nullptr) options.page = ProgressPage::OfThisWorker();
+  if (options.page == nullptr) options.page = progress::ProgressPage::OfThisWorker();
   // The exchange comes first, so that a rank whose own check fails leaves nobody waiting in it.
   RETURN_IF_ERROR(CheckSameParameters(communicator, parameters, options.timeout));
-  RETURN_IF_ERROR(CheckReducible(parameters, kMaxTailWord - 1));
+  RETURN_IF_ERROR(CheckReducible(parameters, reduce::kMaxTailWord - 1));
   if (options.broadcast_parameters) {
     RETURN_IF_ERROR(BroadcastParameters(communicator, parameters, options.timeout));
   }
   std::unique_ptr<Reducer> reducer(
       new Reducer(communicator, std::move(parameters), std::move(options)));
-  RETURN_IF_ERROR(reducer->LayOut(ReverseOrder(reducer->size())));
+  RETURN_IF_ERROR(reducer->LayOut(reduce::ReverseOrder(reducer->size())));
   return reducer;
 }
 
@@ -60,17 +60,18 @@ void Reducer::Enter(WorkerPhase phase, int bucket) {
 }
 
 absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
-  std::vector<GradientShape> shapes;
+  std::vector<reduce::GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
     shapes.push_back({value.count * SizeOf(value.type), value.type});
   }
-  std::vector<Bucket> assignment =
-      AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
+  std::vector<reduce::Bucket> assignment =
+      reduce::AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
   if (assignment == buckets_.assignment()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(GradientBuckets buckets,
-                   GradientBuckets::Allocate(communicator_, parameters_, std::move(assignment),
-                                             TailCount(communicator_.size(), size())));
+  ASSIGN_OR_RETURN(
+      reduce::GradientBuckets buckets,
+      reduce::GradientBuckets::Allocate(communicator_, parameters_, std::move(assignment),
+                                        reduce::TailCount(communicator_.size(), size())));
   // What was accumulated so far moves along.
   if (layout_ > 0) buckets.CopyFrom(buckets_);
   buckets_ = std::move(buckets);
@@ -108,7 +109,7 @@ absl::Status Reducer::AdoptReadyOrder() {
     ready = marks_.order();
   }
   const absl::StatusOr<std::vector<size_t>> order =
-      AgreeOnReadyOrder(communicator_, ready, size(), options_.timeout);
+      reduce::AgreeOnReadyOrder(communicator_, ready, size(), options_.timeout);
   if (!order.ok()) return Fail(order.status());
   const absl::Status laid_out = LayOut(*order);
   if (!laid_out.ok()) return Fail(laid_out);
@@ -197,17 +198,17 @@ void Reducer::Contribute(size_t i, const void* gradient) {
       std::memcpy(place.data, gradient, place.count * SizeOf(place.type));
     }
   } else if (gradient != place.data) {
-    finite = CopyAndCheckFinite(place, gradient);
+    finite = reduce::CopyAndCheckFinite(place, gradient);
   } else {
-    finite = IsFinite(place);
+    finite = reduce::IsFinite(place);
   }
   if (finite) return;
   absl::MutexLock lock(&mutex_);
   if (!not_finite_) not_finite_ = i;
 }
 
-StepNote Reducer::Note() const {
-  StepNote note;
+reduce::StepNote Reducer::Note() const {
+  reduce::StepNote note;
   note.weight = weight_;
   note.not_finite = not_finite_;
   note.step = step_;
@@ -224,22 +225,22 @@ std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
     std::memset(view.buffer.data, 0, view.buffer.count * SizeOf(view.buffer.type));
   }
   if (options_.hook != nullptr) {
-    if (weight_ > 0 && weight_ != 1) MultiplyInPlace(view.buffer, weight_);
+    if (weight_ > 0 && weight_ != 1) reduce::MultiplyInPlace(view.buffer, weight_);
     return options_.hook->Start(communicator_, view);
   }
   if (communicator_.size() == 1) return nullptr;
   if (bucket + 1 == buckets_.size()) {
-    WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
+    reduce::WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
   }
   // Multiplied before the sum, so that the sum cannot overflow where the average does not.
   return communicator_.AllReduce(
       buckets_.WithTail(bucket),
-      Reduction(ReduceOp::kSum, TailFactor(weight_, communicator_.size())));
+      Reduction(ReduceOp::kSum, reduce::TailFactor(weight_, communicator_.size())));
 }
 
 void Reducer::StartBuckets() {
   queue_.StartNext([this](size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    StartedBucket started;
+    reduce::StartedBucket started;
     if (options_.page != nullptr) {
       started.sequence =
           options_.page->Begin(step_, static_cast<int>(bucket), buckets_.View(bucket).buffer);
@@ -276,7 +277,7 @@ absl::Status Reducer::CheckGraph() const {
   if (names.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "gradients did not become ready in step ", step_, " on rank ", communicator_.rank(),
-      " as often as in the first step: ", JoinNames(std::move(names)),
+      " as often as in the first step: ", reduce::JoinNames(std::move(names)),
       "; the graph changes, so do not set static_graph"));
 }
 
@@ -337,47 +338,49 @@ size_t Reducer::BytesGiven() const {
   return options_.hook->bytes_given() - hook_bytes_ + tail;
 }
 
-absl::StatusOr<StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
-  StepNote own;
+absl::StatusOr<reduce::StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
+  reduce::StepNote own;
   {
     absl::MutexLock lock(&mutex_);
     own = Note();
   }
   const int ranks = communicator_.size();
   if (ranks == 1) {
-    return StepNotes{own.weight, own.weight != 1, {{own.not_finite, own.step, 0}}, own.used};
+    return reduce::StepNotes{
+        own.weight, own.weight != 1, {{own.not_finite, own.step, 0}}, own.used};
   }
   if (options_.hook != nullptr) {
-    WriteTail(own, communicator_.rank(), ranks, buckets_.tail());
-    const absl::Status reduced =
-        WaitOrAbort(communicator_,
-                    communicator_.AllReduce(buckets_.tail(),
-                                            Reduction(ReduceOp::kSum, TailFactor(weight_, ranks))),
-                    Until(deadline));
+    reduce::WriteTail(own, communicator_.rank(), ranks, buckets_.tail());
+    const absl::Status reduced = WaitOrAbort(
+        communicator_,
+        communicator_.AllReduce(buckets_.tail(),
+                                Reduction(ReduceOp::kSum, reduce::TailFactor(weight_, ranks))),
+        Until(deadline));
     if (!reduced.ok()) return Fail(Explain("what the ranks tell each other", reduced));
   }
-  return ReadTail(buckets_.tail(), ranks, size());
+  return reduce::ReadTail(buckets_.tail(), ranks, size());
 }
 
-absl::Status Reducer::Judge(const StepNotes& notes, StepReport& report) {
-  absl::Status same = CheckSameStep(notes, step_);
+absl::Status Reducer::Judge(const reduce::StepNotes& notes, StepReport& report) {
+  absl::Status same = reduce::CheckSameStep(notes, step_);
   if (!same.ok()) return same;
-  RETURN_IF_ERROR(CheckDrift(communicator_, parameters_, Drifted(notes), step_, options_.timeout));
+  RETURN_IF_ERROR(reduce::CheckDrift(communicator_, parameters_, reduce::Drifted(notes), step_,
+                                     options_.timeout));
   report.weight = notes.uneven ? notes.weight : communicator_.size();
   report.used = notes.used;
-  report.reason = DescribeNonFinite(notes, parameters_, step_);
+  report.reason = reduce::DescribeNonFinite(notes, parameters_, step_);
   if (report.reason.empty()) return absl::OkStatus();
   if (options_.non_finite == NonFinite::kError) return absl::OutOfRangeError(report.reason);
   report.skipped = true;
   return absl::OkStatus();
 }
 
-void Reducer::Settle(const StepNotes& notes) {
+void Reducer::Settle(const reduce::StepNotes& notes) {
   const double ranks = communicator_.size();
   // With weights that add up to the number of ranks it is the average already.
   if (notes.uneven && notes.weight > 0 && communicator_.size() > 1) {
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      MultiplyInPlace(buckets_.View(b).buffer, ranks / notes.weight);
+      reduce::MultiplyInPlace(buckets_.View(b).buffer, ranks / notes.weight);
     }
   }
   for (const Held& held : held_) {
@@ -404,7 +407,7 @@ absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
   const MonoTime deadline = MonoNow() + timeout;
   RETURN_IF_ERROR(CollectMissing());
   RETURN_IF_ERROR(WaitForBuckets(report, deadline));
-  ASSIGN_OR_RETURN(const StepNotes notes, ExchangeNotes(deadline));
+  ASSIGN_OR_RETURN(const reduce::StepNotes notes, ExchangeNotes(deadline));
   const absl::Status judged = Judge(notes, report);
   if (!judged.ok()) return FailTogether(judged);
   Settle(notes);

@@ -34,14 +34,14 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "worker_runtime/reduce/bucket.h"
-#include "worker_runtime/reduce/bucket_queue.h"
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/reduce/gradient_buckets.h"
-#include "worker_runtime/reduce/gradient_readiness.h"
 #include "worker_runtime/parameter.h"
 #include "worker_runtime/progress/progress_page.h"
+#include "worker_runtime/reduce/bucket.h"
+#include "worker_runtime/reduce/bucket_queue.h"
+#include "worker_runtime/reduce/gradient_buckets.h"
+#include "worker_runtime/reduce/gradient_readiness.h"
 #include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre {
@@ -73,7 +73,7 @@ struct ReducerOptions {
   std::shared_ptr<CommunicationHook> hook;
   // Where to write how far this rank is; errors about ranks that did not come then say where they
   // are. Null: the worker's own, ProgressPage::OfThisWorker(), which its agent reads.
-  std::shared_ptr<ProgressPage> page;
+  std::shared_ptr<progress::ProgressPage> page;
   // For the collectives of Create() and BeginStep(). Longer than the communicator's own timeout,
   // whose error names the rank that did not come.
   absl::Duration timeout = absl::Minutes(11);
@@ -120,7 +120,7 @@ class Reducer {
   size_t size() const { return parameters_.size(); }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   // Members of each bucket, in the order of their reduction.
-  const std::vector<Bucket>& buckets() const { return buckets_.assignment(); }
+  const std::vector<reduce::Bucket>& buckets() const { return buckets_.assignment(); }
   // Steps that were synchronized so far.
   int64_t finished_steps() const { return finished_steps_; }
 
@@ -169,15 +169,15 @@ class Reducer {
   void Contribute(size_t i, const void* gradient);
   void StartBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  reduce::StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status CollectMissing();
   absl::Status CheckGraph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
   size_t BytesGiven() const;
-  absl::StatusOr<StepNotes> ExchangeNotes(MonoTime deadline);
-  absl::Status Judge(const StepNotes& notes, StepReport& report);
-  void Settle(const StepNotes& notes);
+  absl::StatusOr<reduce::StepNotes> ExchangeNotes(MonoTime deadline);
+  absl::Status Judge(const reduce::StepNotes& notes, StepReport& report);
+  void Settle(const reduce::StepNotes& notes);
 
   // Ends the use of this reducer; Fail() also that of the communicator.
   absl::Status FailTogether(absl::Status status);
@@ -190,7 +190,7 @@ class Reducer {
   const ReducerOptions options_;
 
   // Change only in Create(), BeginStep() and Finish().
-  GradientBuckets buckets_;
+  reduce::GradientBuckets buckets_;
   uint64_t layout_ = 0;
   bool first_step_done_ = false;
   bool ready_order_adopted_ = false;
@@ -204,8 +204,8 @@ class Reducer {
   mutable absl::Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kIdle;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  BucketQueue queue_;
-  GradientMarks marks_ ABSL_GUARDED_BY(mutex_);
+  reduce::BucketQueue queue_;
+  reduce::GradientMarks marks_ ABSL_GUARDED_BY(mutex_);
   std::optional<size_t> not_finite_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -9,11 +9,17 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/testing/reducer_rig.h"
 #include "worker_runtime/reduce/step_tail.h"
+#include "worker_runtime/testing/reducer_rig.h"
 
 namespace cadre {
 namespace {
+
+using testing::kLong;
+using testing::MarkAll;
+using testing::Model;
+using testing::OnEachRank;
+using testing::Small;
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
@@ -67,7 +73,7 @@ TEST(Reducer, SaysWhereTheRanksAreWhenOneDoesNotCome) {
   OnEachRank(2, [&](Communicator& communicator) {
     Model model({4}, 0);
     ReducerOptions options = Small();
-    auto page = ProgressPage::Create(directory, {1, communicator.rank(), 2});
+    auto page = progress::ProgressPage::Create(directory, {1, communicator.rank(), 2});
     ASSERT_OK(page);
     options.page = *std::move(page);
     auto reducer = Reducer::Create(communicator, model.parameters(), options);

@@ -7,11 +7,19 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/testing/reducer_rig.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/testing/reducer_rig.h"
 
 namespace cadre {
 namespace {
+
+using testing::Fill;
+using testing::Floats;
+using testing::kLong;
+using testing::MarkAll;
+using testing::Model;
+using testing::OnEachRank;
+using testing::Small;
 
 using ::testing::AllOf;
 using ::testing::Each;
@@ -35,7 +43,7 @@ TEST(Reducer, AveragesOverRanksWhateverTheOrderOfReadiness) {
       EXPECT_TRUE(report->synchronized);
       EXPECT_EQ(report->step, step + 1);
       EXPECT_EQ(report->buckets, 4u);
-      EXPECT_EQ(report->bytes, (323 + TailCount(3, 4)) * sizeof(float));
+      EXPECT_EQ(report->bytes, (323 + reduce::TailCount(3, 4)) * sizeof(float));
       EXPECT_GT(report->communication, absl::ZeroDuration());
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_THAT(Floats((*reducer)->Gradient(i)),
@@ -295,7 +303,7 @@ TEST(Reducer, AccumulatesWithoutExchange) {
 
 // The buckets lie in shared memory and are reduced in place, also after they were laid out anew.
 TEST(Reducer, ReducesInSharedMemory) {
-  OnEachRank(ConnectSharedMemory, 3, [](Communicator& communicator) {
+  OnEachRank(shared_memory::ConnectSharedMemory, 3, [](Communicator& communicator) {
     Model model({5, 1, 30000, 17}, 0);
     auto reducer = Reducer::Create(communicator, model.parameters(), Small());
     ASSERT_OK(reducer);

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect() {
   if (environment.standby != 0) {
     // The environment does not say who this process is.
     const WorkerPlace& place = worker->place();
-    ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+    progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
   }
   return worker;
 }

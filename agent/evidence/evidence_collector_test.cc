@@ -99,7 +99,7 @@ TEST_F(EvidenceCollectorTest, TellsStoppedLoopingAndSleepingApart) {
     for (;;) pause();
   });
   ASSERT_EQ(waitpid(stopped.pid(), nullptr, WUNTRACED), stopped.pid());
-  auto page = ProgressPage::Create(directory_, {3, 6, 8});
+  auto page = progress::ProgressPage::Create(directory_, {3, 6, 8});
   ASSERT_OK(page);
   (*page)->Begin(41, 2, Buffer{});
   (*page)->Enter(WorkerPhase::kWaiting, 41, 2);

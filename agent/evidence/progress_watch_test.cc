@@ -61,7 +61,7 @@ TEST_F(ProgressWatchTest, Lines_AStepOrASignOfLife) {
 }
 
 TEST_F(ProgressWatchTest, Page_CountsFromItsFirstStepAndGivesWayToTheProgramsOwnSteps) {
-  auto page = ProgressPage::Create(directory_, {7, 5, 8});
+  auto page = progress::ProgressPage::Create(directory_, {7, 5, 8});
   ASSERT_OK(page);
   EXPECT_THAT(watch_.Poll(MonoNow()), IsEmpty());
   (*page)->Enter(WorkerPhase::kForward, 1);
@@ -101,7 +101,7 @@ TEST_F(ProgressWatchTest, AProgramThatCountsItsSteps_DoesSoInLaterGenerationsToo
   const MonoTime now = MonoNow();
   watch_.OnLine(0, "step=500", now);
   watch_.Start(directory_, 8, {{0, 4, {}, ""}, {1, 5, {}, ""}});
-  auto page = ProgressPage::Create(directory_, {8, 5, 8});
+  auto page = progress::ProgressPage::Create(directory_, {8, 5, 8});
   ASSERT_OK(page);
   (*page)->Enter(WorkerPhase::kForward, 1);
   EXPECT_THAT(Words(watch_.Poll(now + absl::Seconds(1))), ElementsAre("alive"));

@@ -20,8 +20,9 @@ constexpr absl::Duration kTimeout = absl::Minutes(2);
 int RunRank(Worker& worker, Backend backend, BareLoop* bound,
             const std::vector<Measurement>& schedule, double* results) {
   const CommunicatorOptions options = {"bench", kTimeout};
-  auto communicator = backend == Backend::kGloo ? ConnectGloo(worker, options)
-                                                : ConnectSharedMemory(worker, options);
+  auto communicator = backend == Backend::kGloo
+                          ? gloo::ConnectGloo(worker, options)
+                          : shared_memory::ConnectSharedMemory(worker, options);
   if (!communicator.ok()) {
     fprintf(stderr, "%s\n", communicator.status().ToString().c_str());
     return 1;
@@ -80,7 +81,7 @@ std::vector<double> RunCadre(Backend backend, int ranks, const std::vector<Measu
   auto* const results = static_cast<double*>(memory);
   std::optional<BareLoop> bound;
   if (beside_bound) bound.emplace(ranks, schedule.back().bytes);
-  ForkedWorkers workers(ranks);
+  testing::ForkedWorkers workers(ranks);
   workers.Start([&](Worker& worker) {
     return RunRank(worker, backend, bound ? &*bound : nullptr, schedule, results);
   });

@@ -35,13 +35,13 @@ class Bench {
  public:
   static absl::StatusOr<std::unique_ptr<Bench>> Create(int runs) {
     auto bench = std::unique_ptr<Bench>(new Bench(runs));
-    ASSIGN_OR_RETURN(bench->stream_, CudaStream::Create());
-    ASSIGN_OR_RETURN(bench->begin_, CudaEvent::Create());
-    ASSIGN_OR_RETURN(bench->end_, CudaEvent::Create());
+    ASSIGN_OR_RETURN(bench->stream_, cuda::CudaStream::Create());
+    ASSIGN_OR_RETURN(bench->begin_, cuda::CudaEvent::Create());
+    ASSIGN_OR_RETURN(bench->end_, cuda::CudaEvent::Create());
     return bench;
   }
 
-  CudaStreamHandle stream() const { return stream_->handle(); }
+  cuda::CudaStreamHandle stream() const { return stream_->handle(); }
   const std::vector<Result>& results() const { return results_; }
 
   // The median of `runs`, by the device's clock.
@@ -65,8 +65,8 @@ class Bench {
   explicit Bench(int runs) : runs_(runs) {}
 
   const int runs_;
-  std::unique_ptr<CudaStream> stream_;
-  std::unique_ptr<CudaEvent> begin_, end_;
+  std::unique_ptr<cuda::CudaStream> stream_;
+  std::unique_ptr<cuda::CudaEvent> begin_, end_;
   std::vector<Result> results_;
 };
 
@@ -75,25 +75,25 @@ struct Memory {
   std::shared_ptr<void> wide, other, half, indices, chosen, found, scratch;
 
   absl::Status Allocate() {
-    ASSIGN_OR_RETURN(wide, AllocateOnCudaDevice(kCount * 4));
-    ASSIGN_OR_RETURN(other, AllocateOnCudaDevice(kCount * 4));
-    ASSIGN_OR_RETURN(half, AllocateOnCudaDevice(kCount * 2));
-    ASSIGN_OR_RETURN(indices, AllocateOnCudaDevice(kCount * 4));
-    ASSIGN_OR_RETURN(chosen, AllocateOnCudaDevice(kCount * 4));
-    ASSIGN_OR_RETURN(found, AllocateOnCudaDevice(sizeof(uint64_t)));
-    ASSIGN_OR_RETURN(scratch, AllocateOnCudaDevice(SelectionScratchBytes(kCount)));
+    ASSIGN_OR_RETURN(wide, cuda::AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(other, cuda::AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(half, cuda::AllocateOnCudaDevice(kCount * 2));
+    ASSIGN_OR_RETURN(indices, cuda::AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(chosen, cuda::AllocateOnCudaDevice(kCount * 4));
+    ASSIGN_OR_RETURN(found, cuda::AllocateOnCudaDevice(sizeof(uint64_t)));
+    ASSIGN_OR_RETURN(scratch, cuda::AllocateOnCudaDevice(cuda::SelectionScratchBytes(kCount)));
     return absl::OkStatus();
   }
 
   // Gradients are spread over many magnitudes; a linear congruence is enough.
-  absl::Status Fill(CudaStreamHandle stream) {
+  absl::Status Fill(cuda::CudaStreamHandle stream) {
     std::vector<float> values(kCount);
     uint32_t state = 1;
     for (float& value : values) {
       state = state * 1664525u + 1013904223u;
       value = (static_cast<float>(state >> 8) / (1 << 23) - 1) * 1e-2f;
     }
-    return CopyToCudaDevice(wide.get(), values.data(), kCount * 4, stream);
+    return cuda::CopyToCudaDevice(wide.get(), values.data(), kCount * 4, stream);
   }
 };
 
@@ -104,43 +104,47 @@ absl::Status MeasureConversions(Bench* bench, const Memory& memory) {
   const Buffer other = {memory.other.get(), kCount, DataType::kFloat32};
   const auto convert = [&](const char* name, Buffer from, Buffer to) {
     return bench->Measure(name, kCount * (SizeOf(from.type) + SizeOf(to.type)),
-                          [=] { return ConvertOnGpu(from, to, 0.5f, bench->stream()); });
+                          [=] { return cuda::ConvertOnGpu(from, to, 0.5f, bench->stream()); });
   };
   RETURN_IF_ERROR(convert("float32 to bfloat16", wide, brain));
   RETURN_IF_ERROR(convert("bfloat16 to float32", brain, other));
   RETURN_IF_ERROR(convert("float32 to float16", wide, half));
   RETURN_IF_ERROR(convert("float16 to float32", half, other));
 
-  std::vector<BucketPart> parts;
+  std::vector<cuda::BucketPart> parts;
   const size_t each = kCount / kParts;
   for (size_t i = 0; i < kParts; ++i) {
     float* const tensor = static_cast<float*>(wide.data) + i * each;
     parts.push_back({{tensor, each, DataType::kFloat32}, i * each});
   }
-  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float32", kCount * 8,
-                                 [&] { return PackOnGpu(parts, other, 0.5f, bench->stream()); }));
-  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float16", kCount * 6,
-                                 [&] { return PackOnGpu(parts, half, 0.5f, bench->stream()); }));
+  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float32", kCount * 8, [&] {
+    return cuda::PackOnGpu(parts, other, 0.5f, bench->stream());
+  }));
+  RETURN_IF_ERROR(bench->Measure("pack 256 tensors into float16", kCount * 6, [&] {
+    return cuda::PackOnGpu(parts, half, 0.5f, bench->stream());
+  }));
   return bench->Measure("unpack and scale float32", kCount * 8,
-                        [&] { return UnpackOnGpu(other, parts, 2.0f, bench->stream()); });
+                        [&] { return cuda::UnpackOnGpu(other, parts, 2.0f, bench->stream()); });
 }
 
 absl::Status MeasureSelections(Bench* bench, const Memory& memory) {
   const Buffer wide = {memory.wide.get(), kCount, DataType::kFloat32};
-  Selection selection;
+  cuda::Selection selection;
   selection.indices = static_cast<uint32_t*>(memory.indices.get());
   selection.values = static_cast<float*>(memory.chosen.get());
   selection.capacity = kCount;
   selection.found = static_cast<uint64_t*>(memory.found.get());
   RETURN_IF_ERROR(bench->Measure("finite check", kCount * 4, [&] {
-    return FirstNonFiniteOnGpu(wide, selection.found, bench->stream());
+    return cuda::FirstNonFiniteOnGpu(wide, selection.found, bench->stream());
   }));
   // Four passes for the digits and two for the result.
   RETURN_IF_ERROR(bench->Measure("top 1% (6 passes)", kCount * 4 * 6, [&] {
-    return SelectTopKOnGpu(wide, kCount / 100, selection, memory.scratch.get(), bench->stream());
+    return cuda::SelectTopKOnGpu(wide, kCount / 100, selection, memory.scratch.get(),
+                                 bench->stream());
   }));
   return bench->Measure("threshold, 1% (2 passes)", kCount * 4 * 2, [&] {
-    return SelectThresholdOnGpu(wide, 0.99e-2f, selection, memory.scratch.get(), bench->stream());
+    return cuda::SelectThresholdOnGpu(wide, 0.99e-2f, selection, memory.scratch.get(),
+                                      bench->stream());
   });
 }
 
@@ -149,7 +153,8 @@ absl::Status MeasureAll(Bench* bench) {
   RETURN_IF_ERROR(memory.Allocate());
   RETURN_IF_ERROR(memory.Fill(bench->stream()));
   RETURN_IF_ERROR(bench->Measure("copy (the bound)", kCount * 8, [&] {
-    return CopyOnCudaDevice(memory.other.get(), memory.wide.get(), kCount * 4, bench->stream());
+    return cuda::CopyOnCudaDevice(memory.other.get(), memory.wide.get(), kCount * 4,
+                                  bench->stream());
   }));
   RETURN_IF_ERROR(MeasureConversions(bench, memory));
   return MeasureSelections(bench, memory);
@@ -185,9 +190,9 @@ absl::Status Write(const std::string& path, const std::string& device,
 }
 
 absl::Status Run(int runs, const std::string& path) {
-  const CudaDeviceScope scope(0);
+  const cuda::CudaDeviceScope scope(0);
   RETURN_IF_ERROR(scope.status());
-  ASSIGN_OR_RETURN(const std::string device, DescribeCudaDevice(0));
+  ASSIGN_OR_RETURN(const std::string device, cuda::DescribeCudaDevice(0));
   ASSIGN_OR_RETURN(const auto bench, Bench::Create(runs));
   RETURN_IF_ERROR(MeasureAll(bench.get()));
   Print(device, bench->results());
@@ -204,7 +209,7 @@ int main(int argc, char** argv) {
   app.add_option("--runs", runs, "How often each is measured")->check(CLI::Range(1, 10000));
   app.add_option("--json", json, "Where the results are written");
   CLI11_PARSE(app, argc, argv);
-  const auto devices = cadre::CountCudaDevices();
+  const auto devices = cadre::cuda::CountCudaDevices();
   if (!devices.ok()) {
     std::printf("skipped: %s\n", devices.status().ToString().c_str());
     return 0;

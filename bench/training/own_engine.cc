@@ -46,8 +46,9 @@ class Cadre : public Engine {
 std::unique_ptr<Engine> MakeOwnEngine(const std::string& name, Worker& worker,
                                       std::shared_ptr<Model> model) {
   if (name == "local") return std::make_unique<Local>(std::move(model));
-  auto communicator = name == "cadre" ? ConnectSharedMemory(worker, CommunicatorOptions())
-                                      : ConnectGloo(worker, CommunicatorOptions());
+  auto communicator = name == "cadre"
+                          ? shared_memory::ConnectSharedMemory(worker, CommunicatorOptions())
+                          : gloo::ConnectGloo(worker, CommunicatorOptions());
   if (!Ok(communicator.status())) return nullptr;
   auto parallel = nn::DataParallel<Model>::Create(std::move(model), **communicator);
   if (!Ok(parallel.status())) return nullptr;

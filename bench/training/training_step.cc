@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   }
   std::string folder = "/tmp/training_step_XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return 70;
-  cadre::ForkedWorkers workers(std::atoi(argv[3]));
+  cadre::testing::ForkedWorkers workers(std::atoi(argv[3]));
   workers.Start([&](cadre::Worker& worker) {
     try {
       return cadre::bench::RunRank(worker, argv[1], argv[2], std::atoi(argv[4]), folder);

@@ -22,8 +22,9 @@ constexpr size_t kPartialThreshold = 10000;
 constexpr char kSizesKey[] = "synchronization_sizes";
 constexpr char kStatesKey[] = "synchronization_states";
 
-std::shared_ptr<CommunicationHook> Sparse(SparseOptions::Select select) {
-  return std::make_shared<SparseHook>(SparseOptions{select, kSparsity, /*residual=*/true});
+std::shared_ptr<CommunicationHook> Sparse(hooks::SparseOptions::Select select) {
+  return std::make_shared<hooks::SparseHook>(
+      hooks::SparseOptions{select, kSparsity, /*residual=*/true});
 }
 
 // Row r is rank r's.
@@ -44,16 +45,17 @@ absl::StatusOr<Synchronization> Synchronization::Create(const std::string& way,
                                                         const torch::nn::Module& module) {
   Synchronization result;
   if (way == "fp16") {
-    result.hook_ = Fp16Hook();
+    result.hook_ = hooks::Fp16Hook();
   } else if (way == "bf16") {
-    result.hook_ = Bf16Hook();
+    result.hook_ = hooks::Bf16Hook();
   } else if (way == "topk") {
-    result.hook_ = Sparse(SparseOptions::Select::kTopK);
+    result.hook_ = Sparse(hooks::SparseOptions::Select::kTopK);
   } else if (way == "threshold") {
-    result.hook_ = Sparse(SparseOptions::Select::kThreshold);
+    result.hook_ = Sparse(hooks::SparseOptions::Select::kThreshold);
   } else if (way == "partial") {
     ASSIGN_OR_RETURN(const nn::NamedTensors trained, nn::TrainedParameters(module));
-    ASSIGN_OR_RETURN(result.partial_, PartialHook::Create(trained.parameters, kPartialThreshold));
+    ASSIGN_OR_RETURN(result.partial_,
+                     hooks::PartialHook::Create(trained.parameters, kPartialThreshold));
     result.hook_ = result.partial_;
   } else if (way != "fp32") {
     return absl::InvalidArgumentError(

@@ -45,7 +45,7 @@ class Synchronization {
  private:
   std::shared_ptr<CommunicationHook> hook_;
   // The same hook, if it is that one.
-  std::shared_ptr<PartialHook> partial_;
+  std::shared_ptr<hooks::PartialHook> partial_;
   uint64_t step_bytes_ = 0;
 };
 

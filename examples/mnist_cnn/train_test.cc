@@ -36,7 +36,7 @@ class TrainTest : public ::testing::Test {
     options.epochs = epochs;
     options.batch_size = 16;
     ::testing::internal::CaptureStdout();
-    InProcessWorkers workers(2);
+    testing::InProcessWorkers workers(2);
     workers.Run([&](Worker& worker) { EXPECT_OK(Train(worker, options)); });
     return ::testing::internal::GetCapturedStdout();
   }
@@ -94,7 +94,7 @@ TEST_F(TrainTest, SaysWhichWaysToSynchronizeThereAre) {
   TrainOptions options;
   options.data_dir = directory_;
   options.sync = "telepathy";
-  InProcessWorkers workers(1);
+  testing::InProcessWorkers workers(1);
   workers.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"telepathy\"; expected")));
@@ -115,7 +115,7 @@ TEST_F(TrainTest, WhatWasFinishedIsOnlyEvaluatedAgain) {
 TEST_F(TrainTest, SaysWhatIsWrongWithTheData) {
   TrainOptions options;
   options.data_dir = directory_ + "/nowhere";
-  InProcessWorkers workers(1);
+  testing::InProcessWorkers workers(1);
   workers.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),
                 StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere/train-images")));

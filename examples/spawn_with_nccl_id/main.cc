@@ -101,7 +101,7 @@ class Children {
 };
 
 absl::Status RunParent(const Options& options) {
-  const absl::StatusOr<std::string> id = MintNcclUniqueId();
+  const absl::StatusOr<std::string> id = nccl::MintNcclUniqueId();
   if (!id.ok()) {
     std::printf("stops here, without an id: %s\n", std::string(id.status().message()).c_str());
     return absl::OkStatus();

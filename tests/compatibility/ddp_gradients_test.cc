@@ -59,9 +59,9 @@ class DdpGradients : public ::testing::Test {
   // parameters times `factor`.
   static double Train(float factor) {
     double worst = -1;
-    InProcessWorkers workers(kWorldSize);
+    testing::InProcessWorkers workers(kWorldSize);
     workers.Run([&](Worker& worker) {
-      auto communicator = ConnectGloo(worker, CommunicatorOptions());
+      auto communicator = gloo::ConnectGloo(worker, CommunicatorOptions());
       ASSERT_OK(communicator);
       const double difference = TrainAsRank(**communicator, factor);
       if (worker.rank() == 0) worst = difference;

@@ -42,8 +42,8 @@ void ReadInto(std::ifstream& file, const torch::Tensor& tensor) {
 }
 
 std::shared_ptr<CommunicationHook> HookFor(const std::string& way) {
-  if (way == "fp16") return Fp16Hook();
-  if (way == "bf16") return Bf16Hook();
+  if (way == "fp16") return hooks::Fp16Hook();
+  if (way == "bf16") return hooks::Bf16Hook();
   return nullptr;
 }
 
@@ -66,9 +66,9 @@ class DdpHooks : public ::testing::Test {
   static double Compare(const std::string& directory, const std::string& theirs,
                         const std::string& ours) {
     double worst = -1;
-    InProcessWorkers workers(kWorldSize);
+    testing::InProcessWorkers workers(kWorldSize);
     workers.Run([&](Worker& worker) {
-      auto communicator = ConnectSharedMemory(worker, {"test", absl::Minutes(1)});
+      auto communicator = shared_memory::ConnectSharedMemory(worker, {"test", absl::Minutes(1)});
       ASSERT_OK(communicator);
       const double difference = TrainAsRank(**communicator, directory, theirs, ours);
       if (worker.rank() == 0) worst = difference;

@@ -18,7 +18,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr absl::Duration kEnding = absl::Milliseconds(100);
 
 absl::Status Train(Worker& worker, absl::string_view backend) {
-  const auto connect = backend == "gloo" ? ConnectGloo : ConnectSharedMemory;
+  const auto connect = backend == "gloo" ? gloo::ConnectGloo : shared_memory::ConnectSharedMemory;
   ASSIGN_OR_RETURN(const auto communicator, connect(worker, {"world", kTimeout}));
   for (int step = 0; step < 5; ++step) {
     float loss = 1;

@@ -33,7 +33,7 @@ absl::Status UseStore(Worker& worker) {
 }
 
 absl::Status UseCommunicator(Worker& worker) {
-  ASSIGN_OR_RETURN(auto communicator, ConnectGloo(worker, {"probe", kTimeout}));
+  ASSIGN_OR_RETURN(auto communicator, gloo::ConnectGloo(worker, {"probe", kTimeout}));
   float sum = static_cast<float>(worker.rank() + 1);
   RETURN_IF_ERROR(
       communicator->AllReduce({&sum, 1, DataType::kFloat32}, ReduceOp::kSum)->Wait(kTimeout));
@@ -48,7 +48,7 @@ absl::Status Run() {
   RETURN_IF_ERROR(UseStore(*worker));
   RETURN_IF_ERROR(UseCommunicator(*worker));
   worker->ReportProgress(7, 1234, 0.5);
-  const absl::StatusOr<std::string> id = ShareNcclUniqueId(*worker, "world", kTimeout);
+  const absl::StatusOr<std::string> id = nccl::ShareNcclUniqueId(*worker, "world", kTimeout);
   std::printf("runtime ok rank=%d nccl=%s\n", worker->rank(),
               id.ok() ? absl::BytesToHexString(*id).c_str() : id.status().ToString().c_str());
   std::fflush(stdout);

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 absl::Status PointsToNothing(const Buffer& buffer) {
   return absl::InvalidArgumentError(
@@ -105,4 +105,4 @@ absl::string_view Name(DataType type) {
   return "unknown";
 }
 
-}  // namespace cadre
+}  // namespace cadre::backend

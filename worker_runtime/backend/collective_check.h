@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 // Of the two checks below, what is not done in a few instructions.
 absl::Status PointsToNothing(const Buffer& buffer);
@@ -41,6 +41,6 @@ absl::string_view Name(ReduceOp op);
 // "float32" and so on.
 absl::string_view Name(DataType type);
 
-}  // namespace cadre
+}  // namespace cadre::backend
 
 #endif  // CADRE_WORKER_RUNTIME_BACKEND_COLLECTIVE_CHECK_H_

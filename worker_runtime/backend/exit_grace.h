@@ -4,7 +4,7 @@
 
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 // Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
 // for the cause. Unloading libtorch alone takes a while. But where a rank has died without a word,
@@ -13,6 +13,6 @@ inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
 // Where its process can be seen, its end is enough.
 inline constexpr absl::Duration kLastWordsSeen = absl::Seconds(2);
 
-}  // namespace cadre
+}  // namespace cadre::backend
 
 #endif  // CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_

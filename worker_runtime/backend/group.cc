@@ -6,7 +6,7 @@
 
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key,
                                          absl::Duration timeout) {
@@ -26,4 +26,4 @@ absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, 
   return ranks;
 }
 
-}  // namespace cadre
+}  // namespace cadre::backend

@@ -8,13 +8,13 @@
 #include "absl/time/time.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 // The ranks that gave the same color, ordered by key and then by rank; empty for a negative color.
 // Collective over `communicator`.
 absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key,
                                          absl::Duration timeout);
 
-}  // namespace cadre
+}  // namespace cadre::backend
 
 #endif  // CADRE_WORKER_RUNTIME_BACKEND_GROUP_H_

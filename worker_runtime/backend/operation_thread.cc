@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 OperationThread::OperationThread() {
   thread_ = std::thread([this] { Run(); });
@@ -79,4 +79,4 @@ void OperationThread::RunOne(const Entry& entry) {
   entry.work->Complete(result, MonoNow() - start);
 }
 
-}  // namespace cadre
+}  // namespace cadre::backend

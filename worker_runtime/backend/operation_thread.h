@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "worker_runtime/work.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 // Operations that may wait to be run. A training step enqueues one per bucket.
 constexpr size_t kMaxQueuedOperations = 4096;
@@ -57,6 +57,6 @@ class OperationThread {
   std::thread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::backend
 
 #endif  // CADRE_WORKER_RUNTIME_BACKEND_OPERATION_THREAD_H_

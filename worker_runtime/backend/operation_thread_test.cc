@@ -5,7 +5,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::backend {
 namespace {
 
 using ::testing::ElementsAre;
@@ -116,4 +116,4 @@ TEST(OperationThreadTest, MeasuresHowLongAnOperationRan) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::backend

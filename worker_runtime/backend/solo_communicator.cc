@@ -7,7 +7,7 @@
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::backend {
 namespace {
 
 class SoloCommunicator : public Communicator {
@@ -18,7 +18,7 @@ class SoloCommunicator : public Communicator {
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
     absl::Status status = CheckBuffer(buffer);
     status.Update(CheckReduction(reduction, buffer.type));
-    if (status.ok()) MultiplyInPlace(buffer, reduction.premultiply);
+    if (status.ok()) reduce::MultiplyInPlace(buffer, reduction.premultiply);
     return Finish(status);
   }
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
@@ -84,4 +84,4 @@ std::unique_ptr<Communicator> MakeSoloCommunicator() {
   return std::make_unique<SoloCommunicator>();
 }
 
-}  // namespace cadre
+}  // namespace cadre::backend

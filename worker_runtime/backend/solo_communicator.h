@@ -6,11 +6,11 @@
 
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::backend {
 
 // Operations are done when the call returns.
 std::unique_ptr<Communicator> MakeSoloCommunicator();
 
-}  // namespace cadre
+}  // namespace cadre::backend
 
 #endif  // CADRE_WORKER_RUNTIME_BACKEND_SOLO_COMMUNICATOR_H_

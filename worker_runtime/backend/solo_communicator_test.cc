@@ -4,7 +4,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::backend {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(SoloCommunicatorTest, FailsAfterAbort) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::backend

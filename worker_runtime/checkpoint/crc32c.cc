@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace cadre {
+namespace cadre::checkpoint {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
@@ -54,4 +54,4 @@ uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
   return ~crc;
 }
 
-}  // namespace cadre
+}  // namespace cadre::checkpoint

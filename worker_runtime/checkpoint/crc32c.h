@@ -6,11 +6,11 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::checkpoint {
 
 // Goes on from the checksum of what came before; 0 to begin with.
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes);
 
-}  // namespace cadre
+}  // namespace cadre::checkpoint
 
 #endif  // CADRE_WORKER_RUNTIME_CHECKPOINT_CRC32C_H_

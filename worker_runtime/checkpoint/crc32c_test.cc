@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::checkpoint {
 namespace {
 
 // RFC 3720, B.4, and the usual check value.
@@ -26,4 +26,4 @@ TEST(Crc32cTest, PiecesGiveTheSame) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::checkpoint

@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "worker_runtime/checkpoint/crc32c.h"
 
-namespace cadre {
+namespace cadre::checkpoint {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
@@ -123,4 +123,4 @@ absl::Status RemoveTree(const std::string& path) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
 }
 
-}  // namespace cadre
+}  // namespace cadre::checkpoint

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::checkpoint {
 
 struct FileSum {
   uint64_t bytes = 0;
@@ -30,6 +30,6 @@ absl::Status Rename(const std::string& from, const std::string& to);
 // With all it holds; fine when it does not exist.
 absl::Status RemoveTree(const std::string& path);
 
-}  // namespace cadre
+}  // namespace cadre::checkpoint
 
 #endif  // CADRE_WORKER_RUNTIME_CHECKPOINT_DURABLE_FILE_H_

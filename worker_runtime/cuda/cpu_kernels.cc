@@ -9,7 +9,7 @@
 #include "worker_runtime/cuda/kernel_check.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::cuda {
 namespace {
 
 constexpr size_t kBlock = 1024;
@@ -24,13 +24,13 @@ void ConvertBlock(DataType from_type, const char* from, DataType to_type, char* 
   if (from_type == DataType::kFloat32) {
     memcpy(block, from, count * sizeof(float));
   } else {
-    WidenToFloat(from_type, from, count, block);
+    reduce::WidenToFloat(from_type, from, count, block);
   }
   for (size_t i = 0; i < count; ++i) block[i] *= scale;
   if (to_type == DataType::kFloat32) {
     memcpy(to, block, count * sizeof(float));
   } else {
-    NarrowFromFloat(to_type, block, count, to);
+    reduce::NarrowFromFloat(to_type, block, count, to);
   }
 }
 
@@ -146,4 +146,4 @@ absl::Status SelectThresholdOnCpu(const Buffer& data, float threshold, const Sel
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::cuda

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/cuda/kernels.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 absl::Status ConvertOnCpu(const Buffer& from, const Buffer& to, float scale);
 absl::Status PackOnCpu(absl::Span<const BucketPart> parts, const Buffer& bucket, float scale);
@@ -16,6 +16,6 @@ absl::Status FirstNonFiniteOnCpu(const Buffer& data, uint64_t* first);
 absl::Status SelectTopKOnCpu(const Buffer& data, size_t k, const Selection& selection);
 absl::Status SelectThresholdOnCpu(const Buffer& data, float threshold, const Selection& selection);
 
-}  // namespace cadre
+}  // namespace cadre::cuda
 
 #endif  // CADRE_WORKER_RUNTIME_CUDA_CPU_KERNELS_H_

@@ -9,7 +9,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::cuda {
 namespace {
 
 using ::testing::Each;
@@ -197,4 +197,4 @@ TEST(SelectOnCpuTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cuda

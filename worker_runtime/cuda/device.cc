@@ -9,7 +9,7 @@
 #include <cuda_runtime.h>
 #endif
 
-namespace cadre {
+namespace cadre::cuda {
 
 #ifdef CADRE_HAVE_CUDA_RUNTIME
 namespace {
@@ -219,4 +219,4 @@ absl::Status CopyOnCudaDevice(void*, const void*, size_t, CudaStreamHandle) { re
 
 #endif
 
-}  // namespace cadre
+}  // namespace cadre::cuda

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 // A cudaStream_t; null is the legacy default stream, which waits for all others.
 using CudaStreamHandle = void*;
@@ -98,6 +98,6 @@ absl::Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStre
 absl::Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 absl::Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 
-}  // namespace cadre
+}  // namespace cadre::cuda
 
 #endif  // CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_

@@ -4,7 +4,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::cuda {
 namespace {
 
 using ::testing::AnyOf;
@@ -80,4 +80,4 @@ TEST(CudaDeviceTest, CopiesAndTimesWork) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cuda

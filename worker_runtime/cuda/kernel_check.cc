@@ -4,13 +4,13 @@
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 absl::Status CheckKernelBuffer(const Buffer& buffer) {
-  RETURN_IF_ERROR(CheckBuffer(buffer));
+  RETURN_IF_ERROR(backend::CheckBuffer(buffer));
   if (IsFloatingPoint(buffer.type) && buffer.type != DataType::kFloat64) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("kernels know float32, float16 and bfloat16, not ", Name(buffer.type)));
+      absl::StrCat("kernels know float32, float16 and bfloat16, not ", backend::Name(buffer.type)));
 }
 
 absl::Status CheckConvert(const Buffer& from, const Buffer& to) {
@@ -21,8 +21,8 @@ absl::Status CheckConvert(const Buffer& from, const Buffer& to) {
         absl::StrCat("converting ", from.count, " elements into ", to.count));
   }
   if (from.data == to.data && from.count > 0 && SizeOf(from.type) != SizeOf(to.type)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("converting ", Name(from.type), " to ", Name(to.type), " in place"));
+    return absl::InvalidArgumentError(absl::StrCat("converting ", backend::Name(from.type), " to ",
+                                                   backend::Name(to.type), " in place"));
   }
   return absl::OkStatus();
 }
@@ -33,8 +33,8 @@ absl::Status CheckParts(absl::Span<const BucketPart> parts, const Buffer& bucket
     RETURN_IF_ERROR(CheckKernelBuffer(part.tensor));
     if (part.tensor.type != parts.front().tensor.type) {
       return absl::InvalidArgumentError(absl::StrCat("a bucket's parts are ",
-                                                     Name(parts.front().tensor.type), " and ",
-                                                     Name(part.tensor.type)));
+                                                     backend::Name(parts.front().tensor.type),
+                                                     " and ", backend::Name(part.tensor.type)));
     }
     if (part.tensor.count > bucket.count || part.offset > bucket.count - part.tensor.count) {
       return absl::InvalidArgumentError(
@@ -46,10 +46,10 @@ absl::Status CheckParts(absl::Span<const BucketPart> parts, const Buffer& bucket
 }
 
 absl::Status CheckSelection(const Buffer& data, const Selection& selection, const void* scratch) {
-  RETURN_IF_ERROR(CheckBuffer(data));
+  RETURN_IF_ERROR(backend::CheckBuffer(data));
   if (data.type != DataType::kFloat32) {
     return absl::InvalidArgumentError(
-        absl::StrCat("elements are selected among float32, not ", Name(data.type)));
+        absl::StrCat("elements are selected among float32, not ", backend::Name(data.type)));
   }
   if (data.count > kMaxSelectable) {
     return absl::InvalidArgumentError(
@@ -72,4 +72,4 @@ absl::Status CheckThreshold(float threshold) {
   return absl::InvalidArgumentError(absl::StrCat("a threshold of ", threshold, " is no magnitude"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::cuda

@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/cuda/kernels.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 // INVALID_ARGUMENT: elements without memory, or of a type that kernels do not know.
 absl::Status CheckKernelBuffer(const Buffer& buffer);
@@ -21,6 +21,6 @@ absl::Status CheckTopK(const Buffer& data, size_t k, const Selection& selection)
 // INVALID_ARGUMENT: negative or not a number.
 absl::Status CheckThreshold(float threshold);
 
-}  // namespace cadre
+}  // namespace cadre::cuda
 
 #endif  // CADRE_WORKER_RUNTIME_CUDA_KERNEL_CHECK_H_

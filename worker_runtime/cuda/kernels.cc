@@ -6,7 +6,7 @@
 #include "worker_runtime/cuda/kernel_check.h"
 #include "worker_runtime/cuda/launch.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 #ifdef CADRE_HAVE_CUDA_KERNELS
 namespace {
@@ -118,4 +118,4 @@ absl::Status SelectThresholdOnGpu(const Buffer&, float, const Selection&, void*,
 
 #endif
 
-}  // namespace cadre
+}  // namespace cadre::cuda

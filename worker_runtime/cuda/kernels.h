@@ -17,7 +17,7 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/cuda/device.h"
 
-namespace cadre {
+namespace cadre::cuda {
 
 // Elements that a selection looks at: their indices are 32-bit, one is kept free.
 constexpr size_t kMaxSelectable = (size_t{1} << 31) - 1;
@@ -67,6 +67,6 @@ absl::Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& sele
 absl::Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Selection& selection,
                                   void* scratch, CudaStreamHandle stream);
 
-}  // namespace cadre
+}  // namespace cadre::cuda
 
 #endif  // CADRE_WORKER_RUNTIME_CUDA_KERNELS_H_

@@ -12,7 +12,7 @@
 #include "base/status_matchers.h"
 #include "worker_runtime/cuda/cpu_kernels.h"
 
-namespace cadre {
+namespace cadre::cuda {
 namespace {
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16};
@@ -207,4 +207,4 @@ TEST(KernelsCheckTest, RefuseBeforeTheyStart) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cuda

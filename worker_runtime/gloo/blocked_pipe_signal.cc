@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <time.h>
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 sigset_t OnlyPipe() {
@@ -30,4 +30,4 @@ BlockedPipeSignal::~BlockedPipeSignal() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

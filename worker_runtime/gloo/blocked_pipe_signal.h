@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-namespace cadre {
+namespace cadre::gloo {
 
 // While this lives, writing to a closed socket raises no SIGPIPE in this thread, nor in those that
 // it starts. Created and destroyed by the same thread.
@@ -20,6 +20,6 @@ class BlockedPipeSignal {
   sigset_t before_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_BLOCKED_PIPE_SIGNAL_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 TEST(BlockedPipeSignal, WritingToNobodyIsAnErrorAndKillsNobody) {
@@ -28,4 +28,4 @@ TEST(BlockedPipeSignal, WritingToNobodyIsAnErrorAndKillsNobody) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

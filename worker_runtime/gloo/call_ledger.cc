@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 // Names in one error.
@@ -150,4 +150,4 @@ std::string CallLedger::Missing() const {
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 // Bytes of a call's description; what is longer ends with a hash of the rest.
 inline constexpr size_t kMaxCallText = 200;
@@ -83,6 +83,6 @@ class CallLedger {
   bool has_any_died_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_CALL_LEDGER_H_

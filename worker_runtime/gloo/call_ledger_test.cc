@@ -2,7 +2,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 using ::testing::AllOf;
@@ -114,4 +114,4 @@ TEST(CallLedger, WhoLeftBeforeItsConnectionEndedHasNotDied) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

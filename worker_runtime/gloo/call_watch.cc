@@ -7,7 +7,7 @@
 #include "base/steady_wait.h"
 #include "worker_runtime/backend/exit_grace.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 void SetText(PeerMessage& message, absl::string_view text) {
@@ -120,7 +120,7 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
         break;
       case PeerMessage::Kind::kLeave:
         left_.Update(ledger_.HearLeave(peer, message.finished));
-        left_until_ = std::min(left_until_, MonoNow() + kLastWords);
+        left_until_ = std::min(left_until_, MonoNow() + backend::kLastWords);
         break;
       case PeerMessage::Kind::kFailure:
         verdict = ledger_.HearFailure(
@@ -211,4 +211,4 @@ absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
   return missing.empty() ? guess : absl::DeadlineExceededError(missing);
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

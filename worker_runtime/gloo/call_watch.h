@@ -21,7 +21,7 @@
 #include "worker_runtime/gloo/call_ledger.h"
 #include "worker_runtime/gloo/peer_links.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 // An operation that takes longer than this is talked about; a connection that closed in the middle
 // of a message is noticed within four times this.
@@ -94,6 +94,6 @@ class CallWatch {
   std::thread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_CALL_WATCH_H_

@@ -15,7 +15,7 @@
 #include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 // Elements of a collective that goes through memory of ours, at a time.
@@ -77,13 +77,13 @@ void SetOutput(Options* options, const Buffer& buffer) {
 
 void AllReduceElements(const GlooContext& context, uint32_t tag, const Buffer& buffer,
                        const Reduction& reduction) {
-  MultiplyInPlace(buffer, reduction.premultiply);
+  reduce::MultiplyInPlace(buffer, reduction.premultiply);
   ::gloo::AllreduceOptions options(context);
   options.setTag(tag);
   SetOutput(&options, buffer);
   options.setReduceFunction(Function(buffer.type, reduction.op));
   ::gloo::allreduce(options);
-  if (reduction.op == ReduceOp::kAverage) MultiplyInPlace(buffer, 1.0 / context->size);
+  if (reduction.op == ReduceOp::kAverage) reduce::MultiplyInPlace(buffer, 1.0 / context->size);
 }
 
 bool IsSixteenBits(DataType type) {
@@ -100,14 +100,15 @@ void AllReduceCopies(const GlooContext& context, Tags tags, const Buffer& buffer
     const size_t count = std::min(kPieceElements, buffer.count - done);
     char* const at = static_cast<char*>(buffer.data) + done * SizeOf(buffer.type);
     if (widens) {
-      WidenToFloat(buffer.type, at, count, reinterpret_cast<float*>(memory.data()));
+      reduce::WidenToFloat(buffer.type, at, count, reinterpret_cast<float*>(memory.data()));
     } else {
       memcpy(memory.data(), at, count * SizeOf(type));
     }
     AllReduceElements(context, tags.Next(), {memory.data(), count, type}, reduction);
     if (!is_wanted) continue;
     if (widens) {
-      NarrowFromFloat(buffer.type, reinterpret_cast<const float*>(memory.data()), count, at);
+      reduce::NarrowFromFloat(buffer.type, reinterpret_cast<const float*>(memory.data()), count,
+                              at);
     } else {
       memcpy(at, memory.data(), count * SizeOf(type));
     }
@@ -117,7 +118,7 @@ void AllReduceCopies(const GlooContext& context, Tags tags, const Buffer& buffer
 // Element by element over `inputs`, one for each rank, in rank order: the same bits everywhere.
 void ReduceInOrder(const std::vector<const char*>& inputs, const Buffer& output, ReduceOp op) {
   char* out = static_cast<char*>(output.data);
-  ElementReduction call;
+  shared_memory::ElementReduction call;
   call.type = output.type;
   call.op = op;
   call.inputs = inputs.data();
@@ -125,7 +126,7 @@ void ReduceInOrder(const std::vector<const char*>& inputs, const Buffer& output,
   call.outputs = &out;
   call.output_count = 1;
   call.count = output.count;
-  ReduceElements(call);
+  shared_memory::ReduceElements(call);
 }
 
 using UnboundBuffers = std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>>;
@@ -161,7 +162,7 @@ std::vector<const char*> PartsOf(const std::vector<char>& all, size_t bytes) {
 std::vector<char> Multiplied(const Buffer& buffer, double factor) {
   const char* const data = static_cast<const char*>(buffer.data);
   std::vector<char> own(data, data + buffer.count * SizeOf(buffer.type));
-  MultiplyInPlace({own.data(), buffer.count, buffer.type}, factor);
+  reduce::MultiplyInPlace({own.data(), buffer.count, buffer.type}, factor);
   return own;
 }
 
@@ -235,7 +236,7 @@ void GlooReduceScatter(const GlooContext& context, Tags tags, const Buffer& inpu
           static_cast<const char*>(input.data) + (peer * output.count + done) * element;
       memcpy(parts.data() + peer * bytes, from, bytes);
     }
-    MultiplyInPlace({parts.data(), size * count, input.type}, reduction.premultiply);
+    reduce::MultiplyInPlace({parts.data(), size * count, input.type}, reduction.premultiply);
     std::vector<char*> to;
     for (size_t peer = 0; peer < size; ++peer) to.push_back(parts.data() + peer * bytes);
     all.resize(size * bytes);
@@ -280,4 +281,4 @@ void GlooBarrier(const GlooContext& context, Tags tags) {
   ::gloo::barrier(options);
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -9,7 +9,7 @@
 #include "gloo/context.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 // The tags of one call: the same on all ranks for the same call, others for the next. A collective
 // that consists of several takes several.
@@ -38,6 +38,6 @@ void GlooAllGatherVarying(const GlooContext& context, Tags tags, const Buffer& i
                           const Buffer& output, absl::Span<const size_t> counts);
 void GlooBarrier(const GlooContext& context, Tags tags);
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_GLOO_COLLECTIVES_H_

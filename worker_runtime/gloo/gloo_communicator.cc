@@ -15,6 +15,9 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/backend/group.h"
+#include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 #include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_collectives.h"
@@ -23,11 +26,8 @@
 #include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/gloo/store_adaptor.h"
 #include "worker_runtime/gloo/watched_transport.h"
-#include "worker_runtime/backend/group.h"
-#include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/backend/solo_communicator.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 // FNV-1a over what must be equal on all ranks, folded to 16 bits.
@@ -70,39 +70,41 @@ class GlooCommunicator : public Communicator {
   int size() const override { return mesh_->size; }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = CheckBuffer(buffer);
-    status.Update(CheckReduction(reduction, buffer.type));
-    return Start(status, absl::StrCat("all-reduce (", Name(reduction.op), ") of ", Text(buffer)),
+    absl::Status status = backend::CheckBuffer(buffer);
+    status.Update(backend::CheckReduction(reduction, buffer.type));
+    return Start(status,
+                 absl::StrCat("all-reduce (", backend::Name(reduction.op), ") of ", Text(buffer)),
                  [this, buffer, reduction](Tags tags) {
                    if (buffer.count > 0) GlooAllReduce(mesh_, tags, buffer, reduction);
                  });
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
-    status.Update(CheckReduction(reduction, buffer.type));
-    return Start(
-        status,
-        absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", Text(buffer)),
-        [this, buffer, reduction, root](Tags tags) {
-          GlooReduce(mesh_, tags, buffer, reduction, root);
-        });
-  }
-
-  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = CheckScatter(input, output, size());
-    status.Update(CheckReduction(reduction, input.type));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
+    status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status,
-                 absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", Text(output)),
-                 [this, input, output, reduction](Tags tags) {
-                   GlooReduceScatter(mesh_, tags, input, output, reduction);
+                 absl::StrCat("reduce (", backend::Name(reduction.op), ") to rank ", root, " of ",
+                              Text(buffer)),
+                 [this, buffer, reduction, root](Tags tags) {
+                   GlooReduce(mesh_, tags, buffer, reduction, root);
                  });
   }
 
+  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
+    absl::Status status = backend::CheckScatter(input, output, size());
+    status.Update(backend::CheckReduction(reduction, input.type));
+    return Start(
+        status,
+        absl::StrCat("reduce-scatter (", backend::Name(reduction.op), ") of ", Text(output)),
+        [this, input, output, reduction](Tags tags) {
+          GlooReduceScatter(mesh_, tags, input, output, reduction);
+        });
+  }
+
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
     return Start(status, absl::StrCat("broadcast from rank ", root, " of ", Text(buffer)),
                  [this, buffer, root](Tags tags) {
                    if (buffer.count > 0) GlooBroadcast(mesh_, tags, buffer, root);
@@ -110,8 +112,8 @@ class GlooCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
-    return Start(CheckGather(input, output, size()), absl::StrCat("all-gather of ", Text(input)),
-                 [this, input, output](Tags tags) {
+    return Start(backend::CheckGather(input, output, size()),
+                 absl::StrCat("all-gather of ", Text(input)), [this, input, output](Tags tags) {
                    if (input.count > 0) GlooAllGather(mesh_, tags, input, output);
                  });
   }
@@ -119,7 +121,7 @@ class GlooCommunicator : public Communicator {
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                          absl::Span<const size_t> counts) override {
     return Start(
-        CheckVaryingGather(input, output, counts, rank(), size()),
+        backend::CheckVaryingGather(input, output, counts, rank(), size()),
         absl::StrCat("all-gather of ", Text(output), " in parts ", absl::StrJoin(counts, "+")),
         [this, input, output,
          parts = std::vector<size_t>(counts.begin(), counts.end())](Tags tags) {
@@ -157,11 +159,11 @@ class GlooCommunicator : public Communicator {
   // One direction between this rank and another, with the thread that waits there.
   struct Traffic {
     uint64_t messages = 0;
-    OperationThread thread;
+    backend::OperationThread thread;
   };
 
   static std::string Text(const Buffer& buffer) {
-    return absl::StrCat(buffer.count, " ", Name(buffer.type));
+    return absl::StrCat(buffer.count, " ", backend::Name(buffer.type));
   }
 
   std::shared_ptr<Work> Start(absl::Status check, std::string call, Collective collective) {
@@ -203,7 +205,7 @@ class GlooCommunicator : public Communicator {
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
-  OperationThread thread_;
+  backend::OperationThread thread_;
 };
 
 absl::Status GlooCommunicator::RunGuarded(const std::function<absl::Status()>& operation) {
@@ -245,8 +247,8 @@ absl::Status GlooCommunicator::Told(const std::string& call, const absl::Status&
 
 std::shared_ptr<Work> GlooCommunicator::Exchange(const Buffer& buffer, int peer, int tag,
                                                  bool sends) {
-  absl::Status check = CheckPeer(peer, rank(), size());
-  check.Update(CheckBuffer(buffer));
+  absl::Status check = backend::CheckPeer(peer, rank(), size());
+  check.Update(backend::CheckBuffer(buffer));
   if (!check.ok()) return FinishedWork(Told(sends ? "send" : "receive", check));
   absl::MutexLock lock(&traffic_mutex_);
   std::unique_ptr<Traffic>& traffic = traffic_[{peer, sends}];
@@ -291,7 +293,7 @@ absl::Status GlooCommunicator::ReceiveNow(const Buffer& buffer, int from, int ta
   if (header.count != buffer.count || header.type != buffer.type || header.tag != tag) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rank ", rank(), " waits for ", Text(buffer), " with tag ", tag, ", but rank ", from,
-        " sent ", header.count, " ", Name(header.type), " with tag ", header.tag));
+        " sent ", header.count, " ", backend::Name(header.type), " with tag ", header.tag));
   }
   const size_t bytes = buffer.count * SizeOf(buffer.type);
   if (bytes == 0) return absl::OkStatus();
@@ -320,12 +322,12 @@ absl::StatusOr<std::unique_ptr<Communicator>> Complete(std::shared_ptr<WatchedMe
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> GlooCommunicator::Split(int color, int key) {
-  ASSIGN_OR_RETURN(const std::vector<int> members, GroupOf(*this, color, key, timeout_));
+  ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key, timeout_));
   const int ranks = static_cast<int>(members.size());
   GroupStore store(this, members, timeout_);
   if (ranks < 2) {
     RETURN_IF_ERROR(store.Finish());
-    return ranks == 0 ? nullptr : MakeSoloCommunicator();
+    return ranks == 0 ? nullptr : backend::MakeSoloCommunicator();
   }
   const int own_rank =
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
@@ -364,7 +366,7 @@ absl::StatusOr<std::string> KeyPrefix(Worker& worker, const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(Worker& worker,
                                                           const CommunicatorOptions& options) {
-  if (worker.world_size() == 1) return MakeSoloCommunicator();
+  if (worker.world_size() == 1) return backend::MakeSoloCommunicator();
   const MonoTime deadline = MonoNow() + options.timeout;
   ASSIGN_OR_RETURN(std::string prefix, KeyPrefix(worker, options.name));
   const std::string what = absl::StrCat("connecting communicator \"", options.name, "\" from ",
@@ -389,4 +391,4 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(Worker& worker,
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -9,7 +9,7 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 constexpr size_t kMaxCommunicatorName = 100;
 
@@ -25,6 +25,6 @@ constexpr size_t kMaxCommunicatorName = 100;
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(Worker& worker,
                                                           const CommunicatorOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_GLOO_COMMUNICATOR_H_

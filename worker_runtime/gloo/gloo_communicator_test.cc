@@ -9,7 +9,7 @@
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 using ::testing::AllOf;
@@ -54,7 +54,7 @@ void ExpectReduces(Communicator& world, DataType type) {
 class GlooWorldTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(GlooWorldTest, AllReduceForEveryType) {
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     EXPECT_EQ(world->rank(), worker.rank());
@@ -69,7 +69,7 @@ TEST_P(GlooWorldTest, AllReduceForEveryType) {
 
 TEST_P(GlooWorldTest, AllReduceOfHalves) {
   constexpr uint16_t kHalf[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600};  // 0 to 6
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   workers.Run([&](Worker& worker) {
     const auto world = Connect(worker);
     const int size = world->size();
@@ -84,7 +84,7 @@ TEST_P(GlooWorldTest, AllReduceOfHalves) {
 
 TEST_P(GlooWorldTest, AllReduceOfSeveralSegmentsIsTheSameEverywhere) {
   constexpr size_t kCount = 3 * 1024 * 1024 + 7;
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   std::vector<std::vector<float>> results(workers.world_size());
   workers.Run([&](Worker& worker) {
     const auto world = Connect(worker);
@@ -104,7 +104,7 @@ TEST_P(GlooWorldTest, AllReduceOfSeveralSegmentsIsTheSameEverywhere) {
 }
 
 TEST_P(GlooWorldTest, BroadcastFromEveryRoot) {
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     for (int root = 0; root < world->size(); ++root) {
@@ -116,7 +116,7 @@ TEST_P(GlooWorldTest, BroadcastFromEveryRoot) {
 }
 
 TEST_P(GlooWorldTest, AllGatherInRankOrder) {
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     std::vector<int64_t> input = {worker.rank() * 10, worker.rank() * 10 + 1};
@@ -131,7 +131,7 @@ TEST_P(GlooWorldTest, AllGatherInRankOrder) {
 }
 
 TEST_P(GlooWorldTest, NothingWaitsForTheCaller) {
-  InProcessWorkers workers(GetParam());
+  testing::InProcessWorkers workers(GetParam());
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     std::vector<std::vector<float>> buckets(20, std::vector<float>(1000, 1));
@@ -148,7 +148,7 @@ TEST_P(GlooWorldTest, NothingWaitsForTheCaller) {
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorldTest, ::testing::Values(1, 2, 3));
 
 TEST(GlooCommunicatorTest, SeveralCommunicatorsLiveSideBySideAndOneAfterTheOther) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     CommunicatorOptions other_name;
     other_name.name = "gradients";
@@ -173,7 +173,7 @@ TEST(GlooCommunicatorTest, SeveralCommunicatorsLiveSideBySideAndOneAfterTheOther
 }
 
 TEST(GlooCommunicatorTest, AbortEndsWhatRunsAndWhatWaits) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     EXPECT_OK(world->Barrier()->Wait(kLong));
@@ -204,7 +204,7 @@ TEST(GlooCommunicatorTest, AbortEndsWhatRunsAndWhatWaits) {
 // As those do that survive the end of a generation, one after the other.
 TEST(GlooCommunicatorTest, WhoAbortsAsWellAwaitsNoLastWords) {
   constexpr int kRounds = 5;
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   absl::Duration fastest = absl::InfiniteDuration();
   workers.Run([&](Worker& worker) {
     const auto outer = Connect(worker);
@@ -226,11 +226,11 @@ TEST(GlooCommunicatorTest, WhoAbortsAsWellAwaitsNoLastWords) {
       EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kAborted));
     }
   });
-  EXPECT_LT(fastest, kLastWords / 2);
+  EXPECT_LT(fastest, backend::kLastWords / 2);
 }
 
 TEST(GlooCommunicatorTest, DestructionDoesNotWaitForPeers) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     auto world = Connect(worker);
     std::vector<float> values(1 << 20, 1);
@@ -247,7 +247,7 @@ TEST(GlooCommunicatorTest, DestructionDoesNotWaitForPeers) {
 TEST(GlooCommunicatorTest, NoticesAPeerThatGoesInTheMiddleOfAMessage) {
   constexpr size_t kCount = 16 * 1024 * 1024;
   for (int round = 0; round < 4; ++round) {
-    InProcessWorkers workers(2);
+    testing::InProcessWorkers workers(2);
     workers.Run([round](Worker& worker) {
       auto world = Connect(worker);
       EXPECT_OK(world->Barrier()->Wait(kLong));
@@ -271,7 +271,7 @@ TEST(GlooCommunicatorTest, NoticesAPeerThatGoesInTheMiddleOfAMessage) {
 }
 
 TEST(GlooCommunicatorTest, SaysWhichRankDidNotAnswerInTime) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker, worker.rank() == 0 ? absl::Milliseconds(500) : kLong);
     std::vector<float> values(100, 1);
@@ -288,7 +288,7 @@ TEST(GlooCommunicatorTest, SaysWhichRankDidNotAnswerInTime) {
 }
 
 TEST(GlooCommunicatorTest, DifferentCallsAreNamedOnEveryRank) {
-  InProcessWorkers workers(3);
+  testing::InProcessWorkers workers(3);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     std::vector<float> values(worker.rank() == 2 ? 200 : 100, 1);
@@ -303,7 +303,7 @@ TEST(GlooCommunicatorTest, DifferentCallsAreNamedOnEveryRank) {
 }
 
 TEST(GlooCommunicatorTest, ARankThatIsAheadLearnsOfADifferenceToo) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     // An empty one needs nobody.
@@ -316,7 +316,7 @@ TEST(GlooCommunicatorTest, ARankThatIsAheadLearnsOfADifferenceToo) {
 }
 
 TEST(GlooCommunicatorTest, RefusesWhatCannotBe) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([](Worker& worker) {
     const auto world = Connect(worker);
     std::vector<float> values(4);
@@ -330,7 +330,7 @@ TEST(GlooCommunicatorTest, RefusesWhatCannotBe) {
 }
 
 TEST(GlooCommunicatorTest, ConnectingEndsWithTheGeneration) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   std::thread next_generation([&workers] {
     EXPECT_OK(workers.worker(1).Get("gloo/world/opened/0", kLong));
     workers.EndGeneration();
@@ -341,10 +341,10 @@ TEST(GlooCommunicatorTest, ConnectingEndsWithTheGeneration) {
 }
 
 TEST(GlooCommunicatorTest, ConnectingTimesOut) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   EXPECT_THAT(ConnectGloo(workers.worker(0), WithTimeout(absl::Milliseconds(50))),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -5,7 +5,7 @@
 #include "gloo/transport/tcp/device.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 void WatchedMesh::Connect(::gloo::rendezvous::Store* store, const std::string& address,
                           absl::Duration timeout) {
@@ -21,4 +21,4 @@ void WatchedMesh::Connect(::gloo::rendezvous::Store* store, const std::string& a
   transportContext_ = watched_;
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -12,7 +12,7 @@
 #include "gloo/rendezvous/store.h"
 #include "worker_runtime/gloo/watched_transport.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 class WatchedMesh : public ::gloo::rendezvous::Context {
  public:
@@ -30,6 +30,6 @@ class WatchedMesh : public ::gloo::rendezvous::Context {
 // A deadline that Gloo can still count in milliseconds.
 constexpr absl::Duration kMaxGlooTimeout = absl::Hours(24);
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_GLOO_MESH_H_

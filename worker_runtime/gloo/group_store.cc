@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "gloo/common/error.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 GroupStore::GroupStore(Communicator* parent, std::vector<int> members, absl::Duration timeout)
     : parent_(*parent), members_(std::move(members)), timeout_(timeout) {}
@@ -69,4 +69,4 @@ void GroupStore::Check(const absl::Status& status) {
   throw ::gloo::IoException(status.ToString());
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

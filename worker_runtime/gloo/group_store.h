@@ -11,7 +11,7 @@
 #include "gloo/rendezvous/store.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 // How often Gloo sets a key of its own while it connects: its host's name, then its addresses.
 constexpr int kGlooSets = 2;
@@ -46,6 +46,6 @@ class GroupStore : public ::gloo::rendezvous::Store {
   absl::Status status_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_GROUP_STORE_H_

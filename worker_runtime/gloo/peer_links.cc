@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 // Where a rank listens, and what whoever connects there must say.
@@ -239,4 +239,4 @@ bool PeerLinks::Receive(int peer, const Listener& listener) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

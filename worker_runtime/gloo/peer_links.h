@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 struct PeerMessage {
   enum class Kind : uint32_t {
@@ -78,6 +78,6 @@ class PeerLinks {
   std::vector<Link> links_;  // descriptors change only while connecting and in Poll()
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_PEER_LINKS_H_

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 constexpr absl::Duration kLong = absl::Minutes(1);
@@ -115,4 +115,4 @@ TEST(PeerLinks, SaysThatNobodyCame) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

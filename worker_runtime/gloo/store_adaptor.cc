@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "gloo/common/error.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 StoreAdaptor::StoreAdaptor(Worker* worker, std::string prefix, MonoTime deadline)
     : worker_(worker), prefix_(std::move(prefix)), deadline_(deadline) {}
@@ -70,4 +70,4 @@ std::string StoreAdaptor::Fetch(const std::string& full_key) {
   return *std::move(value);
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

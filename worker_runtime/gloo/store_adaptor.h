@@ -12,7 +12,7 @@
 #include "gloo/rendezvous/store.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 // One rank's list of addresses grows with the world, so values beyond the store's limit are cut
 // into parts: key "K#0" holds "COUNT\n" and the first part, "K#1" the second, and so on.
@@ -45,6 +45,6 @@ class StoreAdaptor : public ::gloo::rendezvous::Store {
   std::map<std::string, std::string> first_parts_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_STORE_ADAPTOR_H_

@@ -7,7 +7,7 @@
 #include "gloo/common/error.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 using ::testing::HasSubstr;
@@ -20,7 +20,7 @@ std::vector<char> Bytes(size_t size) {
 
 class StoreAdaptorTest : public ::testing::Test {
  protected:
-  InProcessWorkers workers_{2};
+  testing::InProcessWorkers workers_{2};
   const MonoTime deadline_ = MonoNow() + absl::Minutes(1);
   StoreAdaptor one_{&workers_.worker(0), "gloo/world/1", deadline_};
   StoreAdaptor other_{&workers_.worker(1), "gloo/world/1", deadline_};
@@ -62,4 +62,4 @@ TEST_F(StoreAdaptorTest, RefusesAForeignValue) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

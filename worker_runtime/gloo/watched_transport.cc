@@ -12,7 +12,7 @@
 #include "gloo/common/error.h"
 #include "worker_runtime/gloo/blocked_pipe_signal.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 using ::gloo::transport::Pair;
 using ::gloo::transport::UnboundBuffer;
@@ -269,4 +269,4 @@ void WatchedContext::CheckAwaitedRanks() {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::gloo

@@ -19,7 +19,7 @@
 #include "gloo/transport/context.h"
 #include "gloo/transport/unbound_buffer.h"
 
-namespace cadre {
+namespace cadre::gloo {
 
 class WatchedBuffer;
 
@@ -89,6 +89,6 @@ class WatchedContext : public ::gloo::transport::Context {
   std::map<const WatchedBuffer*, AwaitedRank> awaited_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::gloo
 
 #endif  // CADRE_WORKER_RUNTIME_GLOO_WATCHED_TRANSPORT_H_

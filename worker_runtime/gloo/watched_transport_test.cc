@@ -11,7 +11,7 @@
 #include "base/status_matchers.h"
 #include "gloo/common/error.h"
 
-namespace cadre {
+namespace cadre::gloo {
 namespace {
 
 using ::gloo::transport::Context;
@@ -143,4 +143,4 @@ TEST_F(WatchedTransportTest, TheDeadlineNamesTheRank) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::gloo

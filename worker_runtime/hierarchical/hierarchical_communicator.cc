@@ -15,14 +15,14 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/gloo/peer_links.h"
 #include "worker_runtime/group_worker.h"
-#include "worker_runtime/backend/operation_thread.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 
-namespace cadre {
+namespace cadre::hierarchical {
 namespace {
 
 // Of each other, the ranks of a node wait longer than the leaders do: a leader that fails says why
@@ -38,7 +38,7 @@ struct Parts {
 class HierarchicalCommunicator : public Communicator {
  public:
   // `first_ranks[n]` is the first rank of node n; the last entry is the number of ranks.
-  HierarchicalCommunicator(Parts parts, std::unique_ptr<PeerLinks> links,
+  HierarchicalCommunicator(Parts parts, std::unique_ptr<gloo::PeerLinks> links,
                            std::vector<int> first_ranks, int node_rank,
                            const CommunicatorOptions& options)
       : parts_(std::move(parts)),
@@ -54,18 +54,19 @@ class HierarchicalCommunicator : public Communicator {
   int size() const override { return parts_.direct->size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = CheckBuffer(buffer);
-    status.Update(CheckReduction(reduction, buffer.type));
-    return Start(status, absl::StrCat("all-reduce (", Name(reduction.op), ") of ", Text(buffer)),
+    absl::Status status = backend::CheckBuffer(buffer);
+    status.Update(backend::CheckReduction(reduction, buffer.type));
+    return Start(status,
+                 absl::StrCat("all-reduce (", backend::Name(reduction.op), ") of ", Text(buffer)),
                  [this, buffer, reduction] { return AllReduceNow(buffer, reduction); });
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
-    status.Update(CheckReduction(reduction, buffer.type));
-    const std::string call =
-        absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", Text(buffer));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
+    status.Update(backend::CheckReduction(reduction, buffer.type));
+    const std::string call = absl::StrCat("reduce (", backend::Name(reduction.op), ") to rank ",
+                                          root, " of ", Text(buffer));
     return Start(status, call, [this, buffer, reduction, root]() -> absl::Status {
       std::vector<char> copy = CopyOf(buffer);
       RETURN_IF_ERROR(AllReduceNow({copy.data(), buffer.count, buffer.type}, reduction));
@@ -75,10 +76,10 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = CheckScatter(input, output, size());
-    status.Update(CheckReduction(reduction, input.type));
+    absl::Status status = backend::CheckScatter(input, output, size());
+    status.Update(backend::CheckReduction(reduction, input.type));
     const std::string call =
-        absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", Text(output));
+        absl::StrCat("reduce-scatter (", backend::Name(reduction.op), ") of ", Text(output));
     return Start(status, call, [this, input, output, reduction]() -> absl::Status {
       std::vector<char> copy = CopyOf(input);
       RETURN_IF_ERROR(AllReduceNow({copy.data(), input.count, input.type}, reduction));
@@ -89,15 +90,15 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
     return Start(status, absl::StrCat("broadcast from rank ", root, " of ", Text(buffer)),
                  [this, buffer, root] { return BroadcastNow(buffer, root); });
   }
 
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
-    return Start(CheckGather(input, output, size()), absl::StrCat("all-gather of ", Text(input)),
-                 [this, input, output] {
+    return Start(backend::CheckGather(input, output, size()),
+                 absl::StrCat("all-gather of ", Text(input)), [this, input, output] {
                    return GatherNow(input, output, std::vector<size_t>(size(), input.count));
                  });
   }
@@ -105,7 +106,7 @@ class HierarchicalCommunicator : public Communicator {
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                          absl::Span<const size_t> counts) override {
     return Start(
-        CheckVaryingGather(input, output, counts, rank(), size()),
+        backend::CheckVaryingGather(input, output, counts, rank(), size()),
         absl::StrCat("all-gather of ", Text(output), " in parts ", absl::StrJoin(counts, "+")),
         [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
           return GatherNow(input, output, parts);
@@ -171,7 +172,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   static std::string Text(const Buffer& buffer) {
-    return absl::StrCat(buffer.count, " ", Name(buffer.type));
+    return absl::StrCat(buffer.count, " ", backend::Name(buffer.type));
   }
 
   static std::vector<char> CopyOf(const Buffer& buffer) {
@@ -205,9 +206,9 @@ class HierarchicalCommunicator : public Communicator {
   const int node_rank_;
   const std::string name_;
   const absl::Duration timeout_;
-  CallWatch watch_;
+  gloo::CallWatch watch_;
   // Last, so that it stops first.
-  OperationThread thread_;
+  backend::OperationThread thread_;
 };
 
 absl::Status HierarchicalCommunicator::AllReduceNow(const Buffer& buffer, Reduction reduction) {
@@ -289,13 +290,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
                       PlaceAmong(place, place.local_rank, place.local_world_size, true));
   CommunicatorOptions patient = options;
   patient.timeout += kNodePatience;
-  ASSIGN_OR_RETURN(parts.node, ConnectSharedMemory(in_node, patient));
+  ASSIGN_OR_RETURN(parts.node, shared_memory::ConnectSharedMemory(in_node, patient));
   if (place.local_rank == 0) {
     GroupWorker leader(&worker, "leaders", PlaceAmong(place, place.node_rank, place.nodes, false));
-    ASSIGN_OR_RETURN(parts.leaders, ConnectGloo(leader, options));
+    ASSIGN_OR_RETURN(parts.leaders, gloo::ConnectGloo(leader, options));
   }
   GroupWorker everybody(&worker, "direct", place);
-  ASSIGN_OR_RETURN(parts.direct, ConnectGloo(everybody, options));
+  ASSIGN_OR_RETURN(parts.direct, gloo::ConnectGloo(everybody, options));
 
   int32_t node = place.node_rank;
   std::vector<int32_t> nodes(place.world_size);
@@ -320,11 +321,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
                     {all, bytes * place.world_size, DataType::kUint8})
         ->Wait(options.timeout);
   };
-  ASSIGN_OR_RETURN(std::unique_ptr<PeerLinks> links,
-                   PeerLinks::Connect(place.rank, place.world_size, place.address, all_gather,
-                                      MonoNow() + options.timeout));
+  ASSIGN_OR_RETURN(std::unique_ptr<gloo::PeerLinks> links,
+                   gloo::PeerLinks::Connect(place.rank, place.world_size, place.address, all_gather,
+                                            MonoNow() + options.timeout));
   return std::unique_ptr<Communicator>(std::make_unique<HierarchicalCommunicator>(
       std::move(parts), std::move(links), std::move(first_ranks), place.node_rank, options));
 }
 
-}  // namespace cadre
+}  // namespace cadre::hierarchical

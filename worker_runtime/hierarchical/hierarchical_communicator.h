@@ -9,7 +9,7 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::hierarchical {
 
 // All ranks call it the same number of times with the same name; `worker` must outlive the call,
 // not the communicator. Nodes may have different numbers of ranks; ranks are contiguous per node.
@@ -18,6 +18,6 @@ namespace cadre {
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
     Worker& worker, const CommunicatorOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::hierarchical
 
 #endif  // CADRE_WORKER_RUNTIME_HIERARCHICAL_HIERARCHICAL_COMMUNICATOR_H_

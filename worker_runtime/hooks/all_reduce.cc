@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/bucket_floats.h"
 #include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr char kName[] = "all-reduce";
@@ -19,7 +19,7 @@ constexpr char kName[] = "all-reduce";
 std::shared_ptr<Work> AllReduceHook::Start(Communicator& communicator, const BucketView& bucket) {
   return thread_.Start([this, &communicator, buffer = bucket.buffer]() -> absl::Status {
     if (buffer.count == 0 || communicator.size() == 1) return absl::OkStatus();
-    MultiplyInPlace(buffer, 1.0 / communicator.size());
+    reduce::MultiplyInPlace(buffer, 1.0 / communicator.size());
     return thread_.AllReduce(communicator, buffer, ReduceOp::kSum);
   });
 }
@@ -54,4 +54,4 @@ std::shared_ptr<Work> ClippingHook::Start(Communicator& communicator, const Buck
   return inner_->Start(communicator, bucket);
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -8,7 +8,7 @@
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/hooks/hook_thread.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Divides by the number of ranks, then sums, in the type that the bucket has: what an average can
 // hold does not overflow on the way.
@@ -44,6 +44,6 @@ class ClippingHook : public CommunicationHook {
   const std::shared_ptr<CommunicationHook> inner_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_

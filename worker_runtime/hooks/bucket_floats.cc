@@ -8,7 +8,7 @@
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr size_t kMaxElements = std::numeric_limits<int32_t>::max();
@@ -19,9 +19,9 @@ absl::Status CheckFloatBuckets(absl::string_view hook, absl::Span<const BucketVi
   for (const BucketView& bucket : buckets) {
     const DataType type = bucket.buffer.type;
     if (type != DataType::kFloat32 && type != DataType::kFloat16 && type != DataType::kBfloat16) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the gradients of bucket ", bucket.index, " are ", Name(type), "; ", hook,
-                       " works on float32: convert the model, or synchronize without this hook"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the gradients of bucket ", bucket.index, " are ", backend::Name(type), "; ", hook,
+          " works on float32: convert the model, or synchronize without this hook"));
     }
     if (bucket.buffer.count > kMaxElements) {
       return absl::InvalidArgumentError(
@@ -38,7 +38,7 @@ std::vector<float> LoadFloats(const Buffer& buffer) {
   if (buffer.type == DataType::kFloat32) {
     std::memcpy(values.data(), buffer.data, buffer.count * sizeof(float));
   } else {
-    WidenToFloat(buffer.type, buffer.data, buffer.count, values.data());
+    reduce::WidenToFloat(buffer.type, buffer.data, buffer.count, values.data());
   }
   return values;
 }
@@ -48,8 +48,8 @@ void StoreFloats(absl::Span<const float> values, const Buffer& buffer) {
   if (buffer.type == DataType::kFloat32) {
     std::memcpy(buffer.data, values.data(), values.size() * sizeof(float));
   } else {
-    NarrowFromFloat(buffer.type, values.data(), values.size(), buffer.data);
+    reduce::NarrowFromFloat(buffer.type, values.data(), values.size(), buffer.data);
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/communication_hook.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // INVALID_ARGUMENT, naming `hook` and the bucket: other than float32, float16 and bfloat16, or more
 // than 2^31 - 1 elements.
@@ -19,6 +19,6 @@ absl::Status CheckFloatBuckets(absl::string_view hook, absl::Span<const BucketVi
 std::vector<float> LoadFloats(const Buffer& buffer);
 void StoreFloats(absl::Span<const float> values, const Buffer& buffer);
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_BUCKET_FLOATS_H_

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-namespace cadre {
+namespace cadre::hooks {
 
-std::vector<Bucket> FusionGroups(absl::Span<const size_t> counts, absl::Span<const size_t> order,
-                                 size_t threshold) {
-  std::vector<Bucket> groups;
-  Bucket open;
+std::vector<reduce::Bucket> FusionGroups(absl::Span<const size_t> counts,
+                                         absl::Span<const size_t> order, size_t threshold) {
+  std::vector<reduce::Bucket> groups;
+  reduce::Bucket open;
   size_t elements = 0;
   for (const size_t i : order) {
     if (counts[i] > threshold) {
@@ -24,4 +24,4 @@ std::vector<Bucket> FusionGroups(absl::Span<const size_t> counts, absl::Span<con
   return groups;
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

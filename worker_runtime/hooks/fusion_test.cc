@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::ElementsAre;
@@ -31,4 +31,4 @@ TEST(FusionGroups, FollowsTheOrder) {
 TEST(FusionGroups, TheThresholdIsSingas) { EXPECT_EQ(kFusionThreshold, 2097152u); }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -10,12 +10,12 @@
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 void WithRanks(int ranks, const std::function<void(Communicator&)>& body) {
-  InProcessWorkers workers(ranks);
+  testing::InProcessWorkers workers(ranks);
   workers.Run([&](Worker& worker) {
-    auto communicator = ConnectSharedMemory(worker, {"test", kHookTestTimeout});
+    auto communicator = shared_memory::ConnectSharedMemory(worker, {"test", kHookTestTimeout});
     ASSERT_OK(communicator);
     body(**communicator);
   });
@@ -34,9 +34,9 @@ size_t CountOf(const std::vector<int64_t>& shape) {
   return count;
 }
 
-TestGradients::TestGradients(Shapes shapes, std::vector<Bucket> assignment)
+TestGradients::TestGradients(Shapes shapes, std::vector<reduce::Bucket> assignment)
     : shapes_(std::move(shapes)) {
-  for (const Bucket& bucket : assignment) {
+  for (const reduce::Bucket& bucket : assignment) {
     std::vector<GradientView> views;
     size_t offset = 0;
     for (const size_t i : bucket) {
@@ -105,4 +105,4 @@ absl::Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
   return status;
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/communication_hook.h"
+#include "worker_runtime/reduce/bucket.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 inline constexpr absl::Duration kHookTestTimeout = absl::Seconds(60);
 
@@ -29,7 +29,7 @@ size_t CountOf(const std::vector<int64_t>& shape);
 // One rank's float32 gradients, in buckets.
 class TestGradients {
  public:
-  TestGradients(Shapes shapes, std::vector<Bucket> assignment);
+  TestGradients(Shapes shapes, std::vector<reduce::Bucket> assignment);
 
   std::vector<BucketView> views() const;
   std::vector<float>& bucket(size_t b) { return values_[b]; }
@@ -50,6 +50,6 @@ class TestGradients {
 absl::Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
                        const TestGradients& gradients);
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_

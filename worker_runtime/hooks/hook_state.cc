@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr absl::string_view kMark = "cadre hook state 1: ";
@@ -94,4 +94,4 @@ absl::Status HookStateReader::End() const {
       absl::StrCat("the state of the communication hook has ", rest_.size(), " bytes too many"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

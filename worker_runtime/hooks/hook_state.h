@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/communication_hook.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Floats for some of the parameters.
 using FloatsByParameter = std::map<size_t, std::vector<float>>;
@@ -51,6 +51,6 @@ class HookStateReader {
   absl::string_view rest_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_

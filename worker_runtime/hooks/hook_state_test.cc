@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::HasSubstr;
@@ -62,4 +62,4 @@ TEST(HookState, ComparesSizes) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -6,7 +6,7 @@
 #include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/wait_or_abort.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 // Longer than any communicator lets one operation take: its own deadline, whose error says more,
@@ -27,9 +27,9 @@ absl::Status HookThread::SumFloats(Communicator& communicator, float* values, si
     return AllReduce(communicator, {values, count, wire}, ReduceOp::kSum);
   }
   std::vector<uint16_t> narrow(count);
-  NarrowFromFloat(wire, values, count, narrow.data());
+  reduce::NarrowFromFloat(wire, values, count, narrow.data());
   RETURN_IF_ERROR(AllReduce(communicator, {narrow.data(), count, wire}, ReduceOp::kSum));
-  WidenToFloat(wire, narrow.data(), count, values);
+  reduce::WidenToFloat(wire, narrow.data(), count, values);
   return absl::OkStatus();
 }
 
@@ -47,4 +47,4 @@ absl::Status HookThread::Wait(Communicator& communicator, const std::shared_ptr<
   return WaitOrAbort(communicator, work, kPatience);
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

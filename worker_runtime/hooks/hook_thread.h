@@ -9,17 +9,17 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "worker_runtime/communicator.h"
 #include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Thread safe; the collectives are for operations that run here. A hook has it as its last member,
 // so that it stops before what its operations use is gone.
 class HookThread {
  public:
   // Never blocks. After one operation failed, all later ones fail with its status.
-  std::shared_ptr<Work> Start(OperationThread::Operation operation) {
+  std::shared_ptr<Work> Start(backend::OperationThread::Operation operation) {
     return thread_.Enqueue(std::move(operation));
   }
 
@@ -36,9 +36,9 @@ class HookThread {
 
  private:
   std::atomic<uint64_t> bytes_given_{0};
-  OperationThread thread_;
+  backend::OperationThread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_HOOK_THREAD_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr double kTwoPi = 6.283185307179586;
@@ -104,4 +104,4 @@ void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, absl::Span<flo
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // What a gradient of that shape is to PowerSGD.
 struct MatrixShape {
@@ -40,6 +40,6 @@ void Orthogonalize(float* matrix, size_t rows, size_t columns, double epsilon);
 // Normally distributed numbers; the same for the same arguments, everywhere.
 void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, absl::Span<float> values);
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_LOW_RANK_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 TEST(CompressibleShape, TakesMatricesThatGetSmallEnough) {
@@ -78,4 +78,4 @@ TEST(FillRandom, IsNormalAndDependsOnEachArgument) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

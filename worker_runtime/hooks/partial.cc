@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
-#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/wait_or_abort.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr char kName[] = "partial";
@@ -20,10 +20,11 @@ constexpr char kName[] = "partial";
 size_t Bytes(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
 
 // Tensors of different types cannot be summed in one message.
-std::vector<Bucket> SplitByType(const Bucket& group, absl::Span<const Parameter> parameters) {
-  std::map<DataType, Bucket> parts;
+std::vector<reduce::Bucket> SplitByType(const reduce::Bucket& group,
+                                        absl::Span<const Parameter> parameters) {
+  std::map<DataType, reduce::Bucket> parts;
   for (const size_t i : group) parts[parameters[i].value.type].push_back(i);
-  std::vector<Bucket> result;
+  std::vector<reduce::Bucket> result;
   for (auto& [type, part] : parts) result.push_back(std::move(part));
   return result;
 }
@@ -39,14 +40,15 @@ absl::StatusOr<std::shared_ptr<PartialHook>> PartialHook::Create(std::vector<Par
   for (const Parameter& parameter : parameters) {
     if (!IsFloatingPoint(parameter.value.type)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "parameter '", absl::CHexEscape(parameter.name), "' is ", Name(parameter.value.type),
-          "; only floating point parameters can be averaged"));
+          "parameter '", absl::CHexEscape(parameter.name), "' is ",
+          backend::Name(parameter.value.type), "; only floating point parameters can be averaged"));
     }
     counts.push_back(parameter.value.count);
   }
-  std::vector<Bucket> groups;
-  for (const Bucket& group : FusionGroups(counts, ReverseOrder(counts.size()), threshold)) {
-    for (Bucket& part : SplitByType(group, parameters)) groups.push_back(std::move(part));
+  std::vector<reduce::Bucket> groups;
+  for (const reduce::Bucket& group :
+       FusionGroups(counts, reduce::ReverseOrder(counts.size()), threshold)) {
+    for (reduce::Bucket& part : SplitByType(group, parameters)) groups.push_back(std::move(part));
   }
   return std::shared_ptr<PartialHook>(new PartialHook(std::move(parameters), std::move(groups)));
 }
@@ -58,11 +60,12 @@ absl::Status PartialHook::AverageNextGroup(Communicator& communicator, absl::Dur
 }
 
 absl::Status PartialHook::AverageAll(Communicator& communicator, absl::Duration timeout) {
-  for (const Bucket& group : groups_) RETURN_IF_ERROR(Average(communicator, group, timeout));
+  for (const reduce::Bucket& group : groups_)
+    RETURN_IF_ERROR(Average(communicator, group, timeout));
   return absl::OkStatus();
 }
 
-absl::Status PartialHook::Average(Communicator& communicator, const Bucket& group,
+absl::Status PartialHook::Average(Communicator& communicator, const reduce::Bucket& group,
                                   absl::Duration timeout) {
   if (communicator.size() == 1) return absl::OkStatus();
   const DataType type = parameters_[group.front()].value.type;
@@ -77,7 +80,7 @@ absl::Status PartialHook::Average(Communicator& communicator, const Bucket& grou
     at += Bytes(value);
   }
   const Buffer all{fused.data(), bytes / SizeOf(type), type};
-  MultiplyInPlace(all, 1.0 / communicator.size());
+  reduce::MultiplyInPlace(all, 1.0 / communicator.size());
   bytes_given_ += bytes;
   RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.AllReduce(all, ReduceOp::kSum), timeout));
   at = fused.data();
@@ -115,4 +118,4 @@ absl::Status PartialHook::LoadState(absl::string_view state) {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

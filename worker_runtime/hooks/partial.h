@@ -19,7 +19,7 @@
 #include "worker_runtime/hooks/fusion.h"
 #include "worker_runtime/parameter.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // One thread at a time. Replicas differ between the steps. The parameters' memory must stay where
 // it is.
@@ -47,18 +47,19 @@ class PartialHook : public CommunicationHook {
   uint64_t bytes_given() const override { return bytes_given_; }
 
  private:
-  PartialHook(std::vector<Parameter> parameters, std::vector<Bucket> groups)
+  PartialHook(std::vector<Parameter> parameters, std::vector<reduce::Bucket> groups)
       : parameters_(std::move(parameters)), groups_(std::move(groups)) {}
 
-  absl::Status Average(Communicator& communicator, const Bucket& group, absl::Duration timeout);
+  absl::Status Average(Communicator& communicator, const reduce::Bucket& group,
+                       absl::Duration timeout);
 
   const std::vector<Parameter> parameters_;
-  const std::vector<Bucket> groups_;
+  const std::vector<reduce::Bucket> groups_;
   // Whose turn it is.
   size_t next_ = 0;
   uint64_t bytes_given_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_PARTIAL_H_

@@ -5,14 +5,14 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/hooks/hook_harness.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::HasSubstr;
 
 // In reverse order and with a threshold of 20: {2}, {3, 1} and {0}.
 const Shapes kShapes = {{9}, {15}, {4, 6}, {6}};
-const std::vector<Bucket> kGroups = {{2}, {3, 1}, {0}};
+const std::vector<reduce::Bucket> kGroups = {{2}, {3, 1}, {0}};
 constexpr size_t kThreshold = 20;
 
 class Replica {
@@ -193,4 +193,4 @@ TEST(PartialHook, Create_DifferentTypes_AreNotFused) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/bucket_floats.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr char kName[] = "power-sgd";
@@ -60,7 +60,7 @@ absl::Status PowerSgdHook::AgreeOnIteration(Communicator& communicator) {
 
 absl::Status PowerSgdHook::ReduceInFull(Communicator& communicator, const BucketView& bucket) {
   if (bucket.buffer.count == 0 || communicator.size() == 1) return absl::OkStatus();
-  MultiplyInPlace(bucket.buffer, 1.0 / communicator.size());
+  reduce::MultiplyInPlace(bucket.buffer, 1.0 / communicator.size());
   return thread_.AllReduce(communicator, bucket.buffer, ReduceOp::kSum);
 }
 
@@ -177,4 +177,4 @@ absl::Status PowerSgdHook::LoadState(absl::string_view state) {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

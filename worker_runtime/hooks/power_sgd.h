@@ -14,7 +14,7 @@
 #include "worker_runtime/hooks/hook_thread.h"
 #include "worker_runtime/hooks/low_rank.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Names and defaults are PyTorch's.
 struct PowerSgdOptions {
@@ -76,6 +76,6 @@ class PowerSgdHook : public CommunicationHook {
   HookThread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_POWER_SGD_H_

@@ -9,14 +9,14 @@
 #include "worker_runtime/hooks/hook_harness.h"
 #include "worker_runtime/hooks/sixteen_bit.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::HasSubstr;
 
 // A matrix, a bias, a convolution, and a matrix that would not get smaller.
 const Shapes kShapes = {{12, 20}, {12}, {8, 3, 5}, {2, 3}};
-const std::vector<Bucket> kBuckets = {{3, 2}, {1, 0}};
+const std::vector<reduce::Bucket> kBuckets = {{3, 2}, {1, 0}};
 
 using Matrix = std::vector<std::vector<double>>;
 
@@ -318,4 +318,4 @@ TEST(PowerSgd, DefaultsArePyTorchs) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

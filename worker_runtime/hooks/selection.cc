@@ -6,7 +6,7 @@
 #include <cstring>
 #include <functional>
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 // Bits without the sign are ordered as magnitudes are, with NaN on top.
@@ -66,4 +66,4 @@ std::vector<int32_t> ElementsFrom(absl::Span<const float> values, float magnitud
   return indices;
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Both give indices in ascending order. NaN counts as larger than everything, so that it is sent
 // and seen rather than kept.
@@ -20,6 +20,6 @@ std::vector<int32_t> LargestElements(absl::Span<const float> values, size_t coun
 // All elements of at least that magnitude.
 std::vector<int32_t> ElementsFrom(absl::Span<const float> values, float magnitude);
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_SELECTION_H_

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(ElementsFrom, IncludesTheMagnitudeItself) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

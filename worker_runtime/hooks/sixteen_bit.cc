@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
-#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/all_reduce.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 SixteenBitHook::SixteenBitHook(DataType type, std::shared_ptr<CommunicationHook> inner)
     : type_(type), inner_(std::move(inner)) {}
@@ -19,8 +19,9 @@ absl::Status SixteenBitHook::Layout(absl::Span<const BucketView> buckets) {
   for (size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].buffer.type != DataType::kFloat32) {
       return absl::InvalidArgumentError(absl::StrCat("the gradients of bucket ", buckets[b].index,
-                                                     " are ", Name(buckets[b].buffer.type),
-                                                     "; only float32 can travel as ", Name(type_)));
+                                                     " are ", backend::Name(buckets[b].buffer.type),
+                                                     "; only float32 can travel as ",
+                                                     backend::Name(type_)));
     }
     copies_[b].resize(buckets[b].buffer.count);
     narrow[b].buffer = {copies_[b].data(), copies_[b].size(), type_};
@@ -36,9 +37,9 @@ absl::Status SixteenBitHook::Reduce(Communicator& communicator, const BucketView
   auto* const wide = static_cast<float*>(bucket.buffer.data);
   BucketView narrow = bucket;
   narrow.buffer = {copies_[bucket.index].data(), bucket.buffer.count, type_};
-  NarrowFromFloat(type_, wide, bucket.buffer.count, narrow.buffer.data);
+  reduce::NarrowFromFloat(type_, wide, bucket.buffer.count, narrow.buffer.data);
   RETURN_IF_ERROR(thread_.Wait(communicator, inner_->Start(communicator, narrow)));
-  WidenToFloat(type_, narrow.buffer.data, bucket.buffer.count, wide);
+  reduce::WidenToFloat(type_, narrow.buffer.data, bucket.buffer.count, wide);
   return absl::OkStatus();
 }
 
@@ -59,4 +60,4 @@ std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> i
   return Wrap(DataType::kBfloat16, std::move(inner));
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -12,7 +12,7 @@
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/hooks/hook_thread.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 // Casts a float32 bucket, has `inner` reduce the 16-bit copy, and casts what comes out back into
 // the bucket. No error feedback of its own; `inner` may have one.
@@ -44,6 +44,6 @@ class SixteenBitHook : public CommunicationHook {
 std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
 std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_SIXTEEN_BIT_H_

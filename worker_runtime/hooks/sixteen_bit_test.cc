@@ -12,13 +12,13 @@
 #include "worker_runtime/hooks/sparse.h"
 #include "worker_runtime/reducer.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::HasSubstr;
 
 const Shapes kShapes = {{3, 5}, {7}, {33}};
-const std::vector<Bucket> kBuckets = {{2, 1}, {0}};
+const std::vector<reduce::Bucket> kBuckets = {{2, 1}, {0}};
 
 float ToHalf(float value) { return static_cast<float>(static_cast<_Float16>(value)); }
 
@@ -182,4 +182,4 @@ TEST(SixteenBit, Reducer_WithAHook_LeavesDivisionAndExchangeToIt) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

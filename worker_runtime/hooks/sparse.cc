@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/hooks/bucket_floats.h"
 #include "worker_runtime/hooks/selection.h"
+#include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 constexpr char kName[] = "sparse";
@@ -21,8 +21,8 @@ constexpr char kName[] = "sparse";
 void RoundTo(DataType type, absl::Span<float> values) {
   if (type == DataType::kFloat32 || values.empty()) return;
   std::vector<uint16_t> narrow(values.size());
-  NarrowFromFloat(type, values.data(), values.size(), narrow.data());
-  WidenToFloat(type, narrow.data(), values.size(), values.data());
+  reduce::NarrowFromFloat(type, values.data(), values.size(), narrow.data());
+  reduce::WidenToFloat(type, narrow.data(), values.size(), values.data());
 }
 
 // One rank's message: all indices, then all values; room for `capacity` of them.
@@ -170,4 +170,4 @@ absl::Status SparseHook::LoadState(absl::string_view state) {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::hooks

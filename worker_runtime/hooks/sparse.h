@@ -12,7 +12,7 @@
 #include "worker_runtime/hooks/hook_state.h"
 #include "worker_runtime/hooks/hook_thread.h"
 
-namespace cadre {
+namespace cadre::hooks {
 
 struct SparseOptions {
   enum class Select {
@@ -61,6 +61,6 @@ class SparseHook : public CommunicationHook {
   HookThread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::hooks
 
 #endif  // CADRE_WORKER_RUNTIME_HOOKS_SPARSE_H_

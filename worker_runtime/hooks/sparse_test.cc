@@ -10,14 +10,14 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/hooks/hook_harness.h"
 
-namespace cadre {
+namespace cadre::hooks {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
 
 const Shapes kShapes = {{6, 20}, {31}, {50}};
-const std::vector<Bucket> kBuckets = {{2, 1}, {0}};
+const std::vector<reduce::Bucket> kBuckets = {{2, 1}, {0}};
 
 SparseOptions TopK(double share) { return {SparseOptions::Select::kTopK, share, true}; }
 SparseOptions Threshold(double magnitude) {
@@ -29,7 +29,7 @@ SparseOptions Threshold(double magnitude) {
 class Reference {
  public:
   Reference(int ranks, SparseOptions options) : options_(options) {
-    for (const Bucket& bucket : kBuckets) {
+    for (const reduce::Bucket& bucket : kBuckets) {
       residuals_.emplace_back(ranks, std::vector<float>(CountIn(bucket)));
     }
   }
@@ -58,7 +58,7 @@ class Reference {
   size_t chosen() const { return chosen_; }
 
  private:
-  static size_t CountIn(const Bucket& bucket) {
+  static size_t CountIn(const reduce::Bucket& bucket) {
     size_t count = 0;
     for (const size_t p : bucket) count += CountOf(kShapes[p]);
     return count;
@@ -184,7 +184,7 @@ TEST(SparseHook, NanIsSentOnceAndNotKept) {
 }
 
 // Three steps, a checkpoint, and three more: in the same process or in a new one.
-void ExpectSameAfterLoading(SparseOptions options, const std::vector<Bucket>& new_buckets) {
+void ExpectSameAfterLoading(SparseOptions options, const std::vector<reduce::Bucket>& new_buckets) {
   WithRanks(2, [&](Communicator& communicator) {
     SparseHook first(options), second(options);
     TestGradients before(kShapes, kBuckets), after(kShapes, new_buckets);
@@ -272,4 +272,4 @@ TEST(SparseHook, Layout_SparsityOutOfRange_SaysWhatIsExpected) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::hooks

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_wait.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 // Shared with threads that may live longer than the call.
@@ -47,4 +47,4 @@ absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicat
                                                   absl::FormatDuration(wait)));
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

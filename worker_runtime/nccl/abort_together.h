@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 // Communicators that are ended by one call; each takes a thread.
 constexpr size_t kMaxAbortedTogether = 64;
@@ -22,6 +22,6 @@ constexpr size_t kMaxAbortedTogether = 64;
 absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicators,
                            absl::Duration wait);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_ABORT_TOGETHER_H_

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(AbortTogetherTest, RefusesMoreThanItCan) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

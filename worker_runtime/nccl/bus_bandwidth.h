@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce };
 
@@ -30,6 +30,6 @@ inline double BusBandwidth(Collective collective, size_t bytes, absl::Duration d
   return 0;
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_BUS_BANDWIDTH_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 TEST(BusBandwidthTest, IsThatOfNcclTests) {
@@ -17,4 +17,4 @@ TEST(BusBandwidthTest, IsThatOfNcclTests) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

@@ -8,19 +8,19 @@
 #include "base/status_macros.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 class DeviceCollective : public DeviceOperation {
  public:
-  DeviceCollective(std::shared_ptr<NcclHandle> handle, CudaStreamHandle stream,
+  DeviceCollective(std::shared_ptr<NcclHandle> handle, cuda::CudaStreamHandle stream,
                    std::function<ncclResult_t(ncclComm_t)> call)
       : handle_(std::move(handle)), stream_(stream), call_(std::move(call)) {}
 
-  absl::Status Prepare(CudaStreamHandle producer) {
-    ASSIGN_OR_RETURN(ready_, CudaEvent::Create());
-    ASSIGN_OR_RETURN(started_, CudaEvent::Create());
-    ASSIGN_OR_RETURN(done_, CudaEvent::Create());
+  absl::Status Prepare(cuda::CudaStreamHandle producer) {
+    ASSIGN_OR_RETURN(ready_, cuda::CudaEvent::Create());
+    ASSIGN_OR_RETURN(started_, cuda::CudaEvent::Create());
+    ASSIGN_OR_RETURN(done_, cuda::CudaEvent::Create());
     return ready_->Record(producer);
   }
 
@@ -44,9 +44,9 @@ class DeviceCollective : public DeviceOperation {
 
  private:
   const std::shared_ptr<NcclHandle> handle_;
-  const CudaStreamHandle stream_;
+  const cuda::CudaStreamHandle stream_;
   const std::function<ncclResult_t(ncclComm_t)> call_;
-  std::unique_ptr<CudaEvent> ready_, started_, done_;
+  std::unique_ptr<cuda::CudaEvent> ready_, started_, done_;
 };
 
 class HostOperation : public DeviceOperation {
@@ -82,7 +82,7 @@ void WriteScalar(DataType type, double factor, void* bytes) {
   } else if (type == DataType::kFloat32) {
     memcpy(bytes, &narrow, sizeof(narrow));
   } else {
-    NarrowFromFloat(type, &narrow, 1, bytes);
+    reduce::NarrowFromFloat(type, &narrow, 1, bytes);
   }
 }
 
@@ -138,8 +138,8 @@ ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
 }
 
 absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
-    std::shared_ptr<NcclHandle> handle, CudaStreamHandle producer, CudaStreamHandle stream,
-    std::function<ncclResult_t(ncclComm_t)> call) {
+    std::shared_ptr<NcclHandle> handle, cuda::CudaStreamHandle producer,
+    cuda::CudaStreamHandle stream, std::function<ncclResult_t(ncclComm_t)> call) {
   auto operation = std::make_unique<DeviceCollective>(std::move(handle), stream, std::move(call));
   RETURN_IF_ERROR(operation->Prepare(producer));
   return std::unique_ptr<DeviceOperation>(std::move(operation));
@@ -149,6 +149,6 @@ std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(Mo
   return std::make_unique<HostOperation>(std::move(body));
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL

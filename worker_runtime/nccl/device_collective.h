@@ -15,7 +15,7 @@
 
 #ifdef CADRE_WITH_NCCL
 
-namespace cadre {
+namespace cadre::nccl {
 
 ncclDataType_t NcclType(DataType type);
 
@@ -31,13 +31,13 @@ class NcclReduction {
 // Runs `call` on `stream` once all that `producer` has been given so far is done. Called on the
 // caller's thread, with the device current.
 absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
-    std::shared_ptr<NcclHandle> handle, CudaStreamHandle producer, CudaStreamHandle stream,
-    std::function<ncclResult_t(ncclComm_t)> call);
+    std::shared_ptr<NcclHandle> handle, cuda::CudaStreamHandle producer,
+    cuda::CudaStreamHandle stream, std::function<ncclResult_t(ncclComm_t)> call);
 
 // Runs `body` on the progress thread; done when it returns.
 std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(MonoTime)> body);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL
 

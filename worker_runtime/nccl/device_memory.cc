@@ -7,7 +7,7 @@
 
 #include "worker_runtime/cuda/device.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 absl::StatusOr<std::shared_ptr<void>> Allocate(const NcclApi& api, size_t bytes) {
@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<void>> Allocate(const NcclApi& api, size_t bytes)
   }
   // Needs more of the driver than plain memory does, so the latter may still work; its error is
   // the one that says what is wrong.
-  return AllocateOnCudaDevice(bytes);
+  return cuda::AllocateOnCudaDevice(bytes);
 }
 
 // Takes the memory out of NCCL's books before it is freed.
@@ -51,6 +51,6 @@ absl::StatusOr<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle
   return std::shared_ptr<void>(std::move(owner), data);
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL

@@ -11,7 +11,7 @@
 
 #ifdef CADRE_WITH_NCCL
 
-namespace cadre {
+namespace cadre::nccl {
 
 // On the current device; from NCCL's own allocator and registered with it where it can do that
 // (2.19), else from CUDA's. Freed with the last owner, on any thread; may outlive the communicator.
@@ -19,7 +19,7 @@ namespace cadre {
 absl::StatusOr<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle,
                                                       size_t bytes, MonoTime deadline);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL
 

@@ -6,7 +6,7 @@
 #include "base/status_macros.h"
 #include "worker_runtime/nccl/nccl_library.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 absl::Status NcclUnavailable() {
   return absl::UnimplementedError(
@@ -116,4 +116,4 @@ absl::Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t comm
 
 #endif  // CADRE_WITH_NCCL
 
-}  // namespace cadre
+}  // namespace cadre::nccl

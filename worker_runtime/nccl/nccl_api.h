@@ -17,7 +17,7 @@
 #endif
 #endif
 
-namespace cadre {
+namespace cadre::nccl {
 
 // UNIMPLEMENTED: why this program has no NCCL in it.
 absl::Status NcclUnavailable();
@@ -78,6 +78,6 @@ absl::Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t comm
 
 #endif  // CADRE_WITH_NCCL
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_NCCL_API_H_

@@ -17,13 +17,13 @@
 #include "worker_runtime/nccl/root_plan.h"
 #include "worker_runtime/wait_or_abort.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 #ifdef CADRE_WITH_NCCL
 namespace {
 
 std::string Elements(const Buffer& buffer) {
-  return absl::StrCat(buffer.count, " ", Name(buffer.type));
+  return absl::StrCat(buffer.count, " ", backend::Name(buffer.type));
 }
 
 class NcclBackend : public NcclCommunicator {
@@ -34,7 +34,7 @@ class NcclBackend : public NcclCommunicator {
 
   int rank() const override { return handle_->place().rank; }
   int size() const override { return handle_->place().size; }
-  CudaStreamHandle stream() const override { return stream_->handle(); }
+  cuda::CudaStreamHandle stream() const override { return stream_->handle(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override;
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override;
@@ -55,7 +55,7 @@ class NcclBackend : public NcclCommunicator {
   using Call = std::function<ncclResult_t(ncclComm_t)>;
 
   NcclBackend(std::shared_ptr<NcclHandle> handle, const NcclOptions& options,
-              std::unique_ptr<CudaStream> stream, std::shared_ptr<void> word)
+              std::unique_ptr<cuda::CudaStream> stream, std::shared_ptr<void> word)
       : handle_(std::move(handle)),
         options_(options),
         stream_(std::move(stream)),
@@ -71,7 +71,7 @@ class NcclBackend : public NcclCommunicator {
 
   const std::shared_ptr<NcclHandle> handle_;
   const NcclOptions options_;
-  const std::unique_ptr<CudaStream> stream_;
+  const std::unique_ptr<cuda::CudaStream> stream_;
   // An int32 on the GPU, for what only has to meet.
   const std::shared_ptr<void> word_;
   absl::Mutex agreement_mutex_;
@@ -84,7 +84,7 @@ ProgressOptions NcclBackend::ProgressOptionsFor() {
   options.timeout = options_.timeout;
   options.where = absl::StrCat(" on communicator \"", options_.name, "\"");
   // The thread's device stays as it is set here.
-  options.begin = [this] { SetCudaDevice(handle_->place().device).IgnoreError(); };
+  options.begin = [this] { cuda::SetCudaDevice(handle_->place().device).IgnoreError(); };
   options.check_health = [this] { return handle_->CheckHealth(); };
   options.quiesce = [this] { handle_->Quiesce(); };
   return options;
@@ -92,11 +92,11 @@ ProgressOptions NcclBackend::ProgressOptionsFor() {
 
 absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Create(
     std::shared_ptr<NcclHandle> handle, const NcclOptions& options) {
-  const CudaDeviceScope scope(handle->place().device);
+  const cuda::CudaDeviceScope scope(handle->place().device);
   RETURN_IF_ERROR(scope.status());
-  ASSIGN_OR_RETURN(auto stream, CudaStream::Create());
-  ASSIGN_OR_RETURN(auto word, AllocateOnCudaDevice(sizeof(int32_t)));
-  RETURN_IF_ERROR(FillOnCudaDevice(word.get(), 0, sizeof(int32_t), stream->handle()));
+  ASSIGN_OR_RETURN(auto stream, cuda::CudaStream::Create());
+  ASSIGN_OR_RETURN(auto word, cuda::AllocateOnCudaDevice(sizeof(int32_t)));
+  RETURN_IF_ERROR(cuda::FillOnCudaDevice(word.get(), 0, sizeof(int32_t), stream->handle()));
   return std::unique_ptr<NcclCommunicator>(
       new NcclBackend(std::move(handle), options, std::move(stream), std::move(word)));
 }
@@ -114,7 +114,7 @@ std::shared_ptr<Work> NcclBackend::Fail(const absl::Status& status, absl::string
 
 std::shared_ptr<Work> NcclBackend::Start(const absl::Status& check, std::string what, Call call) {
   if (!check.ok()) return Fail(check, what);
-  const CudaDeviceScope scope(handle_->place().device);
+  const cuda::CudaDeviceScope scope(handle_->place().device);
   if (!scope.status().ok()) return Fail(scope.status(), what);
   auto operation =
       MakeDeviceCollective(handle_, options_.producer(), stream_->handle(), std::move(call));
@@ -123,8 +123,8 @@ std::shared_ptr<Work> NcclBackend::Start(const absl::Status& check, std::string 
 }
 
 std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction) {
-  absl::Status check = CheckBuffer(buffer);
-  check.Update(CheckReduction(reduction, buffer.type));
+  absl::Status check = backend::CheckBuffer(buffer);
+  check.Update(backend::CheckReduction(reduction, buffer.type));
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, buffer, reduction](ncclComm_t own) {
     const NcclApi& api = handle_->api();
@@ -133,14 +133,15 @@ std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction)
                            static_cast<cudaStream_t>(stream()));
     });
   };
-  return Start(check, absl::StrCat("all-reduce (", Name(reduction.op), ") of ", Elements(buffer)),
+  return Start(check,
+               absl::StrCat("all-reduce (", backend::Name(reduction.op), ") of ", Elements(buffer)),
                buffer.count > 0 ? std::move(call) : nullptr);
 }
 
 std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, int root) {
-  absl::Status check = CheckRoot(root, size());
-  check.Update(CheckBuffer(buffer));
-  check.Update(CheckReduction(reduction, buffer.type));
+  absl::Status check = backend::CheckRoot(root, size());
+  check.Update(backend::CheckBuffer(buffer));
+  check.Update(backend::CheckReduction(reduction, buffer.type));
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, buffer, reduction, root](ncclComm_t own) {
     const NcclApi& api = handle_->api();
@@ -149,15 +150,15 @@ std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, in
                         own, static_cast<cudaStream_t>(stream()));
     });
   };
-  return Start(
-      check,
-      absl::StrCat("reduce (", Name(reduction.op), ") to rank ", root, " of ", Elements(buffer)),
-      buffer.count > 0 ? std::move(call) : nullptr);
+  return Start(check,
+               absl::StrCat("reduce (", backend::Name(reduction.op), ") to rank ", root, " of ",
+                            Elements(buffer)),
+               buffer.count > 0 ? std::move(call) : nullptr);
 }
 
 std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Reduction reduction) {
-  absl::Status check = CheckScatter(input, output, size());
-  check.Update(CheckReduction(reduction, input.type));
+  absl::Status check = backend::CheckScatter(input, output, size());
+  check.Update(backend::CheckReduction(reduction, input.type));
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, input, output, reduction](ncclComm_t own) {
     const NcclApi& api = handle_->api();
@@ -166,14 +167,15 @@ std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Re
                                own, static_cast<cudaStream_t>(stream()));
     });
   };
-  return Start(check,
-               absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", Elements(input)),
-               output.count > 0 ? std::move(call) : nullptr);
+  return Start(
+      check,
+      absl::StrCat("reduce-scatter (", backend::Name(reduction.op), ") of ", Elements(input)),
+      output.count > 0 ? std::move(call) : nullptr);
 }
 
 std::shared_ptr<Work> NcclBackend::Broadcast(Buffer buffer, int root) {
-  absl::Status check = CheckRoot(root, size());
-  check.Update(CheckBuffer(buffer));
+  absl::Status check = backend::CheckRoot(root, size());
+  check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, root](ncclComm_t own) {
     return handle_->api().Broadcast(buffer.data, buffer.data, buffer.count, NcclType(buffer.type),
                                     root, own, static_cast<cudaStream_t>(stream()));
@@ -187,13 +189,14 @@ std::shared_ptr<Work> NcclBackend::AllGather(Buffer input, Buffer output) {
     return handle_->api().AllGather(input.data, output.data, input.count, NcclType(input.type), own,
                                     static_cast<cudaStream_t>(stream()));
   };
-  return Start(CheckGather(input, output, size()), absl::StrCat("all-gather of ", Elements(input)),
+  return Start(backend::CheckGather(input, output, size()),
+               absl::StrCat("all-gather of ", Elements(input)),
                input.count > 0 ? std::move(call) : nullptr);
 }
 
 std::shared_ptr<Work> NcclBackend::AllGatherVarying(Buffer input, Buffer output,
                                                     absl::Span<const size_t> counts) {
-  const absl::Status check = CheckVaryingGather(input, output, counts, rank(), size());
+  const absl::Status check = backend::CheckVaryingGather(input, output, counts, rank(), size());
   // NCCL has no such operation; a group of broadcasts runs as one.
   Call call = [this, input, output,
                all = std::vector<size_t>(counts.begin(), counts.end())](ncclComm_t own) {
@@ -223,8 +226,8 @@ std::shared_ptr<Work> NcclBackend::Barrier() {
 }
 
 std::shared_ptr<Work> NcclBackend::Send(Buffer buffer, int to, int tag) {
-  absl::Status check = CheckPeer(to, rank(), size());
-  check.Update(CheckBuffer(buffer));
+  absl::Status check = backend::CheckPeer(to, rank(), size());
+  check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, to](ncclComm_t own) {
     return handle_->api().Send(buffer.data, buffer.count, NcclType(buffer.type), to, own,
                                static_cast<cudaStream_t>(stream()));
@@ -234,8 +237,8 @@ std::shared_ptr<Work> NcclBackend::Send(Buffer buffer, int to, int tag) {
 }
 
 std::shared_ptr<Work> NcclBackend::Receive(Buffer buffer, int from, int tag) {
-  absl::Status check = CheckPeer(from, rank(), size());
-  check.Update(CheckBuffer(buffer));
+  absl::Status check = backend::CheckPeer(from, rank(), size());
+  check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, from](ncclComm_t own) {
     return handle_->api().Recv(buffer.data, buffer.count, NcclType(buffer.type), from, own,
                                static_cast<cudaStream_t>(stream()));
@@ -265,24 +268,24 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int 
 absl::StatusOr<bool> NcclBackend::AllAgree(bool agrees) {
   absl::MutexLock lock(&agreement_mutex_);
   int32_t flag = agrees ? 1 : 0;
-  auto word = AllocateOnCudaDevice(sizeof(flag));
+  auto word = cuda::AllocateOnCudaDevice(sizeof(flag));
   // Without these bytes this rank cannot even say so; the others run into the deadline.
   RETURN_IF_ERROR(word.status());
-  RETURN_IF_ERROR(CopyToCudaDevice(word->get(), &flag, sizeof(flag), stream()));
+  RETURN_IF_ERROR(cuda::CopyToCudaDevice(word->get(), &flag, sizeof(flag), stream()));
   const Buffer buffer = {word->get(), 1, DataType::kInt32};
   RETURN_IF_ERROR(WaitOrAbort(*this, AllReduce(buffer, ReduceOp::kMin), 2 * options_.timeout));
-  RETURN_IF_ERROR(CopyFromCudaDevice(&flag, word->get(), sizeof(flag), stream()));
+  RETURN_IF_ERROR(cuda::CopyFromCudaDevice(&flag, word->get(), sizeof(flag), stream()));
   RETURN_IF_ERROR(stream_->Synchronize());
   return flag == 1;
 }
 
 absl::StatusOr<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
-  const CudaDeviceScope scope(handle_->place().device);
+  const cuda::CudaDeviceScope scope(handle_->place().device);
   RETURN_IF_ERROR(scope.status());
   absl::StatusOr<std::shared_ptr<void>> memory =
       AllocateForNccl(handle_, bytes, MonoNow() + options_.timeout);
   if (memory.ok()) {
-    const absl::Status zeroed = FillOnCudaDevice(memory->get(), 0, bytes, stream());
+    const absl::Status zeroed = cuda::FillOnCudaDevice(memory->get(), 0, bytes, stream());
     if (!zeroed.ok()) memory = zeroed;
   }
   ASSIGN_OR_RETURN(const bool all_have_it, AllAgree(memory.ok()));
@@ -302,7 +305,7 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(
   if (!progress_.idle()) {
     return absl::FailedPreconditionError("a communicator shrinks only when nothing runs on it");
   }
-  const CudaDeviceScope scope(handle_->place().device);
+  const cuda::CudaDeviceScope scope(handle_->place().device);
   RETURN_IF_ERROR(scope.status());
   ASSIGN_OR_RETURN(auto child, handle_->Shrink(leaving, MonoNow() + options_.timeout));
   return Create(std::move(child), options_);
@@ -317,7 +320,7 @@ void NcclBackend::Abort() {
 
 // This rank's GPU, or why it has none.
 absl::StatusOr<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
-  ASSIGN_OR_RETURN(const int devices, CountCudaDevices());
+  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
   const int device = options.device >= 0 ? options.device : worker.place().local_rank;
   if (device < devices) return device;
   return absl::FailedPreconditionError(
@@ -334,7 +337,7 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const Ncc
   ASSIGN_OR_RETURN(place.device, ChooseDevice(worker, options));
   const int roots = RootCount(place.size, api->CommInitRankScalable != nullptr);
   ASSIGN_OR_RETURN(const auto ids, formation->ShareIds(roots, deadline));
-  const CudaDeviceScope scope(place.device);
+  const cuda::CudaDeviceScope scope(place.device);
   RETURN_IF_ERROR(scope.status());
   ASSIGN_OR_RETURN(auto handle, NcclHandle::Form(*api, place, ids, deadline,
                                                  [&] { return formation->LookForFailure(); }));
@@ -363,4 +366,4 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const Ncc
 
 #endif
 
-}  // namespace cadre
+}  // namespace cadre::nccl

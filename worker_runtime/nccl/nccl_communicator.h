@@ -15,7 +15,7 @@
 #include "worker_runtime/cuda/device.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 // How long the destructor lets what was sent reach the others.
 constexpr absl::Duration kFinishWait = absl::Seconds(5);
@@ -30,7 +30,7 @@ struct NcclOptions {
   // The stream that produces what is sent, asked at every call, on the caller's thread. An
   // operation begins when all that the stream was given by then is done; calls themselves do not
   // wait, so reduction overlaps what the stream does next.
-  std::function<CudaStreamHandle()> producer = [] { return CudaStreamHandle(); };
+  std::function<cuda::CudaStreamHandle()> producer = [] { return cuda::CudaStreamHandle(); };
 };
 
 // Operations run on a stream of the communicator's own. When Wait() of one returned OK its result
@@ -51,7 +51,7 @@ class NcclCommunicator : public Communicator {
       absl::Span<const int> leaving) = 0;
 
   // The stream that operations run on; for measuring.
-  virtual CudaStreamHandle stream() const = 0;
+  virtual cuda::CudaStreamHandle stream() const = 0;
 };
 
 // Every rank of the world calls it the same number of times with the same name; `worker` must
@@ -64,6 +64,6 @@ class NcclCommunicator : public Communicator {
 absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker,
                                                               const NcclOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_

@@ -18,7 +18,7 @@
 #include "worker_runtime/nccl/root_ids.h"
 #include "worker_runtime/testing/forked_workers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::Each;
@@ -39,12 +39,12 @@ class OnGpu {
     auto memory = world.AllocateBuffer(count_ * sizeof(T));
     EXPECT_OK(memory);
     if (memory.ok()) memory_ = *std::move(memory);
-    EXPECT_OK(CopyToCudaDevice(memory_.get(), values.data(), count_ * sizeof(T), nullptr));
+    EXPECT_OK(cuda::CopyToCudaDevice(memory_.get(), values.data(), count_ * sizeof(T), nullptr));
   }
   Buffer buffer() const { return {memory_.get(), count_, type_}; }
   std::vector<T> values() const {
     std::vector<T> result(count_);
-    EXPECT_OK(CopyFromCudaDevice(result.data(), memory_.get(), count_ * sizeof(T), nullptr));
+    EXPECT_OK(cuda::CopyFromCudaDevice(result.data(), memory_.get(), count_ * sizeof(T), nullptr));
     return result;
   }
 
@@ -71,7 +71,7 @@ int RunRank(Worker& worker, absl::Duration timeout, const Body& body) {
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
   setenv("NCCL_ALGO", "Ring", 1);
   setenv("NCCL_PROTO", "Simple", 1);
-  const auto devices = CountCudaDevices();
+  const auto devices = cuda::CountCudaDevices();
   if (!devices.ok()) return Skip(worker, devices.status());
   NcclOptions options;
   options.timeout = timeout;
@@ -82,14 +82,14 @@ int RunRank(Worker& worker, absl::Duration timeout, const Body& body) {
   }
   EXPECT_OK(world);
   if (!world.ok()) return 1;
-  const CudaDeviceScope scope(0);
+  const cuda::CudaDeviceScope scope(0);
   body(worker, **world);
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
 // Runs `body` in `ranks` processes. This process must not touch CUDA, which does not survive fork.
 void RunRanks(int ranks, const Body& body, absl::Duration timeout = kLong) {
-  ForkedWorkers workers(ranks);
+  testing::ForkedWorkers workers(ranks);
   workers.Start([&](Worker& worker) { return RunRank(worker, timeout, body); });
   const int result = workers.WaitForAll();
   if (result == kSkipped) {
@@ -190,7 +190,7 @@ TEST_P(NcclWorldTest, AllocatesZeroedMemoryThatOutlivesIt) {
     memory = *allocated;
     std::vector<float> values((1 << 20) / sizeof(float), 7);
     ASSERT_OK(world.Barrier()->Wait(kLong));
-    ASSERT_OK(CopyFromCudaDevice(values.data(), memory.get(), 1 << 20, nullptr));
+    ASSERT_OK(cuda::CopyFromCudaDevice(values.data(), memory.get(), 1 << 20, nullptr));
     EXPECT_THAT(values, Each(0));
     EXPECT_THAT(world.AllocateBuffer(size_t{1} << 50),
                 StatusIs(absl::StatusCode::kResourceExhausted));
@@ -310,7 +310,7 @@ TEST(NcclCommunicatorTest, ShrinksAndGoesOn) {
 
 // Needs no GPU: rank 0 mints, the other processes get it through the store.
 TEST(NcclIdTest, FourProcessesGetOneId) {
-  ForkedWorkers workers(4);
+  testing::ForkedWorkers workers(4);
   workers.Start([](Worker& worker) {
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     auto formation = Formation::Begin(worker, "world");
@@ -339,4 +339,4 @@ TEST(NcclIdTest, FourProcessesGetOneId) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

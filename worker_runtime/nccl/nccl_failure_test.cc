@@ -11,7 +11,7 @@
 #include "worker_runtime/nccl/unique_id.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::AllOf;
@@ -31,9 +31,9 @@ TEST(NcclVersionTextTest, ReadsBothWaysOfCounting) {
 }
 
 TEST_F(NcclFailureTest, EveryRankHearsWhyThereIsNoGpu) {
-  const auto devices = CountCudaDevices();
+  const auto devices = cuda::CountCudaDevices();
   if (devices.ok()) GTEST_SKIP() << *devices << " GPUs are here";
-  InProcessWorkers workers(4);
+  testing::InProcessWorkers workers(4);
   const MonoTime start = MonoNow();
   workers.Run([&](Worker& worker) {
     NcclOptions options;
@@ -82,7 +82,7 @@ TEST_F(NcclFailureTest, ErrorsKeepNcclsWords) {
 }
 
 TEST_F(NcclFailureTest, NcclItselfRefusesWithoutAGpuAndSaysWhy) {
-  if (CountCudaDevices().ok()) GTEST_SKIP() << "a GPU is here";
+  if (cuda::CountCudaDevices().ok()) GTEST_SKIP() << "a GPU is here";
   const auto api = LoadNcclApi();
   if (!api.ok()) GTEST_SKIP() << api.status();
   std::vector<std::string> ids;
@@ -108,4 +108,4 @@ TEST_F(NcclFailureTest, NcclItselfRefusesWithoutAGpuAndSaysWhy) {
 #endif  // CADRE_WITH_NCCL
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

@@ -14,7 +14,7 @@
 #include "base/steady_wait.h"
 #include "worker_runtime/cuda/device.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 // NCCL tells when it is ready only to who asks; the first answers come soon, others take seconds.
@@ -76,7 +76,7 @@ NcclHandle::~NcclHandle() {
   if (communicator_ == nullptr) return;
   // Nobody shares it any more. Its end may take as long as a kernel needs to notice.
   std::thread([&api = api_, communicator = communicator_, device = place_.device] {
-    const CudaDeviceScope scope(device);
+    const cuda::CudaDeviceScope scope(device);
     api.CommAbort(communicator);
   }).detach();
 }
@@ -238,7 +238,7 @@ absl::Status NcclHandle::Abort(absl::Duration wait) {
     if (!abort_began_) {
       abort_began_ = true;
       std::thread([self = shared_from_this()] {
-        const CudaDeviceScope scope(self->place_.device);
+        const cuda::CudaDeviceScope scope(self->place_.device);
         // Whoever is inside sees ending_ and leaves; NCCL allows no second thread before.
         if (!self->Enter(MonoTime::Never())) return;
         if (self->communicator_ != nullptr) self->api_.CommAbort(self->communicator_);
@@ -275,6 +275,6 @@ void NcclHandle::Deregister(void* registration) {
   }).IgnoreError();
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL

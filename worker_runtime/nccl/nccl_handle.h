@@ -21,7 +21,7 @@
 
 #ifdef CADRE_WITH_NCCL
 
-namespace cadre {
+namespace cadre::nccl {
 
 // How long whoever ends a communicator waits for it; afterwards a thread of its own goes on.
 constexpr absl::Duration kAbortWait = absl::Milliseconds(800);
@@ -108,7 +108,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   ncclComm_t communicator_ = nullptr;
 };
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WITH_NCCL
 

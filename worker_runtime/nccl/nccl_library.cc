@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 constexpr char kLibrary[] = "libnccl.so.2";
@@ -49,4 +49,4 @@ absl::StatusOr<void*> NcclFunction(const char* name) {
   return absl::NotFoundError(absl::StrCat("the NCCL that is installed has no ", name));
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

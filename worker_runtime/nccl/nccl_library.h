@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 // Where the library is looked for, in this order. `override` and `cuda_home` may be null.
 std::vector<std::string> NcclLibraryPaths(const char* override, const char* cuda_home);
@@ -16,6 +16,6 @@ std::vector<std::string> NcclLibraryPaths(const char* override, const char* cuda
 // the function. The library is loaded once and stays.
 absl::StatusOr<void*> NcclFunction(const char* name);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_NCCL_LIBRARY_H_

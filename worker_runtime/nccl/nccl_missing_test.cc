@@ -7,7 +7,7 @@
 #include "worker_runtime/nccl/unique_id.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::AllOf;
@@ -19,7 +19,7 @@ TEST(NcclMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
       StatusIs(absl::StatusCode::kNotFound,
                AllOf(HasSubstr("NCCL was not found as /nowhere/libnccl.so.2"),
                      HasSubstr("cannot open shared object file"), HasSubstr("CADRE_NCCL_LIBRARY")));
-  InProcessWorkers workers(1);
+  testing::InProcessWorkers workers(1);
   const absl::Status connected = ConnectNccl(workers.worker(0), {}).status();
   if (absl::IsUnimplemented(connected)) {
     EXPECT_THAT(std::string(connected.message()), HasSubstr("nccl.h"));
@@ -30,4 +30,4 @@ TEST(NcclMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

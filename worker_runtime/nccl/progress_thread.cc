@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/steady_wait.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 ProgressThread::ProgressThread(ProgressOptions options) : options_(std::move(options)) {
   thread_ = std::thread([this] { Run(); });
@@ -145,4 +145,4 @@ void ProgressThread::EndAfterFailure() {
   unfinished_ = 0;
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

@@ -21,7 +21,7 @@
 #include "base/time.h"
 #include "worker_runtime/work.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 // Operations that are started ahead: enough that the device never waits for the host, few enough
 // that the queue of its driver is never full.
@@ -118,6 +118,6 @@ class ProgressThread {
   std::thread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::AllOf;
@@ -198,4 +198,4 @@ TEST(ProgressThreadTest, TheQueueIsBounded) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

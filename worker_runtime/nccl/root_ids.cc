@@ -9,7 +9,7 @@
 #include "worker_runtime/nccl/root_plan.h"
 #include "worker_runtime/nccl/unique_id.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 // Long enough for an answer from this node's agent.
@@ -76,4 +76,4 @@ absl::StatusOr<std::vector<std::string>> Formation::ShareIds(int roots, MonoTime
   return ids;
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

@@ -12,7 +12,7 @@
 #include "base/time.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 constexpr size_t kMaxNcclCommunicatorName = 100;
 // How long a rank waits before it looks whether another one has failed.
@@ -45,6 +45,6 @@ class Formation {
   std::string prefix_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_ROOT_IDS_H_

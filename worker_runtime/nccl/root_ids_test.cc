@@ -9,7 +9,7 @@
 #include "worker_runtime/nccl/unique_id.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -26,7 +26,7 @@ TEST_F(FormationTest, AllRanksGetTheSameIdsOfAllRoots) {
   const auto probe = MintNcclUniqueId();
   if (!probe.ok()) GTEST_SKIP() << probe.status();
   constexpr int kRoots = 3;
-  InProcessWorkers workers(4);
+  testing::InProcessWorkers workers(4);
   // Twice, because a communicator may be opened again under its name.
   std::set<std::string> seen;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -47,7 +47,7 @@ TEST_F(FormationTest, AllRanksGetTheSameIdsOfAllRoots) {
 }
 
 TEST_F(FormationTest, WhoWaitsHearsWhoFailedFirst) {
-  InProcessWorkers workers(3);
+  testing::InProcessWorkers workers(3);
   auto failed = Formation::Begin(workers.worker(0), "world");
   auto waiting = Formation::Begin(workers.worker(1), "world");
   auto late = Formation::Begin(workers.worker(2), "world");
@@ -63,7 +63,7 @@ TEST_F(FormationTest, WhoWaitsHearsWhoFailedFirst) {
 }
 
 TEST_F(FormationTest, WaitingEnds) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   auto formation = Formation::Begin(workers.worker(1), "world");
   ASSERT_OK(formation);
   EXPECT_THAT(formation->ShareIds(1, MonoNow() + absl::Milliseconds(5)),
@@ -73,7 +73,7 @@ TEST_F(FormationTest, WaitingEnds) {
 }
 
 TEST_F(FormationTest, RefusesNamesThatAreNone) {
-  InProcessWorkers workers(1);
+  testing::InProcessWorkers workers(1);
   EXPECT_THAT(Formation::Begin(workers.worker(0), ""),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Formation::Begin(workers.worker(0), std::string(kMaxNcclCommunicatorName + 1, 'n')),
@@ -81,4 +81,4 @@ TEST_F(FormationTest, RefusesNamesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

@@ -1,6 +1,6 @@
 #include "worker_runtime/nccl/root_plan.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 int RootCount(int size, bool has_scalable_init) {
   if (!has_scalable_init || size <= kMaxRanksPerRoot) return 1;
@@ -23,4 +23,4 @@ int RootOfRank(int rank, int size, int roots) {
   return larger + (rank - limit) / per_root;
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

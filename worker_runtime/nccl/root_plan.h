@@ -4,7 +4,7 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_ROOT_PLAN_H_
 #define CADRE_WORKER_RUNTIME_NCCL_ROOT_PLAN_H_
 
-namespace cadre {
+namespace cadre::nccl {
 
 // Ranks that connect through one root; beyond them ncclCommInitRankScalable gets several ids.
 constexpr int kMaxRanksPerRoot = 128;
@@ -18,6 +18,6 @@ bool RankHasRoot(int rank, int size, int roots);
 // Which root serves `rank`.
 int RootOfRank(int rank, int size, int roots);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_ROOT_PLAN_H_

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 TEST(RootPlanTest, OneRootPer128Ranks) {
@@ -53,4 +53,4 @@ TEST(RootPlanTest, EveryRootHasOneFirstRankAndAnEqualShare) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

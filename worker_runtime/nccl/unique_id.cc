@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "worker_runtime/nccl/nccl_library.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 // Published in the id's place, so that the others do not wait for what will not come:
@@ -78,4 +78,4 @@ absl::StatusOr<std::string> ShareNcclUniqueId(Worker& worker, absl::string_view 
   return ParsePublished(communicator, std::move(published));
 }
 
-}  // namespace cadre
+}  // namespace cadre::nccl

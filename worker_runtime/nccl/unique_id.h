@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::nccl {
 
 // The size of ncclUniqueId.
 constexpr size_t kNcclUniqueIdBytes = 128;
@@ -30,6 +30,6 @@ absl::StatusOr<std::string> MintNcclUniqueId();
 absl::StatusOr<std::string> ShareNcclUniqueId(Worker& worker, absl::string_view communicator,
                                               absl::Duration timeout);
 
-}  // namespace cadre
+}  // namespace cadre::nccl
 
 #endif  // CADRE_WORKER_RUNTIME_NCCL_UNIQUE_ID_H_

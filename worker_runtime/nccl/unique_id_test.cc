@@ -8,7 +8,7 @@
 #include "worker_runtime/nccl/nccl_library.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::nccl {
 namespace {
 
 using ::testing::ElementsAre;
@@ -44,7 +44,7 @@ TEST_F(NcclUniqueIdTest, MintsDifferentIds) {
 }
 
 TEST_F(NcclUniqueIdTest, AllRanksGetWhatRankZeroMinted) {
-  InProcessWorkers workers(3);
+  testing::InProcessWorkers workers(3);
   std::vector<absl::StatusOr<std::string>> ids(3);
   workers.Run(
       [&ids](Worker& worker) { ids[worker.rank()] = ShareNcclUniqueId(worker, "world", kLong); });
@@ -59,7 +59,7 @@ TEST_F(NcclUniqueIdTest, AllRanksGetWhatRankZeroMinted) {
 }
 
 TEST_F(NcclUniqueIdTest, AllHearWhyRankZeroCannot) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   ASSERT_OK(workers.worker(0).PublishCommunicatorId("world", "no id: 5 NCCL was not found"));
   EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", kLong),
               StatusIs(absl::StatusCode::kNotFound, "rank 0: NCCL was not found"));
@@ -69,10 +69,10 @@ TEST_F(NcclUniqueIdTest, AllHearWhyRankZeroCannot) {
 }
 
 TEST_F(NcclUniqueIdTest, WaitingEnds) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", absl::Milliseconds(1)),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::nccl

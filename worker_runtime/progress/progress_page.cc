@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::progress {
 namespace {
 
 // Ranks that one text tells about.
@@ -156,4 +156,4 @@ std::string ProgressPage::DescribeAll() const {
   return absl::StrJoin(lines, "; ");
 }
 
-}  // namespace cadre
+}  // namespace cadre::progress

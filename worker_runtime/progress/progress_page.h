@@ -13,7 +13,7 @@
 #include "base/progress_snapshot.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::progress {
 
 // Thread safe: every word is stored at once. A reader may see a collective of which half is of the
 // one before.
@@ -56,6 +56,6 @@ class ProgressPage {
   ProgressPageWords* const words_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::progress
 
 #endif  // CADRE_WORKER_RUNTIME_PROGRESS_PROGRESS_PAGE_H_

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::progress {
 namespace {
 
 using ::testing::AllOf;
@@ -145,4 +145,4 @@ TEST_F(ProgressPageTest, LiesNextToTheAgentsSocket) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::progress

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace cadre {
+namespace cadre::progress {
 namespace {
 
 // write() to a pipe without a reader, minus the signal that would end this program.
@@ -59,4 +59,4 @@ void ProgressWriter::Report(MonoTime now, int64_t step, double samples_per_secon
   last_ = now;
 }
 
-}  // namespace cadre
+}  // namespace cadre::progress

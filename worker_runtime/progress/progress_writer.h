@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::progress {
 
 // Reports that come sooner after the last one are dropped.
 constexpr absl::Duration kMinProgressInterval = absl::Milliseconds(100);
@@ -31,6 +31,6 @@ class ProgressWriter {
   MonoTime last_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::progress
 
 #endif  // CADRE_WORKER_RUNTIME_PROGRESS_PROGRESS_WRITER_H_

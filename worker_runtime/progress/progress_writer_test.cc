@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::progress {
 namespace {
 
 MonoTime At(int64_t milliseconds) { return MonoTime::FromMicros(milliseconds * 1000); }
@@ -81,4 +81,4 @@ TEST_F(ProgressWriterTest, LeavesFilesAlone) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::progress

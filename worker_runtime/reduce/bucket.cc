@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 struct OpenBucket {
@@ -50,4 +50,4 @@ std::vector<size_t> ReverseOrder(size_t count) {
   return order;
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

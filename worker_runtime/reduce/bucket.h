@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // What decides where a gradient goes: only gradients of the same type on the same device share a
 // bucket.
@@ -35,6 +35,6 @@ std::vector<Bucket> AssignBuckets(absl::Span<const GradientShape> gradients,
 // registers its parameters.
 std::vector<size_t> ReverseOrder(size_t count);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_BUCKET_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace cadre {
+namespace cadre::reduce {
 
 void BucketQueue::Begin(absl::Span<const Bucket> buckets) {
   states_.clear();
@@ -29,4 +29,4 @@ void BucketQueue::Wait(absl::Duration timeout) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

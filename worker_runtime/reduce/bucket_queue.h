@@ -15,7 +15,7 @@
 #include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/work.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 struct StartedBucket {
   // Null: there is nothing to wait for.
@@ -50,6 +50,6 @@ class BucketQueue {
   size_t next_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_BUCKET_QUEUE_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST_F(BucketQueueTest, KnowsWhetherOneRuns) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 using ::testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(ReverseOrder, CountsDown) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 constexpr size_t kBlock = 1024;
@@ -99,4 +99,4 @@ void MultiplyInPlace(const Buffer& buffer, double factor) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -7,7 +7,7 @@
 
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // `type` is kFloat16 or kBfloat16. Widening is exact; narrowing rounds to the nearest, ties to
 // even, and keeps NaN and infinity.
@@ -18,6 +18,6 @@ void NarrowFromFloat(DataType type, const float* from, size_t count, void* to);
 // in float32.
 void MultiplyInPlace(const Buffer& buffer, double factor);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_ELEMENT_SCALING_H_

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 float ThroughBrain(float value) {
@@ -70,4 +70,4 @@ TEST(ElementScalingTest, MultipliesEveryElement) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 // How many names one error carries.
@@ -78,4 +78,4 @@ std::string JoinNames(std::vector<std::string> names) {
   return absl::StrJoin(names, ", ");
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -10,12 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/communication_hook.h"
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/parameter.h"
+#include "worker_runtime/reduce/bucket.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // Not thread safe; nothing changes after Allocate().
 class GradientBuckets {
@@ -72,6 +72,6 @@ class GradientBuckets {
 // At most ten, and how many more.
 std::string JoinNames(std::vector<std::string> names);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_BUCKETS_H_

@@ -1,6 +1,6 @@
 #include "worker_runtime/reduce/gradient_readiness.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 void GradientMarks::BeginStep() {
   marks_.assign(marks_.size(), 0);
@@ -26,4 +26,4 @@ void GradientMarks::LearnGraph() {
   counts_only_ = false;
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cadre {
+namespace cadre::reduce {
 
 // One thread at a time.
 class GradientMarks {
@@ -52,6 +52,6 @@ class GradientMarks {
   std::vector<bool> accumulated_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_READINESS_H_

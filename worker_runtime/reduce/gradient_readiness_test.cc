@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(GradientMarks, WhatWasAccumulatedCountsAsUsedUntilItIsForgotten) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

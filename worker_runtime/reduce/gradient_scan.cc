@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 // The magnitude's bits of NaN and infinity, and of nothing else, carry into the sign when the
@@ -48,4 +48,4 @@ bool CopyAndCheckFinite(const Buffer& target, const void* source) {
   return finite;
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

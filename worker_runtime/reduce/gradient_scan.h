@@ -6,7 +6,7 @@
 
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // kFloat32 and kFloat64; other types count as finite.
 bool IsFinite(const Buffer& buffer);
@@ -14,6 +14,6 @@ bool IsFinite(const Buffer& buffer);
 // Copies `source` into `target`, which do not overlap, and tells whether all of it is finite.
 bool CopyAndCheckFinite(const Buffer& target, const void* source);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_GRADIENT_SCAN_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 template <typename T>
@@ -49,4 +49,4 @@ TEST(GradientScanOfNothing, IsFinite) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

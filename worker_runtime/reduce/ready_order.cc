@@ -6,7 +6,7 @@
 #include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/wait_or_abort.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 absl::StatusOr<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator,
                                                       absl::Span<const size_t> ready, size_t count,
@@ -30,4 +30,4 @@ absl::StatusOr<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator
   return std::vector<size_t>(order.begin(), order.end());
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

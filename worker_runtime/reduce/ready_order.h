@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // Collective. Rank 0's `ready`, indices below `count`, and behind them those that did not become
 // ready there, the last first.
@@ -18,6 +18,6 @@ absl::StatusOr<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator
                                                       absl::Span<const size_t> ready, size_t count,
                                                       absl::Duration timeout);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_READY_ORDER_H_

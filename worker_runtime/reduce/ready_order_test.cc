@@ -6,15 +6,15 @@
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 using ::testing::ElementsAre;
 
 TEST(AgreeOnReadyOrder, IsRankZerosEverywhere) {
-  InProcessWorkers workers(3);
+  testing::InProcessWorkers workers(3);
   workers.Run([](Worker& worker) {
-    auto communicator = ConnectGloo(worker, {});
+    auto communicator = gloo::ConnectGloo(worker, {});
     ASSERT_OK(communicator);
     const std::vector<size_t> ready =
         worker.rank() == 0 ? std::vector<size_t>{3, 1} : std::vector<size_t>{0, 1, 2, 3, 4};
@@ -25,4 +25,4 @@ TEST(AgreeOnReadyOrder, IsRankZerosEverywhere) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 constexpr size_t kWeight = 0;
@@ -99,4 +99,4 @@ std::vector<int> Drifted(const StepNotes& notes) {
   return ranks;
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

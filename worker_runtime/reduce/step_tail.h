@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 inline constexpr int64_t kMaxTailWord = int64_t{1} << 20;
 inline constexpr size_t kWordsOfRank = 6;
@@ -67,6 +67,6 @@ absl::Status CheckSameStep(const StepNotes& notes, int64_t step);
 // Ranks whose fingerprint is not that of rank 0.
 std::vector<int> Drifted(const StepNotes& notes);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_STEP_TAIL_H_

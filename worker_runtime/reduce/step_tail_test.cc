@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 using ::testing::ElementsAre;
@@ -90,4 +90,4 @@ TEST(StepTail, ALongRunKeepsCounting) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

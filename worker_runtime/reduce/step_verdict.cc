@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "worker_runtime/reduce/gradient_buckets.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter> parameters,
                               int64_t step) {
@@ -36,4 +36,4 @@ absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> 
       "; something changed them without the other ranks, or a step went around the reducer"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::reduce

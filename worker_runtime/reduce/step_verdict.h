@@ -13,7 +13,7 @@
 #include "worker_runtime/parameter.h"
 #include "worker_runtime/reduce/step_tail.h"
 
-namespace cadre {
+namespace cadre::reduce {
 
 // Whose gradients are not finite, and of what; empty where all are. Pure.
 std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter> parameters,
@@ -23,6 +23,6 @@ std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter
 absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> parameters,
                         const std::vector<int>& drifted, int64_t step, absl::Duration timeout);
 
-}  // namespace cadre
+}  // namespace cadre::reduce
 
 #endif  // CADRE_WORKER_RUNTIME_REDUCE_STEP_VERDICT_H_

@@ -10,7 +10,7 @@
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/testing/ranks.h"
 
-namespace cadre {
+namespace cadre::reduce {
 namespace {
 
 constexpr absl::Duration kLong = absl::Minutes(1);
@@ -36,7 +36,7 @@ TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
 }
 
 TEST(StepVerdict, WhereNobodyDriftedNobodyIsAsked) {
-  OnEachRank(ConnectGloo, 2, [](Communicator& communicator) {
+  testing::OnEachRank(gloo::ConnectGloo, 2, [](Communicator& communicator) {
     float value = 1;
     const std::vector<Parameter> parameters = {{"one", {&value, 1}, {1}}};
     // A collective of one rank alone would not be the other's barrier.
@@ -48,7 +48,7 @@ TEST(StepVerdict, WhereNobodyDriftedNobodyIsAsked) {
 }
 
 TEST(StepVerdict, NamesTheParameterThatDriftedWhereItCan) {
-  OnEachRank(ConnectGloo, 3, [](Communicator& communicator) {
+  testing::OnEachRank(gloo::ConnectGloo, 3, [](Communicator& communicator) {
     float first = 1, second = communicator.rank() == 2 ? 5 : 4;
     const std::vector<Parameter> parameters = {{"first", {&first, 1}, {1}},
                                                {"second", {&second, 1}, {1}}};
@@ -68,4 +68,4 @@ TEST(StepVerdict, NamesTheParameterThatDriftedWhereItCan) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::reduce

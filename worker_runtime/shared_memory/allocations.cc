@@ -1,9 +1,9 @@
-#include "worker_runtime/shared_memory/segment_layout.h"
-
 #include <iterator>
 #include <utility>
 
-namespace cadre {
+#include "worker_runtime/shared_memory/segment_layout.h"
+
+namespace cadre::shared_memory {
 
 std::shared_ptr<void> Registry::Add(const std::shared_ptr<Registry>& registry, Segments segments,
                                     int rank) {
@@ -34,4 +34,4 @@ bool Registry::LookUp(const void* data, size_t bytes, Allocation* found) const {
   return true;
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

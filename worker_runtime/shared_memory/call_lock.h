@@ -8,7 +8,7 @@
 
 #include "worker_runtime/shared_memory/futex.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // For std::lock_guard; after "Futexes Are Tricky" (Drepper), mutex 2.
 class CallLock {
@@ -34,6 +34,6 @@ class CallLock {
   std::atomic<uint32_t> state_{kFree};
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_CALL_LOCK_H_

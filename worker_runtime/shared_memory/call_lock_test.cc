@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 TEST(CallLockTest, ManyThreads_OneAtATime) {
@@ -30,4 +30,4 @@ TEST(CallLockTest, ManyThreads_OneAtATime) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -11,7 +11,7 @@
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/shared_memory/futex.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 constexpr size_t kLine = 64;
@@ -98,10 +98,10 @@ absl::Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) 
       Message message;
       memcpy(&message, from, sizeof(message));
       if (message.count != buffer.count || message.type != buffer.type || message.tag != tag) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("rank ", peers_.rank(), " waits for ", buffer.count, " ",
-                         Name(buffer.type), " with tag ", tag, ", but rank ", peer_, " sent ",
-                         message.count, " ", Name(message.type), " with tag ", message.tag));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "rank ", peers_.rank(), " waits for ", buffer.count, " ", backend::Name(buffer.type),
+            " with tag ", tag, ", but rank ", peer_, " sent ", message.count, " ",
+            backend::Name(message.type), " with tag ", message.tag));
       }
       from += kLine;
       room -= kLine;
@@ -115,4 +115,4 @@ absl::Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) 
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -12,7 +12,7 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/shared_memory/peers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // One end. One thread at a time.
 class Channel {
@@ -52,6 +52,6 @@ class Channel {
   const size_t slot_bytes_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_CHANNEL_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 absl::Status CheckSame(const Ground& ground) {
@@ -76,4 +76,4 @@ absl::Status Agree(Ground& ground) {
   return StillAgree(ground) ? absl::OkStatus() : AgreeAnew(ground);
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -19,7 +19,7 @@
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 #include "worker_runtime/shared_memory/segment_layout.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // Where the ranks' buffers of one operation lie.
 enum class Places { kShared, kMixed, kPrivate };
@@ -91,6 +91,6 @@ inline bool StillAgree(const Ground& ground) {
   return true;
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_COLLECTIVE_CONTEXT_H_

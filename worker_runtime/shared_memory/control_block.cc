@@ -3,19 +3,19 @@
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/backend/collective_check.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 std::string Describe(const CollectiveWord& word) {
-  const std::string what = absl::StrCat(" of ", word.count, " ", Name(word.type));
+  const std::string what = absl::StrCat(" of ", word.count, " ", backend::Name(word.type));
   switch (word.kind) {
     case Collective::kNone:
       return "nothing";
     case Collective::kAllReduce:
-      return absl::StrCat("an all-reduce (", Name(word.op), ")", what);
+      return absl::StrCat("an all-reduce (", backend::Name(word.op), ")", what);
     case Collective::kReduce:
-      return absl::StrCat("a reduce (", Name(word.op), ") to rank ", word.root, what);
+      return absl::StrCat("a reduce (", backend::Name(word.op), ") to rank ", word.root, what);
     case Collective::kReduceScatter:
-      return absl::StrCat("a reduce-scatter (", Name(word.op), ")", what);
+      return absl::StrCat("a reduce-scatter (", backend::Name(word.op), ")", what);
     case Collective::kBroadcast:
       return absl::StrCat("a broadcast from rank ", word.root, what);
     case Collective::kAllGather:
@@ -28,4 +28,4 @@ std::string Describe(const CollectiveWord& word) {
   return "";
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -9,7 +9,7 @@
 
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 enum class Collective : uint8_t {
   kNone,
@@ -72,6 +72,6 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half comes f
 
 inline constexpr uint32_t kNotRegistered = 0xffffffffu;
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_CONTROL_BLOCK_H_

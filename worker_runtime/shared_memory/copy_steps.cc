@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 // FNV-1a over what ranks must know alike.
@@ -127,4 +127,4 @@ void GatherSteps::CopyOut(Ground& ground) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -12,7 +12,7 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/shared_memory/collective_context.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // Broadcast, and with nothing to copy: barrier.
 class BroadcastSteps {
@@ -62,6 +62,6 @@ class GatherSteps {
   bool last_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_COPY_STEPS_H_

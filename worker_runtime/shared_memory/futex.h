@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstdint>
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // Until it is woken, or at most that long; at once when the word is not `seen`.
 inline void FutexWait(std::atomic<uint32_t>* word, uint32_t seen, int milliseconds) {
@@ -32,6 +32,6 @@ inline void PauseCore() {
 #endif
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_FUTEX_H_

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 #ifndef MADV_COLLAPSE
@@ -78,4 +78,4 @@ size_t MoveToHugePages(void* data, size_t bytes, MonoTime deadline) {
 
 void* MapFile(int fd, size_t bytes) { return MapAligned(fd, bytes, MAP_POPULATE); }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -10,7 +10,7 @@
 
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
@@ -27,6 +27,6 @@ size_t MoveToHugePages(void* data, size_t bytes, MonoTime deadline);
 // can be mapped as such. MAP_FAILED, and errno, on failure.
 void* MapFile(int fd, size_t bytes);
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_HUGE_PAGES_H_

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 int FileOf(size_t bytes) {
@@ -69,4 +69,4 @@ TEST(HugePagesTest, NoFile_IsAnError) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

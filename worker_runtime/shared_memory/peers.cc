@@ -12,7 +12,7 @@
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/shared_memory/futex.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 // Some hundred microseconds where everyone has a core: longer than what a sleep and a wake-up cost
@@ -59,7 +59,7 @@ bool Peers::MayStillEnd(int culprit) const {
   if (HasAnyDied()) return false;
   int64_t first = 0;
   if (saw_abort_.compare_exchange_strong(first, now)) first = now;
-  return now - first < absl::ToInt64Microseconds(kLastWordsSeen);
+  return now - first < absl::ToInt64Microseconds(backend::kLastWordsSeen);
 }
 
 bool Peers::HasAnyDied() const {
@@ -118,4 +118,4 @@ void Peers::GiveUpFor(int peer, const absl::Status& checked) {
   GiveUp(reason, gave_up != 0 ? static_cast<int>(gave_up >> 8) : peer);
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

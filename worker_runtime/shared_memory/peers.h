@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "worker_runtime/shared_memory/control_block.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // How often a sleeper looks after the others: a death is noticed within twice this.
 inline constexpr int kLivenessMillis = 20;
@@ -71,6 +71,6 @@ class Peers {
   mutable std::atomic<int64_t> saw_abort_{0};
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_

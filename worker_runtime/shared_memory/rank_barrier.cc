@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 // Names in one error.
@@ -110,4 +110,4 @@ std::string Meeting::Missing() const {
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -13,7 +13,7 @@
 #include "worker_runtime/shared_memory/futex.h"
 #include "worker_runtime/shared_memory/peers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // One thread at a time.
 class Meeting {
@@ -77,6 +77,6 @@ class Meeting {
   uint32_t operations_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_RANK_BARRIER_H_

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 using ::testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(MeetingTest, Abort_EndsTheOthersWaitAndItsOwn) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 #define CADRE_HAS_F16C 0
@@ -23,4 +23,4 @@ void ReduceElements(const ElementReduction& reduction) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

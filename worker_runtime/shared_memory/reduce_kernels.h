@@ -7,7 +7,7 @@
 
 #include "worker_runtime/communicator.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // What becomes of `count` elements of each of `ranks` inputs:
 //   outputs[o][i] = inputs[0][i] * factors[0] op inputs[1][i] * factors[1] op ...
@@ -34,6 +34,6 @@ void ReduceElementsPortably(const ElementReduction& reduction);
 bool HasWideReduction();
 void ReduceElementsWide(const ElementReduction& reduction);
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_REDUCE_KERNELS_H_

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 class ReduceKernelsTest : public ::testing::TestWithParam<bool> {
@@ -114,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, ReduceKernelsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Wide" : "Portable"; });
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

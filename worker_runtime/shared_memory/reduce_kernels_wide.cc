@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -30,15 +30,15 @@ bool HasWideReduction() {
          __builtin_cpu_supports("f16c");
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #else
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 bool HasWideReduction() { return false; }
 void ReduceElementsWide(const ElementReduction& reduction) { ReduceElementsPortably(reduction); }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif

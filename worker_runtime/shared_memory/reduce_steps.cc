@@ -5,7 +5,7 @@
 
 #include "worker_runtime/shared_memory/limits.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 // Slices start on cache lines, so that two ranks never write to one.
@@ -245,4 +245,4 @@ void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
   ReduceElements(call);
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

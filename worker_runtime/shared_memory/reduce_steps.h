@@ -10,7 +10,7 @@
 #include "worker_runtime/shared_memory/collective_context.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // All-reduce, and reduce to one rank.
 class ReduceSteps {
@@ -94,6 +94,6 @@ class ReduceScatterSteps {
   bool last_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_REDUCE_STEPS_H_

@@ -6,7 +6,7 @@
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 using ::testing::HasSubstr;
@@ -59,7 +59,7 @@ class Rank {
 };
 
 void WithRanks(const std::function<void(Rank&)>& body) {
-  InProcessWorkers(kRanks).Run([&](Worker& worker) {
+  testing::InProcessWorkers(kRanks).Run([&](Worker& worker) {
     Rank rank(worker);
     rank.Repeat();
     body(rank);
@@ -142,4 +142,4 @@ TEST(RepeatedCallsTest, BuffersComeAndGo_NewMemoryIsReduced) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 absl::StatusOr<char*> Map(int fd, size_t bytes) {
@@ -109,4 +109,4 @@ void SharedSegment::CloseDescriptor() {
   fd_ = -1;
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // Not thread safe; the memory is whatever its users make of it.
 class SharedSegment {
@@ -38,6 +38,6 @@ class SharedSegment {
   int fd_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_SEGMENT_H_

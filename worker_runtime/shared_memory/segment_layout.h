@@ -15,7 +15,7 @@
 #include "worker_runtime/shared_memory/control_block.h"
 #include "worker_runtime/shared_memory/segment.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // What one rank stages at a time. Two halves, so that a rank may fill one while others still read
 // the other.
@@ -93,6 +93,6 @@ class Registry {
   std::map<const char*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_SEGMENT_LAYOUT_H_

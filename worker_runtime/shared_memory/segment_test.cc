@@ -6,7 +6,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 constexpr size_t kMoreThanAnyMachineHas = size_t{1} << 50;
@@ -60,4 +60,4 @@ TEST(SegmentTest, Create_MoreThanThereIs_SaysSo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -19,17 +19,17 @@
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/backend/group.h"
 #include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/shared_memory/call_lock.h"
 #include "worker_runtime/shared_memory/channel.h"
-#include "worker_runtime/shared_memory/copy_steps.h"
 #include "worker_runtime/shared_memory/collective_context.h"
-#include "worker_runtime/shared_memory/rank_barrier.h"
+#include "worker_runtime/shared_memory/copy_steps.h"
 #include "worker_runtime/shared_memory/peers.h"
+#include "worker_runtime/shared_memory/rank_barrier.h"
 #include "worker_runtime/shared_memory/reduce_steps.h"
 #include "worker_runtime/shared_memory/segment_layout.h"
-#include "worker_runtime/backend/solo_communicator.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 // Up to these sizes a collective is tried on the caller's thread first: handing it to another costs
@@ -65,34 +65,34 @@ class SharedMemoryCommunicator : public Communicator {
   int size() const override { return peers_.size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = CheckBuffer(buffer);
-    status.Update(CheckReduction(reduction, buffer.type));
+    absl::Status status = backend::CheckBuffer(buffer);
+    status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, buffer, ReduceSteps(buffer, reduction, -1));
   }
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
-    status.Update(CheckReduction(reduction, buffer.type));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
+    status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, buffer, ReduceSteps(buffer, reduction, root));
   }
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = CheckScatter(input, output, size());
-    status.Update(CheckReduction(reduction, input.type));
+    absl::Status status = backend::CheckScatter(input, output, size());
+    status.Update(backend::CheckReduction(reduction, input.type));
     return Start(status, input, ReduceScatterSteps(input, output, reduction));
   }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = CheckRoot(root, size());
-    status.Update(CheckBuffer(buffer));
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
     return Start(status, buffer, BroadcastSteps(buffer, root));
   }
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
     const std::vector<size_t> counts(size(), input.count);
-    return Start(CheckGather(input, output, size()), output,
+    return Start(backend::CheckGather(input, output, size()), output,
                  GatherSteps(Collective::kAllGather, input, output, counts));
   }
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                          absl::Span<const size_t> counts) override {
-    return Start(CheckVaryingGather(input, output, counts, rank(), size()), output,
+    return Start(backend::CheckVaryingGather(input, output, counts, rank(), size()), output,
                  GatherSteps(Collective::kAllGatherVarying, input, output, counts));
   }
   std::shared_ptr<Work> Barrier() override {
@@ -118,7 +118,7 @@ class SharedMemoryCommunicator : public Communicator {
   struct Traffic {
     explicit Traffic(const Channel& channel) : channel(channel) {}
     Channel channel;
-    OperationThread thread;
+    backend::OperationThread thread;
   };
 
   static std::vector<RankLine*> Lines(const Segments& homes) {
@@ -170,7 +170,7 @@ class SharedMemoryCommunicator : public Communicator {
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
-  OperationThread thread_;
+  backend::OperationThread thread_;
 };
 
 template <typename Steps>
@@ -242,8 +242,8 @@ absl::Status SharedMemoryCommunicator::RunFromMeeting(Steps& steps, MonoTime dea
 
 std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, int peer, int tag,
                                                          bool sends) {
-  absl::Status check = CheckPeer(peer, rank(), size());
-  check.Update(CheckBuffer(buffer));
+  absl::Status check = backend::CheckPeer(peer, rank(), size());
+  check.Update(backend::CheckBuffer(buffer));
   if (!check.ok()) return Refuse(check);
   if (failed_.load()) return FinishedWork(thread_.status());
   Traffic& traffic = TrafficWith(peer, sends);
@@ -329,13 +329,13 @@ absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(s
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
-  ASSIGN_OR_RETURN(const std::vector<int> members, GroupOf(*this, color, key, timeout_));
+  ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key, timeout_));
   const int ranks = static_cast<int>(members.size());
   absl::StatusOr<std::unique_ptr<SharedSegment>> own(nullptr);
   if (ranks > 1) own = SharedSegment::Create(HomeBytes(ranks));
   ASSIGN_OR_RETURN(Segments homes, Share(std::move(own), ranks > 1 ? members : std::vector<int>()));
   if (color < 0) return nullptr;
-  if (ranks == 1) return MakeSoloCommunicator();
+  if (ranks == 1) return backend::MakeSoloCommunicator();
   std::vector<pid_t> pids;
   for (const int peer : members) pids.push_back(peers_.pids()[peer]);
   const int own_rank =
@@ -349,7 +349,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(in
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
     Worker& worker, const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
-  if (place.world_size == 1) return MakeSoloCommunicator();
+  if (place.world_size == 1) return backend::MakeSoloCommunicator();
   if (place.nodes != 1 || place.world_size > kMaxSharedMemoryRanks) {
     return absl::FailedPreconditionError(absl::StrCat(
         "shared memory joins up to ", kMaxSharedMemoryRanks, " ranks of one node; this world has ",
@@ -387,4 +387,4 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
       options.name, options.timeout, std::move(homes), place.rank, pids));
 }
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -10,7 +10,7 @@
 #include "worker_runtime/shared_memory/limits.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 
 // All ranks call it the same number of times with the same name; `worker` must outlive the call,
 // not the communicator. FAILED_PRECONDITION: the world has more than one node, or more ranks than
@@ -23,6 +23,6 @@ namespace cadre {
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
     Worker& worker, const CommunicatorOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::shared_memory
 
 #endif  // CADRE_WORKER_RUNTIME_SHARED_MEMORY_SHARED_MEMORY_COMMUNICATOR_H_

@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::shared_memory {
 namespace {
 
 constexpr size_t kMoreThanAnyMachineHas = size_t{1} << 50;
@@ -22,7 +22,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(30);
 // Runs `body` as every rank, each with a communicator.
 void WithRanks(int ranks, const std::function<void(Communicator&)>& body,
                absl::Duration timeout = kTimeout) {
-  InProcessWorkers workers(ranks);
+  testing::InProcessWorkers workers(ranks);
   workers.Run([&](Worker& worker) {
     auto communicator = ConnectSharedMemory(worker, {"test", timeout});
     ASSERT_OK(communicator);
@@ -178,7 +178,7 @@ TEST(SharedMemoryTest, AllocateBuffer_WithoutMemory_FailsOnEveryRank) {
 }
 
 TEST(SharedMemoryTest, TwoCommunicatorsOfOneName_DoNotMix) {
-  InProcessWorkers workers(2);
+  testing::InProcessWorkers workers(2);
   workers.Run([&](Worker& worker) {
     auto a = ConnectSharedMemory(worker, {"same", kTimeout});
     auto b = ConnectSharedMemory(worker, {"same", kTimeout});
@@ -194,4 +194,4 @@ TEST(SharedMemoryTest, TwoCommunicatorsOfOneName_DoNotMix) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::shared_memory

@@ -11,7 +11,7 @@
 #include "worker_runtime/reduce/element_scaling.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -33,7 +33,7 @@ void Write(DataType type, double value, char* to) {
       return;
     case DataType::kFloat16:
     case DataType::kBfloat16:
-      return NarrowFromFloat(type, &narrow, 1, to);
+      return reduce::NarrowFromFloat(type, &narrow, 1, to);
     case DataType::kInt32: {
       const int32_t integer = static_cast<int32_t>(value);
       memcpy(to, &integer, 4);
@@ -65,7 +65,7 @@ double Read(DataType type, const char* from) {
     case DataType::kFloat16:
     case DataType::kBfloat16: {
       float value;
-      WidenToFloat(type, from, 1, &value);
+      reduce::WidenToFloat(type, from, 1, &value);
       return value;
     }
     case DataType::kInt32: {
@@ -160,7 +160,8 @@ void ExpectReduced(const char* data, size_t count, const std::vector<std::vector
     const Expected expected = Reference(inputs, type, reduction.op, multiplies, first + i);
     ASSERT_NEAR(Read(type, data + i * SizeOf(type)), expected.value,
                 Tolerance(type) * expected.magnitude)
-        << Name(reduction.op) << " of " << Name(type) << ", element " << first + i;
+        << backend::Name(reduction.op) << " of " << backend::Name(type) << ", element "
+        << first + i;
   }
 }
 
@@ -462,4 +463,4 @@ TEST_P(CollectiveSuite, IntegersAreNotAveraged) {
   });
 }
 
-}  // namespace cadre
+}  // namespace cadre::testing

@@ -6,19 +6,14 @@
 #define CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/communicator.h"
-#include "worker_runtime/worker.h"
+#include "worker_runtime/testing/ranks.h"
 
-namespace cadre {
-
-using ConnectFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
-    Worker&, const CommunicatorOptions&)>;
+namespace cadre::testing {
 
 struct SuiteCase {
   std::string name;
@@ -37,6 +32,6 @@ class CollectiveSuite : public ::testing::TestWithParam<SuiteCase> {
 std::vector<SuiteCase> AllRanksOf(const std::string& name, const ConnectFunction& connect,
                                   int nodes);
 
-}  // namespace cadre
+}  // namespace cadre::testing
 
 #endif  // CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_

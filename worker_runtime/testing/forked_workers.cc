@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 
-namespace cadre {
+namespace cadre::testing {
 
 constexpr size_t kMaxKey = 256;
 constexpr size_t kMaxValue = 8 << 10;
@@ -255,4 +255,4 @@ int ForkedWorkers::WaitForAll() {
   return first;
 }
 
-}  // namespace cadre
+}  // namespace cadre::testing

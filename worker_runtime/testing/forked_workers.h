@@ -11,7 +11,7 @@
 
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::testing {
 
 struct SharedStore;
 
@@ -47,6 +47,6 @@ class ForkedWorkers {
   std::unique_ptr<Worker> observer_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::testing
 
 #endif  // CADRE_WORKER_RUNTIME_TESTING_FORKED_WORKERS_H_

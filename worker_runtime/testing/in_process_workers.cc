@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/generation_store.h"
 
-namespace cadre {
+namespace cadre::testing {
 namespace {
 
 constexpr uint64_t kFirstGeneration = 1;
@@ -86,4 +86,4 @@ void InProcessWorkers::Run(const std::function<void(Worker&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace cadre
+}  // namespace cadre::testing

@@ -11,8 +11,10 @@
 #include "worker_runtime/worker.h"
 
 namespace cadre {
-
 class GenerationStore;
+}
+
+namespace cadre::testing {
 
 // Thread safe. The workers live as long as this.
 class InProcessWorkers {
@@ -35,6 +37,6 @@ class InProcessWorkers {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::testing
 
 #endif  // CADRE_WORKER_RUNTIME_TESTING_IN_PROCESS_WORKERS_H_

@@ -18,14 +18,14 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
-#include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
 
-namespace cadre {
+namespace cadre::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,9 +89,9 @@ constexpr Row kRows[] = {
     {"NoData", Fault::kNoData, absl::StatusCode::kOk, "", true},
 };
 
-constexpr Backend kBackends[] = {{"SharedMemory", ConnectSharedMemory, 3, 1, 1},
-                                 {"Gloo", ConnectGloo, 3, 1, 1},
-                                 {"Hierarchical", ConnectHierarchical, 4, 2, 3}};
+constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMemory, 3, 1, 1},
+                                 {"Gloo", gloo::ConnectGloo, 3, 1, 1},
+                                 {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3}};
 
 struct Ended {
   absl::Status status;
@@ -318,10 +318,10 @@ TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
   // A machine that is busy with other things may need some more rounds.
   constexpr int kRounds = 5;
   absl::Duration fastest = absl::InfiniteDuration();
-  for (int round = 0; round < kRounds && fastest >= kLastWords; ++round) {
+  for (int round = 0; round < kRounds && fastest >= backend::kLastWords; ++round) {
     fastest = std::min(fastest, WaitAfterAbort(GetParam()));
   }
-  EXPECT_LT(fastest, kLastWords);
+  EXPECT_LT(fastest, backend::kLastWords);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, LastWordsTest, ::testing::ValuesIn(kLastWordsCases),
@@ -330,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, LastWordsTest, ::testing::ValuesIn(kLastWordsCas
 TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {
   ForkedWorkers workers(4, 2);
   workers.Start([](Worker& worker) {
-    auto communicator = ConnectHierarchical(worker, {"nodes", kLong});
+    auto communicator = hierarchical::ConnectHierarchical(worker, {"nodes", kLong});
     if (!communicator.ok()) return 1;
     int64_t value = worker.rank() + 1;
     const absl::Status status =
@@ -342,4 +342,4 @@ TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::testing

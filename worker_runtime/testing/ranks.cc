@@ -3,9 +3,9 @@
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
-namespace cadre {
+namespace cadre::testing {
 
-void OnEachRank(ConnectFunction connect, int world_size,
+void OnEachRank(const ConnectFunction& connect, int world_size,
                 const std::function<void(Communicator&)>& body, absl::Duration timeout) {
   InProcessWorkers workers(world_size);
   workers.Run([&](Worker& worker) {
@@ -17,4 +17,4 @@ void OnEachRank(ConnectFunction connect, int world_size,
   });
 }
 
-}  // namespace cadre
+}  // namespace cadre::testing

@@ -10,17 +10,17 @@
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::testing {
 
 // ConnectGloo, ConnectSharedMemory and the like.
-using ConnectFunction =
-    absl::StatusOr<std::unique_ptr<Communicator>> (*)(Worker&, const CommunicatorOptions&);
+using ConnectFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
+    Worker&, const CommunicatorOptions&)>;
 
 // One thread each; returns when all have returned. A rank that cannot connect fails the test.
-void OnEachRank(ConnectFunction connect, int world_size,
+void OnEachRank(const ConnectFunction& connect, int world_size,
                 const std::function<void(Communicator&)>& body,
                 absl::Duration timeout = absl::Seconds(30));
 
-}  // namespace cadre
+}  // namespace cadre::testing
 
 #endif  // CADRE_WORKER_RUNTIME_TESTING_RANKS_H_

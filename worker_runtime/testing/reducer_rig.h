@@ -12,7 +12,7 @@
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/testing/ranks.h"
 
-namespace cadre {
+namespace cadre::testing {
 
 inline constexpr absl::Duration kLong = absl::Seconds(30);
 
@@ -53,7 +53,7 @@ inline void Fill(const Reducer& reducer, size_t i, float value) {
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
                        absl::Duration timeout = kLong) {
-  OnEachRank(ConnectGloo, world_size, body, timeout);
+  OnEachRank(gloo::ConnectGloo, world_size, body, timeout);
 }
 
 inline void MarkAll(Reducer& reducer, float value) {
@@ -63,6 +63,6 @@ inline void MarkAll(Reducer& reducer, float value) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::testing
 
 #endif  // CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 torch::Tensor Large() { return torch::arange(100000); }
 
 TEST(ArchiveFileTest, WhatWasSavedIsLoaded) {
-  const std::string path = testing::TempDir() + "/archive";
+  const std::string path = ::testing::TempDir() + "/archive";
   torch::serialize::OutputArchive saved;
   saved.write("tensor", Large());
   ASSERT_THAT(SaveArchive(saved, path), IsOk());
@@ -33,7 +33,7 @@ TEST(ArchiveFileTest, AFullDiskIsAnErrorThatNamesTheFile) {
 
 TEST(ArchiveFileTest, AFileThatCannotBeMadeIsNamed) {
   torch::serialize::OutputArchive archive;
-  const absl::Status status = SaveArchive(archive, testing::TempDir() + "/no/such/file");
+  const absl::Status status = SaveArchive(archive, ::testing::TempDir() + "/no/such/file");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/file"));
 }

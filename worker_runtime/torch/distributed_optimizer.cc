@@ -29,16 +29,17 @@ absl::Status Guarded(const char* what, const Body& body) {
 }
 
 // Groups of one type each; gradients become ready roughly in reverse.
-std::vector<Bucket> Groups(absl::Span<const Parameter> parameters, size_t threshold) {
+std::vector<reduce::Bucket> Groups(absl::Span<const Parameter> parameters, size_t threshold) {
   std::vector<size_t> counts;
   std::map<DataType, std::vector<size_t>> orders;
   for (const Parameter& parameter : parameters) counts.push_back(parameter.value.count);
-  for (const size_t i : ReverseOrder(parameters.size())) {
+  for (const size_t i : reduce::ReverseOrder(parameters.size())) {
     orders[parameters[i].value.type].push_back(i);
   }
-  std::vector<Bucket> groups;
+  std::vector<reduce::Bucket> groups;
   for (const auto& [type, order] : orders) {
-    for (Bucket& group : FusionGroups(counts, order, threshold)) groups.push_back(std::move(group));
+    for (reduce::Bucket& group : hooks::FusionGroups(counts, order, threshold))
+      groups.push_back(std::move(group));
   }
   return groups;
 }
@@ -86,8 +87,8 @@ absl::Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) 
   exchange.fused.clear();
   exchange.gradients.clear();
   exchange.buckets.clear();
-  const std::vector<Bucket> groups = Groups(parameters_, threshold);
-  for (const Bucket& group : groups) {
+  const std::vector<reduce::Bucket> groups = Groups(parameters_, threshold);
+  for (const reduce::Bucket& group : groups) {
     std::vector<GradientView> views;
     size_t count = 0;
     for (const size_t i : group) {
@@ -156,7 +157,7 @@ absl::Status DistributedOptimizer::Update(const torch::Tensor& loss, Exchange& e
 }
 
 absl::Status DistributedOptimizer::BackwardAndUpdate(const torch::Tensor& loss, size_t threshold) {
-  if (full_.hook == nullptr) full_.hook = std::make_shared<AllReduceHook>();
+  if (full_.hook == nullptr) full_.hook = std::make_shared<hooks::AllReduceHook>();
   return Update(loss, full_, threshold);
 }
 
@@ -166,8 +167,8 @@ absl::Status DistributedOptimizer::BackwardAndUpdateHalf(const torch::Tensor& lo
   const double limit = clipping ? clip_value : 0;
   if (half_.hook == nullptr || limit != half_limit_) {
     if (half_.hook != nullptr) earlier_bytes_ += half_.hook->bytes_given();
-    half_ = Exchange{Fp16Hook(), 0, {}, {}, {}};
-    if (clipping) half_.hook = std::make_shared<ClippingHook>(clip_value, half_.hook);
+    half_ = Exchange{hooks::Fp16Hook(), 0, {}, {}, {}};
+    if (clipping) half_.hook = std::make_shared<hooks::ClippingHook>(clip_value, half_.hook);
     half_limit_ = limit;
   }
   return Update(loss, half_, threshold);
@@ -176,10 +177,11 @@ absl::Status DistributedOptimizer::BackwardAndUpdateHalf(const torch::Tensor& lo
 absl::Status DistributedOptimizer::BackwardAndSparseUpdate(const torch::Tensor& loss,
                                                            size_t threshold, double sparsity,
                                                            bool top_k, bool correct) {
-  const SparseOptions options{
-      top_k ? SparseOptions::Select::kTopK : SparseOptions::Select::kThreshold, sparsity, correct};
+  const hooks::SparseOptions options{
+      top_k ? hooks::SparseOptions::Select::kTopK : hooks::SparseOptions::Select::kThreshold,
+      sparsity, correct};
   if (sparse_hook_ == nullptr) {
-    sparse_hook_ = std::make_shared<SparseHook>(options);
+    sparse_hook_ = std::make_shared<hooks::SparseHook>(options);
     sparse_.hook = sparse_hook_;
     if (!loaded_.sparse.empty()) RETURN_IF_ERROR(Fail(sparse_hook_->LoadState(loaded_.sparse)));
   }
@@ -191,7 +193,7 @@ absl::Status DistributedOptimizer::BackwardAndSparseUpdate(const torch::Tensor& 
 absl::Status DistributedOptimizer::PreparePartial(size_t threshold) {
   if (partial_ != nullptr && threshold == partial_threshold_) return absl::OkStatus();
   if (partial_ != nullptr) earlier_bytes_ += partial_->bytes_given();
-  ASSIGN_OR_RETURN(auto partial, PartialHook::Create(parameters_, threshold));
+  ASSIGN_OR_RETURN(auto partial, hooks::PartialHook::Create(parameters_, threshold));
   if (partial_ == nullptr && !loaded_.partial.empty()) {
     RETURN_IF_ERROR(partial->LoadState(loaded_.partial));
   }
@@ -213,9 +215,9 @@ absl::Status DistributedOptimizer::BackwardAndPartialUpdate(const torch::Tensor&
 
 absl::Status DistributedOptimizer::AverageParameters() {
   RETURN_IF_ERROR(failure_);
-  std::shared_ptr<PartialHook> hook = partial_;
+  std::shared_ptr<hooks::PartialHook> hook = partial_;
   if (hook == nullptr) {
-    ASSIGN_OR_RETURN(hook, PartialHook::Create(parameters_));
+    ASSIGN_OR_RETURN(hook, hooks::PartialHook::Create(parameters_));
   }
   return Fail(hook->AverageAll(communicator_, timeout_));
 }

@@ -40,24 +40,27 @@ class DistributedOptimizer {
       absl::Duration timeout = absl::Minutes(11));
 
   // backward_and_update: the average of all gradients.
-  absl::Status BackwardAndUpdate(const torch::Tensor& loss, size_t threshold = kFusionThreshold);
+  absl::Status BackwardAndUpdate(const torch::Tensor& loss,
+                                 size_t threshold = hooks::kFusionThreshold);
 
   // backward_and_update_half: the same in 16 bits; with `clipping` every element is first cut to
   // +- clip_value. Unlike SINGA's, it divides before it sums, so that the sum does not overflow.
-  absl::Status BackwardAndUpdateHalf(const torch::Tensor& loss, size_t threshold = kFusionThreshold,
+  absl::Status BackwardAndUpdateHalf(const torch::Tensor& loss,
+                                     size_t threshold = hooks::kFusionThreshold,
                                      bool clipping = false, double clip_value = 100);
 
   // backward_and_partial_update: every rank updates with its own gradients, then the next group of
   // parameters becomes the average. Replicas differ; see AverageParameters().
   absl::Status BackwardAndPartialUpdate(const torch::Tensor& loss,
-                                        size_t threshold = kFusionThreshold);
+                                        size_t threshold = hooks::kFusionThreshold);
 
   // backward_and_sparse_update: with `top_k` the share `sparsity` of each group's elements that is
   // largest, else all elements of at least that magnitude; with `correct` the rest is added to the
   // next step's gradients.
   absl::Status BackwardAndSparseUpdate(const torch::Tensor& loss,
-                                       size_t threshold = kFusionThreshold, double sparsity = 0.05,
-                                       bool top_k = false, bool correct = true);
+                                       size_t threshold = hooks::kFusionThreshold,
+                                       double sparsity = 0.05, bool top_k = false,
+                                       bool correct = true);
 
   // Collective: all parameters become the average. After partial updates, before an evaluation or
   // a checkpoint.
@@ -105,8 +108,8 @@ class DistributedOptimizer {
 
   Exchange full_, half_, sparse_;
   double half_limit_ = 0;
-  std::shared_ptr<SparseHook> sparse_hook_;
-  std::shared_ptr<PartialHook> partial_;
+  std::shared_ptr<hooks::SparseHook> sparse_hook_;
+  std::shared_ptr<hooks::PartialHook> partial_;
   size_t partial_threshold_ = 0;
   // Loaded, for a mode that has not been used yet.
   State loaded_;

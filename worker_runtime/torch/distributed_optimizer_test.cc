@@ -38,7 +38,7 @@ bool Equal(const torch::Tensor& ours, const torch::Tensor& expected) {
 }
 
 TEST(DistributedOptimizer, Fp32_UpdatesWithTheAverage) {
-  for (const size_t threshold : {size_t{0}, size_t{5}, kFusionThreshold}) {
+  for (const size_t threshold : {size_t{0}, size_t{5}, hooks::kFusionThreshold}) {
     OnEachRank(kRanks, [threshold](Communicator& communicator) {
       const float mine = 1.0f + 2 * communicator.rank();
       Model model(mine);
@@ -172,8 +172,9 @@ TEST(DistributedOptimizer, SparseThreshold_ResidualSurvivesACheckpoint) {
     auto without = DistributedOptimizer::Create(sgd, communicator, kLong);
     ASSERT_OK(without);
     for (int step = 0; step < 3; ++step) {
-      ASSERT_OK((*without)->BackwardAndSparseUpdate(model.Loss(T({0.03125f}), 0), kFusionThreshold,
-                                                    0.05, /*top_k=*/false, /*correct=*/false));
+      ASSERT_OK((*without)->BackwardAndSparseUpdate(model.Loss(T({0.03125f}), 0),
+                                                    hooks::kFusionThreshold, 0.05, /*top_k=*/false,
+                                                    /*correct=*/false));
     }
     EXPECT_TRUE(Equal(model.a, before)) << model.a;
   });

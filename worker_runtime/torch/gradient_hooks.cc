@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
   const MonoTime deadline = MonoNow() + kPatienceForPages;
   for (const Parameter& parameter : hooks->reducer_->parameters()) {
     const Buffer& value = parameter.value;
-    MoveToHugePages(value.data, value.count * SizeOf(value.type), deadline);
+    shared_memory::MoveToHugePages(value.data, value.count * SizeOf(value.type), deadline);
   }
   hooks->PointAtBuckets();
   hooks->Install();

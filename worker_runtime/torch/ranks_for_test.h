@@ -17,7 +17,7 @@ inline constexpr absl::Duration kLong = absl::Seconds(30);
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
   torch::set_num_threads(1);
-  cadre::OnEachRank(ConnectGloo, world_size, body, kLong);
+  testing::OnEachRank(gloo::ConnectGloo, world_size, body, kLong);
 }
 
 // A bucket for each parameter.
