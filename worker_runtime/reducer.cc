@@ -47,7 +47,7 @@ Reducer::Reducer(Communicator& communicator, std::vector<Parameter> parameters,
     : communicator_(communicator),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
-      marks_(parameters_.size(), options_.static_graph) {}
+      readiness_(parameters_.size(), options_.static_graph) {}
 
 Reducer::~Reducer() {
   if (!queue_.any_runs()) return;
@@ -84,7 +84,7 @@ absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
 
 bool Reducer::IsMarked(size_t i) const {
   absl::MutexLock lock(&mutex_);
-  return marks_.IsMarked(i);
+  return readiness_.IsMarked(i);
 }
 
 absl::Status Reducer::FailTogether(absl::Status status) {
@@ -106,7 +106,7 @@ absl::Status Reducer::AdoptReadyOrder() {
   std::vector<size_t> ready;
   {
     absl::MutexLock lock(&mutex_);
-    ready = marks_.order();
+    ready = readiness_.order();
   }
   const absl::StatusOr<std::vector<size_t>> order =
       reduce::AgreeOnReadyOrder(communicator_, ready, size(), options_.timeout);
@@ -126,7 +126,7 @@ absl::Status Reducer::BeginStep(bool synchronize, double weight) {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failure_);
     if (phase_ == Phase::kSynchronized) {
-      if (marks_.any()) {
+      if (readiness_.any()) {
         return absl::FailedPreconditionError(
             "BeginStep() during a step: call Finish() after the backward pass");
       }
@@ -156,7 +156,7 @@ void Reducer::ResetStep(double weight) {
   fingerprint_ = compare ? Fingerprint(parameters_) : 0;
   absl::MutexLock lock(&mutex_);
   phase_ = Phase::kSynchronized;
-  marks_.BeginStep();
+  readiness_.BeginStep();
   not_finite_.reset();
   queue_.Begin(buckets_.assignment());
 }
@@ -174,14 +174,14 @@ absl::StatusOr<bool> Reducer::Claim(size_t i) {
           absl::StrCat("the gradient of ", name,
                        " became ready outside a step: begin one before the backward "
                        "pass (did the forward pass go around the data-parallel module?)"));
-    } else if (!marks_.MayMark(i)) {
+    } else if (!readiness_.MayMark(i)) {
       refused = absl::FailedPreconditionError(absl::StrCat(
           "the gradient of ", name, " became ready ",
           options_.static_graph ? "more often than in the first step" : "twice", " in step ", step_,
           ": run one backward pass for each step, or accumulate without synchronization"));
     } else {
-      const bool first = !marks_.any();
-      complete = marks_.Mark(i);
+      const bool first = !readiness_.any();
+      complete = readiness_.Mark(i);
       if (!first) return complete;
     }
   }
@@ -207,16 +207,16 @@ void Reducer::Contribute(size_t i, const void* gradient) {
   if (!not_finite_) not_finite_ = i;
 }
 
-reduce::StepNote Reducer::Note() const {
-  reduce::StepNote note;
-  note.weight = weight_;
-  note.not_finite = not_finite_;
-  note.step = step_;
-  note.fingerprint = fingerprint_;
+reduce::StepSummary Reducer::Summary() const {
+  reduce::StepSummary summary;
+  summary.weight = weight_;
+  summary.not_finite = not_finite_;
+  summary.step = step_;
+  summary.fingerprint = fingerprint_;
   for (size_t i = 0; i < size(); ++i) {
-    note.used.push_back(weight_ > 0 && marks_.IsUsed(i));
+    summary.used.push_back(weight_ > 0 && readiness_.IsUsed(i));
   }
-  return note;
+  return summary;
 }
 
 std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
@@ -230,7 +230,7 @@ std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
   }
   if (communicator_.size() == 1) return nullptr;
   if (bucket + 1 == buckets_.size()) {
-    reduce::WriteTail(Note(), communicator_.rank(), communicator_.size(), buckets_.tail());
+    reduce::WriteTail(Summary(), communicator_.rank(), communicator_.size(), buckets_.tail());
   }
   // Multiplied before the sum, so that the sum cannot overflow where the average does not.
   return communicator_.AllReduce(
@@ -256,7 +256,7 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
   {
     absl::MutexLock lock(&mutex_);
     if (failure_.ok() && phase_ == Phase::kLocal) {
-      marks_.Accumulate(i);
+      readiness_.Accumulate(i);
       return absl::OkStatus();
     }
   }
@@ -273,7 +273,8 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
 absl::Status Reducer::CheckGraph() const {
   if (!options_.static_graph || weight_ == 0) return absl::OkStatus();
   std::vector<std::string> names;
-  for (const size_t i : marks_.Missing()) names.push_back(absl::CHexEscape(parameters_[i].name));
+  for (const size_t i : readiness_.Missing())
+    names.push_back(absl::CHexEscape(parameters_[i].name));
   if (names.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "gradients did not become ready in step ", step_, " on rank ", communicator_.rank(),
@@ -291,14 +292,14 @@ absl::Status Reducer::CollectMissing() {
   if (!changed.ok()) return Fail(changed);
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < size(); ++i) {
-    if (!marks_.IsComplete(i)) queue_.CompleteOne(buckets_.BucketOf(i));
+    if (!readiness_.IsComplete(i)) queue_.CompleteOne(buckets_.BucketOf(i));
     // Where it did, the bucket may be on its way already.
-    if (marks_.IsMarked(i)) continue;
+    if (readiness_.IsMarked(i)) continue;
     const Buffer& place = buckets_.Gradient(i);
     const char* data = static_cast<const char*>(place.data);
     held_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
   }
-  if (weight_ > 0) marks_.LearnGraph();
+  if (weight_ > 0) readiness_.LearnGraph();
   StartBuckets();
   return absl::OkStatus();
 }
@@ -338,15 +339,15 @@ size_t Reducer::BytesGiven() const {
   return options_.hook->bytes_given() - hook_bytes_ + tail;
 }
 
-absl::StatusOr<reduce::StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
-  reduce::StepNote own;
+absl::StatusOr<reduce::StepSummaries> Reducer::ExchangeSummaries(MonoTime deadline) {
+  reduce::StepSummary own;
   {
     absl::MutexLock lock(&mutex_);
-    own = Note();
+    own = Summary();
   }
   const int ranks = communicator_.size();
   if (ranks == 1) {
-    return reduce::StepNotes{
+    return reduce::StepSummaries{
         own.weight, own.weight != 1, {{own.not_finite, own.step, 0}}, own.used};
   }
   if (options_.hook != nullptr) {
@@ -361,31 +362,31 @@ absl::StatusOr<reduce::StepNotes> Reducer::ExchangeNotes(MonoTime deadline) {
   return reduce::ReadTail(buckets_.tail(), ranks, size());
 }
 
-absl::Status Reducer::Judge(const reduce::StepNotes& notes, StepReport& report) {
-  absl::Status same = reduce::CheckSameStep(notes, step_);
+absl::Status Reducer::Judge(const reduce::StepSummaries& summaries, StepReport& report) {
+  absl::Status same = reduce::CheckSameStep(summaries, step_);
   if (!same.ok()) return same;
-  RETURN_IF_ERROR(reduce::CheckDrift(communicator_, parameters_, reduce::Drifted(notes), step_,
+  RETURN_IF_ERROR(reduce::CheckDrift(communicator_, parameters_, reduce::Drifted(summaries), step_,
                                      options_.timeout));
-  report.weight = notes.uneven ? notes.weight : communicator_.size();
-  report.used = notes.used;
-  report.reason = reduce::DescribeNonFinite(notes, parameters_, step_);
+  report.weight = summaries.uneven ? summaries.weight : communicator_.size();
+  report.used = summaries.used;
+  report.reason = reduce::DescribeNonFinite(summaries, parameters_, step_);
   if (report.reason.empty()) return absl::OkStatus();
   if (options_.non_finite == NonFinite::kError) return absl::OutOfRangeError(report.reason);
   report.skipped = true;
   return absl::OkStatus();
 }
 
-void Reducer::Settle(const reduce::StepNotes& notes) {
+void Reducer::Settle(const reduce::StepSummaries& summaries) {
   const double ranks = communicator_.size();
   // With weights that add up to the number of ranks it is the average already.
-  if (notes.uneven && notes.weight > 0 && communicator_.size() > 1) {
+  if (summaries.uneven && summaries.weight > 0 && communicator_.size() > 1) {
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      reduce::MultiplyInPlace(buckets_.View(b).buffer, ranks / notes.weight);
+      reduce::MultiplyInPlace(buckets_.View(b).buffer, ranks / summaries.weight);
     }
   }
   for (const Held& held : held_) {
     const Buffer& place = buckets_.Gradient(held.index);
-    if (notes.used[held.index] || held.bytes.empty()) continue;
+    if (summaries.used[held.index] || held.bytes.empty()) continue;
     std::memcpy(place.data, held.bytes.data(), held.bytes.size());
   }
 }
@@ -407,17 +408,17 @@ absl::StatusOr<StepReport> Reducer::Finish(absl::Duration timeout) {
   const MonoTime deadline = MonoNow() + timeout;
   RETURN_IF_ERROR(CollectMissing());
   RETURN_IF_ERROR(WaitForBuckets(report, deadline));
-  ASSIGN_OR_RETURN(const reduce::StepNotes notes, ExchangeNotes(deadline));
-  const absl::Status judged = Judge(notes, report);
+  ASSIGN_OR_RETURN(const reduce::StepSummaries summaries, ExchangeSummaries(deadline));
+  const absl::Status judged = Judge(summaries, report);
   if (!judged.ok()) return FailTogether(judged);
-  Settle(notes);
+  Settle(summaries);
   report.synchronized = true;
   first_step_done_ = true;
   ++finished_steps_;
   Enter(WorkerPhase::kBetween);
   absl::MutexLock lock(&mutex_);
   phase_ = Phase::kIdle;
-  marks_.ForgetAccumulated();
+  readiness_.ForgetAccumulated();
   return report;
 }
 

@@ -169,15 +169,15 @@ class Reducer {
   void Contribute(size_t i, const void* gradient);
   void StartBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  reduce::StepNote Note() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  reduce::StepSummary Summary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status CollectMissing();
   absl::Status CheckGraph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
   size_t BytesGiven() const;
-  absl::StatusOr<reduce::StepNotes> ExchangeNotes(MonoTime deadline);
-  absl::Status Judge(const reduce::StepNotes& notes, StepReport& report);
-  void Settle(const reduce::StepNotes& notes);
+  absl::StatusOr<reduce::StepSummaries> ExchangeSummaries(MonoTime deadline);
+  absl::Status Judge(const reduce::StepSummaries& summaries, StepReport& report);
+  void Settle(const reduce::StepSummaries& summaries);
 
   // Ends the use of this reducer; Fail() also that of the communicator.
   absl::Status FailTogether(absl::Status status);
@@ -205,7 +205,7 @@ class Reducer {
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kIdle;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   reduce::BucketQueue queue_;
-  reduce::GradientMarks marks_ ABSL_GUARDED_BY(mutex_);
+  reduce::GradientReadiness readiness_ ABSL_GUARDED_BY(mutex_);
   std::optional<size_t> not_finite_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,5 @@
-// How long the others wait for a rank that aborted to end, before their calls fail for it.
+// How long the other ranks wait for the process of a rank that aborted to end, before their calls
+// fail for it.
 #ifndef CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
 #define CADRE_WORKER_RUNTIME_BACKEND_EXIT_GRACE_H_
 
@@ -6,12 +7,12 @@
 
 namespace cadre::backend {
 
-// Mostly it aborts while it ends for an error of its own, and the worker that ends first is taken
-// for the cause. Unloading libtorch alone takes a while. But where a rank has died without a word,
-// that is the cause, and who aborts is one more victim: nobody waits then.
-inline constexpr absl::Duration kLastWords = absl::Milliseconds(500);
-// Where its process can be seen, its end is enough.
-inline constexpr absl::Duration kLastWordsSeen = absl::Seconds(2);
+// Mostly a rank aborts while it ends for an error of its own, and the worker that ends first is
+// taken for the cause. Unloading libtorch alone takes a while. But where a rank has died without
+// aborting, that is the cause, and a rank that aborts is one more victim: nobody waits then.
+inline constexpr absl::Duration kExitGrace = absl::Milliseconds(500);
+// Where its process can be seen, its end is enough to stop waiting.
+inline constexpr absl::Duration kVisibleExitGrace = absl::Seconds(2);
 
 }  // namespace cadre::backend
 

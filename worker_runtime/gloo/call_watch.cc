@@ -120,7 +120,7 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
         break;
       case PeerMessage::Kind::kLeave:
         left_.Update(ledger_.HearLeave(peer, message.finished));
-        left_until_ = std::min(left_until_, MonoNow() + backend::kLastWords);
+        left_until_ = std::min(left_until_, MonoNow() + backend::kExitGrace);
         break;
       case PeerMessage::Kind::kFailure:
         verdict = ledger_.HearFailure(

@@ -47,14 +47,14 @@ class CallWatch {
   ~CallWatch();
 
   // Around each collective, and around each message. Errors as CallLedger::Begin(); ABORTED takes
-  // kLastWords, unless a rank has died.
+  // kExitGrace, unless a rank has died.
   absl::Status BeginCall(absl::string_view text);
   void EndCall();
   void BeginMessage();
   void EndMessage();
 
   // Why an exchange with `ranks` failed, which by itself looks like `guess`. With `may_wait` it
-  // takes up to kReasonPatience, and kLastWords; neither once this rank has left itself.
+  // takes up to kReasonPatience, and kExitGrace; neither once this rank has left itself.
   absl::Status Explain(const std::set<int>& ranks, const absl::Status& guess, bool may_wait);
 
   // Tells the others, once, that this rank's part is over: because its program wants it so, or for

@@ -226,7 +226,7 @@ TEST(GlooCommunicatorTest, WhoAbortsAsWellAwaitsNoLastWords) {
       EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kAborted));
     }
   });
-  EXPECT_LT(fastest, backend::kLastWords / 2);
+  EXPECT_LT(fastest, backend::kExitGrace / 2);
 }
 
 TEST(GlooCommunicatorTest, DestructionDoesNotWaitForPeers) {

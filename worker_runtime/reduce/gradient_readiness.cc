@@ -2,17 +2,17 @@
 
 namespace cadre::reduce {
 
-void GradientMarks::BeginStep() {
+void GradientReadiness::BeginStep() {
   marks_.assign(marks_.size(), 0);
   order_.clear();
 }
 
-bool GradientMarks::Mark(size_t i) {
+bool GradientReadiness::Mark(size_t i) {
   if (++marks_[i] == 1) order_.push_back(i);
   return IsComplete(i);
 }
 
-std::vector<size_t> GradientMarks::Missing() const {
+std::vector<size_t> GradientReadiness::Missing() const {
   std::vector<size_t> missing;
   for (size_t i = 0; i < marks_.size() && !counts_only_; ++i) {
     if (marks_[i] < expected_[i]) missing.push_back(i);
@@ -20,7 +20,7 @@ std::vector<size_t> GradientMarks::Missing() const {
   return missing;
 }
 
-void GradientMarks::LearnGraph() {
+void GradientReadiness::LearnGraph() {
   if (!counts_only_) return;
   expected_ = marks_;
   counts_only_ = false;

@@ -10,15 +10,15 @@
 namespace cadre::reduce {
 
 // One thread at a time.
-class GradientMarks {
+class GradientReadiness {
  public:
-  GradientMarks(size_t gradients, bool static_graph)
+  GradientReadiness(size_t gradients, bool static_graph)
       : counts_only_(static_graph),
         expected_(gradients, 1),
         marks_(gradients),
         accumulated_(gradients) {}
 
-  // Forgets the marks of the step before.
+  // Forgets what became ready in the step before.
   void BeginStep();
   // Whether gradient i may become ready once more.
   bool MayMark(size_t i) const { return counts_only_ || marks_[i] < expected_[i]; }

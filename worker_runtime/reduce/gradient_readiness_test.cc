@@ -9,8 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(GradientMarks, AGradientBecomesReadyOnceInAStep) {
-  GradientMarks marks(3, /*static_graph=*/false);
+TEST(GradientReadiness, AGradientBecomesReadyOnceInAStep) {
+  GradientReadiness marks(3, /*static_graph=*/false);
   for (int step = 0; step < 2; ++step) {
     marks.BeginStep();
     EXPECT_FALSE(marks.any());
@@ -27,8 +27,8 @@ TEST(GradientMarks, AGradientBecomesReadyOnceInAStep) {
   }
 }
 
-TEST(GradientMarks, WithAStaticGraphTheFirstStepSaysHowOften) {
-  GradientMarks marks(3, /*static_graph=*/true);
+TEST(GradientReadiness, WithAStaticGraphTheFirstStepSaysHowOften) {
+  GradientReadiness marks(3, /*static_graph=*/true);
   marks.BeginStep();
   EXPECT_FALSE(marks.Mark(1));
   EXPECT_FALSE(marks.Mark(0));
@@ -52,8 +52,8 @@ TEST(GradientMarks, WithAStaticGraphTheFirstStepSaysHowOften) {
   EXPECT_THAT(marks.Missing(), ElementsAre(0, 1)) << "only the first step counts";
 }
 
-TEST(GradientMarks, WhatWasAccumulatedCountsAsUsedUntilItIsForgotten) {
-  GradientMarks marks(2, /*static_graph=*/false);
+TEST(GradientReadiness, WhatWasAccumulatedCountsAsUsedUntilItIsForgotten) {
+  GradientReadiness marks(2, /*static_graph=*/false);
   marks.Accumulate(1);
   marks.BeginStep();
   EXPECT_FALSE(marks.IsUsed(0));

@@ -37,29 +37,29 @@ size_t TailCount(int ranks, size_t parameters) { return PlaceOf(ranks) + paramet
 
 double TailFactor(double weight, int ranks) { return (weight > 0 ? weight : 1) / ranks; }
 
-void WriteTail(const StepNote& note, int rank, int ranks, const Buffer& tail) {
-  const double factor = TailFactor(note.weight, ranks);
+void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& tail) {
+  const double factor = TailFactor(summary.weight, ranks);
   for (size_t i = 0; i < tail.count; ++i) Put(tail, i, 0);
-  Put(tail, kWeight, note.weight / factor);
-  Put(tail, kUneven, (note.weight == 1 ? 0 : 1) / factor);
+  Put(tail, kWeight, summary.weight / factor);
+  Put(tail, kUneven, (summary.weight == 1 ? 0 : 1) / factor);
   size_t at = PlaceOf(rank);
-  Put(tail, at++, (note.not_finite ? static_cast<double>(*note.not_finite + 1) : 0) / factor);
-  Put(tail, at++, static_cast<double>(note.step % kMaxTailWord) / factor);
+  Put(tail, at++, (summary.not_finite ? static_cast<double>(*summary.not_finite + 1) : 0) / factor);
+  Put(tail, at++, static_cast<double>(summary.step % kMaxTailWord) / factor);
   for (size_t quarter = 0; quarter < kQuarters; ++quarter) {
-    const uint64_t bits = (note.fingerprint >> (quarter * kQuarterBits)) & 0xffff;
+    const uint64_t bits = (summary.fingerprint >> (quarter * kQuarterBits)) & 0xffff;
     Put(tail, at++, static_cast<double>(bits) / factor);
   }
-  for (size_t i = 0; i < note.used.size(); ++i) {
-    Put(tail, PlaceOf(ranks) + i, (note.used[i] ? 1 : 0) / factor);
+  for (size_t i = 0; i < summary.used.size(); ++i) {
+    Put(tail, PlaceOf(ranks) + i, (summary.used[i] ? 1 : 0) / factor);
   }
 }
 
-StepNotes ReadTail(const Buffer& tail, int ranks, size_t parameters) {
-  StepNotes notes;
-  notes.weight = Get(tail, kWeight);
-  notes.uneven = GetWord(tail, kUneven) != 0;
+StepSummaries ReadTail(const Buffer& tail, int ranks, size_t parameters) {
+  StepSummaries summaries;
+  summaries.weight = Get(tail, kWeight);
+  summaries.uneven = GetWord(tail, kUneven) != 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    StepNotes::Rank& one = notes.ranks.emplace_back();
+    StepSummaries::Rank& one = summaries.ranks.emplace_back();
     size_t at = PlaceOf(rank);
     const int64_t bad = GetWord(tail, at++);
     if (bad > 0) one.not_finite = static_cast<size_t>(bad - 1);
@@ -70,16 +70,16 @@ StepNotes ReadTail(const Buffer& tail, int ranks, size_t parameters) {
     }
   }
   for (size_t i = 0; i < parameters; ++i) {
-    notes.used.push_back(GetWord(tail, PlaceOf(ranks) + i) > 0);
+    summaries.used.push_back(GetWord(tail, PlaceOf(ranks) + i) > 0);
   }
-  return notes;
+  return summaries;
 }
 
-absl::Status CheckSameStep(const StepNotes& notes, int64_t step) {
+absl::Status CheckSameStep(const StepSummaries& summaries, int64_t step) {
   const int64_t mine = step % kMaxTailWord;
   std::vector<std::string> others;
-  for (size_t rank = 0; rank < notes.ranks.size(); ++rank) {
-    const int64_t theirs = notes.ranks[rank].step;
+  for (size_t rank = 0; rank < summaries.ranks.size(); ++rank) {
+    const int64_t theirs = summaries.ranks[rank].step;
     if (theirs == mine) continue;
     others.push_back(absl::StrCat("rank ", rank, " is in step ", step - mine + theirs));
   }
@@ -89,10 +89,10 @@ absl::Status CheckSameStep(const StepNotes& notes, int64_t step) {
                    absl::StrJoin(others, ", ")));
 }
 
-std::vector<int> Drifted(const StepNotes& notes) {
+std::vector<int> Drifted(const StepSummaries& summaries) {
   std::vector<int> ranks;
-  for (size_t rank = 1; rank < notes.ranks.size(); ++rank) {
-    if (notes.ranks[rank].fingerprint != notes.ranks[0].fingerprint) {
+  for (size_t rank = 1; rank < summaries.ranks.size(); ++rank) {
+    if (summaries.ranks[rank].fingerprint != summaries.ranks[0].fingerprint) {
       ranks.push_back(static_cast<int>(rank));
     }
   }

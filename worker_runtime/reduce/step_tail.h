@@ -1,5 +1,5 @@
-// What the ranks tell each other about a step, in a few elements behind the gradients of the last
-// bucket, so that it costs no collective of its own. Pure.
+// The ranks' summaries of a step, in a few elements behind the gradients of the last bucket, so
+// that exchanging them costs no collective of its own. Pure.
 //
 //   0                        this rank's weight
 //   1                        whether that is not 1
@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxTailWord = int64_t{1} << 20;
 inline constexpr size_t kWordsOfRank = 6;
 
 // One rank's own part.
-struct StepNote {
+struct StepSummary {
   double weight = 1;
   std::optional<size_t> not_finite;
   int64_t step = 0;
@@ -38,7 +38,7 @@ struct StepNote {
 };
 
 // All ranks' parts together.
-struct StepNotes {
+struct StepSummaries {
   double weight = 0;
   // Whether some rank's weight was not 1.
   bool uneven = false;
@@ -59,13 +59,13 @@ size_t TailCount(int ranks, size_t parameters);
 double TailFactor(double weight, int ranks);
 
 // kFloat32 or kFloat64, with TailCount() elements.
-void WriteTail(const StepNote& note, int rank, int ranks, const Buffer& tail);
-StepNotes ReadTail(const Buffer& tail, int ranks, size_t parameters);
+void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& tail);
+StepSummaries ReadTail(const Buffer& tail, int ranks, size_t parameters);
 
 // Whether all ranks are in step `step`; else INVALID_ARGUMENT, naming those that are not.
-absl::Status CheckSameStep(const StepNotes& notes, int64_t step);
+absl::Status CheckSameStep(const StepSummaries& summaries, int64_t step);
 // Ranks whose fingerprint is not that of rank 0.
-std::vector<int> Drifted(const StepNotes& notes);
+std::vector<int> Drifted(const StepSummaries& summaries);
 
 }  // namespace cadre::reduce
 

@@ -11,11 +11,11 @@
 
 namespace cadre::reduce {
 
-std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter> parameters,
-                              int64_t step) {
+std::string DescribeNonFinite(const StepSummaries& summaries,
+                              absl::Span<const Parameter> parameters, int64_t step) {
   std::vector<std::string> found;
-  for (size_t rank = 0; rank < notes.ranks.size(); ++rank) {
-    const std::optional<size_t> parameter = notes.ranks[rank].not_finite;
+  for (size_t rank = 0; rank < summaries.ranks.size(); ++rank) {
+    const std::optional<size_t> parameter = summaries.ranks[rank].not_finite;
     if (!parameter || *parameter >= parameters.size()) continue;
     found.push_back(
         absl::StrCat("rank ", rank, " of '", absl::CHexEscape(parameters[*parameter].name), "'"));

@@ -1,4 +1,4 @@
-// What the ranks' notes about a step come to, in words.
+// Words for what the ranks' summaries of a step amount to.
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_STEP_VERDICT_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_STEP_VERDICT_H_
 
@@ -16,8 +16,8 @@
 namespace cadre::reduce {
 
 // Whose gradients are not finite, and of what; empty where all are. Pure.
-std::string DescribeNonFinite(const StepNotes& notes, absl::Span<const Parameter> parameters,
-                              int64_t step);
+std::string DescribeNonFinite(const StepSummaries& summaries,
+                              absl::Span<const Parameter> parameters, int64_t step);
 
 // Collective where any rank drifted: DATA_LOSS, naming the first parameter that differs.
 absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> parameters,

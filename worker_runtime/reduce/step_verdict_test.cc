@@ -29,9 +29,9 @@ TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
       {{2, std::nullopt}, ""},
   };
   for (const auto& row : rows) {
-    StepNotes notes;
-    for (const auto& one : row.not_finite) notes.ranks.push_back({one, 7, 0});
-    EXPECT_EQ(DescribeNonFinite(notes, parameters, 7), row.text);
+    StepSummaries summaries;
+    for (const auto& one : row.not_finite) summaries.ranks.push_back({one, 7, 0});
+    EXPECT_EQ(DescribeNonFinite(summaries, parameters, 7), row.text);
   }
 }
 

@@ -1,29 +1,29 @@
+#include "worker_runtime/shared_memory/allocations.h"
+
 #include <iterator>
 #include <utility>
 
-#include "worker_runtime/shared_memory/segment_layout.h"
-
 namespace cadre::shared_memory {
 
-std::shared_ptr<void> Registry::Add(const std::shared_ptr<Registry>& registry, Segments segments,
-                                    int rank) {
+std::shared_ptr<void> Allocations::Add(const std::shared_ptr<Allocations>& allocations,
+                                       Segments segments, int rank) {
   char* const data = segments[rank]->data();
   Entry entry;
   entry.bytes = segments[rank]->size();
   entry.segments = std::make_unique<const Segments>(std::move(segments));
-  absl::MutexLock lock(&registry->mutex_);
+  absl::MutexLock lock(&allocations->mutex_);
   // Numbered alike on all ranks, because all allocate in the same order.
-  entry.number = registry->allocations_++;
-  registry->entries_[data] = std::move(entry);
-  registry->version_.fetch_add(1);
-  return std::shared_ptr<void>(data, [registry](void* memory) {
-    absl::MutexLock lock(&registry->mutex_);
-    registry->entries_.erase(static_cast<const char*>(memory));
-    registry->version_.fetch_add(1);
+  entry.number = allocations->count_++;
+  allocations->entries_[data] = std::move(entry);
+  allocations->version_.fetch_add(1);
+  return std::shared_ptr<void>(data, [allocations](void* memory) {
+    absl::MutexLock lock(&allocations->mutex_);
+    allocations->entries_.erase(static_cast<const char*>(memory));
+    allocations->version_.fetch_add(1);
   });
 }
 
-bool Registry::LookUp(const void* data, size_t bytes, Allocation* found) const {
+bool Allocations::LookUp(const void* data, size_t bytes, Allocation* found) const {
   absl::MutexLock lock(&mutex_);
   auto after = entries_.upper_bound(static_cast<const char*>(data));
   if (after == entries_.begin()) return false;

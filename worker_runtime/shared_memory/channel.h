@@ -20,7 +20,7 @@ class Channel {
   // `memory`: zeroed at first, the same for both ends. `peers` must outlive this.
   Channel(Peers* peers, int peer, char* memory, size_t bytes);
 
-  // Errors as of Meeting::WaitForAll, and INVALID_ARGUMENT: the message is not what the receive
+  // Errors as of RankBarrier::WaitForAll, and INVALID_ARGUMENT: the message is not what the receive
   // asks for.
   absl::Status Send(const Buffer& buffer, int tag, MonoTime deadline);
   absl::Status Receive(const Buffer& buffer, int tag, MonoTime deadline);

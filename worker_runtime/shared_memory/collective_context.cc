@@ -5,75 +5,75 @@
 namespace cadre::shared_memory {
 namespace {
 
-absl::Status CheckSame(const Ground& ground) {
-  const RankLine& first = ground.meeting->line(0);
-  for (int rank = 1; rank < ground.size(); ++rank) {
-    const RankLine& line = ground.meeting->line(rank);
-    if (line.word == first.word) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ranks made different calls as collective ", line.operations(),
-                     ": rank 0 ", Describe(first.word), ", rank ", rank, " ", Describe(line.word)));
+absl::Status CheckSame(const CollectiveContext& context) {
+  const ControlBlock& first = context.barrier->block(0);
+  for (int rank = 1; rank < context.size(); ++rank) {
+    const ControlBlock& block = context.barrier->block(rank);
+    if (block.call == first.call) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ranks made different calls as collective ", block.operations(), ": rank 0 ",
+        Describe(first.call), ", rank ", rank, " ", Describe(block.call)));
   }
   return absl::OkStatus();
 }
 
-Places WherePublished(const Ground& ground) {
-  const RankLine& first = ground.meeting->line(0);
+BufferMemory WherePublished(const CollectiveContext& context) {
+  const ControlBlock& first = context.barrier->block(0);
   bool all_alike = true, any_shared = false;
-  for (int rank = 0; rank < ground.size(); ++rank) {
-    const RankLine& line = ground.meeting->line(rank);
-    any_shared = any_shared || line.allocation != kNotRegistered;
-    all_alike = all_alike && line.allocation == first.allocation && line.offset == first.offset;
+  for (int rank = 0; rank < context.size(); ++rank) {
+    const ControlBlock& block = context.barrier->block(rank);
+    any_shared = any_shared || block.allocation != kNotRegistered;
+    all_alike = all_alike && block.allocation == first.allocation && block.offset == first.offset;
   }
-  if (!any_shared) return Places::kPrivate;
-  return all_alike ? Places::kShared : Places::kMixed;
+  if (!any_shared) return BufferMemory::kPrivate;
+  return all_alike ? BufferMemory::kShared : BufferMemory::kMixed;
 }
 
-absl::Status AgreeAnew(Ground& ground) {
-  absl::Status same = CheckSame(ground);
+absl::Status AgreeAnew(CollectiveContext& context) {
+  absl::Status same = CheckSame(context);
   if (!same.ok()) return same;
-  Agreement& agreement = ground.agreement;
+  Agreement& agreement = context.agreement;
   ++agreement.number;
-  agreement.places = WherePublished(ground);
-  agreement.factors.resize(ground.size());
-  agreement.editions.clear();
-  for (const RankLine* other : ground.meeting->others()) {
-    agreement.editions.push_back(other->edition);
+  agreement.memory = WherePublished(context);
+  agreement.factors.resize(context.size());
+  agreement.versions.clear();
+  for (const ControlBlock* other : context.barrier->others()) {
+    agreement.versions.push_back(other->version);
   }
   agreement.is_current = true;
   agreement.is_scaled = false;
-  for (int rank = 0; rank < ground.size(); ++rank) {
-    const RankLine& line = ground.meeting->line(rank);
-    agreement.factors[rank] = line.factor;
-    agreement.is_scaled = agreement.is_scaled || line.factor != 1;
+  for (int rank = 0; rank < context.size(); ++rank) {
+    const ControlBlock& block = context.barrier->block(rank);
+    agreement.factors[rank] = block.factor;
+    agreement.is_scaled = agreement.is_scaled || block.factor != 1;
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-bool Publish(Ground& ground, const CollectiveWord& word, double factor, char* shared,
+bool Publish(CollectiveContext& context, const CollectiveCall& call, double factor, char* shared,
              size_t bytes) {
-  RankLine& line = ground.meeting->own();
-  const bool is_shared = bytes > 0 && ground.registry->Find(shared, bytes, &ground.allocation);
-  const uint32_t allocation = is_shared ? ground.allocation.number : kNotRegistered;
-  const uint64_t offset = is_shared ? shared - ground.allocation.base : 0;
-  ground.meeting->BeginOperation();
-  if (line.allocation == allocation && line.offset == offset && line.factor == factor &&
-      line.word == word) {
+  ControlBlock& block = context.barrier->own();
+  const bool is_shared = bytes > 0 && context.allocations->Find(shared, bytes, &context.allocation);
+  const uint32_t allocation = is_shared ? context.allocation.number : kNotRegistered;
+  const uint64_t offset = is_shared ? shared - context.allocation.base : 0;
+  context.barrier->BeginOperation();
+  if (block.allocation == allocation && block.offset == offset && block.factor == factor &&
+      block.call == call) {
     return is_shared;
   }
-  ground.agreement.is_current = false;
-  ++line.edition;
-  line.allocation = allocation;
-  line.offset = offset;
-  line.factor = factor;
-  line.word = word;
+  context.agreement.is_current = false;
+  ++block.version;
+  block.allocation = allocation;
+  block.offset = offset;
+  block.factor = factor;
+  block.call = call;
   return is_shared;
 }
 
-absl::Status Agree(Ground& ground) {
-  return StillAgree(ground) ? absl::OkStatus() : AgreeAnew(ground);
+absl::Status Agree(CollectiveContext& context) {
+  return StillAgree(context) ? absl::OkStatus() : AgreeAnew(context);
 }
 
 }  // namespace cadre::shared_memory

@@ -1,10 +1,10 @@
-// What collectives over shared memory work on, and the form they have: steps between meetings. Each
-// step does what can be done until all ranks have to come together again; who waits, and how, is
-// the caller's.
+// The state that collectives over shared memory work on, and the form they have: steps between
+// barriers. Each step does all that can be done before the ranks have to wait for each other; how
+// to wait is up to the caller.
 //
 // Steps have: bool/void in this order:
-//   void Begin(Ground&)                      before the first meeting
-//   absl::StatusOr<bool> Next(Ground&)       after each; true: it was the last
+//   void Begin(CollectiveContext&)                      before the first barrier
+//   absl::StatusOr<bool> Next(CollectiveContext&)       after each; true: it was the last
 // They can be moved between a step and the next.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_COLLECTIVE_CONTEXT_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_COLLECTIVE_CONTEXT_H_
@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "worker_runtime/communicator.h"
+#include "worker_runtime/shared_memory/allocations.h"
 #include "worker_runtime/shared_memory/rank_barrier.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 #include "worker_runtime/shared_memory/segment_layout.h"
@@ -22,17 +23,17 @@
 namespace cadre::shared_memory {
 
 // Where the ranks' buffers of one operation lie.
-enum class Places { kShared, kMixed, kPrivate };
+enum class BufferMemory { kShared, kMixed, kPrivate };
 
-// What the ranks' lines say together, and what follows from it: kept until one of them changes.
+// The operation that all ranks' control blocks describe together; kept until one of them changes.
 struct Agreement {
-  // This rank's line has not changed since.
+  // This rank's control block has not changed since.
   bool is_current = false;
-  // Which editions of the others' lines these are, as Meeting::others() has them.
-  std::vector<uint32_t> editions;
+  // Of the others' control blocks, in the order of RankBarrier::others().
+  std::vector<uint32_t> versions;
   // How many agreements there have been.
   uint64_t number = 0;
-  Places places = Places::kPrivate;
+  BufferMemory memory = BufferMemory::kPrivate;
   // Every rank's; `is_scaled`: not all are 1.
   std::vector<double> factors;
   bool is_scaled = false;
@@ -54,39 +55,40 @@ struct InPlaceReduction {
 };
 
 // One thread at a time.
-struct Ground {
-  Meeting* meeting = nullptr;
-  const Segments* homes = nullptr;
-  const Registry* registry = nullptr;
+struct CollectiveContext {
+  RankBarrier* barrier = nullptr;
+  const Segments* segments = nullptr;
+  const Allocations* allocations = nullptr;
   // The allocation used last.
   Allocation allocation;
   // Staged pieces so far: which half is next. A half that was staged two pieces ago has been read
-  // by everybody, because all have come to a meeting of the piece between.
+  // by everybody, because all have passed a barrier of the piece between.
   uint64_t pieces = 0;
   Agreement agreement;
   InPlaceReduction in_place;
 
-  int rank() const { return meeting->rank(); }
-  int size() const { return meeting->size(); }
+  int rank() const { return barrier->rank(); }
+  int size() const { return barrier->size(); }
   // Where `rank` stages the next piece.
-  char* Staging(int rank) const { return StagingOf(*(*homes)[rank], pieces); }
+  char* Staging(int rank) const { return StagingOf(*(*segments)[rank], pieces); }
 };
 
-// Writes into this rank's line what it is about to do, and where the `bytes` at `shared` lie if all
-// ranks can reach them: then true, and ground.allocation is where.
-bool Publish(Ground& ground, const CollectiveWord& word, double factor, char* shared, size_t bytes);
+// Writes into this rank's control block what it is about to do, and where the `bytes` at `shared`
+// lie if all ranks can reach them: then true, and context.allocation is where.
+bool Publish(CollectiveContext& context, const CollectiveCall& call, double factor, char* shared,
+             size_t bytes);
 
-// After the first meeting: ground.agreement is that of this operation. INVALID_ARGUMENT when ranks
-// came with different words; names two of them. All ranks see the same words, so all of them give
+// After the first barrier: context.agreement is that of this operation. INVALID_ARGUMENT when ranks
+// made different calls; names two of them. All ranks see the same calls, so all of them give
 // up together.
-absl::Status Agree(Ground& ground);
+absl::Status Agree(CollectiveContext& context);
 
-// After the first meeting: whether the last agreement still holds.
-inline bool StillAgree(const Ground& ground) {
-  if (!ground.agreement.is_current) return false;
-  const uint32_t* edition = ground.agreement.editions.data();
-  for (const RankLine* other : ground.meeting->others()) {
-    if (other->edition != *edition++) return false;
+// After the first barrier: whether the last agreement still holds.
+inline bool StillAgree(const CollectiveContext& context) {
+  if (!context.agreement.is_current) return false;
+  const uint32_t* version = context.agreement.versions.data();
+  for (const ControlBlock* other : context.barrier->others()) {
+    if (other->version != *version++) return false;
   }
   return true;
 }

@@ -5,23 +5,23 @@
 
 namespace cadre::shared_memory {
 
-std::string Describe(const CollectiveWord& word) {
-  const std::string what = absl::StrCat(" of ", word.count, " ", backend::Name(word.type));
-  switch (word.kind) {
+std::string Describe(const CollectiveCall& call) {
+  const std::string what = absl::StrCat(" of ", call.count, " ", backend::Name(call.type));
+  switch (call.kind) {
     case Collective::kNone:
       return "nothing";
     case Collective::kAllReduce:
-      return absl::StrCat("an all-reduce (", backend::Name(word.op), ")", what);
+      return absl::StrCat("an all-reduce (", backend::Name(call.op), ")", what);
     case Collective::kReduce:
-      return absl::StrCat("a reduce (", backend::Name(word.op), ") to rank ", word.root, what);
+      return absl::StrCat("a reduce (", backend::Name(call.op), ") to rank ", call.root, what);
     case Collective::kReduceScatter:
-      return absl::StrCat("a reduce-scatter (", backend::Name(word.op), ")", what);
+      return absl::StrCat("a reduce-scatter (", backend::Name(call.op), ")", what);
     case Collective::kBroadcast:
-      return absl::StrCat("a broadcast from rank ", word.root, what);
+      return absl::StrCat("a broadcast from rank ", call.root, what);
     case Collective::kAllGather:
       return absl::StrCat("an all-gather", what, " from each");
     case Collective::kAllGatherVarying:
-      return absl::StrCat("an all-gather", what, " in parts of fingerprint ", word.root);
+      return absl::StrCat("an all-gather", what, " in parts of fingerprint ", call.root);
     case Collective::kBarrier:
       return "a barrier";
   }

@@ -20,67 +20,67 @@ uint32_t Fingerprint(absl::Span<const size_t> counts) {
 
 BroadcastSteps::BroadcastSteps(const Buffer& buffer, int root)
     : buffer_(buffer), bytes_(buffer.count * SizeOf(buffer.type)), root_(root) {
-  word_.kind = Collective::kBroadcast;
-  word_.type = buffer.type;
-  word_.root = static_cast<uint32_t>(root);
-  word_.count = buffer.count;
+  call_.kind = Collective::kBroadcast;
+  call_.type = buffer.type;
+  call_.root = static_cast<uint32_t>(root);
+  call_.count = buffer.count;
 }
 
 BroadcastSteps BroadcastSteps::Barrier() {
   BroadcastSteps steps(Buffer{}, 0);
-  steps.word_.kind = Collective::kBarrier;
+  steps.call_.kind = Collective::kBarrier;
   return steps;
 }
 
-void BroadcastSteps::Begin(Ground& ground) {
-  is_shared_ = Publish(ground, word_, 1, static_cast<char*>(buffer_.data), bytes_);
-  if (!is_shared_) CopyIn(ground);
+void BroadcastSteps::Begin(CollectiveContext& context) {
+  is_shared_ = Publish(context, call_, 1, static_cast<char*>(buffer_.data), bytes_);
+  if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> BroadcastSteps::Next(Ground& ground) {
+absl::StatusOr<bool> BroadcastSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(ground);
+    absl::Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
-    const Places places = ground.agreement.places;
-    if (places == Places::kShared) {
+    const BufferMemory memory = context.agreement.memory;
+    if (memory == BufferMemory::kShared) {
       const char* const source =
-          (*ground.allocation.segments)[root_]->data() + ground.meeting->own().offset;
-      if (ground.rank() != root_) memcpy(buffer_.data, source, bytes_);
+          (*context.allocation.segments)[root_]->data() + context.barrier->own().offset;
+      if (context.rank() != root_) memcpy(buffer_.data, source, bytes_);
       last_ = true;
       return false;
     }
-    if (places == Places::kMixed) {
+    if (memory == BufferMemory::kMixed) {
       // The root may not have known that it had to stage.
-      if (is_shared_) CopyIn(ground);
+      if (is_shared_) CopyIn(context);
       return false;
     }
   }
-  if (PieceBytes() > 0 && ground.rank() != root_) {
-    memcpy(static_cast<char*>(buffer_.data) + done_, ground.Staging(root_), PieceBytes());
+  if (PieceBytes() > 0 && context.rank() != root_) {
+    memcpy(static_cast<char*>(buffer_.data) + done_, context.Staging(root_), PieceBytes());
   }
   done_ += PieceBytes();
-  ++ground.pieces;
+  ++context.pieces;
   last_ = done_ == bytes_;
-  if (!last_) CopyIn(ground);
+  if (!last_) CopyIn(context);
   return false;
 }
 
 size_t BroadcastSteps::PieceBytes() const { return std::min(kStagingHalfBytes, bytes_ - done_); }
 
-void BroadcastSteps::CopyIn(Ground& ground) {
-  if (PieceBytes() == 0 || ground.rank() != root_) return;
-  memcpy(ground.Staging(root_), static_cast<char*>(buffer_.data) + done_, PieceBytes());
+void BroadcastSteps::CopyIn(CollectiveContext& context) {
+  if (PieceBytes() == 0 || context.rank() != root_) return;
+  memcpy(context.Staging(root_), static_cast<char*>(buffer_.data) + done_, PieceBytes());
 }
 
 GatherSteps::GatherSteps(Collective kind, const Buffer& input, const Buffer& output,
                          absl::Span<const size_t> counts)
     : input_(input), output_(output), offsets_(1, 0) {
-  word_.kind = kind;
-  word_.type = input.type;
-  word_.root = kind == Collective::kAllGatherVarying ? Fingerprint(counts) : 0;
-  word_.count = kind == Collective::kAllGatherVarying ? output.count : input.count;
+  call_.kind = kind;
+  call_.type = input.type;
+  call_.root = kind == Collective::kAllGatherVarying ? Fingerprint(counts) : 0;
+  call_.count = kind == Collective::kAllGatherVarying ? output.count : input.count;
   for (const size_t count : counts) {
     const size_t bytes = count * SizeOf(input.type);
     longest_ = std::max(longest_, bytes);
@@ -88,23 +88,23 @@ GatherSteps::GatherSteps(Collective kind, const Buffer& input, const Buffer& out
   }
 }
 
-void GatherSteps::Begin(Ground& ground) {
-  Publish(ground, word_, 1, nullptr, 0);
-  CopyIn(ground);
+void GatherSteps::Begin(CollectiveContext& context) {
+  Publish(context, call_, 1, nullptr, 0);
+  CopyIn(context);
 }
 
-absl::StatusOr<bool> GatherSteps::Next(Ground& ground) {
+absl::StatusOr<bool> GatherSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(ground);
+    absl::Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
   }
-  CopyOut(ground);
+  CopyOut(context);
   done_ = std::min(longest_, done_ + kStagingHalfBytes);
-  ++ground.pieces;
+  ++context.pieces;
   last_ = done_ == longest_;
-  if (!last_) CopyIn(ground);
+  if (!last_) CopyIn(context);
   return false;
 }
 
@@ -113,17 +113,17 @@ size_t GatherSteps::PieceBytes(int rank) const {
   return bytes <= done_ ? 0 : std::min(kStagingHalfBytes, bytes - done_);
 }
 
-void GatherSteps::CopyIn(Ground& ground) {
-  const size_t bytes = PieceBytes(ground.rank());
+void GatherSteps::CopyIn(CollectiveContext& context) {
+  const size_t bytes = PieceBytes(context.rank());
   if (bytes == 0) return;
-  memcpy(ground.Staging(ground.rank()), static_cast<char*>(input_.data) + done_, bytes);
+  memcpy(context.Staging(context.rank()), static_cast<char*>(input_.data) + done_, bytes);
 }
 
-void GatherSteps::CopyOut(Ground& ground) {
-  for (int peer = 0; peer < ground.size(); ++peer) {
+void GatherSteps::CopyOut(CollectiveContext& context) {
+  for (int peer = 0; peer < context.size(); ++peer) {
     const size_t bytes = PieceBytes(peer);
     if (bytes == 0) continue;
-    memcpy(static_cast<char*>(output_.data) + offsets_[peer] + done_, ground.Staging(peer), bytes);
+    memcpy(static_cast<char*>(output_.data) + offsets_[peer] + done_, context.Staging(peer), bytes);
   }
 }
 

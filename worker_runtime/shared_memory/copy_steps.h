@@ -1,6 +1,6 @@
 // Collectives over shared memory that only copy: some ranks stage a piece, all read it. After the
-// last piece one more meeting, so that nobody's line changes while another still compares. What
-// lies in an allocation of all ranks is copied from there.
+// last piece there is one more barrier, so that no control block changes while another rank still
+// compares. A buffer that lies in an allocation of all ranks is copied from there.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_COPY_STEPS_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_COPY_STEPS_H_
 
@@ -20,14 +20,14 @@ class BroadcastSteps {
   BroadcastSteps(const Buffer& buffer, int root);
   static BroadcastSteps Barrier();
 
-  void Begin(Ground& ground);
-  absl::StatusOr<bool> Next(Ground& ground);
+  void Begin(CollectiveContext& context);
+  absl::StatusOr<bool> Next(CollectiveContext& context);
 
  private:
   size_t PieceBytes() const;
-  void CopyIn(Ground& ground);
+  void CopyIn(CollectiveContext& context);
 
-  CollectiveWord word_;
+  CollectiveCall call_;
   Buffer buffer_;
   size_t bytes_;
   int root_;
@@ -43,16 +43,16 @@ class GatherSteps {
   GatherSteps(Collective kind, const Buffer& input, const Buffer& output,
               absl::Span<const size_t> counts);
 
-  void Begin(Ground& ground);
-  absl::StatusOr<bool> Next(Ground& ground);
+  void Begin(CollectiveContext& context);
+  absl::StatusOr<bool> Next(CollectiveContext& context);
 
  private:
   // Of what `rank` gives, in this piece.
   size_t PieceBytes(int rank) const;
-  void CopyIn(Ground& ground);
-  void CopyOut(Ground& ground);
+  void CopyIn(CollectiveContext& context);
+  void CopyOut(CollectiveContext& context);
 
-  CollectiveWord word_;
+  CollectiveCall call_;
   Buffer input_;
   Buffer output_;
   std::vector<size_t> offsets_;  // bytes, of each rank's part, and the end

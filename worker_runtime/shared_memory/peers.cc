@@ -30,12 +30,12 @@ bool HasCores(size_t ranks) { return CoresOfThisProcess() >= static_cast<int>(ra
 
 }  // namespace
 
-Peers::Peers(int rank, std::vector<RankLine*> lines, const std::vector<pid_t>& pids)
+Peers::Peers(int rank, std::vector<ControlBlock*> blocks, const std::vector<pid_t>& pids)
     : rank_(rank),
-      lines_(std::move(lines)),
+      blocks_(std::move(blocks)),
       pids_(pids),
-      spins_(HasCores(lines_.size()) ? kSpinsWithCores : kSpinsWithoutCores),
-      yields_(HasCores(lines_.size()) ? 0 : kYieldsWithoutCores) {
+      spins_(HasCores(blocks_.size()) ? kSpinsWithCores : kSpinsWithoutCores),
+      yields_(HasCores(blocks_.size()) ? 0 : kYieldsWithoutCores) {
   for (const pid_t pid : pids) {
     pidfds_.push_back(pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   }
@@ -59,12 +59,12 @@ bool Peers::MayStillEnd(int culprit) const {
   if (HasAnyDied()) return false;
   int64_t first = 0;
   if (saw_abort_.compare_exchange_strong(first, now)) first = now;
-  return now - first < absl::ToInt64Microseconds(backend::kLastWordsSeen);
+  return now - first < absl::ToInt64Microseconds(backend::kVisibleExitGrace);
 }
 
 bool Peers::HasAnyDied() const {
   for (int peer = 0; peer < size(); ++peer) {
-    if (lines_[peer]->gave_up.load() == 0 && IsGone(peer)) return true;
+    if (blocks_[peer]->gave_up.load() == 0 && IsGone(peer)) return true;
   }
   return false;
 }
@@ -72,7 +72,7 @@ bool Peers::HasAnyDied() const {
 absl::Status Peers::Check(int peer, bool at_last) const {
   if (own().gave_up.load() != 0) return absl::AbortedError("the communicator was aborted");
   if (peer == rank_) return absl::OkStatus();
-  const uint32_t gave_up = lines_[peer]->gave_up.load();
+  const uint32_t gave_up = blocks_[peer]->gave_up.load();
   if (gave_up != 0) {
     const bool aborted = static_cast<Reason>(gave_up & 0xff) == Reason::kCaller;
     if (aborted && !at_last && MayStillEnd(static_cast<int>(gave_up >> 8))) return absl::OkStatus();
@@ -107,14 +107,14 @@ void Peers::GiveUp(Reason reason, int culprit) {
   own().gave_up.compare_exchange_strong(
       none, static_cast<uint32_t>(reason) | (static_cast<uint32_t>(culprit) << 8));
   // This rank's own sleeper, whomever it waits for, and everybody who sleeps on this rank.
-  for (RankLine* line : lines_) FutexWakeAll(line->futex());
+  for (ControlBlock* block : blocks_) FutexWakeAll(block->futex());
 }
 
 void Peers::GiveUpFor(int peer, const absl::Status& checked) {
   const Reason reason = absl::IsUnavailable(checked)        ? Reason::kGone
                         : absl::IsDeadlineExceeded(checked) ? Reason::kLate
                                                             : Reason::kCaller;
-  const uint32_t gave_up = lines_[peer]->gave_up.load();
+  const uint32_t gave_up = blocks_[peer]->gave_up.load();
   GiveUp(reason, gave_up != 0 ? static_cast<int>(gave_up >> 8) : peer);
 }
 

@@ -1,5 +1,5 @@
-// The ranks of one communicator on one machine: their lines, whether their processes live, and why
-// one of them gave up.
+// The ranks of one communicator on one machine: their control blocks, whether their processes live,
+// and why one of them gave up.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_PEERS_H_
 
@@ -23,16 +23,16 @@ enum class Reason : uint8_t { kNone, kCaller, kGone, kLate, kMismatch };
 // Thread safe.
 class Peers {
  public:
-  // `lines[r]` is rank r's line; `pids[r]` its process. The lines must outlive this.
-  Peers(int rank, std::vector<RankLine*> lines, const std::vector<pid_t>& pids);
+  // `blocks[r]` is rank r's control block; `pids[r]` its process. The blocks must outlive this.
+  Peers(int rank, std::vector<ControlBlock*> blocks, const std::vector<pid_t>& pids);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(lines_.size()); }
-  RankLine& line(int rank) const { return *lines_[rank]; }
-  RankLine& own() const { return *lines_[rank_]; }
+  int size() const { return static_cast<int>(blocks_.size()); }
+  ControlBlock& block(int rank) const { return *blocks_[rank]; }
+  ControlBlock& own() const { return *blocks_[rank_]; }
   const std::vector<pid_t>& pids() const { return pids_; }
 
   // Looks a spinner takes before it sleeps, and how often it lets others run in between: where
@@ -42,27 +42,27 @@ class Peers {
 
   // Whether to go on waiting for `peer`. ABORTED: this rank gave up. Else what `peer` gave up for
   // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given
-  // kLastWordsSeen from when that was seen first; not `at_last`, nor after a rank's death, of which
-  // it may be one more victim.
+  // kVisibleExitGrace from when that was seen first; not `at_last`, nor after a rank's death, of
+  // which it may be one more victim.
   absl::Status Check(int peer, bool at_last = false) const;
 
-  // This rank gives up; whoever waits for it notices, and who sleeps in a meeting at once. The
-  // first reason stays.
+  // This rank gives up; whoever waits for it notices, and those that sleep at a barrier at once.
+  // The first reason stays.
   void GiveUp(Reason reason, int culprit);
-  // For what Check(peer) said: blames whom `peer` blames, if it does.
+  // Gives up for what Check(peer) returned: blames the rank that `peer` blames, if it does.
   void GiveUpFor(int peer, const absl::Status& checked);
 
  private:
   // Ranks that are threads of this process are not.
   bool IsGone(int peer) const;
-  // Whether it is still to be waited for, who aborted.
+  // Whether to go on waiting for a rank that aborted.
   bool MayStillEnd(int culprit) const;
   // Whether some rank's process is gone that had not given up.
   bool HasAnyDied() const;
   absl::Status RepeatReason(int peer, uint32_t gave_up) const;
 
   const int rank_;
-  const std::vector<RankLine*> lines_;
+  const std::vector<ControlBlock*> blocks_;
   const std::vector<pid_t> pids_;
   std::vector<int> pidfds_;
   const int spins_;

@@ -12,28 +12,28 @@ namespace {
 
 // Names in one error.
 constexpr size_t kMissingNamed = 3;
-// Where others want the cores too, every yield takes as long as they please, and who yields does
+// Where others want the cores too, a yield may last arbitrarily long, and a rank that yields does
 // not look whether its peers still live.
 constexpr absl::Duration kYieldPatience = absl::Milliseconds(10);
 
-std::string LastCall(const RankLine& line) {
-  if (line.word.kind == Collective::kNone) return "it has not started any collective";
-  return absl::StrCat("its last was collective ", line.operations(), ", ", Describe(line.word));
+std::string LastCall(const ControlBlock& block) {
+  if (block.call.kind == Collective::kNone) return "it has not started any collective";
+  return absl::StrCat("its last was collective ", block.operations(), ", ", Describe(block.call));
 }
 
 }  // namespace
 
-Meeting::Meeting(Peers* peers) : peers_(*peers), own_(peers->own()) {
+RankBarrier::RankBarrier(Peers* peers) : peers_(*peers), own_(peers->own()) {
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) others_.push_back(&line(peer));
+    if (peer != rank()) others_.push_back(&block(peer));
   }
 }
 
-bool Meeting::SpinLonger() {
+bool RankBarrier::SpinLonger() {
   int spins = peers_.spins(), yields = peers_.yields();
   MonoTime patience = MonoTime::Never();
-  for (const RankLine* other : others_) {
-    while (!HasCome(*other)) {
+  for (const ControlBlock* other : others_) {
+    while (!HasArrived(*other)) {
       if (--spins >= 0) {
         PauseCore();
       } else if (--yields >= 0 && MonoNow() < patience) {
@@ -48,13 +48,13 @@ bool Meeting::SpinLonger() {
   return true;
 }
 
-absl::Status Meeting::WaitForAll(MonoTime deadline) {
+absl::Status RankBarrier::WaitForAll(MonoTime deadline) {
   if (SpinForAll()) return absl::OkStatus();
   for (int peer = 0; peer < size(); ++peer) {
-    while (!HasCome(peer)) {
+    while (!HasArrived(peer)) {
       absl::Status going_on = SleepOn(peer);
       if (!going_on.ok()) return going_on;
-      if (HasCome(peer)) break;
+      if (HasArrived(peer)) break;
       if (MonoNow() < deadline) continue;
       RETURN_IF_ERROR(CheckMissing(/*at_last=*/true));
       const std::string missing = Missing();
@@ -65,47 +65,47 @@ absl::Status Meeting::WaitForAll(MonoTime deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Meeting::SleepOn(int peer) {
-  RankLine& line = peers_.line(peer);
-  line.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const uint32_t seen = static_cast<uint32_t>(line.progress.load(std::memory_order_seq_cst));
-  if (static_cast<int32_t>(seen - meetings_) < 0 && own().gave_up.load() == 0) {
-    FutexWait(line.futex(), seen, kLivenessMillis);
+absl::Status RankBarrier::SleepOn(int peer) {
+  ControlBlock& block = peers_.block(peer);
+  block.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = static_cast<uint32_t>(block.progress.load(std::memory_order_seq_cst));
+  if (static_cast<int32_t>(seen - arrivals_) < 0 && own().gave_up.load() == 0) {
+    FutexWait(block.futex(), seen, kLivenessMillis);
   }
-  line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return HasCome(peer) ? absl::OkStatus() : CheckMissing();
+  block.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return HasArrived(peer) ? absl::OkStatus() : CheckMissing();
 }
 
-absl::Status Meeting::CheckMissing(bool at_last) {
+absl::Status RankBarrier::CheckMissing(bool at_last) {
   for (int peer = 0; peer < size(); ++peer) {
-    // Who has come may be gone by now: it has done its part.
-    if (HasCome(peer)) continue;
+    // A rank that has arrived may be gone by now: it has done its part.
+    if (HasArrived(peer)) continue;
     absl::Status status = peers_.Check(peer, at_last);
     if (status.ok()) continue;
-    if (HasCome(peer)) continue;  // just before it went
+    if (HasArrived(peer)) continue;  // just before it went
     peers_.GiveUpFor(peer, status);
     return status;
   }
   return absl::OkStatus();
 }
 
-int Meeting::FirstMissing() const {
+int RankBarrier::FirstMissing() const {
   int peer = 0;
-  while (peer + 1 < size() && HasCome(peer)) ++peer;
+  while (peer + 1 < size() && HasArrived(peer)) ++peer;
   return peer;
 }
 
-std::string Meeting::Missing() const {
+std::string RankBarrier::Missing() const {
   std::vector<std::string> named;
   size_t count = 0;
   for (int peer = 0; peer < size(); ++peer) {
-    if (HasCome(peer)) continue;
+    if (HasArrived(peer)) continue;
     if (++count <= kMissingNamed) {
-      named.push_back(absl::StrCat("rank ", peer, " (", LastCall(line(peer)), ")"));
+      named.push_back(absl::StrCat("rank ", peer, " (", LastCall(block(peer)), ")"));
     }
   }
   std::string text = absl::StrCat("did not come in time to collective ", own().operations(), ", ",
-                                  Describe(own().word), ": ", absl::StrJoin(named, ", "));
+                                  Describe(own().call), ": ", absl::StrJoin(named, ", "));
   if (count > kMissingNamed) absl::StrAppend(&text, " and ", count - kMissingNamed, " more");
   return text;
 }

@@ -22,91 +22,91 @@ Range SliceOf(int rank, int ranks, size_t count) {
   return {std::min(count, size * rank), std::min(count, size * (rank + 1))};
 }
 
-// Whose staging room gets the reduced slice of `rank`: where an input of it lay.
-int ResultPlace(int rank, int ranks) { return (rank + 1) % ranks; }
+// The rank whose staging memory gets the reduced slice of `rank`: an input of it lay there.
+int StagingRankOfResult(int rank, int ranks) { return (rank + 1) % ranks; }
 
 void Copy(char* to, const char* from, size_t bytes) {
   if (bytes > 0) memcpy(to, from, bytes);
 }
 
-CollectiveWord Word(Collective kind, const Buffer& buffer, ReduceOp op, int root) {
-  CollectiveWord word;
-  word.kind = kind;
-  word.type = buffer.type;
-  word.op = op;
-  word.root = static_cast<uint32_t>(std::max(root, 0));
-  word.count = buffer.count;
-  return word;
+CollectiveCall CallOf(Collective kind, const Buffer& buffer, ReduceOp op, int root) {
+  CollectiveCall call;
+  call.kind = kind;
+  call.type = buffer.type;
+  call.op = op;
+  call.root = static_cast<uint32_t>(std::max(root, 0));
+  call.count = buffer.count;
+  return call;
 }
 
 }  // namespace
 
-void ReduceSteps::BeginAnew(Ground& ground) {
+void ReduceSteps::BeginAnew(CollectiveContext& context) {
   const Collective kind = root_ < 0 ? Collective::kAllReduce : Collective::kReduce;
-  is_shared_ = Publish(ground, Word(kind, buffer_, reduction_.op, root_), reduction_.premultiply,
+  is_shared_ = Publish(context, CallOf(kind, buffer_, reduction_.op, root_), reduction_.premultiply,
                        At(0), buffer_.count * ElementBytes());
-  if (!is_shared_) CopyIn(ground);
+  if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> ReduceSteps::NextAnew(Ground& ground) {
+absl::StatusOr<bool> ReduceSteps::NextAnew(CollectiveContext& context) {
   switch (state_) {
     case State::kPublished:
-      return Choose(ground);
+      return Choose(context);
     case State::kStaged:
-      ReduceStaged(ground);
+      ReduceStaged(context);
       return false;
     case State::kReduced:
-      return CopyOut(ground);
+      return CopyOut(context);
     case State::kInPlace:
       return true;
   }
   return true;
 }
 
-absl::StatusOr<bool> ReduceSteps::Choose(Ground& ground) {
-  absl::Status agreed = Agree(ground);
+absl::StatusOr<bool> ReduceSteps::Choose(CollectiveContext& context) {
+  absl::Status agreed = Agree(context);
   if (!agreed.ok()) return agreed;
-  switch (ground.agreement.places) {
-    case Places::kShared:
-      ReduceInPlace(ground);
+  switch (context.agreement.memory) {
+    case BufferMemory::kShared:
+      ReduceInPlace(context);
       break;
-    case Places::kMixed:
+    case BufferMemory::kMixed:
       // Some staged already, some did not know that they had to.
-      if (is_shared_) CopyIn(ground);
+      if (is_shared_) CopyIn(context);
       state_ = State::kStaged;
       break;
-    case Places::kPrivate:
-      ReduceStaged(ground);
+    case BufferMemory::kPrivate:
+      ReduceStaged(context);
       break;
   }
   return false;
 }
 
-void ReduceSteps::ReduceInPlace(Ground& ground) {
-  if (!IsPrepared(ground)) PrepareInPlace(ground);
-  ReduceElements(ground.in_place.elements);
+void ReduceSteps::ReduceInPlace(CollectiveContext& context) {
+  if (!IsPrepared(context)) PrepareInPlace(context);
+  ReduceElements(context.in_place.elements);
   state_ = State::kInPlace;
 }
 
-void ReduceSteps::PrepareInPlace(Ground& ground) const {
-  InPlaceReduction& in_place = ground.in_place;
-  const int ranks = ground.size();
-  const Range slice = SliceOf(ground.rank(), ranks, buffer_.count);
-  in_place.agreement = ground.agreement.number;
+void ReduceSteps::PrepareInPlace(CollectiveContext& context) const {
+  InPlaceReduction& in_place = context.in_place;
+  const int ranks = context.size();
+  const Range slice = SliceOf(context.rank(), ranks, buffer_.count);
+  in_place.agreement = context.agreement.number;
   in_place.data = buffer_.data;
   in_place.count = buffer_.count;
   in_place.factor = reduction_.premultiply;
   in_place.root = root_;
   in_place.slices.clear();
-  for (const auto& segment : *ground.allocation.segments) {
-    in_place.slices.push_back(segment->data() + ground.meeting->own().offset +
+  for (const auto& segment : *context.allocation.segments) {
+    in_place.slices.push_back(segment->data() + context.barrier->own().offset +
                               slice.begin * ElementBytes());
   }
   char* const* const slices = in_place.slices.data();
   in_place.elements.type = buffer_.type;
   in_place.elements.op = reduction_.op;
   in_place.elements.inputs = slices;
-  in_place.elements.factors = ground.agreement.scaling();
+  in_place.elements.factors = context.agreement.scaling();
   in_place.elements.ranks = ranks;
   in_place.elements.outputs = root_ < 0 ? slices : &slices[root_];
   in_place.elements.output_count = root_ < 0 ? ranks : 1;
@@ -117,33 +117,33 @@ size_t ReduceSteps::PieceCount() const {
   return std::min(kStagingHalfBytes / ElementBytes(), buffer_.count - done_);
 }
 
-void ReduceSteps::CopyIn(Ground& ground) {
-  const int rank = ground.rank();
-  const Range own = SliceOf(rank, ground.size(), PieceCount());
-  char* const staging = ground.Staging(rank);
+void ReduceSteps::CopyIn(CollectiveContext& context) {
+  const int rank = context.rank();
+  const Range own = SliceOf(rank, context.size(), PieceCount());
+  char* const staging = context.Staging(rank);
   Copy(staging, At(done_), own.begin * ElementBytes());
   Copy(staging + own.end * ElementBytes(), At(done_ + own.end),
        (PieceCount() - own.end) * ElementBytes());
 }
 
-void ReduceSteps::ReduceStaged(Ground& ground) {
-  const int ranks = ground.size(), rank = ground.rank();
+void ReduceSteps::ReduceStaged(CollectiveContext& context) {
+  const int ranks = context.size(), rank = context.rank();
   const Range slice = SliceOf(rank, ranks, PieceCount());
   char* inputs[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
     inputs[peer] = peer == rank ? At(done_ + slice.begin)
-                                : ground.Staging(peer) + slice.begin * ElementBytes();
+                                : context.Staging(peer) + slice.begin * ElementBytes();
   }
   ElementReduction call;
   call.type = buffer_.type;
   call.op = reduction_.op;
   call.inputs = inputs;
-  call.factors = ground.agreement.scaling();
+  call.factors = context.agreement.scaling();
   call.ranks = ranks;
   // In rank order, so that two ranks' memory is reduced where it is.
   char* outputs[2];
-  const int place = ResultPlace(rank, ranks);
-  for (const int output : {std::min(rank, place), std::max(rank, place)}) {
+  const int staged = StagingRankOfResult(rank, ranks);
+  for (const int output : {std::min(rank, staged), std::max(rank, staged)}) {
     const bool is_wanted = root_ < 0 || (output == rank) == (root_ == rank);
     if (is_wanted) outputs[call.output_count++] = inputs[output];
   }
@@ -153,19 +153,19 @@ void ReduceSteps::ReduceStaged(Ground& ground) {
   state_ = State::kReduced;
 }
 
-bool ReduceSteps::CopyOut(Ground& ground) {
-  const int ranks = ground.size(), rank = ground.rank();
+bool ReduceSteps::CopyOut(CollectiveContext& context) {
+  const int ranks = context.size(), rank = context.rank();
   for (int peer = 0; peer < ranks && (root_ < 0 || root_ == rank); ++peer) {
     if (peer == rank) continue;
     const Range slice = SliceOf(peer, ranks, PieceCount());
     Copy(At(done_ + slice.begin),
-         ground.Staging(ResultPlace(peer, ranks)) + slice.begin * ElementBytes(),
+         context.Staging(StagingRankOfResult(peer, ranks)) + slice.begin * ElementBytes(),
          (slice.end - slice.begin) * ElementBytes());
   }
   done_ += PieceCount();
-  ++ground.pieces;
+  ++context.pieces;
   if (done_ == buffer_.count) return true;
-  CopyIn(ground);
+  CopyIn(context);
   state_ = State::kStaged;
   return false;
 }
@@ -174,60 +174,60 @@ ReduceScatterSteps::ReduceScatterSteps(const Buffer& input, const Buffer& output
                                        const Reduction& reduction)
     : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {}
 
-void ReduceScatterSteps::Begin(Ground& ground) {
+void ReduceScatterSteps::Begin(CollectiveContext& context) {
   is_shared_ =
-      Publish(ground, Word(Collective::kReduceScatter, output_, reduction_.op, 0),
+      Publish(context, CallOf(Collective::kReduceScatter, output_, reduction_.op, 0),
               reduction_.premultiply, static_cast<char*>(input_.data), input_.count * element_);
-  if (!is_shared_) CopyIn(ground);
+  if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> ReduceScatterSteps::Next(Ground& ground) {
+absl::StatusOr<bool> ReduceScatterSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(ground);
+    absl::Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
-    const Places places = ground.agreement.places;
-    if (places == Places::kShared) {
-      Reduce(ground, /*in_place=*/true);
+    const BufferMemory memory = context.agreement.memory;
+    if (memory == BufferMemory::kShared) {
+      Reduce(context, /*in_place=*/true);
       last_ = true;
       return false;
     }
-    if (places == Places::kMixed) {
-      if (is_shared_) CopyIn(ground);
+    if (memory == BufferMemory::kMixed) {
+      if (is_shared_) CopyIn(context);
       return false;
     }
   }
-  Reduce(ground, /*in_place=*/false);
-  done_ += PieceCount(ground);
-  ++ground.pieces;
+  Reduce(context, /*in_place=*/false);
+  done_ += PieceCount(context);
+  ++context.pieces;
   last_ = done_ == output_.count;
-  if (!last_) CopyIn(ground);
+  if (!last_) CopyIn(context);
   return false;
 }
 
-size_t ReduceScatterSteps::PieceCount(const Ground& ground) const {
-  return std::min(kStagingHalfBytes / element_ / ground.size(), output_.count - done_);
+size_t ReduceScatterSteps::PieceCount(const CollectiveContext& context) const {
+  return std::min(kStagingHalfBytes / element_ / context.size(), output_.count - done_);
 }
 
-void ReduceScatterSteps::CopyIn(Ground& ground) {
-  const size_t bytes = PieceCount(ground) * element_;
+void ReduceScatterSteps::CopyIn(CollectiveContext& context) {
+  const size_t bytes = PieceCount(context) * element_;
   if (bytes == 0) return;
   const char* const input = static_cast<const char*>(input_.data) + done_ * element_;
-  for (int peer = 0; peer < ground.size(); ++peer) {
-    if (peer == ground.rank()) continue;
-    memcpy(ground.Staging(ground.rank()) + peer * bytes, input + peer * output_.count * element_,
+  for (int peer = 0; peer < context.size(); ++peer) {
+    if (peer == context.rank()) continue;
+    memcpy(context.Staging(context.rank()) + peer * bytes, input + peer * output_.count * element_,
            bytes);
   }
 }
 
-void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
-  const int ranks = ground.size(), rank = ground.rank();
+void ReduceScatterSteps::Reduce(CollectiveContext& context, bool in_place) {
+  const int ranks = context.size(), rank = context.rank();
   char* inputs[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
-    inputs[peer] = in_place ? (*ground.allocation.segments)[peer]->data() +
-                                  ground.meeting->own().offset + rank * output_.count * element_
-                            : ground.Staging(peer) + rank * PieceCount(ground) * element_;
+    inputs[peer] = in_place ? (*context.allocation.segments)[peer]->data() +
+                                  context.barrier->own().offset + rank * output_.count * element_
+                            : context.Staging(peer) + rank * PieceCount(context) * element_;
   }
   if (!in_place) {
     inputs[rank] = static_cast<char*>(input_.data) + (rank * output_.count + done_) * element_;
@@ -237,11 +237,11 @@ void ReduceScatterSteps::Reduce(Ground& ground, bool in_place) {
   call.type = input_.type;
   call.op = reduction_.op;
   call.inputs = inputs;
-  call.factors = ground.agreement.scaling();
+  call.factors = context.agreement.scaling();
   call.ranks = ranks;
   call.outputs = &output;
   call.output_count = 1;
-  call.count = in_place ? output_.count : PieceCount(ground);
+  call.count = in_place ? output_.count : PieceCount(context);
   ReduceElements(call);
 }
 

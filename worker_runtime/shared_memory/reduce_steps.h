@@ -20,17 +20,17 @@ class ReduceSteps {
       : buffer_(buffer), reduction_(reduction), root_(root) {}
 
   // Inline is what remains of a call that all ranks make as they made the one before.
-  void Begin(Ground& ground) {
-    if (!Repeats(ground)) return BeginAnew(ground);
-    ground.meeting->BeginOperation();
+  void Begin(CollectiveContext& context) {
+    if (!Repeats(context)) return BeginAnew(context);
+    context.barrier->BeginOperation();
     is_shared_ = true;
   }
-  absl::StatusOr<bool> Next(Ground& ground) {
+  absl::StatusOr<bool> Next(CollectiveContext& context) {
     if (state_ == State::kInPlace) return true;
-    if (state_ != State::kPublished || !IsPrepared(ground) || !StillAgree(ground)) {
-      return NextAnew(ground);
+    if (state_ != State::kPublished || !IsPrepared(context) || !StillAgree(context)) {
+      return NextAnew(context);
     }
-    ReduceElements(ground.in_place.elements);
+    ReduceElements(context.in_place.elements);
     state_ = State::kInPlace;
     return false;
   }
@@ -38,25 +38,26 @@ class ReduceSteps {
  private:
   enum class State { kPublished, kStaged, kReduced, kInPlace };
 
-  static bool IsPrepared(const Ground& ground) {
-    return ground.in_place.agreement == ground.agreement.number;
+  static bool IsPrepared(const CollectiveContext& context) {
+    return context.in_place.agreement == context.agreement.number;
   }
-  // Whether this is the call that ground.in_place came from, so that this rank's line says it.
-  bool Repeats(const Ground& ground) const {
-    const InPlaceReduction& last = ground.in_place;
-    return IsPrepared(ground) && ground.agreement.is_current && last.data == buffer_.data &&
+  // Whether this is the call that context.in_place came from, so that this rank's control block
+  // says it.
+  bool Repeats(const CollectiveContext& context) const {
+    const InPlaceReduction& last = context.in_place;
+    return IsPrepared(context) && context.agreement.is_current && last.data == buffer_.data &&
            last.count == buffer_.count && last.elements.type == buffer_.type &&
            last.elements.op == reduction_.op && last.factor == reduction_.premultiply &&
-           last.root == root_ && ground.registry->IsUnchanged(ground.allocation);
+           last.root == root_ && context.allocations->IsUnchanged(context.allocation);
   }
-  void BeginAnew(Ground& ground);
-  absl::StatusOr<bool> NextAnew(Ground& ground);
-  absl::StatusOr<bool> Choose(Ground& ground);
-  void ReduceInPlace(Ground& ground);
-  void PrepareInPlace(Ground& ground) const;
-  void ReduceStaged(Ground& ground);
-  void CopyIn(Ground& ground);
-  bool CopyOut(Ground& ground);
+  void BeginAnew(CollectiveContext& context);
+  absl::StatusOr<bool> NextAnew(CollectiveContext& context);
+  absl::StatusOr<bool> Choose(CollectiveContext& context);
+  void ReduceInPlace(CollectiveContext& context);
+  void PrepareInPlace(CollectiveContext& context) const;
+  void ReduceStaged(CollectiveContext& context);
+  void CopyIn(CollectiveContext& context);
+  bool CopyOut(CollectiveContext& context);
   size_t PieceCount() const;
   size_t ElementBytes() const { return SizeOf(buffer_.type); }
   char* At(size_t element) const {
@@ -75,14 +76,14 @@ class ReduceScatterSteps {
  public:
   ReduceScatterSteps(const Buffer& input, const Buffer& output, const Reduction& reduction);
 
-  void Begin(Ground& ground);
-  absl::StatusOr<bool> Next(Ground& ground);
+  void Begin(CollectiveContext& context);
+  absl::StatusOr<bool> Next(CollectiveContext& context);
 
  private:
   // Of a rank's part, as many as may be staged for each rank at a time.
-  size_t PieceCount(const Ground& ground) const;
-  void CopyIn(Ground& ground);
-  void Reduce(Ground& ground, bool in_place);
+  size_t PieceCount(const CollectiveContext& context) const;
+  void CopyIn(CollectiveContext& context);
+  void Reduce(CollectiveContext& context, bool in_place);
 
   Buffer input_;
   Buffer output_;

@@ -41,17 +41,17 @@ constexpr size_t kAddressBytes = 64;
 
 class SharedMemoryCommunicator : public Communicator {
  public:
-  SharedMemoryCommunicator(std::string name, absl::Duration timeout, Segments homes, int rank,
+  SharedMemoryCommunicator(std::string name, absl::Duration timeout, Segments segments, int rank,
                            const std::vector<pid_t>& pids)
       : name_(std::move(name)),
         timeout_(timeout),
-        homes_(std::move(homes)),
-        registry_(std::make_shared<Registry>()),
-        peers_(rank, Lines(homes_), pids),
-        meeting_(&peers_) {
-    ground_.meeting = &meeting_;
-    ground_.homes = &homes_;
-    ground_.registry = registry_.get();
+        segments_(std::move(segments)),
+        allocations_(std::make_shared<Allocations>()),
+        peers_(rank, ControlBlocks(segments_), pids),
+        barrier_(&peers_) {
+    context_.barrier = &barrier_;
+    context_.segments = &segments_;
+    context_.allocations = allocations_.get();
   }
   ~SharedMemoryCommunicator() override {
     Abort();
@@ -121,24 +121,24 @@ class SharedMemoryCommunicator : public Communicator {
     backend::OperationThread thread;
   };
 
-  static std::vector<RankLine*> Lines(const Segments& homes) {
-    std::vector<RankLine*> lines;
-    for (const auto& home : homes) lines.push_back(LineOf(*home));
-    return lines;
+  static std::vector<ControlBlock*> ControlBlocks(const Segments& segments) {
+    std::vector<ControlBlock*> blocks;
+    for (const auto& segment : segments) blocks.push_back(ControlBlockOf(*segment));
+    return blocks;
   }
 
   template <typename Steps>
   std::shared_ptr<Work> Start(const absl::Status& check, const Buffer& largest, Steps steps);
   bool IsForCaller(const Buffer& largest);
-  // For the thread; `begun`: this rank has come to a meeting already.
+  // For the thread; `begun`: this rank has arrived at a barrier already.
   template <typename Steps>
   std::shared_ptr<Work> Enqueue(Steps& steps, bool begun);
   // Whether all came soon enough for the whole collective; else it goes on on the thread.
   template <typename Steps>
   absl::StatusOr<bool> TryInline(Steps& steps);
-  // From the wait for a meeting that this rank has come to.
+  // From the wait for a barrier that this rank has arrived at.
   template <typename Steps>
-  absl::Status RunFromMeeting(Steps& steps, MonoTime deadline);
+  absl::Status RunFromBarrier(Steps& steps, MonoTime deadline);
 
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
   Traffic& TrafficWith(int peer, bool sends);
@@ -147,7 +147,7 @@ class SharedMemoryCommunicator : public Communicator {
   std::shared_ptr<Work> Refuse(const absl::Status& check);
   // Ends this rank's part in everything: its own operations with `status`, the others' waits.
   void Fail(const absl::Status& status);
-  absl::Status Told(const absl::Status& status);
+  absl::Status FailAll(const absl::Status& status);
 
   // Exchanges memory: each of `members` gives `own`, and gets all of theirs. All ranks of this
   // communicator call it; who is in no group gives null and has no members.
@@ -156,12 +156,12 @@ class SharedMemoryCommunicator : public Communicator {
 
   const std::string name_;
   const absl::Duration timeout_;
-  const Segments homes_;
-  const std::shared_ptr<Registry> registry_;
+  const Segments segments_;
+  const std::shared_ptr<Allocations> allocations_;
   Peers peers_;
-  Meeting meeting_;
+  RankBarrier barrier_;
   // Used by the operation thread while `queued_` is not 0, else by whoever holds `order_`.
-  Ground ground_;
+  CollectiveContext context_;
   std::atomic<int> queued_{0};
   std::atomic<bool> failed_{false};
   CallLock order_;
@@ -193,10 +193,10 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Enqueue(Steps& steps, bool begun
   return thread_.Enqueue([this, rest, begun, start]() -> absl::Status {
     const MonoTime deadline = (begun ? start : MonoNow()) + timeout_;
     if (!begun) {
-      rest->Begin(ground_);
-      meeting_.Arrive();
+      rest->Begin(context_);
+      barrier_.Arrive();
     }
-    absl::Status status = RunFromMeeting(*rest, deadline);
+    absl::Status status = RunFromBarrier(*rest, deadline);
     --queued_;
     return status;
   });
@@ -205,38 +205,38 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Enqueue(Steps& steps, bool begun
 bool SharedMemoryCommunicator::IsForCaller(const Buffer& largest) {
   if (largest.count <= kInlineBytes / sizeof(double)) return true;  // whatever the type
   const size_t bytes = largest.count * SizeOf(largest.type);
-  return bytes <= kInlineBytes ||
-         (bytes <= kInlineSharedBytes && registry_->Find(largest.data, bytes, &ground_.allocation));
+  return bytes <= kInlineBytes || (bytes <= kInlineSharedBytes &&
+                                   allocations_->Find(largest.data, bytes, &context_.allocation));
 }
 
 template <typename Steps>
 absl::StatusOr<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
-  steps.Begin(ground_);
-  meeting_.Arrive();
-  while (meeting_.SpinForAll()) {
-    absl::StatusOr<bool> done = steps.Next(ground_);
-    if (!done.ok()) return Told(done.status());
+  steps.Begin(context_);
+  barrier_.Arrive();
+  while (barrier_.SpinForAll()) {
+    absl::StatusOr<bool> done = steps.Next(context_);
+    if (!done.ok()) return FailAll(done.status());
     if (*done) {
-      meeting_.WakeLateSleepers();
+      barrier_.WakeLateSleepers();
       return true;
     }
-    meeting_.Arrive();
+    barrier_.Arrive();
   }
   return false;
 }
 
 template <typename Steps>
-absl::Status SharedMemoryCommunicator::RunFromMeeting(Steps& steps, MonoTime deadline) {
+absl::Status SharedMemoryCommunicator::RunFromBarrier(Steps& steps, MonoTime deadline) {
   while (true) {
-    absl::Status met = meeting_.WaitForAll(deadline);
-    if (!met.ok()) return Told(met);
-    absl::StatusOr<bool> done = steps.Next(ground_);
-    if (!done.ok()) return Told(done.status());
+    absl::Status met = barrier_.WaitForAll(deadline);
+    if (!met.ok()) return FailAll(met);
+    absl::StatusOr<bool> done = steps.Next(context_);
+    if (!done.ok()) return FailAll(done.status());
     if (*done) {
-      meeting_.WakeLateSleepers();
+      barrier_.WakeLateSleepers();
       return absl::OkStatus();
     }
-    meeting_.Arrive();
+    barrier_.Arrive();
   }
 }
 
@@ -251,7 +251,7 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, i
     const MonoTime deadline = MonoNow() + timeout_;
     absl::Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
                                 : traffic.channel.Receive(buffer, tag, deadline);
-    return status.ok() ? status : Told(status);
+    return status.ok() ? status : FailAll(status);
   });
 }
 
@@ -261,7 +261,7 @@ SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int pee
   if (traffic == nullptr) {
     const int from = sends ? rank() : peer, to = sends ? peer : rank();
     traffic = std::make_unique<Traffic>(
-        Channel(&peers_, peer, ChannelOf(*homes_[from], to, size()), ChannelBytes(size())));
+        Channel(&peers_, peer, ChannelOf(*segments_[from], to, size()), ChannelBytes(size())));
     if (failed_.load()) traffic->thread.Fail(thread_.status());
   }
   return *traffic;
@@ -280,11 +280,11 @@ void SharedMemoryCommunicator::Fail(const absl::Status& status) {
   for (auto& entry : traffic_) entry.second->thread.Fail(status);
 }
 
-absl::Status SharedMemoryCommunicator::Told(const absl::Status& status) {
+absl::Status SharedMemoryCommunicator::FailAll(const absl::Status& status) {
   peers_.GiveUp(Reason::kMismatch, rank());
-  const absl::Status told(status.code(),
-                          absl::StrCat("communicator \"", name_, "\": ", status.message()));
-  Fail(told);
+  const absl::Status named(status.code(),
+                           absl::StrCat("communicator \"", name_, "\": ", status.message()));
+  Fail(named);
   // Where something failed earlier, that is the reason for this failure too.
   return thread_.status();
 }
@@ -325,15 +325,16 @@ absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(s
   for (int peer = 0; peer < size(); ++peer) everybody[peer] = peer;
   ASSIGN_OR_RETURN(Segments segments,
                    Share(SharedSegment::Create(std::max<size_t>(bytes, 1)), everybody));
-  return Registry::Add(registry_, std::move(segments), rank());
+  return Allocations::Add(allocations_, std::move(segments), rank());
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
   ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key, timeout_));
   const int ranks = static_cast<int>(members.size());
   absl::StatusOr<std::unique_ptr<SharedSegment>> own(nullptr);
-  if (ranks > 1) own = SharedSegment::Create(HomeBytes(ranks));
-  ASSIGN_OR_RETURN(Segments homes, Share(std::move(own), ranks > 1 ? members : std::vector<int>()));
+  if (ranks > 1) own = SharedSegment::Create(SegmentBytes(ranks));
+  ASSIGN_OR_RETURN(Segments segments,
+                   Share(std::move(own), ranks > 1 ? members : std::vector<int>()));
   if (color < 0) return nullptr;
   if (ranks == 1) return backend::MakeSoloCommunicator();
   std::vector<pid_t> pids;
@@ -341,7 +342,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(in
   const int own_rank =
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      absl::StrCat(name_, "/", color), timeout_, std::move(homes), own_rank, pids));
+      absl::StrCat(name_, "/", color), timeout_, std::move(segments), own_rank, pids));
 }
 
 }  // namespace
@@ -360,9 +361,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
   ASSIGN_OR_RETURN(const int64_t opened, worker.Add(absl::StrCat(what, "opened/", place.rank), 1));
   const std::string prefix = absl::StrCat(what, opened, "/");
   ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> own,
-                   SharedSegment::Create(HomeBytes(place.world_size)));
+                   SharedSegment::Create(SegmentBytes(place.world_size)));
   RETURN_IF_ERROR(worker.Set(absl::StrCat(prefix, place.rank), own->address()));
-  Segments homes;
+  Segments segments;
   std::vector<pid_t> pids;
   for (int peer = 0; peer < place.world_size; ++peer) {
     ASSIGN_OR_RETURN(const std::string address,
@@ -374,17 +375,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
     }
     pids.push_back(pid);
     if (peer == place.rank) {
-      homes.push_back(nullptr);
+      segments.push_back(nullptr);
       continue;
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> home, SharedSegment::Open(address));
-    homes.push_back(std::move(home));
+    ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> segment, SharedSegment::Open(address));
+    segments.push_back(std::move(segment));
   }
   RETURN_IF_ERROR(worker.Barrier(absl::StrCat(prefix, "mapped"), deadline - MonoNow()));
   own->CloseDescriptor();
-  homes[place.rank] = std::move(own);
+  segments[place.rank] = std::move(own);
   return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      options.name, options.timeout, std::move(homes), place.rank, pids));
+      options.name, options.timeout, std::move(segments), place.rank, pids));
 }
 
 }  // namespace cadre::shared_memory

@@ -318,10 +318,10 @@ TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
   // A machine that is busy with other things may need some more rounds.
   constexpr int kRounds = 5;
   absl::Duration fastest = absl::InfiniteDuration();
-  for (int round = 0; round < kRounds && fastest >= backend::kLastWords; ++round) {
+  for (int round = 0; round < kRounds && fastest >= backend::kExitGrace; ++round) {
     fastest = std::min(fastest, WaitAfterAbort(GetParam()));
   }
-  EXPECT_LT(fastest, backend::kLastWords);
+  EXPECT_LT(fastest, backend::kExitGrace);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, LastWordsTest, ::testing::ValuesIn(kLastWordsCases),
