@@ -14,7 +14,7 @@
 namespace cadre {
 namespace {
 
-// What rank 0 tells the others: a status, and what it found where that is OK.
+// Rank 0's message to the others: a status, and what it found where that is OK.
 struct Announcement {
   absl::Status status;
   std::string text;

@@ -169,7 +169,7 @@ void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
   // Those of later steps belong to a run that was gone back from; they are their owner's to delete.
   std::sort(older.rbegin(), older.rend());
   for (size_t i = static_cast<size_t>(keep_) - 1; i < older.size(); ++i) {
-    // What cannot be removed now is tried again after the next save.
+    // A checkpoint that cannot be removed now is tried again after the next save.
     checkpoint::RemoveTree(Path(older[i].second)).IgnoreError();
   }
 }

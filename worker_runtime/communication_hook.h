@@ -26,8 +26,8 @@ struct GradientView {
   absl::Span<const int64_t> shape;
 };
 
-// A bucket of gradients, and nothing else: what the reducer itself tells the other ranks does not
-// go through a hook. What the spans point to lives until the next Layout().
+// A bucket of gradients, and nothing else: the reducer's own summaries do not go through a hook.
+// The spans are valid until the next Layout().
 struct BucketView {
   size_t index = 0;
   size_t bucket_count = 0;
@@ -42,16 +42,16 @@ class CommunicationHook {
  public:
   virtual ~CommunicationHook() = default;
 
-  // The buckets of the steps that follow, while nothing runs. What a hook remembers about a
-  // gradient it keeps by parameter, so that it survives. INVALID_ARGUMENT: a type or size that the
-  // hook cannot work with.
+  // The buckets of the steps that follow, while nothing runs. A hook keeps what it
+  // remembers about a gradient by parameter, so that it survives. INVALID_ARGUMENT: a type or size
+  // that the hook cannot work with.
   virtual absl::Status Layout(absl::Span<const BucketView> buckets) = 0;
 
   // The bucket holds this rank's own gradients; when the work is done, it holds what the optimizer
   // is to use. The hook also divides, by as much as it finds right.
   virtual std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) = 0;
 
-  // What this rank remembers between steps (residuals, factors, counters), while nothing runs. It
+  // The memory of this rank between steps (residuals, factors, counters), while nothing runs. It
   // differs between ranks and belongs into each one's part of a checkpoint. Loading, before the
   // first step, what another kind of hook saved, or for other parameters: INVALID_ARGUMENT, then or
   // by Layout().

@@ -31,8 +31,8 @@ struct Reduction {
   Reduction(ReduceOp op, double premultiply = 1) : op(op), premultiply(premultiply) {}  // NOLINT
 
   ReduceOp op;
-  // What this rank's elements are multiplied with first; may differ between ranks. Other than 1 for
-  // floating point elements only.
+  // This rank's elements are multiplied with it first; it may differ between ranks. Other than 1
+  // for floating point elements only.
   double premultiply;
 };
 

@@ -9,10 +9,10 @@
 //
 // Where the job recovers in place (restart.in_place, --in-place) and a worker is lost, Run()
 // returns with an error, the others get their places in the next generation, and all get the state
-// of one that is furthest; then Run() is called again, with another rank perhaps. What Run() builds
-// over its communicator, such as a DataParallel, belongs to that call and must be gone when it
-// returns. In any other job it is called once. RANK and the like in the environment stay what they
-// were at the start: worker.place() counts.
+// of one that is furthest; then Run() is called again, with another rank perhaps. All that Run()
+// builds over its communicator, such as a DataParallel, belongs to that call and must be gone when
+// it returns. In any other job it is called once. RANK and the like in the environment stay what
+// they were at the start: worker.place() counts.
 #ifndef CADRE_WORKER_RUNTIME_IN_PLACE_H_
 #define CADRE_WORKER_RUNTIME_IN_PLACE_H_
 
@@ -29,7 +29,7 @@
 
 namespace cadre {
 
-// What a worker that comes later must be given. One thread.
+// The state that a worker which comes later must be given. One thread.
 class InPlaceState {
  public:
   virtual ~InPlaceState() = default;

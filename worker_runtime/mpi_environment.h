@@ -1,5 +1,5 @@
-// What mpirun tells a process about itself, and what the ranks of one mpirun find out from each
-// other. Pure.
+// The variables in which mpirun tells a process about itself, and the nodes that the ranks of one
+// mpirun make out together. Pure.
 #ifndef CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_
 #define CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_
 

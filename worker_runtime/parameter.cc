@@ -58,7 +58,7 @@ absl::StatusOr<std::string> BroadcastText(Communicator& communicator, std::strin
   return text;
 }
 
-// What is wrong with `mine`, or nothing.
+// The first difference of `mine`, or nothing.
 std::string Compare(int rank, const std::vector<std::string>& mine,
                     const std::vector<std::string>& first) {
   for (size_t i = 0; i < std::min(mine.size(), first.size()); ++i) {

@@ -1,4 +1,4 @@
-// What a training program shares with the other ranks: its parameters, and checks that all ranks
+// The parameters that a training program shares with the other ranks, and checks that all ranks
 // mean the same by them.
 #ifndef CADRE_WORKER_RUNTIME_PARAMETER_H_
 #define CADRE_WORKER_RUNTIME_PARAMETER_H_

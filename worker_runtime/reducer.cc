@@ -47,39 +47,15 @@ Reducer::Reducer(Communicator& communicator, std::vector<Parameter> parameters,
     : communicator_(communicator),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
+      reduction_(&communicator_, parameters_, options_.hook.get(), options_.page.get()),
       readiness_(parameters_.size(), options_.static_graph) {}
 
-Reducer::~Reducer() {
-  if (!queue_.any_runs()) return;
-  communicator_.Abort();
-  queue_.Wait(kAbortGrace);
-}
-
-void Reducer::Enter(WorkerPhase phase, int bucket) {
-  if (options_.page != nullptr) options_.page->Enter(phase, step_, bucket);
+void Reducer::Enter(WorkerPhase phase) {
+  if (options_.page != nullptr) options_.page->Enter(phase, step_);
 }
 
 absl::Status Reducer::LayOut(const std::vector<size_t>& order) {
-  std::vector<reduce::GradientShape> shapes;
-  for (const Parameter& parameter : parameters_) {
-    const Buffer& value = parameter.value;
-    shapes.push_back({value.count * SizeOf(value.type), value.type});
-  }
-  std::vector<reduce::Bucket> assignment =
-      reduce::AssignBuckets(shapes, {options_.first_bucket_bytes, options_.bucket_bytes}, order);
-  if (assignment == buckets_.assignment()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      reduce::GradientBuckets buckets,
-      reduce::GradientBuckets::Allocate(communicator_, parameters_, std::move(assignment),
-                                        reduce::TailCount(communicator_.size(), size())));
-  // What was accumulated so far moves along.
-  if (layout_ > 0) buckets.CopyFrom(buckets_);
-  buckets_ = std::move(buckets);
-  ++layout_;
-  if (options_.hook == nullptr) return absl::OkStatus();
-  std::vector<BucketView> views;
-  for (size_t b = 0; b < buckets_.size(); ++b) views.push_back(buckets_.View(b));
-  return options_.hook->Layout(views);
+  return reduction_.LayOut({options_.first_bucket_bytes, options_.bucket_bytes}, order);
 }
 
 bool Reducer::IsMarked(size_t i) const {
@@ -148,8 +124,7 @@ absl::Status Reducer::BeginStep(bool synchronize, double weight) {
 void Reducer::ResetStep(double weight) {
   weight_ = weight;
   ++step_;
-  held_.clear();
-  if (options_.hook != nullptr) hook_bytes_ = options_.hook->bytes_given();
+  saved_.clear();
   const bool alike = options_.hook == nullptr || options_.hook->KeepsReplicasEqual();
   const bool compare = alike && communicator_.size() > 1 && options_.fingerprint_every > 0 &&
                        step_ % options_.fingerprint_every == 0;
@@ -158,7 +133,7 @@ void Reducer::ResetStep(double weight) {
   phase_ = Phase::kSynchronized;
   readiness_.BeginStep();
   not_finite_.reset();
-  queue_.Begin(buckets_.assignment());
+  reduction_.BeginStep(step_);
 }
 
 // Whether the gradient is complete with this mark.
@@ -191,7 +166,7 @@ absl::StatusOr<bool> Reducer::Claim(size_t i) {
 }
 
 void Reducer::Contribute(size_t i, const void* gradient) {
-  const Buffer& place = buckets_.Gradient(i);
+  const Buffer& place = reduction_.buckets().Gradient(i);
   bool finite = true;
   if (options_.non_finite == NonFinite::kIgnore) {
     if (gradient != place.data && place.count > 0) {
@@ -219,38 +194,14 @@ reduce::StepSummary Reducer::Summary() const {
   return summary;
 }
 
-std::shared_ptr<Work> Reducer::Launch(size_t bucket) {
-  const BucketView view = buckets_.View(bucket);
-  if (weight_ == 0 && view.buffer.count > 0) {
-    std::memset(view.buffer.data, 0, view.buffer.count * SizeOf(view.buffer.type));
-  }
-  if (options_.hook != nullptr) {
-    if (weight_ > 0 && weight_ != 1) reduce::MultiplyInPlace(view.buffer, weight_);
-    return options_.hook->Start(communicator_, view);
-  }
-  if (communicator_.size() == 1) return nullptr;
-  if (bucket + 1 == buckets_.size()) {
-    reduce::WriteTail(Summary(), communicator_.rank(), communicator_.size(), buckets_.tail());
-  }
-  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
-  return communicator_.AllReduce(
-      buckets_.WithTail(bucket),
-      Reduction(ReduceOp::kSum, reduce::TailFactor(weight_, communicator_.size())));
-}
-
 void Reducer::StartBuckets() {
-  queue_.StartNext([this](size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    reduce::StartedBucket started;
-    if (options_.page != nullptr) {
-      started.sequence =
-          options_.page->Begin(step_, static_cast<int>(bucket), buckets_.View(bucket).buffer);
-    }
-    started.work = Launch(bucket);
-    return started;
-  });
+  reduction_.StartComplete(weight_,
+                           [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Summary(); });
 }
 
-absl::Status Reducer::MarkReady(size_t i) { return MarkReady(i, buckets_.Gradient(i).data); }
+absl::Status Reducer::MarkReady(size_t i) {
+  return MarkReady(i, reduction_.buckets().Gradient(i).data);
+}
 
 absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
   {
@@ -265,7 +216,7 @@ absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
   if (!complete) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  queue_.CompleteOne(buckets_.BucketOf(i));
+  reduction_.CompleteOne(i);
   StartBuckets();
   return absl::OkStatus();
 }
@@ -292,12 +243,12 @@ absl::Status Reducer::CollectMissing() {
   if (!changed.ok()) return Fail(changed);
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < size(); ++i) {
-    if (!readiness_.IsComplete(i)) queue_.CompleteOne(buckets_.BucketOf(i));
+    if (!readiness_.IsComplete(i)) reduction_.CompleteOne(i);
     // Where it did, the bucket may be on its way already.
     if (readiness_.IsMarked(i)) continue;
-    const Buffer& place = buckets_.Gradient(i);
+    const Buffer& place = reduction_.buckets().Gradient(i);
     const char* data = static_cast<const char*>(place.data);
-    held_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
+    saved_.push_back({i, {data, data + place.count * SizeOf(place.type)}});
   }
   if (weight_ > 0) readiness_.LearnGraph();
   StartBuckets();
@@ -314,29 +265,15 @@ absl::Status Reducer::Explain(const std::string& what, const absl::Status& statu
 }
 
 absl::Status Reducer::WaitForBuckets(StepReport& report, MonoTime deadline) {
-  const MonoTime begin = MonoNow();
-  report.buckets = buckets_.size();
-  for (size_t b = 0; b < queue_.size(); ++b) {
-    const auto& [work, sequence] = queue_.started(b);
-    absl::Status reduced;
-    if (work != nullptr) {
-      if (!work->done()) Enter(WorkerPhase::kWaiting, static_cast<int>(b));
-      reduced = work->Wait(Until(deadline));
-      report.communication += work->duration();
-    }
-    if (options_.page != nullptr) options_.page->End(sequence, reduced.ok());
-    if (!reduced.ok()) return Fail(Explain(buckets_.Describe(b, parameters_), reduced));
+  const reduce::BucketReduction::Waited waited = reduction_.Wait(deadline);
+  report.communication = waited.communication;
+  if (!waited.status.ok()) {
+    return Fail(Explain(reduction_.buckets().Describe(waited.bucket, parameters_), waited.status));
   }
-  report.exposed_wait = MonoNow() - begin;
-  report.bytes = BytesGiven();
+  report.buckets = reduction_.buckets().size();
+  report.exposed_wait = waited.exposed;
+  report.bytes = reduction_.BytesGiven();
   return absl::OkStatus();
-}
-
-size_t Reducer::BytesGiven() const {
-  if (communicator_.size() == 1) return 0;
-  const size_t tail = buckets_.tail().count * SizeOf(buckets_.tail().type);
-  if (options_.hook == nullptr) return buckets_.bytes() + tail;
-  return options_.hook->bytes_given() - hook_bytes_ + tail;
 }
 
 absl::StatusOr<reduce::StepSummaries> Reducer::ExchangeSummaries(MonoTime deadline) {
@@ -351,15 +288,15 @@ absl::StatusOr<reduce::StepSummaries> Reducer::ExchangeSummaries(MonoTime deadli
         own.weight, own.weight != 1, {{own.not_finite, own.step, 0}}, own.used};
   }
   if (options_.hook != nullptr) {
-    reduce::WriteTail(own, communicator_.rank(), ranks, buckets_.tail());
+    reduce::WriteTail(own, communicator_.rank(), ranks, reduction_.buckets().tail());
     const absl::Status reduced = WaitOrAbort(
         communicator_,
-        communicator_.AllReduce(buckets_.tail(),
+        communicator_.AllReduce(reduction_.buckets().tail(),
                                 Reduction(ReduceOp::kSum, reduce::TailFactor(weight_, ranks))),
         Until(deadline));
     if (!reduced.ok()) return Fail(Explain("what the ranks tell each other", reduced));
   }
-  return reduce::ReadTail(buckets_.tail(), ranks, size());
+  return reduce::ReadTail(reduction_.buckets().tail(), ranks, size());
 }
 
 absl::Status Reducer::Judge(const reduce::StepSummaries& summaries, StepReport& report) {
@@ -380,14 +317,14 @@ void Reducer::Settle(const reduce::StepSummaries& summaries) {
   const double ranks = communicator_.size();
   // With weights that add up to the number of ranks it is the average already.
   if (summaries.uneven && summaries.weight > 0 && communicator_.size() > 1) {
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      reduce::MultiplyInPlace(buckets_.View(b).buffer, ranks / summaries.weight);
+    for (size_t b = 0; b < reduction_.buckets().size(); ++b) {
+      reduce::MultiplyInPlace(reduction_.buckets().View(b).buffer, ranks / summaries.weight);
     }
   }
-  for (const Held& held : held_) {
-    const Buffer& place = buckets_.Gradient(held.index);
-    if (summaries.used[held.index] || held.bytes.empty()) continue;
-    std::memcpy(place.data, held.bytes.data(), held.bytes.size());
+  for (const SavedGradient& saved : saved_) {
+    const Buffer& place = reduction_.buckets().Gradient(saved.index);
+    if (summaries.used[saved.index] || saved.bytes.empty()) continue;
+    std::memcpy(place.data, saved.bytes.data(), saved.bytes.size());
   }
 }
 

@@ -39,14 +39,13 @@
 #include "worker_runtime/parameter.h"
 #include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/reduce/bucket.h"
-#include "worker_runtime/reduce/bucket_queue.h"
-#include "worker_runtime/reduce/gradient_buckets.h"
+#include "worker_runtime/reduce/bucket_reduction.h"
 #include "worker_runtime/reduce/gradient_readiness.h"
 #include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre {
 
-// What becomes of a step in which some rank's gradient is NaN or infinite.
+// The outcome of a step in which some rank's gradient is NaN or infinite.
 enum class NonFinite {
   // Finish() fails on all ranks, naming the rank, the parameter and the step.
   kError,
@@ -91,8 +90,8 @@ struct StepReport {
   // Of all ranks together; 0: no rank had data, and no gradient changed.
   double weight = 0;
   size_t buckets = 0;
-  // What this rank gave to collectives: the gradients, as they travel with the hook, and what the
-  // ranks tell each other about the step.
+  // Given by this rank to collectives: the gradients, as they travel with the hook, and its summary
+  // of the step.
   size_t bytes = 0;
   // How long the all-reduces themselves took, and how long Finish() waited for them: the rest was
   // hidden behind the backward pass.
@@ -113,23 +112,22 @@ class Reducer {
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(Communicator& communicator,
                                                          std::vector<Parameter> parameters,
                                                          ReducerOptions options);
-  ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
   size_t size() const { return parameters_.size(); }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   // Members of each bucket, in the order of their reduction.
-  const std::vector<reduce::Bucket>& buckets() const { return buckets_.assignment(); }
+  const std::vector<reduce::Bucket>& buckets() const { return reduction_.buckets().assignment(); }
   // Steps that were synchronized so far.
   int64_t finished_steps() const { return finished_steps_; }
 
   // Where gradient i lives, initially zero. Moves, with its content, when layout() changes, which
   // only BeginStep() does.
-  Buffer Gradient(size_t i) const { return buckets_.Gradient(i); }
-  uint64_t layout() const { return layout_; }
+  Buffer Gradient(size_t i) const { return reduction_.buckets().Gradient(i); }
+  uint64_t layout() const { return reduction_.layout(); }
   // Keeps the memory of Gradient(i) alive, for frameworks that share ownership.
-  std::shared_ptr<void> Storage(size_t i) const { return buckets_.Storage(i); }
+  std::shared_ptr<void> Storage(size_t i) const { return reduction_.buckets().Storage(i); }
 
   // Starts a step. With synchronize == false gradients only accumulate locally: MarkReady() does
   // nothing and Finish() exchanges nothing. Calling it again before the first MarkReady() is
@@ -153,8 +151,8 @@ class Reducer {
  private:
   enum class Phase { kIdle, kLocal, kSynchronized };
 
-  // What a gradient that is not ready held before the ranks' parts were added.
-  struct Held {
+  // The content of a gradient that is not ready, from before the ranks' parts were added.
+  struct SavedGradient {
     size_t index = 0;
     std::vector<char> bytes;
   };
@@ -168,13 +166,11 @@ class Reducer {
   absl::StatusOr<bool> Claim(size_t i);
   void Contribute(size_t i, const void* gradient);
   void StartBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::shared_ptr<Work> Launch(size_t bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   reduce::StepSummary Summary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status CollectMissing();
   absl::Status CheckGraph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForBuckets(StepReport& report, MonoTime deadline);
-  size_t BytesGiven() const;
   absl::StatusOr<reduce::StepSummaries> ExchangeSummaries(MonoTime deadline);
   absl::Status Judge(const reduce::StepSummaries& summaries, StepReport& report);
   void Settle(const reduce::StepSummaries& summaries);
@@ -183,28 +179,25 @@ class Reducer {
   absl::Status FailTogether(absl::Status status);
   absl::Status Fail(absl::Status status);
   absl::Status Explain(const std::string& what, const absl::Status& status) const;
-  void Enter(WorkerPhase phase, int bucket = -1);
+  void Enter(WorkerPhase phase);
 
   Communicator& communicator_;
   const std::vector<Parameter> parameters_;
   const ReducerOptions options_;
 
   // Change only in Create(), BeginStep() and Finish().
-  reduce::GradientBuckets buckets_;
-  uint64_t layout_ = 0;
+  reduce::BucketReduction reduction_;
   bool first_step_done_ = false;
   bool ready_order_adopted_ = false;
   int64_t step_ = 0;
   int64_t finished_steps_ = 0;
   double weight_ = 1;
   uint64_t fingerprint_ = 0;
-  uint64_t hook_bytes_ = 0;  // given by the hook before this step
-  std::vector<Held> held_;
+  std::vector<SavedGradient> saved_;
 
   mutable absl::Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kIdle;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  reduce::BucketQueue queue_;
   reduce::GradientReadiness readiness_ ABSL_GUARDED_BY(mutex_);
   std::optional<size_t> not_finite_ ABSL_GUARDED_BY(mutex_);
 };

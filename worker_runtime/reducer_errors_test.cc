@@ -1,4 +1,4 @@
-// What the reducer says when ranks do not agree, do not come, or do what they must not.
+// The reducer's errors when ranks do not agree, do not come, or do what they must not.
 #include <filesystem>
 #include <string>
 #include <thread>

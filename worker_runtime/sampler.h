@@ -18,7 +18,7 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;
   uint64_t seed = 0;
-  // What does not divide evenly is left out; else samples from the beginning come twice.
+  // The samples that do not divide evenly are left out; else some from the beginning come twice.
   bool drop_last = false;
 };
 

@@ -1,4 +1,5 @@
-// What Cadre's variables tell a process about itself. Pure but for reading the token file.
+// Cadre's environment variables, as a process reads them about itself. Pure but for reading the
+// token file.
 #ifndef CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
 #define CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
 

@@ -51,7 +51,7 @@ std::vector<double> InChild(size_t measurements, const Run& run) {
   return results;
 }
 
-// What a program prints as "BYTES MICROSECONDS" lines.
+// A program's output of "BYTES MICROSECONDS" lines.
 std::vector<double> RunProgram(const std::string& command,
                                const std::vector<Measurement>& schedule) {
   FILE* const output = popen(command.c_str(), "r");

@@ -1,4 +1,5 @@
-// What every contestant measures alike: sizes, warm-up, rounds, and the median of the rounds.
+// The schedule that every contestant measures by: sizes, warm-up, rounds, and the median of the
+// rounds.
 #ifndef CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
 #define CADRE_BENCH_COLLECTIVES_SCHEDULE_H_
 

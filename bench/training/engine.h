@@ -1,4 +1,4 @@
-// What turns each rank's gradients into the average: one contestant.
+// One contestant: a way to turn each rank's gradients into the average.
 #ifndef CADRE_BENCH_TRAINING_ENGINE_H_
 #define CADRE_BENCH_TRAINING_ENGINE_H_
 

@@ -10,7 +10,7 @@ namespace cadre::cifar {
 // Of black pixels around the image, before a random part of the image's size is cut out.
 constexpr int kPadding = 4;
 
-// What is done to one image. The default leaves it as it is.
+// A change of one image. The default leaves it as it is.
 struct Augmentation {
   // Where the part begins in the padded image, 0 to 2 * kPadding.
   int left = kPadding;

@@ -1,4 +1,4 @@
-// What the four programs have in common: being a worker, and saying in one line what went wrong.
+// Common to the four programs: being a worker, and saying in one line what went wrong.
 #ifndef CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 #define CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 

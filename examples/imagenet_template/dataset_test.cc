@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a loader of `drawn` gives, in one line of labels and all pixels.
+// The batch that a loader of `drawn` gives, in one line of labels and all pixels.
 Batch All(const Dataset& dataset, const LoaderOptions& options, std::vector<int64_t> order) {
   BatchLoader loader(dataset, std::move(order), options);
   Batch all;

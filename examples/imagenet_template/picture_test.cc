@@ -26,7 +26,7 @@ Picture Gradient(int width, int height) {
   return picture;
 }
 
-// What `normalized` was before; of the first channel.
+// Undoes the normalization, of the first channel.
 float Red(float normalized) { return (normalized * 0.229f + 0.485f) * 255; }
 
 TEST(PictureTest, ReadsWhatWasWritten) {

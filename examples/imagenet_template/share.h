@@ -1,4 +1,4 @@
-// What one process of a job does of it, when the job is given in nodes. Pure.
+// The share of one process in a job that is given in nodes. Pure.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 

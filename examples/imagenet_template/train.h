@@ -27,7 +27,7 @@ struct TrainOptions {
   double weight_decay = 1e-4;
   // Steps between two lines.
   int print_every = 10;
-  // Empty: none is saved. What is found there is resumed from.
+  // Empty: none is saved. A checkpoint that is found there is resumed from.
   std::string checkpoint_dir;
   // A checkpoint to begin with when checkpoint_dir has none.
   std::string resume;

@@ -1,5 +1,5 @@
-// Who took which samples in which step, in files: what shows that each sample of an epoch is seen
-// once, whatever happens to the workers meanwhile.
+// Files of which rank took which samples in which step: they show that each sample of an epoch is
+// seen once, whatever happens to the workers meanwhile.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
 #define CADRE_EXAMPLES_MNIST_CNN_LEDGER_H_
 

@@ -15,7 +15,7 @@
 
 namespace cadre::mnist {
 
-// One thread. What a way remembers between steps is part of the checkpoint.
+// One thread. The memory of a way between steps is part of the checkpoint.
 class Synchronization {
  public:
   // `way` is fp32, fp16, bf16, partial, topk or threshold; INVALID_ARGUMENT otherwise. The

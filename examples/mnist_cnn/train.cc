@@ -140,7 +140,7 @@ class Trainer : public InPlaceState {
   absl::Duration communication_, exposed_wait_;
   // After the last epoch that this process ran.
   std::optional<double> accuracy_;
-  // What is left is the next generation's, which has more nodes.
+  // The rest is left to the next generation, which has more nodes.
   bool leaves_ = false;
 };
 
@@ -275,7 +275,7 @@ absl::Status Trainer::SaveEpoch(int epoch) {
 }
 
 absl::Status Trainer::RunEpoch(int epoch) {
-  // What the ranks take together in one step.
+  // Samples that the ranks take together in one step.
   const int64_t batch = int64_t{options_.batch_size} * worker_->world_size();
   const int64_t left = train_.size() - cursor_.taken();
   int64_t step = cursor_.taken() / batch;

@@ -26,7 +26,7 @@ class TrainTest : public ::testing::Test {
     ASSERT_OK(WriteImageSet(DrawDigits(101, 2), directory_, "t10k"));
   }
 
-  // What two ranks print.
+  // The output of two ranks.
   std::string Run(int epochs, const std::string& checkpoint_dir,
                   const std::string& sync = "fp32") const {
     TrainOptions options;

@@ -25,7 +25,7 @@ std::unique_ptr<Gate> Open(int ranks) {
 
 absl::Status Answer(Gate& gate) { return gate.AnswerOne(absl::Now() + kTimeout); }
 
-// What somebody at the gate is told, in the end.
+// The answer that a connection to the gate gets in the end.
 class Caller {
  public:
   Caller(const Gate& gate, std::string id, int rank)

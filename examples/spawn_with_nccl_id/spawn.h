@@ -15,7 +15,7 @@ namespace cadre {
 // Where the started process finds the secret: neither its arguments nor its environment, which
 // other processes can read.
 inline constexpr int kSecretFd = 3;
-// What a pipe holds without a reader.
+// Bytes that a pipe takes without a reader.
 inline constexpr size_t kMaxSecretBytes = 4096;
 
 // `argv[0]` is the program's path.

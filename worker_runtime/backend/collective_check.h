@@ -1,4 +1,4 @@
-// What every backend refuses before it starts a collective. Pure.
+// The checks that every backend makes before it starts a collective. Pure.
 #ifndef CADRE_WORKER_RUNTIME_BACKEND_COLLECTIVE_CHECK_H_
 #define CADRE_WORKER_RUNTIME_BACKEND_COLLECTIVE_CHECK_H_
 
@@ -9,7 +9,7 @@
 
 namespace cadre::backend {
 
-// Of the two checks below, what is not done in a few instructions.
+// The parts of two checks below that take more than a few instructions.
 absl::Status PointsToNothing(const Buffer& buffer);
 absl::Status CheckScaling(DataType type);
 

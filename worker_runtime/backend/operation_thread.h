@@ -24,7 +24,8 @@ class OperationThread {
   using Operation = std::function<absl::Status()>;
 
   OperationThread();
-  // Fails what waits with CANCELLED, and joins: the caller makes what runs return first.
+  // Fails the operations that wait with CANCELLED, and joins: the caller makes the one that runs
+  // return first.
   ~OperationThread();
   OperationThread(const OperationThread&) = delete;
   OperationThread& operator=(const OperationThread&) = delete;
@@ -33,8 +34,8 @@ class OperationThread {
   // kMaxQueuedOperations.
   std::shared_ptr<Work> Enqueue(Operation operation);
 
-  // Fails what waits and what comes. What runs goes on and ends with this status as well. The first
-  // status given stays.
+  // Fails the operations that wait and those that come. One that runs goes on, and ends with this
+  // status as well. The first status given stays.
   void Fail(const absl::Status& status);
 
   // OK until something failed.

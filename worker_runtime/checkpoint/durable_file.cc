@@ -38,7 +38,7 @@ absl::Status Failed(absl::string_view what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
-// What is opened to be read: a pipe or a device in a file's place might keep the reader for ever.
+// For files to be read: a pipe or a device in a file's place might keep the reader for ever.
 constexpr int kRead = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 absl::Status CheckIsFile(const File& file, const std::string& path) {

@@ -131,7 +131,7 @@ absl::Status SelectTopKOnCpu(const Buffer& data, size_t k, const Selection& sele
   std::transform(values, values + data.count, magnitudes.begin(), Magnitude);
   const auto last = magnitudes.begin() + static_cast<ptrdiff_t>(k - 1);
   std::nth_element(magnitudes.begin(), last, magnitudes.end(), std::greater<uint32_t>());
-  // What is above lies before; the rest of the first k equals the bound.
+  // Those above the bound lie before it; the rest of the first k equals it.
   const uint32_t bound = *last;
   const auto above = std::count_if(magnitudes.begin(), last,
                                    [bound](uint32_t magnitude) { return magnitude > bound; });

@@ -46,7 +46,7 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// What makes "insufficient driver" understood: most often there is none at all.
+// Explains CUDA's "insufficient driver": most often there is none at all.
 std::string DriverText() {
   int driver = 0, runtime = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {

@@ -33,10 +33,10 @@ absl::StatusOr<int> CountCudaDevices();
 // "NVIDIA H200, compute capability 9.0, driver 13.0".
 absl::StatusOr<std::string> DescribeCudaDevice(int device);
 
-// What follows on this thread concerns `device`.
+// Makes `device` the one that later calls on this thread concern.
 absl::Status SetCudaDevice(int device);
 
-// What follows on this thread concerns `device`, until this is destroyed.
+// As SetCudaDevice(), until this is destroyed.
 class CudaDeviceScope {
  public:
   explicit CudaDeviceScope(int device);
@@ -77,7 +77,7 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   absl::Status Record(CudaStreamHandle stream);
-  // What `stream` is given from now on begins after the event.
+  // Work that `stream` is given from now on begins after the event.
   absl::Status MakeWait(CudaStreamHandle stream) const;
   // Whether it has happened. An error is that of whatever ran on the device before.
   absl::StatusOr<bool> Happened() const;

@@ -1,4 +1,4 @@
-// What the kernels refuse before they start, on the GPU and on the CPU. Pure.
+// The checks that the kernels make before they start, on the GPU and on the CPU. Pure.
 #ifndef CADRE_WORKER_RUNTIME_CUDA_KERNEL_CHECK_H_
 #define CADRE_WORKER_RUNTIME_CUDA_KERNEL_CHECK_H_
 

@@ -1,5 +1,5 @@
-// What is done to gradients on the GPU around a collective: conversion, buckets, a check for NaN,
-// and selection. Calls return at once; the work runs in the order of `stream`, on the device that
+// Kernels for gradients on the GPU around a collective: conversion, buckets, a check for NaN, and
+// selection. Calls return at once; the work runs in the order of `stream`, on the device that
 // is current. All memory is the device's. cpu_kernels.h has the same on the CPU: the results are
 // the same bits, but for what a NaN carries. Thread safe.
 //
@@ -22,7 +22,7 @@ namespace cadre::cuda {
 // Elements that a selection looks at: their indices are 32-bit, one is kept free.
 constexpr size_t kMaxSelectable = (size_t{1} << 31) - 1;
 
-// What FirstNonFinite leaves where all is finite.
+// FirstNonFinite's result where all is finite.
 constexpr uint64_t kAllFinite = ~uint64_t{0};
 
 // A tensor's place in a bucket: it begins with the bucket's element number `offset`.

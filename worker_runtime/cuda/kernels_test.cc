@@ -131,7 +131,7 @@ TEST_F(KernelsTest, FindWhatIsNotFinite) {
   }
 }
 
-// What both sides select, compared.
+// Compares the selections of both sides.
 struct Chosen {
   explicit Chosen(size_t capacity, size_t count)
       : indices(capacity, DataType::kInt32),

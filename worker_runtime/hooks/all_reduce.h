@@ -1,4 +1,4 @@
-// The plain way: the average of all ranks' gradients. What the wrappers go around.
+// The plain way: the average of all ranks' gradients. The hooks that wrap go around this one.
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_ALL_REDUCE_H_
 

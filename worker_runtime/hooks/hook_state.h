@@ -1,4 +1,4 @@
-// What a hook remembers, as bytes for a checkpoint: the hook's name, numbers, and floats by
+// The memory of a hook, as bytes for a checkpoint: the hook's name, numbers, and floats by
 // parameter. Little-endian. Pure.
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_HOOK_STATE_H_

@@ -10,7 +10,7 @@
 
 namespace cadre::hooks {
 
-// What a gradient of that shape is to PowerSGD.
+// The matrix that PowerSGD takes a gradient of that shape for.
 struct MatrixShape {
   size_t rows = 0;
   size_t columns = 0;

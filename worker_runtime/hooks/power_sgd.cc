@@ -69,7 +69,7 @@ absl::Status PowerSgdHook::Compress(Communicator& communicator, const BucketView
   const float factor = 1.0f / static_cast<float>(communicator.size());
   std::vector<float> values = LoadFloats(bucket.buffer);
   std::vector<Matrix> matrices;
-  // What is summed first: the gradients that stay whole, and behind them the Ps.
+  // The first sum is over the gradients that stay whole, and behind them the Ps.
   std::vector<float> first;
   std::vector<GradientView> whole;
   size_t q_count = 0;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kName[] = "sparse";
 
-// What a value becomes on its way.
+// The value that arrives, after it was rounded for its way.
 void RoundTo(DataType type, absl::Span<float> values) {
   if (type == DataType::kFloat32 || values.empty()) return;
   std::vector<uint16_t> narrow(values.size());

@@ -1,4 +1,4 @@
-// What can be known of the NCCL path without a GPU: NCCL is loaded and called for real.
+// As much of the NCCL path as can be tested without a GPU: NCCL is loaded and called for real.
 #include <stdlib.h>
 
 #include <vector>

@@ -215,7 +215,7 @@ void NcclHandle::Finish(MonoTime deadline) {
     const std::lock_guard<std::mutex> lock(mutex_);
     revoked = revoked_;
   }
-  // What was revoked must not be finalized.
+  // A revoked communicator must not be finalized.
   const bool is_clean = !revoked && Run("ncclCommFinalize", deadline, [this](ncclComm_t own) {
                                       return api_.CommFinalize(own);
                                     }).ok();

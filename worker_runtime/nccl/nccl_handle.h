@@ -53,7 +53,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   // communicator has ended, or ends meanwhile.
   absl::Status Run(absl::string_view what, MonoTime deadline,
                    const std::function<ncclResult_t(ncclComm_t)>& call);
-  // What ncclCommGetAsyncError says; OK while another thread is inside, and after the end.
+  // The status of ncclCommGetAsyncError; OK while another thread is inside, and after the end.
   absl::Status CheckHealth();
 
   // Null: this rank gave no color. UNIMPLEMENTED: NCCL is older than 2.18.

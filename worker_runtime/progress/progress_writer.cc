@@ -42,7 +42,7 @@ ProgressWriter::ProgressWriter(int fd) : fd_(fd) {
     fd_ = -1;
     return;
   }
-  // What this program starts is not a worker, and must not keep the pipe open.
+  // A program that this one starts is not a worker, and must not keep the pipe open.
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }

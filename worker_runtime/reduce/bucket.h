@@ -10,8 +10,8 @@
 
 namespace cadre::reduce {
 
-// What decides where a gradient goes: only gradients of the same type on the same device share a
-// bucket.
+// The properties by which a gradient is assigned: only gradients of the same type on the same
+// device share a bucket.
 struct GradientShape {
   size_t bytes = 0;
   DataType type = DataType::kFloat32;

@@ -18,7 +18,7 @@ float FromBfloat16(uint16_t bits) {
 uint16_t ToBfloat16(float value) {
   uint32_t wide;
   memcpy(&wide, &value, sizeof(wide));
-  // What rounding would turn into infinity stays a NaN.
+  // A NaN that rounding would turn into infinity stays one.
   if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x40);
   return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
 }

@@ -40,8 +40,8 @@ class GradientBuckets {
 
   // The gradients of a bucket, for a hook.
   BucketView View(size_t bucket) const;
-  // What is reduced when there is no hook: the gradients, and behind those of the last one the
-  // tail.
+  // The buffer that is reduced when there is no hook: the gradients, and behind those of the last
+  // bucket the tail.
   Buffer WithTail(size_t bucket) const;
   const Buffer& tail() const { return tail_; }
 

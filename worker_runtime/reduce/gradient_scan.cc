@@ -20,7 +20,7 @@ bool NoneCarries(const Bits* bits, size_t count) {
 
 constexpr uint32_t kUnit32 = uint32_t{1} << 23;
 constexpr uint64_t kUnit64 = uint64_t{1} << 52;
-// What stays in the first-level cache between its copy and its check.
+// A block that stays in the first-level cache between its copy and its check.
 constexpr size_t kBlockBytes = 16 << 10;
 
 }  // namespace

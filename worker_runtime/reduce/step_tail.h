@@ -54,7 +54,7 @@ struct StepSummaries {
 
 size_t TailCount(int ranks, size_t parameters);
 
-// What a rank of this weight multiplies its gradients with, so that their sum is the average when
+// The factor of a rank of this weight for its gradients, so that their sum is the average when
 // all weights are 1. A rank of weight 0 sends zeros; its tail is multiplied all the same.
 double TailFactor(double weight, int ranks);
 

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a communicator does with the tails: each multiplied with its rank's factor, then summed.
+// Does as a communicator with the tails: each multiplied with its rank's factor, then summed.
 template <typename T>
 StepSummaries Exchange(const std::vector<StepSummary>& summaries, DataType type) {
   const int ranks = static_cast<int>(summaries.size());

@@ -25,7 +25,7 @@ TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
       {{std::nullopt, 0}, "a gradient is not finite in step 7: on rank 1 of 'weight'"},
       {{1, std::nullopt, 0},
        "a gradient is not finite in step 7: on rank 0 of 'new\\nline', rank 2 of 'weight'"},
-      // What another program's rank might say.
+      // As another program's rank might say.
       {{2, std::nullopt}, ""},
   };
   for (const auto& row : rows) {

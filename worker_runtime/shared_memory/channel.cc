@@ -47,7 +47,7 @@ absl::Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, Mo
     const bool is_late = MonoNow() >= deadline;
     absl::Status status = peers_.Check(peer_, is_late);
     if (!status.ok()) {
-      // What it did before it went counts.
+      // All that it did before it went counts.
       if (Reached(word.count.load(), least)) return absl::OkStatus();
       peers_.GiveUpFor(peer_, status);
       return status;

@@ -19,8 +19,8 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 size_t BackWithHugePages(int fd, size_t bytes);
 
 // Moves the whole huge pages' worth of private memory in [data, data + bytes) into huge pages, in
-// place, as many as the kernel gives before `deadline`; returns how many. Who uses the memory
-// meanwhile waits.
+// place, as many as the kernel gives before `deadline`; returns how many. Threads that use
+// the memory meanwhile wait.
 size_t MoveToHugePages(void* data, size_t bytes, MonoTime deadline);
 
 // Maps the first `bytes` of the file for reading and writing, all pages present, where huge pages

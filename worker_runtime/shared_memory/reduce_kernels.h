@@ -9,11 +9,11 @@
 
 namespace cadre::shared_memory {
 
-// What becomes of `count` elements of each of `ranks` inputs:
+// For `count` elements of each of `ranks` inputs:
 //   outputs[o][i] = inputs[0][i] * factors[0] op inputs[1][i] * factors[1] op ...
 // An output may be an input, not lie across one. The order of the ranks is the same for every
-// element, so the result does not depend on who computes which part. float16 and bfloat16 are
-// reduced in float32 and rounded once.
+// element, so the result does not depend on which rank computes which part. float16 and bfloat16
+// are reduced in float32 and rounded once.
 struct ElementReduction {
   DataType type = DataType::kFloat32;
   // kAverage divides by `ranks`.

@@ -1,4 +1,4 @@
-// What a communicator keeps from one call to the next must not outlive what it depends on.
+// State that a communicator keeps from one call to the next must not outlive what it depends on.
 #include <memory>
 #include <vector>
 

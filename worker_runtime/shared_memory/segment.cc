@@ -28,7 +28,7 @@ absl::StatusOr<char*> Map(int fd, size_t bytes) {
   return static_cast<char*>(data);
 }
 
-// What the machine can give without pushing somebody out, in bytes. Reserving more would not fail:
+// Bytes that the machine can give without evicting others' memory. Reserving more would not fail:
 // it would end in the kernel's choosing a process to kill.
 uint64_t AvailableMemory() {
   std::ifstream file("/proc/meminfo");

@@ -25,7 +25,7 @@ class SharedSegment {
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
-  // What Open() takes in another process; short text without blanks at its ends.
+  // For Open() in another process; short text without blanks at its ends.
   std::string address() const;
   // Everybody has opened it; the mappings stay.
   void CloseDescriptor();

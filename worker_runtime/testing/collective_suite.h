@@ -1,4 +1,4 @@
-// What every backend must do, as one parameterised suite: each collective against a float64
+// The suite that every backend must pass: each collective against a float64
 // reference, over sizes, types, operations and numbers of ranks.
 //
 //   INSTANTIATE_TEST_SUITE_P(Gloo, CollectiveSuite, AllRanksOf("gloo", ConnectGloo, 1));

@@ -1,5 +1,5 @@
-// What ranks that are processes see when one of them dies, stops, leaves, runs another program, or
-// has bad data or none: one row for each fault, under each backend.
+// The errors of ranks that are processes when one of them dies, stops, leaves, runs another
+// program, or has bad data or none: one row for each fault, under each backend.
 #include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ constexpr absl::Duration kShort = absl::Seconds(1);
 // things gets more.
 constexpr absl::Duration kNoticed = absl::Seconds(10);
 constexpr int kFaultStep = 6;
-// What a rank ends with that has told how it went.
+// The exit status of a rank that has said how it went.
 constexpr int kTold = 0;
 
 using ConnectFunction =
@@ -151,7 +151,7 @@ class Rank {
     for (int step = 1; until_the_end || step <= kFaultStep + 2; ++step) {
       if (step == kFaultStep) {
         worker_.Set(absl::StrCat("runs/", worker_.rank()), "").IgnoreError();
-        // Who is stopped must not be so while it holds the store's lock.
+        // A rank must not be stopped while it has the store's lock.
         if (!until_the_end) worker_.Get("fault", kLong).IgnoreError();
         const absl::Status other = DoOtherThings(**communicator);
         if (!other.ok()) return other;
@@ -163,7 +163,7 @@ class Rank {
     return absl::OkStatus();
   }
 
-  // What only the culprit does.
+  // Only the culprit does this.
   absl::Status DoOtherThings(Communicator& communicator) {
     if (IsCulprit(Fault::kExitsEarly)) _exit(kTold);
     std::vector<float> five(5);
@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProcessFailuresTest,
                                                std::get<1>(info.param).name);
                          });
 
-// Who aborts, and who waits for that one: for a message, or in a barrier.
+// The rank that aborts, and those that wait for it: for a message, or in a barrier.
 struct LastWordsCase {
   const char* name;
   Backend backend;

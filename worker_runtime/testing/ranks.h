@@ -1,4 +1,4 @@
-// A body that runs as each rank of a world inside one process, with a communicator.
+// Runs a body as each rank of a world inside one process, with a communicator.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 

@@ -1,4 +1,4 @@
-// What the tests of the reducer share: small models, and a body that runs on each rank.
+// For the tests of the reducer: small models, and a body that runs on each rank.
 #ifndef CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 #define CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 

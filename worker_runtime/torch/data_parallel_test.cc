@@ -201,7 +201,7 @@ TEST(DataParallel, AnOptimizerWithoutAReductionIsAnError) {
     EXPECT_THAT((*model)->BeforeOptimizerStep(),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("without a reduction since step 1")));
-    // Who steps all the same is noticed too.
+    // An optimizer that steps all the same is noticed too.
     torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5)).step();
     (*model)->forward(1).backward();
     EXPECT_THAT((*model)->Finish(),

@@ -130,7 +130,7 @@ absl::Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) 
   absl::Status status;
   for (const auto& work : works) {
     const absl::Status one = work->Wait(std::max(deadline - MonoNow(), absl::ZeroDuration()));
-    // What is under way must end before its memory may go.
+    // A collective under way must end before its memory may go.
     if (!one.ok() && status.ok()) communicator_.Abort();
     status.Update(one);
   }

@@ -66,7 +66,7 @@ class DistributedOptimizer {
   // a checkpoint.
   absl::Status AverageParameters();
 
-  // What this rank remembers between steps, for its part of a checkpoint: the residual of the
+  // The memory of this rank between steps, for its part of a checkpoint: the residual of the
   // sparse mode, and whose turn it is in the partial one. Empty for a mode that was not used.
   struct State {
     std::string sparse;

@@ -236,7 +236,7 @@ void GradientHooks::StageMissing() {
 }
 
 void GradientHooks::PublishUsed(const StepReport& report) {
-  // What no rank used keeps the gradient it had, or none.
+  // A parameter that no rank used keeps the gradient it had, or none.
   for (size_t i = 0; i < report.used.size(); ++i) {
     if (report.used[i]) tensors_[i].mutable_grad() = views_[i];
   }

@@ -95,7 +95,7 @@ class GradientHooks {
 
   bool synchronize_ = true;
   double weight_ = 1;
-  // What the last forward pass began.
+  // The step that the last forward pass began.
   Step step_ = Step::kNone;
   // Whether gradients were computed since the last reduction, without one.
   bool only_local_ = false;

@@ -1,0 +1,27 @@
+// Elements that ranks give to collectives, and reductions of them in float64 to compare with.
+#ifndef CADRE_WORKER_RUNTIME_TESTING_REFERENCE_REDUCTION_H_
+#define CADRE_WORKER_RUNTIME_TESTING_REFERENCE_REDUCTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker_runtime/communicator.h"
+
+namespace cadre::testing {
+
+// Of one rank: the same whoever asks.
+std::vector<char> Elements(DataType type, size_t count, int rank, uint32_t seed);
+// Of all ranks, in rank order.
+std::vector<std::vector<char>> ElementsOfAll(DataType type, size_t count, int ranks, uint32_t seed);
+
+// What `rank` multiplies its elements with, in reductions that multiply.
+double FactorOf(int rank);
+
+// Compares `count` elements at `data` with the reference from element `first` on.
+void ExpectReduced(const char* data, size_t count, const std::vector<std::vector<char>>& inputs,
+                   DataType type, Reduction reduction, bool multiplies, size_t first);
+
+}  // namespace cadre::testing
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_REFERENCE_REDUCTION_H_
