@@ -115,7 +115,7 @@ absl::Status CheckpointDirectory::Prepare(uint64_t generation) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
   for (const std::string& name : names) {
     const std::optional<uint64_t> owner = TemporaryGeneration(name);
-    // A later generation's is being written right now, and this one will be told so by the fence.
+    // A later generation's is being written right now, and this one will learn so from the fence.
     if (owner.has_value() && *owner <= generation)
       RETURN_IF_ERROR(checkpoint::RemoveTree(Path(name)));
   }

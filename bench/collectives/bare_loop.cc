@@ -68,7 +68,7 @@ void SumFour(float* a, float* b, float* c, float* d, size_t begin, size_t end) {
 
 class BareLoop::Barrier {
  public:
-  Barrier(Line* lines, int rank, int ranks, bool has_cores, unsigned phase)
+  Barrier(ArrivalLine* lines, int rank, int ranks, bool has_cores, unsigned phase)
       : lines_(lines), rank_(rank), ranks_(ranks), has_cores_(has_cores), phase_(phase) {}
 
   void Wait() {
@@ -92,18 +92,18 @@ class BareLoop::Barrier {
 
  private:
   void CheckPatience(int peer) {
-    if (deadline_ == MonoTime::Never()) deadline_ = MonoNow() + kMeetingPatience;
+    if (deadline_ == MonoTime::Never()) deadline_ = MonoNow() + kBarrierPatience;
     if (MonoNow() < deadline_) return;
-    fprintf(stderr, "rank %d did not come to the bare loop's meeting\n", peer);
+    fprintf(stderr, "rank %d did not come to the bare loop's barrier\n", peer);
     _exit(1);
   }
 
-  Line* const lines_;
+  ArrivalLine* const lines_;
   const int rank_;
   const int ranks_;
   const bool has_cores_;
   unsigned phase_;
-  // Of the meeting, from when it takes long.
+  // Of the barrier, from when it takes long.
   MonoTime deadline_ = MonoTime::Never();
 };
 
@@ -111,7 +111,7 @@ BareLoop::BareLoop(int ranks, size_t bytes)
     : ranks_(ranks),
       bytes_(bytes),
       has_cores_(HasCores(ranks)),
-      lines_(static_cast<Line*>(MapShared(ranks * sizeof(Line)))) {
+      lines_(static_cast<ArrivalLine*>(MapShared(ranks * sizeof(ArrivalLine)))) {
   for (int rank = 0; rank < ranks; ++rank) {
     buffers_.push_back(static_cast<float*>(MapShared(bytes)));
   }
@@ -119,7 +119,7 @@ BareLoop::BareLoop(int ranks, size_t bytes)
 
 BareLoop::~BareLoop() {
   for (float* buffer : buffers_) munmap(buffer, bytes_);
-  munmap(lines_, ranks_ * sizeof(Line));
+  munmap(lines_, ranks_ * sizeof(ArrivalLine));
 }
 
 void BareLoop::Enter(int rank) {

@@ -1,5 +1,5 @@
-// The bound: what an all-reduce in shared memory takes when there is nothing but memory traffic and
-// two meetings.
+// The bound: the time of an all-reduce in shared memory when there is nothing but memory traffic
+// and two barriers.
 #ifndef CADRE_BENCH_COLLECTIVES_BARE_LOOP_H_
 #define CADRE_BENCH_COLLECTIVES_BARE_LOOP_H_
 
@@ -11,10 +11,10 @@
 
 namespace cadre {
 
-constexpr absl::Duration kMeetingPatience = absl::Minutes(2);
+constexpr absl::Duration kBarrierPatience = absl::Minutes(2);
 
 // One buffer of float32 per process in memory that all share. 2 or 4 ranks. A rank ends its process
-// where another one has not come to a meeting for kMeetingPatience.
+// where another one has not come to a barrier for kBarrierPatience.
 class BareLoop {
  public:
   // In the process that forks the ranks, before it does. Ends it when there is no memory.
@@ -29,7 +29,7 @@ class BareLoop {
   void Reduce(size_t count, int times);
 
  private:
-  struct Line {
+  struct ArrivalLine {
     alignas(64) std::atomic<unsigned> arrived;
   };
   class Barrier;
@@ -37,7 +37,7 @@ class BareLoop {
   const int ranks_;
   const size_t bytes_;
   const bool has_cores_;
-  Line* const lines_;
+  ArrivalLine* const lines_;
   std::vector<float*> buffers_;
   int rank_ = 0;
   unsigned phase_ = 0;

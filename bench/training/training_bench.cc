@@ -22,7 +22,7 @@ struct Contestant {
   const char* title;
   const char* program;
   const char* engine;
-  // Row of the same program without exchange, from which the exposed communication is told.
+  // Row of the same program without exchange, from which the exposed communication is computed.
   size_t baseline;
 };
 

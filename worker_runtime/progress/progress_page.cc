@@ -145,13 +145,13 @@ void ProgressPage::End(uint64_t sequence, bool ok) {
 
 std::string ProgressPage::DescribeAll() const {
   std::vector<std::string> lines;
-  const int told = std::min(owner_.world_size, kRanksInText);
-  for (int rank = 0; rank < told; ++rank) {
+  const int described = std::min(owner_.world_size, kRanksInText);
+  for (int rank = 0; rank < described; ++rank) {
     const auto snapshot = ReadProgressPage(ProgressPagePath(directory_, owner_.generation, rank));
     if (snapshot.ok()) lines.push_back(Describe(*snapshot, MonoNow()));
   }
-  if (told < owner_.world_size) {
-    lines.push_back(absl::StrCat("and ", owner_.world_size - told, " more"));
+  if (described < owner_.world_size) {
+    lines.push_back(absl::StrCat("and ", owner_.world_size - described, " more"));
   }
   return absl::StrJoin(lines, "; ");
 }

@@ -15,20 +15,20 @@ class GradientReadiness {
   GradientReadiness(size_t gradients, bool static_graph)
       : counts_only_(static_graph),
         expected_(gradients, 1),
-        marks_(gradients),
+        times_ready_(gradients),
         accumulated_(gradients) {}
 
   // Forgets what became ready in the step before.
   void BeginStep();
   // Whether gradient i may become ready once more.
-  bool MayMark(size_t i) const { return counts_only_ || marks_[i] < expected_[i]; }
+  bool MayMark(size_t i) const { return counts_only_ || times_ready_[i] < expected_[i]; }
   // Gradient i became ready; whether it is complete now.
   bool Mark(size_t i);
   // Never while the first step of a static graph is counted: it may become ready once more.
   bool IsComplete(size_t i) const {
-    return !counts_only_ && marks_[i] > 0 && marks_[i] >= expected_[i];
+    return !counts_only_ && times_ready_[i] > 0 && times_ready_[i] >= expected_[i];
   }
-  bool IsMarked(size_t i) const { return marks_[i] > 0; }
+  bool IsMarked(size_t i) const { return times_ready_[i] > 0; }
   bool any() const { return !order_.empty(); }
   // In which they became ready for the first time.
   const std::vector<size_t>& order() const { return order_; }
@@ -41,13 +41,13 @@ class GradientReadiness {
   void Accumulate(size_t i) { accumulated_[i] = true; }
   void ForgetAccumulated() { accumulated_.assign(accumulated_.size(), false); }
   // Whether there is anything in gradient i.
-  bool IsUsed(size_t i) const { return marks_[i] > 0 || accumulated_[i]; }
+  bool IsUsed(size_t i) const { return times_ready_[i] > 0 || accumulated_[i]; }
 
  private:
   // Until the first step of a static graph is over.
   bool counts_only_;
   std::vector<int> expected_;
-  std::vector<int> marks_;
+  std::vector<int> times_ready_;
   std::vector<size_t> order_;
   std::vector<bool> accumulated_;
 };

@@ -10,59 +10,59 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(GradientReadiness, AGradientBecomesReadyOnceInAStep) {
-  GradientReadiness marks(3, /*static_graph=*/false);
+  GradientReadiness readiness(3, /*static_graph=*/false);
   for (int step = 0; step < 2; ++step) {
-    marks.BeginStep();
-    EXPECT_FALSE(marks.any());
-    EXPECT_TRUE(marks.Mark(2));
-    EXPECT_TRUE(marks.Mark(0));
-    EXPECT_FALSE(marks.MayMark(2));
-    EXPECT_TRUE(marks.MayMark(1));
-    EXPECT_TRUE(marks.IsComplete(0));
-    EXPECT_FALSE(marks.IsComplete(1));
-    EXPECT_FALSE(marks.IsMarked(1));
-    EXPECT_THAT(marks.order(), ElementsAre(2, 0));
-    EXPECT_THAT(marks.Missing(), ElementsAre(1));
-    marks.LearnGraph();  // there is none to learn
+    readiness.BeginStep();
+    EXPECT_FALSE(readiness.any());
+    EXPECT_TRUE(readiness.Mark(2));
+    EXPECT_TRUE(readiness.Mark(0));
+    EXPECT_FALSE(readiness.MayMark(2));
+    EXPECT_TRUE(readiness.MayMark(1));
+    EXPECT_TRUE(readiness.IsComplete(0));
+    EXPECT_FALSE(readiness.IsComplete(1));
+    EXPECT_FALSE(readiness.IsMarked(1));
+    EXPECT_THAT(readiness.order(), ElementsAre(2, 0));
+    EXPECT_THAT(readiness.Missing(), ElementsAre(1));
+    readiness.LearnGraph();  // there is none to learn
   }
 }
 
 TEST(GradientReadiness, WithAStaticGraphTheFirstStepSaysHowOften) {
-  GradientReadiness marks(3, /*static_graph=*/true);
-  marks.BeginStep();
-  EXPECT_FALSE(marks.Mark(1));
-  EXPECT_FALSE(marks.Mark(0));
-  EXPECT_FALSE(marks.Mark(1)) << "nobody knows yet whether that was the last time";
-  EXPECT_TRUE(marks.MayMark(1));
-  EXPECT_FALSE(marks.IsComplete(1));
-  EXPECT_THAT(marks.order(), ElementsAre(1, 0));
-  EXPECT_THAT(marks.Missing(), IsEmpty());
-  marks.LearnGraph();
-  marks.BeginStep();
-  EXPECT_FALSE(marks.Mark(1));
-  EXPECT_THAT(marks.Missing(), ElementsAre(0, 1));
-  EXPECT_TRUE(marks.Mark(1));
-  EXPECT_TRUE(marks.Mark(0));
-  EXPECT_FALSE(marks.MayMark(1));
-  EXPECT_FALSE(marks.MayMark(2)) << "it was not used in the first step";
-  EXPECT_FALSE(marks.IsComplete(2));
-  EXPECT_THAT(marks.Missing(), IsEmpty());
-  marks.LearnGraph();
-  marks.BeginStep();
-  EXPECT_THAT(marks.Missing(), ElementsAre(0, 1)) << "only the first step counts";
+  GradientReadiness readiness(3, /*static_graph=*/true);
+  readiness.BeginStep();
+  EXPECT_FALSE(readiness.Mark(1));
+  EXPECT_FALSE(readiness.Mark(0));
+  EXPECT_FALSE(readiness.Mark(1)) << "nobody knows yet whether that was the last time";
+  EXPECT_TRUE(readiness.MayMark(1));
+  EXPECT_FALSE(readiness.IsComplete(1));
+  EXPECT_THAT(readiness.order(), ElementsAre(1, 0));
+  EXPECT_THAT(readiness.Missing(), IsEmpty());
+  readiness.LearnGraph();
+  readiness.BeginStep();
+  EXPECT_FALSE(readiness.Mark(1));
+  EXPECT_THAT(readiness.Missing(), ElementsAre(0, 1));
+  EXPECT_TRUE(readiness.Mark(1));
+  EXPECT_TRUE(readiness.Mark(0));
+  EXPECT_FALSE(readiness.MayMark(1));
+  EXPECT_FALSE(readiness.MayMark(2)) << "it was not used in the first step";
+  EXPECT_FALSE(readiness.IsComplete(2));
+  EXPECT_THAT(readiness.Missing(), IsEmpty());
+  readiness.LearnGraph();
+  readiness.BeginStep();
+  EXPECT_THAT(readiness.Missing(), ElementsAre(0, 1)) << "only the first step counts";
 }
 
 TEST(GradientReadiness, WhatWasAccumulatedCountsAsUsedUntilItIsForgotten) {
-  GradientReadiness marks(2, /*static_graph=*/false);
-  marks.Accumulate(1);
-  marks.BeginStep();
-  EXPECT_FALSE(marks.IsUsed(0));
-  EXPECT_TRUE(marks.IsUsed(1));
-  EXPECT_FALSE(marks.IsMarked(1));
-  marks.Mark(0);
-  EXPECT_TRUE(marks.IsUsed(0));
-  marks.ForgetAccumulated();
-  EXPECT_FALSE(marks.IsUsed(1));
+  GradientReadiness readiness(2, /*static_graph=*/false);
+  readiness.Accumulate(1);
+  readiness.BeginStep();
+  EXPECT_FALSE(readiness.IsUsed(0));
+  EXPECT_TRUE(readiness.IsUsed(1));
+  EXPECT_FALSE(readiness.IsMarked(1));
+  readiness.Mark(0);
+  EXPECT_TRUE(readiness.IsUsed(0));
+  readiness.ForgetAccumulated();
+  EXPECT_FALSE(readiness.IsUsed(1));
 }
 
 }  // namespace

@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProcessFailuresTest,
                          });
 
 // The rank that aborts, and those that wait for it: for a message, or in a barrier.
-struct LastWordsCase {
+struct ExitGraceCase {
   const char* name;
   Backend backend;
   int aborts;
@@ -268,7 +268,7 @@ struct LastWordsCase {
   bool in_barrier;
 };
 
-constexpr LastWordsCase kLastWordsCases[] = {
+constexpr ExitGraceCase kExitGraceCases[] = {
     {"SharedMemory", kBackends[0], 0, 2, false},
     {"Gloo", kBackends[1], 0, 2, false},
     {"Hierarchical", kBackends[2], 0, 2, false},
@@ -276,11 +276,11 @@ constexpr LastWordsCase kLastWordsCases[] = {
     {"WithinANode", kBackends[2], 1, 0, true},
 };
 
-class LastWordsTest : public ::testing::TestWithParam<LastWordsCase> {
+class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
  protected:
   // One rank dies without a word, then one aborts and lives on, as survivors do whose job recovers
   // in place: how long a third one still waits for that.
-  static absl::Duration WaitAfterAbort(const LastWordsCase& row) {
+  static absl::Duration WaitAfterAbort(const ExitGraceCase& row) {
     ForkedWorkers workers(row.backend.ranks, row.backend.nodes);
     workers.Start([&row](Worker& worker) {
       auto communicator = row.backend.connect(worker, {"last_words", kLong});
@@ -314,7 +314,7 @@ class LastWordsTest : public ::testing::TestWithParam<LastWordsCase> {
   }
 };
 
-TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
+TEST_P(ExitGraceTest, AreNotAwaitedAfterAnothersDeath) {
   // A machine that is busy with other things may need some more rounds.
   constexpr int kRounds = 5;
   absl::Duration fastest = absl::InfiniteDuration();
@@ -324,7 +324,7 @@ TEST_P(LastWordsTest, AreNotAwaitedAfterAnothersDeath) {
   EXPECT_LT(fastest, backend::kExitGrace);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, LastWordsTest, ::testing::ValuesIn(kLastWordsCases),
+INSTANTIATE_TEST_SUITE_P(Cases, ExitGraceTest, ::testing::ValuesIn(kExitGraceCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {
