@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,12 @@ void CloseToOthers(const std::string& path) {
     const std::string name = path + file;
     if (lstat(name.c_str(), &found) == 0 && S_ISREG(found.st_mode)) chmod(name.c_str(), 0600);
   }
+}
+
+bool IsReadOnly(sqlite3* db) {
+  const char* const path = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
+  struct statvfs disk = {};
+  return path != nullptr && statvfs(path, &disk) == 0 && (disk.f_flag & ST_RDONLY) != 0;
 }
 
 }  // namespace
@@ -65,6 +72,8 @@ absl::Status SqliteFile::Error(int code) const {
       (code & 0xff) == SQLITE_FULL ||
       ((code & 0xff) == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT || system == EFBIG));
   if (no_room) return absl::ResourceExhaustedError("no space is left");
+  // SQLite goes on to files that it could not open, and names the last error of those.
+  if (IsReadOnly(db_)) return absl::UnavailableError("the disk is read-only");
   const std::string text = absl::StrCat(
       sqlite3_errstr(code), system == 0 ? "" : absl::StrCat(" (", strerror(system), ")"));
   if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {

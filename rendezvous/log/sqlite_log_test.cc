@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "rendezvous/log/sqlite_file.h"
@@ -356,6 +358,18 @@ TEST_F(SqliteLogTest, ADiskThatFailsRefusesUntilItWorksAgain) {
   const absl::StatusOr<OpenedLog> again = Open();
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->records.size(), kept + 1);
+}
+
+TEST_F(SqliteLogTest, AReadOnlyDiskIsCalledThat) {
+  const std::string disk = root_ + "/disk";
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=1m") != 0) GTEST_SKIP() << "needs root";
+  const absl::Cleanup unmount = [&] { umount2(disk.c_str(), MNT_DETACH); };
+  const std::string path = disk + "/file";
+  ASSERT_THAT(SqliteFile::Open(path, 0), IsOk());
+  ASSERT_EQ(mount(nullptr, disk.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  EXPECT_THAT(SqliteFile::Open(path, 0),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the disk is read-only")));
 }
 
 TEST_F(SqliteLogTest, WhatItHoldsInMemoryDoesNotGrowWithTheFile) {
