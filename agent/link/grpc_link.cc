@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
 #include "base/status_macros.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -80,14 +81,6 @@ struct Attempt {
   std::optional<absl::Status> cause;
 };
 
-// What waits to be written.
-struct Outgoing {
-  v1::NodeMessage message;
-  size_t bytes = 0;
-  // A store request over the size limit, without its operation: it is answered here.
-  bool refused = false;
-};
-
 class GrpcLink final : public ServerLink {
  public:
   explicit GrpcLink(GrpcLinkOptions options) : options_(std::move(options)) {}
@@ -99,31 +92,18 @@ class GrpcLink final : public ServerLink {
   }
 
   void Send(v1::NodeMessage message) override {
-    Outgoing outgoing;
-    outgoing.bytes = message.ByteSizeLong();
-    outgoing.refused = outgoing.bytes > static_cast<size_t>(kMessageBytesMax);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
     WakeGrpcTimersIfClockWasSetBack();
-    if (outgoing.refused && !message.has_store()) {
-      Cancel(absl::InvalidArgumentError(absl::StrCat(
-          "a message of ", outgoing.bytes, " bytes to the server at ", attempt_->endpoint,
-          " is over the limit of ", kMessageBytesMax, "; shorten the job's spec")));
-      return;
+    const absl::Status added = queue_.Add(std::move(message));
+    if (absl::IsInvalidArgument(added)) {
+      return Cancel(absl::InvalidArgumentError(absl::StrCat(
+          added.message(), " for the server at ", attempt_->endpoint, "; shorten the job's spec")));
     }
-    if (outgoing.refused) {
-      message.mutable_store()->clear_operation();
-      outgoing.bytes = message.ByteSizeLong();
+    if (!added.ok()) {
+      return Cancel(absl::UnavailableError(absl::StrCat("the server at ", attempt_->endpoint,
+                                                        " does not take what this node sends")));
     }
-    if (queue_.size() >= kLinkQueueMessagesMax ||
-        queue_bytes_ + outgoing.bytes > kLinkQueueBytesMax) {
-      Cancel(absl::UnavailableError(absl::StrCat("the server at ", attempt_->endpoint,
-                                                 " does not take what this node sends")));
-      return;
-    }
-    outgoing.message = std::move(message);
-    queue_bytes_ += outgoing.bytes;
-    queue_.push_back(std::move(outgoing));
     WriteNext();
   }
 
@@ -205,8 +185,7 @@ class GrpcLink final : public ServerLink {
     AwaitEnd(attempt);
     const std::lock_guard<std::mutex> lock(mutex_);
     attempt_ = nullptr;
-    queue_.clear();
-    queue_bytes_ = 0;
+    queue_ = {};
     changed_.notify_all();
     if (attempt.cause.has_value()) return *attempt.cause;
     return DescribeEnd(attempt.endpoint, FromGrpcStatus(attempt.end), attempt.open);
@@ -309,39 +288,20 @@ class GrpcLink final : public ServerLink {
   void WriteNext() {
     Attempt& attempt = *attempt_;
     if (attempt.writing || attempt.over) return;
-    while (!queue_.empty() && queue_.front().refused) {
-      attempt.refused.push_back(TakeFront().message);
+    for (v1::NodeMessage& refused : queue_.TakeRefused()) {
+      attempt.refused.push_back(std::move(refused));
       if (attempt.refused.size() == 1) {
         attempt.refusal.Set(&attempt.queue, gpr_now(GPR_CLOCK_MONOTONIC), Begin(attempt, kRefusal));
       }
     }
     if (!queue_.empty()) {
       attempt.writing = true;
-      attempt.outgoing = TakeBundle();
+      attempt.outgoing = queue_.TakeBundle();
       attempt.stream->Write(attempt.outgoing, Begin(attempt, kWritten));
     } else if (stopping_) {
       attempt.over = true;
       attempt.stream->WritesDone(Begin(attempt, kSaidAll));
     }
-  }
-
-  // The next message and, because a write costs more than a message, those behind it.
-  v1::NodeMessage TakeBundle() {
-    size_t bytes = queue_.front().bytes;
-    v1::NodeMessage first = TakeFront().message;
-    while (!queue_.empty() && !queue_.front().refused &&
-           bytes + queue_.front().bytes <= kBundleBytesMax) {
-      bytes += queue_.front().bytes;
-      *first.add_more() = TakeFront().message;
-    }
-    return first;
-  }
-
-  Outgoing TakeFront() {
-    Outgoing front = std::move(queue_.front());
-    queue_.pop_front();
-    queue_bytes_ -= front.bytes;
-    return front;
   }
 
   // Ends the attempt, for this reason.
@@ -392,8 +352,7 @@ class GrpcLink final : public ServerLink {
   bool stopping_ = false;
   // The one under way.
   Attempt* attempt_ = nullptr;
-  std::deque<Outgoing> queue_;
-  size_t queue_bytes_ = 0;
+  LinkQueue queue_;
 };
 
 }  // namespace

@@ -25,10 +25,6 @@ struct GrpcLinkOptions {
   bool returns_after_refusal = false;
 };
 
-// Messages that wait to be written: this many, and of this size. A server that is further behind is
-// connected to again.
-inline constexpr size_t kLinkQueueMessagesMax = 65536;
-inline constexpr size_t kLinkQueueBytesMax = 16 << 20;
 // The longest pause after a refusal.
 inline constexpr absl::Duration kRefusedBackoffMax = absl::Seconds(15);
 // From the start of an attempt until the server has answered.

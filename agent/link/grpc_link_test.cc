@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/link/link_queue.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "rendezvous/host/core_thread.h"

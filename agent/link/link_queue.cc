@@ -1,0 +1,53 @@
+#include "agent/link/link_queue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+
+absl::Status LinkQueue::Add(v1::NodeMessage message) {
+  size_t bytes = message.ByteSizeLong();
+  const bool refused = bytes > static_cast<size_t>(kMessageBytesMax);
+  if (refused && !message.has_store()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", bytes, " bytes is over the limit of ", kMessageBytesMax));
+  }
+  if (refused) {
+    message.mutable_store()->clear_operation();
+    bytes = message.ByteSizeLong();
+  }
+  if (waiting_.size() >= kLinkQueueMessagesMax || bytes_ + bytes > kLinkQueueBytesMax) {
+    return absl::ResourceExhaustedError("too much waits to be sent");
+  }
+  bytes_ += bytes;
+  waiting_.push_back({std::move(message), bytes, refused});
+  return absl::OkStatus();
+}
+
+std::vector<v1::NodeMessage> LinkQueue::TakeRefused() {
+  std::vector<v1::NodeMessage> refused;
+  while (!waiting_.empty() && waiting_.front().refused) refused.push_back(TakeFront().message);
+  return refused;
+}
+
+v1::NodeMessage LinkQueue::TakeBundle() {
+  size_t bytes = waiting_.front().bytes;
+  v1::NodeMessage first = TakeFront().message;
+  while (!waiting_.empty() && !waiting_.front().refused &&
+         bytes + waiting_.front().bytes <= kBundleBytesMax) {
+    bytes += waiting_.front().bytes;
+    *first.add_more() = TakeFront().message;
+  }
+  return first;
+}
+
+LinkQueue::Outgoing LinkQueue::TakeFront() {
+  Outgoing front = std::move(waiting_.front());
+  waiting_.pop_front();
+  bytes_ -= front.bytes;
+  return front;
+}
+
+}  // namespace cadre

@@ -1,0 +1,66 @@
+#include "agent/link/link_queue.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "rpc/channel_arguments.h"
+
+namespace cadre {
+namespace {
+
+v1::NodeMessage Set(uint64_t id, size_t bytes) {
+  v1::NodeMessage message;
+  message.mutable_store()->set_request_id(id);
+  message.mutable_store()->mutable_set()->set_value(std::string(bytes, 'x'));
+  return message;
+}
+
+TEST(LinkQueue, SmallMessages_AreWrittenTogether) {
+  LinkQueue queue;
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_OK(queue.Add(Set(id, 10)));
+  ASSERT_OK(queue.Add(Set(4, kBundleBytesMax)));
+  const v1::NodeMessage bundle = queue.TakeBundle();
+  EXPECT_EQ(bundle.store().request_id(), 1u);
+  ASSERT_EQ(bundle.more_size(), 2);
+  EXPECT_EQ(bundle.more(1).store().request_id(), 3u);
+  EXPECT_EQ(queue.TakeBundle().store().request_id(), 4u);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(LinkQueue, AStoreRequestThatIsTooLarge_IsAnsweredInItsTurn) {
+  LinkQueue queue;
+  ASSERT_OK(queue.Add(Set(1, 10)));
+  ASSERT_OK(queue.Add(Set(2, kMessageBytesMax)));
+  EXPECT_TRUE(queue.TakeRefused().empty());
+  EXPECT_EQ(queue.TakeBundle().more_size(), 0);
+  const std::vector<v1::NodeMessage> refused = queue.TakeRefused();
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].store().request_id(), 2u);
+  EXPECT_FALSE(refused[0].store().has_set());
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(LinkQueue, AnotherMessageThatIsTooLarge_IsAnError) {
+  LinkQueue queue;
+  v1::NodeMessage message;
+  message.mutable_leave()->set_reason(std::string(kMessageBytesMax, 'x'));
+  EXPECT_THAT(queue.Add(message), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(LinkQueue, Bytes_AreBounded) {
+  LinkQueue queue;
+  absl::Status status;
+  size_t added = 0;
+  while (status.ok() && added < 100) {
+    status = queue.Add(Set(added, kMessageBytesMax - 100));
+    added += status.ok();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(added, kLinkQueueBytesMax / kMessageBytesMax);
+  queue.TakeBundle();
+  EXPECT_OK(queue.Add(Set(1, kMessageBytesMax - 100)));
+}
+
+}  // namespace
+}  // namespace cadre
