@@ -1,11 +1,11 @@
 // Averages gradients over the ranks while the backward pass is still running.
 //
-//   ASSIGN_OR_RETURN(auto reducer, Reducer::Create(communicator, parameters, {}));
+//   CADRE_ASSIGN_OR_RETURN(auto reducer, Reducer::Create(communicator, parameters, {}));
 //   for (...) {
-//     RETURN_IF_ERROR(reducer->BeginStep());
+//     CADRE_RETURN_IF_ERROR(reducer->BeginStep());
 //     // backward: writes gradient i to reducer->Gradient(i), then, from any thread,
 //     //           reducer->MarkReady(i);
-//     ASSIGN_OR_RETURN(StepReport report, reducer->Finish(absl::Minutes(1)));
+//     CADRE_ASSIGN_OR_RETURN(StepReport report, reducer->Finish(absl::Minutes(1)));
 //     // Gradient(i) now holds the average.
 //   }
 //

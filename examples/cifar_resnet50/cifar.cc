@@ -49,7 +49,7 @@ absl::Status Append(const std::string& path, size_t limit, Images& images) {
 
 absl::StatusOr<Images> ReadImages(const std::vector<std::string>& paths, size_t limit) {
   Images images;
-  for (const std::string& path : paths) RETURN_IF_ERROR(Append(path, limit, images));
+  for (const std::string& path : paths) CADRE_RETURN_IF_ERROR(Append(path, limit, images));
   return images;
 }
 

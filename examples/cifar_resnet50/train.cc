@@ -95,19 +95,19 @@ class Trainer {
 };
 
 absl::Status Trainer::Run() {
-  ASSIGN_OR_RETURN(const int done, Resume());
+  CADRE_ASSIGN_OR_RETURN(const int done, Resume());
   if (done > 0 && IsFirst()) std::printf("resumed after epoch %d\n", done);
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
-  ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
+  CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
   const MonoTime begin = MonoNow();
   for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
-    RETURN_IF_ERROR(RunEpoch(epoch));
-    RETURN_IF_ERROR(Save(epoch));
+    CADRE_RETURN_IF_ERROR(RunEpoch(epoch));
+    CADRE_RETURN_IF_ERROR(Save(epoch));
   }
   const absl::Duration took = MonoNow() - begin;
-  ASSIGN_OR_RETURN(const double accuracy, Evaluate());
-  RETURN_IF_ERROR(model_->CheckParametersEqual(timeout_).status());
+  CADRE_ASSIGN_OR_RETURN(const double accuracy, Evaluate());
+  CADRE_RETURN_IF_ERROR(model_->CheckParametersEqual(timeout_).status());
   if (IsFirst()) {
     std::printf("Test accuracy: %.4f\n", accuracy);
     std::printf(">>> Training complete in: %.3f s\n", absl::ToDoubleSeconds(took));
@@ -117,7 +117,8 @@ absl::Status Trainer::Run() {
 
 absl::StatusOr<int> Trainer::Resume() {
   if (options_.checkpoint_dir.empty()) return 0;
-  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, timeout_));
+  CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
+                         LoadNewest(worker_, checkpoints_, timeout_));
   if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) return 0;
   torch::serialize::InputArchive archive, model, optimizer;
@@ -166,7 +167,7 @@ absl::Status Trainer::RunEpoch(int epoch) {
     const int64_t size = std::min(rank_batch_, count - from);
     const Batch batch = Load(training_, order.data() + from, size, &random);
     const MonoTime loaded = MonoNow();
-    ASSIGN_OR_RETURN(const float loss, RunStep(batch));
+    CADRE_ASSIGN_OR_RETURN(const float loss, RunStep(batch));
     loading += loaded - begin;
     training += MonoNow() - loaded;
     ++total_steps_;
@@ -193,7 +194,7 @@ absl::StatusOr<float> Trainer::RunStep(const Batch& batch) {
   const torch::Tensor loss =
       torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
   loss.backward();
-  RETURN_IF_ERROR(model_->Finish().status());
+  CADRE_RETURN_IF_ERROR(model_->Finish().status());
   optimizer_.step();
   return loss.item<float>();
 }
@@ -203,9 +204,9 @@ absl::StatusOr<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   // Each rank has averaged over its own samples since the last exchange.
-  RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
-  ASSIGN_OR_RETURN(const EvaluationShard shard,
-                   ShardForEvaluation(test_.size(), worker_.world_size(), worker_.rank()));
+  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
+  CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
+                         ShardForEvaluation(test_.size(), worker_.world_size(), worker_.rank()));
   int64_t correct = 0;
   for (int64_t from = shard.begin; from < shard.end; from += kEvaluationBatch) {
     std::vector<int64_t> indices;
@@ -215,7 +216,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
     const Batch batch = Load(test_, indices.data(), indices.size(), nullptr);
     correct += net_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<int64_t>();
   }
-  RETURN_IF_ERROR(WaitOrAbort(
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_, communicator_.AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
       timeout_ + absl::Seconds(5)));
   return static_cast<double>(correct) / test_.size();
@@ -236,7 +237,7 @@ absl::Status CheckBatchSize(int batch_size, int world_size) {
 }  // namespace
 
 absl::Status Train(Worker& worker, const TrainOptions& options) {
-  RETURN_IF_ERROR(CheckBatchSize(options.batch_size, worker.world_size()));
+  CADRE_RETURN_IF_ERROR(CheckBatchSize(options.batch_size, worker.world_size()));
   torch::manual_seed(options.seed);
   const size_t limit = options.limit;
   Images training, test;
@@ -244,13 +245,13 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
     training = DrawImages(limit == 0 ? kDrawnTraining : limit, 1);
     test = DrawImages(kDrawnTest, 2);
   } else {
-    ASSIGN_OR_RETURN(training, ReadTrainingImages(options.data_dir, limit));
-    ASSIGN_OR_RETURN(test, ReadTestImages(options.data_dir, 0));
+    CADRE_ASSIGN_OR_RETURN(training, ReadTrainingImages(options.data_dir, limit));
+    CADRE_ASSIGN_OR_RETURN(test, ReadTestImages(options.data_dir, 0));
   }
   if (test.size() == 0) return absl::InvalidArgumentError("there are no test images");
   CommunicatorOptions communication;
   communication.timeout = absl::Seconds(options.timeout_seconds);
-  ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
+  CADRE_ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
   if (worker.rank() == 0) {
     std::printf("%zu training images, %zu test images, %d ranks with batches of %d\n",
                 training.size(), test.size(), worker.world_size(),
@@ -261,7 +262,7 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   sampling.world_size = worker.world_size();
   sampling.rank = worker.rank();
   sampling.seed = options.seed;
-  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
+  CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
   return Trainer(worker, *communicator, options, std::move(training), std::move(test),
                  std::move(sampler))
       .Run();

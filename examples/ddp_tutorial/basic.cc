@@ -18,7 +18,7 @@ absl::Status Basic(Worker& worker, Communicator& communicator, const torch::Devi
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<ToyModel>();
   net->to(device);
-  ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
+  CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
 
   optimizer.zero_grad();
@@ -26,10 +26,10 @@ absl::Status Basic(Worker& worker, Communicator& communicator, const torch::Devi
   const torch::Tensor loss =
       torch::nn::functional::mse_loss(outputs, torch::randn({20, 5}, device));
   loss.backward();
-  RETURN_IF_ERROR(model->Finish().status());  // the gradients are now averages over all ranks
+  CADRE_RETURN_IF_ERROR(model->Finish().status());  // the gradients are now averages over all ranks
   optimizer.step();
 
-  ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
   std::printf("rank %d of %d: loss %.4f, parameters equal on all ranks: %016llx\n", worker.rank(),
               worker.world_size(), loss.item<float>(), static_cast<unsigned long long>(hash));
   return absl::OkStatus();

@@ -21,12 +21,12 @@ namespace {
 // One step of `net` on random samples; data-parallel.
 absl::Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyModel>& net,
                           const torch::Device& device) {
-  ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
+  CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
   optimizer.zero_grad();
   const torch::Tensor outputs = model->forward(torch::randn({20, 10}, device));
   torch::nn::functional::mse_loss(outputs, torch::randn({20, 5}, device)).backward();
-  RETURN_IF_ERROR(model->Finish().status());
+  CADRE_RETURN_IF_ERROR(model->Finish().status());
   optimizer.step();
   return model->CheckParametersEqual(kTimeout).status();
 }
@@ -36,7 +36,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<ToyModel>();
   net->to(device);
-  RETURN_IF_ERROR(TrainOneStep(communicator, net, device));
+  CADRE_RETURN_IF_ERROR(TrainOneStep(communicator, net, device));
 
   // The function runs on rank 0 only. All ranks return when the file is on disk: no other barrier
   // is needed, and no rank can load half a file.
@@ -46,9 +46,9 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
     net->save(archive);
     return SaveArchive(archive, path);
   };
-  RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
+  CADRE_RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
 
-  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
+  CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
   if (!newest.checkpoint) return absl::DataLossError(absl::StrCat("nothing in ", directory));
   torch::serialize::InputArchive archive;
   // Rank 0's device was another one: what it saved comes to this rank's.
@@ -64,7 +64,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
   std::printf("rank %d of %d: loaded the parameters of step %lld onto %s\n", worker.rank(),
               worker.world_size(), static_cast<long long>(newest.checkpoint->step),
               device.str().c_str());
-  RETURN_IF_ERROR(TrainOneStep(communicator, loaded, device));
+  CADRE_RETURN_IF_ERROR(TrainOneStep(communicator, loaded, device));
   std::printf("rank %d of %d: trained on\n", worker.rank(), worker.world_size());
   return absl::OkStatus();
 }

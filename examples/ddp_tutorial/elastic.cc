@@ -43,15 +43,15 @@ class ElasticTraining {
     inputs_ = torch::randn({kSamples, 10});
     labels_ = torch::randn({kSamples, 5});
     net_ = std::make_shared<ToyModel>();
-    ASSIGN_OR_RETURN(const int64_t done, Resume());
+    CADRE_ASSIGN_OR_RETURN(const int64_t done, Resume());
     std::printf("rank %d of %d: life %d begins after step %lld\n", worker_.rank(),
                 worker_.world_size(), worker_.place().restart_count + 1,
                 static_cast<long long>(done));
-    ASSIGN_OR_RETURN(model_, nn::DataParallel<ToyModel>::Create(net_, communicator_));
+    CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ToyModel>::Create(net_, communicator_));
     torch::optim::SGD optimizer(net_->parameters(), /*lr=*/0.01);
     // The number of ranks may be another one than in the last life: each takes its share of today.
-    ASSIGN_OR_RETURN(auto sampler,
-                     DistributedSampler::Create({kSamples, worker_.world_size(), worker_.rank()}));
+    CADRE_ASSIGN_OR_RETURN(
+        auto sampler, DistributedSampler::Create({kSamples, worker_.world_size(), worker_.rank()}));
     for (int64_t step = done + 1; step <= options_.steps; ++step) {
       FailOnPurpose(step);
       const torch::Tensor mine = torch::tensor(sampler.Epoch(step));
@@ -60,12 +60,12 @@ class ElasticTraining {
       const torch::Tensor loss =
           torch::nn::functional::mse_loss(outputs, labels_.index_select(0, mine));
       loss.backward();
-      RETURN_IF_ERROR(model_->Finish().status());
+      CADRE_RETURN_IF_ERROR(model_->Finish().status());
       optimizer.step();
       worker_.ReportProgress(step, /*samples_per_second=*/0, loss.item<float>());
-      if (step % options_.save_every == 0) RETURN_IF_ERROR(Save(step));
+      if (step % options_.save_every == 0) CADRE_RETURN_IF_ERROR(Save(step));
     }
-    ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(kTimeout));
+    CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(kTimeout));
     if (worker_.rank() == 0) {
       std::printf("%d steps done, parameters equal on all ranks: %016llx\n", options_.steps,
                   static_cast<unsigned long long>(hash));
@@ -75,7 +75,8 @@ class ElasticTraining {
 
  private:
   absl::StatusOr<int64_t> Resume() {
-    ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, kTimeout));
+    CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
+                           LoadNewest(worker_, checkpoints_, kTimeout));
     if (!newest.checkpoint) return 0;
     torch::serialize::InputArchive archive;
     archive.load_from(newest.checkpoint->path);

@@ -39,7 +39,7 @@ absl::Status Train(Worker& worker, Communicator& communicator, const torch::Devi
                    const torch::Device& second) {
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<SplitModel>(first, second);
-  ASSIGN_OR_RETURN(auto model, nn::DataParallel<SplitModel>::Create(net, communicator));
+  CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<SplitModel>::Create(net, communicator));
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
 
   optimizer.zero_grad();
@@ -47,10 +47,10 @@ absl::Status Train(Worker& worker, Communicator& communicator, const torch::Devi
   // The labels belong where the outputs are.
   const torch::Tensor labels = torch::randn({20, 5}, outputs.device());
   torch::nn::functional::mse_loss(outputs, labels).backward();
-  RETURN_IF_ERROR(model->Finish().status());
+  CADRE_RETURN_IF_ERROR(model->Finish().status());
   optimizer.step();
 
-  ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
   std::printf("rank %d of %d: layers on %s and %s, parameters equal on all ranks: %016llx\n",
               worker.rank(), worker.world_size(), net->net1->weight.device().str().c_str(),
               outputs.device().str().c_str(), static_cast<unsigned long long>(hash));

@@ -11,10 +11,10 @@ namespace cadre {
 namespace {
 
 absl::Status Run(const std::function<absl::Status(Worker&, Communicator&)>& body) {
-  ASSIGN_OR_RETURN(auto worker, Worker::Connect());
+  CADRE_ASSIGN_OR_RETURN(auto worker, Worker::Connect());
   CommunicatorOptions options;
   options.timeout = kTimeout;
-  ASSIGN_OR_RETURN(auto communicator, Connect(*worker, options));
+  CADRE_ASSIGN_OR_RETURN(auto communicator, Connect(*worker, options));
   try {
     return body(*worker, *communicator);
   } catch (const std::exception& error) {

@@ -111,7 +111,7 @@ absl::StatusOr<Batch> BatchLoader::Make(int64_t batch) const {
   Batch result;
   result.pixels.resize((to - from) * picture_size);
   for (size_t i = from; i < to; ++i) {
-    ASSIGN_OR_RETURN(const Picture picture, dataset_.Read(order_[i]));
+    CADRE_ASSIGN_OR_RETURN(const Picture picture, dataset_.Read(order_[i]));
     std::seed_seq seeds = {static_cast<int64_t>(options_.seed), order_[i]};
     std::mt19937_64 random(seeds);
     const Box box = options_.augment ? RandomBox(picture, random) : CenterBox(picture);
@@ -124,7 +124,7 @@ absl::StatusOr<Batch> BatchLoader::Make(int64_t batch) const {
 
 absl::StatusOr<std::optional<Batch>> BatchLoader::Next() {
   if (ordered_.empty()) return std::nullopt;
-  ASSIGN_OR_RETURN(Batch batch, ordered_.front().get());
+  CADRE_ASSIGN_OR_RETURN(Batch batch, ordered_.front().get());
   ordered_.pop_front();
   Order();
   return batch;

@@ -114,21 +114,21 @@ class Trainer {
 };
 
 absl::Status Trainer::Run() {
-  RETURN_IF_ERROR(Resume());
+  CADRE_RETURN_IF_ERROR(Resume());
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
-  ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
+  CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
   if (options_.evaluate_only) return Validate().status();
   while (epoch_ < options_.epochs) {
     DecayLearningRate();
-    RETURN_IF_ERROR(RunEpoch());
+    CADRE_RETURN_IF_ERROR(RunEpoch());
     ++epoch_;
-    ASSIGN_OR_RETURN(const Score score, Validate());
+    CADRE_ASSIGN_OR_RETURN(const Score score, Validate());
     const bool best = epoch_ == 1 || score.Top1() > best_top1_;
     best_top1_ = std::max(best_top1_, score.Top1());
-    RETURN_IF_ERROR(Save(best));
+    CADRE_RETURN_IF_ERROR(Save(best));
   }
-  ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
   if (IsFirst()) {
     std::printf("best Acc@1 %.3f; parameters equal on %d ranks: %016llx\n", best_top1_,
                 share_.world_size, static_cast<unsigned long long>(hash));
@@ -139,12 +139,13 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::Resume() {
   std::string path = options_.resume;
   if (!options_.checkpoint_dir.empty()) {
-    ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker_, checkpoints_, timeout_));
+    CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
+                           LoadNewest(worker_, checkpoints_, timeout_));
     if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
     if (newest.checkpoint) path = newest.checkpoint->path;
   }
   if (path.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(Load(path));
+  CADRE_RETURN_IF_ERROR(Load(path));
   if (IsFirst()) {
     std::printf("resumed after epoch %d, best Acc@1 %.3f\n", epoch_, best_top1_);
   }
@@ -184,7 +185,7 @@ absl::Status Trainer::Save(bool best) {
     archive.write("epoch", torch::tensor(epoch_));
     archive.write("steps", torch::tensor(total_steps_));
     archive.write("best_top1", torch::tensor(best_top1_, torch::kFloat64));
-    RETURN_IF_ERROR(SaveArchive(archive, path));
+    CADRE_RETURN_IF_ERROR(SaveArchive(archive, path));
     return best ? CopyToBest(path) : absl::OkStatus();
   };
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
@@ -227,14 +228,14 @@ absl::Status Trainer::RunEpoch() {
   net_->train();
   for (int64_t step = 1; step <= loader.batches(); ++step) {
     const MonoTime begin = MonoNow();
-    ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
+    CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
     data_time += MonoNow() - begin;
     const torch::Tensor labels = LabelsOf(*batch);
     optimizer_.zero_grad();
     const torch::Tensor scores = model_->forward(PixelsOf(*batch, options_.side));
     const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
     loss.backward();
-    RETURN_IF_ERROR(model_->Finish().status());
+    CADRE_RETURN_IF_ERROR(model_->Finish().status());
     optimizer_.step();
     step_time += MonoNow() - begin;
     score.Add(loss.detach(), scores.detach(), labels);
@@ -262,21 +263,21 @@ absl::StatusOr<Score> Trainer::Validate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   // Each rank has averaged over its own pictures since the last exchange.
-  RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
-  ASSIGN_OR_RETURN(const EvaluationShard shard,
-                   ShardForEvaluation(validation_.size(), share_.world_size, share_.rank));
+  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
+  CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
+                         ShardForEvaluation(validation_.size(), share_.world_size, share_.rank));
   std::vector<int64_t> mine(shard.end - shard.begin);
   std::iota(mine.begin(), mine.end(), shard.begin);
   BatchLoader loader(validation_, std::move(mine), Loading());
   Score score;
   for (int64_t i = 0; i < loader.batches(); ++i) {
-    ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
+    CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
     const torch::Tensor labels = LabelsOf(*batch);
     const torch::Tensor scores = net_->forward(PixelsOf(*batch, options_.side));
     score.Add(torch::nn::functional::cross_entropy(scores, labels), scores, labels);
   }
   double sums[] = {score.loss, score.top1, score.top5, score.pictures};
-  RETURN_IF_ERROR(WaitOrAbort(
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_,
       communicator_.AllReduce({sums, std::size(sums), DataType::kFloat64}, ReduceOp::kSum),
       timeout_ + absl::Seconds(5)));
@@ -299,7 +300,7 @@ absl::StatusOr<Share> FindShare(const Worker& worker, const TrainOptions& option
   job.devices_per_node = place.local_world_size;
   job.batch_size = options.batch_size;
   job.data_workers = options.data_workers;
-  ASSIGN_OR_RETURN(const Share share, ShareOf(job, place.node_rank, place.local_rank));
+  CADRE_ASSIGN_OR_RETURN(const Share share, ShareOf(job, place.node_rank, place.local_rank));
   if (share.rank == place.rank && share.world_size == place.world_size) return share;
   return absl::FailedPreconditionError(
       absl::StrCat("nodes have different numbers of workers: rank ", place.rank, " of ",
@@ -310,15 +311,15 @@ absl::StatusOr<Share> FindShare(const Worker& worker, const TrainOptions& option
 }  // namespace
 
 absl::Status Train(Worker& worker, const TrainOptions& options) {
-  ASSIGN_OR_RETURN(const Share share, FindShare(worker, options));
+  CADRE_ASSIGN_OR_RETURN(const Share share, FindShare(worker, options));
   torch::manual_seed(options.seed);
   std::unique_ptr<Dataset> training, validation;
   if (options.data_dir.empty()) {
     training = DrawDataset(options.drawn_pictures, 1);
     validation = DrawDataset(std::max(1, options.drawn_pictures / 5), 2);
   } else {
-    ASSIGN_OR_RETURN(training, OpenFolder(options.data_dir + "/train"));
-    ASSIGN_OR_RETURN(validation, OpenFolder(options.data_dir + "/val"));
+    CADRE_ASSIGN_OR_RETURN(training, OpenFolder(options.data_dir + "/train"));
+    CADRE_ASSIGN_OR_RETURN(validation, OpenFolder(options.data_dir + "/val"));
   }
   if (training->classes() != validation->classes()) {
     return absl::InvalidArgumentError(absl::StrCat(options.data_dir, ": ", training->classes(),
@@ -327,7 +328,7 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   }
   CommunicatorOptions communication;
   communication.timeout = absl::Seconds(options.timeout_seconds);
-  ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
+  CADRE_ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
   std::printf("rank %d of %d: batches of %d, %d data workers\n", share.rank, share.world_size,
               share.batch_size, share.data_workers);
   SamplerOptions sampling;
@@ -335,7 +336,7 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   sampling.world_size = share.world_size;
   sampling.rank = share.rank;
   sampling.seed = options.seed;
-  ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
+  CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
   return Trainer(worker, *communicator, options, share, *training, *validation, std::move(sampler))
       .Run();
 }

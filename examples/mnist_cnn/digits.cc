@@ -148,15 +148,15 @@ ImageSet DrawDigits(size_t count, uint64_t seed) {
 }
 
 absl::StatusOr<std::string> DrawnDigitsDirectory() {
-  ASSIGN_OR_RETURN(const fs::path cache, CacheDirectory());
+  CADRE_ASSIGN_OR_RETURN(const fs::path cache, CacheDirectory());
   const fs::path target = cache / "cadre" / absl::StrCat("digits-1-", kTrainCount, "-", kTestCount);
   std::error_code error;
   if (fs::exists(target, error)) return target.string();
   const fs::path partial = absl::StrCat(target.string(), ".", getpid());
   fs::create_directories(partial, error);
   if (error) return absl::UnavailableError(absl::StrCat(partial.string(), ": ", error.message()));
-  RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTrainCount, kTrainSeed), partial, "train"));
-  RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTestCount, kTestSeed), partial, "t10k"));
+  CADRE_RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTrainCount, kTrainSeed), partial, "train"));
+  CADRE_RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTestCount, kTestSeed), partial, "t10k"));
   fs::rename(partial, target, error);
   if (!error) return target.string();
   const std::string reason = error.message();

@@ -51,12 +51,12 @@ class Reader {
 
   absl::StatusOr<uint32_t> ReadNumber() {
     unsigned char bytes[4];
-    RETURN_IF_ERROR(Read(bytes, sizeof(bytes)));
+    CADRE_RETURN_IF_ERROR(Read(bytes, sizeof(bytes)));
     return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
   }
 
   absl::Status Expect(uint32_t magic, const char* what) {
-    ASSIGN_OR_RETURN(const uint32_t found, ReadNumber());
+    CADRE_ASSIGN_OR_RETURN(const uint32_t found, ReadNumber());
     if (found == magic) return absl::OkStatus();
     return Error(absl::StrCat("is not an IDX file of ", what, ": it begins with ",
                               absl::Hex(found, absl::kZeroPad8), " instead of ",
@@ -95,19 +95,21 @@ absl::Status WriteFile(const std::string& path, const std::string& header,
 
 absl::StatusOr<ImageSet> ReadImageSet(const std::string& directory, const std::string& prefix,
                                       size_t limit) {
-  ASSIGN_OR_RETURN(Reader images, Reader::Open(directory + "/" + prefix + "-images-idx3-ubyte"));
-  RETURN_IF_ERROR(images.Expect(kImages, "images"));
-  ASSIGN_OR_RETURN(uint32_t count, images.ReadNumber());
-  ASSIGN_OR_RETURN(const uint32_t rows, images.ReadNumber());
-  ASSIGN_OR_RETURN(const uint32_t columns, images.ReadNumber());
+  CADRE_ASSIGN_OR_RETURN(Reader images,
+                         Reader::Open(directory + "/" + prefix + "-images-idx3-ubyte"));
+  CADRE_RETURN_IF_ERROR(images.Expect(kImages, "images"));
+  CADRE_ASSIGN_OR_RETURN(uint32_t count, images.ReadNumber());
+  CADRE_ASSIGN_OR_RETURN(const uint32_t rows, images.ReadNumber());
+  CADRE_ASSIGN_OR_RETURN(const uint32_t columns, images.ReadNumber());
   if (count == 0 || count > kMaxItems || rows == 0 || rows > kMaxSide || columns == 0 ||
       columns > kMaxSide) {
     return images.Error(absl::StrCat("announces ", count, " images of ", rows, " by ", columns,
                                      ", which cannot be right"));
   }
-  ASSIGN_OR_RETURN(Reader labels, Reader::Open(directory + "/" + prefix + "-labels-idx1-ubyte"));
-  RETURN_IF_ERROR(labels.Expect(kLabels, "labels"));
-  ASSIGN_OR_RETURN(const uint32_t label_count, labels.ReadNumber());
+  CADRE_ASSIGN_OR_RETURN(Reader labels,
+                         Reader::Open(directory + "/" + prefix + "-labels-idx1-ubyte"));
+  CADRE_RETURN_IF_ERROR(labels.Expect(kLabels, "labels"));
+  CADRE_ASSIGN_OR_RETURN(const uint32_t label_count, labels.ReadNumber());
   if (label_count != count) {
     return labels.Error(absl::StrCat("has ", label_count, " labels for ", count, " images"));
   }
@@ -118,8 +120,8 @@ absl::StatusOr<ImageSet> ReadImageSet(const std::string& directory, const std::s
   set.columns = columns;
   set.pixels.resize(size_t{count} * rows * columns);
   set.labels.resize(count);
-  RETURN_IF_ERROR(images.Read(set.pixels.data(), set.pixels.size()));
-  RETURN_IF_ERROR(labels.Read(set.labels.data(), set.labels.size()));
+  CADRE_RETURN_IF_ERROR(images.Read(set.pixels.data(), set.pixels.size()));
+  CADRE_RETURN_IF_ERROR(labels.Read(set.labels.data(), set.labels.size()));
   const auto wrong = std::find_if(set.labels.begin(), set.labels.end(),
                                   [](uint8_t label) { return label > kMaxLabel; });
   if (wrong != set.labels.end()) {
@@ -136,7 +138,8 @@ absl::Status WriteImageSet(const ImageSet& set, const std::string& directory,
                           static_cast<uint32_t>(set.rows), static_cast<uint32_t>(set.columns)}) {
     AppendNumber(header, number);
   }
-  RETURN_IF_ERROR(WriteFile(directory + "/" + prefix + "-images-idx3-ubyte", header, set.pixels));
+  CADRE_RETURN_IF_ERROR(
+      WriteFile(directory + "/" + prefix + "-images-idx3-ubyte", header, set.pixels));
   header.clear();
   AppendNumber(header, kLabels);
   AppendNumber(header, static_cast<uint32_t>(set.size()));

@@ -31,7 +31,7 @@ std::shared_ptr<CommunicationHook> Sparse(hooks::SparseOptions::Select select) {
 absl::StatusOr<torch::Tensor> Gather(Communicator& communicator, const torch::Tensor& mine,
                                      absl::Duration timeout) {
   const torch::Tensor all = torch::zeros({communicator.size(), mine.numel()}, mine.scalar_type());
-  RETURN_IF_ERROR(
+  CADRE_RETURN_IF_ERROR(
       WaitOrAbort(communicator,
                   communicator.AllGather({mine.data_ptr(), mine.nbytes(), DataType::kUint8},
                                          {all.data_ptr(), all.nbytes(), DataType::kUint8}),
@@ -53,9 +53,9 @@ absl::StatusOr<Synchronization> Synchronization::Create(const std::string& way,
   } else if (way == "threshold") {
     result.hook_ = Sparse(hooks::SparseOptions::Select::kThreshold);
   } else if (way == "partial") {
-    ASSIGN_OR_RETURN(const nn::NamedTensors trained, nn::TrainedParameters(module));
-    ASSIGN_OR_RETURN(result.partial_,
-                     hooks::PartialHook::Create(trained.parameters, kPartialThreshold));
+    CADRE_ASSIGN_OR_RETURN(const nn::NamedTensors trained, nn::TrainedParameters(module));
+    CADRE_ASSIGN_OR_RETURN(result.partial_,
+                           hooks::PartialHook::Create(trained.parameters, kPartialThreshold));
     result.hook_ = result.partial_;
   } else if (way != "fp32") {
     return absl::InvalidArgumentError(
@@ -80,12 +80,12 @@ absl::Status Synchronization::Save(Communicator& communicator,
                                    torch::serialize::OutputArchive& archive,
                                    absl::Duration timeout) const {
   if (hook_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string state, hook_->SaveState());
+  CADRE_ASSIGN_OR_RETURN(const std::string state, hook_->SaveState());
   const torch::Tensor size = torch::full({1}, static_cast<int64_t>(state.size()), torch::kInt64);
-  ASSIGN_OR_RETURN(const torch::Tensor sizes, Gather(communicator, size, timeout));
+  CADRE_ASSIGN_OR_RETURN(const torch::Tensor sizes, Gather(communicator, size, timeout));
   const torch::Tensor mine = torch::zeros({sizes.max().item<int64_t>()}, torch::kUInt8);
   std::memcpy(mine.data_ptr(), state.data(), state.size());
-  ASSIGN_OR_RETURN(const torch::Tensor states, Gather(communicator, mine, timeout));
+  CADRE_ASSIGN_OR_RETURN(const torch::Tensor states, Gather(communicator, mine, timeout));
   archive.write(kSizesKey, sizes);
   archive.write(kStatesKey, states);
   return absl::OkStatus();

@@ -48,7 +48,7 @@ struct Samples {
 };
 
 absl::StatusOr<Samples> Load(const std::string& directory, const std::string& prefix, int limit) {
-  ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
+  CADRE_ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
   if (set.rows != kSide || set.columns != kSide) {
     return absl::InvalidArgumentError(absl::StrCat("the images in ", directory, " are ", set.rows,
                                                    " by ", set.columns, "; expected 28 by 28"));
@@ -77,8 +77,8 @@ absl::StatusOr<std::string> FindData(Worker& worker, const TrainOptions& options
   if (worker.place().restart_count > 0) return DrawnDigitsDirectory();
   absl::StatusOr<std::string> directory = std::string();
   if (worker.place().local_rank == 0) directory = DrawnDigitsDirectory();
-  RETURN_IF_ERROR(directory.status());
-  RETURN_IF_ERROR(worker.Barrier("digits drawn", absl::Seconds(options.timeout_seconds)));
+  CADRE_RETURN_IF_ERROR(directory.status());
+  CADRE_RETURN_IF_ERROR(worker.Barrier("digits drawn", absl::Seconds(options.timeout_seconds)));
   return DrawnDigitsDirectory();
 }
 
@@ -156,26 +156,26 @@ absl::Status Trainer::Run(Worker& worker, Communicator& communicator) {
 
 absl::Status Trainer::TrainToTheEnd() {
   // Only the first time: who comes later was given the state.
-  RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
+  CADRE_RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
   options.reducer.hook = synchronization_->hook();
-  ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, *communicator_, options));
+  CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, *communicator_, options));
   model_->ZeroGrad();
   while (cursor_.epoch() < options_.epochs) {
     const int epoch = static_cast<int>(cursor_.epoch()) + 1;
-    RETURN_IF_ERROR(RunEpoch(epoch));
-    RETURN_IF_ERROR(SaveEpoch(epoch));
+    CADRE_RETURN_IF_ERROR(RunEpoch(epoch));
+    CADRE_RETURN_IF_ERROR(SaveEpoch(epoch));
     cursor_.MoveTo(epoch, 0);
     if (options_.checkpoint_dir.empty() || epoch == options_.epochs) continue;
-    ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
+    CADRE_ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
     if (leaves_) return absl::OkStatus();
   }
   // All epochs may have been done before a restart.
   if (!accuracy_) {
-    ASSIGN_OR_RETURN(accuracy_, Evaluate());
+    CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
   }
-  ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
   if (IsFirst()) {
     std::printf("test accuracy %.4f\n", *accuracy_);
     std::printf("parameters equal on %d ranks: %016llx\n", worker_->world_size(),
@@ -185,7 +185,7 @@ absl::Status Trainer::TrainToTheEnd() {
 }
 
 absl::Status Trainer::Prepare() {
-  ASSIGN_OR_RETURN(synchronization_, Synchronization::Create(options_.sync, *net_));
+  CADRE_ASSIGN_OR_RETURN(synchronization_, Synchronization::Create(options_.sync, *net_));
   return absl::OkStatus();
 }
 
@@ -195,7 +195,7 @@ absl::Status Trainer::Begin() {
                 static_cast<long long>(train_.size()), static_cast<long long>(test_.size()),
                 worker_->world_size(), options_.batch_size);
   }
-  ASSIGN_OR_RETURN(const int done, Resume());
+  CADRE_ASSIGN_OR_RETURN(const int done, Resume());
   if (done > 0 && IsFirst()) std::printf("resumed from epoch %d\n", done);
   cursor_.MoveTo(done, 0);
   begun_ = true;
@@ -233,13 +233,14 @@ absl::Status Trainer::Load(absl::string_view bytes) {
 
 absl::StatusOr<int> Trainer::Resume() {
   if (options_.checkpoint_dir.empty()) {
-    RETURN_IF_ERROR(Prepare());
+    CADRE_RETURN_IF_ERROR(Prepare());
     return 0;
   }
-  ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(*worker_, checkpoints_, timeout_));
+  CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
+                         LoadNewest(*worker_, checkpoints_, timeout_));
   if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) {
-    RETURN_IF_ERROR(Prepare());
+    CADRE_RETURN_IF_ERROR(Prepare());
     return 0;
   }
   torch::serialize::InputArchive archive, model, optimizer;
@@ -251,8 +252,8 @@ absl::StatusOr<int> Trainer::Resume() {
   net_->load(model);
   optimizer_.load(optimizer);
   // Loading may have moved the parameters.
-  RETURN_IF_ERROR(Prepare());
-  RETURN_IF_ERROR(synchronization_->Load(worker_->rank(), archive));
+  CADRE_RETURN_IF_ERROR(Prepare());
+  CADRE_RETURN_IF_ERROR(synchronization_->Load(worker_->rank(), archive));
   total_steps_ = newest.checkpoint->step;
   return epoch.item<int>();
 }
@@ -260,7 +261,7 @@ absl::StatusOr<int> Trainer::Resume() {
 absl::Status Trainer::SaveEpoch(int epoch) {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   torch::serialize::OutputArchive archive;
-  RETURN_IF_ERROR(synchronization_->Save(*communicator_, archive, timeout_));
+  CADRE_RETURN_IF_ERROR(synchronization_->Save(*communicator_, archive, timeout_));
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive model(archive.compilation_unit());
     torch::serialize::OutputArchive optimizer(archive.compilation_unit());
@@ -289,7 +290,7 @@ absl::Status Trainer::RunEpoch(int epoch) {
   int64_t logged = cursor_.taken();
   while (!cursor_.AtEnd()) {
     FailOnPurpose(epoch, ++step, steps);
-    ASSIGN_OR_RETURN(const float loss, RunStep());
+    CADRE_ASSIGN_OR_RETURN(const float loss, RunStep());
     loss_sum += loss;
     if (step % options_.log_every != 0 && !cursor_.AtEnd()) continue;
     Log(epoch, step, steps, loss, cursor_.taken() - logged);
@@ -298,8 +299,8 @@ absl::Status Trainer::RunEpoch(int epoch) {
   const absl::Duration took = MonoNow() - begin;
   const auto ran = static_cast<double>(std::max<int64_t>(total_steps_ - steps_before, 1));
   const double bytes_per_step = static_cast<double>(synchronization_->bytes() - bytes_before) / ran;
-  RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(*communicator_, timeout_));
-  ASSIGN_OR_RETURN(accuracy_, Evaluate());
+  CADRE_RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(*communicator_, timeout_));
+  CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
   if (IsFirst()) {
     std::printf(
         "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
@@ -327,17 +328,17 @@ absl::StatusOr<float> Trainer::ComputeGradients(const std::vector<int64_t>& samp
 absl::StatusOr<float> Trainer::RunStep() {
   const std::vector<int64_t> samples =
       cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
-  RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
-  ASSIGN_OR_RETURN(const float loss, ComputeGradients(samples));
-  ASSIGN_OR_RETURN(const StepReport report,
-                   samples.empty() ? model_->StepWithoutData() : model_->Finish());
-  RETURN_IF_ERROR(model_->BeforeOptimizerStep());
+  CADRE_RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
+  CADRE_ASSIGN_OR_RETURN(const float loss, ComputeGradients(samples));
+  CADRE_ASSIGN_OR_RETURN(const StepReport report,
+                         samples.empty() ? model_->StepWithoutData() : model_->Finish());
+  CADRE_RETURN_IF_ERROR(model_->BeforeOptimizerStep());
   optimizer_.step();
   // Nothing may come between these: they are one change of the state.
   ++total_steps_;
   cursor_.Advance(worker_->world_size(), options_.batch_size);
-  RETURN_IF_ERROR(ledger_.Done(worker_->place(), total_steps_));
-  RETURN_IF_ERROR(synchronization_->AfterStep(*communicator_, timeout_));
+  CADRE_RETURN_IF_ERROR(ledger_.Done(worker_->place(), total_steps_));
+  CADRE_RETURN_IF_ERROR(synchronization_->AfterStep(*communicator_, timeout_));
   synchronization_->AddStepBytes(report.bytes);
   communication_ += report.communication;
   exposed_wait_ += report.exposed_wait;
@@ -354,7 +355,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
     const torch::Tensor scores = net_->forward(test_.images.index_select(0, batch));
     correct += scores.argmax(1).eq(test_.labels.index_select(0, batch)).sum().item<int64_t>();
   }
-  RETURN_IF_ERROR(WaitOrAbort(
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
       *communicator_, communicator_->AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
       timeout_ + absl::Seconds(5)));
   return static_cast<double>(correct) / test_.size();
@@ -382,16 +383,16 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 
 absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options) {
   torch::manual_seed(options.seed);
-  ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
-  ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
-  ASSIGN_OR_RETURN(Samples test, Load(directory, "t10k", 0));
-  ASSIGN_OR_RETURN(EpochCursor cursor,
-                   EpochCursor::Create(train.size(), /*shuffle=*/true, options.seed));
-  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));
+  CADRE_ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
+  CADRE_ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
+  CADRE_ASSIGN_OR_RETURN(Samples test, Load(directory, "t10k", 0));
+  CADRE_ASSIGN_OR_RETURN(EpochCursor cursor,
+                         EpochCursor::Create(train.size(), /*shuffle=*/true, options.seed));
+  CADRE_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));
   Trainer trainer(options, std::move(train), std::move(test), std::move(cursor), std::move(ledger));
   InPlaceOptions in_place;
   in_place.communicator.timeout = absl::Seconds(options.timeout_seconds);
-  RETURN_IF_ERROR(TrainInPlace(
+  CADRE_RETURN_IF_ERROR(TrainInPlace(
       worker, trainer, in_place,
       [&](Worker& now, Communicator& communicator) { return trainer.Run(now, communicator); }));
   return trainer.exit_status();

@@ -44,7 +44,7 @@ absl::Status WaitReadable(int fd, absl::Time deadline) {
 absl::StatusOr<std::string> Receive(int fd, size_t size, absl::Time deadline) {
   std::string bytes;
   while (bytes.size() < size) {
-    RETURN_IF_ERROR(WaitReadable(fd, deadline));
+    CADRE_RETURN_IF_ERROR(WaitReadable(fd, deadline));
     char piece[kMaxAnswer];
     const ssize_t got = recv(fd, piece, std::min(sizeof(piece), size - bytes.size()), MSG_DONTWAIT);
     if (got == 0) break;
@@ -107,7 +107,7 @@ absl::StatusOr<Gate> Gate::Open(std::string id, int ranks) {
   std::string directory = absl::StrCat(base == nullptr ? "/tmp" : base, "/gate_XXXXXX");
   if (mkdtemp(directory.data()) == nullptr) return ErrnoStatus(directory);
   gate.path_ = directory + "/socket";
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(gate.path_));
+  CADRE_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(gate.path_));
   if (gate.fd_ < 0 ||
       bind(gate.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(gate.fd_, kBacklog) != 0) {
@@ -119,8 +119,8 @@ absl::StatusOr<Gate> Gate::Open(std::string id, int ranks) {
 absl::StatusOr<int> Gate::AskRank(int connection, absl::Time deadline) const {
   int32_t rank = 0;
   // More than is right, so that too much is seen.
-  ASSIGN_OR_RETURN(const std::string said,
-                   Receive(connection, sizeof(rank) + id_.size() + kMaxAnswer, deadline));
+  CADRE_ASSIGN_OR_RETURN(const std::string said,
+                         Receive(connection, sizeof(rank) + id_.size() + kMaxAnswer, deadline));
   if (said.size() < sizeof(rank) || !SameSecret(said.substr(sizeof(rank)), id_)) {
     return absl::PermissionDeniedError("it does not hold the id");
   }
@@ -162,7 +162,7 @@ bool Gate::AllAreIn() const {
 
 absl::Status Gate::Welcome() {
   for (const int fd : connections_) {
-    RETURN_IF_ERROR(SendAll(fd, kWelcome));
+    CADRE_RETURN_IF_ERROR(SendAll(fd, kWelcome));
     shutdown(fd, SHUT_WR);
   }
   return absl::OkStatus();
@@ -174,16 +174,16 @@ absl::Status EnterGate(const std::string& path, absl::string_view id, int rank,
   const int fd = NewSocket();
   if (fd < 0) return ErrnoStatus("socket");
   const auto closer = absl::MakeCleanup([fd] { close(fd); });
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  CADRE_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoStatus(path);
   }
   const int32_t claimed = rank;
-  RETURN_IF_ERROR(SendAll(
+  CADRE_RETURN_IF_ERROR(SendAll(
       fd, absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&claimed), sizeof(claimed)),
                        id)));
   shutdown(fd, SHUT_WR);
-  ASSIGN_OR_RETURN(const std::string answer, Receive(fd, kMaxAnswer, deadline));
+  CADRE_ASSIGN_OR_RETURN(const std::string answer, Receive(fd, kMaxAnswer, deadline));
   if (answer == kWelcome) return absl::OkStatus();
   if (answer.empty()) return absl::UnavailableError("the gate closed before all were here");
   return absl::PermissionDeniedError(answer);

@@ -46,7 +46,7 @@ absl::Status RunProcess(const Options& options) {
   alarm(options.timeout_seconds);
   const std::string who =
       absl::StrCat("local rank ", options.local_rank, " of ", options.processes);
-  ASSIGN_OR_RETURN(const std::string id, ReadSecret());
+  CADRE_ASSIGN_OR_RETURN(const std::string id, ReadSecret());
   std::printf("%s: got an id of %zu bytes, fingerprint %s\n", who.c_str(), id.size(),
               Fingerprint(id).c_str());
   const absl::Status entered =
@@ -56,7 +56,8 @@ absl::Status RunProcess(const Options& options) {
   }
   std::printf("%s: joined\n", who.c_str());
   if (!CountGpus().ok()) return absl::OkStatus();  // the parent says so
-  ASSIGN_OR_RETURN(const float sum, SumRanksWithNccl(id, options.local_rank, options.processes));
+  CADRE_ASSIGN_OR_RETURN(const float sum,
+                         SumRanksWithNccl(id, options.local_rank, options.processes));
   std::printf("%s: NCCL's sum of 1 to %d is %g\n", who.c_str(), options.processes, sum);
   const float expected = options.processes * (options.processes + 1) / 2.0f;
   return sum == expected ? absl::OkStatus() : absl::DataLossError("the sum is wrong");
@@ -74,7 +75,7 @@ class Children {
 
   absl::Status Start(const Options& options, int local_rank, const std::string& gate,
                      absl::string_view id) {
-    ASSIGN_OR_RETURN(
+    CADRE_ASSIGN_OR_RETURN(
         const pid_t pid,
         SpawnWithSecret({"/proc/self/exe", "--processes", absl::StrCat(options.processes),
                          "--timeout", absl::StrCat(options.timeout_seconds), "--local-rank",
@@ -107,21 +108,21 @@ absl::Status RunParent(const Options& options) {
     return absl::OkStatus();
   }
   std::printf("minted an id, fingerprint %s\n", Fingerprint(*id).c_str());
-  ASSIGN_OR_RETURN(Gate gate, Gate::Open(*id, options.processes));
+  CADRE_ASSIGN_OR_RETURN(Gate gate, Gate::Open(*id, options.processes));
   const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout_seconds);
   Children strangers, holders;
   if (options.with_stranger) {
     // It knows the way and claims a rank, but its id is another one.
-    RETURN_IF_ERROR(strangers.Start(options, 0, gate.path(), std::string(id->size(), 'x')));
+    CADRE_RETURN_IF_ERROR(strangers.Start(options, 0, gate.path(), std::string(id->size(), 'x')));
     const absl::Status answer = gate.AnswerOne(deadline);
     if (!absl::IsPermissionDenied(answer)) return absl::InternalError("the stranger came in");
     std::printf("sent a stranger away: %s\n", std::string(answer.message()).c_str());
   }
   for (int rank = 0; rank < options.processes; ++rank) {
-    RETURN_IF_ERROR(holders.Start(options, rank, gate.path(), *id));
+    CADRE_RETURN_IF_ERROR(holders.Start(options, rank, gate.path(), *id));
   }
-  while (!gate.AllAreIn()) RETURN_IF_ERROR(gate.AnswerOne(deadline));
-  RETURN_IF_ERROR(gate.Welcome());
+  while (!gate.AllAreIn()) CADRE_RETURN_IF_ERROR(gate.AnswerOne(deadline));
+  CADRE_RETURN_IF_ERROR(gate.Welcome());
   std::printf("all %d joined\n", options.processes);
   // The id holds a listening socket of this process: it stays until all are done.
   const int failed = holders.Wait();

@@ -30,7 +30,7 @@ absl::Status Load(void* library, const char* name, void** function) {
 #define CADRE_STRING(name) #name
 #define LOAD(library, name, local) \
   decltype(&name) local = nullptr; \
-  RETURN_IF_ERROR(Load(library, CADRE_STRING(name), reinterpret_cast<void**>(&local)))
+  CADRE_RETURN_IF_ERROR(Load(library, CADRE_STRING(name), reinterpret_cast<void**>(&local)))
 
 absl::StatusOr<void*> OpenDriver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -63,17 +63,17 @@ absl::StatusOr<float> SumOverRanks(void* driver, void* nccl, ncclComm_t communic
   LOAD(nccl, ncclAllReduce, all_reduce);
   LOAD(nccl, ncclGetErrorString, explain);
   CUdeviceptr memory = 0;
-  RETURN_IF_ERROR(Cuda(allocate(&memory, sizeof(value)), "cuMemAlloc"));
-  RETURN_IF_ERROR(Cuda(to_device(memory, &value, sizeof(value)), "cuMemcpyHtoD"));
+  CADRE_RETURN_IF_ERROR(Cuda(allocate(&memory, sizeof(value)), "cuMemAlloc"));
+  CADRE_RETURN_IF_ERROR(Cuda(to_device(memory, &value, sizeof(value)), "cuMemcpyHtoD"));
   auto* place = reinterpret_cast<void*>(memory);
   const ncclResult_t result =
       all_reduce(place, place, 1, ncclFloat32, ncclSum, communicator, /*stream=*/nullptr);
   if (result != ncclSuccess) {
     return absl::UnavailableError(absl::StrCat("ncclAllReduce: ", explain(result)));
   }
-  RETURN_IF_ERROR(Cuda(synchronize(), "cuCtxSynchronize"));
-  RETURN_IF_ERROR(Cuda(to_host(&value, memory, sizeof(value)), "cuMemcpyDtoH"));
-  RETURN_IF_ERROR(Cuda(release(memory), "cuMemFree"));
+  CADRE_RETURN_IF_ERROR(Cuda(synchronize(), "cuCtxSynchronize"));
+  CADRE_RETURN_IF_ERROR(Cuda(to_host(&value, memory, sizeof(value)), "cuMemcpyDtoH"));
+  CADRE_RETURN_IF_ERROR(Cuda(release(memory), "cuMemFree"));
   return value;
 }
 
@@ -83,15 +83,15 @@ absl::Status UseGpu(void* driver, int index) {
   LOAD(driver, cuCtxSetCurrent, set_current);
   CUdevice device = 0;
   CUcontext context = nullptr;
-  RETURN_IF_ERROR(Cuda(get_device(&device, index), "cuDeviceGet"));
-  RETURN_IF_ERROR(Cuda(retain(&context, device), "cuDevicePrimaryCtxRetain"));
+  CADRE_RETURN_IF_ERROR(Cuda(get_device(&device, index), "cuDeviceGet"));
+  CADRE_RETURN_IF_ERROR(Cuda(retain(&context, device), "cuDevicePrimaryCtxRetain"));
   return Cuda(set_current(context), "cuCtxSetCurrent");
 }
 
 }  // namespace
 
 absl::StatusOr<int> CountGpus() {
-  ASSIGN_OR_RETURN(void* const driver, OpenDriver());
+  CADRE_ASSIGN_OR_RETURN(void* const driver, OpenDriver());
   LOAD(driver, cuInit, initialize);
   LOAD(driver, cuDeviceGetCount, get_count);
   int count = 0;
@@ -105,14 +105,14 @@ absl::StatusOr<float> SumRanksWithNccl(absl::string_view id, int local_rank, int
   ncclUniqueId unique_id;
   if (id.size() != sizeof(unique_id.internal)) return absl::InvalidArgumentError("not NCCL's id");
   memcpy(unique_id.internal, id.data(), id.size());
-  ASSIGN_OR_RETURN(const int gpus, CountGpus());
+  CADRE_ASSIGN_OR_RETURN(const int gpus, CountGpus());
   // NCCL refuses two ranks on one GPU of one host, so ranks that share one say they are hosts.
   if (world_size > gpus) {
     setenv("NCCL_HOSTID", absl::StrCat("rank", local_rank).c_str(), /*replace=*/0);
   }
-  ASSIGN_OR_RETURN(void* const driver, OpenDriver());
-  ASSIGN_OR_RETURN(void* const nccl, OpenNccl());
-  RETURN_IF_ERROR(UseGpu(driver, local_rank % gpus));
+  CADRE_ASSIGN_OR_RETURN(void* const driver, OpenDriver());
+  CADRE_ASSIGN_OR_RETURN(void* const nccl, OpenNccl());
+  CADRE_RETURN_IF_ERROR(UseGpu(driver, local_rank % gpus));
   LOAD(nccl, ncclCommInitRank, join);
   LOAD(nccl, ncclCommDestroy, leave);
   LOAD(nccl, ncclGetErrorString, explain);

@@ -5,7 +5,7 @@
 //   options.reducer.hook = *partial;             // leaves gradients as they are
 //   ...
 //   optimizer.step();
-//   RETURN_IF_ERROR((*partial)->AverageNextGroup(communicator, timeout));
+//   CADRE_RETURN_IF_ERROR((*partial)->AverageNextGroup(communicator, timeout));
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_PARTIAL_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_PARTIAL_H_
 

@@ -1,9 +1,11 @@
 // Data-parallel training of a libtorch module: each rank computes on its own samples, and after
 // backward() every gradient is the average over all ranks.
 //
-//   ASSIGN_OR_RETURN(auto model, cadre::nn::DataParallel<NetImpl>::Create(net.ptr(),
-//   communicator)); optimizer.zero_grad(); loss(model->forward(images), labels).backward();
-//   RETURN_IF_ERROR(model->Finish().status());
+//   CADRE_ASSIGN_OR_RETURN(
+//       auto model, cadre::nn::DataParallel<NetImpl>::Create(net.ptr(), communicator));
+//   optimizer.zero_grad();
+//   loss(model->forward(images), labels).backward();
+//   CADRE_RETURN_IF_ERROR(model->Finish().status());
 //   optimizer.step();
 //
 // Save and load module() itself: names carry no prefix.
@@ -30,7 +32,8 @@ class DataParallel {
   static absl::StatusOr<std::unique_ptr<DataParallel>> Create(std::shared_ptr<Module> module,
                                                               Communicator& communicator,
                                                               DataParallelOptions options = {}) {
-    ASSIGN_OR_RETURN(auto hooks, GradientHooks::Create(module, communicator, std::move(options)));
+    CADRE_ASSIGN_OR_RETURN(auto hooks,
+                           GradientHooks::Create(module, communicator, std::move(options)));
     return std::unique_ptr<DataParallel>(new DataParallel(std::move(module), std::move(hooks)));
   }
 

@@ -3,8 +3,8 @@
 // overlaps the exchange with the backward pass.
 //
 //   torch::optim::SGD sgd(net->parameters(), 0.05);
-//   ASSIGN_OR_RETURN(auto optimizer, DistributedOptimizer::Create(sgd, communicator));
-//   ... RETURN_IF_ERROR(optimizer->BackwardAndUpdate(loss(net->forward(x), y)));
+//   CADRE_ASSIGN_OR_RETURN(auto optimizer, DistributedOptimizer::Create(sgd, communicator));
+//   ... CADRE_RETURN_IF_ERROR(optimizer->BackwardAndUpdate(loss(net->forward(x), y)));
 #ifndef CADRE_WORKER_RUNTIME_TORCH_DISTRIBUTED_OPTIMIZER_H_
 #define CADRE_WORKER_RUNTIME_TORCH_DISTRIBUTED_OPTIMIZER_H_
 
