@@ -51,8 +51,9 @@ std::string Place(const v1::RankEvidence& rank) {
     case v1::RUNTIME_FAILED:
       return absl::StrCat("past an error in step ", rank.step());
     default:
-      return rank.silent_seconds() < 0 ? "at a place it has not told"
-                                       : absl::StrCat("after its report of step ", rank.step());
+      // Silence may be counted from output, of a worker that never reported a step.
+      return rank.step() > 0 ? absl::StrCat("after its report of step ", rank.step())
+                             : "at a place it has not told";
   }
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Look {
   const char* state = "S";
@@ -98,6 +99,15 @@ TEST(PickCulprit, WithoutPages_TheProcessorThenTheSteps) {
   Look overdue;
   overdue.overdue = true;
   EXPECT_EQ(PickCulprit(Ranks({{}, overdue, {}})).index, 1u);
+}
+
+TEST(PickCulprit, WithoutAReport_NoStepIsNamed) {
+  Look silent{"T"};
+  silent.silent = 30;
+  auto ranks = Ranks({silent});
+  EXPECT_THAT(PickCulprit(ranks).why, Not(HasSubstr("step")));
+  ranks[0].set_step(3);
+  EXPECT_THAT(PickCulprit(ranks).why, HasSubstr("after its report of step 3"));
 }
 
 TEST(PickCulprit, AlwaysNamesOne) {
