@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 using Groups = std::map<std::string, std::vector<size_t>>;
@@ -75,4 +75,4 @@ std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
   return Spread(std::move(groups), std::move(used), count);
 }
 
-}  // namespace cadre
+}  // namespace cadre::cluster

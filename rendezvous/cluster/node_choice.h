@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cadre {
+namespace cadre::cluster {
 
 // A node with room for the job.
 struct NodeCandidate {
@@ -31,6 +31,6 @@ std::vector<size_t> ChooseNodes(std::vector<NodeCandidate> candidates,
                                 const std::vector<std::string>& held, NodeLayout layout,
                                 size_t count);
 
-}  // namespace cadre
+}  // namespace cadre::cluster
 
 #endif  // CADRE_RENDEZVOUS_CLUSTER_NODE_CHOICE_H_

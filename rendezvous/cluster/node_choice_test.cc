@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST(NodeChoiceTest, PacksIntoTheSmallestGroupThatHoldsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cluster

@@ -9,7 +9,7 @@
 #include "rendezvous/cluster/node_choice.h"
 #include "rendezvous/cluster/suitability.h"
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 struct Room {
@@ -410,4 +410,4 @@ Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<Sch
   return Planner(nodes, jobs, now).Run();
 }
 
-}  // namespace cadre
+}  // namespace cadre::cluster

@@ -20,7 +20,7 @@
 #include "base/time.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::cluster {
 
 // Of a longer queue only the first so many are looked at that could run, among so many in all: a
 // pass costs queued jobs times nodes.
@@ -115,6 +115,6 @@ struct Schedule {
 Schedule PlaceJobs(const std::vector<ScheduleNode>& nodes, const std::vector<ScheduleJob>& jobs,
                    MonoTime now);
 
-}  // namespace cadre
+}  // namespace cadre::cluster
 
 #endif  // CADRE_RENDEZVOUS_CLUSTER_SCHEDULE_H_

@@ -18,7 +18,7 @@
 #include "rendezvous/cluster/schedule.h"
 #include "rendezvous/cluster/suitability.h"
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 constexpr int kNodes = 64;
@@ -390,4 +390,4 @@ TEST(ScheduleSimulationTest, TwentyMixedJobsOn64Nodes) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cluster

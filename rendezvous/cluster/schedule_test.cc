@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/cluster/suitability.h"
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 using ::testing::AllOf;
@@ -315,4 +315,4 @@ TEST(ScheduleTest, SpreadsAndPacksByLabel) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::cluster

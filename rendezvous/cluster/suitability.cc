@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::cluster {
 namespace {
 
 // The least that a node must have.
@@ -137,4 +137,4 @@ std::optional<Share> ShareOf(const ScheduleJob& job, const ScheduleNode& node) {
                static_cast<uint32_t>(gpus)};
 }
 
-}  // namespace cadre
+}  // namespace cadre::cluster

@@ -10,7 +10,7 @@
 
 #include "rendezvous/cluster/schedule.h"
 
-namespace cadre {
+namespace cadre::cluster {
 
 // What the job takes of an empty node; nothing where the node is too small for a worker. A worker
 // takes a CPU unless the job says more.
@@ -32,6 +32,6 @@ std::string ShareText(const Share& share);
 std::string MissingText(const ScheduleJob& job, size_t lacks, size_t fitting,
                         const std::vector<ScheduleNode>& nodes);
 
-}  // namespace cadre
+}  // namespace cadre::cluster
 
 #endif  // CADRE_RENDEZVOUS_CLUSTER_SUITABILITY_H_

@@ -2,347 +2,250 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
-#include "rendezvous/core/core_impl.h"
-#include "rendezvous/core/invariants.h"
-#include "rendezvous/job/report.h"
+#include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
+#include "rendezvous/state/policy.h"
 #include "rendezvous/state/snapshot.h"
 
 namespace cadre {
+namespace {
 
-Effects Core::Impl::Step(MonoTime at, const Event& event) {
-  Effects effects;
-  out = &effects;
-  since_last = std::max(now, at) - now;
-  now = std::max(now, at);
-  if (can_save) clock = now;
-  if (since_last > 2 * config.reconnect_grace) gap_ended_at = now;
-  if (!stepped) {
-    LinkRestoredNodes();
-  } else if ((!node_timers.empty() || !agent_timers.empty()) && since_last > 2 * LookInterval()) {
-    // The host slept, not the nodes: what they said meanwhile may still lie in its queue.
-    ForgivePause(since_last);
+constexpr size_t kMaxClosingStreams = 65536;
+
+}  // namespace
+
+Core::Core(const CoreConfig& config)
+    : context_(config, &state_),
+      cluster_(&context_),
+      jobs_(&context_,
+            [this](const JobState& job, MonoTime at) { return cluster_.WaitsFor(job, at); }) {}
+
+Effects Core::Step(MonoTime at, const Event& event) {
+  const bool has_leases = jobs_.HasLeases() || cluster_.HasLeases();
+  const MonoTime due = NextDeadline();
+  context_.now = std::max(context_.now, at);
+  const absl::Duration pause = context_.clock.Advance(context_.now, due, has_leases);
+  if (pause > absl::ZeroDuration()) {
+    context_.out.Note("", absl::StrCat("the server stood still for ", ShortDuration(pause),
+                                       "; every lease is extended by that"));
   }
-  stepped = true;
+  if (!std::exchange(stepped_, true)) BeginAnew();
   Dispatch(event);
-  RunTimers();
-  FinishTouchedJobs();
+  ExchangeNews();
+  jobs_.EndLeases();
+  ExchangeNews();
+  cluster_.RunTimers();
+  jobs_.Advance();
+  ExchangeNews();
   // What jobs do then gives nothing back by itself; but a job that no node is left for ends by it.
-  while (can_save && std::exchange(cluster_changed, false)) ScheduleCluster();
-  FinishTouchedJobs();
-  out = nullptr;
+  while (context_.clock.can_save() && cluster_.HasChanged()) {
+    cluster_.Schedule();
+    ExchangeNews();
+  }
+  jobs_.Advance();
+  ExchangeNews();
+  return Finish();
+}
+
+void Core::BeginAnew() {
+  context_.clock.BeginAnew();
+  cluster_.AwaitAgents();
+  jobs_.Restore();
+}
+
+void Core::Dispatch(const Event& event) {
+  if (const auto* said = std::get_if<cadre::NodeSaid>(&event)) {
+    NodeSaid(said->stream, said->message);
+  } else if (const auto* closed = std::get_if<cadre::StreamClosed>(&event)) {
+    StreamClosed(closed->stream);
+  } else if (const auto* called = std::get_if<StoreCalled>(&event)) {
+    calls_[called->call] = called->request.job();
+    jobs_.StoreCalled(called->call, called->request);
+  } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
+    const auto call = calls_.find(dropped->call);
+    if (call == calls_.end()) return;
+    jobs_.CallDropped(call->second, dropped->call);
+    calls_.erase(call);
+  } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
+    jobs_.Cancel(cancelled->job, cancelled->reason, cancelled->signal);
+  } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
+    jobs_.Submit(*submitted->spec, submitted->user, submitted->request_id);
+  } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
+    cluster_.Drain(drained->node, drained->drained, drained->reason);
+  } else if (const auto* save = std::get_if<cadre::CanSave>(&event)) {
+    CanSave(save->can);
+  }
+}
+
+void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
+  // The host may still have had this in its queue when it was told to close the stream.
+  if (closing_.count(stream) != 0) return;
+  const auto found = sessions_.find(stream);
+  if (found == sessions_.end()) {
+    if (message.has_agent() || cluster_.IsAgent(stream)) return cluster_.AgentSaid(stream, message);
+    if (message.has_join()) return NodeJoined(stream, message);
+    return context_.out.Close(
+        stream, absl::InvalidArgumentError("the first message of a stream must be a Join"));
+  }
+  const Session session = found->second;
+  const char* wrong = message.has_join() ? "a stream carries one Join"
+                      : message.has_agent()
+                          ? "what an agent says comes on a stream that begins with AgentJoined"
+                      : message.job() != session.job || message.incarnation() != session.incarnation
+                          ? "job or incarnation differs from those of the stream's Join"
+                          : nullptr;
+  if (wrong == nullptr) return jobs_.Said(session.job, session.node, message);
+  jobs_.StreamClosed(session.job, session.node);
+  context_.out.Close(stream, absl::InvalidArgumentError(wrong));
+}
+
+void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
+  absl::Status may = jobs_.CheckJoin(message);
+  const std::string job = may.ok() || IsJobName(message.job()) ? message.job() : "";
+  if (may.ok()) may = cluster_.CheckLauncher(message);
+  if (!may.ok()) {
+    return context_.out.Reject(stream, job, may.code(), std::string(may.message()));
+  }
+  // Finish() forgets it again where the job refuses the node.
+  sessions_[stream] = {job, message.join().node(), message.incarnation()};
+  jobs_.Join(stream, message);
+}
+
+void Core::StreamClosed(StreamId stream) {
+  closing_.erase(stream);
+  const auto found = sessions_.find(stream);
+  if (found == sessions_.end()) return cluster_.StreamClosed(stream);
+  const Session session = found->second;
+  sessions_.erase(found);
+  jobs_.StreamClosed(session.job, session.node);
+}
+
+void Core::CanSave(bool can) {
+  if (!context_.clock.SetCanSave(can) || !can) return;
+  cluster_.AwaitAbsent();
+  jobs_.AwaitAbsent();
+}
+
+void Core::ExchangeNews() {
+  for (const cluster::ForJob& news : cluster_.TakeForJobs()) {
+    if (const auto* granted = std::get_if<cluster::Granted>(&news)) {
+      jobs_.Granted(granted->job);
+    } else if (const auto* ended = std::get_if<cluster::LauncherEnded>(&news)) {
+      jobs_.LauncherEnded(ended->job, ended->node, ended->how);
+    } else if (const auto* cannot = std::get_if<cluster::CannotBegin>(&news)) {
+      jobs_.CannotBegin(cannot->job, cannot->why, cannot->try_later);
+    }
+  }
+  const job::ForCluster news = jobs_.TakeForCluster();
+  if (news.changed) cluster_.JobsChanged();
+  for (const auto& [job, node] : news.launchers_lost) cluster_.LauncherLost(job, node);
+}
+
+Effects Core::Finish() {
+  Effects effects = context_.out.Take();
+  for (const ReplyToCall& reply : effects.reply) calls_.erase(reply.call);
+  for (const CloseStream& close : effects.close) {
+    sessions_.erase(close.stream);
+    closing_.insert(close.stream);
+    // Numbers grow, so the first one is the oldest.
+    if (closing_.size() > kMaxClosingStreams) closing_.erase(closing_.begin());
+  }
   return effects;
 }
 
-void Core::Impl::Dispatch(const Event& event) {
-  if (const auto* said = std::get_if<NodeSaid>(&event)) {
-    OnNodeSaid(*said);
-  } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
-    OnStreamClosed(closed->stream);
-  } else if (const auto* called = std::get_if<StoreCalled>(&event)) {
-    OnStoreRequest(called->request.job(), keyspace::Asker{called->call.value, ""}, called->request);
-  } else if (const auto* dropped = std::get_if<StoreCallDropped>(&event)) {
-    OnCallDropped(dropped->call);
-  } else if (const auto* cancelled = std::get_if<JobCancelled>(&event)) {
-    CancelJob(cancelled->job, cancelled->reason, cancelled->signal, v1::CANCELLED);
-  } else if (const auto* submitted = std::get_if<JobSubmitted>(&event)) {
-    OnSubmitted(*submitted);
-  } else if (const auto* drained = std::get_if<NodeDrained>(&event)) {
-    OnDrained(*drained);
-  } else if (const auto* save = std::get_if<CanSave>(&event)) {
-    OnCanSave(save->can);
-  }
-}
-
-void Core::Impl::ForgivePause(absl::Duration pause) {
-  for (auto& [name, live] : lives) {
-    live.orders_count_from = std::min(now, live.orders_count_from + pause);
-    for (auto& [node, link] : live.links) {
-      link.last_heard = std::min(now, link.last_heard + pause);
-      link.gone_since = std::min(now, link.gone_since + pause);
-    }
-  }
-  for (auto& [name, agent] : agents) agent.last_heard = std::min(now, agent.last_heard + pause);
-  Note("", absl::StrCat("the server stood still for ", ShortDuration(pause),
-                        "; every lease is extended by that"));
-}
-
-void Core::Impl::OnCanSave(bool can) {
-  if (std::exchange(can_save, can) == can || !can) return;
-  ForgiveSilence(now - std::exchange(clock, now));
-}
-
-void Core::Impl::ForgiveSilence(absl::Duration silence) {
-  for (auto& [name, agent] : agents) {
-    if (!agent.stream.has_value()) agent.last_heard = now;
-  }
-  for (auto& [name, live] : lives) {
-    const JobState& job = *FindJob(name);
-    if (HasEnded(job.phase)) continue;
-    live.orders_count_from = std::min(now, live.orders_count_from + silence);
-    live.patient_until = now + config.lease;
-    if (live.hang.has_value()) {
-      live.hang->deadline = std::min(now + kInquiryLimit, live.hang->deadline + silence);
-    }
-    for (auto& [node, link] : live.links) {
-      if (link.stream.has_value()) continue;
-      // Nobody was let in; they have a whole lease to come back.
-      link.gone_since = now;
-      link.gone_limit = std::max(config.lease, job.nodes.at(node).adopt_timeout);
-      SetNodeTimer(name, node, &link, LostAt(link));
-    }
-    Touch(name, true);
-  }
-}
-
-void Core::Impl::LinkRestoredNodes() {
-  agents_awaited_until = now + config.lease;
-  for (const auto& [name, node] : state.cluster.nodes) {
-    agents[name].last_heard = now;
-    SetAgentTimer(name, agents_awaited_until);
-  }
-  cluster_changed = !state.cluster.nodes.empty();
-  for (const auto& [name, job] : state.jobs) {
-    if (HasEnded(job.phase)) continue;
-    lives[name].orders_count_from =
-        job.phase == v1::STOPPING ? now : MonoTime::FromMicros(job.generation.formed_us);
-    lives[name].patient_until = now + config.lease;
-    lives[name].progress.BeginAt(now.micros() - job.created_us);
-    for (const auto& [node, known] : job.nodes) {
-      Link& link = lives[name].links[node];
-      link.last_heard = link.gone_since = now;
-      link.restored = true;
-      // They have a whole lease to find the server again.
-      link.gone_limit = std::max(config.lease, known.adopt_timeout);
-      SetNodeTimer(name, node, &link, LostAt(link));
-    }
-    Touch(name, true);
-  }
-}
-
-void Core::Impl::RunTimers() {
-  while (!node_timers.empty() && std::get<0>(*node_timers.begin()) <= now) {
-    const auto [at, job, node] = *node_timers.begin();
-    node_timers.erase(node_timers.begin());
-    OnNodeTimer(job, node);
-  }
-  while (!agent_timers.empty() && agent_timers.begin()->first <= now) {
-    OnAgentTimer(std::string(agent_timers.begin()->second));
-  }
-  for (const auto& [at, job] : job_deadlines) {
-    if (at > clock) break;
-    touched.insert(job);
-  }
-}
-
-void Core::Impl::FinishTouchedJobs() {
-  while (!touched.empty()) {
-    const std::string name = *touched.begin();
-    JobState* job = FindJob(name);
-    if (job != nullptr) {
-      Live* live = &lives[name];
-      DeliverAnswers(name, live->keyspace.Expire(clock));
-      while (Advance(name, job, live)) {
-      }
-      PushStatus(name, *job, live);
-      SetDeadline(name, live);
-    }
-    touched.erase(name);
-  }
-}
-
-void Core::Impl::PushStatus(const std::string& name, const JobState& job, Live* live) {
-  if (HasEnded(job.phase)) live->changed = live->progressed = false;
-  // What cannot go out would only pile up.
-  if (!can_save || PushAt(*live) > now) return;
-  v1::ServerMessage message = NewMessage(name, job.generation.number);
-  *message.mutable_status() =
-      MakeStatus(name, job, live->progress, WaitingFor(job, *live, now), Shown::kToAgents);
-  if (WantsCheckpoint(job, *live)) {
-    message.mutable_status()->set_checkpoint_wanted(true);
-    live->checkpoint_asked = job.generation.number;
-  }
-  for (const auto& [node, link] : live->links) {
-    if (link.stream.has_value()) Send(*link.stream, message);
-  }
-  live->changed = live->progressed = false;
-  live->last_push = now;
-}
-
-MonoTime Core::Impl::PushAt(const Live& live) const {
-  const int64_t nodes = static_cast<int64_t>(live.links.size());
-  const bool large = live.links.size() > kMaxNodesToldAtOnce;
-  const absl::Duration least = std::max(kPushInterval, kPushIntervalPerNode * nodes);
-  if (live.changed) return large ? live.last_push + least : now;
-  if (!live.progressed) return MonoTime::Never();
-  return live.last_push + (large ? std::max(kLargeProgressInterval, least) : kProgressInterval);
-}
-
-void Core::Impl::SetDeadline(const std::string& name, Live* live) {
-  const JobState* job = FindJob(name);
-  MonoTime at = std::min(PhaseDeadline(*job, *live), live->keyspace.NextDeadline());
-  at = std::min(at, PushAt(*live));
-  if (at == live->deadline) return;
-  if (live->deadline != MonoTime::Never()) job_deadlines.erase({live->deadline, name});
-  if (at != MonoTime::Never()) job_deadlines.insert({at, name});
-  live->deadline = at;
-}
-
-MonoTime Core::Impl::NextDeadline() const {
+MonoTime Core::NextDeadline() const {
   // Replayed jobs get their timers in the first step.
-  if (!stepped && (state.jobs.size() > state.ended_jobs.size() || !state.cluster.nodes.empty())) {
+  if (!stepped_ &&
+      (state_.jobs.size() > state_.ended_jobs.size() || !state_.cluster.nodes.empty())) {
     return MonoTime();
   }
-  MonoTime at = MonoTime::Never();
-  if (!node_timers.empty()) at = std::min(std::get<0>(*node_timers.begin()), now + LookInterval());
-  if (!agent_timers.empty()) {
-    at = std::min({at, agent_timers.begin()->first, now + LookInterval()});
-  }
-  if (can_save && !job_deadlines.empty()) at = std::min(at, job_deadlines.begin()->first);
-  return at;
+  const step::LeaseClock& clock = context_.clock;
+  const MonoTime at =
+      clock.ToHost(std::min({jobs_.NextLease(), jobs_.NextDeadline(), cluster_.NextLease()}));
+  if (!clock.can_save() || (!jobs_.HasLeases() && !cluster_.HasLeases())) return at;
+  return std::min(at, context_.now + clock.look_interval());
 }
 
-void Core::Impl::DropLive(const std::string& name) {
-  const auto found = lives.find(name);
-  if (found == lives.end()) return;
-  Live& live = found->second;
-  for (auto& [node, link] : live.links) {
-    SetNodeTimer(name, node, &link, MonoTime::Never());
-    if (!link.stream.has_value()) continue;
-    sessions.erase(*link.stream);
-    Close(*link.stream, absl::UnavailableError("the job is long over"));
-  }
-  if (live.deadline != MonoTime::Never()) job_deadlines.erase({live.deadline, name});
-  lives.erase(found);
+void Core::Apply(const v1::Record& record) {
+  const std::string forgotten = ApplyRecord(record, &state_);
+  if (record.has_job_created() || record.has_job_restored()) jobs_.Add(record.job());
+  if (!forgotten.empty()) jobs_.Remove(forgotten);
 }
 
-JobState* Core::Impl::FindJob(const std::string& name) {
-  const auto found = state.jobs.find(name);
-  return found == state.jobs.end() ? nullptr : &found->second;
-}
+std::vector<v1::Record> Core::Snapshot() const { return SnapshotOf(state_); }
 
-v1::Record Core::Impl::NewRecord(const std::string& job) const {
-  v1::Record record;
-  record.set_job(job);
-  return record;
-}
-
-std::string Core::Impl::NameOfNewRun() const {
-  const absl::Time created =
-      absl::FromUnixMillis(config.unix_ms_at_zero) + absl::Microseconds(now.micros());
-  return absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone());
-}
-
-void Core::Impl::Commit(v1::Record record) {
-  const std::string forgotten = ApplyRecord(record, &state);
-  if (!forgotten.empty()) DropLive(forgotten);
-  out->append.push_back(std::move(record));
-}
-
-v1::ServerMessage Core::Impl::NewMessage(const std::string& job, uint64_t generation) const {
-  v1::ServerMessage message;
-  message.set_job(job);
-  SetGeneration(&message, {config.server_id, generation});
-  return message;
-}
-
-GenerationId Core::Impl::NamedBy(const v1::NodeMessage& message) const {
-  const GenerationId named = GenerationOf(message);
-  return named.server_id != 0 ? named : GenerationId{config.server_id, named.number};
-}
-
-void Core::Impl::Send(StreamId stream, v1::ServerMessage message) {
-  out->send.push_back({stream, std::move(message)});
-}
-
-void Core::Impl::SendToNode(const std::string& job, const std::string& node,
-                            v1::ServerMessage message) {
-  const auto live = lives.find(job);
-  if (live == lives.end()) return;
-  const auto link = live->second.links.find(node);
-  if (link == live->second.links.end() || !link->second.stream.has_value()) return;
-  Send(*link->second.stream, std::move(message));
-}
-
-void Core::Impl::Note(const std::string& job, std::string text) {
-  out->notes.push_back({job, OneLine(text, kMaxMessageBytes)});
-}
-
-void Core::Impl::Touch(const std::string& job, bool changed) {
-  touched.insert(job);
-  if (changed) lives[job].changed = true;
-}
-
-Core::Core(const CoreConfig& config) : impl_(std::make_unique<Impl>(config)) {}
-Core::~Core() = default;
-
-Effects Core::Step(MonoTime now, const Event& event) { return impl_->Step(now, event); }
-MonoTime Core::NextDeadline() const { return impl_->NextDeadline(); }
-void Core::Apply(const v1::Record& record) { ApplyRecord(record, &impl_->state); }
-std::vector<v1::Record> Core::Snapshot() const { return SnapshotOf(impl_->state); }
-std::string Core::DebugString() const { return DumpState(impl_->state); }
+std::string Core::DebugString() const { return DumpState(state_); }
 
 absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) const {
-  const auto found = impl_->state.jobs.find(std::string(name));
-  if (found == impl_->state.jobs.end()) {
+  const job::Job* job = jobs_.Find(std::string(name));
+  if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
   }
-  const JobState& job = found->second;
-  if (job.verdict.has_value()) {
-    return absl::StrCat("ended (", v1::JobPhase_Name(job.phase), "): ", job.verdict->message());
-  }
-  const auto live = impl_->lives.find(found->first);
-  static const Live* const kNothing = new Live();
-  const std::string waits =
-      impl_->WaitingFor(job, live == impl_->lives.end() ? *kNothing : live->second, now);
-  return ExplainText(job, waits);
+  return job::Explain(job->view(), cluster_.WaitsFor(job->view().job, now), now);
 }
 
 absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
-  const auto found = impl_->state.jobs.find(std::string(name));
-  if (found == impl_->state.jobs.end()) {
+  const job::Job* job = jobs_.Find(std::string(name));
+  if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
   }
-  return impl_->StatusOf(found->first, found->second, now, Shown::kWhole);
-}
-
-v1::JobStatus Core::Impl::StatusOf(const std::string& name, const JobState& job, MonoTime at,
-                                   Shown shown) const {
-  const auto known = lives.find(name);
-  static const Live* const kNothing = new Live();
-  const Live& live = known == lives.end() ? *kNothing : known->second;
-  v1::JobStatus status = MakeStatus(name, job, live.progress, WaitingFor(job, live, at), shown);
-  status.set_checkpoint_wanted(WantsCheckpoint(job, live));
-  return status;
+  return job::StatusOf(std::string(name), job->view(), cluster_.WaitsFor(job->view().job, now), now,
+                       job::Shown::kWhole);
 }
 
 std::vector<v1::JobStatus> Core::AllStatuses(MonoTime now) const {
   std::vector<v1::JobStatus> statuses;
-  for (const auto& [name, job] : impl_->state.jobs) {
-    // A thousand whole ones would not fit into a message.
-    statuses.push_back(impl_->StatusOf(name, job, now, Shown::kInList));
+  for (const auto& [name, state] : state_.jobs) {
+    statuses.push_back(job::StatusOf(name, jobs_.Find(name)->view(), cluster_.WaitsFor(state, now),
+                                     now, job::Shown::kInList));
   }
   return statuses;
 }
 
-absl::Status Core::RefuseName(const std::string& name) const { return impl_->RefuseName(name); }
+absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
+  return jobs_.MaySubmit(spec, user);
+}
+
+absl::Status Core::RefuseName(const std::string& name) const { return jobs_.RefuseName(name); }
 
 bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) const {
-  const auto found = impl_->state.jobs.find(name);
-  return found != impl_->state.jobs.end() && !request_id.empty() &&
+  const auto found = state_.jobs.find(name);
+  return found != state_.jobs.end() && !request_id.empty() &&
          found->second.request_id == request_id;
 }
-absl::Status Core::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
-  return impl_->MaySubmit(spec, user);
-}
-std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return impl_->ClusterNodes(); }
+
+std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return cluster_.Nodes(); }
+
 absl::StatusOr<Core::LogSource> Core::FindLog(const v1::ReadLogRequest& request) const {
-  return impl_->FindLog(request);
+  return cluster_.FindLog(request);
 }
 
-absl::Status Core::CheckInvariants() const { return CheckCore(*impl_); }
+absl::Status Core::CheckInvariants() const {
+  // What was replayed is connected in the first step.
+  if (!stepped_) return absl::OkStatus();
+  RETURN_IF_ERROR(jobs_.CheckInvariants());
+  size_t open = 0;
+  for (const auto& [name, state] : state_.jobs) {
+    for (const auto& [node, connection] : jobs_.Find(name)->view().live.connections.all()) {
+      if (!connection.stream.has_value()) continue;
+      ++open;
+      const auto session = sessions_.find(*connection.stream);
+      if (session == sessions_.end() || session->second.node != node ||
+          session->second.job != name) {
+        return absl::InternalError(
+            absl::StrCat("job ", name, ": node ", node, " and its stream disagree"));
+      }
+    }
+  }
+  if (open != sessions_.size()) return absl::InternalError("streams and connections disagree");
+  if (closing_.size() > kMaxClosingStreams) return absl::InternalError("too many closing streams");
+  if (state_.ended_jobs.size() > kMaxEndedJobs) return absl::InternalError("too many ended jobs");
+  return absl::OkStatus();
+}
 
 }  // namespace cadre

@@ -1,4 +1,5 @@
-// The rendezvous state machine: jobs, nodes, leases, generations, ranks, restarts, keys.
+// The rendezvous state machine. It finds whose an event is, job::Jobs' or cluster::Cluster's, keeps
+// the clock that their leases and deadlines are counted on, and collects what they decide.
 //
 // Deterministic: no clock, file, thread, socket, randomness or log. The same events at the same
 // times give the same effects. One caller thread.
@@ -12,7 +13,8 @@
 #define CADRE_RENDEZVOUS_CORE_CORE_H_
 
 #include <cstdint>
-#include <memory>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,31 +27,20 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
-#include "rendezvous/core/effect.h"
+#include "rendezvous/cluster/cluster.h"
+#include "rendezvous/cluster/log_source.h"
 #include "rendezvous/core/event.h"
+#include "rendezvous/job/jobs.h"
+#include "rendezvous/state/state.h"
+#include "rendezvous/step/config.h"
+#include "rendezvous/step/context.h"
+#include "rendezvous/step/effect.h"
 
 namespace cadre {
-
-struct CoreConfig {
-  // One life of the state; agents notice when it changes.
-  uint64_t server_id = 1;
-  // A node that has not been heard for this long is lost.
-  absl::Duration lease = absl::Seconds(10);
-  // A node whose stream ended is lost after this, unless the same incarnation comes back.
-  absl::Duration reconnect_grace = absl::Milliseconds(100);
-  // The one job this server is for; empty: any. A server inside a launcher ends with its job, so it
-  // must not take in others.
-  std::string only_job;
-  // How long the host's nodes may take to report a stopped generation beyond its grace.
-  absl::Duration stop_margin = absl::Seconds(10);
-  // Wall clock, milliseconds since the Unix epoch, at MonoTime 0. For people only.
-  int64_t unix_ms_at_zero = 0;
-};
 
 class Core {
  public:
   explicit Core(const CoreConfig& config);
-  ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
@@ -79,15 +70,8 @@ class Core {
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
-  // How a worker's log is asked for: on which stream, and the message but for call, stream, place
-  // and limit. FAILED_PRECONDITION: no such job, run or rank, or the job was not submitted.
-  // UNAVAILABLE: its node has no agent, or one that is away.
-  struct LogSource {
-    StreamId stream;
-    v1::ReadLog read;
-    // The job is over, and nothing of it is left on the node.
-    bool ended = false;
-  };
+  // Where a worker's log is. FAILED_PRECONDITION, UNAVAILABLE.
+  using LogSource = cluster::LogSource;
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
 
   // All durable state as text: equal texts, equal states.
@@ -96,11 +80,35 @@ class Core {
   // OK, or INTERNAL naming what does not hold.
   absl::Status CheckInvariants() const;
 
-  // Known to core_impl.h only.
-  struct Impl;
-
  private:
-  std::unique_ptr<Impl> impl_;
+  // One open stream of a job's node. Those of agents are the cluster's.
+  struct Session {
+    std::string job;
+    std::string node;
+    uint64_t incarnation = 0;
+  };
+
+  void BeginAnew();
+  void Dispatch(const Event& event);
+  void NodeSaid(StreamId stream, const v1::NodeMessage& message);
+  void NodeJoined(StreamId stream, const v1::NodeMessage& message);
+  void StreamClosed(StreamId stream);
+  void CanSave(bool can);
+  // What jobs and the cluster have to tell each other.
+  void ExchangeNews();
+  // Keeps track of streams and calls that a step has closed or answered.
+  Effects Finish();
+
+  State state_;
+  step::Context context_;
+  cluster::Cluster cluster_;
+  job::Jobs jobs_;
+  std::map<StreamId, Session> sessions_;
+  // Streams that were closed and whose end the host has not reported yet.
+  std::set<StreamId> closing_;
+  // Calls that wait, by job.
+  std::map<CallId, std::string> calls_;
+  bool stepped_ = false;
 };
 
 }  // namespace cadre

@@ -10,22 +10,9 @@
 
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
+#include "rendezvous/step/ids.h"
 
 namespace cadre {
-
-// One node's stream, numbered by the host and never reused in its life.
-struct StreamId {
-  uint64_t value = 0;
-  friend bool operator==(StreamId a, StreamId b) { return a.value == b.value; }
-  friend bool operator<(StreamId a, StreamId b) { return a.value < b.value; }
-};
-
-// One unary store call that waits for an answer, numbered by the host likewise.
-struct CallId {
-  uint64_t value = 0;
-  friend bool operator==(CallId a, CallId b) { return a.value == b.value; }
-  friend bool operator<(CallId a, CallId b) { return a.value < b.value; }
-};
 
 // A node said something on its stream. Its stream may be new to the core only with a Join.
 struct NodeSaid {

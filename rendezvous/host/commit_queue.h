@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "base/time.h"
-#include "rendezvous/core/effect.h"
+#include "rendezvous/step/effect.h"
 #include "rendezvous/host/batch_saver.h"
 #include "rendezvous/log/record_log.h"
 

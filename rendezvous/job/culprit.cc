@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 using Ranks = std::vector<v1::RankEvidence>;
@@ -202,4 +202,4 @@ Culprit PickCulprit(const Ranks& ranks) {
   return {index, absl::StrCat(Activity(ranks[index]), ", ", PlaceSince(ranks[index]))};
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

@@ -9,7 +9,7 @@
 
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::job {
 
 struct Culprit {
   size_t index = 0;
@@ -26,6 +26,6 @@ std::optional<Culprit> WhoIsAbsent(const std::vector<v1::RankEvidence>& ranks);
 // silent first.
 Culprit PickCulprit(const std::vector<v1::RankEvidence>& ranks);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_CULPRIT_H_

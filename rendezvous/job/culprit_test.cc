@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 using ::testing::AllOf;
@@ -140,4 +140,4 @@ TEST(WhoIsAbsent, TheFirstThatHasNotCome) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::job

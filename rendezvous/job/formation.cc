@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 FormationDecision Form(uint32_t size, std::string reason) {
@@ -50,4 +50,4 @@ FormationDecision DecideFormation(const Gathering& gathering, const Policy& poli
                                     gathering.present, " of ", least, " in)"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

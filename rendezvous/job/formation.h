@@ -8,7 +8,7 @@
 #include "base/time.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::job {
 
 // A gathering at one moment, in numbers.
 struct Gathering {
@@ -36,6 +36,6 @@ struct FormationDecision {
 
 FormationDecision DecideFormation(const Gathering& gathering, const Policy& policy, MonoTime now);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_FORMATION_H_

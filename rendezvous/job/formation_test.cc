@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 MonoTime Second(int s) { return MonoTime::FromMicros(s * int64_t{1000000}); }
@@ -81,4 +81,4 @@ TEST(FormationTest, GivesUpAfterTheJoinTimeout) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::job

@@ -5,7 +5,7 @@
 
 #include "rendezvous/state/apply.h"
 
-namespace cadre {
+namespace cadre::job {
 
 void ProgressLog::Note(const JobState& job, const std::string& node,
                        const v1::NodeProgress& progress, MonoTime now) {
@@ -75,4 +75,4 @@ int64_t ProgressLog::FirstProgressUs(uint64_t generation) const {
   return found == first_us_.end() ? 0 : found->second;
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

@@ -15,7 +15,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/state/state.h"
 
-namespace cadre {
+namespace cadre::job {
 
 constexpr size_t kMaxProgressSamples = 256;
 // Between two samples at first; doubles whenever the samples are full and every other one goes.
@@ -52,6 +52,6 @@ class ProgressLog {
   std::map<uint64_t, int64_t> first_us_;  // by generation
 };
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_PROGRESS_LOG_H_

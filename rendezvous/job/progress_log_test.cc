@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/job/timeline.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 using ::testing::SizeIs;
@@ -115,4 +115,4 @@ TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::job

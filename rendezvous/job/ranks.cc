@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 // Takes a run of digits off the front, leading zeros dropped.
@@ -102,4 +102,4 @@ RankAssignment AssignRanks(std::vector<RankCandidate> candidates,
   return assignment;
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

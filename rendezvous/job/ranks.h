@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/record.pb.h"
 
-namespace cadre {
+namespace cadre::job {
 
 struct RankCandidate {
   std::string node;
@@ -38,6 +38,6 @@ RankAssignment AssignRanks(std::vector<RankCandidate> candidates,
 // "n2" before "n10": runs of digits compare as numbers. Negative, 0 or positive, like strcmp.
 int CompareNaturally(absl::string_view a, absl::string_view b);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_RANKS_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 std::string Order(const RankAssignment& assignment) {
@@ -57,4 +57,4 @@ TEST(RanksTest, WishesComeFirstAndTheEarlierOfTwo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::job

@@ -10,7 +10,7 @@
 #include "rendezvous/job/timeline.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 std::string ExecText(const JobState& job, const v1::WorkerExit& exit) {
@@ -318,4 +318,4 @@ v1::Stop MakeStop(const JobState& job, const std::string& node) {
   return stop;
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

@@ -12,11 +12,11 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/job/formation.h"
 #include "rendezvous/job/progress_log.h"
+#include "rendezvous/state/policy.h"
 #include "rendezvous/state/state.h"
 
-namespace cadre {
+namespace cadre::job {
 
-constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxLastLinesBytes = 4 << 10;
 constexpr size_t kMaxErrorJsonBytes = 64 << 10;
 constexpr size_t kMaxEvidenceBytes = 512;
@@ -66,6 +66,6 @@ int NodeRankOf(const JobState& job, const std::string& node);
 v1::Assign MakeAssign(const JobState& job, uint32_t node_rank);
 v1::Stop MakeStop(const JobState& job, const std::string& node);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_REPORT_H_

@@ -9,7 +9,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 RestartDecision Never(std::string reason) { return {false, false, {}, std::move(reason)}; }
@@ -117,4 +117,4 @@ int ExitStatusFor(const v1::Failure& failure) {
   return exit.exit_code() != 0 ? exit.exit_code() & 0xff : 1;
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

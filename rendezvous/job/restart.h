@@ -12,7 +12,7 @@
 #include "proto/job.pb.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::job {
 
 struct RestartDecision {
   bool again = false;
@@ -47,6 +47,6 @@ bool HasLastWord(const v1::Failure& failure);
 // What `cadre run` exits with on account of this failure.
 int ExitStatusFor(const v1::Failure& failure);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_RESTART_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 v1::Failure Because(v1::FailureCause cause) {
@@ -150,4 +150,4 @@ TEST(RestartTest, ExitStatuses) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::job

@@ -1,6 +1,6 @@
 #include "rendezvous/job/timeline.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 // 0 where one of the two has not happened.
@@ -42,4 +42,4 @@ v1::Timeline MakeTimeline(const std::string& name, const JobState& job,
   return timeline;
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

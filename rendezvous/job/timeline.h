@@ -9,11 +9,11 @@
 #include "rendezvous/job/progress_log.h"
 #include "rendezvous/state/state.h"
 
-namespace cadre {
+namespace cadre::job {
 
 v1::Timeline MakeTimeline(const std::string& name, const JobState& job,
                           const ProgressLog& progress);
 
-}  // namespace cadre
+}  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_TIMELINE_H_

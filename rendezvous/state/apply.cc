@@ -213,7 +213,7 @@ void OrderStop(const v1::StopOrdered& record, JobState* job) {
   if (!generation.root_cause.has_value()) {
     generation.failed_us = record.at_us();
     timeline->set_failed_us(record.at_us() - job->created_us);
-  } else if (HasLastWord(record.root_cause())) {
+  } else if (job::HasLastWord(record.root_cause())) {
     AddEarlier(*generation.root_cause, job);
   } else {
     // A second order corrects the root cause; what was taken for it followed from it.

@@ -21,6 +21,8 @@ constexpr uint64_t kMaxSlotsPerJob = 1 << 20;
 constexpr size_t kMaxJobNameBytes = 63;
 constexpr size_t kMaxNodeTextBytes = 255;
 constexpr size_t kMaxSpecBytes = 1 << 20;
+// Of one line for people.
+constexpr size_t kMaxMessageBytes = 1024;
 
 struct Policy {
   uint32_t min = 1;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/effect.h"
+#include "rendezvous/step/effect.h"
 
 namespace cadre {
 

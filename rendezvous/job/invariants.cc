@@ -1,14 +1,11 @@
-#include "rendezvous/core/invariants.h"
-
-#include <map>
-#include <string>
+#include "rendezvous/job/invariants.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "rendezvous/state/apply.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::job {
 namespace {
 
 #define CADRE_HOLDS(condition, ...)                                          \
@@ -69,60 +66,30 @@ absl::Status CheckPhase(const std::string& name, const JobState& job) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLive(const Core::Impl& core, const std::string& name, const JobState& job,
-                       const Live& live) {
-  size_t open = 0, ready = 0;
-  for (const auto& [node, link] : live.links) {
-    open += link.stream.has_value();
-    ready += link.stream.has_value() && !link.old_generation.exists();
-    CADRE_HOLDS(
-        link.timer == MonoTime::Never() || core.node_timers.count({link.timer, name, node}) == 1,
-        "job ", name, ": node ", node, " has no timer");
-    CADRE_HOLDS(link.timer != MonoTime::Never(), "job ", name, ": node ", node, " never expires");
-    CADRE_HOLDS(HasEnded(job.phase) || job.nodes.count(node) == 1, "job ", name, ": ", node,
+absl::Status CheckLive(const std::string& name, const View& view) {
+  const Connections& connections = view.live.connections;
+  const bool ended = HasEnded(view.job.phase);
+  for (const auto& [node, connection] : connections.all()) {
+    CADRE_HOLDS(ended || view.job.nodes.count(node) == 1, "job ", name, ": ", node,
                 " is connected and not in");
-    if (!link.stream.has_value()) continue;
-    const auto session = core.sessions.find(*link.stream);
-    CADRE_HOLDS(session != core.sessions.end() && session->second.node == node &&
-                    session->second.job == name,
-                "job ", name, ": node ", node, " and its stream disagree");
+    CADRE_HOLDS(!ended || connection.stream.has_value(), "job ", name, ": ", node,
+                " is awaited though the job has ended");
   }
-  CADRE_HOLDS(open == live.open && ready == live.ready, "job ", name, ": miscounted streams");
-  CADRE_HOLDS(HasEnded(job.phase) || live.links.size() == job.nodes.size(), "job ", name,
-              ": a node has no link");
-  CADRE_HOLDS(job.phase == v1::RUNNING || live.keyspace.waiters() == 0, "job ", name,
+  CADRE_HOLDS(ended || connections.all().size() == view.job.nodes.size(), "job ", name,
+              ": a node has no connection");
+  CADRE_HOLDS(view.job.phase == v1::RUNNING || view.live.store.waiters() == 0, "job ", name,
               ": somebody waits in the store of a generation that does not run");
-  return live.keyspace.CheckInvariants();
+  CADRE_HOLDS(!view.live.touched, "job ", name, ": was left unfinished");
+  RETURN_IF_ERROR(connections.CheckInvariants());
+  return view.live.store.CheckInvariants();
 }
 
 }  // namespace
 
-absl::Status CheckCore(const Core::Impl& core) {
-  size_t open = 0, links = 0, deadlines = 0;
-  for (const auto& [name, live] : core.lives) {
-    const auto job = core.state.jobs.find(name);
-    CADRE_HOLDS(job != core.state.jobs.end(), "job ", name, " is gone, its connections are not");
-    RETURN_IF_ERROR(CheckLive(core, name, job->second, live));
-    open += live.open;
-    links += live.links.size();
-    deadlines += live.deadline != MonoTime::Never();
-  }
-  for (const auto& [name, job] : core.state.jobs) {
-    RETURN_IF_ERROR(CheckGeneration(name, job));
-    RETURN_IF_ERROR(CheckPhase(name, job));
-  }
-  CADRE_HOLDS(open == core.sessions.size(), "streams and links disagree");
-  CADRE_HOLDS(links == core.node_timers.size(), "links and timers disagree");
-  CADRE_HOLDS(deadlines == core.job_deadlines.size(), "jobs and deadlines disagree");
-  CADRE_HOLDS(core.closing.size() <= kMaxClosingStreams, "too many closing streams");
-  CADRE_HOLDS(core.state.ended_jobs.size() <= kMaxEndedJobs, "too many ended jobs");
-  std::map<std::string, size_t> live;
-  for (const auto& [name, job] : core.state.jobs) live[job.user] += !HasEnded(job.phase);
-  for (const auto& [user, jobs] : live) {
-    CADRE_HOLDS(core.state.by_user.Live(user) == jobs, "the jobs of ", user, " are miscounted");
-  }
-  CADRE_HOLDS(core.touched.empty(), "a job was left unfinished");
-  return absl::OkStatus();
+absl::Status CheckJob(const std::string& name, const View& view) {
+  RETURN_IF_ERROR(CheckGeneration(name, view.job));
+  RETURN_IF_ERROR(CheckPhase(name, view.job));
+  return CheckLive(name, view);
 }
 
-}  // namespace cadre
+}  // namespace cadre::job

@@ -1,7 +1,7 @@
 // All that the core may ask of its host. The order in which the host carries them out is part of
 // the contract; see core.h.
-#ifndef CADRE_RENDEZVOUS_CORE_EFFECT_H_
-#define CADRE_RENDEZVOUS_CORE_EFFECT_H_
+#ifndef CADRE_RENDEZVOUS_STEP_EFFECT_H_
+#define CADRE_RENDEZVOUS_STEP_EFFECT_H_
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
-#include "rendezvous/core/event.h"
+#include "rendezvous/step/ids.h"
 
 namespace cadre {
 
@@ -46,4 +46,4 @@ struct Effects {
 
 }  // namespace cadre
 
-#endif  // CADRE_RENDEZVOUS_CORE_EFFECT_H_
+#endif  // CADRE_RENDEZVOUS_STEP_EFFECT_H_

@@ -1,0 +1,376 @@
+#include "rendezvous/cluster/cluster.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/duration.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "rendezvous/cluster/agent_check.h"
+#include "rendezvous/cluster/parts.h"
+#include "rendezvous/cluster/schedule_input.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre::cluster {
+namespace {
+
+// A job that has never begun is tried so often: when it ends before it begins on so many nodes, it
+// is hardly all of them.
+constexpr uint32_t kFailedStartsMax = 8;
+constexpr size_t kMaxEndTextBytes = 512;
+
+std::string LauncherEnd(const std::string& how) {
+  return absl::StartsWith(how, "its launcher") ? how : absl::StrCat("its launcher ended: ", how);
+}
+
+}  // namespace
+
+void Cluster::AwaitAgents() {
+  for (const auto& [name, node] : context_.state.cluster.nodes) {
+    agents_.Expect(name, context_.clock.now());
+  }
+  changed_ = !context_.state.cluster.nodes.empty();
+}
+
+void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
+  const v1::AgentReport& report = message.agent();
+  const std::string* known = agents_.NodeOf(stream);
+  if (known == nullptr) {
+    if (!report.has_joined()) {
+      return out_.Close(stream,
+                        absl::InvalidArgumentError(
+                            "what an agent says comes on a stream that begins with AgentJoined"));
+    }
+    const absl::Status may = MayJoin(message);
+    if (!may.ok()) return out_.Reject(stream, "", may.code(), std::string(may.message()));
+    return AgentJoined(stream, message);
+  }
+  const std::string node = *known;
+  agents_.Heard(node, context_.clock.now());
+  if (report.has_ended()) return PartEnded(node, report.ended());
+  if (report.leaving()) return AgentLeaving(node);
+}
+
+absl::Status Cluster::MayJoin(const v1::NodeMessage& message) const {
+  const v1::AgentJoined& joined = message.agent().joined();
+  RETURN_IF_ERROR(CheckAgent(joined));
+  if (!context_.config.only_job.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this endpoint is served by a launcher of job ", context_.config.only_job,
+                     " and ends with it; start 'cadre server'"));
+  }
+  const Agent* known = agents_.Find(joined.node());
+  if (known != nullptr && known->stream.has_value() &&
+      known->incarnation != message.incarnation()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("node ", joined.node(), " has an agent already; give --node-name"));
+  }
+  return CheckNewNode(joined.node(), context_.state.cluster);
+}
+
+void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
+  const v1::AgentJoined& joined = message.agent().joined();
+  const std::string& node = joined.node();
+  const Agent* before = agents_.Find(node);
+  if (before != nullptr && before->stream.has_value()) {
+    out_.Close(*before->stream,
+               absl::AbortedError("a newer stream of the same agent took this one's place"));
+  }
+  Remember(joined);
+  agents_.Connect(node, stream, message.incarnation(), context_.clock.now());
+  v1::ServerMessage welcome = step::MessageFor("", 0);
+  welcome.mutable_welcome()->set_server_id(context_.config.server_id);
+  *welcome.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
+  out_.Send(stream, std::move(welcome));
+  CompareParts(node, {joined.parts().begin(), joined.parts().end()});
+  changed_ = true;
+}
+
+void Cluster::Remember(const v1::AgentJoined& joined) {
+  const auto& nodes = context_.state.cluster.nodes;
+  const auto found = nodes.find(joined.node());
+  if (found != nodes.end() && SameNode(found->second, joined)) return;
+  v1::Record record;
+  v1::ClusterNodeStatus* known = record.mutable_cluster_node_set()->mutable_node();
+  if (found != nodes.end()) *known = found->second;
+  known->set_name(joined.node());
+  known->set_user(joined.user());
+  known->set_cpus(joined.cpus());
+  known->set_gpus(joined.gpus());
+  *known->mutable_labels() = joined.labels();
+  out_.Commit(std::move(record));
+  out_.Note("", absl::StrCat("node ", joined.node(), " of the cluster: ",
+                             Count(joined.cpus(), "CPU"), ", ", Count(joined.gpus(), "GPU")));
+}
+
+void Cluster::CompareParts(const std::string& node, const std::set<uint64_t>& runs) {
+  const std::map<uint64_t, PartState>& parts = context_.state.cluster.parts;
+  std::vector<PartState> here;
+  for (const auto& [id, part] : parts) {
+    if (part.part.node() == node) here.push_back(part);
+  }
+  for (const uint64_t id : runs) {
+    const auto part = parts.find(id);
+    if (part != parts.end() && part->second.part.node() == node) continue;
+    agents_.AddLeftover(node, id);
+    v1::Part unknown;
+    unknown.set_id(id);
+    unknown.set_node(node);
+    SendStop(unknown);
+  }
+  for (const PartState& part : here) {
+    const bool is_run = runs.count(part.part.id()) != 0;
+    if (!part.taken_back) {
+      if (!is_run) SendStart(part);
+    } else if (is_run) {
+      SendStop(part.part);
+    } else {
+      v1::PartReport gone;
+      gone.set_id(part.part.id());
+      PartEnded(node, gone);
+    }
+  }
+}
+
+void Cluster::PartEnded(const std::string& node, const v1::PartReport& report) {
+  changed_ = true;
+  agents_.RemoveLeftover(node, report.id());
+  const std::map<uint64_t, PartState>& parts = context_.state.cluster.parts;
+  const auto found = parts.find(report.id());
+  if (found == parts.end() || found->second.part.node() != node) return;
+  const PartState part = found->second;
+  const bool unasked = !part.taken_back && !IsOver(FindJob(context_.state, part.part.job()));
+  if (unasked) {
+    return PartEndedUnasked(part, OneLine(report.text(), kMaxEndTextBytes), report.blame());
+  }
+  v1::Record record;
+  record.mutable_part_ended()->set_id(report.id());
+  out_.Commit(std::move(record));
+}
+
+void Cluster::PartEndedUnasked(const PartState& part, const std::string& how, v1::PartBlame blame) {
+  const std::string& name = part.part.job();
+  const std::string& node = part.part.node();
+  v1::Record record;
+  record.mutable_part_ended()->set_id(part.part.id());
+  record.mutable_part_ended()->set_avoid(true);
+  record.mutable_part_ended()->set_reason(how);
+  record.mutable_part_ended()->set_unfit(!part.joined && blame == v1::BLAME_NODE);
+  out_.Commit(std::move(record));
+  const std::string text =
+      absl::StrCat(part.joined ? "its part on node " : "it could not begin on node ", node,
+                   part.joined ? " ended unasked: " : ": ", how);
+  out_.Note(name, text);
+  for_jobs_.push_back(LauncherEnded{name, node, LauncherEnd(how)});
+  const JobState& job = *FindJob(context_.state, name);
+  if (job.generations_announced > 0) return;
+  if (blame == v1::BLAME_JOB) {
+    for_jobs_.push_back(CannotBegin{name, text, false});
+  } else if (job.failed_starts >= kFailedStartsMax) {
+    for_jobs_.push_back(CannotBegin{
+        name, absl::StrCat("it was tried ", job.failed_starts, " times: ", NodesTried(job)), true});
+  }
+}
+
+void Cluster::StreamClosed(StreamId stream) {
+  if (!IsAgent(stream)) return;
+  agents_.Disconnect(stream, context_.clock.now());
+  changed_ = true;
+}
+
+void Cluster::AgentLeaving(const std::string& node) {
+  EndPartsOf(node);
+  out_.Close(*agents_.Find(node)->stream, absl::OkStatus());
+  agents_.Erase(node);
+  out_.Note("", absl::StrCat("node ", node, " has left the cluster"));
+  // What a person said of it is kept.
+  if (context_.state.cluster.nodes.at(node).drained()) return;
+  v1::Record record;
+  record.mutable_cluster_node_gone()->set_node(node);
+  out_.Commit(std::move(record));
+}
+
+void Cluster::RunTimers() {
+  while (const std::optional<std::string> node = agents_.NextLost(context_.clock.now())) {
+    const Agent& agent = *agents_.Find(*node);
+    if (agent.stream.has_value()) {
+      out_.Close(*agent.stream,
+                 absl::DeadlineExceededError(absl::StrCat("nothing was heard of this agent for ",
+                                                          ShortDuration(context_.config.lease))));
+    }
+    agents_.Erase(*node);
+    out_.Note(
+        "", absl::StrCat("the agent of node ", *node, " is lost; its parts of jobs count no more"));
+    EndPartsOf(*node);
+  }
+}
+
+void Cluster::EndPartsOf(const std::string& node) {
+  std::vector<uint64_t> ended;
+  for (const auto& [id, part] : context_.state.cluster.parts) {
+    if (part.part.node() == node) ended.push_back(id);
+  }
+  for (const uint64_t id : ended) {
+    v1::Record record;
+    record.mutable_part_ended()->set_id(id);
+    out_.Commit(std::move(record));
+  }
+  changed_ = true;
+}
+
+void Cluster::Drain(const std::string& node, bool drained, const std::string& reason) {
+  const auto found = context_.state.cluster.nodes.find(node);
+  if (found == context_.state.cluster.nodes.end()) return;
+  const std::string why = OneLine(reason, kMaxNodeTextBytes);
+  v1::Record record;
+  v1::ClusterNodeStatus* changed = record.mutable_cluster_node_set()->mutable_node();
+  *changed = found->second;
+  changed->set_drained(drained);
+  changed->set_drain_reason(drained ? why : "");
+  out_.Commit(std::move(record));
+  out_.Note("", absl::StrCat("node ", node, drained ? " is drained" : " takes work again",
+                             why.empty() ? "" : ": ", why));
+  changed_ = true;
+}
+
+void Cluster::LauncherLost(const std::string& job, const std::string& node) {
+  for (const auto& [id, part] : context_.state.cluster.parts) {
+    if (part.taken_back || part.part.job() != job || part.part.node() != node) continue;
+    return TakeBack(id);
+  }
+}
+
+void Cluster::TakeBack(uint64_t id) {
+  v1::Record record;
+  record.mutable_part_taken_back()->set_id(id);
+  out_.Commit(std::move(record));
+  SendStop(context_.state.cluster.parts.at(id).part);
+}
+
+void Cluster::Schedule() {
+  changed_ = false;
+  TakeBackFromEnded();
+  // A server that began anew does not yet know what there is.
+  if (agents_.AnyExpected()) return;
+  cluster::Schedule schedule =
+      PlaceJobs(NodesToSchedule(context_.state, agents_),
+                JobsToSchedule(context_.state, context_.config.stop_margin), context_.now);
+  CarryOut(schedule);
+  for (const auto& [name, why] : schedule.hopeless) {
+    const JobState* job = FindJob(context_.state, name);
+    // One that has begun waits for a node as long as for any that is lost.
+    if (IsOver(job) || job->generations_announced > 0) continue;
+    // What happened comes before what follows from it: a table shows the beginning alone.
+    for_jobs_.push_back(CannotBegin{
+        name, absl::StrCat("no node is left for it; tried: ", NodesTried(*job), "; it needs ", why),
+        true});
+  }
+  TakeBackFromUnstarted(schedule);
+  queue_ = std::move(schedule.waiting);
+}
+
+void Cluster::TakeBackFromEnded() {
+  std::vector<uint64_t> over;
+  for (const auto& [id, part] : context_.state.cluster.parts) {
+    if (!part.taken_back && IsOver(FindJob(context_.state, part.part.job()))) over.push_back(id);
+  }
+  for (const uint64_t id : over) TakeBack(id);
+}
+
+void Cluster::TakeBackFromUnstarted(const cluster::Schedule& schedule) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, part] : context_.state.cluster.parts) {
+    const std::string& name = part.part.job();
+    // A hopeless one ends.
+    if (part.taken_back || schedule.waiting.count(name) == 0 ||
+        schedule.hopeless.count(name) != 0) {
+      continue;
+    }
+    const JobState* job = FindJob(context_.state, name);
+    if (job == nullptr || !IsUnstarted(*job)) continue;
+    ids.push_back(id);
+    out_.Note(name, absl::StrCat("gives back node ", part.part.node(),
+                                 ": others that it needs are not there"));
+  }
+  for (const uint64_t id : ids) TakeBack(id);
+}
+
+void Cluster::CarryOut(const cluster::Schedule& schedule) {
+  for (const Withdrawn& withdrawn : schedule.withdraw) {
+    out_.Note(withdrawn.job,
+              absl::StrCat("gives up node ", withdrawn.node, ": ", withdrawn.reason));
+    LauncherLost(withdrawn.job, withdrawn.node);
+  }
+  std::vector<uint64_t> placed;
+  for (const Placed& one : schedule.place) {
+    v1::Record record;
+    v1::Part* part = record.mutable_part_placed()->mutable_part();
+    part->set_id(context_.state.cluster.last_part + 1);
+    part->set_job(one.job);
+    part->set_node(one.node);
+    part->set_workers(one.share.workers);
+    part->set_cpus(one.share.cpus);
+    part->set_gpus(one.share.gpus);
+    record.mutable_part_placed()->set_at_us(context_.now.micros());
+    placed.push_back(part->id());
+    out_.Commit(std::move(record));
+    out_.Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
+    for_jobs_.push_back(Granted{one.job});
+  }
+  // Each of them is told of all.
+  for (const uint64_t id : placed) SendStart(context_.state.cluster.parts.at(id));
+}
+
+std::string Cluster::WaitsFor(const JobState& job, MonoTime at) const {
+  if (job.user.empty() || (job.phase != v1::QUEUED && job.phase != v1::GATHERING)) return "";
+  const std::string& name = job.spec.name();
+  const auto lacking = queue_.find(name);
+  if (job.phase == v1::QUEUED) {
+    if (lacking == queue_.end()) return "the agents of the cluster's nodes to come back";
+    const MonoTime until = lacking->second.until;
+    return until == MonoTime::Never() ? lacking->second.reason
+                                      : absl::StrCat(lacking->second.reason, "; within ",
+                                                     ShortDuration(until - at), " at the latest");
+  }
+  const std::string text = LaunchersAwaited(context_.state, job);
+  if (lacking == queue_.end()) return text;
+  return absl::StrCat(text, text.empty() ? "" : ", and for ", lacking->second.reason);
+}
+
+void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {
+  // One that is away hears it when it comes back.
+  if (!agents_.IsConnected(node)) return;
+  v1::ServerMessage message = step::MessageFor("", 0);
+  *message.mutable_agent() = std::move(order);
+  out_.Send(*agents_.Find(node)->stream, std::move(message));
+}
+
+void Cluster::SendStart(const PartState& part) {
+  const JobState* job = FindJob(context_.state, part.part.job());
+  if (job == nullptr) return;
+  v1::AgentOrder order;
+  *order.mutable_start()->mutable_part() = part.part;
+  *order.mutable_start()->mutable_spec() = job->spec;
+  order.mutable_start()->set_user(job->user);
+  for (const auto& [id, other] : context_.state.cluster.parts) {
+    if (other.part.job() == part.part.job() && !other.taken_back) {
+      order.mutable_start()->add_nodes(other.part.node());
+    }
+  }
+  SendToAgent(part.part.node(), std::move(order));
+}
+
+void Cluster::SendStop(const v1::Part& part) {
+  const JobState* job = FindJob(context_.state, part.job());
+  const absl::Duration margin = context_.config.stop_margin;
+  v1::AgentOrder order;
+  order.mutable_stop()->set_id(part.id());
+  // The launchers of a job that is over have been told, and end by themselves.
+  *order.mutable_stop()->mutable_after() = ToProto(IsOver(job) ? margin : absl::Duration());
+  *order.mutable_stop()->mutable_grace() =
+      ToProto((job == nullptr ? Policy() : job->policy).stop_grace + margin);
+  SendToAgent(part.node(), std::move(order));
+}
+
+}  // namespace cadre::cluster

@@ -1,0 +1,92 @@
+// How the nodes of a job are connected, and their leases. Pure; one thread.
+#ifndef CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
+#define CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/generation_id.h"
+#include "base/time.h"
+#include "rendezvous/state/state.h"
+#include "rendezvous/step/context.h"
+#include "rendezvous/step/ids.h"
+
+namespace cadre::job {
+
+// Every node of a job that has not ended has one; afterwards only those whose stream is open.
+struct Connection {
+  std::optional<StreamId> stream;
+  MonoTime last_heard;
+  // Without a stream: since when, and when the node is lost unless it comes back.
+  MonoTime gone_since;
+  MonoTime lost_at;
+  // No node has come on it since the server began, which knows it from its state.
+  bool restored = false;
+  // It kills its workers before its lease ends, and not at once.
+  bool strict_fencing = false;
+  // How its launcher ended, as the cluster's agent says; empty: it has said nothing.
+  std::string launcher_end;
+  // The node still stops workers of this generation, which is over or another server's.
+  GenerationId old_generation;
+  // When its timer fires; it may be early, then it is set again.
+  MonoTime timer = MonoTime::Never();
+};
+
+class Connections {
+ public:
+  explicit Connections(const step::Context& context) : context_(context) {}
+
+  const std::map<std::string, Connection>& all() const { return all_; }
+  // Null: the job does not have the node.
+  const Connection* Find(const std::string& node) const;
+  std::optional<StreamId> StreamOf(const std::string& node) const;
+  // The node could take part in a generation.
+  bool IsReady(const std::string& node) const;
+  size_t open() const { return open_; }
+  size_t ready() const { return ready_; }
+
+  // The node is in the state of a server that began anew.
+  void Restore(const std::string& node);
+  // Nodes without a stream have a whole lease to come back: nobody could before.
+  void AwaitAbsent(const std::map<std::string, NodeState>& nodes);
+  void Attach(const std::string& node, StreamId stream, bool strict_fencing);
+  // Its workers outlive its agent by `adoptable`, and whoever adopts them must still come in.
+  void Detach(const std::string& node, absl::Duration adoptable);
+  void Erase(const std::string& node);
+  // The job has ended: nodes that are connected have a lease to go, the others are erased.
+  void AwaitLeaving();
+  void Heard(const std::string& node);
+  void SetLauncherEnd(const std::string& node, const std::string& how);
+  void SetOldGeneration(const std::string& node, const GenerationId& old);
+
+  // A node whose lease is over, if there is one.
+  std::optional<std::string> NextLost();
+  MonoTime NextTimer() const;
+
+  // OK, or INTERNAL naming what does not hold.
+  absl::Status CheckInvariants() const;
+
+ private:
+  MonoTime LostAt(const Connection& connection) const;
+  void SetTimer(const std::string& node, MonoTime at);
+  // Changes one and keeps the counts right.
+  template <typename Change>
+  void Update(Connection* connection, Change change);
+
+  const step::Context& context_;
+  std::map<std::string, Connection> all_;
+  // With a stream; those of them that are ready.
+  size_t open_ = 0;
+  size_t ready_ = 0;
+  std::set<std::pair<MonoTime, std::string>> timers_;
+};
+
+}  // namespace cadre::job
+
+#endif  // CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_

@@ -1,0 +1,78 @@
+#include "rendezvous/job/connections.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+namespace cadre::job {
+namespace {
+
+class ConnectionsTest : public testing::Test {
+ protected:
+  ConnectionsTest() { Pass(absl::Seconds(1)); }
+  // As a host that is never late.
+  void Pass(absl::Duration duration) {
+    const MonoTime until = context_.now + duration;
+    while (context_.now < until) {
+      context_.now = std::min(until, context_.now + absl::Milliseconds(50));
+      context_.clock.Advance(context_.now, context_.now, true);
+    }
+  }
+
+  State state_;
+  step::Context context_{CoreConfig(), &state_};
+  Connections connections_{context_};
+};
+
+TEST_F(ConnectionsTest, ANodeThatIsHeardIsLostALeaseAfterIt) {
+  connections_.Attach("a", StreamId{1}, false);
+  Pass(absl::Seconds(8));
+  connections_.Heard("a");
+  Pass(absl::Seconds(9));
+  EXPECT_EQ(connections_.NextLost(), std::nullopt);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(connections_.NextLost(), "a");
+}
+
+TEST_F(ConnectionsTest, OneThatIsGoneHasTheGraceToComeBack) {
+  connections_.Attach("a", StreamId{1}, false);
+  connections_.Detach("a", absl::ZeroDuration());
+  EXPECT_EQ(connections_.open(), 0u);
+  Pass(absl::Milliseconds(50));
+  EXPECT_EQ(connections_.NextLost(), std::nullopt);
+  Pass(absl::Milliseconds(50));
+  EXPECT_EQ(connections_.NextLost(), "a");
+}
+
+TEST_F(ConnectionsTest, WhereWorkersMayBeAdoptedItHasLonger) {
+  connections_.Attach("a", StreamId{1}, false);
+  connections_.Detach("a", absl::Seconds(30));
+  Pass(absl::Seconds(30));
+  EXPECT_EQ(connections_.NextLost(), std::nullopt);
+  Pass(absl::Milliseconds(100));
+  EXPECT_EQ(connections_.NextLost(), "a");
+}
+
+TEST_F(ConnectionsTest, OneThatStopsOldWorkersIsNotReady) {
+  connections_.Attach("a", StreamId{1}, false);
+  EXPECT_TRUE(connections_.IsReady("a"));
+  connections_.SetOldGeneration("a", {1, 3});
+  EXPECT_FALSE(connections_.IsReady("a"));
+  EXPECT_EQ(connections_.open(), 1u);
+  EXPECT_EQ(connections_.ready(), 0u);
+  connections_.SetOldGeneration("a", {});
+  EXPECT_EQ(connections_.ready(), 1u);
+  EXPECT_TRUE(connections_.CheckInvariants().ok());
+}
+
+TEST_F(ConnectionsTest, WhenTheJobHasEndedOnlyOpenOnesStay) {
+  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("b", StreamId{2}, false);
+  connections_.Detach("b", absl::Seconds(30));
+  connections_.AwaitLeaving();
+  EXPECT_EQ(connections_.all().size(), 1u);
+  EXPECT_TRUE(connections_.CheckInvariants().ok());
+}
+
+}  // namespace
+}  // namespace cadre::job

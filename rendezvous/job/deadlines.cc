@@ -1,0 +1,174 @@
+#include "rendezvous/job/deadlines.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/job/restart.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre::job {
+namespace {
+
+// Until when nothing fails because nodes do not come or start: they have a lease to find a server
+// that began anew, or could say nothing for a while.
+MonoTime PatientUntil(const View& view) {
+  return view.context.clock.spoke_since() + view.context.config.lease;
+}
+
+bool IsOfBefore(MonoTime moment, const View& view) {
+  return moment < view.context.clock.spoke_since();
+}
+
+}  // namespace
+
+MonoTime TotalDeadline(const View& view) {
+  return view.context.clock.FromRecord(view.job.created_us) + view.job.policy.total_timeout;
+}
+
+MonoTime StartDeadline(const View& view) {
+  const MonoTime ordered = view.live.ordered_at;
+  const MonoTime until = ordered + view.job.policy.start_timeout;
+  return IsOfBefore(ordered, view) ? std::max(until, PatientUntil(view)) : until;
+}
+
+MonoTime StopDeadline(const View& view) {
+  return view.live.ordered_at + view.job.policy.stop_grace + view.context.config.stop_margin;
+}
+
+MonoTime AbsenceDeadline(const View& view) {
+  const Suspicion& suspicion = view.live.suspicion;
+  const bool asks = AllStarted(view.job.generation) && !suspicion.inquiry.has_value() &&
+                    suspicion.asked_for_absent != view.job.generation.number && AwaitsOthers(view);
+  return asks ? StartDeadline(view) : MonoTime::Never();
+}
+
+MonoTime PhaseDeadline(const View& view) {
+  const Suspicion& suspicion = view.live.suspicion;
+  switch (view.job.phase) {
+    case v1::GATHERING:
+      return std::min(
+          TotalDeadline(view),
+          DecideFormation(GatheringOf(view), view.job.policy, view.context.clock.now()).again_at);
+    case v1::RUNNING:
+      return std::min(
+          {TotalDeadline(view),
+           AllStarted(view.job.generation) ? MonoTime::Never() : StartDeadline(view),
+           AbsenceDeadline(view),
+           suspicion.inquiry.has_value() ? suspicion.inquiry->deadline : MonoTime::Never(),
+           suspicion.given_up.has_value() ? suspicion.given_up->believed_at : MonoTime::Never()});
+    case v1::STOPPING:
+      return IsSettled(view.job.generation) ? StopDeadline(view)
+                                            : std::min(StopDeadline(view), TotalDeadline(view));
+    default:
+      return MonoTime::Never();
+  }
+}
+
+bool AllStarted(const GenerationState& generation) {
+  return generation.started == generation.workers.size();
+}
+
+bool IsSettled(const GenerationState& generation) {
+  return generation.root_cause.has_value() && HasLastWord(*generation.root_cause);
+}
+
+bool AwaitsOthers(const View& view) {
+  const auto& generations = view.job.timeline.generations();
+  return !generations.empty() && generations.rbegin()->rejoined() > 0 &&
+         view.live.progress.FirstProgressUs(view.job.generation.number) == 0;
+}
+
+bool CanGrow(const View& view) {
+  return view.job.generation.succeeded == 0 &&
+         view.job.policy.SizeFor(view.live.connections.ready()) >
+             view.job.generation.members.size();
+}
+
+bool WantsCheckpoint(const View& view) {
+  // What can rejoin has nothing to lose, and is not asked to leave.
+  return view.job.phase == v1::RUNNING &&
+         view.job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT &&
+         !view.job.policy.in_place && AllStarted(view.job.generation) && CanGrow(view);
+}
+
+Gathering GatheringOf(const View& view) {
+  const JobState& job = view.job;
+  const Connections& connections = view.live.connections;
+  const step::LeaseClock& clock = view.context.clock;
+  Gathering gathering;
+  gathering.present = connections.ready();
+  gathering.since = clock.FromRecord(job.gathering_us);
+  if (IsOfBefore(gathering.since, view)) {
+    gathering.since = std::max(gathering.since, PatientUntil(view) + -job.policy.join_timeout);
+  }
+  gathering.not_before = clock.FromRecord(job.not_before_us);
+  // Those who were in have the window to come back to a server that began anew.
+  gathering.last_join = std::max(clock.FromRecord(job.last_join_us), clock.spoke_since());
+  for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
+  // Looked for one by one only when they can be complete: a large job gathers in linear time.
+  gathering.survivors_in =
+      connections.ready() >= gathering.survivors &&
+      std::all_of(job.generation.members.begin(), job.generation.members.end(),
+                  [&](const MemberState& m) { return m.lost || connections.IsReady(m.node); });
+  if (!job.expected_nodes.empty() && connections.ready() >= job.expected_nodes.size()) {
+    std::set<std::string> here;
+    for (const std::string& name : ReadyNodes(view)) {
+      here.insert(name);
+      here.insert(job.nodes.at(name).host);
+    }
+    gathering.all_expected =
+        std::all_of(job.expected_nodes.begin(), job.expected_nodes.end(),
+                    [&here](const std::string& name) { return here.count(name) != 0; });
+  }
+  return gathering;
+}
+
+std::vector<std::string> ReadyNodes(const View& view) {
+  std::vector<std::string> ready;
+  for (const auto& [name, node] : view.job.nodes) {
+    if (view.live.connections.IsReady(name)) ready.push_back(name);
+  }
+  return ready;
+}
+
+std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
+  const JobState& job = view.job;
+  const auto left = [&view, at](MonoTime until) {
+    return view.context.clock.can_save()
+               ? absl::StrCat(", ", ShortDuration(until - at), " left")
+               : std::string("; the server cannot save its state at present");
+  };
+  switch (job.phase) {
+    case v1::QUEUED:
+      return cluster_waits;
+    case v1::GATHERING: {
+      const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
+      const bool backs_off = at < view.context.clock.FromRecord(job.not_before_us);
+      return absl::StrCat(cluster_waits.empty() || backs_off
+                              ? MissingText(job, decision, ReadyNodes(view))
+                              : cluster_waits,
+                          decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
+                          view.live.refusal.empty() ? "" : "; ", view.live.refusal);
+    }
+    case v1::RUNNING:
+      if (AllStarted(job.generation)) return "";
+      return absl::StrCat(Count(job.generation.workers.size() - job.generation.started, "worker"),
+                          " to start (", RanksNotStarted(job.generation), ")",
+                          left(StartDeadline(view)));
+    case v1::STOPPING: {
+      // Until the grace is over those that go on may still come.
+      const MonoTime come_by = StopDeadline(view) + -view.context.config.stop_margin;
+      const bool may_come = job.generation.rejoin && at < come_by;
+      return absl::StrCat("workers on ", NodesNotStopped(job.generation),
+                          may_come ? " to stop or to rejoin" : " to stop",
+                          left(may_come ? come_by : StopDeadline(view)));
+    }
+    default:
+      return "";
+  }
+}
+
+}  // namespace cadre::job

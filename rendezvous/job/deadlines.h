@@ -1,0 +1,49 @@
+// How long a job's phases may last, and what it waits for. Pure.
+#ifndef CADRE_RENDEZVOUS_JOB_DEADLINES_H_
+#define CADRE_RENDEZVOUS_JOB_DEADLINES_H_
+
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "rendezvous/job/formation.h"
+#include "rendezvous/job/live.h"
+#include "rendezvous/state/state.h"
+#include "rendezvous/step/context.h"
+
+namespace cadre::job {
+
+// A job as functions look at it.
+struct View {
+  const JobState& job;
+  const Live& live;
+  const step::Context& context;
+};
+
+MonoTime TotalDeadline(const View& view);
+MonoTime StartDeadline(const View& view);
+MonoTime StopDeadline(const View& view);
+// When it is asked who of those that were started anew has not come; Never() where nobody waits.
+MonoTime AbsenceDeadline(const View& view);
+// The first of those that count in its phase.
+MonoTime PhaseDeadline(const View& view);
+
+bool AllStarted(const GenerationState& generation);
+// The user, a scheduler or the clock has ended the generation: nothing changes the reason.
+bool IsSettled(const GenerationState& generation);
+// Workers that went on in their processes have had no progress since.
+bool AwaitsOthers(const View& view);
+// Once workers have finished their work, more of them would only do it again.
+bool CanGrow(const View& view);
+// More nodes wait for the next generation, which its workers are to begin.
+bool WantsCheckpoint(const View& view);
+
+Gathering GatheringOf(const View& view);
+std::vector<std::string> ReadyNodes(const View& view);
+
+// In words, until when included; empty: nothing. `cluster_waits`: what it waits for in the cluster.
+std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at);
+
+}  // namespace cadre::job
+
+#endif  // CADRE_RENDEZVOUS_JOB_DEADLINES_H_

@@ -1,0 +1,294 @@
+// Generations form, run, stop and end.
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/job/ranks.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/job/restart.h"
+#include "rendezvous/job/status.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre::job {
+namespace {
+
+v1::Failure TotalTimeout(const JobState& job) {
+  return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number,
+                      absl::StrCat("the job took longer than timeouts.total, ",
+                                   ShortDuration(job.policy.total_timeout)));
+}
+
+v1::Failure StartTimeout(const JobState& job) {
+  const GenerationState& generation = job.generation;
+  const auto first =
+      std::find(generation.workers.begin(), generation.workers.end(), WorkerPhase::kAssigned);
+  const uint32_t rank = first - generation.workers.begin();
+  auto member = generation.members.begin();
+  while (member->first_rank + member->slots <= rank) ++member;
+  v1::Failure failure = PlainFailure(
+      v1::START_TIMEOUT, member->node, generation.number,
+      absl::StrCat(RanksNotStarted(generation), " did not start within ",
+                   ShortDuration(job.policy.start_timeout), " in generation ", generation.number));
+  failure.set_rank(rank);
+  failure.set_local_rank(rank - member->first_rank);
+  return failure;
+}
+
+// By node rank; empty where the node is lost.
+std::vector<std::string> NodesOfLastGeneration(const JobState& job) {
+  std::vector<std::string> nodes;
+  for (const MemberState& member : job.generation.members) {
+    nodes.push_back(member.lost ? "" : member.node);
+  }
+  return nodes;
+}
+
+// Those who took part before come first, then whoever came first.
+std::vector<RankCandidate> ChooseCandidates(const JobState& job,
+                                            const std::vector<std::string>& ready, size_t size,
+                                            const std::vector<std::string>& previous) {
+  const std::set<std::string> survivors(previous.begin(), previous.end());
+  std::vector<std::pair<bool, RankCandidate>> chosen;
+  for (const std::string& name : ready) {
+    const NodeState& node = job.nodes.at(name);
+    chosen.push_back({survivors.count(name) == 0,
+                      {name, node.host, node.slots, node.wanted_node_rank, node.admission}});
+  }
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(a.first, a.second.admission) <
+           std::make_pair(b.first, b.second.admission);
+  });
+  std::vector<RankCandidate> candidates;
+  for (size_t i = 0; i < size; ++i) candidates.push_back(std::move(chosen.at(i).second));
+  return candidates;
+}
+
+// What would follow the current generation if this ended it.
+RestartDecision DecideNext(const JobState& job, const std::optional<v1::Failure>& root_cause,
+                           MonoTime now) {
+  const GenerationState& generation = job.generation;
+  const uint32_t survivors = std::count_if(generation.members.begin(), generation.members.end(),
+                                           [](const MemberState& member) { return !member.lost; });
+  const MonoTime end =
+      generation.stopping_us == 0 ? now : MonoTime::FromMicros(generation.stopping_us);
+  return DecideRestart(root_cause, job.policy, job.counted_restarts_us, survivors, now,
+                       end - MonoTime::FromMicros(generation.formed_us), !job.user.empty());
+}
+
+}  // namespace
+
+bool Job::AdvancePhase() {
+  switch (state_.phase) {
+    case v1::GATHERING:
+      return AdvanceGathering();
+    case v1::RUNNING:
+      return AdvanceRunning();
+    case v1::STOPPING:
+      return AdvanceStopping();
+    default:
+      return false;
+  }
+}
+
+bool Job::AdvanceGathering() {
+  if (context_.clock.now() >= TotalDeadline(view())) {
+    const v1::Failure failure = TotalTimeout(state_);
+    End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
+    return true;
+  }
+  const FormationDecision decision =
+      DecideFormation(GatheringOf(view()), state_.policy, context_.clock.now());
+  switch (decision.kind) {
+    case FormationDecision::kWait:
+      return false;
+    case FormationDecision::kForm:
+      Form(decision.size, decision.reason);
+      return true;
+    case FormationDecision::kGiveUp:
+      break;
+  }
+  const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number,
+                                           JoinTimeoutText(state_, ReadyNodes(view())));
+  End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
+  return true;
+}
+
+bool Job::AdvanceRunning() {
+  const GenerationState& generation = state_.generation;
+  const MonoTime now = context_.clock.now();
+  if (generation.succeeded == generation.workers.size()) {
+    End(v1::SUCCEEDED, 0,
+        generation.workers.size() == 1
+            ? "the worker succeeded"
+            : absl::StrCat("all ", generation.workers.size(), " workers succeeded"),
+        std::nullopt);
+    return true;
+  }
+  if (now >= TotalDeadline(view())) {
+    const v1::Failure failure = TotalTimeout(state_);
+    OrderStop(failure.message(), failure);
+    return true;
+  }
+  if (!AllStarted(generation) && now >= StartDeadline(view())) {
+    const v1::Failure failure = StartTimeout(state_);
+    OrderStop(failure.message(), failure);
+    return true;
+  }
+  if (AbsenceDeadline(view()) <= now) {
+    Inquire("");
+    live_.suspicion.inquiry->for_absent = true;
+    live_.suspicion.asked_for_absent = generation.number;
+  }
+  if (AdvanceSuspicion()) return true;
+  if (state_.policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(view())) {
+    const uint32_t size = state_.policy.SizeFor(live_.connections.ready());
+    OrderStop(absl::StrCat("scale up to ", Count(size, "node")), std::nullopt);
+    return true;
+  }
+  return false;
+}
+
+bool Job::AdvanceStopping() {
+  if (context_.clock.now() >= TotalDeadline(view()) && !IsSettled(state_.generation)) {
+    const v1::Failure failure = TotalTimeout(state_);
+    OrderStop(failure.message(), failure);
+  }
+  if (state_.generation.nodes_busy == 0) {
+    Conclude();
+    return true;
+  }
+  if (context_.clock.now() < StopDeadline(view())) return false;
+  std::vector<std::string> silent;
+  for (const MemberState& member : state_.generation.members) {
+    if (!member.lost && !member.cleared && live_.connections.Find(member.node) != nullptr) {
+      silent.push_back(member.node);
+    }
+  }
+  for (const std::string& node : silent) {
+    RemoveNode(node, v1::NODE_LOST, "it did not stop its workers in time",
+               absl::DeadlineExceededError("this node did not stop its workers in time"));
+  }
+  return !silent.empty();
+}
+
+void Job::Form(uint32_t size, const std::string& reason) {
+  const std::vector<std::string> previous = NodesOfLastGeneration(state_);
+  RankAssignment ranks =
+      AssignRanks(ChooseCandidates(state_, ReadyNodes(view()), size, previous), previous);
+  for (const std::string& note : ranks.notes) out_.Note(note);
+
+  v1::Record record;
+  v1::GenerationFormed* formed = record.mutable_generation_formed();
+  formed->set_generation(state_.generation.number + 1);
+  for (v1::Member& member : ranks.members) *formed->add_members() = std::move(member);
+  const NodeState& master = state_.nodes.at(formed->members(0).node());
+  formed->set_master_addr(master.master_addr.empty() ? master.address : master.master_addr);
+  formed->set_master_port(master.master_port == 0 ? master.held_port : master.master_port);
+  formed->set_restart_count(state_.restart_count);
+  formed->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  out_.Note(absl::StrCat("generation ", state_.generation.number, " forms with ",
+                         Count(size, "node"), ": ", reason));
+  live_.ordered_at = context_.clock.now();
+  for (size_t rank = 0; rank < state_.generation.members.size(); ++rank) {
+    v1::ServerMessage message = out_.Message();
+    *message.mutable_assign() = MakeAssign(state_, rank);
+    out_.SendTo(state_.generation.members[rank].node, std::move(message));
+  }
+  Touch(true);
+}
+
+void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause) {
+  const bool first = state_.phase == v1::RUNNING;
+  v1::Record record;
+  v1::StopOrdered* order = record.mutable_stop_ordered();
+  order->set_generation(state_.generation.number);
+  order->set_reason(reason);
+  order->set_rejoin(first && state_.policy.in_place &&
+                    DecideNext(state_, root_cause, context_.now).again);
+  if (root_cause.has_value()) {
+    *order->mutable_root_cause() = *root_cause;
+    order->mutable_root_cause()->set_unix_ms(context_.config.unix_ms_at_zero +
+                                             context_.now.micros() / 1000);
+  }
+  order->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  out_.Note(absl::StrCat(first ? "stopping generation " : "the cause of stopping generation ",
+                         state_.generation.number, first ? ": " : " is: ", reason));
+  Touch(true);
+  if (!first) return;
+  live_.ordered_at = context_.clock.now();
+  live_.suspicion.inquiry.reset();
+  live_.suspicion.given_up.reset();
+  live_.progress.EndGeneration(state_);
+  live_.store.End(
+      absl::StrCat("generation ", state_.generation.number, " is being stopped: ", reason));
+  for (const MemberState& member : state_.generation.members) {
+    if (member.lost) continue;
+    v1::ServerMessage message = out_.Message();
+    *message.mutable_stop() = MakeStop(state_, member.node);
+    out_.SendTo(member.node, std::move(message));
+  }
+}
+
+void Job::Conclude() {
+  const std::optional<v1::Failure> root_cause = state_.generation.root_cause;
+  const RestartDecision decision = DecideNext(state_, root_cause, context_.now);
+  if (!decision.again) {
+    const std::string message = decision.reason.empty()
+                                    ? root_cause->message()
+                                    : absl::StrCat(root_cause->message(), "; ", decision.reason);
+    return End(root_cause->cause() == v1::CANCELLED ? v1::CANCELLED_PHASE : v1::FAILED,
+               ExitStatusFor(*root_cause), message, root_cause);
+  }
+  v1::Record record;
+  v1::GatheringBegan* began = record.mutable_gathering_began();
+  began->set_restart_count(state_.restart_count + 1);
+  began->set_not_before_us((context_.now + decision.delay).micros());
+  began->set_at_us(context_.now.micros());
+  began->set_counted(decision.counted);
+  out_.Commit(std::move(record));
+  out_.Note(absl::StrCat("gathering again: ", decision.reason));
+  Touch(true);
+}
+
+void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
+              const std::optional<v1::Failure>& root_cause) {
+  v1::Record record;
+  *record.mutable_job_ended()->mutable_verdict() =
+      MakeVerdict(name_, state_, outcome, exit_status, message, root_cause);
+  record.mutable_job_ended()->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  out_.Note(absl::StrCat("ended, ", v1::JobPhase_Name(outcome), ": ", message));
+  live_.store.End(absl::StrCat("job ", name_, " has ended"));
+  live_.suspicion.inquiry.reset();
+  live_.suspicion.given_up.reset();
+  live_.progress.EndGeneration(state_);
+  live_.connections.AwaitLeaving();
+  const v1::ServerMessage finished = FinishedMessage(name_, view());
+  out_.SendToAll(finished);
+  Touch(true);
+}
+
+void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause) {
+  // The root cause of a generation that is over settles nothing for a job that gathers again; it
+  // would have ended the job.
+  if (HasEnded(state_.phase) || IsSettled(state_.generation)) return;
+  const bool preempted = cause == v1::PREEMPTED;
+  const char* what = preempted ? "preempted" : "cancelled";
+  v1::Failure failure = PlainFailure(
+      cause, "", state_.generation.number,
+      reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, kMaxNodeTextBytes)));
+  if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
+  if (state_.phase == v1::RUNNING || state_.phase == v1::STOPPING) {
+    return OrderStop(failure.message(), failure);
+  }
+  End(preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(),
+      failure);
+}
+
+}  // namespace cadre::job

@@ -1,0 +1,69 @@
+#include "rendezvous/job/inquiry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/log_paths.h"
+#include "base/text.h"
+#include "rendezvous/job/culprit.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/apply.h"
+
+namespace cadre::job {
+namespace {
+
+// Of all nodes together; later ones are not looked at.
+constexpr size_t kMaxInquiryRanks = 1 << 16;
+
+}  // namespace
+
+void Hear(const v1::NodeEvidence& evidence, const MemberState& member, Inquiry* inquiry) {
+  if (evidence.hang()) inquiry->for_absent = false;
+  inquiry->awaited.erase(member.node);
+  if (!inquiry->heard.insert(member.node).second) return;
+  for (const v1::RankEvidence& said : evidence.ranks()) {
+    if (inquiry->ranks.size() >= kMaxInquiryRanks) break;
+    if (said.local_rank() < 0 || static_cast<uint32_t>(said.local_rank()) >= member.slots) continue;
+    inquiry->ranks.push_back(CleanEvidence(said, member));
+  }
+}
+
+std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation) {
+  std::optional<Culprit> found;
+  if (inquiry.for_absent) {
+    found = WhoIsAbsent(inquiry.ranks);
+  } else if (!inquiry.ranks.empty()) {  // else it was a report that named nobody
+    found = PickCulprit(inquiry.ranks);
+  }
+  if (!found.has_value()) return inquiry.otherwise;
+  const Culprit& culprit = *found;
+  const v1::RankEvidence evidence = inquiry.ranks[culprit.index];
+  const std::string silence = evidence.silent_seconds() < 0
+                                  ? ""
+                                  : absl::StrFormat(" for %.1f s", evidence.silent_seconds());
+  v1::Failure failure = PlainFailure(
+      v1::HANG, evidence.node(), generation,
+      absl::StrCat("rank ", evidence.rank(), " (local rank ", evidence.local_rank(), ") on ",
+                   evidence.node(), " made no progress", silence, " in generation ", generation,
+                   ": ", culprit.why,
+                   inquiry.for_absent
+                       ? absl::StrCat("; its logs: ", RankSubdirectory(generation, evidence.rank()))
+                       : ""));
+  failure.set_rank(evidence.rank());
+  failure.set_local_rank(evidence.local_rank());
+  failure.mutable_exit()->set_pid(evidence.pid());
+  failure.mutable_exit()->set_last_lines(Shortened(evidence.last_lines(), kMaxLastLinesBytes));
+  std::swap(inquiry.ranks[0], inquiry.ranks[culprit.index]);
+  std::sort(inquiry.ranks.begin() + 1, inquiry.ranks.end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  for (v1::RankEvidence& rank : inquiry.ranks) {
+    if (failure.evidence_size() == kMaxEvidence) break;
+    rank.clear_last_lines();
+    *failure.add_evidence() = std::move(rank);
+  }
+  return failure;
+}
+
+}  // namespace cadre::job

@@ -1,0 +1,43 @@
+// Nodes are asked where their workers are, because one of them hangs. Pure.
+#ifndef CADRE_RENDEZVOUS_JOB_INQUIRY_H_
+#define CADRE_RENDEZVOUS_JOB_INQUIRY_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/state/state.h"
+
+namespace cadre::job {
+
+// How long the nodes that do not hang may take to say where their workers are.
+constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
+
+struct Inquiry {
+  // Workers went on in their processes and wait: only one that was started anew and is absent is to
+  // blame. Where there is none, this happened, if anything.
+  bool for_absent = false;
+  std::optional<v1::Failure> otherwise;
+  MonoTime deadline;
+  std::set<std::string> awaited;
+  std::set<std::string> heard;
+  std::vector<v1::RankEvidence> ranks;
+
+  bool IsOver(MonoTime now) const { return awaited.empty() || now >= deadline; }
+};
+
+// The member's node answers.
+void Hear(const v1::NodeEvidence& evidence, const MemberState& member, Inquiry* inquiry);
+
+// What the answers amount to: the failure of the worker that is to blame, if one is.
+std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation);
+
+}  // namespace cadre::job
+
+#endif  // CADRE_RENDEZVOUS_JOB_INQUIRY_H_

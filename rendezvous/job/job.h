@@ -1,0 +1,147 @@
+// One job: what is durable of it, how its nodes are connected, and what happens to it. Pure; one
+// thread.
+//
+//   QUEUED ──granted──▶ GATHERING ──formed──▶ RUNNING ──stop ordered──▶ STOPPING
+//                         ▲  │                   │                         │  │
+//                         │  └─▶ ended           └─▶ ended      ended ◀────┘  │
+//                         └───────────────── restarted ───────────────────────┘
+//
+// clang-format off
+//   event            QUEUED  GATHERING     RUNNING                  STOPPING                 ended
+//   node joins       -       may form      spare; may grow          spare                    refused (*)
+//   node comes back  -       may form      told what it missed      told to stop             told the end
+//   node is lost     -       one fewer     stop                     may be the root cause    forgotten
+//   worker started   -       -             counted                  -                        -
+//   worker exited    -       -             failed: stop; all        counted                  -
+//                                          have succeeded: ended
+//   worker gave up   -       -             stop, where nobody else  -                        -
+//                                          is to blame
+//   node stopped     -       may form      stop, where an exit is   last one: restart, end   -
+//                                          unreported
+//   evidence         -       -             stop, once enough of it  -                        -
+//   store call       no      no            carried out              no                       no
+//   cancel           ended   ended         stop                     changes the reason       -
+//   granted          becomes GATHERING     -                        -                        -
+//   cannot begin     ended   ended         -                        -                        -
+//   deadline: total  -       ended         stop                     changes the reason       -
+//             join   -       ended         -                        -                        -
+//             start  -       -             stop                     -                        -
+//             stop   -       -             -                        nodes are lost           -
+//   (*) unless no node is connected any more: then the name begins a new run.
+// clang-format on
+//
+// A stopped generation is followed by another where the restart policy says so (restart.h). What is
+// durable changes by records alone.
+#ifndef CADRE_RENDEZVOUS_JOB_JOB_H_
+#define CADRE_RENDEZVOUS_JOB_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/generation_id.h"
+#include "proto/job.pb.h"
+#include "proto/record.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/store.pb.h"
+#include "rendezvous/job/deadlines.h"
+#include "rendezvous/job/live.h"
+#include "rendezvous/job/outbox.h"
+#include "rendezvous/state/state.h"
+#include "rendezvous/step/context.h"
+
+namespace cadre::job {
+
+// What a job waits for in the cluster at a moment of the host's clock; empty: nothing.
+using ClusterWaits = std::function<std::string(const JobState& job, MonoTime at)>;
+
+class Job {
+ public:
+  // The job is in the state, and stays there as long as this.
+  Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  View view() const { return {state_, live_, context_}; }
+
+  // The server began with the job in its state.
+  void Restore();
+  // Nodes without a stream have a whole lease to come back: nobody could before.
+  void AwaitAbsent();
+
+  // A stream's first message. `message` is valid, and its launcher the cluster's if it has to be.
+  void Join(StreamId stream, const v1::NodeMessage& message);
+  // A node with the same name came with another spec.
+  void Refused(const std::string& why);
+  // A later message.
+  void Said(const std::string& node, const v1::NodeMessage& message);
+  void StreamClosed(const std::string& node);
+  void StoreCalled(const keyspace::Asker& asker, const v1::StoreRequest& request);
+  void CallDropped(CallId call);
+  // `cause`: CANCELLED or PREEMPTED.
+  void Cancel(const std::string& reason, int signal, v1::FailureCause cause);
+  // The job's launcher there ended unasked.
+  void LauncherEnded(const std::string& node, const std::string& how);
+  // The job has never begun and cannot: now (`try_later`), or ever.
+  void CannotBegin(const std::string& why, bool try_later);
+  // Nodes whose leases are over are lost. Returns those that were connected: their launchers may
+  // still run.
+  std::vector<std::string> EndLeases();
+  // Decides all that follows from what happened and from time, and says what has changed.
+  void Advance();
+  // Something happened after which it is to be advanced. `changed`: what its nodes are shown has.
+  void Touch(bool changed);
+
+ private:
+  // membership.cc: nodes come, go and are lost.
+  GenerationId NamedBy(const v1::NodeMessage& message) const;
+  bool MayJoin(StreamId stream, const v1::Join& join);
+  void Admit(StreamId stream, const v1::NodeMessage& message);
+  void Resume(StreamId stream, const v1::NodeMessage& message);
+  void Attach(StreamId stream, const v1::Join& join);
+  // The node is no member, and has workers of a generation that goes on or went by without it.
+  void StopOldWorkers(const std::string& node, const GenerationId& old);
+  void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
+  // Takes the node out of the job and, where its workers are missed, stops the others.
+  void RemoveNode(const std::string& node, v1::FailureCause cause, const std::string& reason,
+                  absl::Status close);
+
+  // generation.cc: generations form, run, stop and end. Each returns whether something changed.
+  bool AdvancePhase();
+  bool AdvanceGathering();
+  bool AdvanceRunning();
+  bool AdvanceStopping();
+  void Form(uint32_t size, const std::string& reason);
+  // Stops the running generation, or corrects why it is stopped.
+  void OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause);
+  void Conclude();
+  void End(v1::JobPhase outcome, int exit_status, const std::string& message,
+           const std::optional<v1::Failure>& root_cause);
+
+  // worker_events.cc: nodes tell of their workers.
+  void GenerationSaid(const std::string& node, const v1::NodeMessage& message);
+  void WorkerStarted(const MemberState& member, const v1::WorkerStarted& started);
+  void WorkerExited(const MemberState& member, const v1::WorkerExited& exited);
+  void WorkerGaveUp(const MemberState& member, const v1::WorkerGaveUp& gave_up);
+  void NodeStopped(const MemberState& member, const v1::NodeStopped& stopped);
+  void EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure);
+  void FailWorker(const v1::Failure& failure);
+  // Asks all nodes but this one where their workers are.
+  void Inquire(const std::string& except);
+  void EndInquiry();
+  bool AdvanceSuspicion();
+
+  const std::string name_;
+  step::Context& context_;
+  const JobState& state_;
+  const ClusterWaits& cluster_waits_;
+  Live live_;
+  Outbox out_;
+};
+
+}  // namespace cadre::job
+
+#endif  // CADRE_RENDEZVOUS_JOB_JOB_H_

@@ -1,0 +1,331 @@
+#include "rendezvous/job/jobs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "rendezvous/job/invariants.h"
+#include "rendezvous/state/policy.h"
+#include "rendezvous/state/store_records.h"
+
+namespace cadre::job {
+namespace {
+
+// Jobs that have not ended: of all, of one user, and of nobody, which are those that `cadre run`
+// begins. No user keeps others out alone.
+constexpr size_t kMaxLiveJobs = 10000;
+constexpr size_t kMaxLiveJobsOfUser = 1000;
+constexpr size_t kMaxLiveJobsOfNobody = kMaxLiveJobs / 2;
+// A submitted spec travels to its nodes together with others' in messages of 1 MiB.
+constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
+
+}  // namespace
+
+const Job* Jobs::Find(const std::string& name) const {
+  const auto found = jobs_.find(name);
+  return found == jobs_.end() ? nullptr : &found->second.job;
+}
+
+void Jobs::Add(const std::string& name) {
+  Remove(name);
+  jobs_.try_emplace(name, name, &context_, &cluster_waits_);
+}
+
+void Jobs::Remove(const std::string& name) {
+  const auto found = jobs_.find(name);
+  if (found == jobs_.end()) return;
+  Entry& entry = found->second;
+  for (const auto& [node, connection] : entry.job.view().live.connections.all()) {
+    if (!connection.stream.has_value()) continue;
+    context_.out.Close(*connection.stream, absl::UnavailableError("the job is long over"));
+  }
+  SetTimer(name, MonoTime::Never(), &entry.lease, &leases_);
+  SetTimer(name, MonoTime::Never(), &entry.deadline, &deadlines_);
+  touched_.erase(name);
+  jobs_.erase(found);
+}
+
+template <typename Action>
+void Jobs::With(const std::string& name, Action action) {
+  const auto found = jobs_.find(name);
+  CADRE_CHECK(found != jobs_.end(), "no job ", name);
+  Entry& entry = found->second;
+  const View view = entry.job.view();
+  const bool had_ended = HasEnded(view.job.phase);
+  action(entry.job);
+  if (!had_ended && HasEnded(view.job.phase) && !view.job.user.empty()) for_cluster_.changed = true;
+  if (view.live.touched) touched_.insert(name);
+  SetTimer(name, view.live.connections.NextTimer(), &entry.lease, &leases_);
+  SetTimer(name, view.live.deadline, &entry.deadline, &deadlines_);
+  for (const std::string& forgotten : context_.out.TakeForgotten()) Remove(forgotten);
+}
+
+void Jobs::SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timers* timers) {
+  if (at == *timer) return;
+  if (*timer != MonoTime::Never()) timers->erase({*timer, name});
+  if (at != MonoTime::Never()) timers->insert({at, name});
+  *timer = at;
+}
+
+void Jobs::Restore() {
+  for (const auto& [name, state] : context_.state.jobs) {
+    if (!HasEnded(state.phase)) With(name, [](Job& job) { job.Restore(); });
+  }
+}
+
+void Jobs::AwaitAbsent() {
+  for (const auto& [name, state] : context_.state.jobs) {
+    if (!HasEnded(state.phase)) With(name, [](Job& job) { job.AwaitAbsent(); });
+  }
+}
+
+absl::Status Jobs::CheckJoin(const v1::NodeMessage& message) const {
+  const v1::Join& join = message.join();
+  const std::string& name = join.spec().name();
+  RETURN_IF_ERROR(CheckSpec(join.spec()));
+  RETURN_IF_ERROR(cadre::CheckJoin(join));
+  if (message.job() == name) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the message is for job ",
+                                                 OneLine(message.job(), kMaxJobNameBytes),
+                                                 ", its spec for ", name));
+}
+
+bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
+  const Job* job = Find(message.job());
+  if (job == nullptr || !HasEnded(job->view().job.phase)) return false;
+  if (message.generation() != 0) return true;
+  const auto& nodes = job->view().job.nodes;
+  const auto node = nodes.find(message.join().node());
+  return node != nodes.end() && node->second.incarnation == message.incarnation();
+}
+
+void Jobs::Join(StreamId stream, const v1::NodeMessage& message) {
+  // It was away when the job ended, or the server was: it must not begin the job anew.
+  if (!IsOfEndedJob(message) && !Prepare(stream, message.join())) return;
+  With(message.job(), [&](Job& job) { job.Join(stream, message); });
+}
+
+bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
+  const std::string& name = join.spec().name();
+  const std::string& only_job = context_.config.only_job;
+  const auto reject = [&](absl::StatusCode code, absl::string_view message) {
+    context_.out.Reject(stream, name, code, message);
+    return false;
+  };
+  if (!only_job.empty() && name != only_job) {
+    return reject(absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat("this endpoint is served by a launcher of job ", only_job,
+                               " and ends with it; use another port for job ", name,
+                               ", or 'cadre server' for several jobs"));
+  }
+  const Job* job = Find(name);
+  if (job != nullptr && !HasEnded(job->view().job.phase)) {
+    const absl::Status same = CheckSameJob(job->view().job.spec, join.spec());
+    if (same.ok()) return true;
+    With(name, [&](Job& refusing) {
+      refusing.Refused(absl::StrCat("node ", OneLine(join.node(), kMaxNodeTextBytes),
+                                    " was refused: ", same.message()));
+    });
+    return reject(same.code(), std::string(same.message()));
+  }
+  if (job != nullptr && job->view().live.connections.open() > 0) {
+    return reject(absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat("job ", name, " has ended (", job->view().job.verdict->message(),
+                               "); its last nodes are still leaving"));
+  }
+  const State& state = context_.state;
+  const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;
+  if (full || state.by_user.Live("") >= kMaxLiveJobsOfNobody) {
+    return reject(absl::StatusCode::kResourceExhausted,
+                  absl::StrCat("the server has ", full ? kMaxLiveJobs : kMaxLiveJobsOfNobody,
+                               full ? " jobs already" : " jobs already that nobody submitted"));
+  }
+  Create(join.spec(), "", "");
+  context_.out.Note(name, absl::StrCat("created by node ", join.node()));
+  return true;
+}
+
+void Jobs::Create(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {
+  const absl::Time created = absl::FromUnixMillis(context_.config.unix_ms_at_zero) +
+                             absl::Microseconds(context_.now.micros());
+  v1::Record record;
+  record.set_job(spec.name());
+  *record.mutable_job_created()->mutable_spec() = spec;
+  record.mutable_job_created()->set_at_us(context_.now.micros());
+  // As JobStatus has it.
+  record.mutable_job_created()->set_run(
+      absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
+  record.mutable_job_created()->set_user(user);
+  record.mutable_job_created()->set_request_id(request_id);
+  context_.out.Commit(std::move(record));
+  Add(spec.name());
+}
+
+void Jobs::Said(const std::string& name, const std::string& node, const v1::NodeMessage& message) {
+  With(name, [&](Job& job) { job.Said(node, message); });
+}
+
+void Jobs::StreamClosed(const std::string& name, const std::string& node) {
+  With(name, [&](Job& job) { job.StreamClosed(node); });
+}
+
+void Jobs::StoreCalled(CallId call, const v1::StoreRequest& request) {
+  if (Find(request.job()) == nullptr) {
+    const std::string why = absl::StrCat("no job ", OneLine(request.job(), kMaxJobNameBytes));
+    return context_.out.Reply(call,
+                              ToProto(keyspace::ErrorReply(request.client(), request.request_id(),
+                                                           absl::StatusCode::kNotFound, why)));
+  }
+  With(request.job(), [&](Job& job) { job.StoreCalled(keyspace::Asker{call.value, ""}, request); });
+}
+
+void Jobs::CallDropped(const std::string& name, CallId call) {
+  With(name, [&](Job& job) { job.CallDropped(call); });
+}
+
+void Jobs::Cancel(const std::string& name, const std::string& reason, int signal) {
+  if (Find(name) == nullptr) return;
+  With(name, [&](Job& job) { job.Cancel(reason, signal, v1::CANCELLED); });
+}
+
+void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {
+  if (!MaySubmit(spec, user).ok()) return;
+  Create(spec, user, request_id);
+  context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
+  With(spec.name(), [](Job& job) { job.Touch(true); });
+  for_cluster_.changed = true;
+}
+
+void Jobs::Granted(const std::string& name) {
+  With(name, [](Job& job) { job.Touch(true); });
+}
+
+void Jobs::LauncherEnded(const std::string& name, const std::string& node, const std::string& how) {
+  With(name, [&](Job& job) { job.LauncherEnded(node, how); });
+}
+
+void Jobs::CannotBegin(const std::string& name, const std::string& why, bool try_later) {
+  With(name, [&](Job& job) { job.CannotBegin(why, try_later); });
+}
+
+void Jobs::EndLeases() {
+  const MonoTime now = context_.clock.now();
+  std::vector<std::string> due;
+  for (auto next = leases_.begin(); next != leases_.end() && next->first <= now; ++next) {
+    due.push_back(next->second);
+  }
+  for (const std::string& name : due) {
+    With(name, [&](Job& job) {
+      for (std::string& node : job.EndLeases()) {
+        for_cluster_.launchers_lost.emplace_back(name, std::move(node));
+      }
+    });
+  }
+}
+
+void Jobs::Advance() {
+  for (auto next = deadlines_.begin();
+       next != deadlines_.end() && next->first <= context_.clock.now(); ++next) {
+    touched_.insert(next->second);
+  }
+  while (!touched_.empty()) {
+    const std::string name = *touched_.begin();
+    touched_.erase(touched_.begin());
+    With(name, [](Job& job) { job.Advance(); });
+  }
+}
+
+absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
+  absl::Status good = CheckSpec(spec);
+  if (!good.ok()) return good;
+  const std::string& name = spec.name();
+  if (spec.command().empty()) return absl::InvalidArgumentError("the spec has no command");
+  if (spec.ByteSizeLong() > kMaxSubmittedSpecBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the spec has ", spec.ByteSizeLong(),
+                                                   " bytes; a job that is submitted has at most ",
+                                                   kMaxSubmittedSpecBytes));
+  }
+  if (user.empty() || user.size() > kMaxNodeTextBytes || HasControlCharacters(user)) {
+    return absl::InvalidArgumentError(absl::StrCat("user ", Quoted(user), " is no user's name"));
+  }
+  if (!context_.config.only_job.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this endpoint is served by a launcher of job ", context_.config.only_job,
+                     "; jobs are submitted to 'cadre server'"));
+  }
+  const Job* known = Find(name);
+  if (known != nullptr && !HasEnded(known->view().job.phase)) {
+    return absl::AlreadyExistsError(absl::StrCat("job ", name, " is here already (",
+                                                 v1::JobPhase_Name(known->view().job.phase),
+                                                 "); take another name, or cancel it"));
+  }
+  const State& state = context_.state;
+  const bool leaving =
+      (known != nullptr && known->view().live.connections.open() > 0) ||
+      std::any_of(state.cluster.parts.begin(), state.cluster.parts.end(),
+                  [&](const auto& part) { return part.second.part.job() == name; });
+  if (leaving) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
+  }
+  const std::string owner(user);
+  if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("user ", owner, " has ", kMaxLiveJobsOfUser,
+                     " jobs that have not ended, and may have no more at once; wait for some to "
+                     "end, or cancel them"));
+  }
+  if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Jobs::RefuseName(const std::string& name) const {
+  const Job* found = Find(name);
+  if (found == nullptr) return absl::OkStatus();
+  const JobState& job = found->view().job;
+  std::string text = absl::StrCat("job ", name, " is ", job.user, "'s: it ");
+  if (!HasEnded(job.phase)) {
+    absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase), ")");
+  } else if (job.timeline.generations().empty()) {
+    absl::StrAppend(&text, "ended before it ran, and keeps its name");
+  } else {
+    const int64_t at_us = job.created_us + job.timeline.generations().rbegin()->stopped_us();
+    const absl::Time at =
+        absl::FromUnixMillis(context_.config.unix_ms_at_zero) + absl::Microseconds(at_us);
+    absl::StrAppend(&text, "ran until ",
+                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", at, absl::UTCTimeZone()),
+                    " and keeps its name");
+  }
+  return absl::AlreadyExistsError(absl::StrCat(text, "; take another name"));
+}
+
+absl::Status Jobs::CheckInvariants() const {
+  const State& state = context_.state;
+  if (jobs_.size() != state.jobs.size())
+    return absl::InternalError("a job has no state, or a state no job");
+  size_t leases = 0, deadlines = 0;
+  std::map<std::string, size_t> live;
+  for (const auto& [name, entry] : jobs_) {
+    const View view = entry.job.view();
+    RETURN_IF_ERROR(CheckJob(name, view));
+    leases += !view.live.connections.all().empty();
+    deadlines += view.live.deadline != MonoTime::Never();
+    live[view.job.user] += !HasEnded(view.job.phase);
+  }
+  if (leases != leases_.size()) return absl::InternalError("nodes and timers disagree");
+  if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines disagree");
+  for (const auto& [user, jobs] : live) {
+    if (state.by_user.Live(user) != jobs) {
+      return absl::InternalError(absl::StrCat("the jobs of ", user, " are miscounted"));
+    }
+  }
+  if (!touched_.empty()) return absl::InternalError("a job was left unfinished");
+  return absl::OkStatus();
+}
+
+}  // namespace cadre::job

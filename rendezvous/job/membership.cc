@@ -1,0 +1,237 @@
+// Nodes come to a job, go and are lost.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/duration.h"
+#include "base/text.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/job/status.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre::job {
+namespace {
+
+v1::Record NodeAdmitted(const JobState& job, const v1::NodeMessage& message) {
+  const v1::Join& join = message.join();
+  v1::Record record;
+  v1::NodeAdmitted* admitted = record.mutable_node_admitted();
+  admitted->set_node(join.node());
+  admitted->set_host(join.host().empty() ? join.node() : join.host());
+  admitted->set_address(join.address());
+  admitted->set_slots(join.slots());
+  admitted->set_incarnation(message.incarnation());
+  admitted->set_wanted_node_rank(join.wanted_node_rank());
+  admitted->set_held_port(join.held_port());
+  // One list is enough for the job.
+  if (job.expected_nodes.empty()) *admitted->mutable_expected_nodes() = join.expected_nodes();
+  admitted->set_master_addr(join.master_addr());
+  admitted->set_master_port(join.master_port());
+  if (join.has_adopt_timeout()) *admitted->mutable_adopt_timeout() = join.adopt_timeout();
+  admitted->set_part(join.part());
+  return record;
+}
+
+// Of a node whose connection ended.
+std::string WhyGone(const Connection& connection, absl::Duration adoptable) {
+  if (!connection.launcher_end.empty()) return connection.launcher_end;
+  // From here a process that is gone and a network that is broken look alike.
+  return absl::StrCat(
+      connection.restored ? "it has not come back since the server was started anew"
+                          : "its launcher is gone (killed, crashed, or cut off from the network)",
+      adoptable == absl::ZeroDuration()
+          ? ""
+          : absl::StrCat(", and nobody took over its workers within ", ShortDuration(adoptable)));
+}
+
+// The node was silent before what was taken for the root cause happened.
+bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
+  const MonoTime failed = view.context.clock.FromRecord(view.job.generation.failed_us);
+  if (!connection.stream.has_value()) return connection.gone_since <= failed;
+  // It had missed a renewal already.
+  return connection.last_heard + view.context.config.lease / 2 < failed;
+}
+
+}  // namespace
+
+void Job::Join(StreamId stream, const v1::NodeMessage& message) {
+  const auto known = state_.nodes.find(message.join().node());
+  const bool comes_back =
+      known != state_.nodes.end() && known->second.incarnation == message.incarnation();
+  if (HasEnded(state_.phase) || comes_back) return Resume(stream, message);
+  if (MayJoin(stream, message.join())) Admit(stream, message);
+}
+
+// Of an older agent it is taken for this server's.
+GenerationId Job::NamedBy(const v1::NodeMessage& message) const {
+  const GenerationId named = GenerationOf(message);
+  return named.server_id != 0 ? named : GenerationId{context_.config.server_id, named.number};
+}
+
+bool Job::MayJoin(StreamId stream, const v1::Join& join) {
+  const Connection* before = live_.connections.Find(join.node());
+  if (before != nullptr) {
+    if (before->stream.has_value()) {
+      out_.Reject(
+          stream, absl::StatusCode::kAlreadyExists,
+          absl::StrCat("node ", join.node(), " is already in job ", name_, "; give --node-name"));
+      return false;
+    }
+    // A new life of the agent is proof that the old one is over.
+    const std::string why =
+        before->launcher_end.empty() ? "its launcher was started anew" : before->launcher_end;
+    RemoveNode(join.node(), v1::NODE_LOST, why, absl::OkStatus());
+    // What was lost with it takes effect before the node counts as present again.
+    while (AdvancePhase()) {
+    }
+    if (HasEnded(state_.phase)) {
+      out_.Reject(stream, absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat("job ", name_, " has ended: ", state_.verdict->message()));
+      return false;
+    }
+  }
+  if (state_.slots + join.slots() > kMaxSlotsPerJob || state_.nodes.size() >= kMaxNodes) {
+    out_.Reject(stream, absl::StatusCode::kResourceExhausted,
+                absl::StrCat("job ", name_, " has ", Count(state_.nodes.size(), "node"), " with ",
+                             Count(state_.slots, "slot"), "; at most ", kMaxNodes, " and ",
+                             kMaxSlotsPerJob, " are allowed"));
+    return false;
+  }
+  return true;
+}
+
+void Job::Admit(StreamId stream, const v1::NodeMessage& message) {
+  v1::Record record = NodeAdmitted(state_, message);
+  record.mutable_node_admitted()->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  live_.refusal.clear();
+  Attach(stream, message.join());
+  // It was taken for lost and comes back with workers of a generation that goes on without it.
+  if (message.generation() != 0) StopOldWorkers(message.join().node(), NamedBy(message));
+}
+
+void Job::StopOldWorkers(const std::string& node, const GenerationId& old) {
+  live_.connections.SetOldGeneration(node, old);
+  v1::ServerMessage stop = step::MessageFor(name_, old.number);
+  SetGeneration(&stop, old);
+  stop.mutable_stop()->set_reason(
+      absl::StrCat("generation ", old.number, " went on without this node"));
+  *stop.mutable_stop()->mutable_grace() = ToProto(state_.policy.stop_grace);
+  stop.mutable_stop()->set_fenced(true);
+  out_.SendTo(node, std::move(stop));
+}
+
+void Job::OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped) {
+  // The port it holds now; it had none to give while those workers ran.
+  if (stopped.held_port() != 0) {
+    v1::Record record;
+    const GenerationId old = live_.connections.Find(node)->old_generation;
+    if (old.server_id == context_.config.server_id) {
+      record.mutable_node_cleared()->set_generation(old.number);
+    }
+    record.mutable_node_cleared()->set_node(node);
+    record.mutable_node_cleared()->set_held_port(stopped.held_port());
+    record.mutable_node_cleared()->set_at_us(context_.now.micros());
+    out_.Commit(std::move(record));
+  }
+  live_.connections.SetOldGeneration(node, {});
+  Touch(true);
+}
+
+void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
+  const std::string& node = message.join().node();
+  const std::optional<StreamId> old = live_.connections.StreamOf(node);
+  if (old.has_value()) {
+    out_.Close(*old, absl::AbortedError("a newer stream of the same agent took this one's place"));
+  }
+  Attach(stream, message.join());
+  if (HasEnded(state_.phase)) return out_.SendTo(node, FinishedMessage(name_, view()));
+  const int rank = NodeRankOf(state_, node);
+  if (rank < 0) {
+    // A server that was started anew no longer knows that a spare has workers to stop.
+    if (message.generation() != 0) StopOldWorkers(node, NamedBy(message));
+    return;
+  }
+  const GenerationState& generation = state_.generation;
+  const MemberState& member = generation.members.at(rank);
+  v1::ServerMessage order = out_.Message();
+  if (state_.phase == v1::STOPPING && !member.cleared) {
+    *order.mutable_stop() = MakeStop(state_, node);
+    return out_.SendTo(node, std::move(order));
+  }
+  const auto first = generation.workers.begin() + member.first_rank;
+  const bool unstarted =
+      std::find(first, first + member.slots, WorkerPhase::kAssigned) != first + member.slots;
+  if (state_.phase == v1::RUNNING && unstarted) {
+    *order.mutable_assign() = MakeAssign(state_, rank);
+    out_.SendTo(node, std::move(order));
+  }
+}
+
+void Job::Attach(StreamId stream, const v1::Join& join) {
+  live_.connections.Attach(join.node(), stream, join.strict_fencing());
+  v1::ServerMessage message = out_.Message();
+  message.mutable_welcome()->set_server_id(context_.config.server_id);
+  *message.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
+  *message.mutable_welcome()->mutable_spec() = state_.spec;
+  out_.SendTo(join.node(), std::move(message));
+  Touch(true);
+}
+
+std::vector<std::string> Job::EndLeases() {
+  std::vector<std::string> connected;
+  while (const std::optional<std::string> lost = live_.connections.NextLost()) {
+    const std::string& node = *lost;
+    const Connection& connection = *live_.connections.Find(node);
+    if (HasEnded(state_.phase)) {
+      out_.Close(*connection.stream,
+                 absl::DeadlineExceededError("the job has ended; this stream is not needed"));
+      live_.connections.Erase(node);
+    } else if (connection.stream.has_value()) {
+      const std::string silence = ShortDuration(context_.config.lease);
+      RemoveNode(node, v1::NODE_LOST, absl::StrCat("nothing was heard of it for ", silence),
+                 absl::DeadlineExceededError(
+                     absl::StrCat("nothing was heard of this node for ", silence)));
+      connected.push_back(node);
+    } else {
+      RemoveNode(node, v1::NODE_LOST, WhyGone(connection, state_.nodes.at(node).adopt_timeout),
+                 absl::OkStatus());
+    }
+  }
+  return connected;
+}
+
+void Job::RemoveNode(const std::string& node, v1::FailureCause cause, const std::string& reason,
+                     absl::Status close) {
+  const Connection connection = *live_.connections.Find(node);
+  const int rank = NodeRankOf(state_, node);
+  const uint64_t generation = state_.generation.number;
+  // A node whose workers have all succeeded is not missed.
+  const bool missed = rank >= 0 && state_.generation.members.at(rank).succeeded <
+                                       state_.generation.members.at(rank).slots;
+  v1::Record record;
+  record.mutable_node_removed()->set_node(node);
+  record.mutable_node_removed()->set_cause(cause);
+  record.mutable_node_removed()->set_reason(reason);
+  out_.Commit(std::move(record));
+  live_.store.ForgetNode(node);
+  if (connection.stream.has_value()) out_.Close(*connection.stream, std::move(close));
+  live_.connections.Erase(node);
+  out_.Note(absl::StrCat("node ", node, " is out: ", reason));
+  Touch(true);
+  if (!missed) return;
+  const v1::Failure failure = PlainFailure(
+      cause, node, generation,
+      absl::StrCat("node ", node, cause == v1::PREEMPTED ? " was preempted" : " is lost",
+                   " in generation ", generation, ": ", reason));
+  if (state_.phase == v1::RUNNING) return OrderStop(failure.message(), failure);
+  const std::optional<v1::Failure>& root = state_.generation.root_cause;
+  // The others' workers notice a dead peer sooner than the server notices a dead node.
+  if (root.has_value() && root->rank() >= 0 && root->node() != node &&
+      WasSilentBeforeFailure(view(), connection)) {
+    OrderStop(failure.message(), failure);
+  }
+}
+
+}  // namespace cadre::job

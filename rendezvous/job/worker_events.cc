@@ -1,0 +1,222 @@
+// Nodes tell of their workers: started, ended, gave up, hang, all gone.
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_codes.h"
+#include "base/text.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/job/report.h"
+
+namespace cadre::job {
+namespace {
+
+bool HasFinished(WorkerPhase worker) {
+  return worker == WorkerPhase::kSucceeded || worker == WorkerPhase::kFailed;
+}
+
+// A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
+v1::Failure FailureOfRank(const JobState& job, const MemberState& member, uint32_t local_rank,
+                          v1::FailureCause cause, absl::string_view what) {
+  const uint32_t rank = member.first_rank + local_rank;
+  v1::Failure failure = PlainFailure(
+      cause, member.node, job.generation.number,
+      absl::StrCat("rank ", rank, " (local rank ", local_rank, ") on ", member.node, " ", what));
+  failure.set_rank(rank);
+  failure.set_local_rank(local_rank);
+  return failure;
+}
+
+}  // namespace
+
+void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message) {
+  const GenerationId named = NamedBy(message);
+  const uint64_t generation = named.number;
+  const bool ours = named.server_id == context_.config.server_id;
+  if (named.exists() && named == live_.connections.Find(node)->old_generation) {
+    if (message.has_node_stopped()) OldWorkersStopped(node, message.node_stopped());
+    return;
+  }
+  if (ours && generation > state_.generation.number) {
+    const StreamId stream = *live_.connections.StreamOf(node);
+    StreamClosed(node);
+    return out_.Close(stream, absl::InvalidArgumentError(absl::StrCat(
+                                  "generation ", generation, " has not begun; the current one is ",
+                                  state_.generation.number)));
+  }
+  const int node_rank = NodeRankOf(state_, node);
+  if (!ours || generation < state_.generation.number || node_rank < 0) {
+    return out_.Note(absl::StrCat("ignored what node ", node, " says of generation ", generation));
+  }
+  const MemberState& member = state_.generation.members.at(node_rank);
+  if (message.has_worker_started()) return WorkerStarted(member, message.worker_started());
+  if (message.has_worker_exited()) return WorkerExited(member, message.worker_exited());
+  if (message.has_worker_gave_up()) return WorkerGaveUp(member, message.worker_gave_up());
+  if (message.has_node_stopped()) return NodeStopped(member, message.node_stopped());
+  if (state_.phase != v1::RUNNING) return;
+  if (message.has_progress()) {
+    live_.progress.Note(state_, node, message.progress(), context_.now);
+    live_.push.progressed = true;
+    return Touch(false);
+  }
+  std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
+  if (!message.evidence().hang() && !inquiry.has_value()) return;
+  if (!inquiry.has_value()) Inquire(node);
+  Hear(message.evidence(), member, &*inquiry);
+  Touch(false);
+}
+
+void Job::WorkerStarted(const MemberState& member, const v1::WorkerStarted& started) {
+  const uint32_t rank = member.first_rank + started.local_rank();
+  if (state_.phase != v1::RUNNING || started.local_rank() >= member.slots ||
+      state_.generation.workers.at(rank) != WorkerPhase::kAssigned) {
+    return;
+  }
+  v1::Record record;
+  record.mutable_worker_ran()->set_generation(state_.generation.number);
+  record.mutable_worker_ran()->set_rank(rank);
+  record.mutable_worker_ran()->set_pid(started.pid());
+  record.mutable_worker_ran()->set_rejoined(started.rejoined());
+  record.mutable_worker_ran()->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  Touch(true);
+}
+
+void Job::WorkerExited(const MemberState& member, const v1::WorkerExited& exited) {
+  const GenerationState& generation = state_.generation;
+  const uint32_t rank = member.first_rank + exited.local_rank();
+  if (exited.local_rank() >= member.slots || HasFinished(generation.workers.at(rank))) return;
+  const v1::WorkerExit& exit = exited.exit();
+  const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
+                       exit.signal() == 0 && exit.exec_errno() == 0;
+  if (success) return EndWorker(rank, std::nullopt);
+  v1::Failure failure = WorkerFailure(state_, member, exited.local_rank(), exit, exited.cause());
+  failure.set_unix_ms(context_.config.unix_ms_at_zero + context_.now.micros() / 1000);
+  if (exited.has_evidence()) {
+    v1::RankEvidence said = exited.evidence();
+    said.set_local_rank(exited.local_rank());
+    *failure.add_evidence() = CleanEvidence(said, member);
+  }
+  std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
+  if (inquiry.has_value()) {
+    // It ended while it was asked who hangs: that came first. But for one that died the others wait
+    // in vain.
+    if (inquiry->for_absent) {
+      inquiry.reset();
+    } else {
+      EndInquiry();
+    }
+  }
+  const bool asked_to =
+      exit.exit_code() == kExitForNextGeneration && live_.checkpoint_asked == generation.number;
+  if (state_.phase == v1::RUNNING && asked_to) {
+    EndWorker(rank, failure);
+    return OrderStop(absl::StrCat("rank ", rank, " has saved; more nodes wait"), std::nullopt);
+  }
+  if (state_.phase == v1::RUNNING) return FailWorker(failure);
+  if (exited.late() && generation.rejoin) {
+    failure.set_cause(v1::HANG);
+    failure.set_message(absl::StrCat("rank ", rank, " (local rank ", exited.local_rank(), ") on ",
+                                     member.node, " did not give generation ", generation.number,
+                                     " up within ", ShortDuration(state_.policy.stop_grace),
+                                     " and was killed"));
+    out_.Note(failure.message());
+  }
+  // A worker that a stop order ended is no evidence of anything.
+  const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
+  failure.set_collateral((!stopped_by_us && !asked_to) || failure.cause() == v1::HANG);
+  EndWorker(rank, failure);
+}
+
+void Job::WorkerGaveUp(const MemberState& member, const v1::WorkerGaveUp& gave_up) {
+  if (state_.phase != v1::RUNNING || gave_up.local_rank() >= member.slots) return;
+  if (HasFinished(state_.generation.workers.at(member.first_rank + gave_up.local_rank()))) return;
+  const v1::Failure failure = FailureOfRank(
+      state_, member, gave_up.local_rank(), v1::CRASH,
+      absl::StrCat("gave generation ", state_.generation.number, " up: ", gave_up.reason()));
+  Suspicion& suspicion = live_.suspicion;
+  // Also when the first progress comes in while the nodes are asked.
+  const bool asking = suspicion.inquiry.has_value() && suspicion.inquiry->for_absent;
+  if (AwaitsOthers(view()) || asking) {
+    // Whoever gives up first is a victim of one that did not come.
+    if (!suspicion.inquiry.has_value()) {
+      Inquire("");
+      suspicion.inquiry->for_absent = true;
+    }
+    if (!suspicion.inquiry->otherwise.has_value()) suspicion.inquiry->otherwise = failure;
+  } else if (!suspicion.given_up.has_value()) {
+    suspicion.given_up = GivenUp{failure, context_.clock.now() + context_.config.reconnect_grace};
+  }
+  Touch(false);
+}
+
+void Job::NodeStopped(const MemberState& member, const v1::NodeStopped& stopped) {
+  if (member.cleared) return;
+  v1::Record record;
+  record.mutable_node_cleared()->set_generation(state_.generation.number);
+  record.mutable_node_cleared()->set_node(member.node);
+  record.mutable_node_cleared()->set_held_port(stopped.held_port() <= 65535 ? stopped.held_port()
+                                                                            : 0);
+  record.mutable_node_cleared()->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  Touch(true);
+  if (state_.phase != v1::RUNNING || member.succeeded == member.slots) return;
+  // No process is left, yet not every worker's end was reported.
+  uint32_t rank = member.first_rank;
+  while (state_.generation.workers.at(rank) == WorkerPhase::kSucceeded) ++rank;
+  FailWorker(FailureOfRank(state_, member, rank - member.first_rank, v1::CRASH,
+                           absl::StrCat("is gone in generation ", state_.generation.number,
+                                        "; how it ended is unknown")));
+}
+
+void Job::EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure) {
+  v1::Record record;
+  record.mutable_worker_ended()->set_generation(state_.generation.number);
+  record.mutable_worker_ended()->set_rank(rank);
+  if (failure.has_value()) *record.mutable_worker_ended()->mutable_failure() = *failure;
+  record.mutable_worker_ended()->set_at_us(context_.now.micros());
+  out_.Commit(std::move(record));
+  Touch(true);
+}
+
+void Job::FailWorker(const v1::Failure& failure) {
+  EndWorker(failure.rank(), failure);
+  OrderStop(failure.message(), failure);
+}
+
+void Job::Inquire(const std::string& except) {
+  Inquiry& inquiry = live_.suspicion.inquiry.emplace();
+  inquiry.deadline = context_.clock.now() + kInquiryLimit;
+  for (const MemberState& member : state_.generation.members) {
+    if (member.lost || member.node == except || member.succeeded == member.slots) continue;
+    if (!live_.connections.StreamOf(member.node).has_value()) continue;
+    inquiry.awaited.insert(member.node);
+    v1::ServerMessage message = out_.Message();
+    message.mutable_inspect();
+    out_.SendTo(member.node, std::move(message));
+  }
+}
+
+void Job::EndInquiry() {
+  Inquiry inquiry = *std::exchange(live_.suspicion.inquiry, std::nullopt);
+  const std::optional<v1::Failure> failure =
+      job::Conclude(std::move(inquiry), state_.generation.number);
+  if (failure.has_value()) FailWorker(*failure);
+}
+
+bool Job::AdvanceSuspicion() {
+  Suspicion& suspicion = live_.suspicion;
+  if (suspicion.inquiry.has_value() && suspicion.inquiry->IsOver(context_.clock.now())) {
+    EndInquiry();
+    return true;
+  }
+  if (!suspicion.given_up.has_value() || context_.clock.now() < suspicion.given_up->believed_at) {
+    return false;
+  }
+  const v1::Failure failure = std::exchange(suspicion.given_up, std::nullopt)->failure;
+  if (state_.generation.workers.at(failure.rank()) == WorkerPhase::kSucceeded) return false;
+  FailWorker(failure);
+  return true;
+}
+
+}  // namespace cadre::job

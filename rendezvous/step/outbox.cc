@@ -1,0 +1,57 @@
+#include "rendezvous/step/outbox.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "rendezvous/state/apply.h"
+#include "rendezvous/state/policy.h"
+
+namespace cadre::step {
+
+v1::ServerMessage MessageFor(const std::string& job, uint64_t generation) {
+  v1::ServerMessage message;
+  message.set_job(job);
+  message.set_generation(generation);
+  return message;
+}
+
+void Outbox::Commit(v1::Record record) {
+  std::string forgotten = ApplyRecord(record, state_);
+  if (!forgotten.empty()) forgotten_.push_back(std::move(forgotten));
+  effects_.append.push_back(std::move(record));
+}
+
+void Outbox::Send(StreamId stream, v1::ServerMessage message) {
+  if (message.server_id() == 0) message.set_server_id(server_id_);
+  effects_.send.push_back({stream, std::move(message)});
+}
+
+void Outbox::Reply(CallId call, v1::StoreReply reply) {
+  effects_.reply.push_back({call, std::move(reply)});
+}
+
+void Outbox::Close(StreamId stream, absl::Status status) {
+  effects_.close.push_back({stream, std::move(status)});
+}
+
+void Outbox::Reject(StreamId stream, const std::string& job, absl::StatusCode code,
+                    absl::string_view message) {
+  const std::string text = Shortened(message, kMaxMessageBytes);
+  v1::ServerMessage rejected = MessageFor(job, 0);
+  rejected.mutable_rejected()->set_code(static_cast<int>(code));
+  rejected.mutable_rejected()->set_message(text);
+  Send(stream, std::move(rejected));
+  Note(job, absl::StrCat("rejected a Join: ", text));
+  Close(stream, absl::Status(code, text));
+}
+
+void Outbox::Note(const std::string& job, absl::string_view text) {
+  effects_.notes.push_back({job, OneLine(text, kMaxMessageBytes)});
+}
+
+std::vector<std::string> Outbox::TakeForgotten() { return std::exchange(forgotten_, {}); }
+
+Effects Outbox::Take() { return std::exchange(effects_, {}); }
+
+}  // namespace cadre::step
