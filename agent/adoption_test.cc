@@ -41,7 +41,7 @@ class FindAdoptionTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(mkdtemp(parent_.data()), nullptr);
-    auto directory = LocalDirectory::Make(parent_);
+    auto directory = agent::LocalDirectory::Make(parent_);
     ASSERT_OK(directory);
     directory_ = *std::move(directory);
     v1::AgentRun run = TheRun();
@@ -73,7 +73,7 @@ class FindAdoptionTest : public testing::Test {
   // Short, for the sockets in it.
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
   SupervisorRig rig_;
-  std::unique_ptr<LocalDirectory> directory_;
+  std::unique_ptr<agent::LocalDirectory> directory_;
   std::vector<std::string> notices_;
   std::vector<UnfitWorkers> unfit_;
 };

@@ -29,15 +29,11 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { Feed(event); }, due));
   collector_ = std::make_unique<EvidenceCollector>(
       [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); });
-  LocalService::Options local;
+  agent::LocalService::Options local;
   local.job = options_.core.job;
   local.address = options_.core.join.address();
-  local.on_request = [queue = queue_.get()](v1::StoreRequest request) {
-    return queue->PushRequest(std::move(request));
-  };
-  local.on_event = [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); };
   if (options_.adoption) local.directory = options_.adoption->directory;
-  ASSIGN_OR_RETURN(local_, LocalService::Open(std::move(local)));
+  ASSIGN_OR_RETURN(local_, agent::LocalService::Open(std::move(local)));
   ASSIGN_OR_RETURN(hold_, PortHold::Acquire(""));
   AgentConfig config = options_.core;
   config.join.set_held_port(hold_.port());
@@ -105,16 +101,7 @@ absl::Status Daemon::Loop() {
     }
     if (ready.supervisor) ReadSupervisor();
     if (ready.worker) {
-      const absl::Status accepted = local_->Accept();
-      if (!accepted.ok()) {
-        return absl::Status(
-            accepted.code(),
-            absl::StrCat("this node's workers are killed, since they cannot be served: ",
-                         accepted.message()));
-      }
-    }
-    if (ready.store) {
-      for (v1::StoreRequest& request : local_->ReadStore()) Feed(WorkerAsked{std::move(request)});
+      for (const AgentEvent& event : local_->Read()) Feed(event);
     }
     if (poll_at_ <= MonoNow()) PollProgress();
     if (core_->NextDeadline() <= MonoNow()) Feed(AgentTick{});
@@ -128,7 +115,6 @@ Daemon::Ready Daemon::Wait() {
   pollfd fds[] = {
       {signals_->fd(), POLLIN, 0},
       {local_->fd(), POLLIN, 0},
-      {local_->store_fd(), POLLIN, 0},
       {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
       {queue_->fd(), POLLIN, 0},
   };
@@ -140,7 +126,7 @@ Daemon::Ready Daemon::Wait() {
   queue_->Rest(until);
   // Interrupted: nothing is ready, and the loop comes by here again.
   if (ppoll(fds, std::size(fds), forever ? nullptr : &timeout, nullptr) <= 0) return {};
-  return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0, fds[3].revents != 0};
+  return {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0};
 }
 
 void Daemon::ReadSupervisor() {

@@ -66,7 +66,6 @@ class Daemon {
   struct Ready {
     bool signals = false;
     bool worker = false;
-    bool store = false;
     bool supervisor = false;
   };
   // Until there is something to do; what is readable then.
@@ -128,7 +127,7 @@ class Daemon {
   PortHold hold_;
   std::unique_ptr<SignalReader> signals_;
   std::unique_ptr<EventQueue> queue_;
-  std::unique_ptr<LocalService> local_;
+  std::unique_ptr<agent::LocalService> local_;
   std::unique_ptr<AgentCore> core_;
 
   std::deque<AgentEvent> own_events_;  // what carrying out a command led to

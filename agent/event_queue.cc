@@ -37,27 +37,18 @@ void EventQueue::WakeLoop() {
   readable_ = true;
 }
 
-bool EventQueue::Post(AgentEvent event, size_t limit) {
+void EventQueue::Push(AgentEvent event) {
   const bool anywhere = IsOfStore(event);
   if (anywhere && executor_.Enter()) {
     handler_(event);
     executor_.Leave();
-    return true;
+    return;
   }
   Executor::Task task;
   task.run = [this, event = std::move(event)] { handler_(event); };
   task.anywhere = anywhere;
   task.bytes = 1;
-  return executor_.Add(std::move(task), {limit});
-}
-
-absl::Status EventQueue::PushRequest(v1::StoreRequest request) {
-  if (Post(WorkerAsked{std::move(request)}, kMaxQueuedRequests)) return absl::OkStatus();
-  return absl::ResourceExhaustedError("this node's agent is overloaded; try again later");
-}
-
-void EventQueue::Push(AgentEvent event) {
-  if (!Post(std::move(event), kMaxQueuedEvents)) overflowed_ = true;
+  if (!executor_.Add(std::move(task), {kMaxQueuedEvents})) overflowed_ = true;
 }
 
 void EventQueue::HandleAll() {

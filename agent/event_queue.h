@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/core/agent_core.h"
 #include "base/executor.h"
@@ -18,10 +17,8 @@
 
 namespace cadre {
 
-// Requests of workers that may lie in the queue; and, beyond them, what the server says, which
-// mostly answers such requests.
-inline constexpr size_t kMaxQueuedRequests = 65536;
-inline constexpr size_t kMaxQueuedEvents = 4 * kMaxQueuedRequests;
+// Most are answers to workers' requests, of which kMaxStoreCalls may wait.
+inline constexpr size_t kMaxQueuedEvents = 4 * 65536;
 
 class EventQueue {
  public:
@@ -38,9 +35,7 @@ class EventQueue {
   // Readable while there is something to do for the loop.
   int fd() const { return fd_; }
 
-  // Both may call the handler. RESOURCE_EXHAUSTED: the loop does not keep up.
-  absl::Status PushRequest(v1::StoreRequest request);
-  // An event that cannot be refused. Over the limit it is lost and overflowed() is true for good.
+  // May call the handler. Over the limit the event is lost and overflowed() is true for good.
   void Push(AgentEvent event);
 
   // For the loop: other threads may handle events from now on, until HandleAll. They wake it when
@@ -52,8 +47,6 @@ class EventQueue {
 
  private:
   EventQueue(int fd, Handler handler, std::function<MonoTime()> due);
-  // False: more than `limit` would wait.
-  bool Post(AgentEvent event, size_t limit);
   void WakeLoop();
 
   const int fd_;

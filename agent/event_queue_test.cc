@@ -51,11 +51,9 @@ TEST_F(EventQueueTest, Push_MakesItReadableUntilAllAreTaken) {
   EXPECT_EQ(handled_.size(), 2u);
 }
 
-TEST_F(EventQueueTest, Limits_RequestsAreRefusedFirst_OthersOverflow) {
+TEST_F(EventQueueTest, Limits_OneMoreOverflows) {
   const auto queue = Make();
-  for (size_t i = 0; i < kMaxQueuedRequests; ++i) ASSERT_OK(queue->PushRequest({}));
-  EXPECT_THAT(queue->PushRequest({}), StatusIs(absl::StatusCode::kResourceExhausted));
-  for (size_t i = kMaxQueuedRequests; i < kMaxQueuedEvents; ++i) queue->Push(AgentTick{});
+  for (size_t i = 0; i < kMaxQueuedEvents; ++i) queue->Push(AgentTick{});
   EXPECT_FALSE(queue->overflowed());
   queue->Push(AgentTick{});
   EXPECT_TRUE(queue->overflowed());
@@ -109,7 +107,7 @@ TEST_F(EventQueueTest, StoreEvents_AreHandledByThePosterWhileTheLoopRests) {
   queue->Rest(kEver);
   v1::StoreRequest request;
   request.set_request_id(2);
-  ASSERT_OK(queue->PushRequest(request));
+  queue->Push(WorkerAsked{request});
   queue->Push(Answer(3));
   ASSERT_EQ(handled_.size(), 3u);
   EXPECT_EQ(RequestOf(handled_[1]), 2u);

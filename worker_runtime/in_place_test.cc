@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_matchers.h"
 #include "worker_runtime/connect.h"
-#include "worker_runtime/group_worker.h"
+#include "worker_runtime/store/group_worker.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {
@@ -99,10 +99,10 @@ TEST(ShareStateTest, AStateThatCannotBeSavedKeepsNobodyWaiting) {
 }
 
 // A worker that finds its place in the next generation, where there is one.
-class RejoiningWorker : public GroupWorker {
+class RejoiningWorker : public store::GroupWorker {
  public:
   RejoiningWorker(Worker& here, Worker* next)
-      : GroupWorker(&here, "in_place", here.place()), next_(next) {}
+      : store::GroupWorker(&here, "in_place", here.place()), next_(next) {}
 
   bool in_place() const override { return true; }
   absl::Status AnnounceRejoin(std::function<void()> on_end) override {

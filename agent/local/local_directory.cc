@@ -22,9 +22,8 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/token.h"
-#include "rpc/frames/store_frames.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr int kBacklog = 1024;
@@ -186,12 +185,8 @@ absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::
 }
 
 absl::Status LocalDirectory::Listen() {
-  const std::string store_path = StoreSocketPath(socket_path());
-  // Those of an agent that is gone.
+  // That of an agent that is gone.
   unlink(socket_path().c_str());
-  unlink(store_path.c_str());
-  // First, since a worker that finds the other one uses this, too.
-  ASSIGN_OR_RETURN(store_listener_, ListenOn(store_path));
   ASSIGN_OR_RETURN(listener_, ListenOn(socket_path()));
   return absl::OkStatus();
 }
@@ -224,13 +219,11 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
-  if (store_listener_ >= 0) close(store_listener_);
   if (path_.empty() || kept_) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
 int LocalDirectory::Accept() { return AcceptAt(listener_); }
-int LocalDirectory::AcceptStore() { return AcceptAt(store_listener_); }
 
-}  // namespace cadre
+}  // namespace cadre::agent

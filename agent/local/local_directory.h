@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class LocalDirectory {
  public:
-  // Makes <parent>/cadre-<uid>/agent-<pid>/ with mode 0700, listens on `socket` and `socket-store`
-  // in it and writes `token`. `parent` empty: XDG_RUNTIME_DIR, or /tmp where that is unset or too
+  // Makes <parent>/cadre-<uid>/agent-<pid>/ with mode 0700, listens on `socket` in it
+  // and writes `token`. `parent` empty: XDG_RUNTIME_DIR, or /tmp where that is unset or too
   // long for a socket. Directories there of agents that were killed are removed first.
   // PERMISSION_DENIED: cadre-<uid> belongs to somebody else.
   static absl::StatusOr<std::unique_ptr<LocalDirectory>> Make(const std::string& parent = "");
@@ -39,15 +39,12 @@ class LocalDirectory {
   std::string socket_path() const { return path_ + "/socket"; }
   std::string token_path() const { return TokenPath(path_); }
   const std::string& token() const { return token_; }
-  // Non-blocking; readable when a worker connects. The second is for store operations alone
-  // (rpc/frames/store_frames.h).
+  // Non-blocking; readable when a worker connects.
   int listener() const { return listener_; }
-  int store_listener() const { return store_listener_; }
 
   // The next connection of this user or root, non-blocking; -1 when there is none. Others are
   // turned away.
   int Accept();
-  int AcceptStore();
 
  private:
   LocalDirectory() = default;
@@ -56,10 +53,9 @@ class LocalDirectory {
   std::string path_;
   std::string token_;
   int listener_ = -1;
-  int store_listener_ = -1;
   bool kept_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_

@@ -14,7 +14,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // A short path: TempDir may be longer than a socket's name can be.
@@ -139,4 +139,4 @@ TEST_F(LocalDirectoryTest, Accept_ConnectionOfThisUser_IsGivenOut) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

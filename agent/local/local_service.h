@@ -1,29 +1,28 @@
-// What an agent serves to its own workers over unix sockets: who they are (worker_calls.h) and the
-// store, by call (v1::Store) and without gRPC (store_sockets.h). gRPC starts with the first
-// connection: a job whose workers never ask does not pay for it.
+// What an agent serves to its own workers over a unix socket (rpc/worker_protocol.h): their places
+// (worker_calls.h) and the store (store_calls.h).
 //
-// One thread at a time uses the object; requests of calls arrive on gRPC's threads.
+// One thread at a time uses the object, which never blocks.
 #ifndef CADRE_AGENT_LOCAL_LOCAL_SERVICE_H_
 #define CADRE_AGENT_LOCAL_LOCAL_SERVICE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "agent/core/agent_core.h"
+#include "agent/local/local_directory.h"
+#include "agent/local/store_calls.h"
+#include "agent/local/worker_calls.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
+#include "rpc/frames/frame_server.h"
 
-namespace cadre {
-
-// Store operations of workers that may wait for an answer at once.
-inline constexpr size_t kMaxLocalCalls = 65536;
+namespace cadre::agent {
 
 class LocalService {
  public:
@@ -35,50 +34,54 @@ class LocalService {
     std::string parent;
     // That of an agent that is gone, to carry on; empty: a new one.
     std::string directory;
-    // Takes a worker's call of the store; on gRPC's threads, must not block. An error is the
-    // answer.
-    std::function<absl::Status(v1::StoreRequest)> on_request;
-    // Takes WorkerMayRejoin and WorkerWaits; likewise.
-    std::function<void(AgentEvent)> on_event = [](AgentEvent) {};
   };
 
+  // When the object goes, workers that wait are told UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<LocalService>> Open(Options options);
-  // Workers that wait are told UNAVAILABLE; takes 100 ms at most.
-  ~LocalService();
 
   // Its directory stays when this object goes, for an agent that carries on.
-  void KeepDirectory();
+  void KeepDirectory() { directory_->Keep(); }
 
-  // Readable when Accept should be called.
-  int fd() const;
-  // RESOURCE_EXHAUSTED: there are no threads for gRPC; the service is of no use.
-  absl::Status Accept();
-  // Readable when ReadStore should be called, which gives requests to be answered.
-  int store_fd() const;
-  std::vector<v1::StoreRequest> ReadStore();
+  // Readable when Read should be called.
+  int fd() const { return server_->fd(); }
+  // What workers ask of the core now: WorkerAsked, WorkerMayRejoin and WorkerWaits.
+  std::vector<AgentEvent> Read();
 
   // The directory, for files that workers and agent share.
-  const std::string& directory() const;
-  std::string socket_path() const;
-  std::string token_path() const;
-  const std::string& token() const;
+  const std::string& directory() const { return directory_->path(); }
+  std::string socket_path() const { return directory_->socket_path(); }
+  std::string token_path() const { return directory_->token_path(); }
+  const std::string& token() const { return directory_->token(); }
 
   // Which generation's workers run here, and that it is over: as WorkerCalls has it.
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
                        const std::set<uint32_t>& kept = {},
-                       const std::map<uint64_t, uint32_t>& places = {});
-  bool WouldStandBy() const;
-  std::set<uint64_t> StandingBy() const;
-  void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason);
+                       const std::map<uint64_t, uint32_t>& places = {}) {
+    worker_calls_.Begin(generation, assign, in_place, kept, places);
+  }
+  bool WouldStandBy() const { return worker_calls_.WouldStandBy(); }
+  std::set<uint64_t> StandingBy() const { return worker_calls_.StandingBy(); }
+  void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason) {
+    worker_calls_.End(kept, reason);
+  }
   // Answers whoever waits with this client and request id.
-  void Answer(const v1::StoreReply& reply);
+  void Answer(const v1::StoreReply& reply) { store_calls_.Answer(reply); }
 
  private:
-  struct State;
-  explicit LocalService(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  LocalService(const Options& options, std::unique_ptr<LocalDirectory> directory);
+  absl::Status Serve();
+  absl::Status OnFrame(uint64_t connection, absl::string_view content);
+  void Send(uint64_t connection, const rpc::WorkerReply& reply);
+
+  const std::unique_ptr<LocalDirectory> directory_;
+  WorkerCalls worker_calls_;
+  StoreCalls store_calls_;
+  // Of the Read that goes on.
+  std::vector<AgentEvent> events_;
+  // Goes first: at its end it tells the others who has gone.
+  std::unique_ptr<frames::FrameServer> server_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LOCAL_LOCAL_SERVICE_H_

@@ -1,42 +1,90 @@
 #include "agent/local/local_service.h"
 
-#include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <filesystem>
-#include <thread>
+#include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/local.grpc.pb.h"
-#include "proto/store.grpc.pb.h"
-#include "rpc/frames/store_frames.h"
+#include "rpc/frames/frame_reader.h"
+#include "rpc/frames/messages.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
-constexpr std::chrono::seconds kCallLimit{20};
-constexpr int kPollLimitMs = 20000;
-constexpr absl::Duration kWaitLimit = absl::Seconds(20);
+using ::testing::HasSubstr;
 
-v1::StoreRequest RequestOf(uint64_t client, uint64_t id) {
-  v1::StoreRequest request;
-  request.set_client(client);
-  request.set_request_id(id);
-  request.mutable_get()->set_key("k");
-  return request;
+constexpr int kPollLimitMs = 20000;
+
+// A worker's end.
+class Client {
+ public:
+  Client(const std::string& path, const std::string& token)
+      : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    std::string bytes;
+    frames::AppendFrame(token, &bytes);
+    Send(bytes);
+  }
+  ~Client() { close(socket_); }
+
+  void Say(const rpc::WorkerCall& call) {
+    std::string bytes;
+    frames::AppendMessage(call, &bytes);
+    Send(bytes);
+  }
+  void Send(const std::string& bytes) {
+    ASSERT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  rpc::WorkerReply Read() {
+    absl::string_view content;
+    for (;;) {
+      const absl::StatusOr<bool> found = reader_.Next(&content);
+      if (found.ok() && *found) break;
+      pollfd wait = {socket_, POLLIN, 0};
+      if (!found.ok() || poll(&wait, 1, kPollLimitMs) != 1 || !reader_.ReadFrom(socket_).ok()) {
+        ADD_FAILURE() << "no answer";
+        return {};
+      }
+    }
+    const auto reply = frames::ParseMessage<rpc::WorkerReply>(content);
+    EXPECT_OK(reply);
+    return reply.ok() ? *reply : rpc::WorkerReply();
+  }
+
+ private:
+  const int socket_;
+  frames::FrameReader reader_{rpc::kWorkerFrameBytesMax};
+};
+
+rpc::WorkerCall Hello(uint64_t generation, int32_t rank) {
+  return {1, rpc::Hello{{generation, rank, 99}}};
 }
 
-// The service with a thread in place of the daemon's loop that only accepts connections.
+rpc::WorkerCall Get(uint64_t client, uint64_t id) {
+  rpc::Store store;
+  store.job = "j";
+  store.generation = 3;
+  store.client = client;
+  store.rank = 2;
+  store.wait_ms = 5;
+  store.operation = keyspace::Get{"k"};
+  return {id, store};
+}
+
+// Ranks 2 and 3 of 4 live here, in generation 3.
 class LocalServiceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -45,12 +93,6 @@ class LocalServiceTest : public testing::Test {
     options.job = "j";
     options.address = "10.0.0.1";
     options.parent = parent_;
-    options.on_request = [this](v1::StoreRequest request) {
-      absl::MutexLock lock(&mutex_);
-      if (!refuse_.ok()) return refuse_;
-      requests_.push_back(std::move(request));
-      return absl::OkStatus();
-    };
     auto service = LocalService::Open(std::move(options));
     ASSERT_OK(service);
     service_ = *std::move(service);
@@ -65,167 +107,153 @@ class LocalServiceTest : public testing::Test {
     const auto token = ReadTokenFile(service_->token_path());
     ASSERT_OK(token);
     token_ = *token;
-    acceptor_ = std::thread([this] {
-      while (!leaving_) {
-        pollfd wait = {service_->fd(), POLLIN, 0};
-        if (poll(&wait, 1, 20) > 0) {
-          EXPECT_THAT(service_->Accept(), IsOk());
-        }
-      }
-    });
-    channel_ =
-        grpc::CreateChannel("unix:" + service_->socket_path(), grpc::InsecureChannelCredentials());
   }
-
   void TearDown() override {
-    StopAccepting();
     service_.reset();
     EXPECT_TRUE(std::filesystem::is_empty(std::filesystem::directory_iterator(parent_)->path()));
     std::filesystem::remove_all(parent_);
   }
 
-  void StopAccepting() {
-    leaving_ = true;
-    if (acceptor_.joinable()) acceptor_.join();
+  std::unique_ptr<Client> Connect() {
+    return std::make_unique<Client>(service_->socket_path(), token_);
   }
-
-  void Prepare(grpc::ClientContext& context, const std::string& token) {
-    context.set_deadline(std::chrono::system_clock::now() + kCallLimit);
-    context.AddMetadata("cadre-token", token);
+  // All that is asked of the core until there is nothing more to read.
+  std::vector<v1::StoreRequest> ReadAll() {
+    std::vector<v1::StoreRequest> all;
+    pollfd wait = {service_->fd(), POLLIN, 0};
+    while (poll(&wait, 1, 0) == 1) {
+      for (const AgentEvent& event : service_->Read()) {
+        all.push_back(std::get<WorkerAsked>(event).request);
+      }
+    }
+    return all;
   }
-
-  grpc::Status Hello(uint64_t generation, int rank, v1::HelloReply& reply,
-                     const std::string& token) {
-    grpc::ClientContext context;
-    Prepare(context, token);
-    v1::HelloRequest request;
-    request.set_generation(generation);
-    request.set_rank(rank);
-    return v1::Local::NewStub(channel_)->Hello(&context, request, &reply);
+  rpc::WorkerReply Ask(Client& client, const rpc::WorkerCall& call) {
+    client.Say(call);
+    EXPECT_TRUE(ReadAll().empty());
+    return client.Read();
   }
-
-  grpc::Status Execute(uint64_t client, uint64_t id, v1::StoreReply& reply) {
-    grpc::ClientContext context;
-    Prepare(context, token_);
-    return ExecuteIn(context, client, id, reply);
-  }
-
-  grpc::Status ExecuteIn(grpc::ClientContext& context, uint64_t client, uint64_t id,
-                         v1::StoreReply& reply) {
-    return v1::Store::NewStub(channel_)->Execute(&context, RequestOf(client, id), &reply);
-  }
-
-  // Returns when so many requests have come.
-  void WaitForRequests(size_t count) {
-    const auto enough = [this, count]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return requests_.size() >= count;
-    };
-    absl::MutexLock lock(&mutex_);
-    ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), kWaitLimit));
-  }
-
-  void Answer(uint64_t client, uint64_t id, const std::string& value, int code = 0) {
+  void Answer(uint64_t client, uint64_t id, const std::string& value,
+              absl::StatusCode code = absl::StatusCode::kOk) {
     v1::StoreReply reply;
     reply.set_client(client);
     reply.set_request_id(id);
     reply.set_value(value);
-    reply.set_code(code);
-    reply.set_message(code == 0 ? "" : "text");
+    reply.set_code(static_cast<int>(code));
+    reply.set_message(code == absl::StatusCode::kOk ? "" : "text");
     service_->Answer(reply);
   }
 
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
   std::unique_ptr<LocalService> service_;
   std::string token_;
-  std::shared_ptr<grpc::Channel> channel_;
-  absl::Mutex mutex_;
-  std::vector<v1::StoreRequest> requests_ ABSL_GUARDED_BY(mutex_);
-  absl::Status refuse_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<bool> leaving_{false};
-  std::thread acceptor_;
 };
 
 TEST_F(LocalServiceTest, Hello_TellsAWorkerWhoItIs) {
-  v1::HelloReply reply;
-  const grpc::Status status = Hello(3, 3, reply, token_);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(reply.job(), "j");
-  EXPECT_EQ(reply.generation(), 3u);
-  EXPECT_EQ(reply.rank(), 3u);
-  EXPECT_EQ(reply.local_rank(), 1u);
-  EXPECT_EQ(reply.node_rank(), 1u);
-  EXPECT_EQ(reply.world_size(), 4u);
-  EXPECT_EQ(reply.local_world_size(), 2u);
-  EXPECT_EQ(reply.nodes(), 2u);
-  EXPECT_EQ(reply.restart_count(), 1u);
-  EXPECT_EQ(reply.address(), "10.0.0.1");
+  const auto client = Connect();
+  const rpc::WorkerReply reply = Ask(*client, Hello(3, 3));
+  ASSERT_OK(reply.status());
+  const auto& place = std::get<rpc::Place>(reply.what);
+  EXPECT_EQ(place.job, "j");
+  EXPECT_EQ(place.generation, 3u);
+  EXPECT_EQ(place.rank, 3u);
+  EXPECT_EQ(place.local_rank, 1u);
+  EXPECT_EQ(place.node_rank, 1u);
+  EXPECT_EQ(place.world_size, 4u);
+  EXPECT_EQ(place.local_world_size, 2u);
+  EXPECT_EQ(place.nodes, 2u);
+  EXPECT_EQ(place.restart_count, 1u);
+  EXPECT_EQ(place.address, "10.0.0.1");
 }
 
 TEST_F(LocalServiceTest, Hello_Refusals) {
-  v1::HelloReply reply;
-  EXPECT_EQ(Hello(2, 3, reply, token_).error_code(), grpc::StatusCode::ABORTED);
-  EXPECT_EQ(Hello(3, 1, reply, token_).error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Hello(3, 4, reply, token_).error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Hello(3, -1, reply, token_).error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Hello(3, 3, reply, "wrong").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  const auto client = Connect();
+  EXPECT_EQ(Ask(*client, Hello(2, 3)).code, absl::StatusCode::kAborted);
+  for (const int rank : {1, 4, -1}) {
+    EXPECT_EQ(Ask(*client, Hello(3, rank)).code, absl::StatusCode::kNotFound) << rank;
+  }
+  Client stranger(service_->socket_path(), "wrong");
+  const rpc::WorkerReply reply = Ask(stranger, Hello(3, 3));
+  EXPECT_EQ(reply.id, 0u);
+  EXPECT_EQ(reply.code, absl::StatusCode::kUnauthenticated);
 }
 
 TEST_F(LocalServiceTest, Execute_AnswerGoesToTheClientThatAsked) {
-  v1::StoreReply first;
-  v1::StoreReply second;
-  std::thread one([&] { EXPECT_TRUE(Execute(1, 7, first).ok()); });
-  std::thread two([&] { EXPECT_TRUE(Execute(2, 7, second).ok()); });
-  WaitForRequests(2);
+  const auto one = Connect(), two = Connect();
+  one->Say(Get(1, 7));
+  two->Say(Get(2, 7));
+  const std::vector<v1::StoreRequest> requests = ReadAll();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].job(), "j");
+  EXPECT_EQ(requests[0].generation(), 3u);
+  EXPECT_EQ(requests[0].rank(), 2);
+  EXPECT_EQ(requests[0].wait_ms(), 5u);
+  EXPECT_EQ(requests[0].request_id(), 7u);
+  EXPECT_EQ(requests[0].get().key(), "k");
   Answer(2, 7, "two");
   Answer(1, 7, "one");
-  one.join();
-  two.join();
-  EXPECT_EQ(first.value(), "one");
-  EXPECT_EQ(second.value(), "two");
+  EXPECT_EQ(std::get<rpc::StoreResult>(one->Read().what).value, "one");
+  EXPECT_EQ(std::get<rpc::StoreResult>(two->Read().what).value, "two");
+}
+
+TEST_F(LocalServiceTest, EveryOperationReachesTheServer) {
+  const auto client = Connect();
+  const keyspace::Operation operations[] = {keyspace::Set{"a", "1"},
+                                            keyspace::Get{"b"},
+                                            keyspace::Add{"c", -2},
+                                            keyspace::CompareAndSet{"d", "x", "y"},
+                                            keyspace::Delete{"e"},
+                                            keyspace::EnterBarrier{"f", 3},
+                                            keyspace::PublishId{"g", "bytes"},
+                                            keyspace::GetId{"h"}};
+  uint64_t id = 0;
+  for (const keyspace::Operation& operation : operations) {
+    rpc::Store store;
+    store.operation = operation;
+    client->Say({++id, store});
+  }
+  const std::vector<v1::StoreRequest> requests = ReadAll();
+  ASSERT_EQ(requests.size(), 8u);
+  EXPECT_EQ(requests[0].set().key() + requests[0].set().value(), "a1");
+  EXPECT_EQ(requests[1].get().key(), "b");
+  EXPECT_EQ(requests[2].add().key(), "c");
+  EXPECT_EQ(requests[2].add().delta(), -2);
+  EXPECT_EQ(requests[3].compare_and_set().key(), "d");
+  EXPECT_EQ(requests[3].compare_and_set().expected(), "x");
+  EXPECT_EQ(requests[3].compare_and_set().desired(), "y");
+  EXPECT_EQ(requests[4].delete_().key(), "e");
+  EXPECT_EQ(requests[5].barrier().name(), "f");
+  EXPECT_EQ(requests[5].barrier().size(), 3u);
+  EXPECT_EQ(requests[6].publish_id().communicator() + requests[6].publish_id().id(), "gbytes");
+  EXPECT_EQ(requests[7].get_id().communicator(), "h");
 }
 
 TEST_F(LocalServiceTest, Execute_RepeatedRequest_BothAreAnswered) {
-  v1::StoreReply first;
-  v1::StoreReply second;
-  std::thread one([&] { EXPECT_TRUE(Execute(1, 7, first).ok()); });
-  WaitForRequests(1);
-  std::thread two([&] { EXPECT_TRUE(Execute(1, 7, second).ok()); });
-  WaitForRequests(2);
+  const auto one = Connect(), two = Connect();
+  one->Say(Get(1, 7));
+  two->Say(Get(1, 7));
+  EXPECT_EQ(ReadAll().size(), 2u);
   Answer(1, 7, "v");
-  one.join();
-  two.join();
-  EXPECT_EQ(first.value(), "v");
-  EXPECT_EQ(second.value(), "v");
+  EXPECT_EQ(std::get<rpc::StoreResult>(one->Read().what).value, "v");
+  EXPECT_EQ(std::get<rpc::StoreResult>(two->Read().what).value, "v");
 }
 
 TEST_F(LocalServiceTest, Execute_Errors_AreTheCallsStatus) {
-  v1::StoreReply reply;
-  grpc::Status status;
-  std::thread call([&] { status = Execute(1, 7, reply); });
-  WaitForRequests(1);
-  Answer(1, 7, "", static_cast<int>(absl::StatusCode::kNotFound));
-  call.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(status.error_message(), "text");
+  const auto client = Connect();
+  client->Say(Get(1, 7));
+  EXPECT_EQ(ReadAll().size(), 1u);
+  Answer(1, 7, "", absl::StatusCode::kNotFound);
+  EXPECT_THAT(client->Read().status(), StatusIs(absl::StatusCode::kNotFound, "text"));
 }
 
 TEST_F(LocalServiceTest, Execute_FailedCompareAndSet_ReturnsWhatItFound) {
-  v1::StoreReply reply;
-  std::thread call([&] { EXPECT_TRUE(Execute(1, 7, reply).ok()); });
-  WaitForRequests(1);
-  Answer(1, 7, "other", static_cast<int>(absl::StatusCode::kFailedPrecondition));
-  call.join();
-  EXPECT_EQ(reply.value(), "other");
-  EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kFailedPrecondition));
-}
-
-TEST_F(LocalServiceTest, Execute_LoopThatIsFull_RefusesAtOnce) {
-  {
-    absl::MutexLock lock(&mutex_);
-    refuse_ = absl::ResourceExhaustedError("full");
-  }
-  v1::StoreReply reply;
-  EXPECT_EQ(Execute(1, 7, reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto client = Connect();
+  client->Say(Get(1, 7));
+  EXPECT_EQ(ReadAll().size(), 1u);
+  Answer(1, 7, "other", absl::StatusCode::kFailedPrecondition);
+  const rpc::WorkerReply reply = client->Read();
+  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::get<rpc::StoreResult>(reply.what).value, "other");
 }
 
 TEST_F(LocalServiceTest, TheTokenOfAnotherJobsAgentIsGoodForNothing) {
@@ -239,87 +267,55 @@ TEST_F(LocalServiceTest, TheTokenOfAnotherJobsAgentIsGoodForNothing) {
   const std::string token = (*other)->token();
   // One of an agent that has ended, too.
   for (int times = 0; times < 2; ++times) {
-    v1::HelloReply place;
-    EXPECT_EQ(Hello(3, 3, place, token).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-    grpc::ClientContext context;
-    Prepare(context, token);
-    v1::StoreReply reply;
-    EXPECT_EQ(ExecuteIn(context, 1, 7, reply).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    for (const rpc::WorkerCall& call : {Hello(3, 3), Get(1, 7)}) {
+      Client client(service_->socket_path(), token);
+      EXPECT_EQ(Ask(client, call).code, absl::StatusCode::kUnauthenticated);
+    }
     other->reset();
   }
   std::filesystem::remove_all(elsewhere);
 }
 
-TEST_F(LocalServiceTest, Execute_CallerGivesUp_AnswerIsForgotten) {
-  v1::StoreReply reply;
-  grpc::ClientContext context;
-  Prepare(context, token_);
-  grpc::Status status;
-  std::thread call([&] { status = ExecuteIn(context, 1, 7, reply); });
-  WaitForRequests(1);
-  context.TryCancel();
-  call.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+TEST_F(LocalServiceTest, Execute_CallerGoes_AnswerIsForgotten) {
+  auto client = Connect();
+  client->Say(Get(1, 7));
+  EXPECT_EQ(ReadAll().size(), 1u);
+  client.reset();
+  EXPECT_TRUE(ReadAll().empty());
   Answer(1, 7, "late");
 }
 
-TEST_F(LocalServiceTest, Store_IsServedBesideTheCalls) {
-  StopAccepting();
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const std::string path = StoreSocketPath(service_->socket_path());
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  ASSERT_EQ(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+TEST_F(LocalServiceTest, WhatIsNoCallEndsTheConnection) {
+  const auto client = Connect();
   std::string bytes;
-  frames::AppendFrame(token_, &bytes);
-  AppendStoreFrame(RequestOf(1, 7), &bytes);
-  ASSERT_EQ(send(socket, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-  pollfd asked = {service_->store_fd(), POLLIN, 0};
-  std::vector<v1::StoreRequest> requests;
-  while (requests.empty() && poll(&asked, 1, kPollLimitMs) == 1) requests = service_->ReadStore();
-  ASSERT_EQ(requests.size(), 1u);
-  Answer(1, 7, "v");
-  pollfd answered = {socket, POLLIN, 0};
-  ASSERT_EQ(poll(&answered, 1, kPollLimitMs), 1);
-  frames::FrameReader reader{kStoreFrameBytesMax};
-  absl::string_view frame;
-  ASSERT_OK(reader.ReadFrom(socket));
-  const absl::StatusOr<bool> found = reader.Next(&frame);
-  ASSERT_OK(found);
-  EXPECT_TRUE(*found);
-  v1::StoreReply reply;
-  EXPECT_TRUE(reply.ParseFromString(std::string(frame)));
-  EXPECT_EQ(reply.value(), "v");
-  close(socket);
+  frames::AppendFrame("\xff\xff\xff", &bytes);
+  client->Send(bytes);
+  EXPECT_TRUE(ReadAll().empty());
+  const rpc::WorkerReply reply = client->Read();
+  EXPECT_EQ(reply.id, 0u);
+  EXPECT_EQ(reply.code, absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(LocalServiceTest, Leaving_WakesWhoWaits) {
-  v1::StoreReply reply;
-  grpc::Status status;
-  std::thread call([&] { status = Execute(1, 7, reply); });
-  WaitForRequests(1);
-  StopAccepting();
+  const auto client = Connect();
+  client->Say(Get(1, 7));
+  EXPECT_EQ(ReadAll().size(), 1u);
   service_.reset();
-  call.join();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(client->Read().status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the agent is leaving")));
 }
 
 TEST_F(LocalServiceTest, TwoHundredCallsAtOnce_AreAllAnswered) {
   constexpr uint64_t kCalls = 200;
-  std::vector<std::thread> calls;
-  std::atomic<uint64_t> right{0};
-  for (uint64_t id = 0; id < kCalls; ++id) {
-    calls.emplace_back([&, id] {
-      v1::StoreReply reply;
-      if (Execute(1, id, reply).ok() && reply.value() == std::to_string(id)) ++right;
-    });
+  const auto client = Connect();
+  for (uint64_t id = 1; id <= kCalls; ++id) client->Say(Get(1, id));
+  EXPECT_EQ(ReadAll().size(), kCalls);
+  for (uint64_t id = 1; id <= kCalls; ++id) Answer(1, id, std::to_string(id));
+  for (uint64_t id = 1; id <= kCalls; ++id) {
+    const rpc::WorkerReply reply = client->Read();
+    EXPECT_EQ(std::get<rpc::StoreResult>(reply.what).value, std::to_string(reply.id));
   }
-  WaitForRequests(kCalls);
-  for (uint64_t id = 0; id < kCalls; ++id) Answer(1, id, std::to_string(id));
-  for (std::thread& call : calls) call.join();
-  EXPECT_EQ(right, kCalls);
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

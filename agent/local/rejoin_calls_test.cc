@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -18,9 +19,9 @@
 #include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/agent_worker.h"
+#include "worker_runtime/store/agent_worker.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,29 +45,45 @@ class RejoinCallsTest : public ::testing::Test {
     LocalService::Options options;
     options.job = "j";
     options.parent = parent_;
-    options.on_request = [](v1::StoreRequest) { return absl::OkStatus(); };
-    options.on_event = [this](AgentEvent event) {
-      absl::MutexLock lock(&mutex_);
-      events_.push_back(std::move(event));
-    };
     auto service = LocalService::Open(std::move(options));
     ASSERT_OK(service);
     service_ = *std::move(service);
     service_->BeginGeneration(3, AssignOf(2, 4), /*in_place=*/true);
-    acceptor_ = std::thread([this] {
+    loop_ = std::thread([this] {
       while (!leaving_) {
         pollfd wait = {service_->fd(), POLLIN, 0};
-        if (poll(&wait, 1, 20) > 0) {
-          EXPECT_THAT(service_->Accept(), IsOk());
-        }
+        if (poll(&wait, 1, 20) <= 0) continue;
+        absl::MutexLock lock(&mutex_);
+        for (AgentEvent& event : service_->Read()) events_.push_back(std::move(event));
       }
     });
   }
   void TearDown() override {
-    leaving_ = true;
-    acceptor_.join();
-    service_.reset();
+    Leave();
     std::filesystem::remove_all(parent_);
+  }
+
+  void Leave() {
+    leaving_ = true;
+    if (loop_.joinable()) loop_.join();
+    service_.reset();
+  }
+  void Begin(uint64_t generation, const v1::Assign& assign, bool in_place = false,
+             const std::set<uint32_t>& kept = {}, const std::map<uint64_t, uint32_t>& places = {}) {
+    absl::MutexLock lock(&mutex_);
+    service_->BeginGeneration(generation, assign, in_place, kept, places);
+  }
+  void End(const std::set<uint32_t>& kept, const std::string& reason) {
+    absl::MutexLock lock(&mutex_);
+    service_->EndGeneration(kept, reason);
+  }
+  bool WouldStandBy() {
+    absl::MutexLock lock(&mutex_);
+    return service_->WouldStandBy();
+  }
+  std::set<uint64_t> StandingBy() {
+    absl::MutexLock lock(&mutex_);
+    return service_->StandingBy();
   }
 
   WorkerEnvironment Environment() {
@@ -81,7 +98,7 @@ class RejoinCallsTest : public ::testing::Test {
     WorkerEnvironment environment = Environment();
     environment.generation = 3;
     environment.rank = rank;
-    auto worker = ConnectToAgent(environment);
+    auto worker = store::ConnectToAgent(environment);
     EXPECT_OK(worker);
     return *std::move(worker);
   }
@@ -94,8 +111,8 @@ class RejoinCallsTest : public ::testing::Test {
   // Waits until these processes stand by.
   bool AwaitStandby(const std::set<uint64_t>& units) {
     const MonoTime end = MonoNow() + kLong;
-    while (service_->StandingBy() != units && MonoNow() < end) poll(nullptr, 0, 1);
-    return service_->StandingBy() == units;
+    while (StandingBy() != units && MonoNow() < end) poll(nullptr, 0, 1);
+    return StandingBy() == units;
   }
   // Waits until the worker has said that it can rejoin, or no longer can.
   void AwaitMay(uint32_t local_rank, bool may) {
@@ -127,7 +144,7 @@ class RejoinCallsTest : public ::testing::Test {
   std::vector<AgentEvent> events_;
   std::unique_ptr<LocalService> service_;
   std::atomic<bool> leaving_{false};
-  std::thread acceptor_;
+  std::thread loop_;
 };
 
 TEST_F(RejoinCallsTest, AKeptWorkerHearsOfTheEnd_AndGetsItsNextPlace) {
@@ -139,11 +156,11 @@ TEST_F(RejoinCallsTest, AKeptWorkerHearsOfTheEnd_AndGetsItsNextPlace) {
     ended = true;
   }));
   AwaitMay(1, true);
-  service_->EndGeneration({1}, "rank 0 died");
+  End({1}, "rank 0 died");
   EXPECT_TRUE(Await([&] { return ended; }));
   std::thread agent([&] {
     EXPECT_EQ(AwaitWaits(1), "rank 0 is gone");
-    service_->BeginGeneration(4, AssignOf(0, 2), true, {1});
+    Begin(4, AssignOf(0, 2), true, {1});
   });
   const auto next = worker->Rejoin("rank 0 is gone", kLong);
   agent.join();
@@ -164,7 +181,7 @@ TEST_F(RejoinCallsTest, AWorkerThatIsNotKept_IsTold) {
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("not kept")));
   });
   AwaitWaits(0);
-  service_->EndGeneration({}, "the job has ended");
+  End({}, "the job has ended");
   waits.join();
   EXPECT_THAT(worker->Rejoin("", kLong),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("not kept")));
@@ -185,11 +202,8 @@ TEST_F(RejoinCallsTest, TheAgentLeaves_WhoWaitsIsTold) {
   std::thread waits(
       [&] { EXPECT_THAT(worker->Rejoin("", kLong), StatusIs(absl::StatusCode::kUnavailable)); });
   AwaitWaits(0);
-  leaving_ = true;
-  acceptor_.join();
-  service_.reset();
+  Leave();
   waits.join();
-  acceptor_ = std::thread([] {});
 }
 
 TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
@@ -202,7 +216,7 @@ TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
   const auto take_place = [&](uint64_t unit, int rank) {
     WorkerEnvironment own = environment;
     own.standby = unit;
-    const auto worker = ConnectToAgent(own);
+    const auto worker = store::ConnectToAgent(own);
     ASSERT_OK(worker);
     EXPECT_EQ((*worker)->place().generation, 5u);
     EXPECT_EQ((*worker)->rank(), rank);
@@ -215,11 +229,11 @@ TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
   std::thread first([&] { take_place(70, 1); }), second([&] { take_place(71, 0); });
   EXPECT_TRUE(AwaitStandby({70, 71}));
   // Nothing that happens to generations without a place for them concerns them.
-  service_->EndGeneration({0}, "rank 0 died");
-  service_->BeginGeneration(4, AssignOf(0, 2), true);
+  End({0}, "rank 0 died");
+  Begin(4, AssignOf(0, 2), true);
   EXPECT_TRUE(AwaitStandby({70, 71}));
-  EXPECT_THAT(ConnectToAgent(environment), StatusIs(absl::StatusCode::kAborted));
-  service_->BeginGeneration(5, AssignOf(0, 2), true, {}, {{70, 1}, {71, 0}});
+  EXPECT_THAT(store::ConnectToAgent(environment), StatusIs(absl::StatusCode::kAborted));
+  Begin(5, AssignOf(0, 2), true, {}, {{70, 1}, {71, 0}});
   first.join();
   second.join();
   EXPECT_TRUE(AwaitStandby({}));
@@ -228,34 +242,32 @@ TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
 TEST_F(RejoinCallsTest, AProcessThatStandsBy_IsToldThatItsAgentLeaves) {
   WorkerEnvironment environment = Environment();
   environment.standby = 70;
-  std::thread process(
-      [&] { EXPECT_THAT(ConnectToAgent(environment), StatusIs(absl::StatusCode::kUnavailable)); });
+  std::thread process([&] {
+    EXPECT_THAT(store::ConnectToAgent(environment), StatusIs(absl::StatusCode::kUnavailable));
+  });
   EXPECT_TRUE(AwaitStandby({70}));
-  leaving_ = true;
-  acceptor_.join();
-  service_.reset();
+  Leave();
   process.join();
-  acceptor_ = std::thread([] {});
 }
 
 TEST_F(RejoinCallsTest, AProcessWouldStandBy_WhereWorkersTakePart) {
-  EXPECT_FALSE(service_->WouldStandBy());
+  EXPECT_FALSE(WouldStandBy());
   const auto worker = Connect(2);
-  EXPECT_FALSE(service_->WouldStandBy());
+  EXPECT_FALSE(WouldStandBy());
   ASSERT_OK(worker->AnnounceRejoin([] {}));
   AwaitMay(0, true);
-  EXPECT_TRUE(service_->WouldStandBy());
-  service_->EndGeneration({0}, "over");
-  EXPECT_FALSE(service_->WouldStandBy());
+  EXPECT_TRUE(WouldStandBy());
+  End({0}, "over");
+  EXPECT_FALSE(WouldStandBy());
   // Without recovery in place all that use the worker runtime do.
-  service_->BeginGeneration(3, AssignOf(2, 4));
-  EXPECT_FALSE(service_->WouldStandBy());
+  Begin(3, AssignOf(2, 4));
+  EXPECT_FALSE(WouldStandBy());
   Connect(3);
-  EXPECT_TRUE(service_->WouldStandBy());
+  EXPECT_TRUE(WouldStandBy());
 }
 
 TEST_F(RejoinCallsTest, AJobThatDoesNotRecoverInPlace_SaysSo) {
-  service_->BeginGeneration(3, AssignOf(2, 4));
+  Begin(3, AssignOf(2, 4));
   const auto worker = Connect(2);
   EXPECT_FALSE(worker->in_place());
   EXPECT_THAT(worker->AnnounceRejoin([] {}), StatusIs(absl::StatusCode::kFailedPrecondition));
@@ -263,4 +275,4 @@ TEST_F(RejoinCallsTest, AJobThatDoesNotRecoverInPlace_SaysSo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

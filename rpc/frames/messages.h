@@ -1,13 +1,14 @@
-// Plain structs as the content of frames. A protocol is a std::variant of structs, each of which
-// has one list of its fields for both directions:
+// Plain structs as the content of frames. Each struct has one list of its fields, in its namespace,
+// for both directions:
 //
 //   struct Stop { uint64_t generation = 0; uint32_t grace_ms = 0; };
 //   template <typename Io>
-//   void Fields(Io& io, Stop& m) { io(m.generation, m.grace_ms); }   // in the namespace of Stop
+//   void Fields(Io& io, Stop& m) { io(m.generation, m.grace_ms); }
 //
-// A message is its number in the variant, from 1, in one byte, and the fields in order: integers in
-// little endian, strings and lists with a u32 length or count in front. So alternatives and fields
-// keep their order once two versions of a program talk to each other.
+// A message is a struct or a std::variant of structs. Fields go in order: integers and enums in
+// little endian, strings and lists with a u32 length or count in front, a variant as its number,
+// from 1, in one byte and that alternative's fields. So alternatives and fields keep their order
+// once two versions of a program talk to each other.
 #ifndef CADRE_RPC_FRAMES_MESSAGES_H_
 #define CADRE_RPC_FRAMES_MESSAGES_H_
 
@@ -54,6 +55,17 @@ class FieldWriter {
   void Field(const std::vector<T>& values) {
     Field(static_cast<uint32_t>(values.size()));
     for (const T& value : values) Field(value);
+  }
+  template <typename... T>
+  void Field(const std::variant<T...>& value) {
+    static_assert(sizeof...(T) < 256);
+    out_.push_back(static_cast<char>(value.index() + 1));
+    std::visit([this](const auto& chosen) { Field(chosen); }, value);
+  }
+  // Fields() takes what it may also fill in; here it only reads.
+  template <typename T>
+  std::enable_if_t<std::is_class_v<T>> Field(const T& value) {
+    Fields(*this, const_cast<T&>(value));
   }
 
   std::string& out_;
@@ -107,6 +119,25 @@ class FieldReader {
     values.resize(count);
     for (T& value : values) Field(value);
   }
+  template <typename... T>
+  void Field(std::variant<T...>& value) {
+    uint8_t kind = 0;
+    Field(kind);
+    if (kind == 0 || !Choose(kind - 1u, value)) ok_ = false;
+  }
+  template <size_t index = 0, typename... T>
+  bool Choose(size_t which, std::variant<T...>& value) {
+    if constexpr (index < sizeof...(T)) {
+      if (which != index) return Choose<index + 1>(which, value);
+      Field(value.template emplace<index>());
+      return true;
+    }
+    return false;
+  }
+  template <typename T>
+  std::enable_if_t<std::is_class_v<T>> Field(T& value) {
+    Fields(*this, value);
+  }
 
   absl::string_view in_;
   bool ok_ = true;
@@ -117,35 +148,20 @@ template <typename Message>
 void AppendMessage(const Message& message, std::string* bytes) {
   const size_t start = bytes->size();
   bytes->append(kLengthBytes, '\0');
-  bytes->push_back(static_cast<char>(message.index() + 1));
   FieldWriter writer(bytes);
-  // Fields() takes what it may also fill in; the writer only reads.
-  std::visit([&](auto& fields) { Fields(writer, fields); }, const_cast<Message&>(message));
+  writer(message);
   CloseFrame(start, bytes);
 }
 
-template <typename Message, size_t index = 0>
-bool ParseAlternative(size_t which, absl::string_view fields, Message* message) {
-  if constexpr (index < std::variant_size_v<Message>) {
-    if (which != index) return ParseAlternative<Message, index + 1>(which, fields, message);
-    FieldReader reader(fields);
-    Fields(reader, message->template emplace<index>());
-    return reader.Finished();
-  }
-  return false;
-}
-
-// INVALID_ARGUMENT: this is not a message of the protocol.
+// INVALID_ARGUMENT: this is not such a message.
 template <typename Message>
 absl::StatusOr<Message> ParseMessage(absl::string_view content) {
-  const size_t kind = content.empty() ? 0 : static_cast<unsigned char>(content.front());
   Message message;
-  if (kind == 0 || !ParseAlternative(kind - 1, content.substr(1), &message)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a frame of ", content.size(), " bytes and kind ", kind,
-                     ": the kind is unknown or its fields do not add up"));
-  }
-  return message;
+  FieldReader reader(content);
+  reader(message);
+  if (reader.Finished()) return message;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a frame of ", content.size(), " bytes: its kind is unknown or its fields do not add up"));
 }
 
 }  // namespace cadre::frames

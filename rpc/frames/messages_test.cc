@@ -60,6 +60,26 @@ TEST(MessagesTest, TheFrameHasItsLengthInFront) {
   EXPECT_EQ(bytes, std::string("before\x01\0\0\0\x02", 11));
 }
 
+struct Order {
+  uint64_t id = 0;
+  Message what;
+};
+template <typename Io>
+void Fields(Io& io, Order& m) {
+  io(m.id, m.what);
+}
+
+TEST(MessagesTest, MessagesNest) {
+  std::string bytes;
+  Paint paint;
+  paint.amount = 3;
+  AppendMessage(Order{7, paint}, &bytes);
+  const auto order = ParseMessage<Order>(bytes.substr(kLengthBytes));
+  ASSERT_OK(order);
+  EXPECT_EQ(order->id, 7u);
+  EXPECT_EQ(std::get<Paint>(order->what).amount, 3);
+}
+
 TEST(MessagesTest, WhatIsNoMessageIsRefused) {
   const std::string good = ContentOf(Paint{});
   for (const std::string& content : {std::string(), std::string(1, '\0'), std::string("\x03"),

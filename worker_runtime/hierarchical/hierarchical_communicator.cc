@@ -19,8 +19,8 @@
 #include "worker_runtime/gloo/call_watch.h"
 #include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/gloo/peer_links.h"
-#include "worker_runtime/group_worker.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/store/group_worker.h"
 
 namespace cadre::hierarchical {
 namespace {
@@ -286,16 +286,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
     Worker& worker, const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
   Parts parts;
-  GroupWorker in_node(&worker, absl::StrCat("node/", place.node_rank),
-                      PlaceAmong(place, place.local_rank, place.local_world_size, true));
+  store::GroupWorker in_node(&worker, absl::StrCat("node/", place.node_rank),
+                             PlaceAmong(place, place.local_rank, place.local_world_size, true));
   CommunicatorOptions patient = options;
   patient.timeout += kNodePatience;
   ASSIGN_OR_RETURN(parts.node, shared_memory::ConnectSharedMemory(in_node, patient));
   if (place.local_rank == 0) {
-    GroupWorker leader(&worker, "leaders", PlaceAmong(place, place.node_rank, place.nodes, false));
+    store::GroupWorker leader(&worker, "leaders",
+                              PlaceAmong(place, place.node_rank, place.nodes, false));
     ASSIGN_OR_RETURN(parts.leaders, gloo::ConnectGloo(leader, options));
   }
-  GroupWorker everybody(&worker, "direct", place);
+  store::GroupWorker everybody(&worker, "direct", place);
   ASSIGN_OR_RETURN(parts.direct, gloo::ConnectGloo(everybody, options));
 
   int32_t node = place.node_rank;

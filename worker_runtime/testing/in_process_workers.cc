@@ -1,71 +1,103 @@
 #include "worker_runtime/testing/in_process_workers.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/generation_store.h"
+#include "base/clock.h"
+#include "rendezvous/keyspace/keyspace.h"
+#include "worker_runtime/store/store_worker.h"
 
 namespace cadre::testing {
 namespace {
 
 constexpr uint64_t kFirstGeneration = 1;
 
-class InProcessWorker : public Worker {
+}  // namespace
+
+// A store whose calls block. Thread safe.
+class InProcessStore {
  public:
-  InProcessWorker(GenerationStore* store, int rank, int world_size, int nodes) : store_(store) {
+  explicit InProcessStore(int world_size) : world_size_(world_size) {}
+
+  absl::StatusOr<keyspace::Reply> Execute(const keyspace::Request& request) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!end_.ok()) return end_;
+    const uint64_t call = ++last_call_;
+    keyspace::Outcome outcome =
+        keyspace_.Execute(MonoNow(), stored_, world_size_, {call, ""}, request);
+    if (outcome.change.has_value()) stored_.Apply(*outcome.change);
+    Deliver(outcome.answers);
+    const MonoTime deadline = MonoNow() + absl::Milliseconds(request.wait_ms);
+    while (answers_.count(call) == 0) {
+      const absl::Duration left = std::max(deadline - MonoNow(), absl::Milliseconds(1));
+      changed_.wait_for(lock, absl::ToChronoMicroseconds(left));
+      Deliver(keyspace_.Expire(MonoNow()));
+    }
+    return std::move(answers_.extract(call).mapped());
+  }
+
+  // Waits end, and every call fails from now on, with this.
+  void End(const absl::Status& why) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_ = why;
+    Deliver(keyspace_.End(why.code(), why.message()));
+  }
+
+ private:
+  void Deliver(const std::vector<keyspace::AnswerTo>& answers) {
+    for (const keyspace::AnswerTo& answer : answers) answers_[answer.asker.call] = answer.reply;
+    if (!answers.empty()) changed_.notify_all();
+  }
+
+  const uint32_t world_size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status end_;  // OK: not yet
+  uint64_t last_call_ = 0;
+  keyspace::Keyspace keyspace_;
+  keyspace::Stored stored_;
+  std::map<uint64_t, keyspace::Reply> answers_;  // by call
+};
+
+namespace {
+
+class InProcessWorker : public store::StoreWorker {
+ public:
+  InProcessWorker(InProcessStore* store, int rank, int world_size, int nodes) : store_(store) {
     const int per_node = world_size / nodes;
-    place_.job = "in_process";
-    place_.generation = kFirstGeneration;
-    place_.rank = rank;
-    place_.world_size = world_size;
-    place_.nodes = nodes;
-    place_.node_rank = std::min(rank / per_node, nodes - 1);
-    place_.local_rank = rank - place_.node_rank * per_node;
-    place_.local_world_size =
-        place_.node_rank == nodes - 1 ? world_size - (nodes - 1) * per_node : per_node;
+    WorkerPlace place;
+    place.job = "in_process";
+    place.generation = kFirstGeneration;
+    place.rank = rank;
+    place.world_size = world_size;
+    place.nodes = nodes;
+    place.node_rank = std::min(rank / per_node, nodes - 1);
+    place.local_rank = rank - place.node_rank * per_node;
+    place.local_world_size =
+        place.node_rank == nodes - 1 ? world_size - (nodes - 1) * per_node : per_node;
+    MoveTo(place);
   }
 
-  const WorkerPlace& place() const override { return place_; }
-
-  absl::Status Set(absl::string_view key, absl::string_view value) override {
-    return store_->Set(key, value);
-  }
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override {
-    return store_->Get(key, timeout);
-  }
-  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override {
-    return store_->Add(key, delta);
-  }
-  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
-                                            absl::string_view desired) override {
-    return store_->CompareAndSet(key, expected, desired);
-  }
-  absl::Status Delete(absl::string_view key) override { return store_->Delete(key); }
-  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override {
-    return store_->Barrier(place_.rank, name, timeout);
-  }
-  absl::Status PublishCommunicatorId(absl::string_view communicator,
-                                     absl::string_view id) override {
-    return store_->PublishCommunicatorId(communicator, id);
-  }
-  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
-                                             absl::Duration timeout) override {
-    return store_->CommunicatorId(communicator, timeout);
-  }
   void ReportProgress(int64_t, double, double) override {}
 
  private:
-  GenerationStore* const store_;
-  WorkerPlace place_;
+  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+    return store_->Execute(request);
+  }
+
+  InProcessStore* const store_;
 };
 
 }  // namespace
 
 InProcessWorkers::InProcessWorkers(int world_size, int nodes)
-    : store_(std::make_unique<GenerationStore>(world_size)) {
+    : store_(std::make_unique<InProcessStore>(world_size)) {
   for (int rank = 0; rank < world_size; ++rank) {
     workers_.push_back(std::make_unique<InProcessWorker>(store_.get(), rank, world_size, nodes));
   }

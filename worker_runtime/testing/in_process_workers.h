@@ -10,11 +10,9 @@
 
 #include "worker_runtime/worker.h"
 
-namespace cadre {
-class GenerationStore;
-}
-
 namespace cadre::testing {
+
+class InProcessStore;
 
 // Thread safe. The workers live as long as this.
 class InProcessWorkers {
@@ -33,7 +31,7 @@ class InProcessWorkers {
   void Run(const std::function<void(Worker&)>& body);
 
  private:
-  std::unique_ptr<GenerationStore> store_;
+  std::unique_ptr<InProcessStore> store_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

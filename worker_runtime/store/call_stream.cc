@@ -1,22 +1,23 @@
-#include "worker_runtime/store_stream.h"
+#include "worker_runtime/store/call_stream.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "rpc/frames/store_frames.h"
+#include "rpc/frames/frame_reader.h"
+#include "rpc/frames/messages.h"
 
-namespace cadre {
+namespace cadre::store {
 namespace {
+
+// No call waits longer than this.
+constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
 // Returns when the socket is ready, or no good, or the time is over.
 void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadline) {
@@ -28,38 +29,36 @@ void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadl
   ppoll(&wait, 1, &timeout, nullptr);
 }
 
-absl::Status NoConnection(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
-}
-
 }  // namespace
 
-struct StoreStream::Connection {
+struct CallStream::Connection {
   explicit Connection(int socket) : socket(socket) {}
   ~Connection() { close(socket); }
 
   const int socket;
   bool somebody_reads = false;
   // Of the one who does.
-  frames::FrameReader reader{kStoreFrameBytesMax};
+  frames::FrameReader reader{rpc::kWorkerFrameBytesMax};
   bool somebody_writes = false;
   // What has not been written.
   std::string outgoing;
 };
 
-StoreStream::StoreStream(const std::string& agent_socket, const std::string& token)
-    : path_(StoreSocketPath(agent_socket)), token_(token) {}
+CallStream::CallStream(Connector connector, std::string token)
+    : connector_(std::move(connector)), token_(std::move(token)) {}
 
-StoreStream::~StoreStream() = default;
+CallStream::~CallStream() = default;
 
-absl::Status StoreStream::Execute(const v1::StoreRequest& request, absl::Duration limit,
-                                  v1::StoreReply* reply) {
-  const Clock::time_point deadline = Clock::now() + absl::ToChronoMicroseconds(limit);
+absl::StatusOr<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call,
+                                                  absl::Duration limit) {
+  const Clock::time_point deadline =
+      Clock::now() + absl::ToChronoMicroseconds(std::min(limit, kForever));
   std::unique_lock<std::mutex> lock(mutex_);
+  if (closed_) return absl::CancelledError("");
   if (connection_ == nullptr) RETURN_IF_ERROR(Connect());
-  Waiter self{reply, std::nullopt, {}};
-  waiters_.emplace(request.request_id(), &self);
-  AppendStoreFrame(request, &connection_->outgoing);
+  Waiter self;
+  waiters_.emplace(call.id, &self);
+  frames::AppendMessage(call, &connection_->outgoing);
   WriteAll(deadline, &lock);
   while (!self.end.has_value() && Clock::now() < deadline) {
     if (connection_->somebody_reads) {
@@ -68,31 +67,32 @@ absl::Status StoreStream::Execute(const v1::StoreRequest& request, absl::Duratio
       ReadFor(deadline, &lock);
     }
   }
-  if (!self.end.has_value()) waiters_.erase(request.request_id());
+  if (!self.end.has_value()) waiters_.erase(call.id);
   PassOn();
-  return self.end.value_or(absl::DeadlineExceededError(""));
+  RETURN_IF_ERROR(self.end.value_or(absl::DeadlineExceededError("")));
+  return std::move(self.reply);
 }
 
-absl::Status StoreStream::Connect() {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path_.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path ", path_, " is too long"));
-  }
-  memcpy(address.sun_path, path_.data(), path_.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return NoConnection("no socket");
-  auto connection = std::make_shared<Connection>(fd);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    return NoConnection(path_);
+void CallStream::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  if (connection_ == nullptr) return;
+  // Whoever reads finds its end.
+  shutdown(connection_->socket, SHUT_RDWR);
+  Break(connection_, absl::CancelledError(""));
+}
+
+absl::Status CallStream::Connect() {
+  ASSIGN_OR_RETURN(const int socket, connector_());
+  auto connection = std::make_shared<Connection>(socket);
   frames::AppendFrame(token_, &connection->outgoing);
   connection_ = std::move(connection);
   return absl::OkStatus();
 }
 
-void StoreStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
+void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
   const std::shared_ptr<Connection> connection = connection_;
-  // He writes what is there now, too.
+  // That thread writes what is there now, too.
   if (connection->somebody_writes) return;
   connection->somebody_writes = true;
   std::string& bytes = connection->outgoing;
@@ -115,7 +115,7 @@ void StoreStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mut
   connection->somebody_writes = false;
 }
 
-void StoreStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
+void CallStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
   const std::shared_ptr<Connection> connection = connection_;
   connection->somebody_reads = true;
   lock->unlock();
@@ -129,29 +129,25 @@ void StoreStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mute
   if (!status.ok()) Break(connection, status);
 }
 
-absl::Status StoreStream::Answer(Connection& connection) {
+absl::Status CallStream::Answer(Connection& connection) {
   for (;;) {
     absl::string_view frame;
     ASSIGN_OR_RETURN(const bool found, connection.reader.Next(&frame));
     if (!found) return absl::OkStatus();
-    v1::StoreReply reply;
-    if (!reply.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) {
-      return absl::InternalError("what the agent sends is not an answer");
-    }
-    if (reply.request_id() == 0) {
-      return absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message());
-    }
-    const auto waiter = waiters_.find(reply.request_id());
+    absl::StatusOr<rpc::WorkerReply> reply = frames::ParseMessage<rpc::WorkerReply>(frame);
+    if (!reply.ok()) return absl::InternalError("what the agent sends is not an answer");
+    if (reply->id == 0) return reply->status();
+    const auto waiter = waiters_.find(reply->id);
     // One that had no time left.
     if (waiter == waiters_.end()) continue;
-    *waiter->second->reply = std::move(reply);
+    waiter->second->reply = *std::move(reply);
     waiter->second->end = absl::OkStatus();
     waiter->second->woken.notify_one();
     waiters_.erase(waiter);
   }
 }
 
-void StoreStream::Break(const std::shared_ptr<Connection>& connection, const absl::Status& why) {
+void CallStream::Break(const std::shared_ptr<Connection>& connection, const absl::Status& why) {
   if (connection != connection_) return;
   connection_.reset();
   for (const auto& [id, waiter] : waiters_) {
@@ -161,9 +157,9 @@ void StoreStream::Break(const std::shared_ptr<Connection>& connection, const abs
   waiters_.clear();
 }
 
-void StoreStream::PassOn() {
+void CallStream::PassOn() {
   if (waiters_.empty() || connection_->somebody_reads) return;
   waiters_.begin()->second->woken.notify_one();
 }
 
-}  // namespace cadre
+}  // namespace cadre::store

@@ -1,12 +1,12 @@
 // A part of the world as a world of its own: for backends that join only some ranks.
-#ifndef CADRE_WORKER_RUNTIME_GROUP_WORKER_H_
-#define CADRE_WORKER_RUNTIME_GROUP_WORKER_H_
+#ifndef CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
+#define CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
 
 #include <string>
 
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::store {
 
 // Thread safe, as the worker is. Keys and barriers are the group's own.
 class GroupWorker : public Worker {
@@ -36,6 +36,6 @@ class GroupWorker : public Worker {
   const WorkerPlace place_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::store
 
-#endif  // CADRE_WORKER_RUNTIME_GROUP_WORKER_H_
+#endif  // CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_

@@ -1,6 +1,5 @@
-#include "worker_runtime/mpi_worker.h"
+#include "worker_runtime/store/mpi_worker.h"
 
-#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,13 +17,12 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/user_directory.h"
-#include "proto/store.grpc.pb.h"
-#include "rpc/channel_arguments.h"
-#include "worker_runtime/store_limits.h"
-#include "worker_runtime/store_server.h"
-#include "worker_runtime/store_worker.h"
+#include "worker_runtime/store/call_stream.h"
+#include "worker_runtime/store/connect_socket.h"
+#include "worker_runtime/store/store_server.h"
+#include "worker_runtime/store/store_worker.h"
 
-namespace cadre {
+namespace cadre::store {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
@@ -63,10 +61,8 @@ class MpiWorker : public StoreWorker {
  public:
   MpiWorker(const Meeting& meeting, const WorkerPlace& place)
       : endpoint_(meeting.endpoint),
-        token_(meeting.token),
-        stub_(v1::Store::NewStub(grpc::CreateCustomChannel(absl::StrCat("ipv4:", meeting.endpoint),
-                                                           grpc::InsecureChannelCredentials(),
-                                                           ClientChannelArguments()))) {
+        calls_([endpoint = meeting.endpoint] { return ConnectToAddress(endpoint); },
+               meeting.token) {
     MoveTo(place);
   }
 
@@ -146,21 +142,24 @@ class MpiWorker : public StoreWorker {
   void ReportProgress(int64_t, double, double) override {}
 
  private:
-  absl::Status Send(v1::StoreRequest request, v1::StoreReply* reply) override {
-    grpc::ClientContext context;
-    context.AddMetadata(kTokenMetadata, token_);
-    const absl::Duration limit = absl::Milliseconds(request.wait_ms()) + kCallMargin;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
-    const absl::Status status = FromGrpcStatus(stub_->Execute(&context, request, reply));
-    if (!absl::IsUnavailable(status)) return status;
-    return absl::UnavailableError(absl::StrCat("rank 0, which serves the store at ", endpoint_,
-                                               ", cannot be reached: ", status.message()));
+  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+    const absl::Duration limit = absl::Milliseconds(request.wait_ms) + kCallMargin;
+    absl::StatusOr<rpc::WorkerReply> reply = calls_.Call(CallOf(std::move(request)), limit);
+    if (reply.ok()) return ReplyOf(*std::move(reply));
+    if (absl::IsUnavailable(reply.status())) {
+      return absl::UnavailableError(
+          absl::StrCat("rank 0, which serves the store at ", endpoint_,
+                       ", cannot be reached: ", reply.status().message()));
+    }
+    if (!absl::IsDeadlineExceeded(reply.status())) return reply.status();
+    return absl::DeadlineExceededError(absl::StrCat("rank 0, which serves the store at ", endpoint_,
+                                                    ", did not answer within ",
+                                                    absl::FormatDuration(limit)));
   }
 
   const std::string endpoint_;
-  const std::string token_;
   std::unique_ptr<StoreServer> server_;
-  std::unique_ptr<v1::Store::Stub> stub_;
+  CallStream calls_;
   absl::Duration farewell_;
   bool seated_ = false;
 };
@@ -230,7 +229,6 @@ absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(const MpiEnvironment& 
 
 absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(const MpiEnvironment& environment,
                                                         const MpiWorkerOptions& options) {
-  QuietGrpcLog();
   ASSIGN_OR_RETURN(const std::string path, MeetingFile(environment));
   ASSIGN_OR_RETURN(std::unique_ptr<MpiWorker> worker,
                    environment.rank == 0 ? ConnectFirst(environment, path, options)
@@ -239,4 +237,4 @@ absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(const MpiEnvironment& en
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
-}  // namespace cadre
+}  // namespace cadre::store

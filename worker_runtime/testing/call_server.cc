@@ -1,4 +1,4 @@
-#include "worker_runtime/testing/store_socket_server.h"
+#include "worker_runtime/testing/call_server.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "rpc/frames/store_frames.h"
-#include "rpc/store_reply.h"
+#include "rpc/frames/frame_reader.h"
+#include "rpc/frames/messages.h"
 
 namespace cadre {
 namespace {
@@ -40,9 +40,8 @@ bool ReadFrame(int socket, frames::FrameReader* reader, std::string* frame) {
 
 }  // namespace
 
-StoreSocketServer::StoreSocketServer(const std::string& agent_socket, std::string token,
-                                     Handler handler)
-    : path_(StoreSocketPath(agent_socket)), token_(std::move(token)), handler_(std::move(handler)) {
+CallServer::CallServer(const std::string& socket_path, std::string token, Handler handler)
+    : path_(socket_path), token_(std::move(token)), handler_(std::move(handler)) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path_.c_str());
@@ -55,7 +54,7 @@ StoreSocketServer::StoreSocketServer(const std::string& agent_socket, std::strin
   acceptor_ = std::thread([this] { Accept(); });
 }
 
-StoreSocketServer::~StoreSocketServer() {
+CallServer::~CallServer() {
   unlink(path_.c_str());
   shutdown(listener_, SHUT_RDWR);
   acceptor_.join();
@@ -67,7 +66,7 @@ StoreSocketServer::~StoreSocketServer() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void StoreSocketServer::Accept() {
+void CallServer::Accept() {
   for (;;) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) return;
@@ -77,24 +76,23 @@ void StoreSocketServer::Accept() {
   }
 }
 
-void StoreSocketServer::Serve(int socket) {
-  frames::FrameReader reader{kStoreFrameBytesMax};
+void CallServer::Serve(int socket) {
+  frames::FrameReader reader{rpc::kWorkerFrameBytesMax};
   std::string frame;
   bool serving = ReadFrame(socket, &reader, &frame);
   if (serving && frame != token_) {
     std::string bytes;
-    AppendStoreFrame(StoreErrorReply(0, 0, absl::UnauthenticatedError("wrong token")), &bytes);
+    frames::AppendMessage(rpc::ErrorReply(0, absl::UnauthenticatedError("wrong token")), &bytes);
     Write(socket, bytes);
     serving = false;
   }
   while (serving && ReadFrame(socket, &reader, &frame)) {
-    v1::StoreRequest request;
-    serving = request.ParseFromString(frame);
-    if (!serving) break;
+    const absl::StatusOr<rpc::WorkerCall> call = frames::ParseMessage<rpc::WorkerCall>(frame);
+    if (!call.ok()) break;
     std::string bytes;
-    for (const v1::StoreReply& reply : handler_(request)) {
-      AppendStoreFrame(reply, &bytes);
-      if (reply.request_id() == 0) serving = false;
+    for (const rpc::WorkerReply& reply : handler_(*call)) {
+      frames::AppendMessage(reply, &bytes);
+      if (reply.id == 0) serving = false;
     }
     if (!Write(socket, bytes)) break;
   }

@@ -1,11 +1,11 @@
-#include "worker_runtime/group_worker.h"
+#include "worker_runtime/store/group_worker.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::store {
 
 GroupWorker::GroupWorker(Worker* worker, std::string name, const WorkerPlace& place)
     : worker_(*worker), name_(std::move(name)), place_(place) {}
@@ -56,4 +56,4 @@ void GroupWorker::ReportProgress(int64_t step, double samples_per_second, double
   worker_.ReportProgress(step, samples_per_second, loss);
 }
 
-}  // namespace cadre
+}  // namespace cadre::store

@@ -1,16 +1,15 @@
-// A Worker whose store is its node's agent, reached over a unix socket with gRPC.
-#ifndef CADRE_WORKER_RUNTIME_AGENT_WORKER_H_
-#define CADRE_WORKER_RUNTIME_AGENT_WORKER_H_
+// A Worker whose store is its node's agent, reached over a unix socket.
+#ifndef CADRE_WORKER_RUNTIME_STORE_AGENT_WORKER_H_
+#define CADRE_WORKER_RUNTIME_STORE_AGENT_WORKER_H_
 
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker_runtime/store_limits.h"
 #include "worker_runtime/worker.h"
 #include "worker_runtime/worker_environment.h"
 
-namespace cadre {
+namespace cadre::store {
 
 // How long calls are repeated while the agent, or the server behind it, cannot be reached. A call
 // with a timeout of its own is repeated for as long as that.
@@ -24,6 +23,6 @@ struct AgentWorkerOptions {
 absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
                                                        const AgentWorkerOptions& options = {});
 
-}  // namespace cadre
+}  // namespace cadre::store
 
-#endif  // CADRE_WORKER_RUNTIME_AGENT_WORKER_H_
+#endif  // CADRE_WORKER_RUNTIME_STORE_AGENT_WORKER_H_

@@ -1,4 +1,4 @@
-#include "worker_runtime/mpi_worker.h"
+#include "worker_runtime/store/mpi_worker.h"
 
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::store {
 namespace {
 
 using ::testing::AllOf;
@@ -159,4 +159,4 @@ TEST_F(MpiWorkerTest, NoHome) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::store

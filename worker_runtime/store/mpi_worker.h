@@ -4,8 +4,8 @@
 //
 // There is nobody to start a worker again, to see that one hangs or to keep its logs: mpirun ends
 // all of them when one fails.
-#ifndef CADRE_WORKER_RUNTIME_MPI_WORKER_H_
-#define CADRE_WORKER_RUNTIME_MPI_WORKER_H_
+#ifndef CADRE_WORKER_RUNTIME_STORE_MPI_WORKER_H_
+#define CADRE_WORKER_RUNTIME_STORE_MPI_WORKER_H_
 
 #include <memory>
 
@@ -14,7 +14,7 @@
 #include "worker_runtime/mpi_environment.h"
 #include "worker_runtime/worker.h"
 
-namespace cadre {
+namespace cadre::store {
 
 struct MpiWorkerOptions {
   // For all ranks to come, however long their programs take until then.
@@ -28,6 +28,6 @@ struct MpiWorkerOptions {
 absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(const MpiEnvironment& environment,
                                                         const MpiWorkerOptions& options = {});
 
-}  // namespace cadre
+}  // namespace cadre::store
 
-#endif  // CADRE_WORKER_RUNTIME_MPI_WORKER_H_
+#endif  // CADRE_WORKER_RUNTIME_STORE_MPI_WORKER_H_

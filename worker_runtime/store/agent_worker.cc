@@ -1,4 +1,4 @@
-#include "worker_runtime/agent_worker.h"
+#include "worker_runtime/store/agent_worker.h"
 
 #include <unistd.h>
 
@@ -9,13 +9,12 @@
 #include "base/clock.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
-#include "proto/local.pb.h"
-#include "proto/store.pb.h"
-#include "worker_runtime/agent_channel.h"
+#include "rpc/worker_protocol.h"
 #include "worker_runtime/progress/progress_writer.h"
-#include "worker_runtime/store_worker.h"
+#include "worker_runtime/store/agent_channel.h"
+#include "worker_runtime/store/store_worker.h"
 
-namespace cadre {
+namespace cadre::store {
 namespace {
 
 // Of what is said about a generation that is given up.
@@ -30,7 +29,7 @@ class AgentWorker : public StoreWorker {
         progress_(environment.progress_fd) {}
 
   ~AgentWorker() override {
-    end_context_.TryCancel();
+    channel_.StopAwaiting();
     if (end_thread_.joinable()) end_thread_.join();
   }
 
@@ -52,13 +51,15 @@ class AgentWorker : public StoreWorker {
   }
 
  private:
-  absl::Status Send(v1::StoreRequest request, v1::StoreReply* reply) override {
-    return channel_.Execute(std::move(request), reply, options_.call_patience);
+  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+    ASSIGN_OR_RETURN(rpc::WorkerReply reply,
+                     channel_.Execute(CallOf(std::move(request)), options_.call_patience));
+    return ReplyOf(std::move(reply));
   }
 
-  std::unique_ptr<Worker> At(const v1::HelloReply& reply) const;
-  v1::HelloRequest Self() const;
-  void SetPlace(const v1::HelloReply& reply);
+  std::unique_ptr<Worker> At(const rpc::Place& place) const;
+  rpc::Caller Self() const;
+  void SetPlace(const rpc::Place& place);
 
   const AgentWorkerOptions options_;
   const WorkerEnvironment environment_;
@@ -66,51 +67,45 @@ class AgentWorker : public StoreWorker {
   progress::ProgressWriter progress_;
   bool in_place_ = false;
   // Waits for the generation's end.
-  grpc::ClientContext end_context_;
   std::thread end_thread_;
 };
 
-v1::HelloRequest AgentWorker::Self() const {
-  v1::HelloRequest request;
-  request.set_generation(environment_.generation);
-  request.set_rank(environment_.rank);
-  request.set_pid(getpid());
-  return request;
+rpc::Caller AgentWorker::Self() const {
+  return {environment_.generation, environment_.rank, getpid()};
 }
 
 absl::Status AgentWorker::Hello() {
-  v1::HelloReply reply;
-  const absl::Status status = channel_.Hello(Self(), &reply, options_.hello_patience);
-  if (!status.ok()) {
-    return absl::Status(status.code(),
+  const absl::StatusOr<rpc::Place> place =
+      channel_.SayHello(NextId(), Self(), options_.hello_patience);
+  if (!place.ok()) {
+    return absl::Status(place.status().code(),
                         absl::StrCat("rank ", environment_.rank, " of generation ",
-                                     environment_.generation, ": ", status.message()));
+                                     environment_.generation, ": ", place.status().message()));
   }
-  SetPlace(reply);
+  SetPlace(*place);
   return absl::OkStatus();
 }
 
-void AgentWorker::SetPlace(const v1::HelloReply& reply) {
+void AgentWorker::SetPlace(const rpc::Place& from) {
   WorkerPlace place;
-  place.job = reply.job();
-  place.generation = reply.generation();
-  place.rank = static_cast<int>(reply.rank());
-  place.world_size = static_cast<int>(reply.world_size());
-  place.local_rank = static_cast<int>(reply.local_rank());
-  place.local_world_size = static_cast<int>(reply.local_world_size());
-  place.node_rank = static_cast<int>(reply.node_rank());
-  place.nodes = static_cast<int>(reply.nodes());
-  place.restart_count = static_cast<int>(reply.restart_count());
-  if (!reply.address().empty()) place.address = reply.address();
-  in_place_ = reply.in_place();
+  place.job = from.job;
+  place.generation = from.generation;
+  place.rank = static_cast<int>(from.rank);
+  place.world_size = static_cast<int>(from.world_size);
+  place.local_rank = static_cast<int>(from.local_rank);
+  place.local_world_size = static_cast<int>(from.local_world_size);
+  place.node_rank = static_cast<int>(from.node_rank);
+  place.nodes = static_cast<int>(from.nodes);
+  place.restart_count = static_cast<int>(from.restart_count);
+  if (!from.address.empty()) place.address = from.address;
+  in_place_ = from.in_place;
   MoveTo(place);
 }
 
 absl::Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
   if (!in_place_ || end_thread_.joinable()) return Worker::AnnounceRejoin(std::move(on_end));
   end_thread_ = std::thread([this, on_end = std::move(on_end)] {
-    v1::GenerationEnd end;
-    const absl::Status status = channel_.AwaitEnd(&end_context_, Self(), &end);
+    const absl::Status status = channel_.AwaitEnd(NextId(), Self());
     // Also when the agent is gone or does not keep this process: nothing more comes of it then.
     if (!absl::IsCancelled(status)) on_end();
   });
@@ -120,35 +115,30 @@ absl::Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
 absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view reason,
                                                             absl::Duration timeout) {
   if (!in_place_) return Worker::Rejoin(reason, timeout);
-  v1::RejoinRequest request;
-  *request.mutable_from() = Self();
-  request.set_reason(std::string(reason.substr(0, kMaxReasonBytes)));
-  v1::HelloReply reply;
-  RETURN_IF_ERROR(channel_.Rejoin(request, &reply, timeout));
-  return At(reply);
+  ASSIGN_OR_RETURN(
+      const rpc::Place place,
+      channel_.Rejoin(NextId(), {Self(), std::string(reason.substr(0, kMaxReasonBytes))}, timeout));
+  return At(place);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::TakePlace() {
-  v1::TakePlaceRequest request;
-  request.set_standby(environment_.standby);
-  v1::HelloReply reply;
-  RETURN_IF_ERROR(channel_.TakePlace(request, &reply));
-  return At(reply);
+  ASSIGN_OR_RETURN(const rpc::Place place, channel_.TakePlace(NextId(), environment_.standby));
+  return At(place);
 }
 
-std::unique_ptr<Worker> AgentWorker::At(const v1::HelloReply& reply) const {
+std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
   WorkerEnvironment environment = environment_;
   environment.standby = 0;
-  environment.generation = reply.generation();
-  environment.rank = static_cast<int>(reply.rank());
+  environment.generation = place.generation;
+  environment.rank = static_cast<int>(place.rank);
   std::string& file = environment.checkpoint_file;
   const size_t slash = file.rfind('/');
   // An earlier generation's may be there already.
   if (slash != std::string::npos) {
-    file = CheckpointFilePath(file.substr(0, slash), reply.generation());
+    file = CheckpointFilePath(file.substr(0, slash), place.generation);
   }
   auto worker = std::make_unique<AgentWorker>(environment, options_);
-  worker->SetPlace(reply);
+  worker->SetPlace(place);
   return worker;
 }
 
@@ -162,4 +152,4 @@ absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& 
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
-}  // namespace cadre
+}  // namespace cadre::store

@@ -1,10 +1,9 @@
-#include "worker_runtime/agent_worker.h"
+#include "worker_runtime/store/agent_worker.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <set>
@@ -13,12 +12,13 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "grpcpp/grpcpp.h"
-#include "proto/local.grpc.pb.h"
-#include "proto/store.pb.h"
-#include "worker_runtime/testing/store_socket_server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/keyspace/limits.h"
+#include "rpc/worker_protocol.h"
+#include "worker_runtime/testing/call_server.h"
 
-namespace cadre {
+namespace cadre::store {
 namespace {
 
 using ::testing::AllOf;
@@ -28,75 +28,70 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr char kToken[] = "0123456789abcdef";
 
-// A real gRPC server on a real unix socket, and a store on another. It keeps the requests, and
-// answers as the test says.
-class LocalServer : public v1::Local::Service {
+// A real unix socket. It keeps the store's requests, and answers as the test says.
+class LocalServer {
  public:
-  using Answer = std::function<void(const v1::StoreRequest&, v1::StoreReply*)>;
+  struct Asked {
+    uint64_t id = 0;
+    rpc::Store store;
+  };
+  using Answer = std::function<void(const rpc::Store&, rpc::WorkerReply*)>;
 
   explicit LocalServer(const std::string& socket)
-      : store_(socket, kToken, [this](const v1::StoreRequest& request) {
-          v1::StoreReply reply;
-          reply.set_client(request.client());
-          reply.set_request_id(request.request_id());
-          Reply(request, &reply);
-          return std::vector<v1::StoreReply>{reply};
-        }) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~LocalServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+      : server_(socket, kToken, [this](const rpc::WorkerCall& call) {
+          return std::vector<rpc::WorkerReply>{Reply(call)};
+        }) {}
 
   void AnswerWith(Answer answer) {
     absl::MutexLock lock(&mutex_);
     answer_ = std::move(answer);
   }
-  std::vector<v1::StoreRequest> requests() {
+  std::vector<Asked> requests() {
     absl::MutexLock lock(&mutex_);
     return requests_;
   }
 
-  grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
-                     v1::HelloReply* reply) override {
-    if (!HasToken(*context)) return {grpc::StatusCode::UNAUTHENTICATED, "wrong token"};
-    if (request->generation() != 7) return {grpc::StatusCode::ABORTED, "generation is 7"};
-    reply->set_job("mnist");
-    reply->set_generation(7);
-    reply->set_rank(request->rank());
-    reply->set_world_size(4);
-    reply->set_local_rank(1);
-    reply->set_local_world_size(2);
-    reply->set_node_rank(1);
-    reply->set_nodes(2);
-    reply->set_restart_count(5);
-    reply->set_address("10.0.0.2");
-    return grpc::Status::OK;
-  }
-
  private:
-  void Reply(const v1::StoreRequest& request, v1::StoreReply* reply) {
+  rpc::WorkerReply Reply(const rpc::WorkerCall& call) {
+    if (const auto* hello = std::get_if<rpc::Hello>(&call.what)) return PlaceOf(call.id, *hello);
+    rpc::WorkerReply reply = {call.id, absl::StatusCode::kOk, "", rpc::StoreResult{}};
+    const rpc::Store& store = std::get<rpc::Store>(call.what);
     absl::MutexLock lock(&mutex_);
-    requests_.push_back(request);
-    if (answer_) answer_(request, reply);
+    requests_.push_back({call.id, store});
+    if (answer_) answer_(store, &reply);
+    return reply;
   }
-
-  static bool HasToken(const grpc::ServerContext& context) {
-    const auto found = context.client_metadata().find("cadre-token");
-    return found != context.client_metadata().end() && found->second == kToken;
+  static rpc::WorkerReply PlaceOf(uint64_t id, const rpc::Hello& hello) {
+    if (hello.from.generation != 7) {
+      return rpc::ErrorReply(id, absl::AbortedError("generation is 7"));
+    }
+    rpc::Place place;
+    place.job = "mnist";
+    place.generation = 7;
+    place.rank = hello.from.rank;
+    place.world_size = 4;
+    place.local_rank = 1;
+    place.local_world_size = 2;
+    place.node_rank = 1;
+    place.nodes = 2;
+    place.restart_count = 5;
+    place.address = "10.0.0.2";
+    return {id, absl::StatusCode::kOk, "", place};
   }
 
   absl::Mutex mutex_;
   Answer answer_;
-  std::vector<v1::StoreRequest> requests_;
-  StoreSocketServer store_;
-  std::unique_ptr<grpc::Server> server_;
+  std::vector<Asked> requests_;
+  CallServer server_;
 };
 
-void SayAway(v1::StoreReply* reply) {
-  reply->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-  reply->set_message("the server is away");
+void SayAway(rpc::WorkerReply* reply) {
+  *reply = rpc::ErrorReply(reply->id, absl::UnavailableError("the server is away"));
+}
+
+template <typename Operation>
+const Operation& In(const LocalServer::Asked& request) {
+  return std::get<Operation>(request.store.operation);
 }
 
 class AgentWorkerTest : public ::testing::Test {
@@ -175,9 +170,8 @@ TEST_F(AgentWorkerTest, ConnectReadsTheEnvironment) {
 
 TEST_F(AgentWorkerTest, SaysWhoAsksAndWhat) {
   const auto worker = Connect();
-  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) {
-    reply->set_value("v");
-    reply->set_number(12);
+  server_->AnswerWith([](const rpc::Store&, rpc::WorkerReply* reply) {
+    reply->what = rpc::StoreResult{"v", 12};
   });
   EXPECT_OK(worker->Set("a", "1"));
   EXPECT_EQ(*worker->Get("b", absl::Microseconds(1500)), "v");
@@ -188,30 +182,30 @@ TEST_F(AgentWorkerTest, SaysWhoAsksAndWhat) {
   EXPECT_OK(worker->PublishCommunicatorId("g", "id"));
   EXPECT_EQ(*worker->CommunicatorId("h", kLong), "v");
 
-  const std::vector<v1::StoreRequest> requests = server_->requests();
+  const std::vector<LocalServer::Asked> requests = server_->requests();
   ASSERT_EQ(requests.size(), 8u);
   std::set<uint64_t> ids;
-  for (const v1::StoreRequest& request : requests) {
-    EXPECT_EQ(request.job(), "mnist");
-    EXPECT_EQ(request.generation(), 7u);
-    EXPECT_EQ(request.rank(), 3);
-    EXPECT_EQ(request.client(), requests[0].client());
-    ids.insert(request.request_id());
+  for (const LocalServer::Asked& request : requests) {
+    EXPECT_EQ(request.store.job, "mnist");
+    EXPECT_EQ(request.store.generation, 7u);
+    EXPECT_EQ(request.store.rank, 3);
+    EXPECT_EQ(request.store.client, requests[0].store.client);
+    ids.insert(request.id);
   }
   EXPECT_EQ(ids.size(), requests.size());
-  EXPECT_EQ(requests[0].set().value(), "1");
-  EXPECT_EQ(requests[1].get().key(), "b");
-  EXPECT_THAT(requests[1].wait_ms(), ::testing::AnyOf(1u, 2u)) << "rounded up";
-  EXPECT_EQ(requests[2].add().delta(), 5);
-  EXPECT_EQ(requests[3].compare_and_set().expected(), "x");
-  EXPECT_EQ(requests[3].compare_and_set().desired(), "y");
-  EXPECT_EQ(requests[4].delete_().key(), "e");
-  EXPECT_EQ(requests[5].barrier().name(), "f");
+  EXPECT_EQ(In<keyspace::Set>(requests[0]).value, "1");
+  EXPECT_EQ(In<keyspace::Get>(requests[1]).key, "b");
+  EXPECT_THAT(requests[1].store.wait_ms, ::testing::AnyOf(1u, 2u)) << "rounded up";
+  EXPECT_EQ(In<keyspace::Add>(requests[2]).delta, 5);
+  EXPECT_EQ(In<keyspace::CompareAndSet>(requests[3]).expected, "x");
+  EXPECT_EQ(In<keyspace::CompareAndSet>(requests[3]).desired, "y");
+  EXPECT_EQ(In<keyspace::Delete>(requests[4]).key, "e");
+  EXPECT_EQ(In<keyspace::EnterBarrier>(requests[5]).name, "f");
   // What is left of the timeout when the request is built.
-  EXPECT_THAT(requests[5].wait_ms(),
+  EXPECT_THAT(requests[5].store.wait_ms,
               ::testing::AllOf(::testing::Gt(30000u), ::testing::Le(60000u)));
-  EXPECT_EQ(requests[6].publish_id().id(), "id");
-  EXPECT_EQ(requests[7].get_id().communicator(), "h");
+  EXPECT_EQ(In<keyspace::PublishId>(requests[6]).id, "id");
+  EXPECT_EQ(In<keyspace::GetId>(requests[7]).communicator, "h");
 }
 
 TEST_F(AgentWorkerTest, WorkersInOneProcessAreDifferentClients) {
@@ -219,15 +213,14 @@ TEST_F(AgentWorkerTest, WorkersInOneProcessAreDifferentClients) {
   const auto other = Connect();
   EXPECT_OK(one->Delete("k"));
   EXPECT_OK(other->Delete("k"));
-  const std::vector<v1::StoreRequest> requests = server_->requests();
-  EXPECT_NE(requests[0].client(), requests[1].client());
+  const std::vector<LocalServer::Asked> requests = server_->requests();
+  EXPECT_NE(requests[0].store.client, requests[1].store.client);
 }
 
 TEST_F(AgentWorkerTest, PassesOnWhatTheStoreSays) {
   const auto worker = Connect();
-  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) {
-    reply->set_code(static_cast<int>(absl::StatusCode::kAborted));
-    reply->set_message("the current generation is 8");
+  server_->AnswerWith([](const rpc::Store&, rpc::WorkerReply* reply) {
+    *reply = rpc::ErrorReply(reply->id, absl::AbortedError("the current generation is 8"));
   });
   EXPECT_THAT(worker->Set("a", ""),
               StatusIs(absl::StatusCode::kAborted, "Set(\"a\"): the current generation is 8"));
@@ -236,28 +229,28 @@ TEST_F(AgentWorkerTest, PassesOnWhatTheStoreSays) {
 TEST_F(AgentWorkerTest, RepeatsTheSameRequestWhileItDoesNotGetThrough) {
   const auto worker = Connect();
   int left = 3;
-  server_->AnswerWith([&left](const v1::StoreRequest&, v1::StoreReply* reply) {
+  server_->AnswerWith([&left](const rpc::Store&, rpc::WorkerReply* reply) {
     if (--left > 0) return SayAway(reply);
-    reply->set_number(1);
+    reply->what = rpc::StoreResult{"", 1};
   });
   EXPECT_EQ(*worker->Add("k", 1), 1);
-  const std::vector<v1::StoreRequest> requests = server_->requests();
+  const std::vector<LocalServer::Asked> requests = server_->requests();
   ASSERT_EQ(requests.size(), 3u);
-  EXPECT_EQ(requests[0].request_id(), requests[2].request_id());
-  EXPECT_EQ(requests[0].client(), requests[2].client());
+  EXPECT_EQ(requests[0].id, requests[2].id);
+  EXPECT_EQ(requests[0].store.client, requests[2].store.client);
 }
 
 TEST_F(AgentWorkerTest, RepetitionEndsWithItsTimeout) {
   AgentWorkerOptions options;
   options.call_patience = absl::Milliseconds(30);
   const auto worker = Connect(options);
-  server_->AnswerWith([](const v1::StoreRequest&, v1::StoreReply* reply) { SayAway(reply); });
+  server_->AnswerWith([](const rpc::Store&, rpc::WorkerReply* reply) { SayAway(reply); });
   EXPECT_THAT(worker->Set("k", "v"),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the server is away")));
   EXPECT_THAT(worker->Get("k", absl::Milliseconds(50)), StatusIs(absl::StatusCode::kUnavailable));
-  const std::vector<v1::StoreRequest> requests = server_->requests();
+  const std::vector<LocalServer::Asked> requests = server_->requests();
   EXPECT_GE(requests.size(), 4u);
-  EXPECT_LT(requests.back().wait_ms(), 50u);
+  EXPECT_LT(requests.back().store.wait_ms, 50u);
 }
 
 TEST_F(AgentWorkerTest, SurvivesAnAgentThatComesBack) {
@@ -272,25 +265,25 @@ TEST_F(AgentWorkerTest, CutsLongWaits) {
   const auto worker = Connect();
   EXPECT_OK(worker->Get("k", absl::InfiniteDuration()));
   EXPECT_OK(worker->Get("k", -absl::Seconds(1)));
-  const std::vector<v1::StoreRequest> requests = server_->requests();
+  const std::vector<LocalServer::Asked> requests = server_->requests();
   // What passed before the call was made is taken off.
-  EXPECT_LE(requests[0].wait_ms(), 3600u * 1000);
-  EXPECT_GT(requests[0].wait_ms(), 3000u * 1000);
-  EXPECT_EQ(requests[1].wait_ms(), 0u);
+  EXPECT_LE(requests[0].store.wait_ms, 3600u * 1000);
+  EXPECT_GT(requests[0].store.wait_ms, 3000u * 1000);
+  EXPECT_EQ(requests[1].store.wait_ms, 0u);
 }
 
 TEST_F(AgentWorkerTest, RefusesWhatIsTooLong) {
   const auto worker = Connect();
-  EXPECT_OK(
-      worker->Set(std::string(kMaxStoreKeyBytes, 'k'), std::string(kMaxStoreValueBytes, 'v')));
-  EXPECT_THAT(worker->Set(std::string(kMaxStoreKeyBytes + 1, 'k'), ""),
+  EXPECT_OK(worker->Set(std::string(keyspace::kMaxKeyBytes, 'k'),
+                        std::string(keyspace::kMaxValueBytes, 'v')));
+  EXPECT_THAT(worker->Set(std::string(keyspace::kMaxKeyBytes + 1, 'k'), ""),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("257 bytes")));
   EXPECT_THAT(worker->Get("", kLong),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 to 256")));
-  EXPECT_THAT(worker->Set("k", std::string(kMaxStoreValueBytes + 1, 'v')),
+  EXPECT_THAT(worker->Set("k", std::string(keyspace::kMaxValueBytes + 1, 'v')),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 65536")));
   EXPECT_EQ(server_->requests().size(), 1u);
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::store

@@ -1,18 +1,19 @@
-// Serves a generation's store over TCP, for workers that no agent serves.
-#ifndef CADRE_WORKER_RUNTIME_STORE_SERVER_H_
-#define CADRE_WORKER_RUNTIME_STORE_SERVER_H_
+// Serves a store over TCP, for workers that no agent serves: the store's part of
+// rpc/worker_protocol.h.
+#ifndef CADRE_WORKER_RUNTIME_STORE_STORE_SERVER_H_
+#define CADRE_WORKER_RUNTIME_STORE_STORE_SERVER_H_
 
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::store {
 
 class StoreServer {
  public:
-  // Listens at this address of the machine (no name), on a port that is free. Calls must carry the
-  // token. UNAVAILABLE: it cannot listen there.
+  // Listens at this address of the machine (no name), on a port that is free; a thread serves.
+  // Clients must know the token. UNAVAILABLE: it cannot listen there.
   static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const std::string& address,
                                                             int world_size,
                                                             const std::string& token);
@@ -30,6 +31,6 @@ class StoreServer {
   const std::unique_ptr<State> state_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::store
 
-#endif  // CADRE_WORKER_RUNTIME_STORE_SERVER_H_
+#endif  // CADRE_WORKER_RUNTIME_STORE_STORE_SERVER_H_

@@ -1,0 +1,174 @@
+// The protocol of a worker and its node's agent, over the unix socket that CADRE_AGENT names. Ranks
+// under mpirun speak the store's part of it with rank 0, over TCP.
+//
+// The worker's first frame is the token, which is in CADRE_TOKEN_FILE; each further frame is a
+// WorkerCall. The other side answers each with one WorkerReply, in any order, matched by the id,
+// which is unique among the calls of one connection and not 0. A reply to call 0 says why the
+// connection ends: UNAUTHENTICATED (the token), INVALID_ARGUMENT (what was sent is no call),
+// RESOURCE_EXHAUSTED (too many connections), UNAVAILABLE (the agent leaves). A worker may have
+// several connections, and connects anew when one broke.
+//
+//   call       when                        answered                  errors besides those above
+//   Hello      any time; idempotent        at once                   ABORTED (an older generation),
+//                                                                    NOT_FOUND (no such rank here)
+//   AwaitEnd   the job recovers in place   when the generation ends  as Hello; FAILED_PRECONDITION
+//                                                                    (it does not); ABORTED (called
+//                                                                    again; or not kept: exit)
+//   Rejoin     after AwaitEnd, within the  with a place in the next  as AwaitEnd
+//              stop grace of the end       generation
+//   TakePlace  by a process that stands    with the place of a       ABORTED (it waits already, or
+//              by, at its start            worker that is lost       the agent leaves)
+//   Store      any time                    at once, or within        as in proto/store.proto
+//                                          wait_ms
+//
+// A worker can rejoin as long as its AwaitEnd waits: the connection's end takes that back. A store
+// call is idempotent on (generation, client, id): a repeated one, on this connection or another,
+// gets the first one's answer, also while the first still waits. Progress is no call: it goes
+// through a page of shared memory.
+#ifndef CADRE_RPC_WORKER_PROTOCOL_H_
+#define CADRE_RPC_WORKER_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "rendezvous/keyspace/request.h"
+
+namespace cadre::rpc {
+
+// One frame, in either direction.
+inline constexpr size_t kWorkerFrameBytesMax = 1 << 20;
+
+// The caller: CADRE_GENERATION and RANK as the process found them.
+struct Caller {
+  uint64_t generation = 0;
+  int32_t rank = 0;
+  int32_t pid = 0;
+};
+
+// Asks for the caller's place.
+struct Hello {
+  Caller from;
+};
+struct AwaitEnd {
+  Caller from;
+};
+// Gives the generation up. `reason` counts, in one line, where nobody has ended the generation.
+struct Rejoin {
+  Caller from;
+  std::string reason;
+};
+struct TakePlace {
+  uint64_t standby = 0;  // CADRE_STANDS_BY as the process found it
+};
+struct Store {
+  std::string job;
+  uint64_t generation = 0;
+  // One life of the caller, random.
+  uint64_t client = 0;
+  int32_t rank = 0;
+  uint32_t wait_ms = 0;
+  keyspace::Operation operation;
+};
+
+struct WorkerCall {
+  uint64_t id = 0;
+  std::variant<Hello, AwaitEnd, Rejoin, TakePlace, Store> what;
+};
+
+struct Nothing {};
+// Of Hello, Rejoin and TakePlace.
+struct Place {
+  std::string job;
+  uint64_t generation = 0;
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  uint32_t node_rank = 0;
+  uint32_t world_size = 0;
+  uint32_t local_world_size = 0;
+  uint32_t nodes = 0;
+  // Restarts of the whole job so far.
+  uint32_t restart_count = 0;
+  // Of this node, as others reach it.
+  std::string address;
+  // The job recovers in place: AwaitEnd and Rejoin are served.
+  bool in_place = false;
+};
+// Of AwaitEnd.
+struct GenerationEnd {
+  std::string reason;
+};
+// Of Store, as in keyspace::Reply; also with an error.
+struct StoreResult {
+  std::string value;
+  int64_t number = 0;
+};
+
+struct WorkerReply {
+  uint64_t id = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::string message;
+  std::variant<Nothing, Place, GenerationEnd, StoreResult> what;
+
+  absl::Status status() const { return absl::Status(code, message); }
+};
+
+inline WorkerReply ErrorReply(uint64_t id, const absl::Status& status) {
+  return {id, status.code(), std::string(status.message()), Nothing{}};
+}
+
+template <typename Io>
+void Fields(Io& io, Caller& m) {
+  io(m.generation, m.rank, m.pid);
+}
+template <typename Io>
+void Fields(Io& io, Hello& m) {
+  io(m.from);
+}
+template <typename Io>
+void Fields(Io& io, AwaitEnd& m) {
+  io(m.from);
+}
+template <typename Io>
+void Fields(Io& io, Rejoin& m) {
+  io(m.from, m.reason);
+}
+template <typename Io>
+void Fields(Io& io, TakePlace& m) {
+  io(m.standby);
+}
+template <typename Io>
+void Fields(Io& io, Store& m) {
+  io(m.job, m.generation, m.client, m.rank, m.wait_ms, m.operation);
+}
+template <typename Io>
+void Fields(Io& io, WorkerCall& m) {
+  io(m.id, m.what);
+}
+template <typename Io>
+void Fields(Io& io, Nothing&) {
+  io();
+}
+template <typename Io>
+void Fields(Io& io, Place& m) {
+  io(m.job, m.generation, m.rank, m.local_rank, m.node_rank, m.world_size, m.local_world_size,
+     m.nodes, m.restart_count, m.address, m.in_place);
+}
+template <typename Io>
+void Fields(Io& io, GenerationEnd& m) {
+  io(m.reason);
+}
+template <typename Io>
+void Fields(Io& io, StoreResult& m) {
+  io(m.value, m.number);
+}
+template <typename Io>
+void Fields(Io& io, WorkerReply& m) {
+  io(m.id, m.code, m.message, m.what);
+}
+
+}  // namespace cadre::rpc
+
+#endif  // CADRE_RPC_WORKER_PROTOCOL_H_

@@ -1,0 +1,93 @@
+#include "worker_runtime/store/store_server.h"
+
+#include <thread>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/store/call_stream.h"
+#include "worker_runtime/store/connect_socket.h"
+
+namespace cadre::store {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "0123456789abcdef";
+constexpr absl::Duration kLong = absl::Minutes(1);
+
+rpc::WorkerCall CallOf(uint64_t id, keyspace::Operation operation, int32_t rank = 0,
+                       uint32_t wait_ms = 0) {
+  rpc::Store store;
+  store.client = 7;
+  store.rank = rank;
+  store.wait_ms = wait_ms;
+  store.operation = std::move(operation);
+  return {id, store};
+}
+
+class StoreServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = StoreServer::Start("127.0.0.1", 2, kToken);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    client_ = Client(kToken);
+  }
+  std::unique_ptr<CallStream> Client(const std::string& token) {
+    return std::make_unique<CallStream>(
+        [endpoint = server_->endpoint()] { return ConnectToAddress(endpoint); }, token);
+  }
+  int64_t Add(uint64_t id, int64_t delta) {
+    const auto reply = client_->Call(CallOf(id, keyspace::Add{"n", delta}), kLong);
+    EXPECT_OK(reply);
+    return std::get<rpc::StoreResult>(reply->what).number;
+  }
+
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<CallStream> client_;
+};
+
+TEST_F(StoreServerTest, AnswersWhoKnowsTheToken) {
+  EXPECT_EQ(Add(8, 3), 3);
+  for (const char* token : {"", "0123456789abcdee", "0123456789abcdef0"}) {
+    EXPECT_THAT(Client(token)->Call(CallOf(9, keyspace::Add{"n", 3}), kLong),
+                StatusIs(absl::StatusCode::kUnauthenticated))
+        << token;
+  }
+  EXPECT_EQ(Add(8, 3), 3) << "the same request again";
+  EXPECT_EQ(Add(10, 3), 6);
+}
+
+TEST_F(StoreServerTest, RefusesWhatMakesNoSense) {
+  EXPECT_THAT(Client(kToken)->Call({1, rpc::Hello{}}, kLong),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  for (const int rank : {-1, 2}) {
+    const auto reply = client_->Call(CallOf(10 + rank, keyspace::EnterBarrier{"b"}, rank), kLong);
+    ASSERT_OK(reply);
+    EXPECT_EQ(reply->code, absl::StatusCode::kInvalidArgument) << rank;
+  }
+}
+
+TEST_F(StoreServerTest, AWaitEndsWithItsDeadline) {
+  const auto reply = client_->Call(CallOf(1, keyspace::Get{"never"}, 0, 20), kLong);
+  ASSERT_OK(reply);
+  EXPECT_EQ(reply->code, absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(StoreServerTest, WhoWaitsIsToldWhenItEnds) {
+  absl::Status status;
+  std::thread waits(
+      [&] { status = client_->Call(CallOf(1, keyspace::Get{"never"}, 0, 60000), kLong).status(); });
+  server_.reset();
+  waits.join();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(StoreServerStartTest, AnAddressThatIsNotHere) {
+  EXPECT_THAT(StoreServer::Start("192.0.2.1", 2, kToken),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1")));
+}
+
+}  // namespace
+}  // namespace cadre::store

@@ -1,0 +1,44 @@
+// An agent's end of rpc/worker_protocol.h, as a test wants it.
+#ifndef CADRE_WORKER_RUNTIME_TESTING_CALL_SERVER_H_
+#define CADRE_WORKER_RUNTIME_TESTING_CALL_SERVER_H_
+
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rpc/worker_protocol.h"
+
+namespace cadre {
+
+class CallServer {
+ public:
+  // Gives what is said now on the connection on which the call came, in order. A reply to call 0
+  // ends it. Called by a thread of each connection.
+  using Handler = std::function<std::vector<rpc::WorkerReply>(const rpc::WorkerCall&)>;
+
+  CallServer(const std::string& socket, std::string token, Handler handler);
+  // Ends all connections.
+  ~CallServer();
+  CallServer(const CallServer&) = delete;
+  CallServer& operator=(const CallServer&) = delete;
+
+ private:
+  void Accept();
+  void Serve(int socket);
+
+  const std::string path_;
+  const std::string token_;
+  const Handler handler_;
+  int listener_ = -1;
+  std::mutex mutex_;
+  std::set<int> sockets_;  // guarded by mutex_
+  std::vector<std::thread> threads_;
+  std::thread acceptor_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_WORKER_RUNTIME_TESTING_CALL_SERVER_H_
