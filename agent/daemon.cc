@@ -219,11 +219,11 @@ void Daemon::ToSupervisor(const supervisor::Frame& frame) {
 }
 
 void Daemon::OnFrame(const supervisor::Frame& frame) {
-  if (OnStandbyFrame(frame)) return;
   if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
     const std::optional<uint32_t> local_rank = groups_.LocalRank(started->group);
     if (!local_rank) return;
     supervisor_works_ = true;
+    if (started->was != 0) OnStandbyPlaced(started->was, *local_rank);
     pids_[*local_rank] = started->pid;
     return Feed(WorkerRuns{generation_, *local_rank, started->pid});
   }
@@ -234,7 +234,7 @@ void Daemon::OnFrame(const supervisor::Frame& frame) {
   }
   if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
     const std::optional<uint32_t> local_rank = groups_.LocalRank(exited->group);
-    if (!local_rank) return;
+    if (OnStandbyExited(*exited) || !local_rank) return;
     FlushOutput(*local_rank);
     pids_.erase(*local_rank);
     const PageOwner owner = {generation_, static_cast<int>(first_rank_ + *local_rank)};

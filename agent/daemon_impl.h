@@ -45,10 +45,10 @@ struct WorkerFiles {
 };
 WorkerFiles FilesOf(const supervisor::StartFrame& frame, std::string progress_file);
 
-// A process that waits for the place of a worker that is lost.
+// A process that stands by for a worker that is lost.
 struct Standby {
-  pid_t pid = 0;  // 0: it does not run yet
-  WorkerFiles files;
+  std::string progress_file;
+  std::string directory;  // of its log files
 };
 
 class Daemon {
@@ -92,11 +92,10 @@ class Daemon {
   // standby.cc
   size_t StandbysWanted() const;
   void StartStandbys();
-  // By the group of each that gets one: the place of a worker that is missing.
-  std::map<uint64_t, uint32_t> PlacesForStandbys(const StartWorkers& command) const;
-  void PlaceStandby(uint64_t group, uint32_t local_rank);
-  // Whether the frame was about one of them.
-  bool OnStandbyFrame(const supervisor::Frame& frame);
+  // The process that was this group of the supervisor's is the worker now.
+  void OnStandbyPlaced(uint64_t was, uint32_t local_rank);
+  // Whether it was one of them.
+  bool OnStandbyExited(const supervisor::ExitedFrame& exited);
 
   // Its workers went with it. Another one takes its place, and the core hears of the workers' ends;
   // without another one it hears that there is none.

@@ -58,8 +58,7 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
       FramesFor(command.assign, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   hold_.Release();
-  const std::map<uint64_t, uint32_t> places = PlacesForStandbys(command);
-  local_->BeginGeneration(generation_, command.assign, in_place, command.kept, places);
+  local_->BeginGeneration(generation_, command.assign, in_place, command.kept);
   if (directory.error == 0) {
     LinkGeneration();
   } else {
@@ -67,20 +66,17 @@ void Daemon::StartWorkersOf(const StartWorkers& command) {
                                strerror(directory.error),
                                "; the workers run, and their output is not kept"));
   }
-  standby_like_ = frames->front();
+  standby_like_ = StandbyFor(*frames);
   KeepWorkers(command.generation, command.assign, groups_.next());
-  std::set<uint32_t> running = command.kept;
-  for (const auto& [group, local_rank] : places) running.insert(local_rank);
   for (uint32_t local_rank = 0; local_rank < frames->size(); ++local_rank) {
     supervisor::StartFrame& frame = (*frames)[local_rank];
-    const bool runs = running.count(local_rank) != 0;
+    const bool runs = command.kept.count(local_rank) != 0;
     Follow(local_rank, frame, runs);
     if (runs) continue;
     frame.group = groups_.Take();
     groups_.Add(frame.group, local_rank);
     ToSupervisor(std::move(frame));
   }
-  for (const auto& [group, local_rank] : places) PlaceStandby(group, local_rank);
   for (const uint32_t local_rank : command.kept) LinkLogs(local_rank);
   StartWatching();
 }

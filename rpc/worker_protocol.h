@@ -16,8 +16,6 @@
 //                                                                    again; or not kept: exit)
 //   Rejoin     after AwaitEnd, within the  with a place in the next  as AwaitEnd
 //              stop grace of the end       generation
-//   TakePlace  by a process that stands    with the place of a       ABORTED (it waits already, or
-//              by, at its start            worker that is lost       the agent leaves)
 //   Store      any time                    at once, or within        as in proto/store.proto
 //                                          wait_ms
 //
@@ -60,9 +58,6 @@ struct Rejoin {
   Caller from;
   std::string reason;
 };
-struct TakePlace {
-  uint64_t standby = 0;  // CADRE_STANDS_BY as the process found it
-};
 struct Store {
   std::string job;
   uint64_t generation = 0;
@@ -75,11 +70,11 @@ struct Store {
 
 struct WorkerCall {
   uint64_t id = 0;
-  std::variant<Hello, AwaitEnd, Rejoin, TakePlace, Store> what;
+  std::variant<Hello, AwaitEnd, Rejoin, Store> what;
 };
 
 struct Nothing {};
-// Of Hello, Rejoin and TakePlace.
+// Of Hello and Rejoin.
 struct Place {
   std::string job;
   uint64_t generation = 0;
@@ -134,10 +129,6 @@ void Fields(Io& io, AwaitEnd& m) {
 template <typename Io>
 void Fields(Io& io, Rejoin& m) {
   io(m.from, m.reason);
-}
-template <typename Io>
-void Fields(Io& io, TakePlace& m) {
-  io(m.standby);
 }
 template <typename Io>
 void Fields(Io& io, Store& m) {

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "base/status_macros.h"
+#include "worker_runtime/assignment.h"
 #include "worker_runtime/mpi_environment.h"
 #include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/store/agent_worker.h"
@@ -16,13 +17,17 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect() {
     ASSIGN_OR_RETURN(const MpiEnvironment mpi, ReadMpiEnvironment(get));
     return store::ConnectUnderMpi(mpi);
   }
-  ASSIGN_OR_RETURN(const WorkerEnvironment environment, ReadWorkerEnvironment(get));
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, store::ConnectToAgent(environment));
-  if (environment.standby != 0) {
-    // The environment does not say who this process is.
-    const WorkerPlace& place = worker->place();
-    progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+  if (!StandsBy(get)) {
+    ASSIGN_OR_RETURN(const WorkerEnvironment environment, ReadWorkerEnvironment(get));
+    return store::ConnectToAgent(environment);
   }
+  ASSIGN_OR_RETURN(const Assignment assignment, AwaitAssignment(get));
+  ASSIGN_OR_RETURN(const WorkerEnvironment environment,
+                   ReadWorkerEnvironment(WithAssignment(assignment, get)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, store::ConnectToAgent(environment));
+  // This process's own environment does not say who it is.
+  const WorkerPlace& place = worker->place();
+  progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
   return worker;
 }
 

@@ -51,13 +51,8 @@ absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) 
                      before, "cadre run -- PROGRAM\""));
   }
   environment.agent_socket = get("CADRE_AGENT");
-  if (get("CADRE_STANDS_BY") != nullptr) {
-    ASSIGN_OR_RETURN(environment.standby, ReadNumber<uint64_t>(get, "CADRE_STANDS_BY"));
-  }
-  if (environment.standby == 0) {
-    ASSIGN_OR_RETURN(environment.generation, ReadNumber<uint64_t>(get, "CADRE_GENERATION"));
-    ASSIGN_OR_RETURN(environment.rank, ReadNumber<int>(get, "RANK"));
-  }
+  ASSIGN_OR_RETURN(environment.generation, ReadNumber<uint64_t>(get, "CADRE_GENERATION"));
+  ASSIGN_OR_RETURN(environment.rank, ReadNumber<int>(get, "RANK"));
   const char* token_file = get("CADRE_TOKEN_FILE");
   if (token_file != nullptr && *token_file != '\0') {
     ASSIGN_OR_RETURN(environment.token, ReadToken(token_file));

@@ -14,7 +14,6 @@ namespace cadre {
 struct WorkerEnvironment {
   std::string agent_socket;     // CADRE_AGENT, a path
   std::string token;            // content of CADRE_TOKEN_FILE; never logged
-  uint64_t standby = 0;         // CADRE_STANDS_BY: not 0, generation and rank are yet to come
   uint64_t generation = 0;      // CADRE_GENERATION
   int rank = 0;                 // RANK
   int progress_fd = -1;         // CADRE_PROGRESS_FD; -1 when there is none

@@ -53,13 +53,6 @@ TEST_F(WorkerEnvironmentTest, TokenAndProgressMayBeAbsent) {
   EXPECT_EQ(environment->progress_fd, -1);
 }
 
-TEST_F(WorkerEnvironmentTest, AProcessThatStandsBy_HasNoRankYet) {
-  variables_ = {{"CADRE_AGENT", "/run/agent.sock"}, {"CADRE_STANDS_BY", "9223372036854775809"}};
-  const auto environment = Read();
-  ASSERT_OK(environment);
-  EXPECT_EQ(environment->standby, 9223372036854775809u);
-}
-
 TEST_F(WorkerEnvironmentTest, SaysWhenCadreDidNotStartIt) {
   variables_.erase("CADRE_AGENT");
   EXPECT_THAT(Read(),

@@ -55,12 +55,10 @@ class LocalService {
 
   // Which generation's workers run here, and that it is over: as WorkerCalls has it.
   void BeginGeneration(uint64_t generation, const v1::Assign& assign, bool in_place = false,
-                       const std::set<uint32_t>& kept = {},
-                       const std::map<uint64_t, uint32_t>& places = {}) {
-    worker_calls_.Begin(generation, assign, in_place, kept, places);
+                       const std::set<uint32_t>& kept = {}) {
+    worker_calls_.Begin(generation, assign, in_place, kept);
   }
   bool WouldStandBy() const { return worker_calls_.WouldStandBy(); }
-  std::set<uint64_t> StandingBy() const { return worker_calls_.StandingBy(); }
   void EndGeneration(const std::set<uint32_t>& kept, const std::string& reason) {
     worker_calls_.End(kept, reason);
   }

@@ -69,9 +69,9 @@ class RejoinCallsTest : public ::testing::Test {
     service_.reset();
   }
   void Begin(uint64_t generation, const v1::Assign& assign, bool in_place = false,
-             const std::set<uint32_t>& kept = {}, const std::map<uint64_t, uint32_t>& places = {}) {
+             const std::set<uint32_t>& kept = {}) {
     absl::MutexLock lock(&mutex_);
-    service_->BeginGeneration(generation, assign, in_place, kept, places);
+    service_->BeginGeneration(generation, assign, in_place, kept);
   }
   void End(const std::set<uint32_t>& kept, const std::string& reason) {
     absl::MutexLock lock(&mutex_);
@@ -80,10 +80,6 @@ class RejoinCallsTest : public ::testing::Test {
   bool WouldStandBy() {
     absl::MutexLock lock(&mutex_);
     return service_->WouldStandBy();
-  }
-  std::set<uint64_t> StandingBy() {
-    absl::MutexLock lock(&mutex_);
-    return service_->StandingBy();
   }
 
   WorkerEnvironment Environment() {
@@ -107,12 +103,6 @@ class RejoinCallsTest : public ::testing::Test {
     const auto holds = [&condition] { return condition(); };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&holds), kLong);
-  }
-  // Waits until these processes stand by.
-  bool AwaitStandby(const std::set<uint64_t>& units) {
-    const MonoTime end = MonoNow() + kLong;
-    while (StandingBy() != units && MonoNow() < end) poll(nullptr, 0, 1);
-    return StandingBy() == units;
   }
   // Waits until the worker has said that it can rejoin, or no longer can.
   void AwaitMay(uint32_t local_rank, bool may) {
@@ -204,50 +194,6 @@ TEST_F(RejoinCallsTest, TheAgentLeaves_WhoWaitsIsTold) {
   AwaitWaits(0);
   Leave();
   waits.join();
-}
-
-TEST_F(RejoinCallsTest, ProcessesThatStandBy_GetThePlacesTheyAreGiven) {
-  WorkerEnvironment environment = Environment();
-  environment.standby = 70;
-  // The generation in which it was started was asked to save; its own is not.
-  environment.checkpoint_file = parent_ + "/checkpoint.3";
-  const auto touch = [](const std::string& path) { std::ofstream file(path); };
-  touch(environment.checkpoint_file);
-  const auto take_place = [&](uint64_t unit, int rank) {
-    WorkerEnvironment own = environment;
-    own.standby = unit;
-    const auto worker = store::ConnectToAgent(own);
-    ASSERT_OK(worker);
-    EXPECT_EQ((*worker)->place().generation, 5u);
-    EXPECT_EQ((*worker)->rank(), rank);
-    EXPECT_TRUE((*worker)->in_place());
-    if (rank != 0) return;
-    EXPECT_FALSE((*worker)->MoreNodesWait());
-    touch(parent_ + "/checkpoint.5");
-    EXPECT_TRUE((*worker)->MoreNodesWait());
-  };
-  std::thread first([&] { take_place(70, 1); }), second([&] { take_place(71, 0); });
-  EXPECT_TRUE(AwaitStandby({70, 71}));
-  // Nothing that happens to generations without a place for them concerns them.
-  End({0}, "rank 0 died");
-  Begin(4, AssignOf(0, 2), true);
-  EXPECT_TRUE(AwaitStandby({70, 71}));
-  EXPECT_THAT(store::ConnectToAgent(environment), StatusIs(absl::StatusCode::kAborted));
-  Begin(5, AssignOf(0, 2), true, {}, {{70, 1}, {71, 0}});
-  first.join();
-  second.join();
-  EXPECT_TRUE(AwaitStandby({}));
-}
-
-TEST_F(RejoinCallsTest, AProcessThatStandsBy_IsToldThatItsAgentLeaves) {
-  WorkerEnvironment environment = Environment();
-  environment.standby = 70;
-  std::thread process([&] {
-    EXPECT_THAT(store::ConnectToAgent(environment), StatusIs(absl::StatusCode::kUnavailable));
-  });
-  EXPECT_TRUE(AwaitStandby({70}));
-  Leave();
-  process.join();
 }
 
 TEST_F(RejoinCallsTest, AProcessWouldStandBy_WhereWorkersTakePart) {

@@ -17,38 +17,23 @@ rpc::WorkerReply ReplyOf(uint64_t id, decltype(rpc::WorkerReply::what) what) {
 }  // namespace
 
 void WorkerCalls::Begin(uint64_t generation, const v1::Assign& assign, bool in_place,
-                        const std::set<uint32_t>& kept,
-                        const std::map<uint64_t, uint32_t>& places) {
+                        const std::set<uint32_t>& kept) {
   generation_ = generation;
   assign_ = assign;
   in_place_ = in_place;
   ended_ = false;
-  would_stand_by_ = !places.empty();
+  would_stand_by_ = false;
   kept_.clear();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto [kind, number] = it->first;
-    const auto place = places.find(number);
-    const bool stands_by = kind == Kind::kStandby;
-    if (stands_by && place == places.end()) {
-      ++it;
-      continue;
-    }
     const Waiting call = it->second;
     it = waiting_.erase(it);
-    if (stands_by || (kind == Kind::kRejoin && kept.count(number) != 0)) {
-      options_.send(call.connection, ReplyOf(call.id, PlaceOf(stands_by ? place->second : number)));
+    if (kind == Kind::kRejoin && kept.count(number) != 0) {
+      options_.send(call.connection, ReplyOf(call.id, PlaceOf(number)));
     } else {
       Refuse(call, NotKept());
     }
   }
-}
-
-std::set<uint64_t> WorkerCalls::StandingBy() const {
-  std::set<uint64_t> standing;
-  for (const auto& [key, call] : waiting_) {
-    if (key.first == Kind::kStandby) standing.insert(key.second);
-  }
-  return standing;
 }
 
 void WorkerCalls::End(const std::set<uint32_t>& kept, const std::string& reason) {
@@ -57,8 +42,8 @@ void WorkerCalls::End(const std::set<uint32_t>& kept, const std::string& reason)
   reason_ = reason;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto [kind, number] = it->first;
-    const bool is_kept = kind != Kind::kStandby && kept.count(number) != 0;
-    if (kind == Kind::kStandby || (is_kept && kind == Kind::kRejoin)) {
+    const bool is_kept = kept.count(number) != 0;
+    if (is_kept && kind == Kind::kRejoin) {
       ++it;
       continue;
     }
@@ -145,11 +130,6 @@ void WorkerCalls::On(uint64_t connection, uint64_t id, const rpc::Rejoin& call) 
   options_.on_event(WorkerWaits{generation_, *local_rank, call.reason});
 }
 
-void WorkerCalls::On(uint64_t connection, uint64_t id, const rpc::TakePlace& call) {
-  const Key key = {Kind::kStandby, call.standby};
-  if (!waiting_.insert({key, {connection, id, 0}}).second) Refuse({connection, id}, NotKept());
-}
-
 void WorkerCalls::Forget(uint64_t connection) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (it->second.connection != connection) {
@@ -160,7 +140,7 @@ void WorkerCalls::Forget(uint64_t connection) {
     const uint64_t generation = it->second.generation;
     it = waiting_.erase(it);
     if (key.first == Kind::kAwaitEnd) {
-      options_.on_event(WorkerMayRejoin{generation, static_cast<uint32_t>(key.second), false});
+      options_.on_event(WorkerMayRejoin{generation, key.second, false});
     }
   }
 }

@@ -1,5 +1,5 @@
 // Calls of this node's workers about their place: Hello, and, where the job recovers in place,
-// AwaitEnd, Rejoin and TakePlace (rpc/worker_protocol.h).
+// AwaitEnd and Rejoin (rpc/worker_protocol.h).
 #ifndef CADRE_AGENT_LOCAL_WORKER_CALLS_H_
 #define CADRE_AGENT_LOCAL_WORKER_CALLS_H_
 
@@ -33,28 +33,24 @@ class WorkerCalls {
 
   explicit WorkerCalls(Options options) : options_(std::move(options)) {}
 
-  // The generation that runs here from now on. Kept workers that wait are told their place, and so
-  // are processes that stand by: `places` has the local ranks of those that get one.
+  // The generation that runs here from now on. Kept workers that wait are told their place.
   void Begin(uint64_t generation, const v1::Assign& assign, bool in_place,
-             const std::set<uint32_t>& kept, const std::map<uint64_t, uint32_t>& places);
+             const std::set<uint32_t>& kept);
   // Whether a process that is started to stand by would wait: workers of the generation have asked
   // for their place as the worker runtime does and, with recovery in place, take part in it.
   bool WouldStandBy() const { return would_stand_by_ && !ended_; }
-  // Those that wait, by the number that they were given (CADRE_STANDS_BY).
-  std::set<uint64_t> StandingBy() const;
   // It is over. Kept workers are told so; the others are told, if they ask, that they are not.
   void End(const std::set<uint32_t>& kept, const std::string& reason);
 
   void On(uint64_t connection, uint64_t id, const rpc::Hello& call);
   void On(uint64_t connection, uint64_t id, const rpc::AwaitEnd& call);
   void On(uint64_t connection, uint64_t id, const rpc::Rejoin& call);
-  void On(uint64_t connection, uint64_t id, const rpc::TakePlace& call);
   // Nobody waits there any more.
   void Forget(uint64_t connection);
 
  private:
-  enum class Kind { kAwaitEnd, kRejoin, kStandby };
-  using Key = std::pair<Kind, uint64_t>;  // with its local rank, or the standby's number
+  enum class Kind { kAwaitEnd, kRejoin };
+  using Key = std::pair<Kind, uint32_t>;  // with its local rank
   struct Waiting {
     uint64_t connection = 0;
     uint64_t id = 0;

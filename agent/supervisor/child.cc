@@ -13,7 +13,7 @@
 namespace cadre::supervisor {
 namespace {
 
-constexpr int kStatusFd = kProgressFd + 1;
+constexpr int kStatusFd = kStandbyFd + 1;
 
 [[noreturn]] void Fail(int status_fd, ChildStep step, int error) {
   const ChildFailure failure{step, error};
@@ -37,14 +37,22 @@ void ResetSignals(bool ignore_warning) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Leaves 0, 1, 2, the progress pipe, and the status pipe that exec closes. The sources all lie
-// above kProgressFd, except that any may sit on kStatusFd, which is therefore filled last.
+// Leaves 0, 1, 2, the progress pipe, the socket of one that stands by, and the status pipe that
+// exec closes. The sources all lie above kProgressFd, and any may sit on the next two.
 bool ArrangeDescriptors(const ChildPlan& plan) {
   if (dup2(plan.stdin_fd, 0) < 0 || dup2(plan.stdout_fd, 1) < 0 || dup2(plan.stderr_fd, 2) < 0 ||
       dup2(plan.progress_fd, kProgressFd) < 0) {
     return false;
   }
-  if (plan.status_fd != kStatusFd && dup3(plan.status_fd, kStatusFd, O_CLOEXEC) < 0) return false;
+  const int status = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
+  if (status < 0) return false;
+  if (plan.standby_fd < 0) {
+    close(kStandbyFd);
+  } else if (plan.standby_fd == kStandbyFd ? fcntl(kStandbyFd, F_SETFD, 0) != 0
+                                           : dup2(plan.standby_fd, kStandbyFd) < 0) {
+    return false;
+  }
+  if (dup3(status, kStatusFd, O_CLOEXEC) < 0) return false;
   // All other descriptors are O_CLOEXEC; this covers what a library might have left open.
   close_range(kStatusFd + 1, ~0u, 0);
   return true;

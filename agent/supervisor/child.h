@@ -13,6 +13,8 @@ namespace cadre::supervisor {
 
 // CADRE_PROGRESS_FD in every worker.
 inline constexpr int kProgressFd = 3;
+// CADRE_STANDS_BY in those that stand by.
+inline constexpr int kStandbyFd = 4;
 
 enum class ChildStep : int32_t {
   kSession = 0,
@@ -39,6 +41,7 @@ struct ChildPlan {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int progress_fd = -1;
+  int standby_fd = -1;  // -1: it does not stand by
   int status_fd = -1;
   int cgroup_procs_fd = -1;  // join by writing here; -1: already in, or no cgroup
   rlimit descriptors = {};   // the limit to put back

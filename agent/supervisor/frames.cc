@@ -10,7 +10,7 @@ namespace cadre::supervisor {
 template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
-     f.forward_stderr, f.error_file, f.cpus);
+     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {
@@ -26,7 +26,7 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.group, f.pid);
+  io(f.group, f.pid, f.was);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {

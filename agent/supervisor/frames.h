@@ -20,11 +20,16 @@
 //               group again; with the socket's end where the token is another one
 //   the supervisor sends
 //     Ready     first
-//     Started   once exec has succeeded
+//     Started   once exec has succeeded, or one that stood by has its assignment
 //     Output    as it comes
 //     Exited    after all output of the process; what that has started may live on
 //     AllGone   after Stop or Hold, once no process of the group is left
 //     Adopted   to an agent that takes over
+//
+// A group whose StartFrame says so stands by: it has everything but its assignment (rank, world
+// size, ...), waits for that on a descriptor, and is not in the way of anything. A StartFrame with
+// an assignment goes to one that is ready, which from then on is the new group, and not a new
+// process.
 //
 // The end of the socket without Goodbye is the agent's death: all groups are killed, or kept as
 // Keep says. A frame that makes no sense counts as that.
@@ -48,7 +53,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 2;
+inline constexpr uint32_t kFramesVersion = 3;
 
 struct StartFrame {
   uint64_t group = 0;
@@ -61,6 +66,12 @@ struct StartFrame {
   bool forward_stderr = true;
   std::string error_file;  // read at exit into ExitedFrame::error_json; removed before the start
   std::vector<uint32_t> cpus;  // bind to these before the first thread; empty: leave
+  // The process gets CADRE_STANDS_BY, the number of a descriptor (standby.h). None of its output is
+  // forwarded.
+  bool stands_by = false;
+  // NAME=value, of `environment`: what one that stands by has to be told to take this place. Its
+  // log files move to this frame's paths. Empty: always a new process.
+  std::vector<std::string> assignment;
 };
 // SIGTERM and SIGCONT to the process group, SIGKILL to everything after the grace or once the
 // process has exited.
@@ -100,6 +111,7 @@ struct ReadyFrame {
 struct StartedFrame {
   uint64_t group = 0;
   int32_t pid = 0;
+  uint64_t was = 0;  // the group as which it stood by, and which is no more; 0: a new process
 };
 struct ExitedFrame {
   uint64_t group = 0;

@@ -37,6 +37,8 @@ TEST(FramesTest, StartCarriesEveryField) {
   start.forward_stdout = false;
   start.error_file = "/x.json";
   start.cpus = {0, 4000000000u};
+  start.stands_by = true;
+  start.assignment = {"RANK=1"};
   const auto got = std::get<StartFrame>(RoundTrip(start));
   EXPECT_EQ(got.group, start.group);
   EXPECT_EQ(got.argv, start.argv);
@@ -48,6 +50,8 @@ TEST(FramesTest, StartCarriesEveryField) {
   EXPECT_TRUE(got.forward_stderr);
   EXPECT_EQ(got.error_file, "/x.json");
   EXPECT_THAT(got.cpus, ElementsAre(0u, 4000000000u));
+  EXPECT_TRUE(got.stands_by);
+  EXPECT_THAT(got.assignment, ElementsAre("RANK=1"));
 }
 
 TEST(FramesTest, ExitedCarriesEveryField) {
@@ -81,7 +85,7 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<HoldFrame>(RoundTrip(HoldFrame{5, int64_t{1} << 40})).until_us,
             int64_t{1} << 40);
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
-  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44})).pid, 44);
+  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3})).was, 3u);
   EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).group, 5u);
   EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
   EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));

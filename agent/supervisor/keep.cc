@@ -80,7 +80,7 @@ void BecomeAgent(State& state, MonoTime now) {
   first += EncodeFrame(Inventory(state, now));
   for (const auto& [slot, group] : state.groups) {
     if (group.exec_status.ok() || group.end.exec_errno != 0) continue;
-    first += EncodeFrame(StartedFrame{group.id, group.pid});
+    first += EncodeFrame(StartedFrame{group.id, group.pid, 0});
   }
   state.Unwatch(keeping.candidate.socket.get());
   state.agent = std::move(keeping.candidate);

@@ -59,7 +59,7 @@ void HandleExecStatus(State& state, uint64_t slot) {
     group.end.exec_errno = failure.error;
     return;
   }
-  state.outbox.Send(StartedFrame{group.id, group.pid});
+  state.outbox.Send(StartedFrame{group.id, group.pid, 0});
 }
 
 void HandleExit(State& state, uint64_t slot) {

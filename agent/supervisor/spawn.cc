@@ -21,6 +21,7 @@
 namespace cadre::supervisor {
 namespace {
 
+constexpr char kStandbyVariable[] = "CADRE_STANDS_BY";
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
 // Far above any machine; a larger number in a StartFrame is an error, not an allocation.
 constexpr uint32_t kMaxCpus = 65536;
@@ -95,13 +96,14 @@ Spawned Failed(std::string step, int error) {
 
 }  // namespace
 
-std::vector<std::string> WorkerEnvironment(const std::vector<std::string>& given,
-                                           const std::string& marker) {
+std::vector<std::string> WorkerEnvironment(const StartFrame& start, const std::string& marker) {
   const std::string marker_entry = absl::StrCat(kMarkerVariable, "=");
   std::vector<std::string> environment = {absl::StrCat(marker_entry, marker),
                                           absl::StrCat("CADRE_PROGRESS_FD=", kProgressFd)};
-  for (const std::string& entry : given) {
-    if (absl::StartsWith(entry, marker_entry) || absl::StartsWith(entry, "CADRE_PROGRESS_FD=")) {
+  if (start.stands_by) environment.push_back(absl::StrCat(kStandbyVariable, "=", kStandbyFd));
+  for (const std::string& entry : start.environment) {
+    if (absl::StartsWith(entry, marker_entry) || absl::StartsWith(entry, "CADRE_PROGRESS_FD=") ||
+        absl::StartsWith(entry, absl::StrCat(kStandbyVariable, "="))) {
       continue;
     }
     environment.push_back(entry);
@@ -135,7 +137,7 @@ Spawned Spawn(const SpawnRequest& request) {
   ScopedFd status_write(status[1]);
   fcntl(status_read.get(), F_SETFL, O_NONBLOCK);
 
-  const std::vector<std::string> environment = WorkerEnvironment(start.environment, request.marker);
+  const std::vector<std::string> environment = WorkerEnvironment(start, request.marker);
   const std::vector<std::string> programs = ProgramCandidates(start.argv[0], environment);
   std::vector<std::string> shell_words = {"/bin/sh", ""};
   shell_words.insert(shell_words.end(), start.argv.begin() + 1, start.argv.end());
@@ -150,6 +152,7 @@ Spawned Spawn(const SpawnRequest& request) {
   plan.stdout_fd = request.stdout_fd;
   plan.stderr_fd = request.stderr_fd;
   plan.progress_fd = request.progress_fd;
+  plan.standby_fd = request.standby_fd;
   plan.status_fd = status_write.get();
   plan.descriptors = request.descriptors;
   plan.ignore_warning = getenv("SLURM_STEP_ID") != nullptr;

@@ -22,7 +22,8 @@ struct SpawnRequest {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int progress_fd = -1;
-  int cgroup_fd = -1;  // directory of the worker's cgroup; -1: none
+  int standby_fd = -1;  // -1: it does not stand by
+  int cgroup_fd = -1;   // directory of the worker's cgroup; -1: none
   rlimit descriptors = {};
 };
 
@@ -38,9 +39,9 @@ struct Spawned {
 
 Spawned Spawn(const SpawnRequest& request);
 
-// The worker's environment: the given one with CADRE_PROGRESS_FD and the marker, marker first.
-std::vector<std::string> WorkerEnvironment(const std::vector<std::string>& given,
-                                           const std::string& marker);
+// The process's environment: the given one with CADRE_PROGRESS_FD, CADRE_STANDS_BY if it does, and
+// the marker, which is first.
+std::vector<std::string> WorkerEnvironment(const StartFrame& start, const std::string& marker);
 
 // What execvpe would try for `program`, with PATH as it is in `environment`.
 std::vector<std::string> ProgramCandidates(const std::string& program,

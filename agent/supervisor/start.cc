@@ -6,11 +6,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/child.h"
 #include "agent/supervisor/spawn.h"
+#include "agent/supervisor/standby.h"
 #include "base/disk_full.h"
 
 namespace cadre::supervisor {
@@ -41,6 +43,7 @@ struct Plumbing {
   WorkerPipe standard_output;
   WorkerPipe standard_error;
   WorkerPipe progress;
+  StandbySocket standby;
 };
 
 // The name of the step that failed, errno set; nullptr when all is there.
@@ -53,17 +56,18 @@ const char* Prepare(const StartFrame& start, Plumbing& plumbing) {
     *pipe = MakeWorkerPipe();
     if (!pipe->read_end.ok()) return "pipe";
   }
-  return nullptr;
+  if (start.stands_by) plumbing.standby = MakeStandbySocket();
+  return start.stands_by && !plumbing.standby.ours.ok() ? "socket" : nullptr;
 }
 
 void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
-  group.standard_output =
-      CapturedStream({start.group, kStdoutStream, start.forward_stdout, start.stdout_path},
-                     std::move(plumbing.standard_output.read_end), std::move(plumbing.stdout_file));
-  group.standard_error =
-      CapturedStream({start.group, kStderrStream, start.forward_stderr, start.stderr_path},
-                     std::move(plumbing.standard_error.read_end), std::move(plumbing.stderr_file));
-  group.progress = CapturedStream({start.group, kProgressStream, true, ""},
+  group.standard_output = CapturedStream(
+      {start.group, kStdoutStream, start.forward_stdout && !start.stands_by, start.stdout_path},
+      std::move(plumbing.standard_output.read_end), std::move(plumbing.stdout_file));
+  group.standard_error = CapturedStream(
+      {start.group, kStderrStream, start.forward_stderr && !start.stands_by, start.stderr_path},
+      std::move(plumbing.standard_error.read_end), std::move(plumbing.stderr_file));
+  group.progress = CapturedStream({start.group, kProgressStream, !start.stands_by, ""},
                                   std::move(plumbing.progress.read_end), ScopedFd());
 }
 
@@ -76,6 +80,7 @@ Spawned SpawnInto(State& state, uint64_t slot, const StartFrame& start, const Pl
   request.stdout_fd = plumbing.standard_output.write_end.get();
   request.stderr_fd = plumbing.standard_error.write_end.get();
   request.progress_fd = plumbing.progress.write_end.get();
+  request.standby_fd = plumbing.standby.theirs.get();
   request.cgroup_fd = cgroup.get();
   request.descriptors = state.descriptors;
   Spawned spawned = Spawn(request);
@@ -114,6 +119,7 @@ bool StartProcess(State& state, uint64_t slot, const StartFrame& start, Group& g
   group.error_file = start.error_file;
   group.memory_kills_before = state.cgroups.OutOfMemoryKills(slot);
   Capture(start, plumbing, group);
+  group.standby = std::move(plumbing.standby.ours);
   return true;
 }
 
@@ -126,6 +132,35 @@ void WatchProcess(State& state, uint64_t slot, const Group& group) {
   state.by_pid[group.pid] = slot;
 }
 
+// The stream goes on at another path, with what was written so far where the file can be moved.
+void MoveStream(CapturedStream& stream, const CapturedStream::Options& options) {
+  ScopedFd file;
+  const std::string from = stream.path();
+  if (!options.path.empty() && options.path != from) {
+    MakeDirectoriesFor(options.path);
+    const bool moved = !from.empty() && access(options.path.c_str(), F_OK) != 0 &&
+                       rename(from.c_str(), options.path.c_str()) == 0;
+    // Where neither can be it goes on where it was.
+    if (!moved) OpenLog(options.path, file);
+  }
+  stream.Become(options, std::move(file));
+}
+
+// A process that stood by is the group from now on.
+void TakeOver(State& state, const StartFrame& start, Group& group) {
+  const uint64_t was = std::exchange(group.id, start.group);
+  const auto slot = state.by_id.find(was);
+  state.by_id[start.group] = slot->second;
+  state.by_id.erase(slot);
+  group.standby.Reset();
+  MoveStream(group.standard_output,
+             {start.group, kStdoutStream, start.forward_stdout, start.stdout_path});
+  MoveStream(group.standard_error,
+             {start.group, kStderrStream, start.forward_stderr, start.stderr_path});
+  MoveStream(group.progress, {start.group, kProgressStream, true, ""});
+  state.outbox.Send(StartedFrame{group.id, group.pid, was});
+}
+
 }  // namespace
 
 void StartGroup(State& state, const StartFrame& start) {
@@ -133,6 +168,10 @@ void StartGroup(State& state, const StartFrame& start) {
     Complain(absl::StrCat("group ", start.group, " is there already; the order to start it is ",
                           "ignored"));
     return;
+  }
+  if (!start.assignment.empty()) {
+    Group* standby = AssignStandby(state, start.assignment);
+    if (standby != nullptr) return TakeOver(state, start, *standby);
   }
   const uint64_t slot = state.next_slot++;
   Group& group = state.groups[slot];

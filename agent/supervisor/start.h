@@ -7,7 +7,8 @@
 
 namespace cadre::supervisor {
 
-// Starts the group's process, or says with an ExitedFrame which step failed.
+// Starts the group's process, gives the place to one that stands by, or says with an ExitedFrame
+// which step failed.
 void StartGroup(State& state, const StartFrame& start);
 
 }  // namespace cadre::supervisor

@@ -59,6 +59,7 @@ struct Group {
   CapturedStream standard_error;
   CapturedStream progress;
   Ending ending;
+  ScopedFd standby;  // where it gets its assignment (standby.h); not ok(): it does not stand by
 };
 
 struct Agent {

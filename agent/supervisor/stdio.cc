@@ -52,6 +52,11 @@ bool MakeDirectoriesFor(const std::string& path) {
 CapturedStream::CapturedStream(Options options, ScopedFd pipe, ScopedFd file)
     : options_(std::move(options)), pipe_(std::move(pipe)), file_(std::move(file)) {}
 
+void CapturedStream::Become(Options options, ScopedFd file) {
+  options_ = std::move(options);
+  if (file.ok()) file_ = std::move(file);
+}
+
 bool CapturedStream::ReadOnce(Outbox& outbox) { return ReadUpTo(kChunkBytes, outbox) != 0; }
 
 void CapturedStream::ReadAvailable(Outbox& outbox) {

@@ -47,6 +47,9 @@ class CapturedStream {
     std::string path;  // of `file`, for error messages
   };
   CapturedStream(Options options, ScopedFd pipe, ScopedFd file);
+  // What comes from now on is another group's. `file`: goes on in this one; not ok(): as before.
+  void Become(Options options, ScopedFd file);
+  const std::string& path() const { return options_.path; }
 
   int fd() const { return pipe_.get(); }
   bool open() const { return pipe_.ok(); }

@@ -13,8 +13,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "agent/supervisor/cgroup_files.h"
 #include "agent/supervisor/pidfd.h"
 #include "agent/supervisor/process_scan.h"
 #include "agent/supervisor/reap.h"
@@ -50,6 +53,13 @@ void Kill(State& state, uint64_t slot, Group& group, MonoTime now) {
   if (NeedsScan(group)) ending.scan_at = now;
 }
 
+// Whether what nobody can be told to own is this group's. One that stands by has hardly begun.
+bool IsLast(const State& state, uint64_t slot) {
+  return std::all_of(state.groups.begin(), state.groups.end(), [slot](const auto& other) {
+    return other.first == slot || other.second.standby.ok();
+  });
+}
+
 // Kills what the processes of these groups left behind; returns of which it found anything.
 // Children of what is killed come to us in turn, so repeating this finds the whole tree. `orphans`:
 // what came to us and cannot be told to be anybody's counts as the first one's.
@@ -68,7 +78,8 @@ std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& s
     if (session != sessions.end()) return found.insert(session->second), true;
     const auto marker = markers.find(ReadMarker(process.pid));
     if (marker != markers.end()) return found.insert(marker->second), true;
-    if (!orphans || process.parent != getpid()) return false;
+    if (!orphans || process.parent != getpid() || state.by_pid.count(process.pid) != 0)
+      return false;
     return found.insert(*slots.begin()), true;
   });
   return found;
@@ -95,6 +106,18 @@ bool HasChildren() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
 }
 
+// The children that we did not start.
+bool HasOrphans(const State& state) {
+  if (state.by_pid.empty()) return HasChildren();
+  const auto children = ReadKernelFile("/proc/thread-self/children");
+  if (!children.has_value()) return HasChildren();
+  for (const absl::string_view child : absl::StrSplit(*children, ' ', absl::SkipWhitespace())) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(child, &pid) && state.by_pid.count(pid) == 0) return true;
+  }
+  return false;
+}
+
 // Whether a process of the group may be left.
 bool IsPopulated(State& state, uint64_t slot, Group& group, MonoTime now) {
   Ending& ending = group.ending;
@@ -107,8 +130,8 @@ bool IsPopulated(State& state, uint64_t slot, Group& group, MonoTime now) {
   // A process that was cloned into the cgroup while that was being killed escapes nobody.
   const bool left =
       ending.scan_at != MonoTime::Never() || CgroupTree::Populated(ending.cgroup_events);
-  if (left || state.groups.size() > 1 || !HasChildren()) return left;
-  if (KillSurvivors(state, {slot}, true).empty()) return false;
+  if (left || !HasOrphans(state)) return left;
+  if (KillSurvivors(state, {slot}, IsLast(state, slot)).empty()) return false;
   ending.scan_at = now + kScanInterval;
   return true;
 }

@@ -3,7 +3,7 @@
 //
 // What a group's process has started is found by its cgroup; where there are none, or it was moved
 // out of it, by its session and by the marker in its environment. What has left all three can be
-// any group's: it is killed with the last group there is.
+// any group's: it is killed with the last group there is that does not stand by.
 #ifndef CADRE_AGENT_SUPERVISOR_STOP_H_
 #define CADRE_AGENT_SUPERVISOR_STOP_H_
 

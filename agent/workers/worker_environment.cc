@@ -46,6 +46,38 @@ constexpr absl::string_view kWorkersOwn[] = {
     "CADRE_CHECKPOINT_FILE",
 };
 
+// Of these, what is another in each place and generation.
+constexpr absl::string_view kAssignment[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "NODE_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_ERROR_FILE",
+    "CADRE_GENERATION",
+    "CADRE_PROGRESS_FILE",
+    "CADRE_CHECKPOINT_FILE",
+};
+
+// Those of the entries that are, or are not, of the assignment.
+std::vector<std::string> Chosen(const std::vector<std::string>& environment, bool assigned) {
+  std::vector<std::string> chosen;
+  for (const std::string& entry : environment) {
+    const absl::string_view name = absl::string_view(entry).substr(0, entry.find('='));
+    const bool is_assigned =
+        std::find(std::begin(kAssignment), std::end(kAssignment), name) != std::end(kAssignment);
+    if (is_assigned == assigned) chosen.push_back(entry);
+  }
+  return chosen;
+}
+
 using Variables = std::map<std::string, std::string>;
 
 Variables Inherit(const WorkerEnvironmentOptions& options) {
@@ -187,6 +219,14 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
 
 bool IsWorkersOwn(absl::string_view name) {
   return std::find(std::begin(kWorkersOwn), std::end(kWorkersOwn), name) != std::end(kWorkersOwn);
+}
+
+std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment) {
+  return Chosen(environment, true);
+}
+
+std::vector<std::string> WithoutAssignment(const std::vector<std::string>& environment) {
+  return Chosen(environment, false);
 }
 
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank) {

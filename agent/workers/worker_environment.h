@@ -40,6 +40,11 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
 // Whether every worker gets a variable of this name from Cadre, so that a job's own has no effect.
 bool IsWorkersOwn(absl::string_view name);
 
+// Those of a worker's variables (NAME=value) that depend on its assignment, and the others. The
+// first are what a process that stands by is told with its place.
+std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment);
+std::vector<std::string> WithoutAssignment(const std::vector<std::string>& environment);
+
 // Replaces torchrun's macro ${local_rank} in each argument.
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank);
 

@@ -88,6 +88,7 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     frame.argv = BuildWorkerArguments(from.spec, local_rank);
     frame.error_file = absl::StrCat(directory, "/error.json");
     ASSIGN_OR_RETURN(frame.environment, BuildWorkerEnvironment(from, local_rank, frame.error_file));
+    frame.assignment = AssignmentOf(frame.environment);
     frame.working_dir = WorkingDirectory(from.spec);
     if (logs && RoutingOf(output.standard_output, local_rank).file) {
       frame.stdout_path = absl::StrCat(directory, "/stdout.log");
@@ -103,39 +104,32 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
   return frames;
 }
 
-supervisor::StartFrame StandbyFrame(supervisor::StartFrame worker, const StandbyStart& standby) {
-  // What the runtime is told with the place.
-  static const auto* const kOfPlace = new std::set<std::string>{"RANK",
-                                                                "LOCAL_RANK",
-                                                                "ROLE_RANK",
-                                                                "GROUP_RANK",
-                                                                "NODE_RANK",
-                                                                "WORLD_SIZE",
-                                                                "ROLE_WORLD_SIZE",
-                                                                "GROUP_WORLD_SIZE",
-                                                                "MASTER_ADDR",
-                                                                "MASTER_PORT",
-                                                                "TORCHELASTIC_RESTART_COUNT",
-                                                                "TORCHELASTIC_ERROR_FILE",
-                                                                "CADRE_GENERATION",
-                                                                "CADRE_PROGRESS_FILE"};
-  const std::filesystem::path directory =
-      std::filesystem::path(worker.error_file).parent_path().parent_path() /
-      absl::StrCat(kStandbyPrefix, standby.index);
-  worker.group = standby.group;
-  worker.error_file = (directory / "error.json").string();
-  if (!worker.stdout_path.empty()) worker.stdout_path = (directory / "stdout.log").string();
-  if (!worker.stderr_path.empty()) worker.stderr_path = (directory / "stderr.log").string();
-  std::vector<std::string> environment = {absl::StrCat("CADRE_STANDS_BY=", standby.group),
-                                          "CADRE_PROGRESS_FILE=" + standby.progress_file,
-                                          "TORCHELASTIC_ERROR_FILE=" + worker.error_file};
-  for (std::string& entry : worker.environment) {
-    if (kOfPlace->count(entry.substr(0, entry.find('='))) == 0) {
-      environment.push_back(std::move(entry));
+std::optional<supervisor::StartFrame> StandbyFor(
+    const std::vector<supervisor::StartFrame>& workers) {
+  supervisor::StartFrame standby = workers.front();
+  standby.environment = WithoutAssignment(standby.environment);
+  for (const supervisor::StartFrame& worker : workers) {
+    if (worker.argv != standby.argv || worker.cpus != standby.cpus ||
+        WithoutAssignment(worker.environment) != standby.environment) {
+      return std::nullopt;
     }
   }
-  worker.environment = std::move(environment);
-  return worker;
+  standby.stands_by = true;
+  standby.assignment.clear();
+  return standby;
+}
+
+supervisor::StartFrame StandbyFrame(supervisor::StartFrame standby, int index,
+                                    const std::string& progress_file) {
+  const std::filesystem::path directory =
+      std::filesystem::path(standby.error_file).parent_path().parent_path() /
+      absl::StrCat(kStandbyPrefix, index);
+  standby.error_file = (directory / "error.json").string();
+  if (!standby.stdout_path.empty()) standby.stdout_path = (directory / "stdout.log").string();
+  if (!standby.stderr_path.empty()) standby.stderr_path = (directory / "stderr.log").string();
+  standby.environment.push_back("CADRE_PROGRESS_FILE=" + progress_file);
+  standby.environment.push_back("TORCHELASTIC_ERROR_FILE=" + standby.error_file);
+  return standby;
 }
 
 }  // namespace cadre

@@ -3,6 +3,7 @@
 #ifndef CADRE_AGENT_WORKERS_WORKER_START_H_
 #define CADRE_AGENT_WORKERS_WORKER_START_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,17 +37,14 @@ struct DirectoryFailure {
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     const WorkerStartOptions& options, DirectoryFailure* failure = nullptr);
 
-// One of the processes that stand by: its number, of all on the node and among those of its
-// generation on all nodes.
-struct StandbyStart {
-  uint64_t group = 0;
-  int index = 0;
-  std::string progress_file;
-};
+// How a process is started that stands by for any of these workers. nullopt: what they are started
+// with differs by more than their assignments.
+std::optional<supervisor::StartFrame> StandbyFor(
+    const std::vector<supervisor::StartFrame>& workers);
 
-// From the frame of a worker: the environment has CADRE_STANDS_BY, the number, instead of all that
-// depends on a rank, and log files go beside the worker's directory, to standby_<index>.
-supervisor::StartFrame StandbyFrame(supervisor::StartFrame worker, const StandbyStart& standby);
+// One of these. Its files are beside the workers' directories, in standby_<index>.
+supervisor::StartFrame StandbyFrame(supervisor::StartFrame standby, int index,
+                                    const std::string& progress_file);
 
 }  // namespace cadre
 

@@ -113,25 +113,44 @@ TEST_F(PrepareWorkersTest, BindNuma_GivesCpus) {
 
 TEST_F(PrepareWorkersTest, AProcessThatStandsBy_HasNoRank) {
   options_.environment.base = {"RANK=7", "HOME=/home/u"};
+  options_.environment.spec.set_command(1, "--fast");
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
-  const supervisor::StartFrame standby = StandbyFrame((*frames)[0], {77, 1, "/run/touch"});
+  const auto like = StandbyFor(*frames);
+  ASSERT_TRUE(like.has_value());
+  EXPECT_TRUE(like->stands_by);
+  const supervisor::StartFrame standby = StandbyFrame(*like, 1, "/run/touch");
   const std::string directory = options_.output.log_dir + "/mnist/run_5Z/generation_2/standby_1";
-  EXPECT_EQ(standby.group, 77u);
   EXPECT_EQ(standby.stdout_path, directory + "/stdout.log");
   EXPECT_EQ(standby.stderr_path, directory + "/stderr.log");
   EXPECT_EQ(standby.error_file, directory + "/error.json");
-  EXPECT_THAT(standby.environment,
-              testing::IsSupersetOf({"CADRE_STANDS_BY=77", "CADRE_PROGRESS_FILE=/run/touch",
-                                     "HOME=/home/u", "LOCAL_WORLD_SIZE=2", "CADRE_JOB=mnist"}));
+  EXPECT_THAT(standby.environment, testing::IsSupersetOf({"CADRE_PROGRESS_FILE=/run/touch",
+                                                          "HOME=/home/u", "CADRE_JOB=mnist"}));
+  // What it lacks it is told with its place.
   std::set<std::string> names;
   for (const std::string& entry : standby.environment) {
     EXPECT_TRUE(names.insert(entry.substr(0, entry.find('='))).second) << entry;
   }
-  for (const char* of_rank : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "CADRE_GENERATION",
-                              "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT"}) {
-    EXPECT_EQ(names.count(of_rank), 0u) << of_rank;
+  names.erase("CADRE_PROGRESS_FILE");
+  names.erase("TORCHELASTIC_ERROR_FILE");
+  const supervisor::StartFrame& second = (*frames)[1];
+  for (const std::string& entry : second.assignment) {
+    EXPECT_TRUE(names.insert(entry.substr(0, entry.find('='))).second) << entry;
   }
+  EXPECT_EQ(names.size(), second.environment.size());
+  EXPECT_THAT(second.assignment, testing::IsSupersetOf({"LOCAL_RANK=1", "CADRE_GENERATION=2"}));
+}
+
+TEST_F(PrepareWorkersTest, NothingStandsBy_WhereTheLocalRankDecidesHowAProcessStarts) {
+  // --gpu=${local_rank}
+  auto frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_FALSE(StandbyFor(*frames).has_value());
+  options_.environment.spec.set_command(1, "--fast");
+  options_.environment.gpus_per_worker_own = true;
+  frames = PrepareWorkers(options_);
+  ASSERT_OK(frames);
+  EXPECT_FALSE(StandbyFor(*frames).has_value());
 }
 
 }  // namespace

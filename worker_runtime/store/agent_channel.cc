@@ -86,10 +86,6 @@ absl::Status AgentChannel::AwaitEnd(uint64_t id, const rpc::Caller& from) {
   return reply.status();
 }
 
-absl::StatusOr<rpc::Place> AgentChannel::TakePlace(uint64_t id, uint64_t standby) {
-  return PlaceIn(CallOnce({id, rpc::TakePlace{standby}}, absl::InfiniteDuration()));
-}
-
 absl::StatusOr<rpc::Place> AgentChannel::Rejoin(uint64_t id, const rpc::Rejoin& call,
                                                 absl::Duration timeout) {
   return PlaceIn(CallOnce({id, call}, timeout));

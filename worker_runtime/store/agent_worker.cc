@@ -34,8 +34,6 @@ class AgentWorker : public StoreWorker {
   }
 
   absl::Status Hello();
-  // The worker that this process is from now on, after it has stood by.
-  absl::StatusOr<std::unique_ptr<Worker>> TakePlace();
 
   bool MoreNodesWait() const override {
     const std::string& file = environment_.checkpoint_file;
@@ -121,14 +119,8 @@ absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view re
   return At(place);
 }
 
-absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::TakePlace() {
-  ASSIGN_OR_RETURN(const rpc::Place place, channel_.TakePlace(NextId(), environment_.standby));
-  return At(place);
-}
-
 std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
   WorkerEnvironment environment = environment_;
-  environment.standby = 0;
   environment.generation = place.generation;
   environment.rank = static_cast<int>(place.rank);
   std::string& file = environment.checkpoint_file;
@@ -147,7 +139,6 @@ std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
 absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
                                                        const AgentWorkerOptions& options) {
   auto worker = std::make_unique<AgentWorker>(environment, options);
-  if (environment.standby != 0) return worker->TakePlace();
   RETURN_IF_ERROR(worker->Hello());
   return std::unique_ptr<Worker>(std::move(worker));
 }
