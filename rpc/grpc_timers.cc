@@ -11,7 +11,7 @@
 // gRPC's own (src/core/lib/iomgr/timer.h), which has no public header.
 void grpc_kick_poller();
 
-namespace cadre {
+namespace cadre::rpc {
 namespace {
 
 // Less than that is a clock that is being adjusted, or a thread that was interrupted.
@@ -31,4 +31,4 @@ void WakeGrpcTimersIfClockWasSetBack() {
   if (difference_us < before_us - kSetBackUs) grpc_kick_poller();
 }
 
-}  // namespace cadre
+}  // namespace cadre::rpc

@@ -4,12 +4,12 @@
 #ifndef CADRE_RPC_GRPC_TIMERS_H_
 #define CADRE_RPC_GRPC_TIMERS_H_
 
-namespace cadre {
+namespace cadre::rpc {
 
 // If the wall clock was set back since this process called this last, gRPC looks at its timers
 // anew. For who speaks every few seconds, once gRPC is in use. Any thread; reads two clocks.
 void WakeGrpcTimersIfClockWasSetBack();
 
-}  // namespace cadre
+}  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_GRPC_TIMERS_H_

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "proto/store.pb.h"
 
-namespace cadre {
+namespace cadre::rpc {
 
 inline v1::StoreReply StoreErrorReply(uint64_t client, uint64_t request_id,
                                       const absl::Status& status) {
@@ -24,6 +24,6 @@ inline v1::StoreReply StoreErrorReply(const v1::StoreRequest& request, const abs
   return StoreErrorReply(request.client(), request.request_id(), status);
 }
 
-}  // namespace cadre
+}  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_STORE_REPLY_H_

@@ -1,11 +1,11 @@
-// How a connection between server and agent is protected. Kept apart from channel_arguments.h so
+// How a connection between server and agent is protected. Kept apart from credentials.h so
 // that those who only pass it on need no gRPC.
 #ifndef CADRE_RPC_TRANSPORT_SECURITY_H_
 #define CADRE_RPC_TRANSPORT_SECURITY_H_
 
 #include <string>
 
-namespace cadre {
+namespace cadre::rpc {
 
 struct TransportSecurity {
   // Holds ca.pem, cert.pem and key.pem: both sides show a certificate that ca.pem signed (mutual
@@ -13,6 +13,6 @@ struct TransportSecurity {
   std::string tls_dir;
 };
 
-}  // namespace cadre
+}  // namespace cadre::rpc
 
 #endif  // CADRE_RPC_TRANSPORT_SECURITY_H_

@@ -5,22 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/event.h"
 #include "base/exit_codes.h"
-#include "base/text.h"
+#include "rpc/worker_end.h"
 
 namespace cadre {
-namespace {
-
-std::string HowItEnded(const v1::WorkerExit& exit) {
-  if (exit.exec_errno() != 0) {
-    return absl::StrCat("could not be started: ", ErrnoText(exit.exec_errno()));
-  }
-  if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
-  if (exit.out_of_memory()) return "was killed because memory ran out";
-  if (exit.signal() > 0) return absl::StrCat("was killed by ", SignalText(exit.signal()));
-  return absl::StrCat("exited with status ", exit.exit_code());
-}
-
-}  // namespace
 
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
   if (exit.exec_errno() != 0) return v1::EXEC_FAILED;
@@ -47,9 +34,9 @@ v1::Failure FailureOf(const v1::WorkerExited& exited, uint32_t first_rank, const
     evidence.set_local_rank(failure.local_rank());
     evidence.set_node(node);
   }
-  failure.set_message(absl::StrCat("rank ", failure.rank(), " (local rank ", failure.local_rank(),
-                                   ") on ", node, " ", HowItEnded(exited.exit()), " in generation ",
-                                   generation));
+  failure.set_message(absl::StrCat(
+      "rank ", failure.rank(), " (local rank ", failure.local_rank(), ") on ", node, " ",
+      rpc::HowItEnded(exited.exit(), exited.cause()), " in generation ", generation));
   return failure;
 }
 

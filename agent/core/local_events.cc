@@ -67,7 +67,7 @@ void AgentCore::Impl::OnSupervisorLost() {
 
 void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
   const auto refuse = [&](const absl::Status& status) {
-    out.Add(StoreAnswer{StoreErrorReply(request, status)});
+    out.Add(StoreAnswer{rpc::StoreErrorReply(request, status)});
   };
   const uint64_t number = generation.id().number;
   if (!generation.running() || departure.exit || request.generation() != number ||

@@ -32,7 +32,7 @@ bool StoreCalls::Answered(const v1::StoreReply& reply) {
 std::vector<v1::StoreReply> StoreCalls::FailAll(const absl::Status& status) {
   std::vector<v1::StoreReply> replies;
   for (const auto& [key, request] : waiting_) {
-    replies.push_back(StoreErrorReply(request, status));
+    replies.push_back(rpc::StoreErrorReply(request, status));
   }
   waiting_.clear();
   bytes_ = 0;

@@ -18,7 +18,10 @@
 #include "agent/link/link_status.h"
 #include "base/status_macros.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/credentials.h"
+#include "rpc/limits.h"
+#include "rpc/status.h"
 #include "rpc/grpc_timers.h"
 #include "rpc/store_reply.h"
 
@@ -33,7 +36,7 @@ Clock::time_point In(absl::Duration duration) {
   return Clock::now() + absl::ToChronoMicroseconds(duration);
 }
 
-ClientTiming TimingOfSeveral() {
+rpc::ClientTiming TimingOfSeveral() {
   return {kConnectTimeoutOfSeveral, kKeepaliveOfSeveral, kKeepaliveOfSeveral};
 }
 
@@ -94,7 +97,7 @@ class GrpcLink final : public ServerLink {
   void Send(v1::NodeMessage message) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
-    WakeGrpcTimersIfClockWasSetBack();
+    rpc::WakeGrpcTimersIfClockWasSetBack();
     const absl::Status added = queue_.Add(std::move(message));
     if (absl::IsInvalidArgument(added)) {
       return Cancel(absl::InvalidArgumentError(absl::StrCat(
@@ -128,7 +131,7 @@ class GrpcLink final : public ServerLink {
 
   void Run() {
     std::minstd_rand random{std::random_device{}()};
-    absl::Duration backoff = kReconnectBackoffMin;
+    absl::Duration backoff = rpc::kReconnectBackoffMin;
     bool ever_welcome = false;
     for (;;) {
       bool welcome = false;
@@ -138,11 +141,11 @@ class GrpcLink final : public ServerLink {
       const bool refused = IsFinal(status);
       if (refused && !(ever_welcome && options_.returns_after_refusal)) return;
       // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
-      if (welcome) backoff = kReconnectBackoffMin;
+      if (welcome) backoff = rpc::kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.
       const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
       if (StopsWithin(part * backoff)) return;
-      backoff = std::min(2 * backoff, refused ? kRefusedBackoffMax : kReconnectBackoffMax);
+      backoff = std::min(2 * backoff, refused ? kRefusedBackoffMax : rpc::kReconnectBackoffMax);
     }
   }
 
@@ -166,15 +169,15 @@ class GrpcLink final : public ServerLink {
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
-    ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(options_.security));
+    ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options_.security));
     grpc::ChannelArguments arguments =
-        ClientChannelArguments(options_.endpoints.size() > 1 ? TimingOfSeveral() : ClientTiming());
+        rpc::ClientChannelArguments(options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
         grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
-    if (!options_.token.empty()) attempt.context.AddMetadata(kTokenMetadata, options_.token);
+    if (!options_.token.empty()) attempt.context.AddMetadata(rpc::kTokenMetadata, options_.token);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return absl::CancelledError("stopped");
@@ -188,7 +191,7 @@ class GrpcLink final : public ServerLink {
     queue_ = {};
     changed_.notify_all();
     if (attempt.cause.has_value()) return *attempt.cause;
-    return DescribeEnd(attempt.endpoint, FromGrpcStatus(attempt.end), attempt.open);
+    return DescribeEnd(attempt.endpoint, rpc::FromGrpcStatus(attempt.end), attempt.open);
   }
 
   void AwaitEnd(Attempt& attempt) {
@@ -246,7 +249,7 @@ class GrpcLink final : public ServerLink {
   // What it is that has answered.
   void Greet(Attempt& attempt) {
     // Failed, refused, or a stranger; the deadline bounds how long a stranger may talk.
-    if (attempt.context.GetServerInitialMetadata().count(kServerMetadata) == 0) return;
+    if (attempt.context.GetServerInitialMetadata().count(rpc::kServerMetadata) == 0) return;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       attempt.open = true;
@@ -323,9 +326,9 @@ class GrpcLink final : public ServerLink {
       answer.set_job(message.job());
       answer.set_generation(message.generation());
       answer.set_server_id(message.server_id());
-      *answer.mutable_store() = StoreErrorReply(
+      *answer.mutable_store() = rpc::StoreErrorReply(
           message.store(), absl::InvalidArgumentError(absl::StrCat(
-                               "the request is over the limit of ", kMessageBytesMax, " bytes")));
+                               "the request is over the limit of ", rpc::kMessageBytesMax, " bytes")));
       Call([&] { callbacks_.on_message(std::move(answer)); });
     }
   }
@@ -358,7 +361,7 @@ class GrpcLink final : public ServerLink {
 }  // namespace
 
 std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options) {
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   return std::make_unique<GrpcLink>(std::move(options));
 }
 

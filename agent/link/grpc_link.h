@@ -19,7 +19,7 @@ struct GrpcLinkOptions {
   std::vector<std::string> endpoints;
   // The server's token; empty where it wants none.
   std::string token;
-  TransportSecurity security;
+  rpc::TransportSecurity security;
   // A server that has welcomed this agent and refuses it later is tried again, ever more rarely: it
   // may have been started with another token for a moment. Otherwise a refusal ends the link.
   bool returns_after_refusal = false;

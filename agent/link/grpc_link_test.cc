@@ -22,7 +22,8 @@
 #include "rendezvous/host/join_for_test.h"
 #include "rendezvous/host/server.h"
 #include "rendezvous/log/record_log.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/limits.h"
+#include "rpc/status_details.h"
 
 namespace cadre {
 namespace {
@@ -151,7 +152,7 @@ class Host {
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port()); }
 
-  void Refuse(const std::string& why) { server_->Refuse(absl::UnavailableError(why)); }
+  void Refuse(const std::string& why) { server_->Refuse(rpc::NotLeading(why)); }
   void Serve() { server_->Serve(std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core)); }
 
   CoreThread core;
@@ -307,7 +308,7 @@ TEST(GrpcLink, ComesBackWhenTheServerDoes) {
 TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
   PlainSocket nobody;
   Host reserve, leader;
-  reserve.Refuse(absl::StrCat(kInReserve, ": ", leader.endpoint(), " leads"));
+  reserve.Refuse(absl::StrCat("in reserve: ", leader.endpoint(), " leads"));
   Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint(), ",", leader.endpoint()));
   peer.Start({JoinForTest("node0", 1, 1)});
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
@@ -317,17 +318,17 @@ TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
 TEST(GrpcLink, SeveralServersOfWhichNoneLeadsAreReportedTogether) {
   PlainSocket nobody;
   Host reserve;
-  reserve.Refuse(absl::StrCat(kInReserve, ": nobody leads yet"));
+  reserve.Refuse("in reserve: nobody leads yet");
   Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint()));
   peer.Start();
   EXPECT_EQ(peer.AwaitDown(), absl::UnavailableError(absl::StrCat(
                                   "cannot reach ", nobody.endpoint(), ": connection refused; ",
-                                  reserve.endpoint(), ": ", kInReserve, ": nobody leads yet")));
+                                  reserve.endpoint(), ": in reserve: nobody leads yet")));
 }
 
 TEST(GrpcLink, ALeaderThatIsDeposedIsLeftForTheNextOne) {
   Host first, second;
-  second.Refuse(absl::StrCat(kInReserve, ": ", first.endpoint(), " leads"));
+  second.Refuse(absl::StrCat("in reserve: ", first.endpoint(), " leads"));
   Peer peer(absl::StrCat(first.endpoint(), ",", second.endpoint()));
   peer.Start({JoinForTest("node0", 1, 1)});
   ASSERT_TRUE(peer.AwaitUps(1));
@@ -387,7 +388,7 @@ TEST(GrpcLink, LargeStoreRequestIsAnsweredAndHarmsNobody) {
   peer.Start({JoinForTest("node0", 2, 2)});
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage large;
-  *large.mutable_store() = SetForTest("k", std::string(kMessageBytesMax, 'x'), 42);
+  *large.mutable_store() = SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 42);
   peer.link().Send(large);
   const v1::StoreReply reply = peer.AwaitMessage(v1::ServerMessage::kStore).store();
   EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
@@ -400,7 +401,7 @@ TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
   Host host;
   Peer peer(host.endpoint());
   v1::NodeMessage large = JoinForTest("node0", 2, 2);
-  large.mutable_join()->mutable_spec()->add_command(std::string(kMessageBytesMax, 'x'));
+  large.mutable_join()->mutable_spec()->add_command(std::string(rpc::kMessageBytesMax, 'x'));
   peer.Start({large});
   EXPECT_THAT(peer.AwaitDown(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("over the limit")));

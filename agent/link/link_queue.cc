@@ -3,16 +3,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/limits.h"
 
 namespace cadre {
 
 absl::Status LinkQueue::Add(v1::NodeMessage message) {
   size_t bytes = message.ByteSizeLong();
-  const bool refused = bytes > static_cast<size_t>(kMessageBytesMax);
+  const bool refused = bytes > static_cast<size_t>(rpc::kMessageBytesMax);
   if (refused && !message.has_store()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", bytes, " bytes is over the limit of ", kMessageBytesMax));
+        absl::StrCat("a message of ", bytes, " bytes is over the limit of ", rpc::kMessageBytesMax));
   }
   if (refused) {
     message.mutable_store()->clear_operation();
@@ -36,7 +36,7 @@ v1::NodeMessage LinkQueue::TakeBundle() {
   size_t bytes = waiting_.front().bytes;
   v1::NodeMessage first = TakeFront().message;
   while (!waiting_.empty() && !waiting_.front().refused &&
-         bytes + waiting_.front().bytes <= kBundleBytesMax) {
+         bytes + waiting_.front().bytes <= rpc::kBundleBytesMax) {
     bytes += waiting_.front().bytes;
     *first.add_more() = TakeFront().message;
   }

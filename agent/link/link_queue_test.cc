@@ -4,7 +4,7 @@
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/limits.h"
 
 namespace cadre {
 namespace {
@@ -19,7 +19,7 @@ v1::NodeMessage Set(uint64_t id, size_t bytes) {
 TEST(LinkQueue, SmallMessages_AreWrittenTogether) {
   LinkQueue queue;
   for (uint64_t id = 1; id <= 3; ++id) ASSERT_OK(queue.Add(Set(id, 10)));
-  ASSERT_OK(queue.Add(Set(4, kBundleBytesMax)));
+  ASSERT_OK(queue.Add(Set(4, rpc::kBundleBytesMax)));
   const v1::NodeMessage bundle = queue.TakeBundle();
   EXPECT_EQ(bundle.store().request_id(), 1u);
   ASSERT_EQ(bundle.more_size(), 2);
@@ -31,7 +31,7 @@ TEST(LinkQueue, SmallMessages_AreWrittenTogether) {
 TEST(LinkQueue, AStoreRequestThatIsTooLarge_IsAnsweredInItsTurn) {
   LinkQueue queue;
   ASSERT_OK(queue.Add(Set(1, 10)));
-  ASSERT_OK(queue.Add(Set(2, kMessageBytesMax)));
+  ASSERT_OK(queue.Add(Set(2, rpc::kMessageBytesMax)));
   EXPECT_TRUE(queue.TakeRefused().empty());
   EXPECT_EQ(queue.TakeBundle().more_size(), 0);
   const std::vector<v1::NodeMessage> refused = queue.TakeRefused();
@@ -44,7 +44,7 @@ TEST(LinkQueue, AStoreRequestThatIsTooLarge_IsAnsweredInItsTurn) {
 TEST(LinkQueue, AnotherMessageThatIsTooLarge_IsAnError) {
   LinkQueue queue;
   v1::NodeMessage message;
-  message.mutable_leave()->set_reason(std::string(kMessageBytesMax, 'x'));
+  message.mutable_leave()->set_reason(std::string(rpc::kMessageBytesMax, 'x'));
   EXPECT_THAT(queue.Add(message), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -53,13 +53,13 @@ TEST(LinkQueue, Bytes_AreBounded) {
   absl::Status status;
   size_t added = 0;
   while (status.ok() && added < 100) {
-    status = queue.Add(Set(added, kMessageBytesMax - 100));
+    status = queue.Add(Set(added, rpc::kMessageBytesMax - 100));
     added += status.ok();
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(added, kLinkQueueBytesMax / kMessageBytesMax);
+  EXPECT_EQ(added, kLinkQueueBytesMax / rpc::kMessageBytesMax);
   queue.TakeBundle();
-  EXPECT_OK(queue.Add(Set(1, kMessageBytesMax - 100)));
+  EXPECT_OK(queue.Add(Set(1, rpc::kMessageBytesMax - 100)));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "agent/link/link_status.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/status_details.h"
+#include "rpc/unreached.h"
 
 namespace cadre {
 namespace {
@@ -11,35 +11,37 @@ namespace {
 // Long enough for what a resolver or TLS says, short enough for one line.
 constexpr size_t kDetailBytesMax = 300;
 
-struct Symptom {
-  // What gRPC 1.51 writes somewhere in its text.
-  const char* text;
-  absl::StatusCode code;
-  // Follows the endpoint.
-  const char* meaning;
-};
-
-constexpr Symptom kBeforeOpen[] = {
-    {"DNS resolution failed", absl::StatusCode::kUnavailable,
-     ": the name does not resolve; check the endpoint"},
-    {"onnection refused", absl::StatusCode::kUnavailable, ": connection refused"},
-    {"o route to host", absl::StatusCode::kUnavailable, ": no route to host"},
-    {"etwork is unreachable", absl::StatusCode::kUnavailable, ": network is unreachable"},
-    {"ermission denied", absl::StatusCode::kUnavailable, ": not permitted from here"},
-    // Before the time-out, because a TLS handshake that times out names both.
-    {"http1", absl::StatusCode::kFailedPrecondition, nullptr},
-    {"settings frame", absl::StatusCode::kFailedPrecondition, nullptr},
-    {"parsing HTTP/2", absl::StatusCode::kFailedPrecondition, nullptr},
-    {"SSL_ERROR", absl::StatusCode::kUnavailable,
-     ": TLS handshake failed; check that both sides use TLS, with certificates of one ca.pem"},
-    {"andshake", absl::StatusCode::kUnavailable,
-     ": handshake failed; check that both sides use TLS, or neither does"},
-    {"imeout", absl::StatusCode::kUnavailable, ": connection timed out"},
-    {"imed out", absl::StatusCode::kUnavailable, ": connection timed out"},
-    {"ocket closed", absl::StatusCode::kUnavailable,
-     ": the connection was closed; check that both sides use TLS, or neither does"},
-    {"onnection reset", absl::StatusCode::kUnavailable, ": the connection was closed"},
-};
+// Follows the endpoint; null: gRPC's own text says more.
+const char* Meaning(rpc::Unreached why) {
+  switch (why) {
+    case rpc::Unreached::kUnknownName:
+      return ": the name does not resolve; check the endpoint";
+    case rpc::Unreached::kRefused:
+      return ": connection refused";
+    case rpc::Unreached::kNoRoute:
+      return ": no route to host";
+    case rpc::Unreached::kNetworkUnreachable:
+      return ": network is unreachable";
+    case rpc::Unreached::kNotPermitted:
+      return ": not permitted from here";
+    case rpc::Unreached::kTls:
+      return ": TLS handshake failed; check that both sides use TLS, with certificates of one "
+             "ca.pem";
+    case rpc::Unreached::kHandshake:
+    case rpc::Unreached::kHandshakeGivenUp:
+      return ": handshake failed; check that both sides use TLS, or neither does";
+    case rpc::Unreached::kTimedOut:
+      return ": connection timed out";
+    case rpc::Unreached::kClosedWithoutAWord:
+      return ": the connection was closed; check that both sides use TLS, or neither does";
+    case rpc::Unreached::kReset:
+      return ": the connection was closed";
+    case rpc::Unreached::kNotGrpc:
+    case rpc::Unreached::kOther:
+      break;
+  }
+  return nullptr;
+}
 
 absl::Status NotOurs(const std::string& endpoint) {
   return absl::FailedPreconditionError(
@@ -47,18 +49,17 @@ absl::Status NotOurs(const std::string& endpoint) {
 }
 
 absl::Status DescribeUnreached(const std::string& endpoint, const absl::Status& status) {
-  if (absl::StartsWith(status.message(), kInReserve) ||
-      absl::StartsWith(status.message(), kNoLongerLeads)) {
-    return absl::UnavailableError(
-        absl::StrCat(endpoint, ": ", status.message().substr(0, kDetailBytesMax)));
+  const absl::string_view text = status.message().substr(0, kDetailBytesMax);
+  if (rpc::IsNotLeading(status)) {
+    return absl::UnavailableError(absl::StrCat(endpoint, ": ", text));
   }
-  for (const Symptom& symptom : kBeforeOpen) {
-    if (!absl::StrContains(status.message(), symptom.text)) continue;
-    if (symptom.meaning == nullptr) return NotOurs(endpoint);
-    return absl::Status(symptom.code, absl::StrCat("cannot reach ", endpoint, symptom.meaning));
+  const rpc::Unreached why = rpc::WhyUnreached(status.message());
+  if (why == rpc::Unreached::kNotGrpc) return NotOurs(endpoint);
+  const char* const meaning = Meaning(why);
+  if (meaning == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot reach ", endpoint, ": ", text));
   }
-  return absl::UnavailableError(
-      absl::StrCat("cannot reach ", endpoint, ": ", status.message().substr(0, kDetailBytesMax)));
+  return absl::UnavailableError(absl::StrCat("cannot reach ", endpoint, meaning));
 }
 
 }  // namespace

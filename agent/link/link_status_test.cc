@@ -1,6 +1,9 @@
 #include "agent/link/link_status.h"
 
+#include <string>
+
 #include "base/status_matchers.h"
+#include "rpc/status_details.h"
 
 namespace cadre {
 namespace {
@@ -32,12 +35,11 @@ TEST(LinkStatus, GrpcTextsBecomeReadable) {
 }
 
 TEST(LinkStatus, AServerThatDoesNotLeadWasReached) {
-  EXPECT_EQ(
-      Unreached("this server stands in reserve: node1:29400 leads"),
-      absl::UnavailableError("node0:29400: this server stands in reserve: node1:29400 leads"));
-  EXPECT_EQ(Unreached("this server no longer leads: its lease in etcd has ended"),
-            absl::UnavailableError(
-                "node0:29400: this server no longer leads: its lease in etcd has ended"));
+  for (const std::string text : {"this server stands in reserve: node1:29400 leads",
+                                 "this server no longer leads: Connection refused by etcd"}) {
+    EXPECT_EQ(DescribeEnd(kEndpoint, rpc::NotLeading(text), false),
+              absl::UnavailableError("node0:29400: " + text));
+  }
 }
 
 TEST(LinkStatus, OtherGrpcServersAreNamedSo) {

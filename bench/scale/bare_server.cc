@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/host/call_threads.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 namespace {
@@ -132,10 +132,10 @@ v1::ServerMessage BareStream::AnswerAll() const {
 }
 
 int Serve() {
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   BareService service;
   grpc::ServerBuilder builder;
-  SetServerArguments(builder);
+  rpc::SetServerArguments(builder);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service.calls);

@@ -15,7 +15,8 @@
 #include "absl/synchronization/notification.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/host/call_threads.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/limits.h"
 
 namespace cadre {
 namespace {
@@ -59,11 +60,11 @@ class AgentStream {
       : options_(options), agent_(agent), observer_(observer), queue_(queue) {}
 
   void Open(const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-    grpc::ChannelArguments arguments = ClientChannelArguments();
+    grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1::Rendezvous::NewStub(
         grpc::CreateCustomChannel(options_.server.endpoint, credentials, arguments));
-    context_.AddMetadata(kTokenMetadata, options_.server.token);
+    context_.AddMetadata(rpc::kTokenMetadata, options_.server.token);
     Send(JoinOf(options_, agent_));
     const absl::MutexLock lock(&mutex_);
     stream_ = stub_->PrepareAsyncAttach(&context_, &queue_);
@@ -178,7 +179,7 @@ class AgentStream {
     outgoing_ = std::move(outbox_.front());
     outbox_.pop_front();
     size_t bytes = outgoing_.ByteSizeLong();
-    while (!outbox_.empty() && (bytes += outbox_.front().ByteSizeLong()) <= kBundleBytesMax) {
+    while (!outbox_.empty() && (bytes += outbox_.front().ByteSizeLong()) <= rpc::kBundleBytesMax) {
       *outgoing_.add_more() = std::move(outbox_.front());
       outbox_.pop_front();
     }

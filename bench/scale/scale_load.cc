@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/scale/rendezvous_load.h"
 #include "bench/scale/store_load.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 namespace {
@@ -78,7 +78,7 @@ int Run(int argc, char** argv) {
     std::fprintf(stderr, "scale_load: bad arguments; the file's first lines say which there are\n");
     return 64;
   }
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   const absl::StatusOr<nlohmann::json> figures = found->second();
   if (!figures.ok()) {
     std::fprintf(stderr, "scale_load %s: %s\n", argv[1], figures.status().ToString().c_str());

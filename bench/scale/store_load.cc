@@ -19,7 +19,7 @@
 #include "bench/scale/marks.h"
 #include "bench/scale/running_job.h"
 #include "proto/store.grpc.pb.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 namespace {
@@ -103,7 +103,7 @@ class Phase {
 class DirectClient {
  public:
   DirectClient(const ServerAddress& server, size_t number) : token_(server.token), number_(number) {
-    grpc::ChannelArguments arguments = ClientChannelArguments();
+    grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1::Store::NewStub(
         grpc::CreateCustomChannel(server.endpoint, grpc::InsecureChannelCredentials(), arguments));
@@ -116,7 +116,7 @@ class DirectClient {
       v1::StoreReply reply;
     };
     auto* call = new Call();
-    call->context.AddMetadata(kTokenMetadata, token_);
+    call->context.AddMetadata(rpc::kTokenMetadata, token_);
     call->request = phase.NextRequest(number_);
     stub_->async()->Execute(&call->context, &call->request, &call->reply,
                             [this, call, &phase](const grpc::Status& status) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -17,7 +16,11 @@
 #include "launcher/commands/meeting.h"
 #include "launcher/endpoint/endpoint.h"
 #include "proto/control.grpc.pb.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/credentials.h"
+#include "rpc/status.h"
+#include "rpc/transport_security.h"
+#include "rpc/unreached.h"
 
 namespace cadre {
 namespace {
@@ -36,17 +39,10 @@ absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
     return absl::DeadlineExceededError(absl::StrCat(
         "the server at ", endpoint, " does not answer within ", absl::FormatDuration(limit)));
   }
-  const absl::Status described = DescribeEnd(endpoint, said, false);
-  const bool nobody = absl::EndsWith(described.message(), "refused");
+  const bool nobody = rpc::WhyUnreached(said.message()) == rpc::Unreached::kRefused;
   return absl::UnavailableError(
-      absl::StrCat(described.message(),
+      absl::StrCat(DescribeEnd(endpoint, said, false).message(),
                    nobody ? "; is 'cadre server' running there? --server names another one" : ""));
-}
-
-// Not where no connection came about.
-bool MayHaveArrived(const absl::Status& said) {
-  return !absl::StrContains(said.message(), "failed to connect") &&
-         !absl::StrContains(said.message(), "DNS resolution failed");
 }
 
 }  // namespace
@@ -69,17 +65,17 @@ struct ControlClient::State {
     for (const Place& place : places) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
-      context.AddMetadata(kTokenMetadata, token);
+      context.AddMetadata(rpc::kTokenMetadata, token);
       Reply reply;
       const grpc::Status status = ((*place.stub).*method)(&context, request, &reply);
       if (status.ok()) return reply;
-      absl::Status failed = FromGrpcStatus(status);
+      absl::Status failed = rpc::FromGrpcStatus(status);
       const bool passing = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
-      if (context.GetServerTrailingMetadata().count(kServerMetadata) > 0 || !passing) {
+      if (context.GetServerTrailingMetadata().count(rpc::kServerMetadata) > 0 || !passing) {
         failed = absl::Status(failed.code(),
                               absl::StrCat("server ", place.endpoint, ": ", failed.message()));
       } else {
-        unanswered = unanswered || MayHaveArrived(failed);
+        unanswered = unanswered || !rpc::NeverConnected(failed.message());
         failed = Unanswered(place.endpoint, failed, limit);
       }
       absl::StrAppend(&text, text.empty() ? "" : "; ", failed.message());
@@ -119,17 +115,17 @@ absl::StatusOr<ServerPlaces> FindServers(const Settings& settings) {
 }
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Settings& settings) {
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   ASSIGN_OR_RETURN(const ServerPlaces places, FindServers(settings));
-  TransportSecurity security;
+  rpc::TransportSecurity security;
   security.tls_dir = settings.GetOr("tls-dir", "");
-  ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(security));
+  ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(security));
   auto state = std::make_unique<State>();
   state->token = places.token;
   for (size_t i = 0; i < places.names.size(); ++i) {
     state->places.push_back(
         {places.names[i], v1::Control::NewStub(grpc::CreateCustomChannel(
-                              places.addresses[i], credentials, ClientChannelArguments()))});
+                              places.addresses[i], credentials, rpc::ClientChannelArguments()))});
   }
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
 }

@@ -31,7 +31,7 @@
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/host/server.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 extern char** environ;
 
@@ -285,7 +285,7 @@ std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const 
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                const RunOptions& options, const std::vector<HostfileHost>& hosts,
                                const std::function<void(const std::string&)>& say) {
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   const std::vector<std::string> ssh =
       absl::StrSplit(settings.GetOr("ssh-command", kSsh), ' ', absl::SkipEmpty());
   if (ssh.empty()) return absl::InvalidArgumentError("--ssh-command: expected a command");

@@ -16,7 +16,7 @@
 #include "launcher/embedded_link.h"
 #include "launcher/endpoint/endpoint.h"
 #include "rendezvous/host/listen_check.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 namespace {
@@ -164,7 +164,7 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
     meeting.link = MakeEmbeddedLink(*meeting.core);
     return meeting;
   }
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   GrpcLinkOptions link;
   std::string routed;
   std::vector<Place> places = LookUp(options.endpoints);

@@ -28,7 +28,7 @@
 #include "rendezvous/host/listen_check.h"
 #include "rendezvous/host/replica.h"
 #include "rendezvous/web/dashboard/dashboard.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 namespace {
@@ -162,7 +162,7 @@ int Run(const Parsed& parsed) {
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
   const absl::StatusOr<Asked> asked = Read(*settings);
   if (!asked.ok()) return Fail(kExitUsage, asked.status().message());
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   OutputWriter writer;
   const auto log = [&writer](const std::string& line) {
     writer.Write(2, absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S ", absl::Now(),

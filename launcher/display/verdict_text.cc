@@ -1,7 +1,5 @@
 #include "launcher/display/verdict_text.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "base/text.h"
 #include "launcher/display/timeline_text.h"
 #include "nlohmann/json.hpp"
+#include "rpc/worker_end.h"
 
 namespace cadre {
 namespace {
@@ -86,37 +85,22 @@ void Ranks(std::string& text, const v1::Failure& failure) {
   }
 }
 
-// How the worker of a failure ended. A hung one had not ended when it failed.
-std::string HowItEnded(const v1::Failure& failure) {
-  if (failure.cause() == v1::HANG) {
-    constexpr absl::string_view kNoProgress = "made no progress";
-    // The message begins with the rank, which stands before this text already.
-    const size_t at = failure.message().find(kNoProgress.data(), 0, kNoProgress.size());
-    return at == std::string::npos ? std::string(kNoProgress)
-                                   : EscapeControl(failure.message().substr(at));
+std::string ExitText(const v1::Failure& failure) {
+  return EscapeControl(rpc::HowItEnded(failure.exit(), failure.cause()));
+}
+
+// Who failed first, and how.
+std::string RootCauseText(const v1::Failure& root) {
+  const std::string who = Who(root);
+  if (root.cause() == v1::HANG) {
+    // The message begins with the rank.
+    return root.message().empty() ? absl::StrCat(who, " made no progress")
+                                  : EscapeControl(root.message());
   }
-  if (!failure.exit().ended_with().empty()) {
-    return absl::StrCat("was killed: ", EscapeControl(failure.exit().ended_with()));
-  }
-  return failure.has_exit() ? ExitText(failure.exit()) : "";
+  return root.has_exit() ? absl::StrCat(who, " ", ExitText(root)) : who;
 }
 
 }  // namespace
-
-std::string ExitText(const v1::WorkerExit& exit) {
-  std::string text;
-  if (exit.exec_errno() != 0) {
-    text = absl::StrCat("could not be started: ", EscapeControl(exit.exec_step()), ": ",
-                        strerror(exit.exec_errno()));
-  } else if (exit.signal() != 0) {
-    text = SignalText(exit.signal());
-    if (exit.core_dumped()) text += ", core dumped";
-  } else {
-    text = absl::StrCat("exit code ", exit.exit_code());
-  }
-  if (exit.out_of_memory()) text += ", killed for want of memory";
-  return text;
-}
 
 std::string ErrorFileText(const std::string& error_json) {
   const nlohmann::json root = nlohmann::json::parse(error_json, nullptr, false);
@@ -154,9 +138,7 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
   if (verdict.has_root_cause() && verdict.outcome() != v1::CANCELLED_PHASE) {
     const v1::Failure& root = verdict.root_cause();
     const bool exited = root.has_exit();
-    const std::string ended = HowItEnded(root);
-    absl::StrAppend(&text, "Root cause (first observed failure): ", Who(root),
-                    ended.empty() ? "" : ", ", ended, "\n");
+    absl::StrAppend(&text, "Root cause (first observed failure): ", RootCauseText(root), "\n");
     if (root.unix_ms() > 0) {
       Row(text, "time",
           absl::FormatTime("%Y-%m-%d_%H:%M:%E3S", absl::FromUnixMillis(root.unix_ms()), zone));
@@ -183,8 +165,10 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
   if (verdict.collateral_size() > 0) {
     absl::StrAppend(&text, "What followed from it:\n");
     for (const v1::Failure& failure : verdict.collateral()) {
-      absl::StrAppend(&text, "  ", Who(failure), ": ",
-                      failure.has_exit() ? ExitText(failure.exit()) : CauseText(failure), "\n");
+      absl::StrAppend(&text, "  ", Who(failure),
+                      failure.has_exit() ? absl::StrCat(" ", ExitText(failure))
+                                         : absl::StrCat(": ", CauseText(failure)),
+                      "\n");
     }
   }
   for (int i = 0; i < std::min(verdict.earlier_size(), kShownEarlier); ++i) {

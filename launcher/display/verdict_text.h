@@ -24,9 +24,6 @@ std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_di
 // One line: how long, how many generations, where the time went.
 std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline);
 
-// "exit code 7", "signal 9 (SIGKILL), core dumped".
-std::string ExitText(const v1::WorkerExit& exit);
-
 // The traceback of a torchelastic error file, or its message; empty when it is no such file.
 std::string ErrorFileText(const std::string& error_json);
 

@@ -59,11 +59,11 @@ TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {
   root.mutable_exit()->clear_signal();
   root.set_message("rank 3 on node1 made no progress for 5s");
   const std::string text = VerdictText(verdict, "/logs", absl::UTCTimeZone());
-  EXPECT_THAT(text, HasSubstr("rank 3 (local rank 1) on node1, made no progress for 5s\n"));
-  EXPECT_THAT(text, Not(HasSubstr("exit code")));
+  EXPECT_THAT(text, HasSubstr("failure): rank 3 on node1 made no progress for 5s\n"));
+  EXPECT_THAT(text, Not(HasSubstr("exited")));
   root.clear_message();
   EXPECT_THAT(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
-              HasSubstr("on node1, made no progress\n"));
+              HasSubstr("rank 3 (local rank 1) on node1 made no progress\n"));
 }
 
 TEST(VerdictTextTest, ErrorFile_IsShownInPlaceOfTheLastLines) {
@@ -81,18 +81,6 @@ TEST(VerdictTextTest, ErrorFileForms) {
   for (const char* odd : {"", "[", "[]", "{}", R"({"message": 3})", R"({"message": {}})"}) {
     EXPECT_EQ(ErrorFileText(odd), "") << odd;
   }
-}
-
-TEST(VerdictTextTest, Exits) {
-  v1::WorkerExit exit;
-  exit.set_exit_code(7);
-  EXPECT_EQ(ExitText(exit), "exit code 7");
-  exit.set_signal(11);
-  exit.set_core_dumped(true);
-  EXPECT_EQ(ExitText(exit), "signal 11 (SIGSEGV), core dumped");
-  exit.set_exec_errno(2);
-  exit.set_exec_step("exec");
-  EXPECT_EQ(ExitText(exit), "could not be started: exec: No such file or directory");
 }
 
 TEST(VerdictTextTest, NodeFailure_HasNoWorker) {

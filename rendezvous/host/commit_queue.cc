@@ -125,9 +125,9 @@ void CommitQueue::EnterTrouble(absl::Status why) {
     for (ReplyToCall& reply : effects.reply) {
       refused.reply.push_back(
           {reply.call,
-           StoreErrorReply(reply.reply.client(), reply.reply.request_id(),
-                           absl::UnavailableError(absl::StrCat(
-                               trouble_.message(), "; the same call may be made again")))});
+           rpc::StoreErrorReply(reply.reply.client(), reply.reply.request_id(),
+                                absl::UnavailableError(absl::StrCat(
+                                    trouble_.message(), "; the same call may be made again")))});
     }
     effects.reply.clear();
     if (!refused.reply.empty()) host_.deliver(std::move(refused));

@@ -53,7 +53,7 @@ CallId Connections::AddCall(const v1::StoreRequest& request, CallDone done) {
       calls_[call] = {request.client(), request.request_id(), std::move(done)};
     }
   }
-  if (ended.has_value()) done(StoreErrorReply(request, *ended));
+  if (ended.has_value()) done(rpc::StoreErrorReply(request, *ended));
   return call;
 }
 
@@ -77,7 +77,7 @@ void Connections::EndAll(const absl::Status& why) {
   }
   for (const auto& [id, outbox] : streams) outbox->Close(why);
   for (const auto& [id, call] : calls) {
-    call.done(StoreErrorReply(call.client, call.request_id, why));
+    call.done(rpc::StoreErrorReply(call.client, call.request_id, why));
   }
 }
 

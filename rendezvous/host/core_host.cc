@@ -109,7 +109,7 @@ bool CoreHost::Refuse(Event* event) {
   // Another server has the state; this one is about to be stopped.
   if (absl::IsAborted(why)) return true;
   if (const auto* called = std::get_if<StoreCalled>(event)) {
-    Reply({called->call, StoreErrorReply(called->request, why)});
+    Reply({called->call, rpc::StoreErrorReply(called->request, why)});
     return true;
   }
   auto* said = std::get_if<NodeSaid>(event);
@@ -123,7 +123,7 @@ bool CoreHost::Refuse(Event* event) {
   message.set_job(said->message.job());
   message.set_generation(said->message.generation());
   message.set_server_id(said->message.server_id());
-  *message.mutable_store() = StoreErrorReply(said->message.store(), why);
+  *message.mutable_store() = rpc::StoreErrorReply(said->message.store(), why);
   Send(said->stream, std::move(message));
   said->message.mutable_renew();
   return false;

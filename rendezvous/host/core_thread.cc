@@ -160,7 +160,7 @@ CallId CoreThread::CallStore(v1::StoreRequest request,
     state_->Leave();
   } else if (!state_->Enqueue(StoreCalled{call, std::move(request)}, bytes)) {
     if (const auto refused = state_->connections.TakeCall(call)) {
-      refused(StoreErrorReply(
+      refused(rpc::StoreErrorReply(
           client, request_id,
           absl::ResourceExhaustedError("the server has too much to do; call again later")));
     }

@@ -13,7 +13,9 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "rendezvous/host/permission.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/limits.h"
+#include "rpc/status.h"
 
 namespace cadre {
 namespace {
@@ -158,7 +160,7 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
       const absl::MutexLock lock(&mutex_);
       if (!finished_) {
         // Tells the node that it has reached a server of ours, before anything is said.
-        context_.AddInitialMetadata(kServerMetadata, "1");
+        context_.AddInitialMetadata(rpc::kServerMetadata, "1");
         stream_.SendInitialMetadata(Begin(&opened_));
         return StartRead();
       }
@@ -208,7 +210,7 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
     outgoing_bytes_ = outbox_.front().bytes;
     outbox_.pop_front();
     // A write costs more than a message.
-    while (!outbox_.empty() && outgoing_bytes_ + outbox_.front().bytes <= kBundleBytesMax) {
+    while (!outbox_.empty() && outgoing_bytes_ + outbox_.front().bytes <= rpc::kBundleBytesMax) {
       *outgoing_.add_more() = std::move(outbox_.front().message);
       outgoing_bytes_ += outbox_.front().bytes;
       outbox_.pop_front();
@@ -229,7 +231,7 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   void FinishOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
-    stream_.Finish(ToGrpcStatus(*closing_), Begin(&finish_));
+    stream_.Finish(rpc::ToGrpcStatus(*closing_), Begin(&finish_));
   }
 
   // A status travels behind what was written before it, so a node that never reads would keep the

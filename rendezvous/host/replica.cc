@@ -11,7 +11,7 @@
 #include "rendezvous/log/etcd_leadership.h"
 #include "rendezvous/log/etcd_log.h"
 #include "rendezvous/log/record_times.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/status_details.h"
 
 namespace cadre {
 namespace {
@@ -72,8 +72,9 @@ struct Replica::Impl {
     while (lost.ok() && !StopsWithin(absl::ZeroDuration())) {
       lost = leadership.AwaitLoss(kCampaignInterval);
     }
-    const absl::Status why = absl::UnavailableError(
-        lost.ok() ? "the server goes away" : absl::StrCat(kNoLongerLeads, ": ", lost.message()));
+    const absl::Status why =
+        lost.ok() ? absl::UnavailableError("the server goes away")
+                  : rpc::NotLeading(absl::StrCat("this server no longer leads: ", lost.message()));
     server.Refuse(why);
     if (!lost.ok()) Say(std::string(why.message()));
     core->Stop(why);
@@ -97,7 +98,7 @@ struct Replica::Impl {
   }
 
   void Reserve(const std::string& state) {
-    server.Refuse(absl::UnavailableError(absl::StrCat(kInReserve, ": ", state)));
+    server.Refuse(rpc::NotLeading(absl::StrCat(kInReserve, ": ", state)));
     if (state != said) Say(absl::StrCat(kInReserve, ": ", state));
     said = state;
   }

@@ -14,7 +14,8 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/host/join_for_test.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/status.h"
 #include "tests/testing/etcd_process.h"
 
 namespace cadre {
@@ -54,16 +55,16 @@ class ReplicaTest : public testing::Test {
     EXPECT_OK(replica);
     host.replica = *std::move(replica);
     host.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                             ClientChannelArguments());
+                                             rpc::ClientChannelArguments());
     return host;
   }
   static absl::StatusOr<int> CountJobs(const Host& host) {
     grpc::ClientContext context;
-    context.AddMetadata(kTokenMetadata, kToken);
+    context.AddMetadata(rpc::kTokenMetadata, kToken);
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
     v1::ListJobsReply reply;
     const grpc::Status status = v1::Control::NewStub(host.channel)->ListJobs(&context, {}, &reply);
-    if (!status.ok()) return FromGrpcStatus(status);
+    if (!status.ok()) return rpc::FromGrpcStatus(status);
     return reply.jobs_size();
   }
   // What it answers once that holds `text`, or, for no text, once it leads.
@@ -87,7 +88,7 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
   Host first = Start();
   ASSERT_THAT(Await(first, ""), IsOk());
   grpc::ClientContext context;
-  context.AddMetadata(kTokenMetadata, kToken);
+  context.AddMetadata(rpc::kTokenMetadata, kToken);
   const auto stub = v1::Rendezvous::NewStub(first.channel);
   const auto stream = stub->Attach(&context);
   v1::ServerMessage message;
@@ -103,7 +104,7 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
   first.replica.reset();
   while (stream->Read(&message)) {
   }
-  EXPECT_THAT(FromGrpcStatus(stream->Finish()), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(rpc::FromGrpcStatus(stream->Finish()), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(CountJobs(first), StatusIs(absl::StatusCode::kUnavailable));
 
   // With all that the first one knew.
@@ -111,7 +112,7 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
   ASSERT_OK(jobs);
   EXPECT_EQ(*jobs, 1);
   grpc::ClientContext again;
-  again.AddMetadata(kTokenMetadata, kToken);
+  again.AddMetadata(rpc::kTokenMetadata, kToken);
   const auto second_stub = v1::Rendezvous::NewStub(second.channel);
   const auto resumed = second_stub->Attach(&again);
   ASSERT_TRUE(resumed->Write(JoinForTest("node0", 2, 2)));

@@ -22,7 +22,9 @@
 #include "rendezvous/host/listen_check.h"
 #include "rendezvous/host/node_stream.h"
 #include "rendezvous/host/token_check.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/credentials.h"
+#include "rpc/status_details.h"
 
 namespace cadre {
 namespace {
@@ -62,7 +64,7 @@ class Gate {
   mutable absl::Mutex mutex_;
   std::shared_ptr<CoreThread> core_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_) =
-      absl::UnavailableError(absl::StrCat(kInReserve, ": it has just started"));
+      rpc::NotLeading(absl::StrCat(kInReserve, ": it has just started"));
 };
 
 absl::Status CheckExposure(const ServerOptions& options) {
@@ -121,17 +123,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       std::shared_ptr<CoreThread> core) {
   RETURN_IF_ERROR(CheckExposure(options));
   RETURN_IF_ERROR(CheckListen(options.host, options.port));
-  QuietGrpcLog();
+  rpc::QuietGrpcLog();
   RaiseOpenFiles();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
-                   MakeServerCredentials(options.security));
+                   rpc::MakeServerCredentials(options.security));
   const std::string address = HostPort(options.host, options.port);
   absl::BitGen random;
   for (int attempt = 1; attempt <= kListenAttempts; ++attempt) {
     // Anew, since services can be registered only once.
     auto impl = std::make_unique<Impl>(core, options.token);
     grpc::ServerBuilder builder;
-    SetServerArguments(builder);
+    rpc::SetServerArguments(builder);
     builder.AddListeningPort(address, credentials, &impl->port);
     builder.RegisterService(&impl->rendezvous);
     builder.RegisterService(&impl->store);

@@ -19,8 +19,11 @@ struct ServerOptions {
   int port = 0;
   // What every call must carry. Empty: nothing, which only loopback allows.
   std::string token;
-  TransportSecurity security;
+  rpc::TransportSecurity security;
 };
+
+// How a server that does not lead begins what it says.
+inline constexpr char kInReserve[] = "this server stands in reserve";
 
 // Thread safe. One Shutdown at most has an effect.
 class Server {

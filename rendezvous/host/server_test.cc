@@ -25,7 +25,9 @@
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/host/join_for_test.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/limits.h"
+#include "rpc/status.h"
 
 namespace cadre {
 namespace {
@@ -42,7 +44,7 @@ constexpr char kPortVariable[] = "CADRE_TEST_PORT";
 class Call {
  public:
   explicit Call(const std::string& token = kToken) {
-    if (!token.empty()) context_.AddMetadata(kTokenMetadata, token);
+    if (!token.empty()) context_.AddMetadata(rpc::kTokenMetadata, token);
     context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
   }
   grpc::ClientContext* get() { return &context_; }
@@ -52,7 +54,7 @@ class Call {
 };
 
 std::shared_ptr<grpc::Channel> Connect(int port) {
-  grpc::ChannelArguments arguments = ClientChannelArguments();
+  grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
   // What is too large must be refused by the server.
   arguments.SetMaxSendMessageSize(-1);
   // Each test and each of its clients has a connection of its own.
@@ -108,7 +110,7 @@ class ServerTest : public ::testing::Test {
     v1::ServerMessage message;
     while (stream.Read(&message)) {
     }
-    return FromGrpcStatus(stream.Finish());
+    return rpc::FromGrpcStatus(stream.Finish());
   }
 
   CoreThread core_{NewCoreConfig()};
@@ -122,15 +124,15 @@ TEST_F(ServerTest, EveryCallNeedsTheToken) {
     Call attach(token), execute(token), list(token), get(token), cancel(token);
     EXPECT_THAT(End(*v1::Rendezvous::NewStub(channel_)->Attach(attach.get())), refused);
     v1::StoreReply reply;
-    EXPECT_THAT(FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(execute.get(),
-                                                                     GetForTest("k", 1), &reply)),
+    EXPECT_THAT(rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
+                    execute.get(), GetForTest("k", 1), &reply)),
                 refused);
     const auto control = v1::Control::NewStub(channel_);
     v1::ListJobsReply jobs;
-    EXPECT_THAT(FromGrpcStatus(control->ListJobs(list.get(), {}, &jobs)), refused);
+    EXPECT_THAT(rpc::FromGrpcStatus(control->ListJobs(list.get(), {}, &jobs)), refused);
     v1::JobStatus job;
-    EXPECT_THAT(FromGrpcStatus(control->GetJob(get.get(), {}, &job)), refused);
-    EXPECT_THAT(FromGrpcStatus(control->CancelJob(cancel.get(), {}, &job)), refused);
+    EXPECT_THAT(rpc::FromGrpcStatus(control->GetJob(get.get(), {}, &job)), refused);
+    EXPECT_THAT(rpc::FromGrpcStatus(control->CancelJob(cancel.get(), {}, &job)), refused);
   }
 }
 
@@ -144,17 +146,17 @@ TEST_F(ServerTest, NodeJoinsAndControlSeesIt) {
   v1::GetJobRequest request;
   request.set_name("job");
   v1::JobStatus job;
-  ASSERT_OK(FromGrpcStatus(control->GetJob(get.get(), request, &job)));
+  ASSERT_OK(rpc::FromGrpcStatus(control->GetJob(get.get(), request, &job)));
   EXPECT_EQ(job.generation(), 1u);
   v1::ListJobsReply jobs;
-  ASSERT_OK(FromGrpcStatus(control->ListJobs(list.get(), {}, &jobs)));
+  ASSERT_OK(rpc::FromGrpcStatus(control->ListJobs(list.get(), {}, &jobs)));
   EXPECT_EQ(jobs.jobs_size(), 1);
   v1::CancelJobRequest enough;
   enough.set_name("job");
-  EXPECT_OK(FromGrpcStatus(control->CancelJob(cancel.get(), enough, &job)));
+  EXPECT_OK(rpc::FromGrpcStatus(control->CancelJob(cancel.get(), enough, &job)));
   EXPECT_TRUE(ReadUntil(*stream, v1::ServerMessage::kStop).has_stop());
   request.set_name("none");
-  EXPECT_THAT(FromGrpcStatus(control->GetJob(unknown.get(), request, &job)),
+  EXPECT_THAT(rpc::FromGrpcStatus(control->GetJob(unknown.get(), request, &job)),
               StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -166,14 +168,14 @@ TEST_F(ServerTest, AUsersJobAndItsNameAreNotAnothers) {
     request.set_user(user);
     Call call(token);
     v1::JobStatus job;
-    return FromGrpcStatus(control->SubmitJob(call.get(), request, &job));
+    return rpc::FromGrpcStatus(control->SubmitJob(call.get(), request, &job));
   };
   const auto cancel = [&](const std::string& token) {
     Call call(token);
     v1::CancelJobRequest request;
     request.set_name("job");
     v1::JobStatus job;
-    return FromGrpcStatus(control->CancelJob(call.get(), request, &job));
+    return rpc::FromGrpcStatus(control->CancelJob(call.get(), request, &job));
   };
   const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
   ASSERT_OK(submit("ann", ann));
@@ -246,7 +248,7 @@ TEST_F(ServerTest, NodeThatDoesNotReadIsClosed) {
   const MonoTime deadline = MonoNow() + kPatience;
   do {
     Call get;
-    ASSERT_OK(FromGrpcStatus(control->GetJob(get.get(), request, &job)));
+    ASSERT_OK(rpc::FromGrpcStatus(control->GetJob(get.get(), request, &job)));
   } while (job.nodes_size() > 0 && MonoNow() < deadline);
   EXPECT_THAT(End(*stream), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("read")));
 }
@@ -255,13 +257,14 @@ TEST_F(ServerTest, MessageOverTheLimitIsRefused) {
   Call attach, execute;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
   v1::NodeMessage large = JoinForTest("node0", 1, 1);
-  large.mutable_join()->set_master_addr(std::string(kMessageBytesMax, 'x'));
+  large.mutable_join()->set_master_addr(std::string(rpc::kMessageBytesMax, 'x'));
   stream->Write(large);
   EXPECT_THAT(End(*stream), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
   v1::StoreReply reply;
-  EXPECT_THAT(FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
-                  execute.get(), SetForTest("k", std::string(kMessageBytesMax, 'x'), 1), &reply)),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
+  EXPECT_THAT(
+      rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
+          execute.get(), SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 1), &reply)),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
   EXPECT_TRUE(core_.AllStatuses()->empty());
 }
 
@@ -274,9 +277,9 @@ TEST_F(ServerTest, StoreCallWaitsForItsKey) {
   v1::StoreReply got, stored;
   grpc::Status waited;
   std::thread waiter([&] { waited = store->Execute(wait.get(), GetForTest("k", 1), &got); });
-  ASSERT_OK(FromGrpcStatus(store->Execute(set.get(), SetForTest("k", "v", 2), &stored)));
+  ASSERT_OK(rpc::FromGrpcStatus(store->Execute(set.get(), SetForTest("k", "v", 2), &stored)));
   waiter.join();
-  ASSERT_OK(FromGrpcStatus(waited));
+  ASSERT_OK(rpc::FromGrpcStatus(waited));
   EXPECT_EQ(got.code(), 0) << got.message();
   EXPECT_EQ(got.value(), "v");
 
@@ -286,7 +289,7 @@ TEST_F(ServerTest, StoreCallWaitsForItsKey) {
   });
   cancelled.get()->TryCancel();
   gives_up.join();
-  EXPECT_THAT(FromGrpcStatus(waited), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(rpc::FromGrpcStatus(waited), StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_F(ServerTest, SecondServerOnThePort) {

@@ -4,14 +4,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre {
 
 absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token) {
   if (token.empty()) return Bearer();
   const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kTokenMetadata);
+  const auto found = metadata.find(rpc::kTokenMetadata);
   if (found == metadata.end()) {
     return absl::UnauthenticatedError(
         "this server wants a token and none came: give its token file with --token-file");

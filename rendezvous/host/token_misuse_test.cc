@@ -13,7 +13,8 @@
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rendezvous/host/server.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/status.h"
 
 namespace cadre {
 namespace {
@@ -30,14 +31,14 @@ class TokenMisuseTest : public ::testing::Test {
     ServerOptions options;
     options.token = kToken;
     server_ = *Server::Start(options, core_);
-    grpc::ChannelArguments arguments = ClientChannelArguments();
+    grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
                                          grpc::InsecureChannelCredentials(), arguments);
   }
 
   static void Prepare(const std::string& token, grpc::ClientContext* context) {
-    context->AddMetadata(kTokenMetadata, token);
+    context->AddMetadata(rpc::kTokenMetadata, token);
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
   }
   // How a stream ends that begins like this, where it does.
@@ -50,7 +51,7 @@ class TokenMisuseTest : public ::testing::Test {
     while (stream->Read(&message)) {
       if (message.has_welcome()) return absl::OkStatus();
     }
-    return FromGrpcStatus(stream->Finish());
+    return rpc::FromGrpcStatus(stream->Finish());
   }
   static v1::NodeMessage Join(const std::string& job, uint64_t part) {
     v1::NodeMessage join = JoinForTest("node0", 1, 1);
@@ -71,13 +72,13 @@ class TokenMisuseTest : public ::testing::Test {
     v1::StoreRequest request = SetForTest("k", "v", 1);
     request.set_job(job);
     v1::StoreReply reply;
-    return FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(&context, request, &reply));
+    return rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(&context, request, &reply));
   }
   absl::Status List(const std::string& token) {
     grpc::ClientContext context;
     Prepare(token, &context);
     v1::ListJobsReply jobs;
-    return FromGrpcStatus(v1::Control::NewStub(channel_)->ListJobs(&context, {}, &jobs));
+    return rpc::FromGrpcStatus(v1::Control::NewStub(channel_)->ListJobs(&context, {}, &jobs));
   }
   absl::Status Cancel(const std::string& token, const std::string& job) {
     grpc::ClientContext context;
@@ -85,7 +86,8 @@ class TokenMisuseTest : public ::testing::Test {
     v1::CancelJobRequest request;
     request.set_name(job);
     v1::JobStatus status;
-    return FromGrpcStatus(v1::Control::NewStub(channel_)->CancelJob(&context, request, &status));
+    return rpc::FromGrpcStatus(
+        v1::Control::NewStub(channel_)->CancelJob(&context, request, &status));
   }
 
   CoreThread core_{NewCoreConfig()};

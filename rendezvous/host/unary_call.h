@@ -14,7 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "rendezvous/host/admission.h"
 #include "rendezvous/host/call_threads.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/status.h"
 
 namespace cadre {
 
@@ -54,8 +55,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     ++under_way_;
     if (!answer.ok()) {
       // By which the caller knows that this is no word of gRPC's.
-      context_.AddTrailingMetadata(kServerMetadata, "1");
-      return writer_.FinishWithError(ToGrpcStatus(answer.status()), &finished_);
+      context_.AddTrailingMetadata(rpc::kServerMetadata, "1");
+      return writer_.FinishWithError(rpc::ToGrpcStatus(answer.status()), &finished_);
     }
     reply_ = *std::move(answer);
     writer_.Finish(reply_, grpc::Status::OK, &finished_);

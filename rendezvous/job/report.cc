@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "rendezvous/job/timeline.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::job {
 namespace {
@@ -36,16 +37,7 @@ std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
                ? absl::StrCat("made no progress for ", ShortDuration(progress))
                : "made no progress";
   }
-  if (failure.cause() == v1::PREEMPTED) {
-    return "was ended by SIGTERM, which Cadre did not send: preempted";
-  }
-  if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
-  if (failure.cause() == v1::OUT_OF_MEMORY) return "was killed because memory ran out";
-  if (exit.signal() > 0) {
-    return absl::StrCat("was killed by ", SignalText(exit.signal()),
-                        exit.core_dumped() ? ", core dumped" : "");
-  }
-  return absl::StrCat("exited with status ", exit.exit_code());
+  return rpc::HowItEnded(exit, failure.cause());
 }
 
 // The names that `here` lacks, at most kFirstFew, and how many there are.

@@ -8,12 +8,13 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "proto/etcd.grpc.pb.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/credentials.h"
+#include "rpc/unreached.h"
 
 namespace cadre {
 namespace {
@@ -38,7 +39,7 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(kEtcdConnectTimeout));
   // Gives up a connection whose other end is gone. Only while calls are under way: etcd hangs up on
   // those who ask otherwise.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(kKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(rpc::kKeepaliveTime));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(kEtcdCallTimeout));
   return arguments;
 }
@@ -55,13 +56,19 @@ bool MayAnswerElsewhere(const grpc::Status& status) {
 }  // namespace
 
 std::string EtcdReason(absl::StatusCode code, const std::string& text) {
-  if (absl::StrContains(text, "onnection refused")) return "connection refused";
-  // Which of its two lookups failed is another one each time.
-  if (absl::StrContains(text, "DNS resolution failed")) return "the name does not resolve";
-  if (code == absl::StatusCode::kDeadlineExceeded || absl::StrContains(text, "imed out") ||
-      absl::StrContains(text, "imeout") || absl::StrContains(text, "handshaker shutdown")) {
-    return "no answer";
+  switch (rpc::WhyUnreached(text)) {
+    case rpc::Unreached::kRefused:
+      return "connection refused";
+    // Which of its two lookups failed is another one each time.
+    case rpc::Unreached::kUnknownName:
+      return "the name does not resolve";
+    case rpc::Unreached::kTimedOut:
+    case rpc::Unreached::kHandshakeGivenUp:
+      return "no answer";
+    default:
+      break;
   }
+  if (code == absl::StatusCode::kDeadlineExceeded) return "no answer";
   return text.substr(0, kReasonBytesMax);
 }
 
@@ -134,8 +141,8 @@ struct EtcdClient::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& options) {
-  QuietGrpcLog();
-  ASSIGN_OR_RETURN(const auto credentials, MakeChannelCredentials(options.security));
+  rpc::QuietGrpcLog();
+  ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.security));
   if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoint of etcd is given");
   return std::unique_ptr<EtcdClient>(new EtcdClient(std::make_unique<Impl>(options, credentials)));
 }

@@ -19,7 +19,7 @@ namespace cadre {
 struct EtcdOptions {
   // host:port of the members of one etcd; those that do not answer are passed over.
   std::vector<std::string> endpoints;
-  TransportSecurity security;
+  rpc::TransportSecurity security;
   // Every key begins with it. Servers with the same one share a state.
   std::string prefix;
 };

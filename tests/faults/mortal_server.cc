@@ -10,7 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
+#include "rpc/status.h"
 
 namespace cadre {
 namespace {
@@ -71,8 +72,8 @@ std::unique_ptr<Process> MortalServer::StartNode(int node, const std::string& nn
 
 StoreClient::StoreClient(const MortalServer& server, std::string job, uint64_t client)
     : token_(kToken), job_(std::move(job)), client_(client) {
-  QuietGrpcLog();
-  grpc::ChannelArguments arguments = ClientChannelArguments();
+  rpc::QuietGrpcLog();
+  grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 10);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
@@ -87,9 +88,9 @@ absl::StatusOr<v1::StoreReply> StoreClient::Ask(const v1::StoreRequest& request)
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     context.set_deadline(absl::ToChronoTime(until));
-    context.AddMetadata(kTokenMetadata, token_);
+    context.AddMetadata(rpc::kTokenMetadata, token_);
     v1::StoreReply reply;
-    last = FromGrpcStatus(stub_->Execute(&context, request, &reply));
+    last = rpc::FromGrpcStatus(stub_->Execute(&context, request, &reply));
     if (last.ok())
       last = absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message());
     if (last.ok()) return reply;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rpc/channel_arguments.h"
+#include "rpc/channels.h"
 
 namespace cadre::simulation {
 namespace {
@@ -194,7 +194,8 @@ void Network::DropClient(int node, bool machine_is_gone) {
       Put(id, connection.up, {Broken()});
     } else {
       connection.up.items.clear();
-      world_.schedule.In(kKeepaliveTime + kKeepaliveTimeout, [this, id = id] { EndServer(id); });
+      world_.schedule.In(rpc::kKeepaliveTime + rpc::kKeepaliveTimeout,
+                         [this, id = id] { EndServer(id); });
     }
   }
 }
@@ -233,7 +234,8 @@ void Network::Reset(int node) {
       const absl::Duration heard =
           world_.random.Percent(70)
               ? Delay()
-              : world_.random.Between(absl::ZeroDuration(), kKeepaliveTime + kKeepaliveTimeout);
+              : world_.random.Between(absl::ZeroDuration(),
+                                      rpc::kKeepaliveTime + rpc::kKeepaliveTimeout);
       world_.schedule.In(heard, [this, id, client] {
         if (client) return EndClient(id, Broken());
         EndServer(id);
@@ -241,7 +243,7 @@ void Network::Reset(int node) {
     }
     // Nothing gets through meanwhile.
     connection->up.last_due = connection->down.last_due =
-        world_.now() + 2 * (kKeepaliveTime + kKeepaliveTimeout);
+        world_.now() + 2 * (rpc::kKeepaliveTime + rpc::kKeepaliveTimeout);
   }
 }
 
@@ -257,8 +259,8 @@ void Network::WatchKeepalive(int node) {
   for (const auto& [id, connection] : connections_) {
     if (connection.node != node || connection.opening) continue;
     for (const bool client : {true, false}) {
-      const absl::Duration patience =
-          world_.random.Between(kKeepaliveTimeout, kKeepaliveTime + kKeepaliveTimeout);
+      const absl::Duration patience = world_.random.Between(
+          rpc::kKeepaliveTimeout, rpc::kKeepaliveTime + rpc::kKeepaliveTimeout);
       world_.schedule.In(patience, [this, id = id, node, client] {
         // Pings and their answers need both ways.
         const MonoTime blocked = std::max(BlockedUntil(node, kUp), BlockedUntil(node, kDown));

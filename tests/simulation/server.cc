@@ -240,7 +240,7 @@ void Server::Step(const Event& event) {
 bool Server::Refuse(Event* event) {
   const absl::Status& why = commits_->trouble();
   if (const auto* called = std::get_if<StoreCalled>(event)) {
-    Reply({called->call, StoreErrorReply(called->request, why)});
+    Reply({called->call, rpc::StoreErrorReply(called->request, why)});
     return true;
   }
   auto* said = std::get_if<NodeSaid>(event);
@@ -258,7 +258,7 @@ bool Server::Refuse(Event* event) {
     message.set_job(said->message.job());
     message.set_generation(said->message.generation());
     message.set_server_id(said->message.server_id());
-    *message.mutable_store() = StoreErrorReply(said->message.store(), why);
+    *message.mutable_store() = rpc::StoreErrorReply(said->message.store(), why);
     network_.SendDown(said->stream.value, std::move(message));
   }
   said->message.mutable_renew();

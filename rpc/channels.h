@@ -1,27 +1,16 @@
-// gRPC settings that server and clients share: limits, keepalive, credentials, metadata keys, and
-// how statuses cross. Thread safe.
-#ifndef CADRE_RPC_CHANNEL_ARGUMENTS_H_
-#define CADRE_RPC_CHANNEL_ARGUMENTS_H_
+// gRPC settings that server and clients share: limits, keepalive, deadlines, metadata keys. Thread
+// safe.
+#ifndef CADRE_RPC_CHANNELS_H_
+#define CADRE_RPC_CHANNELS_H_
 
 #include <grpcpp/grpcpp.h>
 
-#include <memory>
-
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rpc/transport_security.h"
 
-namespace cadre {
+namespace cadre::rpc {
 
-// One message, in either direction.
-inline constexpr int kMessageBytesMax = 1 << 20;
-// Messages of a node's stream that go out as one (NodeMessage.more), beyond the first.
-inline constexpr size_t kBundleBytesMax = 64 << 10;
 // All metadata of one call.
 inline constexpr int kMetadataBytesMax = 8 << 10;
-// Text of a status; longer ones are cut, so that they fit into the metadata.
-inline constexpr size_t kStatusTextBytesMax = 1 << 10;
 // What a peer may send on a stream before it has been read; what is on its way to a peer 50 ms off
 // at 40 Mbit/s.
 inline constexpr int kReadAheadBytes = 256 << 10;
@@ -46,11 +35,6 @@ inline constexpr char kTokenMetadata[] = "cadre-token";
 // Initial metadata by which a server says that it is one of ours.
 inline constexpr char kServerMetadata[] = "cadre-server";
 
-// How a server begins its refusal (UNAVAILABLE) as long as it is not the one that leads.
-inline constexpr char kInReserve[] = "this server stands in reserve";
-// And one that led until now.
-inline constexpr char kNoLongerLeads[] = "this server no longer leads";
-
 void SetServerArguments(grpc::ServerBuilder& builder);
 // What may differ from client to client. Setting an argument again afterwards has no effect: gRPC
 // takes the first of two.
@@ -61,20 +45,10 @@ struct ClientTiming {
 };
 grpc::ChannelArguments ClientChannelArguments(const ClientTiming& timing = {});
 
-// INVALID_ARGUMENT naming the file when one of tls_dir is absent, unreadable, or (key.pem) open to
-// other users.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TransportSecurity& security);
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
-    const TransportSecurity& security);
-
 // Keeps gRPC's own lines off stderr, unless GRPC_VERBOSITY or GRPC_TRACE asks for them: what they
 // say reaches the user as a status, in our words. May be called any number of times.
 void QuietGrpcLog();
 
-grpc::Status ToGrpcStatus(const absl::Status& status);
-absl::Status FromGrpcStatus(const grpc::Status& status);
+}  // namespace cadre::rpc
 
-}  // namespace cadre
-
-#endif  // CADRE_RPC_CHANNEL_ARGUMENTS_H_
+#endif  // CADRE_RPC_CHANNELS_H_

@@ -1,0 +1,16 @@
+// How large messages between processes of Cadre may be.
+#ifndef CADRE_RPC_LIMITS_H_
+#define CADRE_RPC_LIMITS_H_
+
+#include <cstddef>
+
+namespace cadre::rpc {
+
+// One message, in either direction.
+inline constexpr int kMessageBytesMax = 1 << 20;
+// Messages of a node's stream that go out as one (NodeMessage.more), beyond the first.
+inline constexpr size_t kBundleBytesMax = 64 << 10;
+
+}  // namespace cadre::rpc
+
+#endif  // CADRE_RPC_LIMITS_H_

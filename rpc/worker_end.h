@@ -1,0 +1,17 @@
+// How a worker ended, in words. The one place that server, agent and launcher have them from.
+#ifndef CADRE_RPC_WORKER_END_H_
+#define CADRE_RPC_WORKER_END_H_
+
+#include <string>
+
+#include "proto/job.pb.h"
+
+namespace cadre::rpc {
+
+// Follows the name of the worker: "exited with status 7", "was killed by signal 9 (SIGKILL)". Not
+// for one that hangs, which has not ended.
+std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause);
+
+}  // namespace cadre::rpc
+
+#endif  // CADRE_RPC_WORKER_END_H_
