@@ -7,30 +7,27 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "base/steady_wait.h"
 #include "rendezvous/host/listen_check.h"
+#include "rendezvous/web/http/mailbox.h"
+#include "rendezvous/web/http/reply_head.h"
 
 namespace cadre {
 namespace {
 
-// Tasks that wait for the loop: at most one answer for each connection, and the owner's few.
+// At most one answer for each connection, and the owner's few.
 constexpr size_t kPostedMax = 4 * kHttpConnectionsMax;
 
 template <typename T, void (*Free)(T*)>
@@ -42,86 +39,8 @@ using Listener = std::unique_ptr<evconnlistener, Freer<evconnlistener, evconnlis
 using Buffered = std::unique_ptr<bufferevent, Freer<bufferevent, bufferevent_free>>;
 using OwnedEvent = std::unique_ptr<event, Freer<event, event_free>>;
 
-absl::string_view Reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Error";
-  }
-}
-
-// A page may use what comes from here, and nothing else; nobody else may frame it.
-constexpr char kSafety[] =
-    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'\r\n"
-    "X-Content-Type-Options: nosniff\r\n"
-    "Referrer-Policy: no-referrer\r\n"
-    "Cache-Control: no-store\r\n"
-    "Connection: close\r\n";
-
 constexpr char kTooMuchWaits[] =
     "too much waits for readers that do not read; try again in half a minute\n";
-
-std::string Head(int status, absl::string_view type) {
-  return absl::StrCat("HTTP/1.1 ", status, " ", Reason(status), "\r\nContent-Type: ", type, "\r\n",
-                      kSafety, status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
-                      status == 405 ? "Allow: GET, HEAD\r\n" : "");
-}
-
-// Where other threads leave work for the loop. Outlives it.
-class Mailbox {
- public:
-  Mailbox() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-  ~Mailbox() { close(fd_); }
-
-  void Post(std::function<void()> task) {
-    const absl::MutexLock lock(&mutex_);
-    if (closed_ || tasks_.size() >= kPostedMax) return;
-    tasks_.push_back(std::move(task));
-    eventfd_write(fd_, 1);
-  }
-  std::vector<std::function<void()>> Take() {
-    eventfd_t count;
-    eventfd_read(fd_, &count);
-    const absl::MutexLock lock(&mutex_);
-    return std::exchange(tasks_, {});
-  }
-  void Close() {
-    std::vector<std::function<void()>> dropped;
-    const absl::MutexLock lock(&mutex_);
-    closed_ = true;
-    dropped.swap(tasks_);
-  }
-  void Stop() {
-    stopping_ = true;
-    eventfd_write(fd_, 1);
-  }
-  bool stopping() const { return stopping_; }
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-  std::atomic<bool> stopping_{false};
-  absl::Mutex mutex_;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-};
 
 class Connection;
 
@@ -174,7 +93,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
       return Reply(503, "text/plain", kTooMuchWaits);
     }
     std::string head =
-        absl::StrCat(Head(status, type), "Content-Length: ", text.size(), "\r\n\r\n");
+        absl::StrCat(ReplyHead(status, type), "Content-Length: ", text.size(), "\r\n\r\n");
     bufferevent_write(buffered_.get(), head.data(), head.size());
     if (!head_only_) bufferevent_write(buffered_.get(), text.data(), text.size());
     Finish();
@@ -190,7 +109,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
       Reply(503, "text/plain", kTooMuchWaits);
       return false;
     }
-    const std::string head = absl::StrCat(Head(200, type), "\r\n");
+    const std::string head = absl::StrCat(ReplyHead(200, type), "\r\n");
     bufferevent_write(buffered_.get(), head.data(), head.size());
     if (head_only_) {
       Finish();
@@ -349,7 +268,7 @@ struct HttpServer::Impl {
   Loop loop;
   OwnedEvent posted;
   OwnedEvent ticker;
-  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>(kPostedMax);
   std::thread thread;
 };
 
