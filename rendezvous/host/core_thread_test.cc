@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "rendezvous/host/full_log_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 
 namespace cadre {
@@ -262,30 +263,6 @@ TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
   EXPECT_THAT(second->AwaitClose(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// A disk without room until somebody makes some.
-class FullLog final : public RecordLog {
- public:
-  struct Room {
-    absl::Mutex mutex;
-    bool is_there = true;
-    int refused = 0;
-  };
-  explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
-
-  uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows&) override {
-    const absl::MutexLock lock(&room_->mutex);
-    if (room_->is_there) return absl::OkStatus();
-    ++room_->refused;
-    return absl::ResourceExhaustedError("no room");
-  }
-  bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
-
- private:
-  const std::shared_ptr<Room> room_;
-};
-
 // A node that stops its workers as soon as it is told.
 class ObedientNode final : public Outbox {
  public:
@@ -342,83 +319,6 @@ TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   }
   // One that was taken for lost would not hear of the end.
   EXPECT_TRUE(node->inbox().Await(v1::ServerMessage::kFinished));
-}
-
-class SubmissionTest : public CoreThreadTest {
- protected:
-  SubmissionTest() {
-    OpenedLog full;
-    full.log = std::make_unique<FullLog>(room_);
-    core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
-  }
-  void SetRoom(bool is_there) {
-    const absl::MutexLock lock(&room_->mutex);
-    room_->is_there = is_there;
-  }
-  absl::Status Submit(const std::string& job, const std::string& request_id,
-                      const CoreThread::OwnerCheck& may = nullptr) {
-    v1::SubmitJobRequest request;
-    *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
-    request.mutable_spec()->set_name(job);
-    request.set_user("ann");
-    request.set_request_id(request_id);
-    absl::Notification answered;
-    absl::Status status;
-    const auto done = [&](absl::StatusOr<v1::JobStatus> answer) {
-      status = answer.status();
-      answered.Notify();
-    };
-    core_->AskSubmit(request, done, may);
-    EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
-    return status;
-  }
-  void AwaitSaved() {
-    const MonoTime deadline = MonoNow() + kPatience;
-    while (!Submit("probe", "probe").ok()) ASSERT_LT(MonoNow(), deadline);
-  }
-
-  const std::shared_ptr<FullLog::Room> room_ = std::make_shared<FullLog::Room>();
-};
-
-TEST_F(SubmissionTest, WhoMayNotUseAJobDoesNotGetItsName) {
-  SetRoom(true);
-  const auto none_of_anns = [](absl::string_view owner) {
-    return owner == "ann" ? absl::PermissionDeniedError("it is ann's") : absl::OkStatus();
-  };
-  ASSERT_OK(Submit("job", "1", none_of_anns));
-  EXPECT_THAT(
-      Submit("job", "2", none_of_anns),
-      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's: it has not")));
-  ASSERT_OK(core_->Cancel("job", "", 0));
-  EXPECT_THAT(Submit("job", "3", none_of_anns),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("keeps its name")));
-  EXPECT_OK(Submit("job", "4"));
-}
-
-TEST_F(SubmissionTest, AJobThatMayHaveBeenTakenIsSaidToBe_AndTheNextIsNotTaken) {
-  SetRoom(false);
-  EXPECT_THAT(Submit("first", "1"), StatusIs(absl::StatusCode::kResourceExhausted,
-                                             HasSubstr("job first may have been taken: no room")));
-  EXPECT_THAT(Submit("second", "2"), StatusIs(absl::StatusCode::kResourceExhausted,
-                                              HasSubstr("job second was not taken: no room")));
-  // The same again: still nobody knows.
-  EXPECT_THAT(Submit("first", "1"), StatusIs(absl::StatusCode::kResourceExhausted,
-                                             HasSubstr("job first may have been taken")));
-  SetRoom(true);
-  AwaitSaved();
-  EXPECT_OK(core_->Status("first"));
-  EXPECT_THAT(core_->Status("second"), StatusIs(absl::StatusCode::kNotFound));
-}
-
-TEST_F(SubmissionTest, TheSameSubmissionAgainMakesNoSecondJob) {
-  EXPECT_OK(Submit("job", "1"));
-  EXPECT_OK(Submit("job", "1"));
-  EXPECT_THAT(Submit("job", "2"), StatusIs(absl::StatusCode::kAlreadyExists));
-  EXPECT_OK(core_->Cancel("job", "enough", 0));
-  EXPECT_OK(Submit("job", "1"));
-  EXPECT_EQ(core_->Status("job")->phase(), v1::CANCELLED_PHASE);
-  EXPECT_OK(Submit("job", "2"));
-  EXPECT_EQ(core_->Status("job")->phase(), v1::QUEUED);
 }
 
 TEST_F(CoreThreadTest, NothingComesAfterCloseStream) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "rendezvous/log/state_format.h"
 
 namespace cadre {
 namespace {
@@ -30,12 +31,9 @@ class EtcdLog final : public RecordLog {
       head_.set_first(1);
       head_.set_next(1);
     }
-    if (head_.format() != kEtcdStateFormat) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the state in etcd under ", options_.prefix, " has format ", head_.format(),
-                       ", and this version of cadre reads format ", kEtcdStateFormat,
-                       "; run the version that wrote it, or give another --etcd-prefix"));
-    }
+    RETURN_IF_ERROR(CheckStateFormat(absl::StrCat("the state in etcd under ", options_.prefix),
+                                     head_.format(), {kEtcdStateFormat, kEtcdStateFormat},
+                                     "give another --etcd-prefix"));
     // What a leader before this one left unfinished.
     etcdserverpb::TxnRequest request = Guarded(head_);
     Erase(head_.next(), UINT64_MAX, &request);

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "rendezvous/log/sqlite_file.h"
 #include "rendezvous/log/state_directory.h"
+#include "rendezvous/log/state_format.h"
 #include "rendezvous/log/tail_file.h"
 
 namespace cadre {
@@ -142,11 +143,8 @@ class SqliteLog final : public RecordLog {
           absl::StrCat(Path(), " belongs to another program; give --state-dir another directory"));
     }
     ASSIGN_OR_RETURN(const int64_t format, file_->Number("PRAGMA user_version"));
-    if (format != kStateFormat) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          Path(), " has format ", format, ", and this version of cadre reads format ", kStateFormat,
-          "; run the version that wrote it, or move the directory away"));
-    }
+    RETURN_IF_ERROR(
+        CheckStateFormat(Path(), format, {kStateFormat, kStateFormat}, "move the directory away"));
     std::string check;
     const absl::Status checked = file_->Run(
         "PRAGMA quick_check(1)", {},

@@ -1,0 +1,40 @@
+#ifndef CADRE_RENDEZVOUS_HOST_FULL_LOG_FOR_TEST_H_
+#define CADRE_RENDEZVOUS_HOST_FULL_LOG_FOR_TEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "rendezvous/log/record_log.h"
+
+namespace cadre {
+
+// A disk without room until somebody makes some.
+class FullLog final : public RecordLog {
+ public:
+  struct Room {
+    absl::Mutex mutex;
+    bool is_there = true;
+    int refused = 0;
+  };
+  explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
+
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const RecordRows&) override {
+    const absl::MutexLock lock(&room_->mutex);
+    if (room_->is_there) return absl::OkStatus();
+    ++room_->refused;
+    return absl::ResourceExhaustedError("no room");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+
+ private:
+  const std::shared_ptr<Room> room_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RENDEZVOUS_HOST_FULL_LOG_FOR_TEST_H_
