@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kUserNameBytesMax = 64;
 
-// What is said, and its proof.
+// The claim, and its proof.
 std::string Signed(absl::string_view secret, absl::string_view said) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;

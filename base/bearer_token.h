@@ -13,7 +13,7 @@
 
 namespace cadre {
 
-// Who has a token.
+// The owner of a token.
 struct Bearer {
   enum class Kind { kAdministrator, kUser, kPart };
   Kind kind = Kind::kAdministrator;
@@ -32,7 +32,7 @@ std::string UserToken(absl::string_view secret, absl::string_view user);
 // "part:12:mnist:<64 hexadecimal digits>". For the launcher of this part alone.
 std::string PartToken(absl::string_view secret, uint64_t part, absl::string_view job);
 
-// Whose the token is; nullopt: it is none of this server's.
+// The token's owner; nullopt: it is none of this server's.
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token);
 
 }  // namespace cadre

@@ -13,7 +13,7 @@ namespace cadre {
 inline constexpr char kRunPrefix[] = "run_";
 inline constexpr char kGenerationPrefix[] = "generation_";
 inline constexpr char kRankPrefix[] = "rank_";
-// In the place of a rank's: a process that stands by. Its own number follows.
+// A process that stands by has this instead of a rank's. Its own number follows.
 inline constexpr char kStandbyPrefix[] = "standby_";
 
 // <job>/run_<run>, as v1::JobStatus names runs; without a run, of a job that no server ever knew,

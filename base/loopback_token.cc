@@ -41,7 +41,7 @@ bool IsThere(int fd) {
   return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0;
 }
 
-// Who begins to use it meanwhile waits for the lock, and finds that the file is gone.
+// A server that begins to use it meanwhile waits for the lock, and finds that the file is gone.
 void RemoveIfUnused(const std::string& path) {
   const int fd = Open(path);
   if (fd < 0) return;

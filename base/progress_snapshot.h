@@ -21,7 +21,7 @@ inline constexpr size_t kCollectivesInPage = 64;
 
 enum class WorkerPhase : uint32_t { kStarting, kForward, kBackward, kWaiting, kBetween, kFailed };
 
-// Whose page it is.
+// The worker whose page it is.
 struct PageOwner {
   uint64_t generation = 0;
   int rank = 0;

@@ -9,14 +9,14 @@
 
 namespace cadre {
 
-// What gRPC begins with: its timers, its executors and a first poller.
+// The threads that gRPC begins with: its timers, its executors and a first poller.
 inline constexpr int kGrpcThreads = 8;
 
 // Starts so many threads at once and ends them. RESOURCE_EXHAUSTED: some are refused; says why and
 // what to do. Any thread.
 absl::Status CheckThreadRoom(int threads);
 
-// What to say when a thread was refused.
+// The error to report when a thread was refused.
 std::string NoThreadRoom(int error);
 
 }  // namespace cadre

@@ -135,7 +135,7 @@ std::string RandomToken() {
 }
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
-  // O_NONBLOCK: a pipe put in its place must not hold us up.
+  // O_NONBLOCK: opening a pipe of that name must not wait.
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ELOOP) {
@@ -157,7 +157,7 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
 absl::StatusOr<std::string> ReadTokenFrom(int fd) {
   constexpr char kName[] = "-";
   std::string token;
-  // Byte by byte: what comes after the line is somebody else's.
+  // Byte by byte: the rest belongs to another reader.
   while (token.size() <= kTokenBytesMax) {
     ASSIGN_OR_RETURN(const std::string byte, ReadUpTo(fd, 1, kName));
     if (byte.empty() || byte == "\n") break;

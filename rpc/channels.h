@@ -11,8 +11,8 @@ namespace cadre::rpc {
 
 // All metadata of one call.
 inline constexpr int kMetadataBytesMax = 8 << 10;
-// What a peer may send on a stream before it has been read; what is on its way to a peer 50 ms off
-// at 40 Mbit/s.
+// Bytes that a peer may send on a stream before they have been read: those that are on their way to
+// a peer 50 ms off at 40 Mbit/s.
 inline constexpr int kReadAheadBytes = 256 << 10;
 // Calls that one connection may have under way.
 inline constexpr int kCallsPerConnectionMax = 1024;
@@ -36,8 +36,8 @@ inline constexpr char kTokenMetadata[] = "cadre-token";
 inline constexpr char kServerMetadata[] = "cadre-server";
 
 void SetServerArguments(grpc::ServerBuilder& builder);
-// What may differ from client to client. Setting an argument again afterwards has no effect: gRPC
-// takes the first of two.
+// The settings that differ from client to client. Setting an argument again afterwards has no
+// effect: gRPC takes the first of two.
 struct ClientTiming {
   absl::Duration connect_timeout = kConnectTimeout;
   absl::Duration keepalive_time = kKeepaliveTime;

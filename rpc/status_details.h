@@ -1,4 +1,4 @@
-// What a status says to programs beside its code; its text is for people alone.
+// Details by which a status tells programs more than its code; its text is for people alone.
 #ifndef CADRE_RPC_STATUS_DETAILS_H_
 #define CADRE_RPC_STATUS_DETAILS_H_
 

@@ -20,9 +20,9 @@
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
 #include "rpc/credentials.h"
+#include "rpc/grpc_timers.h"
 #include "rpc/limits.h"
 #include "rpc/status.h"
-#include "rpc/grpc_timers.h"
 #include "rpc/store_reply.h"
 
 namespace cadre {
@@ -170,8 +170,8 @@ class GrpcLink final : public ServerLink {
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options_.security));
-    grpc::ChannelArguments arguments =
-        rpc::ClientChannelArguments(options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
+    grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
+        options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -327,8 +327,9 @@ class GrpcLink final : public ServerLink {
       answer.set_generation(message.generation());
       answer.set_server_id(message.server_id());
       *answer.mutable_store() = rpc::StoreErrorReply(
-          message.store(), absl::InvalidArgumentError(absl::StrCat(
-                               "the request is over the limit of ", rpc::kMessageBytesMax, " bytes")));
+          message.store(),
+          absl::InvalidArgumentError(
+              absl::StrCat("the request is over the limit of ", rpc::kMessageBytesMax, " bytes")));
       Call([&] { callbacks_.on_message(std::move(answer)); });
     }
   }

@@ -1,4 +1,4 @@
-// What the workers of a goodput run write, and what is read from it. Two text files, to which all
+// The text that workers of a goodput run write, and its reader. Two files, to which all
 // of them append whole lines:
 //
 //   DIR/steps    STEP NS               rank 0 finished this step
@@ -53,11 +53,11 @@ struct WorkerEvent {
 std::vector<FinishedStep> ReadSteps(const std::string& dir);
 std::vector<WorkerEvent> ReadEvents(const std::string& dir);
 
-// What became of one kill.
+// The consequences of one kill.
 struct Recovery {
   // Of steps that were finished before and had to be done again.
   int64_t redone = 0;
-  // From the kill to the end of the first step after it, at which new ground is not yet reached
+  // From the kill to the end of the first step after it, which may repeat work
   // where steps were redone; InfiniteDuration: there was none before `until`.
   absl::Duration to_first_step;
   // Of the slowest process: from the kill to when it had done this. Zero: none did.

@@ -122,7 +122,7 @@ bool Trial::IsOurs(pid_t pid) const {
 }
 
 void Trial::KillOne() {
-  // Who had each rank last.
+  // The process that had each rank last.
   std::map<int, pid_t> ranks;
   for (const WorkerEvent& event : ReadEvents(directory_)) ranks[event.rank] = event.pid;
   const int first = static_cast<int>(random_() % (kNodes * kWorkersPerNode));
@@ -156,7 +156,7 @@ void Trial::EndAll() {
   for (const auto& launcher : launchers_) {
     if (!launcher->Wait(kEndWithin).has_value()) launcher->Kill(SIGKILL);
   }
-  // What a launcher left behind.
+  // Processes that a launcher left behind.
   for (const WorkerEvent& event : ReadEvents(directory_)) {
     if (IsOurs(event.pid)) kill(event.pid, SIGKILL);
   }

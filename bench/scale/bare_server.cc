@@ -24,7 +24,7 @@
 namespace cadre {
 namespace {
 
-// What it says is under every key.
+// The value that it has under every key.
 constexpr size_t kValueBytes = 16;
 
 class BareStream;

@@ -43,7 +43,7 @@ v1::NodeMessage JoinOf(const FleetOptions& options, size_t agent) {
   spec->mutable_workers_per_node()->set_kind(v1::WorkersPerNode::COUNT);
   spec->mutable_workers_per_node()->set_count(options.slots);
   spec->mutable_restart()->set_max(1000);
-  // What is measured is not how long Cadre waits on purpose.
+  // The time that Cadre waits on purpose is not measured.
   spec->mutable_restart()->mutable_backoff_min()->set_nanos(1);
   spec->mutable_restart()->mutable_backoff_max()->set_nanos(1);
   return message;
@@ -164,7 +164,7 @@ class AgentStream {
     }
   }
 
-  // What follows from one message goes out as one: an agent works off all that has come before its
+  // Answers to one message go out as one: an agent works off all that has come before its
   // link's writer looks.
   void SetHearing(bool hearing) {
     const absl::MutexLock lock(&mutex_);

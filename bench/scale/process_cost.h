@@ -1,4 +1,4 @@
-// What a process costs, as /proc tells.
+// The cost of a process, from /proc.
 #ifndef CADRE_BENCH_SCALE_PROCESS_COST_H_
 #define CADRE_BENCH_SCALE_PROCESS_COST_H_
 

@@ -1,5 +1,5 @@
-// What many agents at once do to a server: join, hear orders, exchange ids, keep their leases.
-// Each gives its figures as JSON, or why there are none.
+// The load that many agents at once are for a server: join, hear orders, exchange ids, keep their
+// leases. Each gives its figures as JSON, or why there are none.
 #ifndef CADRE_BENCH_SCALE_RENDEZVOUS_LOAD_H_
 #define CADRE_BENCH_SCALE_RENDEZVOUS_LOAD_H_
 

@@ -28,7 +28,7 @@ constexpr uint64_t kKeysPerClient = 4;
 constexpr size_t kValueBytes = 16;
 constexpr size_t kWorkersPerNode = 8;
 
-// What all clients do at present. Clients that have an answer ask again until it is over.
+// The task of all clients at present. Clients that have an answer ask again until it is over.
 class Phase {
  public:
   Phase(bool set, size_t clients, size_t depth)

@@ -11,9 +11,9 @@
 
 namespace cadre {
 
-// What each client may have unanswered when it does not wait for each answer: as many as a worker
-// may on its socket to its agent, and as the server remembers answers of one client. And what all
-// may have: a quarter of what waits for the server's core at most.
+// Requests that each client may have unanswered when it does not wait for each answer: as many as a
+// worker may on its socket to its agent, and as the server remembers answers of one client. And
+// what all may have: a quarter of what waits for the server's core at most.
 inline constexpr size_t kPipelineDepth = 1024;
 inline constexpr size_t kPipelineAll = 16384;
 

@@ -16,7 +16,7 @@ class BatchSaver {
   struct Outcome {
     absl::Status status;
     absl::Duration took;
-    // What was to be saved, if that failed.
+    // The records, if they could not be saved.
     RecordRows records;
   };
 
@@ -24,8 +24,8 @@ class BatchSaver {
 
   // Appends them to the log. Not before Take has given the outcome of the batch before.
   virtual void Begin(RecordLog& log, RecordRows records) = 0;
-  // What became of them, once; nothing while that is not known yet. With `wait` it waits until
-  // then.
+  // The outcome of the last batch, once; nothing while it is still being saved, unless `wait`: then
+  // this waits for it.
   virtual std::optional<Outcome> Take(bool wait) = 0;
 };
 

@@ -26,7 +26,7 @@ CallThreads::~CallThreads() {
   }
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
-  // What is left when the threads never started.
+  // Operations that are left when the threads never started.
   if (threads_.empty()) Run();
 }
 

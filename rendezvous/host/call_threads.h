@@ -16,7 +16,7 @@
 
 namespace cadre {
 
-// What an operation is started with, as its tag.
+// The tag that an operation is started with.
 class Operation {
  public:
   // On one of the threads, when it has ended; must not block.

@@ -12,7 +12,7 @@ namespace cadre {
 // Serve every call that comes, until the server is shut down. Service, threads and admission must
 // outlive the server.
 
-// What the core answers, whatever its code, is the reply of a call with status OK: a
+// The core's answer, whatever its code, is the reply of a call with status OK: a
 // compare-and-set that found another value returns that value.
 void ServeStore(v1::Store::AsyncService& service, CallThreads& threads, const Admission& admission);
 

@@ -33,7 +33,7 @@ inline constexpr size_t kEventsPerCommit = 2048;
 class CommitQueue {
  public:
   struct Host {
-    // What was saved may go out.
+    // Sends the effects, whose records are saved.
     std::function<void(Effects)> deliver;
     // The records that give the core's state.
     std::function<std::vector<v1::Record>()> snapshot;
@@ -79,7 +79,7 @@ class CommitQueue {
   std::vector<Effects> held_;
   RecordRows records_;
   size_t events_ = 0;
-  // What goes out when the records that `beside_` has are saved.
+  // Effects that go out when the records that `beside_` has are saved.
   std::vector<Effects> saving_;
   absl::Status trouble_;
   MonoTime retry_at_;

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What happened, in order: records that were saved and what went out.
+// Keeps in order which records were saved and which effects went out.
 class CommitQueueTest : public testing::Test {
  protected:
   class Log final : public RecordLog {

@@ -41,7 +41,7 @@ class Connections {
 
   // Closes all streams and answers all calls with `why`, and those that come later.
   void EndAll(const absl::Status& why);
-  // What EndAll was called with.
+  // The argument of EndAll, if that was called.
   std::optional<absl::Status> ended() const;
 
   size_t streams() const;

@@ -27,8 +27,8 @@ CoreHost::CoreHost(const CoreConfig& config, LogFunction log, OpenedLog durable,
 void CoreHost::Handle(Event event) {
   counters_.Count(event);
   if (!commits_.trouble().ok() && Refuse(&event)) return;
-  // What a node says after the core has closed its stream is of no interest any more. What it said
-  // before it left is, so the registry of open streams is not the one to ask.
+  // Messages on a stream that the core has closed are of no interest. Those that a node sent before
+  // it closed the stream itself are, so the registry of open streams is not the one to ask.
   const auto* said = std::get_if<NodeSaid>(&event);
   if (said != nullptr && closed_by_core_.count(said->stream) > 0) return;
   if (said != nullptr && said->message.agent().has_log()) {
@@ -67,7 +67,7 @@ void CoreHost::EndBatch(bool more, bool last) {
   if (!last && more) {
     commits_.CommitBeside(now);
   } else if (!last && commits_.is_saving()) {
-    // What comes meanwhile is then saved with what is held.
+    // Events that come meanwhile are then saved together with the effects that are held.
     commits_.AwaitSaved(now);
   } else {
     commits_.Commit(now);

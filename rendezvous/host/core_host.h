@@ -51,7 +51,7 @@ class CoreHost {
   // told. `last`: nothing comes after it.
   void EndBatch(bool more, bool last);
 
-  // What follows is for callers outside of the core, who are not shown what may still be lost:
+  // The rest is for callers outside of the core, who are not shown what may still be lost:
   // Settle comes first.
   void Settle();
   const Core& core() const { return core_; }
@@ -74,7 +74,7 @@ class CoreHost {
   // The core hears of the end of its trouble too.
   void TellWhetherItCanSave();
 
-  // What the core asks for besides its records, in the order that core.h demands.
+  // Does all that the core asks for besides its records, in the order that core.h demands.
   void CarryOut(Effects effects);
   void Send(StreamId stream, v1::ServerMessage message);
   void Close(StreamId stream, const absl::Status& why);

@@ -233,7 +233,7 @@ TEST_F(CoreThreadTest, WhoComesAfterTheEndIsToldWhy) {
   EXPECT_EQ(core_->Cancel("job", "", 0).status(), why);
 }
 
-// What a log in etcd says when another server leads.
+// Fails as a log in etcd does when another server leads.
 class LostLog final : public RecordLog {
  public:
   uint64_t server_id() const override { return 1; }

@@ -33,7 +33,7 @@ class LogReads {
   // the file any more, and one that is not there will not come (FAILED_PRECONDITION for NOT_FOUND).
   // RESOURCE_EXHAUSTED: too many wait, and it is not called.
   absl::StatusOr<uint64_t> Add(StreamId stream, bool ended, MonoTime now, Done done);
-  // What came on this stream; an answer that another one was asked for counts for nothing.
+  // A chunk that came on this stream. It is dropped if another stream was asked for it.
   void Take(StreamId stream, const v1::LogChunk& chunk);
   void EndOfStream(StreamId stream);
   void Expire(MonoTime now);

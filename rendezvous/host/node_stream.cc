@@ -20,7 +20,7 @@
 namespace cadre {
 namespace {
 
-// What streams are made of.
+// Things that all streams share.
 struct Door {
   v1::Rendezvous::AsyncService& service;
   CallThreads& threads;
@@ -192,7 +192,7 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
     if (!joined_ && !incoming_.has_join() && !incoming_.agent().has_joined()) {
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
-    // What follows belongs to what it joins.
+    // All that follows belongs to the job or cluster that it joins.
     if (!joined_) RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
     joined_ = true;
     return core_->Post(id_, std::move(incoming_));

@@ -1,4 +1,4 @@
-// Who may do what, by whose token a call carries. The one table of it. Pure; thread safe.
+// The one table of who may do what, by the token that a call carries. Pure; thread safe.
 //
 //   administrator   everything
 //   user            submits jobs as that user, cancels own ones, reads their logs and uses their
@@ -22,7 +22,7 @@ namespace cadre {
 absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first);
 // Past the streams of a job's nodes.
 absl::Status MayCallStore(const Bearer& bearer);
-// What runs, and the cluster's nodes.
+// To see jobs, and the cluster's nodes.
 absl::Status MayLook(const Bearer& bearer);
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
 // Cancel a job, read its logs, submit another one under its name. `owner`: who submitted it; empty:

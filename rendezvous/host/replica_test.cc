@@ -67,7 +67,7 @@ class ReplicaTest : public testing::Test {
     if (!status.ok()) return rpc::FromGrpcStatus(status);
     return reply.jobs_size();
   }
-  // What it answers once that holds `text`, or, for no text, once it leads.
+  // Its answer, once that contains `text`, or, for no text, once it leads.
   static absl::StatusOr<int> Await(const Host& host, const std::string& text) {
     const MonoTime until = MonoNow() + kPatience;
     absl::StatusOr<int> answer;

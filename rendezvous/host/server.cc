@@ -32,7 +32,7 @@ namespace {
 constexpr int kListenAttempts = 5;
 constexpr absl::Duration kListenPause = absl::Milliseconds(10);
 
-// What every service asks first: whether the caller may come in, and to whom.
+// Asked first by every service: whether the caller may come in, and which core serves it.
 class Gate {
  public:
   Gate(std::shared_ptr<CoreThread> core, std::string token)

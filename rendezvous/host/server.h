@@ -17,7 +17,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   // 0: one that is free; Server::port() says which.
   int port = 0;
-  // What every call must carry. Empty: nothing, which only loopback allows.
+  // The token that every call must carry. Empty: none, which only loopback allows.
   std::string token;
   rpc::TransportSecurity security;
 };

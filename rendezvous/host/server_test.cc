@@ -40,7 +40,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 // Tells the child process of one test where the server is.
 constexpr char kPortVariable[] = "CADRE_TEST_PORT";
 
-// What one call needs on the client's side.
+// The client's side of one call.
 class Call {
  public:
   explicit Call(const std::string& token = kToken) {
@@ -55,7 +55,7 @@ class Call {
 
 std::shared_ptr<grpc::Channel> Connect(int port) {
   grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
-  // What is too large must be refused by the server.
+  // A message that is too large must be refused by the server.
   arguments.SetMaxSendMessageSize(-1);
   // Each test and each of its clients has a connection of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -87,7 +87,7 @@ class ServerTest : public ::testing::Test {
 
   using NodeStream = grpc::ClientReaderWriter<v1::NodeMessage, v1::ServerMessage>;
 
-  // What the server says next, and what it said together with that.
+  // The server's next message, and those that came together with it.
   static std::vector<v1::ServerMessage> Read(NodeStream& stream) {
     v1::ServerMessage first;
     if (!stream.Read(&first)) return {};

@@ -1,4 +1,4 @@
-// What one moment of a server that leads looks like. Plain values.
+// A server that leads, at one moment. Plain values.
 #ifndef CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_
 #define CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_
 
@@ -17,7 +17,7 @@ struct ServerView {
   // Open streams, one for each node, and store calls that wait for an answer.
   size_t streams = 0;
   size_t calls = 0;
-  // What waited for the core when it was asked.
+  // Events that waited for the core when it was asked.
   size_t queued_events = 0;
   size_t queued_bytes = 0;
   // The state can be saved.

@@ -1,4 +1,4 @@
-// Whose token a call carries. Thread safe.
+// Finds out whose token a call carries. Thread safe.
 #ifndef CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_
 #define CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_
 

@@ -105,7 +105,7 @@ TEST_F(TokenMisuseTest, ALaunchersTokenOpensNothingOfAnotherJobOrPart) {
   EXPECT_THAT(List(token), StatusIs(kDenied));
 }
 
-// Who has another run of the name now may be somebody else.
+// The next run of that name may be somebody else's.
 TEST_F(TokenMisuseTest, ALaunchersTokenThatOutlivesItsPartOpensNothing) {
   // A job that nobody submitted has the name, and no part 12.
   grpc::ClientContext context;

@@ -29,7 +29,7 @@ class Leadership {
   struct Options {
     std::shared_ptr<EtcdClient> client;
     std::string prefix;
-    // What the key says: where clients find this server.
+    // The value of the key: where clients find this server.
     std::string address;
     // A leader whose lease could not be renewed for this long gives up. Until then an etcd that is
     // away changes nothing, because without it nobody else is elected.

@@ -34,7 +34,7 @@ class EtcdLog final : public RecordLog {
     RETURN_IF_ERROR(CheckStateFormat(absl::StrCat("the state in etcd under ", options_.prefix),
                                      head_.format(), {kEtcdStateFormat, kEtcdStateFormat},
                                      "give another --etcd-prefix"));
-    // What a leader before this one left unfinished.
+    // Removes what a leader before this one left unfinished.
     etcdserverpb::TxnRequest request = Guarded(head_);
     Erase(head_.next(), UINT64_MAX, &request);
     RETURN_IF_ERROR(Write(request));

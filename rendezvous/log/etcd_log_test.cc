@@ -73,7 +73,7 @@ class EtcdLogTest : public testing::Test {
     EXPECT_OK(opened);
     return opened.ok() ? *std::move(opened) : OpenedLog();
   }
-  // What the next leader finds.
+  // The records that the next leader finds.
   std::vector<std::string> NextLeaderFinds(std::unique_ptr<Leadership> old) {
     old.reset();
     const auto leadership = Lead();

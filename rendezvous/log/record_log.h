@@ -29,7 +29,7 @@ class RecordLog {
 
   // Whether the log has grown far beyond what a snapshot needs.
   virtual bool WantsCompaction() const = 0;
-  // Puts `snapshot`, which gives the same state, in the place of all records. Errors as Append's.
+  // Replaces all records by `snapshot`, which gives the same state. Errors as Append's.
   virtual absl::Status Compact(const RecordRows& snapshot) = 0;
 };
 

@@ -33,7 +33,7 @@ void VisitAt(Body* body, const Visit& visit) {
   body->set_at_us(visit(body->at_us(), Moment::kBeen));
 }
 
-// Puts what `visit` gives for it in the place of every moment that the record names.
+// Replaces every moment that the record names by what `visit` gives for it.
 template <typename Visit>
 void VisitMoments(v1::Record* record, const Visit& visit) {
   switch (record->body_case()) {

@@ -18,15 +18,15 @@ struct ClockBase {
   std::string boot_id;
   // Wall clock at monotonic time 0, microseconds since the Unix epoch.
   int64_t unix_us_at_zero = 0;
-  // What it showed when this was read. Not kept with records.
+  // Its time when this was read. Not kept with records.
   int64_t now_us = std::numeric_limits<int64_t>::max();
 };
 
 // This machine's, now.
 ClockBase ThisClockBase();
 
-// What to add to times on `from` to have them on `to`. Within one start of the machine nothing,
-// whatever was done to the wall clock.
+// The difference that turns times on `from` into times on `to`. Within one start of the machine
+// nothing, whatever was done to the wall clock.
 int64_t ShiftBetween(const ClockBase& from, const ClockBase& to);
 
 // Adds `shift_us` to every moment that the record names. 0 means "not yet" and stays.

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& 
   std::unique_ptr<SqliteFile> file(new SqliteFile(db));
   if (code != SQLITE_OK) return file->Error(code);
   sqlite3_extended_result_codes(db, 1);
-  // What is in the write-ahead log stays there: a server that is killed never comes by here either.
+  // The write-ahead log is left as it is: a server that is killed never comes by here either.
   sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   // Without other processes the write-ahead log needs no shared memory, whose file a full disk
   // could refuse.

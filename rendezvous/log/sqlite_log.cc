@@ -132,7 +132,7 @@ class SqliteLog final : public RecordLog {
         "which running jobs start anew"));
   }
 
-  // Whose file is it? Fills server_id_ unless it is new.
+  // Refuses files of other programs and versions. Fills server_id_ unless the file is new.
   absl::Status CheckFormat() {
     const absl::StatusOr<int64_t> tables = file_->Number("SELECT count(*) FROM sqlite_schema");
     if (!tables.ok()) return Broken(tables.status());
@@ -264,7 +264,7 @@ class SqliteLog final : public RecordLog {
   }
 
   absl::Status Ready() {
-    // What is written to a file that has no name any more is lost with the process.
+    // Writes to a file that has no name any more are lost with the process.
     for (const KnownFile& file : files_) {
       if (!file.IsGone()) continue;
       return absl::UnavailableError(absl::StrCat("cannot save state: ", file.path,

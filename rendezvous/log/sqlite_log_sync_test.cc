@@ -1,4 +1,4 @@
-// What the log does when a sync fails although what was written arrived: nobody knows then what
+// A sync that fails although the bytes were written: nobody knows then what
 // the disk has.
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int SyncUnlessFailing(long call, int fd) {
 
 }  // namespace
 
-// In the place of libc's, for SQLite.
+// Replaces libc's, for SQLite.
 extern "C" int fsync(int fd) { return SyncUnlessFailing(SYS_fsync, fd); }
 extern "C" int fdatasync(int fd) { return SyncUnlessFailing(SYS_fdatasync, fd); }
 

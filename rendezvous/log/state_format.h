@@ -1,4 +1,4 @@
-// What a server does with state of another version. Each log stores the number of the format that
+// How a server treats state of another version. Each log stores the number of the format that
 // it was written in, and raises it when a record or the layout changes its meaning; a new field of
 // a record does not. A log that can read an older format converts it where it opens the state, and
 // passes that format as `oldest`.

@@ -1,5 +1,4 @@
-// What went into the core and what came out of it, counted by its host for /metrics. Pure; one
-// thread.
+// Counts what goes into the core and what comes out of it, for /metrics. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_WEB_COUNTERS_H_
 #define CADRE_RENDEZVOUS_WEB_COUNTERS_H_
 

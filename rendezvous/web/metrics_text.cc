@@ -159,7 +159,7 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
          [](const v1::JobStatus& job) { return job.workers_running(); });
   family("cadre_job_restarts_used", "Restarts that counted against its budget.",
          [](const v1::JobStatus& job) { return job.restarts(); });
-  // What has not been reported is left out: 0 would be a statement.
+  // A value that nobody has reported is left out: 0 would be a statement.
   live.erase(std::remove_if(live.begin(), live.end(),
                             [](const v1::JobStatus* job) { return !job->has_progress(); }),
              live.end());

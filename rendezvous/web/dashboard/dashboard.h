@@ -1,4 +1,4 @@
-// What can be seen of a server from outside, over HTTP and read only:
+// A server seen from outside, over HTTP and read only:
 //
 //   /                     the dashboard, a page that reads the rest
 //   /healthz              whether it answers
@@ -32,7 +32,7 @@ struct DashboardOptions {
   std::string host = "127.0.0.1";
   // 0: one that is free.
   int port = 0;
-  // What readers must carry. Empty: nothing, which only loopback allows.
+  // The token that readers must carry. Empty: none, which only loopback allows.
   std::string token;
   // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
   std::string log_dir;

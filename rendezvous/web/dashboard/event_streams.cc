@@ -15,7 +15,7 @@
 namespace cadre {
 namespace {
 
-// What all readers are told of. No job has such names.
+// Subjects that all readers get. No job has such names.
 constexpr char kAllJobs[] = "";
 constexpr char kNodes[] = "/nodes";
 

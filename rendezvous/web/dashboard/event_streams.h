@@ -44,7 +44,7 @@ class EventStreams {
   void Finish();
 
  private:
-  // What somebody reads: a job, or what all read.
+  // Something that is read: one job, or the lists that all read.
   struct Subject {
     bool asked = false;
     // Counts its changes; 0: nothing is known yet.
@@ -55,7 +55,7 @@ class EventStreams {
   struct Reader {
     std::shared_ptr<HttpExchange> exchange;
     std::string job;
-    // What it was told, by subject.
+    // The version of each subject that it has.
     std::map<std::string, uint64_t> told;
     bool behind = false;
   };

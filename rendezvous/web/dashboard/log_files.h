@@ -14,7 +14,7 @@
 
 namespace cadre {
 
-// What a list names: the newest generations, and the first ranks of each.
+// A list names the newest generations, and the first ranks of each.
 inline constexpr size_t kListedGenerations = 64;
 inline constexpr size_t kListedRanks = 1024;
 
@@ -25,7 +25,7 @@ std::string LogListJson(const std::string& log_dir, const std::string& job, cons
 // The same of what its timeline has.
 std::string LogListJson(const v1::JobStatus& job);
 
-// What a query asks for: "generation", "rank" and "stream" (stdout or stderr). INVALID_ARGUMENT
+// Parses a query: "generation", "rank" and "stream" (stdout or stderr). INVALID_ARGUMENT
 // names what is missing.
 absl::StatusOr<v1::ReadLogRequest> ParseLogQuery(const std::string& job,
                                                  const std::map<std::string, std::string>& query);

@@ -26,7 +26,8 @@ void LogTails::Add(std::shared_ptr<HttpExchange> exchange, const std::string& pa
 }
 
 void LogTails::Open(Tail& tail) {
-  // Only a file: what a worker put there in its place might make an open wait, or lead elsewhere.
+  // Only a file: a worker might have replaced it by something that makes an open wait, or leads
+  // elsewhere.
   tail.fd = OpenBelow(root_, tail.path);
   if (tail.fd < 0 && errno != ENOENT) {
     tail.exchange->Write(absl::StrCat("(cannot read ", tail.path, ": ", strerror(errno), ")\n"));

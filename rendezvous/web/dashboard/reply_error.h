@@ -1,4 +1,4 @@
-// What a reader gets in place of an answer. For the HTTP server's thread.
+// Replies that say what went wrong. For the HTTP server's thread.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_REPLY_ERROR_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_REPLY_ERROR_H_
 

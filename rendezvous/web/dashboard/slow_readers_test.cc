@@ -1,4 +1,4 @@
-// What waits for readers that do not read.
+// Bytes that wait for readers that do not read.
 #include <stdlib.h>
 
 #include <fstream>

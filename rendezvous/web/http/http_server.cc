@@ -44,7 +44,7 @@ constexpr char kTooMuchWaits[] =
 
 class Connection;
 
-// What connections share. Used by the loop's thread, but for `busy`.
+// State that connections share. Used by the loop's thread, but for `busy`.
 struct Loop {
   Base base;
   Listener listener;
@@ -200,7 +200,7 @@ class Connection final : public HttpExchange, public std::enable_shared_from_thi
     loop_->handler(*request, self);
   }
 
-  // What is written goes out, then the connection closes.
+  // Closes the connection once all that was written has gone out.
   void Finish() {
     was_stream_ = state_ == State::kStreaming;
     state_ = State::kFinishing;
@@ -243,7 +243,7 @@ struct HttpServer::Impl {
     const uint64_t number = ++loop.last_connection;
     loop.connections[number] = std::make_shared<Connection>(loop, number, fd);
     if (loop.connections.size() < kHttpConnectionsMax) return;
-    // Who connects and asks nothing keeps nobody out.
+    // Connections on which nothing was asked must not keep others out.
     for (const auto& [older, connection] : loop.connections) {
       if (older == number || !connection->idle()) continue;
       const std::shared_ptr<Connection> oldest = connection;

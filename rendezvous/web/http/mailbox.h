@@ -25,7 +25,7 @@ class Mailbox {
 
   void Post(std::function<void()> task);
   std::vector<std::function<void()>> Take();
-  // What waits is dropped, and what comes later.
+  // Drops the tasks that wait, and those that come later.
   void Close();
 
   void Stop();
