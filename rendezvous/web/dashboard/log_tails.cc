@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/open_below.h"
+#include "rendezvous/web/dashboard/open_below.h"
 
 namespace cadre {
 

@@ -1,4 +1,4 @@
-#include "base/open_below.h"
+#include "rendezvous/web/dashboard/open_below.h"
 
 #include <errno.h>
 #include <sys/stat.h>

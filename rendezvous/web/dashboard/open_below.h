@@ -1,6 +1,6 @@
 // Opens files in a directory whose content others may choose.
-#ifndef CADRE_BASE_OPEN_BELOW_H_
-#define CADRE_BASE_OPEN_BELOW_H_
+#ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_OPEN_BELOW_H_
+#define CADRE_RENDEZVOUS_WEB_DASHBOARD_OPEN_BELOW_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ int OpenBelow(const std::string& root, absl::string_view relative);
 
 }  // namespace cadre
 
-#endif  // CADRE_BASE_OPEN_BELOW_H_
+#endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_OPEN_BELOW_H_
