@@ -1,5 +1,5 @@
-// What a worker wrote into its progress page (worker_runtime/progress/progress_page.h), as anybody on the
-// node reads it: while the worker runs, when it is stopped, and after its death. Any thread.
+// What a worker wrote into its progress page (worker_runtime/progress/progress_page.h), as anybody
+// on the node reads it: while the worker runs, when it is stopped, and after its death. Any thread.
 #ifndef CADRE_BASE_PROGRESS_SNAPSHOT_H_
 #define CADRE_BASE_PROGRESS_SNAPSHOT_H_
 

@@ -11,8 +11,8 @@ absl::Status LinkQueue::Add(v1::NodeMessage message) {
   size_t bytes = message.ByteSizeLong();
   const bool refused = bytes > static_cast<size_t>(rpc::kMessageBytesMax);
   if (refused && !message.has_store()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", bytes, " bytes is over the limit of ", rpc::kMessageBytesMax));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", bytes, " bytes is over the limit of ", rpc::kMessageBytesMax));
   }
   if (refused) {
     message.mutable_store()->clear_operation();

@@ -4,11 +4,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/barrier.h"
 #include "absl/time/clock.h"
 #include "base/bearer_token.h"
 #include "base/clock.h"
@@ -32,7 +29,6 @@
 namespace cadre {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
@@ -290,73 +286,6 @@ TEST_F(ServerTest, StoreCallWaitsForItsKey) {
   cancelled.get()->TryCancel();
   gives_up.join();
   EXPECT_THAT(rpc::FromGrpcStatus(waited), StatusIs(absl::StatusCode::kCancelled));
-}
-
-TEST_F(ServerTest, SecondServerOnThePort) {
-  ServerOptions options;
-  options.token = kToken;
-  options.port = server_->port();
-  EXPECT_THAT(Server::Start(options, core_),
-              StatusIs(absl::StatusCode::kAlreadyExists,
-                       HasSubstr(absl::StrCat("port ", options.port, " on 127.0.0.1 is in use"))));
-}
-
-// Launchers of one job start in the same millisecond, and whoever has the port serves.
-TEST_F(ServerTest, OfManyThatStartOnOnePortAtOnceExactlyOneServes) {
-  for (int round = 0; round < 100; ++round) {
-    ServerOptions options;
-    options.token = kToken;
-    options.port = server_->port();
-    server_.reset();
-    std::vector<absl::StatusOr<std::unique_ptr<Server>>> started;
-    for (int i = 0; i < 4; ++i) started.emplace_back(absl::UnknownError("not started"));
-    absl::Barrier* const together = new absl::Barrier(static_cast<int>(started.size()));
-    std::vector<std::thread> threads;
-    for (auto& server : started) {
-      threads.emplace_back([&] {
-        if (together->Block()) delete together;
-        server = Server::Start(options, core_);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (auto& server : started) {
-      if (server.ok()) {
-        EXPECT_EQ(server_, nullptr) << "two serve";
-        server_ = *std::move(server);
-      } else {
-        EXPECT_THAT(server.status(), StatusIs(absl::StatusCode::kAlreadyExists));
-      }
-    }
-    ASSERT_NE(server_, nullptr) << "nobody serves, round " << round;
-  }
-}
-
-TEST_F(ServerTest, AConnectionIsNotRefusedForASoftLimit) {
-  rlimit limit;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 128);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  ServerOptions options;
-  options.token = kToken;
-  ASSERT_OK(Server::Start(options, core_));
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
-}
-
-TEST_F(ServerTest, OffLoopbackATokenIsRequired) {
-  ServerOptions options;
-  options.host = "0.0.0.0";
-  EXPECT_THAT(Server::Start(options, core_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs a token")));
-  options.token = kToken;
-  EXPECT_OK(Server::Start(options, core_));
-}
-
-TEST_F(ServerTest, AbsentTlsFileIsNamed) {
-  ServerOptions options;
-  options.security.tls_dir = "/nonexistent";
-  EXPECT_THAT(Server::Start(options, core_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/nonexistent/ca.pem")));
 }
 
 TEST_F(ServerTest, ShutdownWithNobodyThereIsQuick) {
