@@ -52,6 +52,7 @@ int Dispatch(const std::vector<std::string>& arguments) {
     const absl::StatusOr<Parsed> parsed =
         ParseArguments(command, {arguments.begin() + 1, arguments.end()});
     if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
+    if (parsed->Has("help-all")) return Print(HelpText(command, /*all=*/true));
     if (parsed->Has("help")) return Print(HelpText(command));
     return command.run(*parsed);
   }
@@ -89,7 +90,8 @@ void ArrangeSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) sigaddset(&signals, signal);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  // What whoever started it had blocked is of no meaning here.
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 }

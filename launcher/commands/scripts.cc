@@ -16,7 +16,7 @@ std::string Names(const std::vector<Command>& commands) {
 std::string LongFlags(const Command& command) {
   std::string flags;
   for (const Flag& flag : command.flags) absl::StrAppend(&flags, "--", flag.name, " ");
-  return flags + "--help";
+  return flags + "--help --help-all";
 }
 
 // For single quotes of a shell; brackets and colons have a meaning in zsh's specifications.

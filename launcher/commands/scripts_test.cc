@@ -22,7 +22,7 @@ std::vector<Command> Example() {
 
 TEST(ScriptsTest, EveryShell_KnowsEveryCommandAndFlag) {
   EXPECT_THAT(BashCompletion(Example()), HasSubstr("compgen -W 'run why'"));
-  EXPECT_THAT(BashCompletion(Example()), HasSubstr("--nnodes --module --help"));
+  EXPECT_THAT(BashCompletion(Example()), HasSubstr("--nnodes --module --help --help-all"));
   EXPECT_THAT(ZshCompletion(Example()),
               HasSubstr("'--nnodes=[Nodes that take part (1).]:N:_files'"));
   EXPECT_THAT(ZshCompletion(Example()), HasSubstr("It'\\''s a module."));

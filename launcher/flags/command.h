@@ -22,6 +22,8 @@ struct Flag {
   bool repeated = false;
   // Also read from PET_<NAME>, as torchrun does.
   bool torchrun = false;
+  // Of a command with many flags: one of those that --help shows; --help-all shows every one.
+  bool everyday = false;
 };
 
 struct Parsed {

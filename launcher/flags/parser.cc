@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -39,7 +40,8 @@ std::string UnknownFlag(const Command& command, const std::string& argument) {
 }
 
 absl::Status CheckPositionals(const Command& command, const Parsed& parsed) {
-  if (command.takes_program || parsed.Has("help")) return absl::OkStatus();
+  if (command.takes_program || parsed.Has("help") || parsed.Has("help-all"))
+    return absl::OkStatus();
   if (parsed.rest.size() > command.max_positionals) {
     return absl::InvalidArgumentError(
         absl::StrCat("unexpected argument '", parsed.rest[command.max_positionals],
@@ -65,7 +67,7 @@ std::string ParseError(const Command& command, const std::vector<std::string>& a
     if (equals == std::string::npos || !absl::StartsWith(argument, "--")) continue;
     const std::string name = absl::StrReplaceAll(argument.substr(2, equals - 2), {{"_", "-"}});
     const bool switched =
-        name == "help" ||
+        name == "help" || name == "help-all" ||
         std::any_of(command.flags.begin(), command.flags.end(),
                     [&](const Flag& flag) { return flag.value.empty() && flag.name == name; });
     if (switched) {
@@ -108,6 +110,20 @@ absl::StatusOr<Parsed> ParseAfterSpec(const Command& command,
   return ParseArguments(command, all);
 }
 
+std::string HelpLine(const Flag& flag) {
+  constexpr size_t kColumn = 30;
+  std::string left = flag.short_name == '\0'
+                         ? absl::StrCat("      --", flag.name)
+                         : absl::StrCat("  -", std::string(1, flag.short_name), ", --", flag.name);
+  if (!flag.value.empty()) absl::StrAppend(&left, " ", flag.value);
+  if (left.size() + 2 > kColumn) {
+    absl::StrAppend(&left, "\n", std::string(kColumn, ' '));
+  } else {
+    left.resize(kColumn, ' ');
+  }
+  return absl::StrCat(left, flag.help, "\n");
+}
+
 }  // namespace
 
 absl::StatusOr<Parsed> ParseArguments(const Command& command,
@@ -121,6 +137,8 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
   for (const Flag& flag : command.flags) AddFlag(flag, app, slots.emplace_back());
   bool help = false;
   app.add_flag("--help,-h", help)->disable_flag_override();
+  bool help_all = false;
+  app.add_flag("--help-all,--help_all", help_all)->disable_flag_override();
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -135,6 +153,7 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
     if (!slots[i].values.empty()) parsed.flags[command.flags[i].name] = slots[i].values;
   }
   if (help) parsed.flags["help"] = {"1"};
+  if (help_all) parsed.flags["help-all"] = {"1"};
   parsed.rest = app.remaining();
   if (!parsed.rest.empty() && parsed.rest.front() == "--") {
     parsed.rest.erase(parsed.rest.begin());
@@ -154,34 +173,31 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
   return parsed;
 }
 
-std::string HelpText(const Command& command) {
+std::string HelpText(const Command& command, bool all) {
   std::string text = absl::StrCat(
       "Usage: cadre ", command.name, command.flags.empty() ? "" : " [options]",
       command.positionals.empty() ? "" : " ", command.positionals, "\n\n", command.summary, "\n");
   if (!command.description.empty()) absl::StrAppend(&text, "\n", command.description, "\n");
+  std::vector<Flag> shown;
+  std::copy_if(command.flags.begin(), command.flags.end(), std::back_inserter(shown),
+               [](const Flag& flag) { return flag.everyday; });
+  const bool some = !all && !shown.empty();
+  if (!some) shown = command.flags;
   std::vector<std::string> groups;
-  for (const Flag& flag : command.flags) {
+  for (const Flag& flag : shown) {
     if (std::find(groups.begin(), groups.end(), flag.group) == groups.end()) {
       groups.push_back(flag.group);
     }
   }
-  constexpr size_t kColumn = 30;
   for (const std::string& group : groups) {
     absl::StrAppend(&text, "\n", group, ":\n");
-    for (const Flag& flag : command.flags) {
-      if (flag.group != group) continue;
-      std::string left =
-          flag.short_name == '\0'
-              ? absl::StrCat("      --", flag.name)
-              : absl::StrCat("  -", std::string(1, flag.short_name), ", --", flag.name);
-      if (!flag.value.empty()) absl::StrAppend(&left, " ", flag.value);
-      if (left.size() + 2 > kColumn) {
-        absl::StrAppend(&text, left, "\n", std::string(kColumn, ' '), flag.help, "\n");
-      } else {
-        left.resize(kColumn, ' ');
-        absl::StrAppend(&text, left, flag.help, "\n");
-      }
+    for (const Flag& flag : shown) {
+      if (flag.group == group) absl::StrAppend(&text, HelpLine(flag));
     }
+  }
+  if (some) {
+    absl::StrAppend(&text, "\n'cadre ", command.name, " --help-all' shows all ",
+                    command.flags.size(), " flags.\n");
   }
   return text;
 }

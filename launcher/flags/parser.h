@@ -11,12 +11,13 @@
 namespace cadre {
 
 // INVALID_ARGUMENT: one line that names what is wrong, with the nearest flag where one is near.
-// `--help` and `-h` are seen as the flag "help".
+// `--help` and `-h` are seen as the flag "help", `--help-all` as "help-all".
 absl::StatusOr<Parsed> ParseArguments(const Command& command,
                                       const std::vector<std::string>& arguments);
 
-// The text of `cadre COMMAND --help`.
-std::string HelpText(const Command& command);
+// The text of `cadre COMMAND --help`, which shows the flags of an ordinary day where the command
+// names some, or of --help-all.
+std::string HelpText(const Command& command, bool all = false);
 
 }  // namespace cadre
 

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Command Example() {
   Command command;
@@ -132,6 +133,18 @@ TEST(ParserTest, Help_ListsEveryFlagOnce) {
   const std::string help = HelpText(Example());
   for (const Flag& flag : Example().flags) EXPECT_THAT(help, HasSubstr("--" + flag.name));
   EXPECT_EQ(help.find("nproc_per_node"), std::string::npos);
+}
+
+TEST(HelpTextTest, SomeFlagsOrAll) {
+  Command command = Example();
+  EXPECT_EQ(HelpText(command), HelpText(command, /*all=*/true)) << "none is everyday";
+  command.flags[0].everyday = true;
+  const std::string some = HelpText(command);
+  EXPECT_THAT(some, HasSubstr("--" + command.flags[0].name));
+  EXPECT_THAT(some, Not(HasSubstr("--" + command.flags[1].name)));
+  EXPECT_THAT(some, HasSubstr("--help-all' shows all"));
+  EXPECT_THAT(HelpText(command, /*all=*/true), HasSubstr("--" + command.flags[1].name));
+  EXPECT_EQ(ParseArguments(command, {"--help-all"})->Get("help-all"), "1");
 }
 
 }  // namespace
