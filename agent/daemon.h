@@ -50,7 +50,8 @@ struct DaemonOptions {
 };
 
 // Runs until the agent core says Exit; returns what it said. `supervisor` was started before.
-// Blocked signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1) are read from a signalfd.
+// The signals that the calling thread blocks are read from a signalfd; each ends the job, and
+// SIGUSR1 is a scheduler's warning that it is about to.
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
                               std::unique_ptr<supervisor::Client> supervisor, ServerLink& link,
                               Display& display);

@@ -21,6 +21,7 @@
 #include "agent/evidence/progress_watch.h"
 #include "agent/local/local_service.h"
 #include "agent/signal_reader.h"
+#include "agent/workers/filtered_lines.h"
 #include "agent/workers/port_hold.h"
 #include "agent/workers/rank_output.h"
 #include "agent/workers/worker_groups.h"
@@ -55,7 +56,12 @@ class Daemon {
  public:
   Daemon(const DaemonOptions& options, std::unique_ptr<supervisor::Client> supervisor,
          ServerLink& link, Display& display)
-      : options_(options), supervisor_(std::move(supervisor)), link_(link), display_(display) {}
+      : options_(options),
+        supervisor_(std::move(supervisor)),
+        link_(link),
+        display_(display),
+        filtered_stdout_(options.output.stdout_filters),
+        filtered_stderr_(options.output.stderr_filters) {}
 
   absl::StatusOr<Exit> Run();
 
@@ -114,6 +120,8 @@ class Daemon {
   void LinkLogs(uint32_t local_rank);
   void StartWatching();
   void Collect(const CollectEvidence& command);
+  void ShowLines(const std::string& lines, const LineAssembler& assembler, bool to_stderr);
+  void OpenFiltered();
   void FlushOutput(uint32_t local_rank);
   void ShowStatusNow();
 
@@ -122,6 +130,8 @@ class Daemon {
   bool supervisor_works_ = false;                   // it has started a worker
   ServerLink& link_;
   Display& display_;
+  FilteredLines filtered_stdout_;
+  FilteredLines filtered_stderr_;
   std::vector<std::string> environment_;
   PortHold hold_;
   std::unique_ptr<SignalReader> signals_;

@@ -241,7 +241,25 @@ void Daemon::OnOutput(uint32_t local_rank, const supervisor::OutputFrame& frame)
   }
   LineAssembler& assembler = frame.stream == 2 ? output.standard_error : output.standard_output;
   const std::string lines = assembler.Add(frame.bytes, frame.dropped);
-  if (!lines.empty()) display_.WorkerLines(lines, frame.stream == 2);
+  ShowLines(lines, assembler, frame.stream == 2);
+}
+
+void Daemon::ShowLines(const std::string& lines, const LineAssembler& assembler, bool to_stderr) {
+  if (lines.empty()) return;
+  display_.WorkerLines(lines, to_stderr);
+  (to_stderr ? filtered_stderr_ : filtered_stdout_).Add(lines, assembler.prefix().size());
+}
+
+void Daemon::OpenFiltered() {
+  if (options_.output.log_dir.empty()) return;
+  const std::string directory =
+      absl::StrCat(RunDirectoryHere(), "/", GenerationSubdirectory(generation_));
+  for (const bool of_stderr : {false, true}) {
+    FilteredLines& lines = of_stderr ? filtered_stderr_ : filtered_stdout_;
+    const std::string path =
+        absl::StrCat(directory, of_stderr ? "/filtered_stderr.log" : "/filtered_stdout.log");
+    if (lines.wanted() && !lines.Open(path)) display_.Line(absl::StrCat("cannot write ", path));
+  }
 }
 
 void Daemon::OnProgressLines(uint32_t local_rank, const std::string& lines) {
@@ -263,6 +281,7 @@ void Daemon::PollProgress() {
 }
 
 void Daemon::StartWatching() {
+  OpenFiltered();
   std::vector<ProgressWatch::Worker> workers;
   for (const auto& [local_rank, files] : files_) {
     workers.push_back(
@@ -296,9 +315,9 @@ void Daemon::FlushOutput(uint32_t local_rank) {
   const auto worker = outputs_.find(local_rank);
   if (worker == outputs_.end()) return;
   for (const bool to_stderr : {false, true}) {
-    const std::string rest = to_stderr ? worker->second.standard_error.Finish()
-                                       : worker->second.standard_output.Finish();
-    if (!rest.empty()) display_.WorkerLines(rest, to_stderr);
+    LineAssembler& assembler =
+        to_stderr ? worker->second.standard_error : worker->second.standard_output;
+    ShowLines(assembler.Finish(), assembler, to_stderr);
   }
 }
 

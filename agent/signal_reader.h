@@ -18,12 +18,10 @@ namespace cadre {
 // Closes the descriptor with the scope.
 class SignalReader {
  public:
+  // For the signals that the calling thread blocks.
   static absl::StatusOr<std::unique_ptr<SignalReader>> Make() {
     sigset_t signals;
-    sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
-      sigaddset(&signals, signal);
-    }
+    sigprocmask(SIG_BLOCK, nullptr, &signals);
     const int fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a signalfd");
     return std::unique_ptr<SignalReader>(new SignalReader(fd));

@@ -24,8 +24,12 @@ struct OutputOptions {
   std::set<uint32_t> terminal_local_ranks;
   // Only these global ranks reach the terminal; empty: all.
   std::set<uint32_t> terminal_ranks;
-  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[${host}:${rank}] ".
+  // As LinePrefix() takes it (rank_output.h).
   std::string prefix_template;
+  // Lines that are shown and contain one of these go to filtered_stdout.log and filtered_stderr.log
+  // of the generation too.
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
 };
 
 }  // namespace cadre

@@ -10,6 +10,7 @@ namespace cadre {
 std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields) {
   if (prefix_template.empty()) prefix_template = "[${host}:${rank}] ";
   return absl::StrReplaceAll(prefix_template, {{"${host}", fields.host},
+                                               {"${hostname}", fields.host},
                                                {"${role_name}", fields.role},
                                                {"${rank}", absl::StrCat(fields.rank)},
                                                {"${local_rank}", absl::StrCat(fields.local_rank)}});

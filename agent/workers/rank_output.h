@@ -23,7 +23,7 @@ struct PrefixFields {
   uint32_t local_rank = 0;
 };
 
-// Replaces ${host}, ${role_name}, ${rank} and ${local_rank}; an empty template is
+// Replaces ${host} (torchrun's ${hostname}), ${role_name}, ${rank} and ${local_rank}; an empty template is
 // "[${host}:${rank}] ". Unknown names stay as they are.
 std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields);
 
@@ -34,6 +34,8 @@ class LineAssembler {
   // The lines that `bytes` completes, each with prefix and '\n'. A carriage return alone ends a
   // line too: progress bars come out one state a line. `dropped` bytes were lost before these.
   std::string Add(absl::string_view bytes, uint32_t dropped = 0);
+
+  const std::string& prefix() const { return prefix_; }
 
   // What is left of a last line that has no end; empty when there is none.
   std::string Finish();

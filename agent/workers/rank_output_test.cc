@@ -17,6 +17,10 @@ TEST(LinePrefix, Template_OfTorchrun_IsFilled) {
       "trainer/5/1/n1 ${other}:");
 }
 
+TEST(LinePrefix, Hostname_IsTheHost) {
+  EXPECT_EQ(LinePrefix("${hostname}:${rank}: ", {"n1", "trainer", 5, 1}), "n1:5: ");
+}
+
 TEST(LineAssembler, Add_PiecesOfLines_GiveWholeLinesOnly) {
   LineAssembler lines("[n:0] ");
   EXPECT_EQ(lines.Add("he"), "");

@@ -44,6 +44,9 @@ int Fail(int status, absl::string_view text);
 // Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
 int Print(absl::string_view text);
 
+// For bash, zsh or fish; the exit status.
+int PrintCompletion(const std::string& shell);
+
 // What the command line, the environment and this machine's configuration file (CADRE_CONFIG, or
 // /etc/cadre/cadre.yaml) say for a command; `section` and `in_file` are the file's for it.
 absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,

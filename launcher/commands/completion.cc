@@ -7,15 +7,16 @@
 namespace cadre {
 namespace {
 
-int RunCompletion(const Parsed& parsed) {
-  const std::string& shell = parsed.rest[0];
+int RunCompletion(const Parsed& parsed) { return PrintCompletion(parsed.rest[0]); }
+
+}  // namespace
+
+int PrintCompletion(const std::string& shell) {
   if (shell == "bash") return Print(BashCompletion(AllCommands()));
   if (shell == "zsh") return Print(ZshCompletion(AllCommands()));
   if (shell == "fish") return Print(FishCompletion(AllCommands()));
   return Fail(kExitUsage, absl::StrCat("expected bash, zsh or fish, got '", shell, "'"));
 }
-
-}  // namespace
 
 Command CompletionCommand() {
   Command command;

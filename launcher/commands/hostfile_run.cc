@@ -129,7 +129,7 @@ class HostsRun {
   int Wait() {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+    for (const int signal : options_.signals) sigaddset(&signals, signal);
     signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     while (Running() > 0) {
       std::vector<pollfd> fds = {{signals_, POLLIN, 0}};

@@ -29,8 +29,8 @@ struct HostfilePlan {
 std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
                           const HostfileHost& host, size_t rank);
 
-// Blocks until the job has ended on all hosts; the exit status. SIGINT and its like must be
-// blocked: they end the job. `say` takes lines for people. INVALID_ARGUMENT: a host or the ssh
+// Blocks until the job has ended on all hosts; the exit status. The signals of
+// `options` must be blocked: they end the job. `say` takes lines for people. INVALID_ARGUMENT: a host or the ssh
 // command makes no sense; other errors: the rendezvous or ssh could not be started.
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
                                const RunOptions& options, const std::vector<HostfileHost>& hosts,

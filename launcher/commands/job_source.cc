@@ -16,14 +16,19 @@ namespace {
 // Of a large job's timeline.
 constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 
+absl::Status Broken(const std::string& path, absl::string_view why) {
+  return absl::DataLossError(absl::StrCat(path, " is broken, or no file of cadre run: ", why));
+}
+
 absl::Status ReadJson(const std::string& path, google::protobuf::Message* message) {
   ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kMaxJsonBytes));
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   const auto parsed = google::protobuf::util::JsonStringToMessage(content, message, options);
   if (parsed.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, " is no file of cadre run: ", std::string(parsed.message())));
+  // Lines of the file follow the first one.
+  const std::string text(parsed.message());
+  return Broken(path, absl::string_view(text).substr(0, text.find('\n')));
 }
 
 }  // namespace
@@ -36,7 +41,9 @@ std::vector<Flag> JobSourceFlags() {
 
 absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory) {
   v1::Verdict verdict;
-  RETURN_IF_ERROR(ReadJson(directory + "/verdict.json", &verdict));
+  const std::string path = directory + "/verdict.json";
+  RETURN_IF_ERROR(ReadJson(path, &verdict));
+  if (verdict.outcome() == v1::JOB_PHASE_UNSPECIFIED) return Broken(path, "it has no outcome");
   return verdict;
 }
 

@@ -15,6 +15,7 @@
 #include "launcher/commands/state.h"
 #include "launcher/embedded_link.h"
 #include "launcher/endpoint/endpoint.h"
+#include "launcher/slurm/node_address.h"
 #include "rendezvous/host/listen_check.h"
 #include "rpc/channels.h"
 
@@ -81,11 +82,18 @@ struct Place {
   absl::StatusOr<ResolvedEndpoint> at;
 };
 
-std::vector<Place> LookUp(const std::vector<Endpoint>& endpoints) {
+// The address that Slurm has for a node stands for its name where that does not resolve.
+Place LookUp(const RunOptions& options, const Endpoint& endpoint) {
+  Place place = {HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
+  if (place.at.ok() || !options.names_are_slurms) return place;
+  const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
+  if (address.empty()) return place;
+  return {HostPort(address, endpoint.port), Resolve({address, endpoint.port})};
+}
+
+std::vector<Place> LookUp(const RunOptions& options) {
   std::vector<Place> places;
-  for (const Endpoint& endpoint : endpoints) {
-    places.push_back({HostPort(endpoint.host, endpoint.port), Resolve(endpoint)});
-  }
+  for (const Endpoint& endpoint : options.endpoints) places.push_back(LookUp(options, endpoint));
   return places;
 }
 
@@ -96,7 +104,7 @@ absl::Status ServeHere(const RunOptions& options, Place& place) {
   RETURN_IF_ERROR(place.at.status());
   if (place.at->loopback && options.expected_nodes.size() > 1) {
     const absl::StatusOr<ResolvedEndpoint> other =
-        Resolve({options.expected_nodes[1], place.at->port});
+        LookUp(options, {options.expected_nodes[1], place.at->port}).at;
     const std::string own = other.ok() && !other->loopback
                                 ? AddressTowards(other->address, other->port)
                                 : std::string();
@@ -167,7 +175,7 @@ absl::StatusOr<Meeting> ArrangeMeeting(const RunOptions& options,
   rpc::QuietGrpcLog();
   GrpcLinkOptions link;
   std::string routed;
-  std::vector<Place> places = LookUp(options.endpoints);
+  std::vector<Place> places = LookUp(options);
   if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, places[0]));
   for (const Place& place : places) {
     absl::StrAppend(&meeting.endpoint, meeting.endpoint.empty() ? "" : ",", place.name);

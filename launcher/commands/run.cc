@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -85,17 +86,14 @@ std::string NodeName(const RunOptions& options, const Meeting& meeting) {
 }
 
 OutputOptions Output(const RunOptions& options, uint32_t slots) {
-  OutputOptions output;
+  OutputOptions output = options.output;
   output.log_dir = options.job.logs().dir();
   for (uint32_t i = 0; i < slots; ++i) {
     const uint32_t only_file = options.redirects.Of(i) & ~options.tee.Of(i);
     output.standard_output.push_back({true, (only_file & 1) == 0});
     output.standard_error.push_back({true, (only_file & 2) == 0});
   }
-  output.terminal_local_ranks = options.terminal_local_ranks;
   output.terminal_ranks.insert(options.job.logs().tee().begin(), options.job.logs().tee().end());
-  const char* prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-  if (prefix != nullptr) output.prefix_template = prefix;
   return output;
 }
 
@@ -226,7 +224,7 @@ int Start(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uin
   OutputWriter writer;
   RunDisplay display(Look(options), writer);
   for (const std::string& notice : notices) display.Line(notice);
-  for (const uint32_t local_rank : options.terminal_local_ranks) {
+  for (const uint32_t local_rank : options.output.terminal_local_ranks) {
     if (local_rank < slots) continue;
     display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,
                               " here; this node runs ", slots, " workers"));
@@ -305,6 +303,27 @@ absl::Status CheckWorkingDir(const std::string& directory) {
       absl::StrCat("working_dir: ", strerror(errno), " on this node: ", directory));
 }
 
+// Where it is missing every worker of every restart would say so, and no launcher.
+absl::Status CheckScript(const RunOptions& options) {
+  if (options.script.empty()) return absl::OkStatus();
+  const std::filesystem::path path =
+      std::filesystem::path(options.job.working_dir()) / options.script;
+  if (access(path.c_str(), R_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("script ", options.script, ": ", strerror(errno), " on this node",
+                   path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
+}
+
+// The agent takes what is blocked from a descriptor; all others do what they do to any program.
+void BlockSignals(const std::set<int>& signals) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (const int signal : signals) sigaddset(&blocked, signal);
+  // A scheduler's warning that the node is wanted back.
+  sigaddset(&blocked, SIGUSR1);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+}
+
 // This node's share of the job, by the one launcher that does it.
 int RunNode(const Settings& settings, const std::optional<Identity>& identity,
             const std::function<void(int)>& ended) {
@@ -322,6 +341,8 @@ int RunNode(const Settings& settings, const std::optional<Identity>& identity,
     const absl::Status here = CheckWorkingDir(options->job.working_dir());
     if (!here.ok()) return Fail(lacking, here.message());
   }
+  const absl::Status script = CheckScript(*options);
+  if (!script.ok()) return Fail(lacking, script.message());
   options->job.mutable_logs()->set_dir(Absolute(options->job.logs().dir()));
   const absl::Status logs =
       CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", options->job.logs().dir());
@@ -329,6 +350,7 @@ int RunNode(const Settings& settings, const std::optional<Identity>& identity,
   const absl::StatusOr<std::optional<EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
   if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
+  BlockSignals(options->signals);
   return Start(*options, *etcd, *slots, ended);
 }
 
@@ -354,6 +376,7 @@ int RunHosts(const Parsed& parsed, const Settings& settings) {
   if (!spec.ok()) return Fail(kExitBadSpec, spec.status().message());
   const absl::StatusOr<RunOptions> options = ResolveRun(settings, *std::move(spec), identity);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
+  BlockSignals(options->signals);
   const absl::StatusOr<int> status = RunOnHosts(parsed, settings, *options, *hosts,
                                                 [](const std::string& line) { Fail(0, line); });
   if (status.ok()) return *status;
@@ -370,6 +393,7 @@ void UseAllCores() {
 }
 
 int Run(const Parsed& parsed) {
+  if (const auto shell = parsed.Get("print-completion")) return PrintCompletion(*shell);
   std::map<std::string, std::string> environment = ReadEnvironment();
   const absl::StatusOr<std::optional<Identity>> identity = DetectIdentity(environment);
   if (!identity.ok()) return Fail(kExitUsage, identity.status().message());

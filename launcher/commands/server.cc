@@ -53,8 +53,11 @@ std::vector<Flag> Flags() {
 }
 
 absl::StatusOr<std::string> StateDir(const Settings& settings, int port) {
-  const std::string given = settings.GetOr("state-dir", "");
-  if (!given.empty()) return given;
+  if (const std::optional<Setting> given = settings.Get("state-dir")) {
+    if (!given->value.empty()) return given->value;
+    return absl::InvalidArgumentError(
+        absl::StrCat(given->origin, ": expected a directory, or none for nowhere, got ''"));
+  }
   // A port that is another one each time says nothing about whose state it is.
   if (port == 0) return std::string(kNoStateDir);
   return DefaultStateDir(port);
@@ -89,7 +92,7 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
         absl::StrCat("--port: expected a port from 0 to 65535, got '", port_text, "'"));
   }
   asked.listen.port = static_cast<int>(*port);
-  asked.host = settings.GetOr("host", "127.0.0.1");
+  asked.host = HostIn(settings.GetOr("host", "127.0.0.1"));
   const absl::StatusOr<ResolvedEndpoint> at = Resolve({asked.host, asked.listen.port});
   if (!at.ok()) return absl::InvalidArgumentError(absl::StrCat("--host: ", at.status().message()));
   asked.listen.host = at->address;

@@ -121,6 +121,11 @@ absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int
       absl::StrCat("expected at most ", kEndpointsMax, " endpoints, got ", endpoints.size()));
 }
 
+std::string HostIn(absl::string_view text) {
+  const bool bracketed = text.size() > 2 && text.front() == '[' && text.back() == ']';
+  return std::string(bracketed ? text.substr(1, text.size() - 2) : text);
+}
+
 absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

@@ -28,6 +28,9 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
 // One or several of them, separated by commas.
 absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
 
+// A host alone, as --host takes it: without the brackets that may stand around an IPv6 address.
+std::string HostIn(absl::string_view text);
+
 struct ResolvedEndpoint {
   // Numeric, without brackets.
   std::string address;

@@ -83,6 +83,13 @@ TEST(EndpointTest, AddressTowardsLoopback_IsLoopback) {
   EXPECT_EQ(AddressTowards("no-address", 9), "");
 }
 
+TEST(EndpointTest, HostIn_TakesBracketsOff) {
+  EXPECT_EQ(HostIn("[::1]"), "::1");
+  EXPECT_EQ(HostIn("::1"), "::1");
+  EXPECT_EQ(HostIn("head"), "head");
+  EXPECT_EQ(HostIn("[]"), "[]");
+}
+
 TEST(EndpointTest, HostPort_BracketsIpv6) {
   EXPECT_EQ(HostPort("::1", 2), "[::1]:2");
   EXPECT_EQ(HostPort("10.0.0.1", 2), "10.0.0.1:2");

@@ -31,6 +31,9 @@ struct Identity {
   std::vector<std::string> node_names;
   // This node's name among them.
   std::string node_name;
+  // Slurm gave the names, and may know addresses where they do not resolve; SLURM_NODE_ALIASES.
+  bool names_are_slurms = false;
+  std::string slurm_aliases;
   // A name for the job that is the same on every node.
   std::string job_name;
   // What tells this launch (a Slurm step, one mpirun) from all others, the same on every node;

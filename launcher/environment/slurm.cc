@@ -71,6 +71,8 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   identity.node_rank = static_cast<int>(*place);
   RETURN_IF_ERROR(ReadTasks(environment, identity));
   RETURN_IF_ERROR(CheckGpus(environment, identity));
+  identity.names_are_slurms = true;
+  identity.slurm_aliases = TextIn(environment, "SLURM_NODE_ALIASES");
   identity.node_name = identity.node_names[*place];
   identity.endpoint_host = identity.node_names[0];
   identity.serves = *place == 0;

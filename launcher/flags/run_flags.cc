@@ -1,5 +1,8 @@
 #include "launcher/flags/run_flags.h"
 
+#include <set>
+#include <string>
+
 namespace cadre {
 namespace {
 
@@ -85,6 +88,8 @@ std::vector<Flag> ProgramFlags() {
       environment,
       Own(kProgram, "env-style", "LIST", "Also set variables as 'slurm' and 'mpi' launchers do."),
       Own(kProgram, "working-dir", "DIR", "Where workers start [here]."),
+      Torchrun(kProgram, "print-completion", "SHELL",
+               "Print what 'cadre completion SHELL' does, and end."),
       Torchrun(kProgram, "virtual-local-rank", "", "LOCAL_RANK is 0 and only the own GPU shows."),
   };
 }
@@ -95,6 +100,13 @@ std::vector<Flag> OutputFlags() {
       Torchrun(kOutput, "redirects", "WHAT",
                "Only to files: 1 out, 2 err, 3 both, or by local rank 0:1,1:3.", 'r'),
       Torchrun(kOutput, "tee", "WHAT", "To files and the terminal, likewise.", 't'),
+      Torchrun(kOutput, "log-line-prefix-template", "TEXT",
+               "Begins each line shown; ${hostname}, ${rank}, ${local_rank}, ${role_name} "
+               "['[${hostname}:${rank}] ']."),
+      Torchrun(kOutput, "duplicate-stdout-filters", "LIST",
+               "Lines shown with one of these texts go to filtered_stdout.log too; ',,' is a "
+               "comma."),
+      Torchrun(kOutput, "duplicate-stderr-filters", "LIST", "Likewise to filtered_stderr.log."),
       Torchrun(kOutput, "local-ranks-filter", "LIST", "Local ranks shown on the terminal."),
       Own(kOutput, "output", "plain|json", "Form of the verdict [plain]."),
       Own(kOutput, "no-progress", "", "No live status block."),
@@ -123,6 +135,9 @@ std::vector<Flag> FailureFlags() {
           "A worker that writes no output and shows no progress for this long hangs [never]."),
       Own(kFailure, "stop-grace", "TIME", "Between SIGTERM and SIGKILL [30s]."),
       Own(kFailure, "total-timeout", "TIME", "Limit for the whole job [none]."),
+      Torchrun(kFailure, "signals-to-handle", "LIST",
+               "Signals at which the job ends in order [SIGTERM,SIGINT,SIGHUP,SIGQUIT]; others do "
+               "what they do to any program."),
       Torchrun(kFailure, "shutdown-timeout", "SECONDS", "torchrun's word for --stop-grace."),
   };
 }
@@ -151,9 +166,6 @@ const std::map<std::string, std::string>& FlagsWithoutMeaning() {
       {"start-method", "Workers are always started by exec."},
       {"event-log-handler", "The timeline is written beside the logs."},
       {"logs-specs", "Logs have one layout."},
-      {"duplicate-stdout-filters", "Output is not filtered."},
-      {"duplicate-stderr-filters", "Output is not filtered."},
-      {"signals-to-handle", "SIGTERM, SIGINT, SIGHUP and SIGQUIT are handled."},
   };
   return *flags;
 }
@@ -165,6 +177,11 @@ const std::vector<Flag>& RunFlags() {
                               FailureFlags(), PlacementFlags(), AcceptedFlags()}) {
       all->insert(all->end(), group.begin(), group.end());
     }
+    const std::set<std::string> everyday = {
+        "nnodes",       "nproc-per-node",   "standalone", "spec", "job-name", "rdzv-endpoint",
+        "hostfile",     "token-file",       "module",     "env",  "log-dir",  "tee",
+        "max-restarts", "progress-timeout", "stop-grace"};
+    for (Flag& flag : *all) flag.everyday = everyday.count(flag.name) > 0;
     return all;
   }();
   return *flags;

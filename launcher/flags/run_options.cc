@@ -36,6 +36,11 @@ absl::Status Take(const Settings& settings, const char* name, Parse parse, Store
 
 absl::StatusOr<std::string> Text(const std::string& text) { return text; }
 
+absl::StatusOr<std::string> ParseStateDir(const std::string& text) {
+  if (!text.empty()) return text;
+  return absl::InvalidArgumentError("expected a directory, or none for nowhere, got ''");
+}
+
 absl::StatusOr<uint32_t> Port(const std::string& text) {
   const absl::StatusOr<uint32_t> port = ParseCount(text);
   if (port.ok() && *port >= 1 && *port <= 65535) return port;
@@ -130,7 +135,8 @@ absl::Status TakeTimes(const Settings& settings, v1::JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::Status TakeRestarts(const Settings& settings, v1::JobSpec& job) {
+absl::Status TakeRestarts(const Settings& settings, RunOptions& options) {
+  v1::JobSpec& job = options.job;
   RETURN_IF_ERROR(Take(settings, "max-restarts", ParseCount,
                        [&](uint32_t n) { job.mutable_restart()->set_max(n); }));
   RETURN_IF_ERROR(Take(settings, "backoff", ParseDurationRange, [&](const auto& range) {
@@ -148,6 +154,9 @@ absl::Status TakeRestarts(const Settings& settings, v1::JobSpec& job) {
     ASSIGN_OR_RETURN(const bool standby, settings.Switch("standby"));
     job.mutable_restart()->set_standby(standby);
   }
+  RETURN_IF_ERROR(Take(settings, "signals-to-handle", ListOf(ParseSignal), [&](const auto& all) {
+    options.signals = {all.begin(), all.end()};
+  }));
   return Take(settings, "never-exit-codes", ListOf(ParseExitCode), [&](const auto& codes) {
     job.mutable_restart()->clear_never_exit_codes();
     for (const uint32_t code : codes) job.mutable_restart()->add_never_exit_codes(code);
@@ -199,9 +208,15 @@ absl::Status TakeOutput(const Settings& settings, RunOptions& options) {
                        [&](StreamChoice choice) { options.redirects = std::move(choice); }));
   RETURN_IF_ERROR(Take(settings, "tee", ParseStreamChoice,
                        [&](StreamChoice choice) { options.tee = std::move(choice); }));
+  OutputOptions& output = options.output;
   RETURN_IF_ERROR(Take(settings, "local-ranks-filter", ListOf(ParseCount), [&](const auto& ranks) {
-    options.terminal_local_ranks.insert(ranks.begin(), ranks.end());
+    output.terminal_local_ranks.insert(ranks.begin(), ranks.end());
   }));
+  output.prefix_template =
+      settings.GetOr("log-line-prefix-template",
+                     TextIn(settings.environment(), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+  output.stdout_filters = ParseTexts(settings.GetOr("duplicate-stdout-filters", ""));
+  output.stderr_filters = ParseTexts(settings.GetOr("duplicate-stderr-filters", ""));
   RETURN_IF_ERROR(Take(settings, "output", OneOf<bool>({{"plain", false}, {"json", true}}),
                        [&](bool json) { options.json = json; }));
   ASSIGN_OR_RETURN(options.no_progress, settings.Switch("no-progress"));
@@ -248,10 +263,12 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
       Take(settings, "node-name", Text, [&](std::string name) { options.node_name = name; }));
   RETURN_IF_ERROR(
       Take(settings, "local-addr", Text, [&](std::string a) { options.local_addr = a; }));
-  RETURN_IF_ERROR(Take(settings, "bind-host", Text, [&](std::string h) { options.bind_host = h; }));
+  RETURN_IF_ERROR(
+      Take(settings, "bind-host", Text, [&](std::string h) { options.bind_host = HostIn(h); }));
   RETURN_IF_ERROR(
       Take(settings, "token-file", Text, [&](std::string f) { options.token_file = f; }));
-  RETURN_IF_ERROR(Take(settings, "state-dir", Text, [&](std::string d) { options.state_dir = d; }));
+  RETURN_IF_ERROR(
+      Take(settings, "state-dir", ParseStateDir, [&](std::string d) { options.state_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "http", Text, [&](std::string h) { options.http = h; }));
   RETURN_IF_ERROR(Take(settings, "tls-dir", Text, [&](std::string d) { options.tls_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "orphan-timeout", ParseDuration,
@@ -365,6 +382,8 @@ absl::Status TakeIdentity(const Settings& settings, const Identity& identity, Ru
   if (options.node_rank < 0) options.node_rank = identity.node_rank;
   if (options.node_name.empty()) options.node_name = identity.node_name;
   options.expected_nodes = identity.node_names;
+  options.names_are_slurms = identity.names_are_slurms;
+  options.slurm_aliases = identity.slurm_aliases;
   options.launch = identity.launch;
   options.part = identity.part;
   return absl::OkStatus();
@@ -428,6 +447,23 @@ absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text) {
   return choice;
 }
 
+std::vector<std::string> ParseTexts(absl::string_view text) {
+  std::vector<std::string> texts;
+  bool begins = true;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool doubled = text.substr(i, 2) == ",,";
+    if (text[i] == ',' && !doubled) {
+      begins = true;
+      continue;
+    }
+    if (begins) texts.emplace_back();
+    begins = false;
+    texts.back() += text[i];
+    i += doubled;
+  }
+  return texts;
+}
+
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
                                                       std::vector<std::string> program) {
   ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
@@ -469,10 +505,14 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> command, BuildCommand(settings, program));
   options.job.mutable_command()->Assign(command.begin(), command.end());
+  ASSIGN_OR_RETURN(const bool module, settings.Switch("module"));
+  // A macro is filled in for each worker.
+  const bool macro = absl::StrContains(program[0], "${");
+  if (command.size() > program.size() && !module && !macro) options.script = program[0];
   RETURN_IF_ERROR(TakeRendezvousConf(settings, options));
   RETURN_IF_ERROR(TakeSize(settings, options.job));
   RETURN_IF_ERROR(TakeTimes(settings, options.job));
-  RETURN_IF_ERROR(TakeRestarts(settings, options.job));
+  RETURN_IF_ERROR(TakeRestarts(settings, options));
   RETURN_IF_ERROR(TakeWorkers(settings, options));
   RETURN_IF_ERROR(TakeOutput(settings, options));
   RETURN_IF_ERROR(TakeNode(settings, options));

@@ -2,6 +2,8 @@
 #ifndef CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 #define CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 
+#include <signal.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/workers/output_options.h"
 #include "launcher/endpoint/endpoint.h"
 #include "launcher/environment/identity.h"
 #include "launcher/flags/settings.h"
@@ -31,6 +34,8 @@ struct StreamChoice {
 struct RunOptions {
   // Complete: defaults are filled in.
   v1::JobSpec job;
+  // The program, where it is a Python script; empty: it is none.
+  std::string script;
   // Where a server may be, in the order in which they are tried. None: this node alone, without any
   // server.
   std::vector<Endpoint> endpoints;
@@ -42,6 +47,9 @@ struct RunOptions {
   // Empty: the host's name.
   std::string node_name;
   std::vector<std::string> expected_nodes;
+  // As Identity has them.
+  bool names_are_slurms = false;
+  std::string slurm_aliases;
   // Of a cluster's job; 0: of none.
   uint64_t part = 0;
   std::string local_addr;
@@ -64,7 +72,10 @@ struct RunOptions {
   bool virtual_local_rank = false;
   StreamChoice redirects;
   StreamChoice tee;
-  std::set<uint32_t> terminal_local_ranks;
+  // All of it but the streams of each local rank, which `redirects` and `tee` say.
+  OutputOptions output;
+  // At these the job ends in order.
+  std::set<int> signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   bool json = false;
   bool no_progress = false;
   bool timeline = false;
@@ -79,6 +90,9 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
 
 // "3", or "0:1,1:3".
 absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text);
+
+// torchrun's lists of texts: "a,b", in which ",," is a comma of a text.
+std::vector<std::string> ParseTexts(absl::string_view text);
 
 // The command with python3 in front where it is due.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,

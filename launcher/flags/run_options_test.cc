@@ -1,5 +1,12 @@
 #include "launcher/flags/run_options.h"
 
+#include <signal.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/parser.h"
@@ -11,6 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 Command RunCommand() {
   Command command;
@@ -30,63 +39,51 @@ absl::StatusOr<RunOptions> Resolve(const std::vector<std::string>& arguments,
                     identity);
 }
 
-// torchrun's own flags, each once.
-const std::vector<std::string>& EveryTorchrunFlag() {
-  static const auto& flags = *new std::vector<std::string>{"--nnodes",
-                                                           "1:2",
-                                                           "--nproc-per-node",
-                                                           "4",
-                                                           "--rdzv-backend",
-                                                           "c10d",
-                                                           "--rdzv_endpoint",
-                                                           "head:1234",
-                                                           "--rdzv-id",
-                                                           "My_Job",
-                                                           "--rdzv-conf",
-                                                           "join_timeout=60,last_call_timeout=5",
-                                                           "--max-restarts",
-                                                           "3",
-                                                           "--monitor-interval",
-                                                           "0.1",
-                                                           "--start-method",
-                                                           "spawn",
-                                                           "--event-log-handler",
-                                                           "null",
-                                                           "--role",
-                                                           "trainer",
-                                                           "--log-dir",
-                                                           "/logs",
-                                                           "-r",
-                                                           "3",
-                                                           "-t",
-                                                           "0:1,1:3",
-                                                           "--local-ranks-filter",
-                                                           "0,1",
-                                                           "--duplicate-stdout-filters",
-                                                           "x",
-                                                           "--duplicate-stderr-filters",
-                                                           "x",
-                                                           "--node-rank",
-                                                           "1",
-                                                           "--local-addr",
-                                                           "10.0.0.2",
-                                                           "--logs-specs",
-                                                           "default",
-                                                           "--numa-binding",
-                                                           "node",
-                                                           "--signals-to-handle",
-                                                           "SIGTERM",
-                                                           "--shutdown-timeout",
-                                                           "7",
-                                                           "--virtual-local-rank",
-                                                           "train.py",
-                                                           "--lr",
-                                                           "1"};
+// A line each: the flag, and a value it takes.
+std::vector<std::vector<std::string>> TorchrunFlags() {
+  std::vector<std::vector<std::string>> flags;
+  std::ifstream file("launcher/flags/testdata/torchrun_flags.txt");
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "-")) {
+      flags.push_back(absl::StrSplit(line, absl::MaxSplits(' ', 1)));
+    }
+  }
   return flags;
 }
 
+TEST(RunOptionsTest, EachTorchrunFlag_IsAcceptedAndOnlyFourHaveNoEffect) {
+  std::vector<std::string> idle;
+  ASSERT_GE(TorchrunFlags().size(), 35u);
+  for (std::vector<std::string> flag : TorchrunFlags()) {
+    SCOPED_TRACE(flag[0]);
+    if (flag[0] == "--nnodes") flag.insert(flag.end(), {"--rdzv-endpoint", "head"});
+    std::vector<std::string> underscored = flag;
+    if (flag[0][1] == '-') {
+      underscored[0] = "--" + absl::StrReplaceAll(flag[0].substr(2), {{"-", "_"}});
+    }
+    flag.push_back("train");
+    underscored.push_back("train");
+    EXPECT_OK(Resolve(flag));
+    const auto options = Resolve(underscored);
+    ASSERT_OK(options);
+    for (const std::string& notice : options->notices) {
+      if (absl::StrContains(notice, "has no effect")) idle.push_back(flag[0]);
+    }
+  }
+  EXPECT_THAT(idle, ElementsAre("--monitor-interval", "--start-method", "--event-log-handler",
+                                "--logs-specs"));
+}
+
+// But those that contradict each other.
 TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
-  const auto options = Resolve(EveryTorchrunFlag());
+  std::vector<std::string> all;
+  for (const std::vector<std::string>& flag : TorchrunFlags()) {
+    static const auto& others = *new std::set<std::string>{
+        "--standalone", "-m", "--module", "--no-python", "--run-path", "--redirects", "--tee"};
+    if (others.count(flag[0]) == 0) all.insert(all.end(), flag.begin(), flag.end());
+  }
+  all.insert(all.end(), {"train.py", "--lr", "1"});
+  const auto options = Resolve(all);
   ASSERT_OK(options);
   const v1::JobSpec& job = options->job;
   EXPECT_EQ(job.nodes().min(), 1u);
@@ -103,13 +100,18 @@ TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
   EXPECT_EQ(options->redirects.Of(5), 3u);
   EXPECT_EQ(options->tee.Of(1), 3u);
   EXPECT_EQ(options->tee.Of(2), 0u);
-  EXPECT_THAT(options->terminal_local_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(options->output.terminal_local_ranks, ElementsAre(0, 1));
+  EXPECT_EQ(options->output.prefix_template, "${hostname}:${rank}:");
+  EXPECT_THAT(options->output.stdout_filters, ElementsAre("apple", "orange"));
+  EXPECT_THAT(options->output.stderr_filters, ElementsAre("apple", "orange"));
+  EXPECT_THAT(options->signals, UnorderedElementsAre(SIGTERM, SIGUSR2));
+  EXPECT_EQ(options->script, "train.py");
   EXPECT_EQ(options->node_rank, 1);
   EXPECT_EQ(options->local_addr, "10.0.0.2");
   EXPECT_EQ(job.placement().bind(), "numa");
   EXPECT_EQ(job.timeouts().stop_grace().seconds(), 7);
   EXPECT_TRUE(options->virtual_local_rank);
-  EXPECT_EQ(options->notices.size(), 7u);
+  EXPECT_EQ(options->notices.size(), 4u);
   EXPECT_THAT(job.command(), ElementsAre("python3", "-u", "train.py", "--lr", "1"));
 }
 
@@ -129,6 +131,27 @@ TEST(RunOptionsTest, Precedence_FlagThenCadreThenPetThenSpec) {
   // PET_ is torchrun's: our own flags do not listen to it.
   EXPECT_EQ(Resolve({"x"}, {{"PET_SPARES", "2"}})->job.spares(), 0u);
   EXPECT_EQ(Resolve({"x"}, {{"CADRE_SPARES", "2"}})->job.spares(), 2u);
+}
+
+TEST(RunFlagsTest, FifteenAreOfAnOrdinaryDay) {
+  const std::vector<Flag>& flags = RunFlags();
+  EXPECT_EQ(std::count_if(flags.begin(), flags.end(), [](const Flag& f) { return f.everyday; }),
+            15);
+}
+
+TEST(RunOptionsTest, ListsOfTexts) {
+  EXPECT_THAT(ParseTexts(""), IsEmpty());
+  EXPECT_THAT(ParseTexts("apple"), ElementsAre("apple"));
+  EXPECT_THAT(ParseTexts("apple,two words,,and a comma,x"),
+              ElementsAre("apple", "two words,and a comma", "x"));
+}
+
+TEST(RunOptionsTest, ThePrefixOfLines_ByTorchrunsVariableWhereNoFlagSaysIt) {
+  const std::map<std::string, std::string> environment = {
+      {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}>"}};
+  EXPECT_EQ(Resolve({"x"}, environment)->output.prefix_template, "${rank}>");
+  EXPECT_EQ(Resolve({"--log-line-prefix-template", "<", "x"}, environment)->output.prefix_template,
+            "<");
 }
 
 TEST(RunOptionsTest, Programs) {

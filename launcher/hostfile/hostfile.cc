@@ -24,10 +24,20 @@ absl::StatusOr<HostfileHost> ParseLine(absl::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   HostfileHost host;
-  host.destination = std::string(words[0]);
-  const size_t at = words[0].find('@');
-  host.name = std::string(at == words[0].npos ? words[0] : words[0].substr(at + 1));
-  if (!IsDestination(words[0]) || host.name.empty() || at == 0) {
+  absl::string_view destination = words[0];
+  // mpiexec's "host:2". An IPv6 address has more than one colon.
+  if (const size_t colon = destination.find(':');
+      colon != destination.npos && destination.rfind(':') == colon) {
+    if (!absl::SimpleAtoi(destination.substr(colon + 1), &host.slots) || host.slots == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected HOST:SLOTS, got '", destination.substr(0, 64), "'"));
+    }
+    destination = destination.substr(0, colon);
+  }
+  host.destination = std::string(destination);
+  const size_t at = destination.find('@');
+  host.name = std::string(at == destination.npos ? destination : destination.substr(at + 1));
+  if (!IsDestination(destination) || host.name.empty() || at == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected HOST or USER@HOST, got '", words[0].substr(0, 64), "'"));
   }
@@ -36,7 +46,7 @@ absl::StatusOr<HostfileHost> ParseLine(absl::string_view line) {
     // mpirun's limit for oversubscription says nothing here.
     if (option.first == "max_slots" || option.first == "max-slots") continue;
     if (option.first == "slots" && host.slots > 0) {
-      return absl::InvalidArgumentError("slots= comes twice");
+      return absl::InvalidArgumentError("the number of slots comes twice");
     }
     if (option.first != "slots" || !absl::SimpleAtoi(option.second, &host.slots) ||
         host.slots == 0) {

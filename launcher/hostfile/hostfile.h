@@ -1,5 +1,5 @@
-// Files that list hosts, as mpirun has them: a host per line, "node1 slots=4", "user@node2"; blank
-// lines and what follows a '#' are passed over. Pure.
+// Files that list hosts, as mpirun has them: a host per line, "node1 slots=4", "node1:4",
+// "user@node2"; blank lines and what follows a '#' are passed over. Pure.
 #ifndef CADRE_LAUNCHER_HOSTFILE_HOSTFILE_H_
 #define CADRE_LAUNCHER_HOSTFILE_HOSTFILE_H_
 

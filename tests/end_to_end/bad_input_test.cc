@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,14 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = absl::StrCat(MakeTempDir("input"), "/", name);
   std::ofstream(path) << text;
   return path;
+}
+
+// A directory of logs in which job j has left this.
+std::string LogsWith(const std::string& verdict) {
+  const std::string logs = MakeTempDir("logs");
+  std::filesystem::create_directory(logs + "/j");
+  std::ofstream(logs + "/j/verdict.json") << verdict;
+  return logs;
 }
 
 // Nobody writes to it.
@@ -104,6 +113,34 @@ INSTANTIATE_TEST_SUITE_P(
                 {"why", "--log-dir", MakeTempDir("logs"), "j"},
                 1,
                 {"verdict.json: cannot be read: No such file"}},
+        BadCase{"VerdictIsCutOff",
+                {"why", "--log-dir", LogsWith("{\n \"job\": \"j\",\n \"outcome\": \"FAI"), "j"},
+                1,
+                {"/j/verdict.json is broken, or no file of cadre run: Expected"}},
+        BadCase{"VerdictSaysNothing",
+                {"why", "--log-dir", LogsWith("{}\n"), "j"},
+                1,
+                {"/j/verdict.json is broken, or no file of cadre run: it has no outcome"}},
+        BadCase{"ScriptIsAbsent",
+                {"run", "--standalone", "/nonexistent/train.py"},
+                64,
+                {"script /nonexistent/train.py: No such file or directory on this node"}},
+        BadCase{"StateDirIsNothing",
+                {"server", "--state-dir", ""},
+                64,
+                {"--state-dir: expected a directory, or none for nowhere"}},
+        BadCase{"StateDirOfARunIsNothing",
+                {"run", "--standalone", "--state-dir", "", "/bin/true"},
+                64,
+                {"--state-dir: expected a directory, or none for nowhere"}},
+        BadCase{"SignalIsNone",
+                {"run", "--standalone", "--signals-to-handle", "SIGTERM,SIGSPAM", "/bin/true"},
+                64,
+                {"--signals-to-handle", "SIGSPAM"}},
+        BadCase{"CompletionOfAnUnknownShell",
+                {"run", "--print-completion", "tcsh"},
+                64,
+                {"expected bash, zsh or fish, got 'tcsh'"}},
         BadCase{"AdoptionWithoutState",
                 {"run", "--standalone", "--adopt-timeout", "1m", "/bin/true"},
                 64,

@@ -1,0 +1,34 @@
+// Lines of workers that contain one of some texts, once more in a file: torchrun's
+// --duplicate-stdout-filters. Blocks on the file system; one thread.
+#ifndef CADRE_AGENT_WORKERS_FILTERED_LINES_H_
+#define CADRE_AGENT_WORKERS_FILTERED_LINES_H_
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace cadre {
+
+class FilteredLines {
+ public:
+  // No texts: no lines.
+  explicit FilteredLines(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  bool wanted() const { return !texts_.empty(); }
+  // From now on lines are appended to `path`. False: it cannot be written.
+  bool Open(const std::string& path);
+  // Whole lines, each with a prefix of so many bytes that is written and not searched.
+  void Add(absl::string_view lines, size_t prefix_bytes);
+
+ private:
+  const std::vector<std::string> texts_;
+  std::ofstream file_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_WORKERS_FILTERED_LINES_H_

@@ -1,0 +1,42 @@
+#include "agent/workers/filtered_lines.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+std::string TextOf(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(FilteredLines, LinesWithOneOfTheTexts_AreWrittenOnceMore) {
+  const std::string path = testing::TempDir() + "/filtered_stdout.log";
+  FilteredLines lines({"apple", "orange"});
+  lines.Add("[n:0] apple before the file is there\n", 6);
+  ASSERT_TRUE(lines.Open(path));
+  lines.Add("[n:0] an apple\n[n:0] a pear\n[n:0] \n[n:0] oranges\n", 6);
+  lines.Add("[apple:1] a pear\n", 10);
+  EXPECT_EQ(TextOf(path), "[n:0] an apple\n[n:0] oranges\n");
+  // The next generation's.
+  ASSERT_TRUE(lines.Open(path + ".2"));
+  lines.Add("[n:0] apple\n", 6);
+  EXPECT_EQ(TextOf(path + ".2"), "[n:0] apple\n");
+  EXPECT_FALSE(lines.Open(path + "/below/a/file"));
+}
+
+TEST(FilteredLines, NoTexts_NoLines) {
+  const std::string path = testing::TempDir() + "/none.log";
+  FilteredLines lines({});
+  EXPECT_FALSE(lines.wanted());
+  ASSERT_TRUE(lines.Open(path));
+  lines.Add("apple\n", 0);
+  EXPECT_EQ(TextOf(path), "");
+}
+
+}  // namespace
+}  // namespace cadre
