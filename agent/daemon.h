@@ -15,6 +15,7 @@
 #include "agent/link/server_link.h"
 #include "agent/supervisor/client.h"
 #include "agent/workers/output_options.h"
+#include "agent/workers/worker_options.h"
 #include "proto/agent_run.pb.h"
 #include "proto/job.pb.h"
 
@@ -35,10 +36,7 @@ class Display {
 struct DaemonOptions {
   AgentConfig core;
   OutputOptions output;
-  std::string env_style;  // "", "slurm", "mpi", "slurm,mpi"
-  bool gpus_per_worker_own = false;
-  bool virtual_local_rank = false;  // torchrun's: LOCAL_RANK is 0, one GPU is visible
-  std::string bind = "none";        // none | core | numa | gpu
+  WorkerOptions workers;
   // How long workers outlive this process if it dies, for another one to carry on; 0: not at all.
   absl::Duration adopt_timeout;
   // How that one knows this agent: all fields up to `slots`.

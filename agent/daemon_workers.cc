@@ -116,11 +116,8 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> Daemon::FramesFor(const v1::
   start.environment.base = environment_;
   start.environment.socket = local_->socket_path();
   start.environment.token_file = local_->token_path();
-  start.environment.env_style = options_.env_style;
-  start.environment.gpus_per_worker_own = options_.gpus_per_worker_own;
-  start.environment.virtual_local_rank = options_.virtual_local_rank;
+  start.environment.workers = options_.workers;
   start.output = options_.output;
-  start.bind = options_.bind;
   start.scratch = local_->directory();
   return PrepareWorkers(start, failure);
 }

@@ -22,7 +22,7 @@ size_t Daemon::StandbysWanted() const {
   const v1::RestartPolicy& restart = spec_.restart();
   const bool wanted = restart.has_standby() ? restart.standby() : restart.in_place();
   if (!wanted || !standby_like_ || options_.adopt_timeout > absl::ZeroDuration()) return 0;
-  if (!options_.env_style.empty()) return 0;  // whose variables are part of no assignment
+  if (!options_.workers.env_style.empty()) return 0;  // whose variables are part of no assignment
   return restart.in_place() ? 1 : files_.size();
 }
 

@@ -22,7 +22,7 @@
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::string Overview() {
@@ -90,7 +90,7 @@ void ArrangeSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) sigaddset(&signals, signal);
-  // What whoever started it had blocked is of no meaning here.
+  // Signals that its parent had blocked are not blocked any more.
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -110,22 +110,22 @@ void ArrangeSignals() {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 int main(int argc, char** argv) {
   // Debian's Abseil is built to look for cycles at every lock, in one graph for all threads.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  std::set_terminate(cadre::EndWithoutThread);
-  cadre::OpenStandardDescriptors();
+  std::set_terminate(cadre::launcher::EndWithoutThread);
+  cadre::launcher::OpenStandardDescriptors();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const absl::Status checked = cadre::CheckArguments(arguments);
-  if (!checked.ok()) return cadre::Fail(cadre::kExitUsage, checked.message());
+  const absl::Status checked = cadre::launcher::CheckArguments(arguments);
+  if (!checked.ok()) return cadre::launcher::Fail(cadre::kExitUsage, checked.message());
   // Other commands end at Ctrl-C by themselves.
   if (!arguments.empty() &&
       (arguments[0] == "run" || arguments[0] == "server" || arguments[0] == "agent")) {
-    cadre::ArrangeSignals();
+    cadre::launcher::ArrangeSignals();
   }
-  const int status = cadre::Dispatch(arguments);
+  const int status = cadre::launcher::Dispatch(arguments);
   cadre::EndLoopbackTokens();
   return status;
 }

@@ -23,7 +23,8 @@ struct PrefixFields {
   uint32_t local_rank = 0;
 };
 
-// Replaces ${host} (torchrun's ${hostname}), ${role_name}, ${rank} and ${local_rank}; an empty template is
+// Replaces ${host} (torchrun's ${hostname}), ${role_name}, ${rank} and ${local_rank}; an empty
+// template is
 // "[${host}:${rank}] ". Unknown names stay as they are.
 std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields);
 

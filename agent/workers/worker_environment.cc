@@ -97,7 +97,7 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
   const std::string world = absl::StrCat(assign.world_size());
   out["RANK"] = rank;
-  out["LOCAL_RANK"] = absl::StrCat(options.virtual_local_rank ? 0 : local_rank);
+  out["LOCAL_RANK"] = absl::StrCat(options.workers.virtual_local_rank ? 0 : local_rank);
   out["WORLD_SIZE"] = world;
   out["LOCAL_WORLD_SIZE"] = absl::StrCat(assign.local_world_size());
   out["GROUP_RANK"] = absl::StrCat(assign.node_rank());
@@ -162,7 +162,7 @@ absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_r
   const std::string rank = absl::StrCat(assign.first_rank() + local_rank);
   const std::string world = absl::StrCat(assign.world_size());
   for (const absl::string_view style :
-       absl::StrSplit(options.env_style, absl::ByAnyChar(", "), absl::SkipEmpty())) {
+       absl::StrSplit(options.workers.env_style, absl::ByAnyChar(", "), absl::SkipEmpty())) {
     if (style == "slurm") {
       SetSlurm(assign, local_rank, out);
     } else if (style == "mpi") {
@@ -180,7 +180,8 @@ absl::Status SetStyles(const WorkerEnvironmentOptions& options, uint32_t local_r
 }
 
 absl::Status SetGpus(const WorkerEnvironmentOptions& options, uint32_t local_rank, Variables& out) {
-  if (!options.gpus_per_worker_own && !options.virtual_local_rank) return absl::OkStatus();
+  if (!options.workers.gpus_per_worker_own && !options.workers.virtual_local_rank)
+    return absl::OkStatus();
   const uint32_t each = std::max<uint32_t>(1, options.spec.resources().gpus_per_worker());
   const uint32_t first = local_rank * each;
   std::vector<std::string> own;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "agent/workers/worker_options.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
@@ -23,12 +24,7 @@ struct WorkerEnvironmentOptions {
   std::vector<std::string> base;
   std::string socket;      // CADRE_AGENT
   std::string token_file;  // CADRE_TOKEN_FILE
-  // "", or a comma-separated list of slurm and mpi.
-  std::string env_style;
-  // Each worker sees only its own GPUs.
-  bool gpus_per_worker_own = false;
-  // torchrun's --virtual-local-rank: LOCAL_RANK is 0 and only the worker's own GPUs are visible.
-  bool virtual_local_rank = false;
+  WorkerOptions workers;
 };
 
 // NAME=value, sorted by name. `error_file` is where the worker leaves a torchelastic error file.

@@ -129,7 +129,7 @@ TEST(BuildWorkerEnvironment, OneWorkerOnTheNode_LeavesThreadsAlone) {
 
 TEST(BuildWorkerEnvironment, Styles_SpellTheSameNumbers) {
   WorkerEnvironmentOptions options = SecondNode();
-  options.env_style = "slurm, mpi";
+  options.workers.env_style = "slurm, mpi";
   options.base = {"SLURM_PROCID=98", "SLURM_STEP_TASKS_PER_NODE=1(x2)"};
   const auto variables = Environment(options, 2);
   EXPECT_THAT(variables, Contains(Pair("SLURM_PROCID", "4")));
@@ -147,7 +147,7 @@ TEST(BuildWorkerEnvironment, Styles_SpellTheSameNumbers) {
 
 TEST(BuildWorkerEnvironment, UnknownStyle_IsRefusedByName) {
   WorkerEnvironmentOptions options = SecondNode();
-  options.env_style = "slurm,lsf";
+  options.workers.env_style = "slurm,lsf";
   EXPECT_THAT(BuildWorkerEnvironment(options, 0, ""),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("lsf")));
 }
@@ -163,7 +163,7 @@ TEST(BuildWorkerEnvironment, OwnGpus_IndexTheVisibleOnes) {
        {Case{nullptr, 0, 1, "1"}, Case{nullptr, 2, 1, "2,3"}, Case{"4,5,6", 1, 2, "6"},
         Case{"GPU-a, GPU-b", 1, 1, "GPU-b"}, Case{"7,6,5,4", 2, 1, "5,4"}}) {
     WorkerEnvironmentOptions options = SecondNode();
-    options.gpus_per_worker_own = true;
+    options.workers.gpus_per_worker_own = true;
     options.spec.mutable_resources()->set_gpus_per_worker(c.each);
     if (c.inherited != nullptr) {
       options.base = {std::string("CUDA_VISIBLE_DEVICES=") + c.inherited};
@@ -176,7 +176,7 @@ TEST(BuildWorkerEnvironment, OwnGpus_IndexTheVisibleOnes) {
 
 TEST(BuildWorkerEnvironment, VirtualLocalRank_IsZeroWithOneGpu) {
   WorkerEnvironmentOptions options = SecondNode();
-  options.virtual_local_rank = true;
+  options.workers.virtual_local_rank = true;
   const auto variables = Environment(options, 2);
   EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "0")));
   EXPECT_THAT(variables, Contains(Pair("CUDA_VISIBLE_DEVICES", "2")));
@@ -184,7 +184,7 @@ TEST(BuildWorkerEnvironment, VirtualLocalRank_IsZeroWithOneGpu) {
 
 TEST(BuildWorkerEnvironment, TooFewVisibleGpus_SaysSo) {
   WorkerEnvironmentOptions options = SecondNode();
-  options.gpus_per_worker_own = true;
+  options.workers.gpus_per_worker_own = true;
   options.base = {"CUDA_VISIBLE_DEVICES=3"};
   EXPECT_THAT(BuildWorkerEnvironment(options, 1, ""),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names only 1")));

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
   const WorkerEnvironmentOptions& from = options.environment;
   const OutputOptions& output = options.output;
   ASSIGN_OR_RETURN(std::vector<std::vector<uint32_t>> cpus,
-                   Binding(options.bind, from.spec, from.assign.local_world_size()));
+                   Binding(from.workers.bind, from.spec, from.assign.local_world_size()));
   const bool has_logs = !output.log_dir.empty();
   // Workers may start in another directory than this process.
   std::error_code error;

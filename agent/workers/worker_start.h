@@ -17,7 +17,6 @@ namespace cadre {
 struct WorkerStartOptions {
   WorkerEnvironmentOptions environment;
   OutputOptions output;
-  std::string bind = "none";
   // Where error files go when there is no log directory.
   std::string scratch;
 };

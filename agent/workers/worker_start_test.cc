@@ -100,12 +100,12 @@ TEST_F(PrepareWorkersTest, FileInPlaceOfTheLogDirectory_GivesPathAndErrno) {
 }
 
 TEST_F(PrepareWorkersTest, UnknownBinding_IsRefused) {
-  options_.bind = "socket";
+  options_.environment.workers.bind = "socket";
   EXPECT_THAT(PrepareWorkers(options_), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(PrepareWorkersTest, BindNuma_GivesCpus) {
-  options_.bind = "numa";
+  options_.environment.workers.bind = "numa";
   const auto frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_FALSE((*frames)[1].cpus.empty());

@@ -21,13 +21,13 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
-#include "launcher/commands/slots.h"
 #include "launcher/display/output_writer.h"
+#include "launcher/environment/slots.h"
 #include "launcher/spec/scalars.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -86,7 +86,7 @@ absl::Status TakeRoom(const Settings& settings, ClusterAgentOptions* options) {
   return absl::OkStatus();
 }
 
-// Whose jobs run here; empty: anybody's.
+// The user whose jobs run here; empty: anybody's.
 absl::StatusOr<std::string> UserOf(const Settings& settings) {
   ASSIGN_OR_RETURN(const UserEntry own, ThisUser());
   const std::string given = settings.GetOr("user", "");
@@ -128,16 +128,16 @@ int Run(const Parsed& parsed) {
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
-  const absl::StatusOr<ServerPlaces> places = FindServers(*settings);
-  if (!places.ok()) return Fail(ControlExit(places.status()), places.status().message());
+  const absl::StatusOr<ServerAddresses> servers = FindServers(*settings);
+  if (!servers.ok()) return Fail(ControlExit(servers.status()), servers.status().message());
   const auto directory = PartsDirectory::Make();
   if (!directory.ok()) return Fail(kExitInternal, directory.status().message());
   options->start.directory = (*directory)->path();
-  options->start.server = absl::StrJoin(places->names, ",");
-  options->start.token = places->token;
+  options->start.server = absl::StrJoin(servers->names, ",");
+  options->start.token = servers->token;
   GrpcLinkOptions link_options;
-  link_options.endpoints = places->addresses;
-  link_options.token = places->token;
+  link_options.endpoints = servers->addresses;
+  link_options.token = servers->token;
   link_options.security.tls_dir = options->start.tls_dir;
   // Its launchers go on meanwhile, and would end with it.
   link_options.returns_after_refusal = true;
@@ -165,4 +165,4 @@ Command ClusterAgentCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,6 +1,6 @@
 #include "launcher/commands/commands.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 const std::vector<Command>& AllCommands() {
   static const auto* const commands = new std::vector<Command>{
@@ -12,4 +12,4 @@ const std::vector<Command>& AllCommands() {
   return *commands;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

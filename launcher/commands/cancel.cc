@@ -1,10 +1,10 @@
 // cadre cancel: ends a job with grace.
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -38,4 +38,4 @@ Command CancelCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

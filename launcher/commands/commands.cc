@@ -12,12 +12,12 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/commands/control_client.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/flags/config_file.h"
 
 extern char** environ;
 
-namespace cadre {
+namespace cadre::launcher {
 
 int Fail(int status, absl::string_view text) {
   const std::string line = absl::StrCat("cadre: ", EscapeControl(text), "\n");
@@ -64,4 +64,4 @@ std::string HostName() {
   return name;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

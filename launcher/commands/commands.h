@@ -11,7 +11,7 @@
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // In the order in which the help lists them.
 const std::vector<Command>& AllCommands();
@@ -47,8 +47,8 @@ int Print(absl::string_view text);
 // For bash, zsh or fish; the exit status.
 int PrintCompletion(const std::string& shell);
 
-// What the command line, the environment and this machine's configuration file (CADRE_CONFIG, or
-// /etc/cadre/cadre.yaml) say for a command; `section` and `in_file` are the file's for it.
+// The settings of a command: command line, environment and this machine's configuration file
+// (CADRE_CONFIG, or /etc/cadre/cadre.yaml); `section` and `in_file` are the file's for it.
 absl::StatusOr<Settings> MachineSettings(const Parsed& parsed, const std::vector<Flag>& flags,
                                          absl::string_view section,
                                          const std::vector<Flag>& in_file);
@@ -60,6 +60,6 @@ std::map<std::string, std::string> ReadEnvironment();
 
 std::string HostName();
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_COMMANDS_COMMANDS_H_

@@ -2,9 +2,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/scripts.h"
+#include "launcher/flags/scripts.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 int RunCompletion(const Parsed& parsed) { return PrintCompletion(parsed.rest[0]); }
@@ -36,4 +36,4 @@ Command ManCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -20,7 +20,7 @@
 #include "launcher/display/table.h"
 #include "nlohmann/json.hpp"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr rlim_t kWantedFiles = 4096;
@@ -33,7 +33,7 @@ struct Finding {
   std::string text;
 };
 
-// What the supervisor says first; empty when it says nothing in time.
+// The supervisor's first words; empty when there are none in time.
 std::optional<supervisor::ReadyFrame> FirstWords(supervisor::Client& supervisor) {
   pollfd readable = {supervisor.fd(), POLLIN, 0};
   if (poll(&readable, 1, kSupervisorMillis) != 1) return std::nullopt;
@@ -171,4 +171,4 @@ Command DoctorCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "google/protobuf/util/json_util.h"
-#include "launcher/commands/control_client.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/spec/text_file.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Of a large job's timeline.
@@ -62,4 +62,4 @@ absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::strin
   return status;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -11,18 +11,18 @@
 #include "launcher/flags/settings.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // ControlFlags() and --log-dir.
 std::vector<Flag> JobSourceFlags();
 
-// What a run that is over left in its directory.
+// The verdict that a run left in its directory.
 absl::StatusOr<v1::Verdict> ReadVerdict(const std::string& directory);
 
 // With --log-dir, of the run that is over there: name, phase, verdict and timeline. Else what the
 // server says. NOT_FOUND: no such job.
 absl::StatusOr<v1::JobStatus> FindJob(const Settings& settings, const std::string& job);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_COMMANDS_JOB_SOURCE_H_

@@ -15,13 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/terminal_line.h"
 #include "rendezvous/host/log_reads.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // A line that does not end is shown in pieces of this.
@@ -63,7 +63,7 @@ class Follower {
   }
 
  private:
-  // What has come since the last look, of all that is followed.
+  // New output of all that is followed, since the last look.
   absl::Status Look(const v1::JobStatus& job) {
     if (run_.empty()) run_ = job.run();
     if (run_ != job.run()) {
@@ -138,7 +138,7 @@ class Follower {
       cursor.missed = ReadOne(name, &cursor);
       const absl::Status& why = cursor.missed;
       if (why.ok() || absl::IsNotFound(why) || (what_.follow && MayReadLater(why))) continue;
-      // What cannot be read is no reason to leave out the others.
+      // A file that cannot be read is no reason to leave out the others.
       cursor.ended = true;
       SayMissed(name, why);
     }
@@ -282,4 +282,4 @@ int FollowLogs(const LogServer& server, const LogFollow& what) {
   return Follower(server, what).Run();
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -9,17 +9,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/commands/control_client.h"
+#include "launcher/attach/control_client.h"
 #include "proto/control.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // Without a rank no more workers than this are shown: each costs two calls in every round.
 inline constexpr uint32_t kRanksShown = 64;
 inline constexpr absl::Duration kFollowInterval = absl::Milliseconds(250);
 // A server that is away for longer ends it.
 inline constexpr absl::Duration kFollowPatience = absl::Seconds(60);
-// What workers wrote last is waited for, once the job has ended.
+// For the last lines of the workers, once the job has ended.
 inline constexpr absl::Duration kLastWords = absl::Seconds(5);
 
 struct LogFollow {
@@ -31,7 +31,7 @@ struct LogFollow {
   // followed those that come after it.
   std::optional<uint64_t> generation;
   bool previous = false;
-  // What goes to standard output or error is made safe for a terminal (TerminalLine).
+  // Text for standard output or error is made safe for a terminal (TerminalLine).
   bool safe_output = false;
   bool safe_errors = false;
 };
@@ -53,6 +53,6 @@ LogServer LogsOf(ControlClient& client);
 // of the command: of the job when it was followed to its end.
 int FollowLogs(const LogServer& server, const LogFollow& what);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_COMMANDS_LOG_FOLLOW_H_

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "launcher/commands/commands.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::AllOf;
@@ -211,4 +211,4 @@ TEST_F(LogFollowTest, WhatGoesToATerminalIsMadeSafe) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -2,12 +2,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/commands/log_follow.h"
 #include "launcher/spec/scalars.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -69,4 +69,4 @@ Command LogsCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/json_text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -81,4 +81,4 @@ Command UndrainCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -15,13 +15,13 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/attach/attach.h"
+#include "launcher/attach/etcd.h"
+#include "launcher/attach/http.h"
+#include "launcher/attach/state_directory.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/etcd.h"
-#include "launcher/commands/http.h"
-#include "launcher/commands/meeting.h"
-#include "launcher/commands/state.h"
 #include "launcher/display/output_writer.h"
-#include "launcher/endpoint/endpoint.h"
+#include "launcher/environment/endpoint.h"
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
 #include "rendezvous/host/core_thread.h"
@@ -30,7 +30,7 @@
 #include "rendezvous/web/dashboard/dashboard.h"
 #include "rpc/channels.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
@@ -73,7 +73,7 @@ int WaitForSignal() {
   return received;
 }
 
-// What the flags ask for.
+// The flags, read.
 struct Asked {
   ServerOptions listen;
   // As the user wrote it.
@@ -207,4 +207,4 @@ Command ServerCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -3,10 +3,10 @@
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_follow.h"
-#include "launcher/commands/slurm_script.h"
+#include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 int Script(const std::string& path, const Parsed& parsed) {
@@ -51,4 +51,4 @@ Command SlurmCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -23,7 +23,7 @@
 #include "launcher/commands/job_source.h"
 #include "launcher/display/status_block.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Between two questions to Slurm, whose controller serves everybody.
@@ -169,4 +169,4 @@ class SlurmFollower {
 
 int FollowSlurmJob(const SlurmJobId& id) { return SlurmFollower(id).Run(); }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

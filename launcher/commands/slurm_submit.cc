@@ -12,11 +12,11 @@
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_follow.h"
-#include "launcher/commands/slurm_script.h"
+#include "launcher/slurm/job_script.h"
 #include "launcher/slurm/slurm_commands.h"
 #include "nlohmann/json.hpp"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Beside what the launchers write of the job: the verdict is looked for there. Its path.
@@ -50,4 +50,4 @@ int SubmitToSlurm(const SlurmSubmission& submission) {
   return FollowSlurmJob(*id);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,7 +7,7 @@
 
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct SlurmSubmission {
   // The spec's file, and what is in it, with its defaults and a name.
@@ -22,6 +22,6 @@ struct SlurmSubmission {
 // it gets. Returns the exit status of the command: of the job when it was followed to its end.
 int SubmitToSlurm(const SlurmSubmission& submission);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_COMMANDS_SLURM_SUBMIT_H_

@@ -1,8 +1,8 @@
 // cadre status: what runs, where, since when.
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/commands/status_watch.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/jobs_table.h"
@@ -11,7 +11,7 @@
 #include "launcher/display/timeline_text.h"
 #include "proto/control.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -96,4 +96,4 @@ Command StatusCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

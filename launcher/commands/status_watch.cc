@@ -19,7 +19,7 @@
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 bool OnTerminal() {
@@ -48,7 +48,7 @@ std::string EndText(const v1::JobStatus& job) {
                       EscapeControl(job.verdict().message()), "\n");
 }
 
-// What a pipe is told.
+// Lines for a pipe.
 class PlainLines {
  public:
   // `named`: of several jobs, each line says whose it is.
@@ -146,4 +146,4 @@ int WatchStatus(ControlClient& client, const StatusWatch& watch) {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "launcher/commands/control_client.h"
+#include "launcher/attach/control_client.h"
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 inline constexpr absl::Duration kWatchInterval = absl::Milliseconds(500);
 // A server that has answered may be away for this long.
@@ -24,7 +24,7 @@ struct StatusWatch {
   std::string job;
   // A line of JSON for each change.
   bool json = false;
-  // What a terminal shows of them and, with all jobs, of the cluster's nodes.
+  // The block for a terminal: jobs and, with all jobs, of the cluster's nodes.
   std::function<std::string(const std::vector<v1::JobStatus>&, const v1::ListNodesReply&)> text;
 };
 
@@ -32,6 +32,6 @@ struct StatusWatch {
 // error, when the server cannot be asked.
 int WatchStatus(ControlClient& client, const StatusWatch& watch);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_COMMANDS_STATUS_WATCH_H_

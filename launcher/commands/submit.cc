@@ -12,16 +12,16 @@
 #include "agent/cluster/part_start.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/commands/log_follow.h"
-#include "launcher/commands/slurm_script.h"
 #include "launcher/commands/slurm_submit.h"
 #include "launcher/display/json_text.h"
 #include "launcher/flags/run_options.h"
+#include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr int kExitInterrupted = kExitSignalBase + SIGINT;
@@ -41,7 +41,7 @@ std::string Absolute(const std::string& path) {
   return std::filesystem::absolute(path.empty() ? "." : path).lexically_normal().string();
 }
 
-// What the signal handler writes.
+// Written by the signal handler.
 std::atomic<const char*> last_words{nullptr};
 
 void OnInterrupt(int) {
@@ -136,4 +136,4 @@ Command SubmitCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -6,13 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/display/timeline_svg.h"
 #include "launcher/display/timeline_text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::vector<Flag> Flags() {
@@ -52,4 +52,4 @@ Command TimelineCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "launcher/commands/commands.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr char kRoot[] = "root";
@@ -97,4 +97,4 @@ Command TokenCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -2,11 +2,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/slurm_script.h"
+#include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 std::string Workers(const v1::WorkersPerNode& workers) {
@@ -57,4 +57,4 @@ Command ValidateCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 Command VersionCommand() {
   Command command;
@@ -12,4 +12,4 @@ Command VersionCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

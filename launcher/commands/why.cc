@@ -2,14 +2,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/commands/control_client.h"
 #include "launcher/commands/job_source.h"
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/verdict_text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 int Run(const Parsed& parsed) {
@@ -52,4 +52,4 @@ Command WhyCommand() {
   return command;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

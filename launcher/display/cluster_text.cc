@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "launcher/display/table.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr char kUp[] = "up";
@@ -149,4 +149,4 @@ std::vector<std::string> ClusterLines::Update(const v1::ListNodesReply& nodes) {
   return lines;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -9,7 +9,7 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // A table with a line for each node.
 std::string ClusterNodesTable(const v1::ListNodesReply& nodes);
@@ -21,7 +21,7 @@ std::string AvoidedText(const v1::JobStatus& job);
 // many jobs wait and for what the first does. Empty where there is no node.
 std::string ClusterSummary(const v1::ListNodesReply& nodes, const std::vector<v1::JobStatus>& jobs);
 
-// What a pipe is told of nodes: at first those that are not simply up, then each that changes.
+// Lines about nodes for a pipe: at first those that are not simply up, then each that changes.
 class ClusterLines {
  public:
   // Lines without '\n'.
@@ -33,6 +33,6 @@ class ClusterLines {
   std::map<std::string, std::string> told_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_CLUSTER_TEXT_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST_F(ClusterTextTest, APipeIsToldWhatChanges) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

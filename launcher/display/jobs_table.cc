@@ -5,7 +5,7 @@
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Those of a job that has ended do not run, and it had so many.
@@ -37,4 +37,4 @@ std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
       rows);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,7 +8,7 @@
 
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // Of why a job waits or how it ended so many bytes are shown; `cadre why` has the rest.
 inline constexpr size_t kReasonBytes = 80;
@@ -16,6 +16,6 @@ inline constexpr size_t kReasonBytes = 80;
 // A table with a line for each job.
 std::string JobsTable(const std::vector<v1::JobStatus>& jobs);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_JOBS_TABLE_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -53,4 +53,4 @@ TEST(JobsTableTest, ALongReasonIsShortenedToItsBeginning) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

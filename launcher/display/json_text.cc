@@ -2,7 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
-namespace cadre {
+namespace cadre::launcher {
 
 std::string JsonText(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -14,4 +14,4 @@ std::string JsonText(const google::protobuf::Message& message) {
   return json;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,10 +7,10 @@
 
 #include <string>
 
-namespace cadre {
+namespace cadre::launcher {
 
 std::string JsonText(const google::protobuf::Message& message);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_JSON_TEXT_H_

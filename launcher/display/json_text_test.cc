@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 TEST(JsonTextTest, Zeros_AreWrittenOut) {
@@ -18,4 +18,4 @@ TEST(JsonTextTest, Zeros_AreWrittenOut) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

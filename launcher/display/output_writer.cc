@@ -16,11 +16,11 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 namespace {
 
-// What could not be written, and the errno of the last of it.
+// Bytes that could not be written, and the errno of the last of it.
 struct Loss {
   int error = 0;
   uint64_t bytes = 0;
@@ -159,4 +159,4 @@ bool OutputWriter::Flush(absl::Duration limit) {
                                   [this] { return state_->bytes == 0; });
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

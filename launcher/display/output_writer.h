@@ -11,9 +11,9 @@
 
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
-// What may wait for a terminal or pipe that does not read. Beyond it output is left out, and a line
+// Bytes that may wait for a terminal or pipe that does not read. Beyond it output is left out, and a line
 // says how much.
 inline constexpr size_t kOutputQueueBytes = 8 << 20;
 
@@ -42,6 +42,6 @@ class OutputWriter {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_OUTPUT_WRITER_H_

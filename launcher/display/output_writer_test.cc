@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 struct Pipe {
@@ -93,4 +93,4 @@ TEST(OutputWriterTest, ReaderThatStandsStill_CallerNeverWaitsAndTheBoundHolds) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

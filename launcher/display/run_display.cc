@@ -16,7 +16,7 @@
 #include "launcher/display/timeline_text.h"
 #include "launcher/display/verdict_text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 size_t TerminalWidth() {
@@ -108,4 +108,4 @@ void RunDisplay::Finish(const Exit& exit) {
   if (options_.json && ended) writer_.Write(STDOUT_FILENO, JsonText(exit.verdict) + "\n");
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// What a person sees of `cadre run`: on a terminal one live block below the workers' output, in a
+// The terminal of `cadre run`: on a terminal one live block below the workers' output, in a
 // pipe plain lines. One thread, the agent's loop; never makes it wait.
 #ifndef CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
 #define CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_
@@ -11,7 +11,7 @@
 #include "launcher/display/status_block.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct RunDisplayOptions {
   // Draw the live block on standard error.
@@ -51,6 +51,6 @@ class RunDisplay : public Display {
   StatusLines plain_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_RUN_DISPLAY_H_

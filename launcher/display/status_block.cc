@@ -8,14 +8,14 @@
 #include "base/text.h"
 #include "launcher/display/table.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 uint32_t NodesIn(const v1::JobStatus& status) {
   return std::max<uint32_t>(status.nodes_in(), static_cast<uint32_t>(status.nodes_size()));
 }
 
-// Who takes part, and who waits. A large job's status does not tell them apart.
+// The nodes that take part, and those that wait. A large job's status does not tell them apart.
 std::string Formed(const v1::JobStatus& status) {
   uint32_t spares = 0;
   for (const v1::NodeStatus& node : status.nodes()) spares += node.node_rank() < 0 ? 1 : 0;
@@ -34,7 +34,7 @@ std::string Cut(std::string line, size_t width) {
   return line;
 }
 
-// What the workers of this node report, where the server has not summed it up yet.
+// The progress that this node's workers report, where the server has not summed it up yet.
 v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
   v1::JobProgress sum;
   double loss = 0;
@@ -132,7 +132,7 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   }
   if (status.ended_generation() > ended_ && !status.has_verdict()) {
     ended_ = status.ended_generation();
-    // What was said when it was being stopped need not be said again.
+    // The reason was shown when the job was being stopped.
     if (ended_ > stopping_) {
       lines.push_back(
           absl::StrCat("generation ", ended_, " ended: ", EscapeControl(status.end_reason())));
@@ -165,4 +165,4 @@ std::vector<std::string> StatusLines::Update(const v1::JobStatus& status) {
   return lines;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -9,7 +9,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // How far the job is: "step 418 (rank 3; others up to 420) | 1234 samples/s | loss 0.2500".
 std::string ProgressText(const v1::JobProgress& progress);
@@ -26,7 +26,7 @@ std::string PhaseName(v1::JobPhase phase);
 // A table of the job's nodes and their ranks.
 std::string NodesTable(const v1::JobStatus& job);
 
-// What a pipe is told: nothing unless something a person would want to know has changed.
+// Lines for a pipe: none unless something a person would want to know has changed.
 class StatusLines {
  public:
   // Lines without '\n'.
@@ -42,6 +42,6 @@ class StatusLines {
   bool said_queued_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_STATUS_BLOCK_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -141,4 +141,4 @@ TEST(StatusLinesTest, NodesInReserve_AreNoneOfTheGeneration) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

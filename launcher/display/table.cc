@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 std::string FormatTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows) {
@@ -32,4 +32,4 @@ std::string FormatTable(const std::vector<std::string>& header,
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-namespace cadre {
+namespace cadre::launcher {
 
 // Left-aligned, two spaces between columns, control characters escaped, each line with its '\n'.
 std::string FormatTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_TABLE_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 TEST(TableTest, Columns_AreAsWideAsTheirWidestCell) {
@@ -13,4 +13,4 @@ TEST(TableTest, Columns_AreAsWideAsTheirWidestCell) {
 TEST(TableTest, Cells_AreEscaped) { EXPECT_EQ(FormatTable({"A"}, {{"x\ny"}}), "A\nx\\ny\n"); }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr absl::string_view kSgr = "\x1b[";
@@ -54,4 +54,4 @@ std::string TerminalLine(absl::string_view line) {
   return safe;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

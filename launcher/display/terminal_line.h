@@ -6,13 +6,13 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // A line of a program's output, without its newline, for a terminal. Tabs and colours (SGR, as with
 // less -R) stay, and a colour ends with the line; a carriage return at the end is left out; other
 // control characters and bytes that are no UTF-8 become \xNN.
 std::string TerminalLine(absl::string_view line);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_TERMINAL_LINE_H_

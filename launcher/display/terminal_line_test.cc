@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 TEST(TerminalLineTest, TabsAndColoursStay_AndEndWithTheLine) {
@@ -30,4 +30,4 @@ TEST(TerminalLineTest, OtherControlCharactersAreShown) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

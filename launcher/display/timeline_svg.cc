@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "launcher/display/timeline_text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Pixels.
@@ -180,4 +180,4 @@ class Drawing {
 
 std::string TimelineSvg(const v1::Timeline& timeline) { return Drawing(timeline).Draw(); }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

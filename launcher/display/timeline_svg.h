@@ -7,11 +7,11 @@
 
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // A whole SVG document, which needs no style sheet, font or script.
 std::string TimelineSvg(const v1::Timeline& timeline);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_TIMELINE_SVG_H_

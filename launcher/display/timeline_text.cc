@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "launcher/display/table.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Progress samples that are shown.
@@ -94,4 +94,4 @@ std::string TimelineText(const v1::Timeline& timeline) {
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,7 +7,7 @@
 
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // Every generation's phases.
 std::string GenerationsText(const v1::Timeline& timeline);
@@ -24,6 +24,6 @@ int64_t EndOf(const v1::Timeline& timeline, const v1::GenerationTimeline& genera
 // "1.25s"; "-" where `to_us` has not happened.
 std::string TookText(int64_t from_us, int64_t to_us);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_TIMELINE_TEXT_H_

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "launcher/display/timeline_svg.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::AllOf;
@@ -108,4 +108,4 @@ TEST(TimelineSvg, IsOneDocumentWithItsTextEscaped) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -16,7 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "rpc/worker_end.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr size_t kShownLines = 20;
@@ -134,7 +134,7 @@ std::string VerdictText(const v1::Verdict& verdict, const std::string& log_dir,
 std::string VerdictDetails(const v1::Verdict& verdict, const std::string& log_dir,
                            absl::TimeZone zone) {
   std::string text;
-  // Who cancels a job knows why; nothing failed.
+  // A cancelled job has no failure to explain.
   if (verdict.has_root_cause() && verdict.outcome() != v1::CANCELLED_PHASE) {
     const v1::Failure& root = verdict.root_cause();
     const bool exited = root.has_exit();
@@ -203,4 +203,4 @@ std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline
   return text + "\n";
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // "was cancelled by a user", "failed: rank 0 on n0 exited with code 1", "succeeded".
 std::string OutcomeText(const v1::Verdict& verdict);
@@ -27,6 +27,6 @@ std::string SuccessText(const v1::Verdict& verdict, const v1::Timeline& timeline
 // The traceback of a torchelastic error file, or its message; empty when it is no such file.
 std::string ErrorFileText(const std::string& error_json);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_DISPLAY_VERDICT_TEXT_H_

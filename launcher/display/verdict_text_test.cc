@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST(VerdictTextTest, Evidence_TheCulpritFirstAndEightRanksAtMost) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

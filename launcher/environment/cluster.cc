@@ -5,7 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/environment/identity.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& environment) {
   const std::string part = TextIn(environment, "CADRE_CLUSTER_PART");
@@ -25,4 +25,4 @@ absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& enviro
   return std::optional<Identity>(identity);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 absl::Status Malformed(absl::string_view list) {
@@ -116,4 +116,4 @@ absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text)
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

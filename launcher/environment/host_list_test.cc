@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -34,4 +34,4 @@ TEST(TasksPerNodeTest, Forms) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

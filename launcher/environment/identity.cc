@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 absl::StatusOr<std::optional<uint32_t>> NumberIn(const EnvironmentMap& environment,
                                                  const std::string& name) {
@@ -40,4 +40,4 @@ absl::StatusOr<std::optional<Identity>> DetectIdentity(const EnvironmentMap& env
   return std::optional<Identity>();
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

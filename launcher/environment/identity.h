@@ -1,4 +1,4 @@
-// Who the environment says this launcher is: under Slurm, an MPI launcher, Kubernetes, or with
+// Which launcher this is by its environment: under Slurm, an MPI launcher, Kubernetes, or with
 // MASTER_ADDR and friends set. Pure: environments come in as maps.
 #ifndef CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
 #define CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_
@@ -12,12 +12,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 using EnvironmentMap = std::map<std::string, std::string>;
 
 struct Identity {
-  // Who said so, for messages: "Slurm", "Open MPI", ...
+  // The source of all this, for messages: "Slurm", "Open MPI", ...
   std::string source;
   int node_rank = -1;
   // 0: it does not say.
@@ -36,8 +36,8 @@ struct Identity {
   std::string slurm_aliases;
   // A name for the job that is the same on every node.
   std::string job_name;
-  // What tells this launch (a Slurm step, one mpirun) from all others, the same on every node;
-  // names what its launchers share. Empty: it does not say.
+  // The name of this launch (a Slurm step, one mpirun), different from all others and the same on
+  // every node; files that its launchers share are named by it. Empty: it does not say.
   std::string launch;
   // Launchers that were started on this node, and which of them this is. The first one is the
   // node's agent.
@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<Identity>> ReadPmi(const EnvironmentMap& environmen
 absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment);
 absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment);
 
-// What 'cadre agent' sets.
+// The variables that 'cadre agent' sets.
 absl::StatusOr<std::optional<Identity>> ReadCluster(const EnvironmentMap& environment);
 
 // The first of them that says something. An agent knows what it starts. MASTER_ADDR comes first: a
@@ -73,6 +73,6 @@ absl::StatusOr<std::optional<uint32_t>> NumberIn(const EnvironmentMap& environme
 // Empty where it is unset.
 std::string TextIn(const EnvironmentMap& environment, const std::string& name);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_ENVIRONMENT_IDENTITY_H_

@@ -4,7 +4,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -205,4 +205,4 @@ TEST(IdentityTest, PortFor_StaysInRangeAndDiffers) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -6,7 +6,7 @@
 #include "base/status_macros.h"
 #include "launcher/environment/identity.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& environment) {
   ASSIGN_OR_RETURN(const std::optional<uint32_t> index,
@@ -27,4 +27,4 @@ absl::StatusOr<std::optional<Identity>> ReadKubernetes(const EnvironmentMap& env
   return std::optional<Identity>(std::move(identity));
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -5,7 +5,7 @@
 #include "base/status_macros.h"
 #include "launcher/environment/identity.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 struct Names {
@@ -102,4 +102,4 @@ absl::StatusOr<std::optional<Identity>> ReadPmi(const EnvironmentMap& environmen
   return Read(environment, kPmi, std::nullopt);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// Inside a Slurm job step (srun): node list, this node's place in it, and a port of the step's own.
+// Inside a Slurm job step (srun): node list, this node's index in it, and a port of the step's own.
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -9,7 +9,7 @@
 #include "launcher/environment/host_list.h"
 #include "launcher/environment/identity.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // With srun --ntasks-per-node=N every node has N launchers, of which the first works.
@@ -57,25 +57,25 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   // A batch script has SLURM_JOB_ID and SLURM_NODEID too, but runs on the first node only: what
   // tells a step from it is the step's own node list.
   const std::string list = TextIn(environment, "SLURM_STEP_NODELIST");
-  ASSIGN_OR_RETURN(const std::optional<uint32_t> place, NumberIn(environment, "SLURM_NODEID"));
-  if (list.empty() || !place.has_value()) return std::optional<Identity>();
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> index, NumberIn(environment, "SLURM_NODEID"));
+  if (list.empty() || !index.has_value()) return std::optional<Identity>();
   Identity identity;
   identity.source = "Slurm";
   ASSIGN_OR_RETURN(identity.node_names, ExpandHostList(list));
   identity.nodes = static_cast<uint32_t>(identity.node_names.size());
-  if (*place >= identity.nodes) {
-    return absl::InvalidArgumentError(absl::StrCat("environment variable SLURM_NODEID: ", *place,
+  if (*index >= identity.nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("environment variable SLURM_NODEID: ", *index,
                                                    ", but SLURM_STEP_NODELIST has ", identity.nodes,
                                                    " nodes"));
   }
-  identity.node_rank = static_cast<int>(*place);
+  identity.node_rank = static_cast<int>(*index);
   RETURN_IF_ERROR(ReadTasks(environment, identity));
   RETURN_IF_ERROR(CheckGpus(environment, identity));
   identity.names_are_slurms = true;
   identity.slurm_aliases = TextIn(environment, "SLURM_NODE_ALIASES");
-  identity.node_name = identity.node_names[*place];
+  identity.node_name = identity.node_names[*index];
   identity.endpoint_host = identity.node_names[0];
-  identity.serves = *place == 0;
+  identity.serves = *index == 0;
   const std::string job = TextIn(environment, "SLURM_JOB_ID");
   const std::string step = TextIn(environment, "SLURM_STEP_ID");
   if (job.empty() || step.empty()) {
@@ -89,4 +89,4 @@ absl::StatusOr<std::optional<Identity>> ReadSlurm(const EnvironmentMap& environm
   return std::optional<Identity>(std::move(identity));
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -3,7 +3,7 @@
 #include "base/status_macros.h"
 #include "launcher/environment/identity.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& environment) {
   Identity identity;
@@ -33,4 +33,4 @@ absl::StatusOr<std::optional<Identity>> ReadTorchrun(const EnvironmentMap& envir
   return std::optional<Identity>(std::move(identity));
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// What a subcommand looks like from outside: the one table from which parsing, help, completion and
+// A subcommand as it looks from outside: the one table from which parsing, help, completion and
 // the manual page are made. Plain values.
 #ifndef CADRE_LAUNCHER_FLAGS_COMMAND_H_
 #define CADRE_LAUNCHER_FLAGS_COMMAND_H_
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct Flag {
   // Long name with dashes, without the leading two; underscores are accepted in place of dashes.
   std::string name;
-  // What the help calls the value; empty for a switch.
+  // The name of the value in the help; empty for a switch.
   std::string value;
   std::string help;
   // Heading in the help.
@@ -29,7 +29,7 @@ struct Flag {
 struct Parsed {
   // By long name. A switch that was given has the value "1".
   std::map<std::string, std::vector<std::string>> flags;
-  // What stood where no flag stood; for a command with a program, the program and all that follows.
+  // The arguments that are no flags; for a command with a program, the program and all that follows.
   std::vector<std::string> rest;
 
   bool Has(const std::string& name) const { return flags.count(name) > 0; }
@@ -62,6 +62,6 @@ struct Command {
   std::string description;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_COMMAND_H_

@@ -11,7 +11,7 @@
 #include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using Kind = YamlNode::Kind;
@@ -95,4 +95,4 @@ absl::StatusOr<std::map<std::string, Setting>> ReadConfig(const std::string& pat
   return ParseConfig(*text, file, section, flags);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

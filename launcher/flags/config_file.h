@@ -1,4 +1,4 @@
-// What a machine's configuration file says for cadre's commands, in YAML: a section for each of
+// The machine's configuration file for cadre's commands, in YAML: a section for each of
 // "server", "agent" and "client" (all commands that ask a server), in it flags by their long name,
 // with dashes or underscores.
 //
@@ -16,7 +16,7 @@
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 inline constexpr char kConfigFile[] = "/etc/cadre/cadre.yaml";
 // In place of a path: none is read.
@@ -34,6 +34,6 @@ absl::StatusOr<std::map<std::string, Setting>> ReadConfig(const std::string& pat
                                                           absl::string_view section,
                                                           const std::vector<Flag>& flags);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_CONFIG_FILE_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::AllOf;
@@ -81,4 +81,4 @@ TEST(ConfigFileTest, AFileThatIsNamedMustBeThere) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

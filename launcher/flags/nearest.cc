@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -39,4 +39,4 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   return best;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,12 +7,12 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // The candidate with the smallest edit distance to `word` (a swap of neighbours counts once), or ""
 // when none is close: more than a third of the word would have to change.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_NEAREST_H_

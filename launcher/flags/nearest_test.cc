@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 TEST(NearestTest, OneLetterAway_IsFound) {
@@ -19,4 +19,4 @@ TEST(NearestTest, NothingClose_IsEmpty) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // "-m,--module,--no-python,--no_python": everything under which CLI11 should know the flag.
@@ -58,7 +58,7 @@ bool IsSpecFile(const std::string& argument) {
   return absl::EndsWith(argument, ".yaml") || absl::EndsWith(argument, ".yml");
 }
 
-// What CLI11 found wrong, or, where it only has its own words for it, ours.
+// CLI11's error, or our own words where it has none that a user would understand.
 std::string ParseError(const Command& command, const std::vector<std::string>& arguments,
                        const std::exception& error) {
   for (const std::string& argument : arguments) {
@@ -202,4 +202,4 @@ std::string HelpText(const Command& command, bool all) {
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/flags/command.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // INVALID_ARGUMENT: one line that names what is wrong, with the nearest flag where one is near.
 // `--help` and `-h` are seen as the flag "help", `--help-all` as "help-all".
@@ -19,6 +19,6 @@ absl::StatusOr<Parsed> ParseArguments(const Command& command,
 // names some, or of --help-all.
 std::string HelpText(const Command& command, bool all = false);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_PARSER_H_

@@ -3,7 +3,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -148,4 +148,4 @@ TEST(HelpTextTest, SomeFlagsOrAll) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr char kSize[] = "Size of the job";
@@ -187,4 +187,4 @@ const std::vector<Flag>& RunFlags() {
   return *flags;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,13 +8,13 @@
 
 #include "launcher/flags/command.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 const std::vector<Flag>& RunFlags();
 
 // torchrun's flags that change nothing here, with what to say about each.
 const std::map<std::string, std::string>& FlagsWithoutMeaning();
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_RUN_FLAGS_H_

@@ -1,4 +1,4 @@
-// What `cadre run` was asked to do, from flags, variables, environment and spec together. Pure.
+// The task of one `cadre run`, from flags, variables, environment and spec together. Pure.
 #ifndef CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 #define CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_
 
@@ -14,12 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/workers/output_options.h"
-#include "launcher/endpoint/endpoint.h"
+#include "agent/workers/worker_options.h"
+#include "launcher/environment/endpoint.h"
 #include "launcher/environment/identity.h"
 #include "launcher/flags/settings.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // torchrun's -r and -t: bit 1 standard output, bit 2 standard error, for all or by local rank.
 struct StreamChoice {
@@ -67,9 +68,7 @@ struct RunOptions {
   // 0: workers end with the launcher.
   absl::Duration adopt_timeout;
 
-  std::string env_style;
-  bool gpus_per_worker_own = false;
-  bool virtual_local_rank = false;
+  WorkerOptions workers;
   StreamChoice redirects;
   StreamChoice tee;
   // All of it but the streams of each local rank, which `redirects` and `tee` say.
@@ -88,12 +87,6 @@ struct RunOptions {
 absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1::JobSpec> spec,
                                       const std::optional<Identity>& identity);
 
-// "3", or "0:1,1:3".
-absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text);
-
-// torchrun's lists of texts: "a,b", in which ",," is a comma of a text.
-std::vector<std::string> ParseTexts(absl::string_view text);
-
 // The command with python3 in front where it is due.
 absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
                                                       std::vector<std::string> program);
@@ -101,6 +94,6 @@ absl::StatusOr<std::vector<std::string>> BuildCommand(const Settings& settings,
 // A job's name made of any text: other characters than [a-z0-9-] become dashes.
 std::string JobNameFrom(absl::string_view text);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_RUN_OPTIONS_H_

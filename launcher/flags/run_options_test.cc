@@ -9,11 +9,12 @@
 #include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "launcher/flags/job_flags.h"
 #include "launcher/flags/parser.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/reader.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::ElementsAre;
@@ -56,7 +57,6 @@ TEST(RunOptionsTest, EachTorchrunFlag_IsAcceptedAndOnlyFourHaveNoEffect) {
   ASSERT_GE(TorchrunFlags().size(), 35u);
   for (std::vector<std::string> flag : TorchrunFlags()) {
     SCOPED_TRACE(flag[0]);
-    if (flag[0] == "--nnodes") flag.insert(flag.end(), {"--rdzv-endpoint", "head"});
     std::vector<std::string> underscored = flag;
     if (flag[0][1] == '-') {
       underscored[0] = "--" + absl::StrReplaceAll(flag[0].substr(2), {{"-", "_"}});
@@ -110,7 +110,7 @@ TEST(RunOptionsTest, EveryTorchrunFlag_IsAccepted) {
   EXPECT_EQ(options->local_addr, "10.0.0.2");
   EXPECT_EQ(job.placement().bind(), "numa");
   EXPECT_EQ(job.timeouts().stop_grace().seconds(), 7);
-  EXPECT_TRUE(options->virtual_local_rank);
+  EXPECT_TRUE(options->workers.virtual_local_rank);
   EXPECT_EQ(options->notices.size(), 4u);
   EXPECT_THAT(job.command(), ElementsAre("python3", "-u", "train.py", "--lr", "1"));
 }
@@ -317,4 +317,4 @@ TEST(RunOptionsTest, JobNames_ComeFromTheProgram) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 Settings::Settings(Parsed parsed, std::map<std::string, std::string> environment,
                    const std::vector<Flag>& flags, std::map<std::string, Setting> file)
@@ -59,4 +59,4 @@ absl::StatusOr<bool> Settings::Switch(const std::string& name) const {
       absl::StrCat(setting->origin, ": expected yes or no, got '", setting->value, "'"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/flags/command.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct Setting {
   std::string value;
@@ -49,6 +49,6 @@ class Settings {
   std::map<std::string, bool> torchrun_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_FLAGS_SETTINGS_H_

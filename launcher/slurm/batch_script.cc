@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "launcher/spec/scalars.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Between the end of the grace and the end of the allocation.
@@ -123,4 +123,4 @@ absl::StatusOr<std::string> BatchScript(const v1::JobSpec& spec,
                               {"$REQUEUES", absl::StrCat(options.requeues)}});
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct BatchScriptOptions {
   // As the nodes find them.
@@ -22,6 +22,6 @@ struct BatchScriptOptions {
 // be told what the spec does not say, or cannot do it; "KEY: why", as SpecErrorAt takes it.
 absl::StatusOr<std::string> BatchScript(const v1::JobSpec& spec, const BatchScriptOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SLURM_BATCH_SCRIPT_H_

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "launcher/spec/reader.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::AllOf;
@@ -88,4 +88,4 @@ TEST(BatchScriptTest, GraceIsWithinSlurmsWarning) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "launcher/slurm/program_output.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // slurmctld may be busy; srun itself waits longer.
@@ -43,4 +43,4 @@ std::string SlurmNodeAddress(absl::string_view aliases, const std::string& node)
   return shown.ok() && shown->status == 0 ? AddressInShownNode(shown->standard_output, node) : "";
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // Of SLURM_NODE_ALIASES, "ec0:10.0.0.1:host0,ec1:[fd00::1]:host1". Empty: the node is not in it.
 // Pure.
@@ -20,6 +20,6 @@ std::string AddressInShownNode(absl::string_view text, absl::string_view node);
 // knows. Thread safe.
 std::string SlurmNodeAddress(absl::string_view aliases, const std::string& node);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SLURM_NODE_ADDRESS_H_

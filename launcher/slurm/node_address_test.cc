@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Of Slurm 22.05.
@@ -48,4 +48,4 @@ TEST(NodeAddressTest, ScontrolIsAskedWhereTheAliasesDoNotSay) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

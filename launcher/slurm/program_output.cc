@@ -21,7 +21,7 @@
 
 extern char** environ;
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr size_t kMaxOutputBytes = 1 << 20;
@@ -135,4 +135,4 @@ std::string ErrorLine(const ProgramOutput& output) {
   return absl::StrJoin(lines, "; ").substr(0, kMaxErrorLine);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

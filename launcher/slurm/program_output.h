@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct ProgramOutput {
   // As a shell gives it: 128 + signal for one that was killed.
@@ -23,9 +23,9 @@ struct ProgramOutput {
 absl::StatusOr<ProgramOutput> RunProgram(const std::vector<std::string>& argv,
                                          absl::Duration timeout);
 
-// What it said on standard error, as one line of at most 1 KiB.
+// Its standard error, as one line of at most 1 KiB.
 std::string ErrorLine(const ProgramOutput& output);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SLURM_PROGRAM_OUTPUT_H_

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -39,4 +39,4 @@ TEST(ProgramOutputTest, OneThatHangsIsKilledWithItsChildren) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

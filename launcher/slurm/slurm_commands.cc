@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "launcher/slurm/program_output.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Slurm's commands give up on their own after some ten seconds.
@@ -66,4 +66,4 @@ std::string FollowLine(const SlurmJobId& id) {
   return absl::StrCat("cadre slurm follow ", plain ? id : absl::StrCat("'", id, "'"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

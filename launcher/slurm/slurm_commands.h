@@ -1,4 +1,4 @@
-// What is asked of Slurm, by its own commands on PATH. Blocks, with deadlines; thread safe.
+// Questions to Slurm, by its own commands on PATH. Blocks, with deadlines; thread safe.
 #ifndef CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_
 #define CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_
 
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/slurm/slurm_job.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // A job's number; with several clusters "NUMBER;CLUSTER", as sbatch --parsable gives it.
 using SlurmJobId = std::string;
@@ -22,10 +22,10 @@ absl::StatusOr<SlurmJobId> Sbatch(const std::string& script);
 // NOT_FOUND: Slurm does not know it, or no more; UNAVAILABLE: it does not answer.
 absl::StatusOr<SlurmJob> ShowJob(const SlurmJobId& id);
 
-// What a person types to cancel it, and to follow it.
+// The command lines with which a person cancels it, and follows it.
 std::string ScancelLine(const SlurmJobId& id);
 std::string FollowLine(const SlurmJobId& id);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SLURM_SLURM_COMMANDS_H_

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/exit_codes.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Of a line "   Key=Value Other=Value"; a path to the end of its line may have spaces.
@@ -81,4 +81,4 @@ std::string StateText(const SlurmJob& job) {
   return absl::StrCat("is ", absl::AsciiStrToLower(job.state), because);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

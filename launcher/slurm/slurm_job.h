@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 struct SlurmJob {
   std::string name;
@@ -35,12 +35,12 @@ absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view text);
 // It will not run again.
 bool HasEnded(const SlurmJob& job);
 
-// What Slurm alone knows of how it ended, as an exit status of `cadre run`.
+// How it ended where Slurm alone knows that, as an exit status of `cadre run`.
 int ExitStatusOf(const SlurmJob& job);
 
 // For people: "is pending: Resources", "runs on node[1-2]", "ended: TIMEOUT".
 std::string StateText(const SlurmJob& job);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SLURM_SLURM_JOB_H_

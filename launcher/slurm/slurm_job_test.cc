@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST(SlurmJobTest, Text) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

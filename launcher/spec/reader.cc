@@ -13,11 +13,11 @@
 #include "launcher/spec/text_file.h"
 #include "launcher/spec/yaml_tree.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // One key of a mapping. Its reader gets a value of the kind it names; its error is completed with
-// the value's place.
+// the value's line and column.
 struct Key {
   const char* name;
   YamlNode::Kind kind;
@@ -380,4 +380,4 @@ std::map<std::string, std::vector<std::string>> SpecKeys() {
   return all;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // `file` is what errors begin with. Fields that the text does not mention stay unset.
 absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view file);
@@ -19,8 +19,8 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 // NOT_FOUND, INVALID_ARGUMENT (also for a file over kMaxSpecBytes, before it is read).
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path);
 
-// What is found wrong with a value only later, with its place as ReadSpecFile gives it: `error` is
-// "timeouts.stop_grace: why". Without a place where the file does not say that key.
+// An error about a value that is found only later, with line and column as ReadSpecFile gives them: `error` is
+// "timeouts.stop_grace: why". Without line and column where the file does not say that key.
 absl::Status SpecErrorAt(const std::string& path, absl::string_view error);
 
 // Fills what neither spec nor flags said.
@@ -29,6 +29,6 @@ void FillSpecDefaults(v1::JobSpec& spec);
 // The keys of each mapping, by its name ("" is the document). For the JSON schema's test.
 std::map<std::string, std::vector<std::string>> SpecKeys();
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SPEC_READER_H_

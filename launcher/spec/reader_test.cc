@@ -10,7 +10,7 @@
 #include "launcher/spec/yaml_tree.h"
 #include "nlohmann/json.hpp"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -184,4 +184,4 @@ TEST(ReaderTest, Schema_HasTheReadersKeys) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

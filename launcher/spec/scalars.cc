@@ -18,7 +18,7 @@
 #include "base/status_macros.h"
 #include "rendezvous/state/policy.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 absl::Status Expected(absl::string_view what, absl::string_view got) {
@@ -234,4 +234,4 @@ absl::Status CheckJobName(absl::string_view name) {
   return Expected("a name of at most 63 small letters, digits and dashes", name);
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // "90s", "10m", "1h30m", "500ms", "0s": units h, m, s, ms, each at most once, largest first.
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
@@ -35,7 +35,7 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
 // "USR1", "SIGUSR1"; one that can be caught.
 absl::StatusOr<int> ParseSignal(absl::string_view text);
-// What may stand in a line of an sbatch script, which sbatch splits as a shell does: a partition or
+// Texts that may stand in a line of an sbatch script, which sbatch splits as a shell does: a partition or
 // an account; and an option of its own, which is taken as it is.
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
 absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
@@ -44,6 +44,6 @@ absl::Status CheckVariableName(absl::string_view name);
 // [a-z0-9][a-z0-9-]{0,62}
 absl::Status CheckJobName(absl::string_view name);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SPEC_SCALARS_H_

@@ -3,7 +3,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(ScalarsTest, WhatMayStandInASbatchLine) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 constexpr size_t kFirstBytes = size_t{64} << 10;
@@ -44,4 +44,4 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,4 +44,4 @@ TEST(TextFileTest, WhatIsNoFile) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

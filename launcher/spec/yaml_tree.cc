@@ -11,7 +11,7 @@
 #include "yaml-cpp/exceptions.h"
 #include "yaml-cpp/parser.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Thrown through yaml-cpp, which has no other way to be stopped; caught in ParseYaml.
@@ -193,4 +193,4 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view fil
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,4 +1,4 @@
-// YAML text as a small tree in which every node knows its place, behind limits that hold before
+// YAML text as a small tree in which every node knows its line and column, behind limits that hold before
 // anything is built. Pure.
 #ifndef CADRE_LAUNCHER_SPEC_YAML_TREE_H_
 #define CADRE_LAUNCHER_SPEC_YAML_TREE_H_
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 inline constexpr size_t kMaxSpecBytes = 1 << 20;
 inline constexpr int kMaxSpecDepth = 16;
@@ -38,6 +38,6 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view fil
 // "FILE:LINE:COLUMN: message"
 absl::Status ErrorAt(absl::string_view file, const YamlNode& node, absl::string_view message);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_SPEC_YAML_TREE_H_

@@ -1,0 +1,23 @@
+// How this node starts its workers, whatever their ranks. Plain values, handed from the command
+// line to where environments are built.
+#ifndef CADRE_AGENT_WORKERS_WORKER_OPTIONS_H_
+#define CADRE_AGENT_WORKERS_WORKER_OPTIONS_H_
+
+#include <string>
+
+namespace cadre {
+
+struct WorkerOptions {
+  // "", or a comma-separated list of slurm and mpi.
+  std::string env_style;
+  // Each worker sees only its own GPUs.
+  bool gpus_per_worker_own = false;
+  // torchrun's --virtual-local-rank: LOCAL_RANK is 0 and only the worker's own GPUs are visible.
+  bool virtual_local_rank = false;
+  // none, core, numa or gpu.
+  std::string bind = "none";
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_AGENT_WORKERS_WORKER_OPTIONS_H_

@@ -1,0 +1,215 @@
+#include "launcher/attach/attach.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "agent/link/grpc_link.h"
+#include "base/loopback_token.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "base/user_directory.h"
+#include "launcher/attach/embedded_link.h"
+#include "launcher/attach/state_directory.h"
+#include "launcher/environment/endpoint.h"
+#include "launcher/slurm/node_address.h"
+#include "rendezvous/host/listen_check.h"
+#include "rpc/channels.h"
+
+namespace cadre::launcher {
+namespace {
+
+absl::StatusOr<std::unique_ptr<CoreThread>> StartCore(const RunOptions& options) {
+  if (options.adopt_timeout > absl::ZeroDuration() &&
+      (options.state_dir.empty() || options.state_dir == kNoStateDir)) {
+    return absl::InvalidArgumentError(
+        "--adopt-timeout: this launcher serves its job, and what it knows of it dies with it; add "
+        "--state-dir DIR, or start 'cadre server' first");
+  }
+  CoreConfig config = NewCoreConfig();
+  // This server ends with its launcher, and so would every other job that it took in.
+  config.only_job = options.job.name();
+  absl::StatusOr<OpenedLog> state = OpenState(options.state_dir, config);
+  // ALREADY_EXISTS would mean that somebody serves at the endpoint, and that one can be joined.
+  if (absl::IsAlreadyExists(state.status())) {
+    return absl::InvalidArgumentError(state.status().message());
+  }
+  RETURN_IF_ERROR(state.status());
+  return std::make_unique<CoreThread>(config, nullptr, *std::move(state));
+}
+
+ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
+                     const std::string& token) {
+  ServerOptions server;
+  server.host = options.bind_host.empty() ? at.address : options.bind_host;
+  server.port = at.port;
+  server.token = token;
+  server.security.tls_dir = options.tls_dir;
+  return server;
+}
+
+// Serves at the endpoint; ALREADY_EXISTS when somebody does.
+absl::Status Serve(const RunOptions& options, const ServerOptions& listen, Attachment& attachment) {
+  // Whoever has the port serves: it is looked at before the state is, which may be in use with it.
+  RETURN_IF_ERROR(CheckListen(listen.host, listen.port));
+  ASSIGN_OR_RETURN(std::unique_ptr<CoreThread> core, StartCore(options));
+  ASSIGN_OR_RETURN(attachment.server, Server::Start(listen, *core));
+  attachment.core = std::move(core);
+  attachment.link = MakeEmbeddedLink(*attachment.core);
+  return absl::OkStatus();
+}
+
+// Stands in reserve there, or leads; the link finds out who does, so it may be to another one.
+absl::Status ServeReplica(const RunOptions& options, const EtcdOptions& etcd,
+                          const ServerOptions& listen, const std::string& address,
+                          Attachment& attachment) {
+  ASSIGN_OR_RETURN(attachment.server, Server::Start(listen, std::shared_ptr<CoreThread>()));
+  ReplicaOptions replica;
+  replica.etcd = etcd;
+  replica.address = address;
+  replica.core = NewCoreConfig();
+  replica.core.only_job = options.job.name();
+  ASSIGN_OR_RETURN(attachment.replica, Replica::Start(replica, *attachment.server));
+  return absl::OkStatus();
+}
+
+// An endpoint that has been looked up.
+struct Candidate {
+  std::string name;
+  absl::StatusOr<ResolvedEndpoint> at;
+};
+
+// The address that Slurm has for a node stands for its name where that does not resolve.
+Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
+  Candidate candidate = {HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
+  if (candidate.at.ok() || !options.names_are_slurms) return candidate;
+  const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
+  if (address.empty()) return candidate;
+  return {HostPort(address, endpoint.port), Resolve({address, endpoint.port})};
+}
+
+std::vector<Candidate> LookUp(const RunOptions& options) {
+  std::vector<Candidate> candidates;
+  for (const Endpoint& endpoint : options.endpoints) candidates.push_back(LookUp(options, endpoint));
+  return candidates;
+}
+
+// Where the name of the first node is looked up as a loopback address there (Debian's 127.0.1.1 in
+// /etc/hosts), the address under which the second one reaches it. A node that is told to serve does
+// so, or it says why it cannot.
+absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
+  RETURN_IF_ERROR(candidate.at.status());
+  if (candidate.at->loopback && options.expected_nodes.size() > 1) {
+    const absl::StatusOr<ResolvedEndpoint> other =
+        LookUp(options, {options.expected_nodes[1], candidate.at->port}).at;
+    const std::string own = other.ok() && !other->loopback
+                                ? AddressTowards(other->address, other->port)
+                                : std::string();
+    if (!own.empty()) candidate.at->address = own;
+    candidate.at->loopback = own.empty();
+  }
+  if (candidate.at->here) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "this node is to serve the rendezvous as ", candidate.name, ", but ", candidate.at->address,
+      " is no address of it; name one of its own, the same on every node: --rdzv-endpoint "
+      "HOST[:PORT]"));
+}
+
+// The launchers of one srun or mpirun share a token by themselves, through the user's home
+// directory.
+absl::StatusOr<std::string> LaunchToken(const std::string& launch, Attachment& attachment) {
+  const absl::StatusOr<std::string> home = HomeDirectory();
+  absl::Status failed = home.status();
+  if (home.ok()) {
+    attachment.launch_token_file = absl::StrCat(*home, "/", launch, ".token");
+    absl::StatusOr<std::string> token = SharedToken(attachment.launch_token_file);
+    if (token.ok()) return token;
+    failed = token.status();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no token can be shared through the home directory: ", failed.message(),
+                   "; make one with 'cadre token new FILE' and add --token-file FILE"));
+}
+
+absl::StatusOr<std::string> TokenFor(const RunOptions& options, Attachment& attachment) {
+  const Endpoint& first = options.endpoints[0];
+  if (options.endpoints.size() > 1 && options.token_file.empty()) {
+    return absl::InvalidArgumentError(
+        "several endpoints need a token that all of them know: make one with 'cadre token new "
+        "FILE', give every node a copy, and add --token-file FILE");
+  }
+  if (!attachment.loopback && options.token_file.empty() && !options.launch.empty()) {
+    return LaunchToken(options.launch, attachment);
+  }
+  return FindToken(options.token_file, first.host, first.port, attachment.loopback);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
+                                      int port, bool loopback) {
+  if (!token_file.empty()) {
+    absl::StatusOr<std::string> token =
+        token_file == "-" ? ReadTokenFrom(STDIN_FILENO) : ReadTokenFile(token_file);
+    if (token.ok()) return token;
+    return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
+  }
+  if (loopback) return LoopbackToken(port);
+  return absl::InvalidArgumentError(absl::StrCat(
+      host,
+      " is not on this machine's loopback, so a token is needed: make one with 'cadre token "
+      "new FILE', give every node a copy, and add --token-file FILE"));
+}
+
+absl::StatusOr<Attachment> Attach(const RunOptions& options,
+                                  const std::optional<EtcdOptions>& etcd) {
+  Attachment attachment;
+  attachment.address = "127.0.0.1";
+  if (options.endpoints.empty()) {
+    ASSIGN_OR_RETURN(attachment.core, StartCore(options));
+    attachment.link = MakeEmbeddedLink(*attachment.core);
+    return attachment;
+  }
+  rpc::QuietGrpcLog();
+  GrpcLinkOptions link;
+  std::string routed;
+  std::vector<Candidate> candidates = LookUp(options);
+  if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, candidates[0]));
+  for (const Candidate& candidate : candidates) {
+    absl::StrAppend(&attachment.endpoint, attachment.endpoint.empty() ? "" : ",", candidate.name);
+    attachment.loopback = attachment.loopback && candidate.at.ok() && candidate.at->loopback;
+    if (candidate.at.ok() && !candidate.at->loopback && routed.empty()) {
+      routed = AddressTowards(candidate.at->address, candidate.at->port);
+    }
+    // An address of this machine is named as the server was told it; any other name is looked up
+    // again with every attempt, because it may move.
+    link.endpoints.push_back(
+        candidate.at.ok() && candidate.at->here ? HostPort(candidate.at->address, candidate.at->port) : candidate.name);
+  }
+  if (!routed.empty()) attachment.address = routed;
+  ASSIGN_OR_RETURN(link.token, TokenFor(options, attachment));
+  for (const Candidate& candidate : candidates) {
+    // Without a shared state two that serve would each gather nodes of their own.
+    if (options.serves == false) break;
+    if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value())) continue;
+    const ServerOptions listen = Listen(options, *candidate.at, link.token);
+    const absl::Status served = etcd.has_value()
+                                    ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
+                                    : Serve(options, listen, attachment);
+    if (served.ok()) {
+      attachment.serves = candidate.name;
+      break;
+    }
+    // A node that was told to serve must not join a stranger who has the port.
+    if (!absl::IsAlreadyExists(served) || options.serves == true) return served;
+  }
+  if (attachment.link != nullptr) return attachment;
+  link.security.tls_dir = options.tls_dir;
+  attachment.link = MakeGrpcLink(std::move(link));
+  return attachment;
+}
+
+}  // namespace cadre::launcher

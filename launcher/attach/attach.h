@@ -1,0 +1,52 @@
+// How one launcher takes part in the rendezvous: alone, as the one that serves it, or as a client.
+// Used by one thread.
+#ifndef CADRE_LAUNCHER_ATTACH_ATTACH_H_
+#define CADRE_LAUNCHER_ATTACH_ATTACH_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "agent/link/server_link.h"
+#include "launcher/flags/run_options.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/host/replica.h"
+#include "rendezvous/host/server.h"
+#include "rendezvous/log/etcd_client.h"
+
+namespace cadre::launcher {
+
+struct Attachment {
+  // In the order of construction: the link ends first, the core last.
+  std::unique_ptr<CoreThread> core;
+  std::unique_ptr<Server> server;
+  // With etcd, instead of a core of its own.
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<ServerLink> link;
+  // host:port as people know it, of several separated by commas; empty when alone.
+  std::string endpoint;
+  // The one of them that a server of ours is at; empty when there is none.
+  std::string serves;
+  // The file with the launch's token; whoever serves removes it at the end. Empty: there is none.
+  std::string launch_token_file;
+  // Address under which other nodes reach this one's workers.
+  std::string address;
+  // All nodes are on this machine.
+  bool loopback = true;
+};
+
+// The caller has started the supervisor: this may start gRPC. With `etcd` a server of ours shares
+// its state there with those at the other endpoints. INVALID_ARGUMENT (token, TLS, address) and
+// others name what is wrong.
+absl::StatusOr<Attachment> Attach(const RunOptions& options,
+                                  const std::optional<EtcdOptions>& etcd);
+
+// The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
+// one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.
+absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
+                                      int port, bool loopback);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_ATTACH_ATTACH_H_

@@ -1,0 +1,217 @@
+#include "launcher/attach/control_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "agent/link/link_status.h"
+#include "base/clock.h"
+#include "base/exit_codes.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "launcher/attach/attach.h"
+#include "launcher/environment/endpoint.h"
+#include "proto/control.grpc.pb.h"
+#include "rpc/channels.h"
+#include "rpc/credentials.h"
+#include "rpc/status.h"
+#include "rpc/transport_security.h"
+#include "rpc/unreached.h"
+
+namespace cadre::launcher {
+namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+// Of several servers one that is silent must leave time for the others.
+constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
+// A submission whose answer was lost is asked about again: for so long, so often.
+constexpr absl::Duration kSubmitPatience = absl::Seconds(10);
+constexpr absl::Duration kSubmitPause = absl::Milliseconds(250);
+
+// The error of a call, in which no server of ours has said anything.
+absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
+                        absl::Duration limit) {
+  if (absl::IsDeadlineExceeded(said)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the server at ", endpoint, " does not answer within ", absl::FormatDuration(limit)));
+  }
+  const bool nobody = rpc::WhyUnreached(said.message()) == rpc::Unreached::kRefused;
+  return absl::UnavailableError(
+      absl::StrCat(DescribeEnd(endpoint, said, false).message(),
+                   nobody ? "; is 'cadre server' running there? --server names another one" : ""));
+}
+
+}  // namespace
+
+struct ControlClient::State {
+  struct Peer {
+    std::string endpoint;
+    std::unique_ptr<v1::Control::Stub> stub;
+  };
+
+  // Asks the servers in turn until one answers: of several only the one that leads does.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Reply*),
+                             const Request& request) {
+    const absl::Duration limit = servers.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral;
+    std::string text;
+    absl::StatusCode code = absl::StatusCode::kUnavailable;
+    unanswered = false;
+    for (const Peer& server : servers) {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+      context.AddMetadata(rpc::kTokenMetadata, token);
+      Reply reply;
+      const grpc::Status status = ((*server.stub).*method)(&context, request, &reply);
+      if (status.ok()) return reply;
+      absl::Status failed = rpc::FromGrpcStatus(status);
+      const bool passing = absl::IsUnavailable(failed) || absl::IsDeadlineExceeded(failed);
+      if (context.GetServerTrailingMetadata().count(rpc::kServerMetadata) > 0 || !passing) {
+        failed = absl::Status(failed.code(),
+                              absl::StrCat("server ", server.endpoint, ": ", failed.message()));
+      } else {
+        unanswered = unanswered || !rpc::NeverConnected(failed.message());
+        failed = Unanswered(server.endpoint, failed, limit);
+      }
+      absl::StrAppend(&text, text.empty() ? "" : "; ", failed.message());
+      code = failed.code();
+      if (!passing) break;
+    }
+    return absl::Status(code, text);
+  }
+
+  std::string token;
+  std::vector<Peer> servers;
+  // The last call may have had an effect that nobody told of.
+  bool unanswered = false;
+};
+
+ControlClient::ControlClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ControlClient::~ControlClient() = default;
+
+absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
+  const std::string text =
+      settings.GetOr("server", absl::StrCat("127.0.0.1:", kDefaultRendezvousPort));
+  ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints,
+                   ParseEndpoints(text, kDefaultRendezvousPort));
+  ServerAddresses servers;
+  bool loopback = true;
+  for (const Endpoint& endpoint : endpoints) {
+    const absl::StatusOr<ResolvedEndpoint> at = Resolve(endpoint);
+    if (!at.ok() && endpoints.size() == 1) return at.status();
+    loopback = loopback && at.ok() && at->loopback;
+    const std::string name = HostPort(endpoint.host, endpoint.port);
+    servers.names.push_back(name);
+    servers.addresses.push_back(at.ok() && at->here ? HostPort(at->address, at->port) : name);
+  }
+  ASSIGN_OR_RETURN(servers.token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
+                                           endpoints[0].port, loopback));
+  return servers;
+}
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Settings& settings) {
+  rpc::QuietGrpcLog();
+  ASSIGN_OR_RETURN(const ServerAddresses servers, FindServers(settings));
+  rpc::TransportSecurity security;
+  security.tls_dir = settings.GetOr("tls-dir", "");
+  ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(security));
+  auto state = std::make_unique<State>();
+  state->token = servers.token;
+  for (size_t i = 0; i < servers.names.size(); ++i) {
+    state->servers.push_back(
+        {servers.names[i], v1::Control::NewStub(grpc::CreateCustomChannel(
+                              servers.addresses[i], credentials, rpc::ClientChannelArguments()))});
+  }
+  return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
+}
+
+absl::StatusOr<std::vector<v1::JobStatus>> ControlClient::List() {
+  ASSIGN_OR_RETURN(const v1::ListJobsReply reply,
+                   state_->Call(&v1::Control::Stub::ListJobs, v1::ListJobsRequest()));
+  return std::vector<v1::JobStatus>(reply.jobs().begin(), reply.jobs().end());
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Get(const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_name(job);
+  return state_->Call(&v1::Control::Stub::GetJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Cancel(const std::string& job,
+                                                    const std::string& reason) {
+  v1::CancelJobRequest request;
+  request.set_name(job);
+  request.set_reason(reason);
+  return state_->Call(&v1::Control::Stub::CancelJob, request);
+}
+
+absl::StatusOr<v1::JobStatus> ControlClient::Submit(const v1::JobSpec& spec,
+                                                    const std::string& user) {
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_user(user);
+  request.set_request_id(RandomToken());
+  const MonoTime end = MonoNow() + kSubmitPatience;
+  bool unanswered = false;
+  for (;;) {
+    absl::StatusOr<v1::JobStatus> job = state_->Call(&v1::Control::Stub::SubmitJob, request);
+    unanswered = unanswered || state_->unanswered;
+    const bool passing =
+        absl::IsUnavailable(job.status()) || absl::IsDeadlineExceeded(job.status());
+    if (!passing || !unanswered) return job;
+    if (MonoNow() > end) {
+      return absl::Status(job.status().code(),
+                          absl::StrCat("job ", spec.name(), " may have been taken: ",
+                                       job.status().message(), ". 'cadre status ", spec.name(),
+                                       "' says whether it was, once the server answers"));
+    }
+    absl::SleepFor(kSubmitPause);
+  }
+}
+
+absl::StatusOr<v1::ListNodesReply> ControlClient::Nodes() {
+  return state_->Call(&v1::Control::Stub::ListNodes, v1::ListNodesRequest());
+}
+
+absl::StatusOr<v1::ListNodesReply> ControlClient::Drain(const std::string& node, bool drained,
+                                                        const std::string& reason) {
+  v1::DrainNodeRequest request;
+  request.set_node(node);
+  request.set_drained(drained);
+  request.set_reason(reason);
+  return state_->Call(&v1::Control::Stub::DrainNode, request);
+}
+
+absl::StatusOr<v1::ReadLogReply> ControlClient::ReadLog(const v1::ReadLogRequest& request) {
+  return state_->Call(&v1::Control::Stub::ReadLog, request);
+}
+
+std::vector<Flag> ControlFlags() {
+  return {{"server", "HOST[:PORT][,...]",
+           "The server to ask [127.0.0.1:29400]. Several are tried in turn."},
+          {"token-file", "FILE", "The server's token; needed off loopback."},
+          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."}};
+}
+
+int ControlExit(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return kExitUnavailable;
+    case absl::StatusCode::kInvalidArgument:
+      return kExitUsage;
+    case absl::StatusCode::kInternal:
+      return kExitInternal;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace cadre::launcher

@@ -1,0 +1,60 @@
+// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers; a
+// submission twice as long.
+#ifndef CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
+#define CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/command.h"
+#include "launcher/flags/settings.h"
+#include "proto/control.pb.h"
+
+namespace cadre::launcher {
+
+// The servers that --server names.
+struct ServerAddresses {
+  // As people write them, with ports.
+  std::vector<std::string> names;
+  // Where to connect to, one for each.
+  std::vector<std::string> addresses;
+  std::string token;
+};
+
+// From --server and --token-file. INVALID_ARGUMENT where they make no sense.
+absl::StatusOr<ServerAddresses> FindServers(const Settings& settings);
+
+class ControlClient {
+ public:
+  // From --server, --token-file and --tls-dir. INVALID_ARGUMENT where they make no sense.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(const Settings& settings);
+  ~ControlClient();
+
+  absl::StatusOr<std::vector<v1::JobStatus>> List();
+  absl::StatusOr<v1::JobStatus> Get(const std::string& job);
+  // Asks again where no answer comes; the job is made once all the same. What then still fails
+  // without one says that it may have been taken.
+  absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& spec, const std::string& user);
+  absl::StatusOr<v1::ListNodesReply> Nodes();
+  absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
+                                           const std::string& reason);
+  absl::StatusOr<v1::ReadLogReply> ReadLog(const v1::ReadLogRequest& request);
+  absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
+
+ private:
+  struct State;
+  explicit ControlClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// The flags that Connect reads.
+std::vector<Flag> ControlFlags();
+
+// The exit status of the process for a failed call.
+int ControlExit(const absl::Status& status);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_

@@ -1,0 +1,79 @@
+#include "launcher/attach/embedded_link.h"
+
+#include <mutex>
+#include <utility>
+
+namespace cadre::launcher {
+namespace {
+
+// Outlives the link, should the core thread be in the middle of a Send when the link is stopped.
+class CallbackOutbox : public Outbox {
+ public:
+  explicit CallbackOutbox(LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
+
+  void Up() {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    if (!silent_) callbacks_.on_up();
+  }
+  void Send(v1::ServerMessage message) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    if (!silent_) callbacks_.on_message(std::move(message));
+  }
+  void Close(const absl::Status& status) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    if (!silent_) {
+      callbacks_.on_down(status.ok() ? absl::UnavailableError("the server closed the stream")
+                                     : status);
+    }
+    silent_ = true;
+  }
+  // No callback runs after this; one that is running has ended.
+  void Silence() {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    silent_ = true;
+  }
+
+ private:
+  // Recursive: a callback may lead to a message to a server that can take no more, which ends this.
+  std::recursive_mutex mutex_;
+  bool silent_ = false;
+  LinkCallbacks callbacks_;
+};
+
+class EmbeddedLink : public ServerLink {
+ public:
+  explicit EmbeddedLink(CoreThread& core) : core_(core) {}
+  ~EmbeddedLink() override { Stop(); }
+
+  void Start(LinkCallbacks callbacks) override {
+    outbox_ = std::make_shared<CallbackOutbox>(std::move(callbacks));
+    stream_ = core_.OpenStream(outbox_);
+    outbox_->Up();
+  }
+
+  void Send(v1::NodeMessage message) override {
+    if (outbox_ == nullptr) return;
+    const absl::Status posted = core_.Post(stream_, std::move(message));
+    if (!posted.ok()) outbox_->Close(posted);
+  }
+
+  void Stop() override {
+    if (outbox_ == nullptr) return;
+    outbox_->Silence();
+    core_.CloseStream(stream_);
+    outbox_.reset();
+  }
+
+ private:
+  CoreThread& core_;
+  std::shared_ptr<CallbackOutbox> outbox_;
+  StreamId stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerLink> MakeEmbeddedLink(CoreThread& core) {
+  return std::make_unique<EmbeddedLink>(core);
+}
+
+}  // namespace cadre::launcher

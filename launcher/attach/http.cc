@@ -1,0 +1,50 @@
+#include "launcher/attach/http.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "launcher/environment/endpoint.h"
+
+namespace cadre::launcher {
+namespace {
+
+absl::Status Wrong(absl::string_view text) {
+  return absl::InvalidArgumentError(absl::StrCat("--http: ", text));
+}
+
+}  // namespace
+
+absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::string& token_file,
+                                          const std::string& tls_dir) {
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(text, kDefaultHttpPort);
+  if (!endpoint.ok()) return Wrong(endpoint.status().message());
+  const absl::StatusOr<ResolvedEndpoint> at = Resolve(*endpoint);
+  if (!at.ok()) return Wrong(at.status().message());
+  DashboardOptions options;
+  options.host = at->address;
+  options.port = at->port;
+  if (token_file.empty()) {
+    if (at->loopback) return options;
+    return Wrong(absl::StrCat(endpoint->host,
+                              " can be reached from other machines, so a token is needed: give "
+                              "--token-file, or listen on 127.0.0.1"));
+  }
+  if (!tls_dir.empty() && !at->loopback) {
+    return Wrong(absl::StrCat("what is shown at ", endpoint->host,
+                              " would not be encrypted, and --tls-dir asks for that: listen on "
+                              "127.0.0.1, behind ssh or a proxy"));
+  }
+  absl::StatusOr<std::string> token = ReadTokenFile(token_file);
+  if (!token.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
+  }
+  options.token = *std::move(token);
+  return options;
+}
+
+std::string HttpAddress(const DashboardOptions& options, const Dashboard& dashboard) {
+  return absl::StrCat("http://", HostPort(options.host, dashboard.port()), "/");
+}
+
+}  // namespace cadre::launcher

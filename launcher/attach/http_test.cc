@@ -1,0 +1,50 @@
+#include "launcher/attach/http.h"
+
+#include "base/status_matchers.h"
+#include "base/token.h"
+
+namespace cadre::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(ReadHttpTest, LoopbackNeedsNoToken) {
+  const auto options = ReadHttp("127.0.0.1:8080", "", "");
+  ASSERT_OK(options);
+  EXPECT_EQ(options->host, "127.0.0.1");
+  EXPECT_EQ(options->port, 8080);
+  EXPECT_EQ(options->token, "");
+  EXPECT_EQ(ReadHttp("127.0.0.1", "", "")->port, kDefaultHttpPort);
+}
+
+// A cluster's users are on the server's machine, too.
+TEST(ReadHttpTest, WhereTheServerWantsATokenReadersNeedItOnLoopbackToo) {
+  const std::string file = testing::TempDir() + "/loopback_token";
+  ASSERT_OK(WriteTokenFile(file, "0123456789abcdef"));
+  const auto options = ReadHttp("127.0.0.1:8080", file, "/tls");
+  ASSERT_OK(options);
+  EXPECT_EQ(options->token, "0123456789abcdef");
+}
+
+TEST(ReadHttpTest, OffLoopbackItDoes) {
+  EXPECT_THAT(ReadHttp("0.0.0.0:8080", "", ""),
+              StatusIs(kInvalid, AllOf(HasSubstr("--http: 0.0.0.0"), HasSubstr("--token-file"))));
+  const std::string file = testing::TempDir() + "/http_token";
+  ASSERT_OK(WriteTokenFile(file, "0123456789abcdef"));
+  const auto options = ReadHttp("0.0.0.0:8080", file, "");
+  ASSERT_OK(options);
+  EXPECT_EQ(options->token, "0123456789abcdef");
+  EXPECT_THAT(ReadHttp("0.0.0.0:8080", file, "/tls"), StatusIs(kInvalid, HasSubstr("encrypted")));
+  EXPECT_THAT(ReadHttp("0.0.0.0:8080", file + "x", ""),
+              StatusIs(kInvalid, HasSubstr("--token-file: ")));
+}
+
+TEST(ReadHttpTest, WhatIsNoAddressIsNamed) {
+  EXPECT_THAT(ReadHttp("127.0.0.1:x", "", ""), StatusIs(kInvalid, HasSubstr("--http: ")));
+}
+
+}  // namespace
+}  // namespace cadre::launcher

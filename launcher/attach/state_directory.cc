@@ -1,0 +1,43 @@
+#include "launcher/attach/state_directory.h"
+
+#include <stdlib.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "rendezvous/log/kill_for_test.h"
+#include "rendezvous/log/sqlite_log.h"
+
+namespace cadre::launcher {
+
+absl::StatusOr<std::string> DefaultStateDir(int port) {
+  const char* state = getenv("XDG_STATE_HOME");
+  const char* home = getenv("HOME");
+  const bool has_state = state != nullptr && state[0] == '/';
+  if (!has_state && (home == nullptr || home[0] == '\0')) {
+    return absl::InvalidArgumentError(
+        "there is no HOME to keep the state in: give --state-dir DIR, or --state-dir none");
+  }
+  return absl::StrCat(has_state ? state : absl::StrCat(home, "/.local/state"), "/cadre/server-",
+                      port);
+}
+
+absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config) {
+  if (directory.empty() || directory == kNoStateDir) return OpenedLog();
+  SqliteLogOptions options;
+  options.directory = directory;
+  options.new_server_id = config.server_id;
+  options.clock = ThisClockBase();
+  ASSIGN_OR_RETURN(OpenedLog opened, OpenSqliteLog(options));
+  ASSIGN_OR_RETURN(opened.log, WrapForTest(std::move(opened.log)));
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<RecordLog>> WrapForTest(std::unique_ptr<RecordLog> log) {
+  const char* order = getenv(kKillServerForTest);
+  if (order == nullptr) return log;
+  return KillForTest(order, std::move(log));
+}
+
+}  // namespace cadre::launcher

@@ -1,0 +1,72 @@
+#include "launcher/commands/run_checks.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "agent/run_files.h"
+#include "base/status_macros.h"
+
+namespace cadre::launcher {
+namespace {
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+absl::Status CheckLogDir(const std::string& flag, const std::string& directory) {
+  if (directory.empty()) return absl::OkStatus();
+  if (directory[0] != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": the current directory, below which ", directory,
+                     " is to be, was removed; change to another one"));
+  }
+  const absl::Status made = MakeDirectories(directory);
+  if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
+  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write in ", directory, ": ",
+                                                 strerror(errno), "; choose a directory of yours"));
+}
+
+// Before the log directory, which mostly lies in it and would be made.
+absl::Status CheckWorkingDir(const std::string& directory) {
+  struct stat info;
+  if (stat(directory.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode) && access(directory.c_str(), X_OK) == 0) return absl::OkStatus();
+    if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("working_dir: ", strerror(errno), " on this node: ", directory));
+}
+
+// Where it is missing every worker of every restart would say so, and no launcher.
+absl::Status CheckScript(const RunOptions& options) {
+  if (options.script.empty()) return absl::OkStatus();
+  const std::filesystem::path path =
+      std::filesystem::path(options.job.working_dir()) / options.script;
+  if (access(path.c_str(), R_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("script ", options.script, ": ", strerror(errno), " on this node",
+                   path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
+}
+
+}  // namespace
+
+absl::Status CheckNode(RunOptions& options) {
+  const bool of_cluster = options.part != 0;
+  if (of_cluster) RETURN_IF_ERROR(CheckWorkingDir(options.job.working_dir()));
+  RETURN_IF_ERROR(CheckScript(options));
+  const std::string logs = Absolute(options.job.logs().dir());
+  options.job.mutable_logs()->set_dir(logs);
+  return CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);
+}
+
+}  // namespace cadre::launcher

@@ -1,0 +1,17 @@
+// Whether this node has what a job needs: found out before it joins, and not when its first worker
+// is to start.
+#ifndef CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
+#define CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_
+
+#include "absl/status/status.h"
+#include "launcher/flags/run_options.h"
+
+namespace cadre::launcher {
+
+// The working directory of a cluster's job, the script, and the directory of logs, which is made
+// and from now on is absolute in `options`. INVALID_ARGUMENT.
+absl::Status CheckNode(RunOptions& options);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_COMMANDS_RUN_CHECKS_H_

@@ -1,0 +1,44 @@
+// cadre run --hostfile: serves the rendezvous here and starts a launcher on every host of the file
+// over ssh. Each gets the job's token on its standard input.
+#ifndef CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
+#define CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/environment/hostfile.h"
+#include "launcher/flags/command.h"
+#include "launcher/flags/run_options.h"
+#include "launcher/flags/settings.h"
+
+namespace cadre::launcher {
+
+// Where the job is served, as the hosts reach it, and what they run.
+struct HostfilePlan {
+  std::string cadre;
+  std::string working_dir;
+  std::string endpoint;
+  std::string job;
+  size_t hosts = 1;
+};
+
+// The line for the shell of one host, its `rank` counting from 0: the flags that this launcher was
+// given, with what places the host in the job. Pure.
+std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
+                          const HostfileHost& host, size_t rank);
+
+// Blocks until the job has ended on all hosts; the exit status. The signals of
+// `options` must be blocked: they end the job. `say` takes lines for people. INVALID_ARGUMENT: a
+// host or the ssh command makes no sense; other errors: the rendezvous or ssh could not be started.
+absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
+                               const RunOptions& options, const std::vector<HostfileHost>& hosts,
+                               const std::function<void(const std::string&)>& say);
+
+// The hosts of the file that --hostfile names. NOT_FOUND, INVALID_ARGUMENT.
+absl::StatusOr<std::vector<HostfileHost>> ReadHostfile(const std::string& path);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_COMMANDS_RUN_HOSTS_H_

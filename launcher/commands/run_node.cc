@@ -1,0 +1,246 @@
+#include "launcher/commands/run_node.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/adoption.h"
+#include "agent/daemon.h"
+#include "agent/run_files.h"
+#include "agent/supervisor/client.h"
+#include "base/duration.h"
+#include "base/exit_codes.h"
+#include "base/loopback_token.h"
+#include "base/status_macros.h"
+#include "launcher/attach/attach.h"
+#include "launcher/attach/etcd.h"
+#include "launcher/attach/http.h"
+#include "launcher/commands/commands.h"
+#include "launcher/display/output_writer.h"
+#include "launcher/display/run_display.h"
+#include "launcher/environment/slots.h"
+
+namespace cadre::launcher {
+namespace {
+
+// How long the end waits for a terminal or pipe that does not read.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
+// And for other nodes to take the verdict.
+constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+
+uint64_t RandomIncarnation() {
+  uint64_t value = 0;
+  // The kernel gives eight bytes at once; 0 would mean "none".
+  while (getrandom(&value, sizeof(value), 0) != sizeof(value) || value == 0) {
+  }
+  return value;
+}
+
+bool AsksForAdoption(const RunOptions& options) {
+  return options.adopt_timeout > absl::ZeroDuration();
+}
+
+std::string NodeName(const RunOptions& options, const Attachment& attachment) {
+  if (!options.node_name.empty()) return options.node_name;
+  // One that is started again has another process id.
+  if (AsksForAdoption(options)) return HostName();
+  // Several launchers of one machine meet over loopback; their process ids tell them apart.
+  if (!options.endpoints.empty() && attachment.loopback) {
+    return absl::StrCat(HostName(), "-",
+                        options.node_rank >= 0 ? static_cast<int64_t>(options.node_rank)
+                                               : static_cast<int64_t>(getpid()));
+  }
+  return HostName();
+}
+
+OutputOptions Output(const RunOptions& options, uint32_t slots) {
+  OutputOptions output = options.output;
+  output.log_dir = options.job.logs().dir();
+  for (uint32_t i = 0; i < slots; ++i) {
+    const uint32_t only_file = options.redirects.Of(i) & ~options.tee.Of(i);
+    output.standard_output.push_back({true, (only_file & 1) == 0});
+    output.standard_error.push_back({true, (only_file & 2) == 0});
+  }
+  output.terminal_ranks.insert(options.job.logs().tee().begin(), options.job.logs().tee().end());
+  return output;
+}
+
+// How a launcher that is started again knows this one; all but the name of its node is as the user
+// gave it.
+v1::AgentRun RunOf(const RunOptions& options, uint32_t slots) {
+  v1::AgentRun run;
+  run.set_job(options.job.name());
+  run.set_node(options.node_name.empty() ? HostName() : options.node_name);
+  std::error_code error;
+  run.set_working_dir(std::filesystem::absolute(".", error).lexically_normal().string());
+  for (const Endpoint& endpoint : options.endpoints) {
+    absl::StrAppend(run.mutable_rendezvous(), HostPort(endpoint.host, endpoint.port), ",");
+  }
+  *run.mutable_command() = options.job.command();
+  run.set_slots(slots);
+  return run;
+}
+
+DaemonOptions Daemon(const RunOptions& options, const Attachment& attachment, uint32_t slots) {
+  DaemonOptions daemon;
+  daemon.core.job = options.job.name();
+  daemon.core.incarnation = RandomIncarnation();
+  daemon.core.server = attachment.endpoint;
+  daemon.core.serves = attachment.core != nullptr;
+  daemon.core.connect_timeout = FromProto(options.job.rendezvous().join_timeout());
+  daemon.core.orphan_timeout = options.orphan_timeout;
+  daemon.core.strict_fencing = options.strict_fencing;
+  v1::Join& join = daemon.core.join;
+  join.set_node(NodeName(options, attachment));
+  // Two agents of one host are told apart by the node's name in every line.
+  join.set_host(options.node_name.empty() ? HostName() : options.node_name);
+  join.set_address(options.local_addr.empty() ? attachment.address : options.local_addr);
+  join.set_slots(slots);
+  *join.mutable_spec() = options.job;
+  join.set_wanted_node_rank(options.node_rank);
+  for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
+  join.set_master_addr(options.master_addr);
+  join.set_master_port(options.master_port);
+  join.set_strict_fencing(options.strict_fencing);
+  join.set_part(options.part);
+  if (AsksForAdoption(options)) {
+    *join.mutable_adopt_timeout() = ToProto(options.adopt_timeout);
+    daemon.adopt_timeout = options.adopt_timeout;
+    daemon.run = RunOf(options, slots);
+  }
+  daemon.output = Output(options, slots);
+  daemon.workers = options.workers;
+  return daemon;
+}
+
+RunDisplayOptions Look(const RunOptions& options) {
+  RunDisplayOptions look = DetectTerminal(options.no_progress);
+  look.json = options.json;
+  look.timeline = options.timeline;
+  look.log_dir = options.job.logs().dir();
+  look.nodes = options.job.nodes();
+  return look;
+}
+
+// The dashboard of what this launcher serves, if it is asked for. Null: it is not, or there is
+// nothing to show.
+absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const RunOptions& options,
+                                                          const Attachment& attachment,
+                                                          RunDisplay& display) {
+  if (options.http.empty()) return nullptr;
+  if (attachment.server == nullptr && attachment.core == nullptr) {
+    display.Line("--http: another launcher serves, so there is nothing to show here");
+    return nullptr;
+  }
+  ASSIGN_OR_RETURN(DashboardOptions http,
+                   ReadHttp(options.http, options.token_file, options.tls_dir));
+  http.log_dir = options.job.logs().dir();
+  Serving serving;
+  if (attachment.server != nullptr) {
+    serving = [server = attachment.server.get()] { return server->Serving(); };
+  } else {
+    // Not the dashboard's to delete.
+    serving = [core = std::shared_ptr<CoreThread>(std::shared_ptr<void>(), attachment.core.get())] {
+      return core;
+    };
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Dashboard> dashboard,
+                   Dashboard::Start(http, std::move(serving)));
+  display.Line(absl::StrCat("dashboard at ", HttpAddress(http, *dashboard)));
+  return dashboard;
+}
+
+// The process that started this launcher and wrote the token to its standard input keeps that open:
+// when it ends, so does the job, as by SIGTERM.
+void EndWithStandardInput() {
+  std::thread([] {
+    char byte;
+    ssize_t got = 0;
+    while ((got = read(STDIN_FILENO, &byte, 1)) > 0 || (got < 0 && errno == EINTR)) {
+    }
+    kill(getpid(), SIGTERM);
+  }).detach();
+}
+
+[[noreturn]] void EndProcess(int status) {
+  EndLoopbackTokens();
+  _exit(status);
+}
+
+void Announce(const RunOptions& options, const Attachment& attachment, uint32_t slots,
+              const std::vector<std::string>& notices, RunDisplay& display) {
+  for (const std::string& notice : notices) display.Line(notice);
+  for (const uint32_t local_rank : options.output.terminal_local_ranks) {
+    if (local_rank < slots) continue;
+    display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,
+                              " here; this node runs ", slots, " workers"));
+  }
+  if (!attachment.serves.empty()) {
+    display.Line(absl::StrCat("serving the rendezvous at ", attachment.serves,
+                              attachment.replica != nullptr ? ", in reserve until it leads" : ""));
+  }
+}
+
+}  // namespace
+
+int RunNode(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
+            const std::function<void(int)>& ended) {
+  std::vector<std::string> notices = options.notices;
+  FoundWorkers found;
+  if (AsksForAdoption(options)) found = FindAdoption(RunOf(options, slots), &notices);
+  // Before gRPC, whose threads must never be in a process that forks.
+  absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
+      found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
+  if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
+  absl::StatusOr<Attachment> attachment = Attach(options, etcd);
+  if (!attachment.ok()) {
+    const bool usage = absl::IsInvalidArgument(attachment.status());
+    // Without a goodbye to the supervisor: workers that it has kept so far wait for the next one.
+    const int status = Fail(usage ? kExitUsage : kExitUnavailable, attachment.status().message());
+    ended(status);
+    EndProcess(status);
+  }
+  if (options.token_file == "-") EndWithStandardInput();
+  OutputWriter writer;
+  RunDisplay display(Look(options), writer);
+  Announce(options, *attachment, slots, notices, display);
+  const auto dashboard = StartDashboard(options, *attachment, display);
+  if (!dashboard.ok()) {
+    const bool usage = absl::IsInvalidArgument(dashboard.status());
+    const int status = Fail(usage ? kExitUsage : kExitUnavailable, dashboard.status().message());
+    ended(status);
+    EndProcess(status);
+  }
+  DaemonOptions daemon = Daemon(options, *attachment, slots);
+  daemon.adoption = std::move(found.adoption);
+  daemon.unfit = std::move(found.unfit);
+  const absl::StatusOr<Exit> exit =
+      RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
+  if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
+  if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);
+  // The next server need not wait for this one's lease to end.
+  attachment->replica.reset();
+  writer.Flush(kFlushTimeout);
+  for (const std::string& loss : writer.Losses()) Fail(0, loss);
+  if (!attachment->serves.empty() && !attachment->launch_token_file.empty()) {
+    unlink(attachment->launch_token_file.c_str());
+  }
+  const int status = exit.ok() ? exit->status : Fail(kExitInternal, exit.status().message());
+  ended(status);
+  // Workers, sockets and files are cleared away; tearing down what is left only takes time.
+  fflush(stdout);
+  EndProcess(status);
+}
+
+}  // namespace cadre::launcher

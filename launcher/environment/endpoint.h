@@ -1,0 +1,55 @@
+// Where the rendezvous is: reading "host:port", finding its address, and whether that address is
+// this machine's. Blocks on name resolution only.
+#ifndef CADRE_LAUNCHER_ENVIRONMENT_ENDPOINT_H_
+#define CADRE_LAUNCHER_ENVIRONMENT_ENDPOINT_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre::launcher {
+
+// torchrun's port for its c10d rendezvous.
+inline constexpr int kDefaultRendezvousPort = 29400;
+
+struct Endpoint {
+  std::string host;
+  int port = kDefaultRendezvousPort;
+};
+
+// More than anybody has servers.
+inline constexpr size_t kEndpointsMax = 16;
+
+// "host", "host:port", "[::1]:port".
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
+// One or several of them, separated by commas.
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
+
+// A host alone, as --host takes it: without the brackets that may stand around an IPv6 address.
+std::string HostIn(absl::string_view text);
+
+struct ResolvedEndpoint {
+  // Numeric, without brackets.
+  std::string address;
+  int port = 0;
+  bool loopback = false;
+  // The address belongs to an interface of this machine.
+  bool here = false;
+};
+
+// UNAVAILABLE: the name has no address (now).
+absl::StatusOr<ResolvedEndpoint> Resolve(const Endpoint& endpoint);
+
+// "address:port", with brackets around IPv6.
+std::string HostPort(absl::string_view address, int port);
+
+// The address under which the machine at `peer` (numeric) reaches this one: the source address of a
+// route to it. Sends nothing. Empty when there is no route.
+std::string AddressTowards(const std::string& peer, int port);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_ENVIRONMENT_ENDPOINT_H_

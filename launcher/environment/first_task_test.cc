@@ -1,0 +1,76 @@
+#include "launcher/environment/first_task.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FirstTaskTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // A short path: a test's own folder may be longer than a socket's name can be.
+  std::string directory_ = "/tmp/cadre_task_XXXXXX";
+};
+
+TEST_F(FirstTaskTest, OthersEndAsItDoes_WhetherTheyComeBeforeOrAfter) {
+  std::vector<absl::StatusOr<int>> ends(3, absl::UnknownError("not yet"));
+  std::vector<std::thread> others;
+  others.emplace_back([&] { ends[0] = FollowFirstTask("slurm-1.0.n1"); });
+  auto first = FirstTask::Open("slurm-1.0.n1");
+  ASSERT_OK(first);
+  for (int i : {1, 2}) others.emplace_back([&, i] { ends[i] = FollowFirstTask("slurm-1.0.n1"); });
+  (*first)->End(137, 3, absl::Seconds(30));
+  for (std::thread& other : others) other.join();
+  for (const auto& end : ends) {
+    ASSERT_OK(end);
+    EXPECT_EQ(*end, 137);
+  }
+}
+
+TEST_F(FirstTaskTest, WhatAnEarlierOneLeftIsNoHindrance) {
+  const pid_t killed = fork();
+  if (killed == 0) {
+    const auto first = FirstTask::Open("slurm-1.0.n1");
+    raise(SIGKILL);
+  }
+  ASSERT_EQ(waitpid(killed, nullptr, 0), killed);
+  EXPECT_OK(FirstTask::Open("slurm-1.0.n1"));
+}
+
+TEST_F(FirstTaskTest, DiesWithoutAStatus) {
+  auto first = FirstTask::Open("slurm-1.0.n1");
+  ASSERT_OK(first);
+  absl::StatusOr<int> end = absl::UnknownError("not yet");
+  // It may be there before the end or find nobody: neither is a success.
+  std::thread other([&] { end = FollowFirstTask("slurm-1.0.n1", absl::Milliseconds(200)); });
+  (*first)->End(0, 0);
+  other.join();
+  EXPECT_THAT(end, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(FirstTaskTest, NeverComes) {
+  EXPECT_THAT(FollowFirstTask("slurm-1.0.n1", absl::Milliseconds(10)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not come")));
+}
+
+}  // namespace
+}  // namespace cadre::launcher

@@ -1,0 +1,64 @@
+#include "launcher/environment/slots.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "agent/workers/cpus.h"
+#include "agent/workers/gpus.h"
+#include "base/status_macros.h"
+
+namespace cadre::launcher {
+namespace {
+
+absl::Status TooFewGpus(uint64_t needed, uint64_t workers, const GpuCount& gpus) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      workers, " workers need ", needed, " GPUs, but this node has ", gpus.count,
+      gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"), "; start fewer workers"));
+}
+
+}  // namespace
+
+Machine ThisMachine() {
+  Machine machine;
+  machine.gpus = [] {
+    const GpuList found = FindGpus();
+    return GpuCount{static_cast<uint32_t>(found.gpus.size()), found.reason};
+  };
+  machine.cores = []() -> absl::StatusOr<uint32_t> {
+    ASSIGN_OR_RETURN(const std::vector<CpuCore> cores, FindCores());
+    return static_cast<uint32_t>(cores.size());
+  };
+  return machine;
+}
+
+absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const Machine& machine) {
+  const uint32_t per_worker = std::max<uint32_t>(1, job.resources().gpus_per_worker());
+  const uint32_t cpus_each = std::max<uint32_t>(1, job.resources().cpus_per_worker());
+  const auto kind = job.workers_per_node().kind();
+  if (kind == v1::WorkersPerNode::COUNT) {
+    const uint32_t workers = job.workers_per_node().count();
+    if (!own_gpus && job.resources().gpus_per_worker() == 0) return workers;
+    const GpuCount gpus = machine.gpus();
+    const uint64_t needed = uint64_t{workers} * per_worker;
+    // A machine without a GPU at all may run a job that only sorts out visibility.
+    const bool required = job.resources().gpus_per_worker() > 0 || gpus.count > 0;
+    if (required && needed > gpus.count) return TooFewGpus(needed, workers, gpus);
+    return workers;
+  }
+  if (kind == v1::WorkersPerNode::GPU || kind == v1::WorkersPerNode::AUTO) {
+    const GpuCount gpus = machine.gpus();
+    if (gpus.count >= per_worker) return gpus.count / per_worker;
+    if (kind == v1::WorkersPerNode::GPU || gpus.count > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "one worker for every ", per_worker == 1 ? "GPU" : absl::StrCat(per_worker, " GPUs"),
+          " is asked for, but this node has ", gpus.count, " GPUs",
+          gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"),
+          "; say how many workers, or cpu"));
+    }
+  }
+  ASSIGN_OR_RETURN(const uint32_t cores, machine.cores());
+  return std::max<uint32_t>(1, cores / cpus_each);
+}
+
+}  // namespace cadre::launcher

@@ -1,0 +1,34 @@
+// How many workers this node starts. Asks for GPUs and CPUs only where the job speaks of them.
+#ifndef CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_
+#define CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace cadre::launcher {
+
+struct GpuCount {
+  uint32_t count = 0;
+  // Why there are none.
+  std::string reason;
+};
+
+// The GPUs and cores of the machine. Called at most once each.
+struct Machine {
+  std::function<GpuCount()> gpus;
+  std::function<absl::StatusOr<uint32_t>()> cores;
+};
+
+Machine ThisMachine();
+
+// INVALID_ARGUMENT naming both numbers when the node has fewer GPUs than its workers need.
+// `own_gpus`: every worker needs a GPU of its own.
+absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const Machine& machine);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_
