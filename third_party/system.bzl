@@ -36,8 +36,6 @@ _HEADERS = {
     "nlohmann_json": [],
     "openssl": [],
     "protobuf": [],
-    # spdlog and fmt come as shared libraries only: use their headers, so that a static binary can log too.
-    "spdlog": ["SPDLOG_FMT_EXTERNAL", "FMT_HEADER_ONLY"],
     "sqlite": [],
     "yaml_cpp": [],
 }

@@ -93,7 +93,8 @@ Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
 
 std::vector<Candidate> LookUp(const RunOptions& options) {
   std::vector<Candidate> candidates;
-  for (const Endpoint& endpoint : options.endpoints) candidates.push_back(LookUp(options, endpoint));
+  for (const Endpoint& endpoint : options.endpoints)
+    candidates.push_back(LookUp(options, endpoint));
   return candidates;
 }
 
@@ -186,19 +187,21 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     }
     // An address of this machine is named as the server was told it; any other name is looked up
     // again with every attempt, because it may move.
-    link.endpoints.push_back(
-        candidate.at.ok() && candidate.at->here ? HostPort(candidate.at->address, candidate.at->port) : candidate.name);
+    link.endpoints.push_back(candidate.at.ok() && candidate.at->here
+                                 ? HostPort(candidate.at->address, candidate.at->port)
+                                 : candidate.name);
   }
   if (!routed.empty()) attachment.address = routed;
   ASSIGN_OR_RETURN(link.token, TokenFor(options, attachment));
   for (const Candidate& candidate : candidates) {
     // Without a shared state two that serve would each gather nodes of their own.
     if (options.serves == false) break;
-    if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value())) continue;
+    if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
+      continue;
     const ServerOptions listen = Listen(options, *candidate.at, link.token);
-    const absl::Status served = etcd.has_value()
-                                    ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
-                                    : Serve(options, listen, attachment);
+    const absl::Status served =
+        etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
+                         : Serve(options, listen, attachment);
     if (served.ok()) {
       attachment.serves = candidate.name;
       break;

@@ -6,10 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "rendezvous/log/kill_for_test.h"
 #include "rendezvous/log/sqlite_log.h"
 
 namespace cadre::launcher {
+namespace {
+
+LogWrapper log_wrapper = nullptr;
+
+}  // namespace
 
 absl::StatusOr<std::string> DefaultStateDir(int port) {
   const char* state = getenv("XDG_STATE_HOME");
@@ -30,14 +34,15 @@ absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConf
   options.new_server_id = config.server_id;
   options.clock = ThisClockBase();
   ASSIGN_OR_RETURN(OpenedLog opened, OpenSqliteLog(options));
-  ASSIGN_OR_RETURN(opened.log, WrapForTest(std::move(opened.log)));
+  ASSIGN_OR_RETURN(opened.log, Wrapped(std::move(opened.log)));
   return opened;
 }
 
-absl::StatusOr<std::unique_ptr<RecordLog>> WrapForTest(std::unique_ptr<RecordLog> log) {
-  const char* order = getenv(kKillServerForTest);
-  if (order == nullptr) return log;
-  return KillForTest(order, std::move(log));
+void WrapLogs(LogWrapper wrapper) { log_wrapper = wrapper; }
+
+absl::StatusOr<std::unique_ptr<RecordLog>> Wrapped(std::unique_ptr<RecordLog> log) {
+  if (log_wrapper == nullptr) return log;
+  return log_wrapper(std::move(log));
 }
 
 }  // namespace cadre::launcher

@@ -20,8 +20,10 @@ absl::StatusOr<std::string> DefaultStateDir(int port);
 // Opens, or begins, the state in `directory`; nothing for "" and "none". Errors as OpenSqliteLog's.
 absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config);
 
-// The log, with what tests of the server's death put round it.
-absl::StatusOr<std::unique_ptr<RecordLog>> WrapForTest(std::unique_ptr<RecordLog> log);
+// Put round each log that a server of this process writes; to be set before one starts.
+using LogWrapper = absl::StatusOr<std::unique_ptr<RecordLog>> (*)(std::unique_ptr<RecordLog>);
+void WrapLogs(LogWrapper wrapper);
+absl::StatusOr<std::unique_ptr<RecordLog>> Wrapped(std::unique_ptr<RecordLog> log);
 
 }  // namespace cadre::launcher
 

@@ -146,7 +146,7 @@ absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log
   replica.address = HostPort(anywhere ? HostName() : asked.host, serving->server->port());
   replica.core = NewCoreConfig();
   replica.log = log;
-  replica.wrap = WrapForTest;
+  replica.wrap = Wrapped;
   ASSIGN_OR_RETURN(serving->replica, Replica::Start(replica, *serving->server));
   return absl::OkStatus();
 }

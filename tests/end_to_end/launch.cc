@@ -7,10 +7,11 @@
 
 namespace cadre {
 
-std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
-                                    std::map<std::string, std::string> env, bool terminal) {
+std::unique_ptr<Process> StartProgram(const std::string& program,
+                                      const std::vector<std::string>& arguments,
+                                      std::map<std::string, std::string> env, bool terminal) {
   ProcessOptions options;
-  options.argv = {kCadre};
+  options.argv = {program};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   options.env = std::move(env);
   // What programs keep between runs belongs to the test.
@@ -24,6 +25,11 @@ std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
     return nullptr;
   }
   return *std::move(process);
+}
+
+std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
+                                    std::map<std::string, std::string> env, bool terminal) {
+  return StartProgram(kCadre, arguments, std::move(env), terminal);
 }
 
 std::unique_ptr<Process> StartStandalone(const std::vector<std::string>& arguments) {

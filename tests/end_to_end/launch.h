@@ -15,7 +15,12 @@ namespace cadre {
 inline constexpr char kCadre[] = "launcher/cadre";
 inline constexpr char kProbe[] = "tests/testing/probe";
 
-// `cadre <arguments>`; the environment is that of the test, without other launchers' variables.
+// `<program> <arguments>`; the environment is that of the test, without other launchers' variables.
+std::unique_ptr<Process> StartProgram(const std::string& program,
+                                      const std::vector<std::string>& arguments,
+                                      std::map<std::string, std::string> env = {},
+                                      bool terminal = false);
+// Likewise `cadre <arguments>`.
 std::unique_ptr<Process> StartCadre(const std::vector<std::string>& arguments,
                                     std::map<std::string, std::string> env = {},
                                     bool terminal = false);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "rpc/channels.h"
 #include "rpc/status.h"
+#include "tests/faults/kill_at_commit.h"
 
 namespace cadre {
 namespace {
@@ -36,11 +37,11 @@ std::string MortalServer::endpoint() const { return absl::StrCat("127.0.0.1:", p
 
 bool MortalServer::Start(const std::string& kill) {
   const absl::Time begin = absl::Now();
-  std::map<std::string, std::string> env;
-  if (!kill.empty()) env["CADRE_KILL_SERVER_FOR_TEST"] = kill;
-  process_ = StartCadre({"server", "--port", absl::StrCat(port_), "--token-file", token_file_,
-                         "--state-dir", state_dir_},
-                        env);
+  const char* const program = kill.empty() ? kCadre : kMortalCadre;
+  process_ = StartProgram(program,
+                          {"server", "--port", absl::StrCat(port_), "--token-file", token_file_,
+                           "--state-dir", state_dir_},
+                          {{kKillAtCommit, kill}});
   if (process_ == nullptr) return false;
   const bool serves = process_->WaitForLine("serving at").has_value();
   EXPECT_TRUE(serves) << Said(*process_);

@@ -25,7 +25,7 @@ class MortalServer {
   std::string endpoint() const;
 
   // Starts it; false, with a test failure, when it does not serve in time. `kill` is an order for
-  // CADRE_KILL_SERVER_FOR_TEST.
+  // KillAtCommit().
   bool Start(const std::string& kill = "");
   // SIGKILL, and waits for the end.
   void Kill();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/faults/kill_at_commit.h"
 
 namespace cadre {
 
@@ -28,11 +29,11 @@ std::string ServerGroup::endpoints() const {
 }
 
 bool ServerGroup::Start(size_t i, const std::string& kill) {
-  std::map<std::string, std::string> env;
-  if (!kill.empty()) env["CADRE_KILL_SERVER_FOR_TEST"] = kill;
-  servers_[i] = StartCadre({"server", "--port", absl::StrCat(ports_[i]), "--token-file",
-                            token_file_, "--etcd", etcd_.url()},
-                           env);
+  const char* const program = kill.empty() ? kCadre : kMortalCadre;
+  servers_[i] = StartProgram(program,
+                             {"server", "--port", absl::StrCat(ports_[i]), "--token-file",
+                              token_file_, "--etcd", etcd_.url()},
+                             {{kKillAtCommit, kill}});
   if (servers_[i] == nullptr) return false;
   const bool serves = servers_[i]->WaitForLine("serving at").has_value();
   EXPECT_TRUE(serves) << Said(*servers_[i]);

@@ -30,7 +30,7 @@ class ServerGroup {
   std::string endpoints() const;
   const std::string& token_file() const { return token_file_; }
 
-  // Serves, in reserve or as the leader. `kill` is an order for CADRE_KILL_SERVER_FOR_TEST.
+  // Serves, in reserve or as the leader. `kill` is an order for KillAtCommit().
   bool Start(size_t i, const std::string& kill = "");
   // Whether it says that it leads within `timeout`.
   bool AwaitLeads(size_t i, absl::Duration timeout = absl::Seconds(20));

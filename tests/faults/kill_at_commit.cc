@@ -1,4 +1,4 @@
-#include "rendezvous/log/kill_for_test.h"
+#include "tests/faults/kill_at_commit.h"
 
 #include <signal.h>
 
@@ -38,14 +38,14 @@ class KillingLog final : public RecordLog {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RecordLog>> KillForTest(absl::string_view order,
-                                                       std::unique_ptr<RecordLog> log) {
+absl::StatusOr<std::unique_ptr<RecordLog>> KillAtCommit(absl::string_view order,
+                                                        std::unique_ptr<RecordLog> log) {
   const std::pair<std::string, std::string> words = absl::StrSplit(order, absl::MaxSplits(' ', 1));
   const auto* field = v1::Record::descriptor()->FindFieldByName(words.second);
   if ((words.first != "before" && words.first != "after") || field == nullptr ||
       field->containing_oneof() == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kKillServerForTest, ": expected before|after RECORD, got '", order, "'"));
+        absl::StrCat(kKillAtCommit, ": expected before|after RECORD, got '", order, "'"));
   }
   return std::make_unique<KillingLog>(words.first == "before", field->number(), std::move(log));
 }

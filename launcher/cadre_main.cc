@@ -1,0 +1,133 @@
+#include "launcher/cadre_main.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <exception>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/exit_codes.h"
+#include "base/loopback_token.h"
+#include "base/thread_room.h"
+#include "base/utf8.h"
+#include "launcher/commands/commands.h"
+#include "launcher/flags/nearest.h"
+#include "launcher/flags/parser.h"
+
+namespace cadre::launcher {
+namespace {
+
+std::string Overview() {
+  std::string text =
+      "cadre launches distributed training and keeps it alive.\n\n"
+      "  cadre run --standalone --nproc-per-node 2 train.py    two workers here\n"
+      "  cadre run --nnodes 2 --rdzv-endpoint head --token-file job.token train.py\n"
+      "                                                        the same line on two nodes\n"
+      "  cadre run job.yaml                                    from a file\n\n"
+      "Commands:\n";
+  for (const Command& command : AllCommands()) {
+    std::string name = command.name;
+    name.resize(12, ' ');
+    absl::StrAppend(&text, "  ", name, command.summary, "\n");
+  }
+  return text + "\n'cadre COMMAND --help' says more.\n";
+}
+
+int Dispatch(const std::vector<std::string>& arguments) {
+  const std::string name = arguments.empty() ? "--help" : arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") return Print(Overview());
+  const std::string wanted = name == "--version" ? "version" : name;
+  std::vector<std::string> names;
+  for (const Command& command : AllCommands()) {
+    names.push_back(command.name);
+    if (command.name != wanted) continue;
+    const absl::StatusOr<Parsed> parsed =
+        ParseArguments(command, {arguments.begin() + 1, arguments.end()});
+    if (!parsed.ok()) return Fail(kExitUsage, parsed.status().message());
+    if (parsed->Has("help-all")) return Print(HelpText(command, /*all=*/true));
+    if (parsed->Has("help")) return Print(HelpText(command));
+    return command.run(*parsed);
+  }
+  const std::string nearest = Nearest(wanted, names);
+  return Fail(
+      kExitUsage,
+      absl::StrCat(absl::StartsWith(name, "-") ? "unknown flag '" : "unknown command '", name, "'",
+                   nearest.empty() ? "; see 'cadre --help'"
+                                   : absl::StrCat("; did you mean '", nearest, "'?")));
+}
+
+// Where one is closed, the next file or socket would take its number, and what is printed would go
+// there.
+void OpenStandardDescriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+// Protobuf carries text only as UTF-8.
+absl::Status CheckArguments(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (IsUtf8(argument)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument '", absl::CHexEscape(argument), "' is not UTF-8 text; ",
+                     "give the program such names by other means, a file for instance"));
+  }
+  return absl::OkStatus();
+}
+
+// Before any thread, so that every thread inherits it: `run`, `server` and `agent` take signals as
+// they come from a descriptor. A reader that has gone, or a limit of files' size, is an error of
+// writing and must not end the launcher.
+void ArrangeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) sigaddset(&signals, signal);
+  // Signals that its parent had blocked are not blocked any more.
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+// std::thread throws where no thread can be started, and nobody has another way to go on.
+[[noreturn]] void EndWithoutThread() {
+  try {
+    if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      _exit(Fail(kExitInternal, NoThreadRoom(error.code().value())));
+    }
+  } catch (...) {
+  }
+  abort();
+}
+
+}  // namespace
+
+int CadreMain(int argc, char** argv) {
+  // Debian's Abseil is built to look for cycles at every lock, in one graph for all threads.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  std::set_terminate(EndWithoutThread);
+  OpenStandardDescriptors();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const absl::Status checked = CheckArguments(arguments);
+  if (!checked.ok()) return Fail(kExitUsage, checked.message());
+  // Other commands end at Ctrl-C by themselves.
+  if (!arguments.empty() &&
+      (arguments[0] == "run" || arguments[0] == "server" || arguments[0] == "agent")) {
+    ArrangeSignals();
+  }
+  const int status = Dispatch(arguments);
+  EndLoopbackTokens();
+  return status;
+}
+
+}  // namespace cadre::launcher
