@@ -147,7 +147,7 @@ TEST_F(PrepareWorkersTest, NothingStandsBy_WhereTheLocalRankDecidesHowAProcessSt
   ASSERT_OK(frames);
   EXPECT_FALSE(StandbyFor(*frames).has_value());
   options_.environment.spec.set_command(1, "--fast");
-  options_.environment.gpus_per_worker_own = true;
+  options_.environment.workers.gpus_per_worker_own = true;
   frames = PrepareWorkers(options_);
   ASSERT_OK(frames);
   EXPECT_FALSE(StandbyFor(*frames).has_value());
