@@ -22,7 +22,7 @@
 // A worker can rejoin as long as its AwaitEnd waits: the connection's end takes that back. A store
 // call is idempotent on (generation, client, id): a repeated one, on this connection or another,
 // gets the first one's answer, also while the first still waits. Progress is no call: it goes
-// through a page of shared memory.
+// through a page of shared memory, and as lines on CADRE_PROGRESS_FD.
 #ifndef CADRE_RPC_WORKER_PROTOCOL_H_
 #define CADRE_RPC_WORKER_PROTOCOL_H_
 

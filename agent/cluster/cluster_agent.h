@@ -28,7 +28,7 @@ struct ClusterAgentOptions {
   std::function<void(const std::string&)> log;
 };
 
-// Runs until SIGINT or SIGTERM, which ends all launchers with grace; a second one at once. Signals
+// Runs until a signal, which ends all launchers with grace; a second one does at once. Signals
 // must be blocked. OK: it was told to end. UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT,
 // ALREADY_EXISTS, FAILED_PRECONDITION: the server does not want this node. INTERNAL: the supervisor
 // is gone.

@@ -1,11 +1,13 @@
 // What an agent does on each order, exit or signal. Pure, like rendezvous/core: the daemon feeds it
 // events with the time and carries out the commands in order.
 //
-//   CONNECTING --Welcome--> WAITING --Assign--> RUNNING --Stop--> STOPPING --all gone--> WAITING
-//   any --Finished / Rejected / given up--> (stop what runs) --> DONE
+//   IDLE --Assign--> RUNNING --Stop--> STOPPING --all gone--> IDLE, or HOLDING --Assign--> RUNNING
+//   any --Finished / Rejected / given up--> (stop what runs), then Exit
 //
-// Where the order to stop says so, workers that can rejoin are kept: they give the generation up
-// and wait, and the next assignment starts only those that are missing.
+// Where the order to stop says so, workers that can rejoin are kept (HOLDING): they give the
+// generation up and wait, and the next assignment starts only those that are missing. These are the
+// phases of the generation (generation.h); whether the server is there is the session's
+// (session.h).
 //
 // The server away (LinkDown) changes nothing for running workers until `orphan_timeout`. With
 // `strict_fencing` they are killed before the lease ends, also where nothing but answers is

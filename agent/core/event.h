@@ -25,9 +25,8 @@ struct LinkDown {
 struct ServerSaid {
   v1::ServerMessage message;
 };
-// From the supervisor. `exit` is set by WorkerDied only. What happens on the node names a
-// generation by its number: the next one, of whichever server, starts when nothing of this one
-// runs.
+// From the supervisor. What happens on the node names a generation by its number: the next one, of
+// whichever server, starts when nothing of this one runs.
 struct WorkerRuns {
   uint64_t generation;
   uint32_t local_rank;

@@ -1,6 +1,7 @@
 // The agent core: takes an event, finds whose it is, and asks those for what follows. Orders from
-// the server are in orders.cc, what happens on this node in local_events.cc, hangs in hangs.cc,
-// and how the agent comes to its end in leaving.cc.
+// the server are in orders.cc, what happens on this node in local_events.cc, what follows from a
+// hang in hangs.cc, how the agent comes to its end in leaving.cc, and deadlines, by which a hang is
+// noticed too, in agent_core.cc.
 #ifndef CADRE_AGENT_CORE_IMPL_H_
 #define CADRE_AGENT_CORE_IMPL_H_
 

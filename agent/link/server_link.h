@@ -1,6 +1,7 @@
 // An agent's connection to the server as the agent sees it: messages up, messages down, and whether
-// the server is there. One implementation speaks gRPC (agent/link.h); `cadre run --standalone`
-// has one that talks to the server in its own process (launcher/attach/embedded_link.h).
+// the server is there. One implementation speaks gRPC (agent/link/grpc_link.h); `cadre run
+// --standalone` has one that talks to the server in its own process
+// (launcher/attach/embedded_link.h).
 #ifndef CADRE_AGENT_LINK_SERVER_LINK_H_
 #define CADRE_AGENT_LINK_SERVER_LINK_H_
 

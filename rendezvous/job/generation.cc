@@ -25,7 +25,7 @@ v1::Failure TotalTimeout(const JobState& job) {
 v1::Failure StartTimeout(const JobState& job) {
   const GenerationState& generation = job.generation;
   const auto first =
-      std::find(generation.workers.begin(), generation.workers.end(), WorkerPhase::kAssigned);
+      std::find(generation.workers.begin(), generation.workers.end(), RankState::kAssigned);
   const uint32_t rank = first - generation.workers.begin();
   auto member = generation.members.begin();
   while (member->first_rank + member->slots <= rank) ++member;

@@ -29,10 +29,10 @@ absl::Status CheckGeneration(const std::string& name, const JobState& job) {
   CADRE_HOLDS(generation.node_ranks.size() == generation.members.size(), "job ", name,
               ": a node is twice in one generation");
   CADRE_HOLDS(next_rank == generation.workers.size(), "job ", name, ": ranks are no bijection");
-  for (const WorkerPhase worker : generation.workers) {
-    succeeded += worker == WorkerPhase::kSucceeded;
-    running += worker == WorkerPhase::kRunning;
-    assigned += worker == WorkerPhase::kAssigned;
+  for (const RankState worker : generation.workers) {
+    succeeded += worker == RankState::kSucceeded;
+    running += worker == RankState::kRunning;
+    assigned += worker == RankState::kAssigned;
   }
   CADRE_HOLDS(busy == generation.nodes_busy && succeeded == generation.succeeded &&
                   running == generation.running &&

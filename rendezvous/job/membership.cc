@@ -162,7 +162,7 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
   }
   const auto first = generation.workers.begin() + member.first_rank;
   const bool unstarted =
-      std::find(first, first + member.slots, WorkerPhase::kAssigned) != first + member.slots;
+      std::find(first, first + member.slots, RankState::kAssigned) != first + member.slots;
   if (state_.phase == v1::RUNNING && unstarted) {
     *order.mutable_assign() = MakeAssign(state_, rank);
     out_.SendTo(node, std::move(order));

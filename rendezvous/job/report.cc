@@ -58,15 +58,15 @@ std::pair<std::vector<std::string>, size_t> MissingNodes(const JobState& job,
   return {missing, total};
 }
 
-v1::WorkerState StateOf(WorkerPhase phase) {
+v1::WorkerState StateOf(RankState phase) {
   switch (phase) {
-    case WorkerPhase::kAssigned:
+    case RankState::kAssigned:
       return v1::WORKER_STARTING;
-    case WorkerPhase::kRunning:
+    case RankState::kRunning:
       return v1::WORKER_RUNNING;
-    case WorkerPhase::kSucceeded:
+    case RankState::kSucceeded:
       return v1::WORKER_SUCCEEDED;
-    case WorkerPhase::kFailed:
+    case RankState::kFailed:
       return v1::WORKER_FAILED;
   }
   return v1::WORKER_STATE_UNSPECIFIED;
@@ -147,7 +147,7 @@ std::string RanksNotStarted(const GenerationState& generation) {
   std::vector<std::string> ranks;
   size_t total = 0;
   for (size_t rank = 0; rank < generation.workers.size(); ++rank) {
-    if (generation.workers[rank] != WorkerPhase::kAssigned) continue;
+    if (generation.workers[rank] != RankState::kAssigned) continue;
     ++total;
     if (ranks.size() < kFirstFew) ranks.push_back(absl::StrCat(rank));
   }

@@ -11,8 +11,8 @@
 namespace cadre::job {
 namespace {
 
-bool HasFinished(WorkerPhase worker) {
-  return worker == WorkerPhase::kSucceeded || worker == WorkerPhase::kFailed;
+bool HasFinished(RankState worker) {
+  return worker == RankState::kSucceeded || worker == RankState::kFailed;
 }
 
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
@@ -69,7 +69,7 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
 void Job::WorkerStarted(const MemberState& member, const v1::WorkerStarted& started) {
   const uint32_t rank = member.first_rank + started.local_rank();
   if (state_.phase != v1::RUNNING || started.local_rank() >= member.slots ||
-      state_.generation.workers.at(rank) != WorkerPhase::kAssigned) {
+      state_.generation.workers.at(rank) != RankState::kAssigned) {
     return;
   }
   v1::Record record;
@@ -163,7 +163,7 @@ void Job::NodeStopped(const MemberState& member, const v1::NodeStopped& stopped)
   if (state_.phase != v1::RUNNING || member.succeeded == member.slots) return;
   // No process is left, yet not every worker's end was reported.
   uint32_t rank = member.first_rank;
-  while (state_.generation.workers.at(rank) == WorkerPhase::kSucceeded) ++rank;
+  while (state_.generation.workers.at(rank) == RankState::kSucceeded) ++rank;
   FailWorker(FailureOfRank(state_, member, rank - member.first_rank, v1::CRASH,
                            absl::StrCat("is gone in generation ", state_.generation.number,
                                         "; how it ended is unknown")));
@@ -214,7 +214,7 @@ bool Job::AdvanceSuspicion() {
     return false;
   }
   const v1::Failure failure = std::exchange(suspicion.given_up, std::nullopt)->failure;
-  if (state_.generation.workers.at(failure.rank()) == WorkerPhase::kSucceeded) return false;
+  if (state_.generation.workers.at(failure.rank()) == RankState::kSucceeded) return false;
   FailWorker(failure);
   return true;
 }

@@ -97,11 +97,11 @@ void RemoveNode(const v1::NodeRemoved& record, JobState* job) {
   member->lost = true;
   if (!member->cleared) --generation.nodes_busy;
   for (uint32_t rank = member->first_rank; rank < member->first_rank + member->slots; ++rank) {
-    WorkerPhase& worker = generation.workers[rank];
-    if (worker == WorkerPhase::kSucceeded || worker == WorkerPhase::kFailed) continue;
-    if (worker == WorkerPhase::kRunning) --generation.running;
-    if (worker == WorkerPhase::kAssigned) ++generation.started;
-    worker = WorkerPhase::kFailed;
+    RankState& worker = generation.workers[rank];
+    if (worker == RankState::kSucceeded || worker == RankState::kFailed) continue;
+    if (worker == RankState::kRunning) --generation.running;
+    if (worker == RankState::kAssigned) ++generation.started;
+    worker = RankState::kFailed;
   }
 }
 
@@ -119,7 +119,7 @@ void FormGeneration(const v1::GenerationFormed& record, JobState* job) {
     state.slots = member.slots();
     generation.node_ranks[member.node()] = generation.members.size();
     generation.members.push_back(std::move(state));
-    generation.workers.resize(member.first_rank() + member.slots(), WorkerPhase::kAssigned);
+    generation.workers.resize(member.first_rank() + member.slots(), RankState::kAssigned);
   }
   generation.nodes_busy = generation.members.size();
   job->generation = std::move(generation);
@@ -149,9 +149,9 @@ void RunWorker(const v1::WorkerRan& record, JobState* job) {
   if (record.generation() != generation.number || record.rank() >= generation.workers.size()) {
     return;
   }
-  WorkerPhase& worker = generation.workers[record.rank()];
-  if (worker != WorkerPhase::kAssigned) return;
-  worker = WorkerPhase::kRunning;
+  RankState& worker = generation.workers[record.rank()];
+  if (worker != RankState::kAssigned) return;
+  worker = RankState::kRunning;
   ++generation.running;
   ++generation.started;
   v1::GenerationTimeline* timeline = LastTimeline(job);
@@ -172,18 +172,18 @@ void EndWorker(const v1::WorkerEnded& record, JobState* job) {
   if (record.generation() != generation.number || record.rank() >= generation.workers.size()) {
     return;
   }
-  WorkerPhase& worker = generation.workers[record.rank()];
-  if (worker == WorkerPhase::kSucceeded || worker == WorkerPhase::kFailed) return;
-  if (worker == WorkerPhase::kRunning) --generation.running;
-  if (worker == WorkerPhase::kAssigned) ++generation.started;
+  RankState& worker = generation.workers[record.rank()];
+  if (worker == RankState::kSucceeded || worker == RankState::kFailed) return;
+  if (worker == RankState::kRunning) --generation.running;
+  if (worker == RankState::kAssigned) ++generation.started;
   if (!record.has_failure()) {
-    worker = WorkerPhase::kSucceeded;
+    worker = RankState::kSucceeded;
     ++generation.succeeded;
     ++MemberOfRank(&generation, record.rank())->succeeded;
     NoteAllStarted(record.at_us(), job);
     return;
   }
-  worker = WorkerPhase::kFailed;
+  worker = RankState::kFailed;
   if (!record.failure().collateral()) return;
   AddCollateral(&generation, record.failure());
   // One that hangs while its generation is being stopped was to go on in its process.
@@ -383,7 +383,7 @@ std::string DumpState(const State& state) {
       absl::StrAppend(&text, "member ", member.node, " ", member.first_rank, " ", member.slots, " ",
                       member.succeeded, " ", member.lost, " ", member.cleared, "\n");
     }
-    for (const WorkerPhase worker : generation.workers) {
+    for (const RankState worker : generation.workers) {
       absl::StrAppend(&text, static_cast<int>(worker));
     }
     text += "\n";

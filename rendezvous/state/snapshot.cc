@@ -57,7 +57,7 @@ void GenerationToRecord(const GenerationState& generation, v1::GenerationRestore
     to->set_cleared(member.cleared);
   }
   std::string workers;
-  for (const WorkerPhase phase : generation.workers) workers += static_cast<char>(phase);
+  for (const RankState phase : generation.workers) workers += static_cast<char>(phase);
   restored->set_workers(std::move(workers));
   restored->set_master_addr(generation.master_addr);
   restored->set_master_port(generation.master_port);
@@ -87,11 +87,11 @@ GenerationState GenerationFromRecord(const v1::GenerationRestored& restored) {
     generation.members.push_back(std::move(member));
   }
   for (const char phase : restored.workers()) {
-    const auto worker = static_cast<WorkerPhase>(phase);
+    const auto worker = static_cast<RankState>(phase);
     generation.workers.push_back(worker);
-    generation.started += worker != WorkerPhase::kAssigned;
-    generation.running += worker == WorkerPhase::kRunning;
-    generation.succeeded += worker == WorkerPhase::kSucceeded;
+    generation.started += worker != RankState::kAssigned;
+    generation.running += worker == RankState::kRunning;
+    generation.succeeded += worker == RankState::kSucceeded;
   }
   generation.master_addr = restored.master_addr();
   generation.master_port = restored.master_port();

@@ -48,7 +48,8 @@ struct MemberState {
   bool cleared = false;
 };
 
-enum class WorkerPhase : uint8_t { kAssigned, kRunning, kSucceeded, kFailed };
+// What is known of one rank of a generation.
+enum class RankState : uint8_t { kAssigned, kRunning, kSucceeded, kFailed };
 
 // The current or last generation of a job; number 0 before the first.
 struct GenerationState {
@@ -57,7 +58,7 @@ struct GenerationState {
   // Node name to node rank.
   std::map<std::string, uint32_t> node_ranks;
   // By global rank.
-  std::vector<WorkerPhase> workers;
+  std::vector<RankState> workers;
   // Members neither lost nor cleared.
   uint32_t nodes_busy = 0;
   uint32_t started = 0;  // workers no longer kAssigned

@@ -2,7 +2,7 @@
 // barriers. Each step does all that can be done before the ranks have to wait for each other; how
 // to wait is up to the caller.
 //
-// Steps have: bool/void in this order:
+// Steps have, in the order in which they are called:
 //   void Begin(CollectiveContext&)                      before the first barrier
 //   absl::StatusOr<bool> Next(CollectiveContext&)       after each; true: it was the last
 // They can be moved between a step and the next.

@@ -25,7 +25,6 @@ class AgentChannel {
   absl::Status AwaitEnd(uint64_t id, const rpc::Caller& from);
   void StopAwaiting() { end_.Close(); }
   absl::StatusOr<rpc::Place> Rejoin(uint64_t id, const rpc::Rejoin& call, absl::Duration timeout);
-  // Waits until there is a place, or the agent is gone.
 
   // Repeats the call, which is the same one to the server, while it does not get through: for
   // `patience`, or for as long as it waits. wait_ms says how long that is, and shrinks with every
