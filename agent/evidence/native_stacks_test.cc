@@ -99,7 +99,7 @@ class StacksByTest : public testing::Test {
     canceller.join();
   }
 
-  static constexpr char kTool[] = "agent/attaching_tool_for_test";
+  static constexpr char kTool[] = "agent/evidence/attaching_tool_for_test";
   std::unique_ptr<Process> process_;
 };
 
