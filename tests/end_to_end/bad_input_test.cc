@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"VerdictIsCutOff",
                 {"why", "--log-dir", LogsWith("{\n \"job\": \"j\",\n \"outcome\": \"FAI"), "j"},
                 1,
-                {"/j/verdict.json is broken, or no file of cadre run: Expected"}},
+                {"/j/verdict.json is broken, or no file of cadre run: Closing quote expected"}},
         BadCase{"VerdictSaysNothing",
                 {"why", "--log-dir", LogsWith("{}\n"), "j"},
                 1,
