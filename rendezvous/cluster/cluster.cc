@@ -28,7 +28,7 @@ std::string LauncherEnd(const std::string& how) {
 
 void Cluster::AwaitAgents() {
   for (const auto& [name, node] : context_.state.cluster.nodes) {
-    agents_.Expect(name, context_.clock.now());
+    agents_.Expect(name, context_.clock.lease_now());
   }
   changed_ = !context_.state.cluster.nodes.empty();
 }
@@ -47,7 +47,7 @@ void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
     return AgentJoined(stream, message);
   }
   const std::string node = *known;
-  agents_.Heard(node, context_.clock.now());
+  agents_.Heard(node, context_.clock.lease_now());
   if (report.has_ended()) return PartEnded(node, report.ended());
   if (report.leaving()) return AgentLeaving(node);
 }
@@ -78,7 +78,7 @@ void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
                absl::AbortedError("a newer stream of the same agent took this one's place"));
   }
   Remember(joined);
-  agents_.Connect(node, stream, message.incarnation(), context_.clock.now());
+  agents_.Connect(node, stream, message.incarnation(), context_.clock.lease_now());
   v1::ServerMessage welcome = step::MessageFor("", 0);
   welcome.mutable_welcome()->set_server_id(context_.config.server_id);
   *welcome.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
@@ -175,7 +175,7 @@ void Cluster::PartEndedUnasked(const PartState& part, const std::string& how, v1
 
 void Cluster::StreamClosed(StreamId stream) {
   if (!IsAgent(stream)) return;
-  agents_.Disconnect(stream, context_.clock.now());
+  agents_.Disconnect(stream, context_.clock.lease_now());
   changed_ = true;
 }
 
@@ -192,7 +192,7 @@ void Cluster::AgentLeaving(const std::string& node) {
 }
 
 void Cluster::RunTimers() {
-  while (const std::optional<std::string> node = agents_.NextLost(context_.clock.now())) {
+  while (const std::optional<std::string> node = agents_.NextLost(context_.clock.lease_now())) {
     const Agent& agent = *agents_.Find(*node);
     if (agent.stream.has_value()) {
       out_.Close(*agent.stream,

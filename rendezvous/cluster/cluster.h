@@ -83,7 +83,7 @@ class Cluster {
   bool HasLeases() const { return NextLease() != MonoTime::Never(); }
   MonoTime NextLease() const { return agents_.NextDeadline(); }
   // The server can save again: agents that are gone have a whole lease to come back.
-  void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.now()); }
+  void AwaitAbsent() { agents_.AwaitAbsent(context_.clock.lease_now()); }
 
   // FAILED_PRECONDITION, as in parts.h.
   absl::Status CheckLauncher(const v1::NodeMessage& join) const {

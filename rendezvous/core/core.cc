@@ -165,9 +165,9 @@ MonoTime Core::NextDeadline() const {
     return MonoTime();
   }
   const step::LeaseClock& clock = context_.clock;
-  const MonoTime at =
-      clock.ToHost(std::min({jobs_.NextLease(), jobs_.NextDeadline(), cluster_.NextLease()}));
-  if (!clock.can_save() || (!jobs_.HasLeases() && !cluster_.HasLeases())) return at;
+  const MonoTime at = std::min(clock.LeaseToHost(std::min(jobs_.NextLease(), cluster_.NextLease())),
+                               clock.ToHost(jobs_.NextDeadline()));
+  if (!jobs_.HasLeases() && !cluster_.HasLeases()) return at;
   return std::min(at, context_.now + clock.look_interval());
 }
 

@@ -40,16 +40,16 @@ bool Connections::IsReady(const std::string& node) const {
 
 void Connections::Restore(const std::string& node) {
   Connection& connection = all_[node];
-  connection.last_heard = context_.clock.now();
+  connection.last_heard = context_.clock.lease_now();
   connection.restored = true;
 }
 
 void Connections::AwaitAbsent(const std::map<std::string, NodeState>& nodes) {
   for (auto& [node, connection] : all_) {
     if (connection.stream.has_value()) continue;
-    connection.gone_since = context_.clock.now();
+    connection.gone_since = context_.clock.lease_now();
     connection.lost_at =
-        context_.clock.now() + std::max(context_.config.lease, nodes.at(node).adopt_timeout);
+        context_.clock.lease_now() + std::max(context_.config.lease, nodes.at(node).adopt_timeout);
     SetTimer(node, connection.lost_at);
   }
 }
@@ -57,7 +57,7 @@ void Connections::AwaitAbsent(const std::map<std::string, NodeState>& nodes) {
 void Connections::Attach(const std::string& node, StreamId stream, bool strict_fencing) {
   Connection& connection = all_[node];
   Update(&connection, [&](Connection* changed) { changed->stream = stream; });
-  connection.last_heard = context_.clock.now();
+  connection.last_heard = context_.clock.lease_now();
   connection.restored = false;
   connection.strict_fencing = strict_fencing;
   connection.launcher_end.clear();
@@ -67,7 +67,7 @@ void Connections::Attach(const std::string& node, StreamId stream, bool strict_f
 void Connections::Detach(const std::string& node, absl::Duration adoptable) {
   Connection& connection = all_.at(node);
   Update(&connection, [](Connection* changed) { changed->stream.reset(); });
-  connection.gone_since = context_.clock.now();
+  connection.gone_since = context_.clock.lease_now();
   connection.lost_at = connection.gone_since + context_.config.reconnect_grace + adoptable;
   if (connection.strict_fencing) {
     // Its workers may run until shortly before the lease ends.
@@ -86,14 +86,14 @@ void Connections::Erase(const std::string& node) {
 void Connections::AwaitLeaving() {
   std::vector<std::string> gone;
   for (auto& [node, connection] : all_) {
-    connection.last_heard = context_.clock.now();
+    connection.last_heard = context_.clock.lease_now();
     if (!connection.stream.has_value()) gone.push_back(node);
   }
   for (const std::string& node : gone) Erase(node);
 }
 
 void Connections::Heard(const std::string& node) {
-  all_.at(node).last_heard = context_.clock.now();
+  all_.at(node).last_heard = context_.clock.lease_now();
 }
 
 void Connections::SetLauncherEnd(const std::string& node, const std::string& how) {
@@ -119,10 +119,10 @@ void Connections::SetTimer(const std::string& node, MonoTime at) {
 }
 
 std::optional<std::string> Connections::NextLost() {
-  while (NextTimer() <= context_.clock.now()) {
+  while (NextTimer() <= context_.clock.lease_now()) {
     const std::string node = timers_.begin()->second;
     const MonoTime lost_at = LostAt(all_.at(node));
-    if (lost_at <= context_.clock.now()) return node;
+    if (lost_at <= context_.clock.lease_now()) return node;
     // A renewal only moves last_heard, and delays of the host are not foreseen.
     SetTimer(node, lost_at);
   }

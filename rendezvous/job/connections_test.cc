@@ -65,6 +65,19 @@ TEST_F(ConnectionsTest, OneThatStopsOldWorkersIsNotReady) {
   EXPECT_TRUE(connections_.CheckInvariants().ok());
 }
 
+TEST_F(ConnectionsTest, WhileTheHostCannotSaveWhoIsSilentIsLostAndWhoIsAbsentIsNot) {
+  connections_.Attach("a", StreamId{1}, false);
+  connections_.Attach("b", StreamId{2}, false);
+  context_.clock.SetCanSave(false);
+  connections_.Detach("b", absl::ZeroDuration());
+  Pass(absl::Seconds(9));
+  EXPECT_EQ(connections_.NextLost(), std::nullopt);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(connections_.NextLost(), "a");
+  connections_.Erase("a");
+  EXPECT_EQ(connections_.NextLost(), std::nullopt);
+}
+
 TEST_F(ConnectionsTest, WhenTheJobHasEndedOnlyOpenOnesStay) {
   connections_.Attach("a", StreamId{1}, false);
   connections_.Attach("b", StreamId{2}, false);

@@ -211,7 +211,7 @@ void Jobs::CannotBegin(const std::string& name, const std::string& why, bool try
 }
 
 void Jobs::EndLeases() {
-  const MonoTime now = context_.clock.now();
+  const MonoTime now = context_.clock.lease_now();
   std::vector<std::string> due;
   for (auto next = leases_.begin(); next != leases_.end() && next->first <= now; ++next) {
     due.push_back(next->second);

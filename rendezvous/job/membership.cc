@@ -47,7 +47,7 @@ std::string WhyGone(const Connection& connection, absl::Duration adoptable) {
 
 // The node was silent before what was taken for the root cause happened.
 bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
-  const MonoTime failed = view.context.clock.FromRecord(view.job.generation.failed_us);
+  const MonoTime failed = view.context.clock.LeaseFromRecord(view.job.generation.failed_us);
   if (!connection.stream.has_value()) return connection.gone_since <= failed;
   // It had missed a renewal already.
   return connection.last_heard + view.context.config.lease / 2 < failed;

@@ -5,9 +5,9 @@ namespace cadre::step {
 absl::Duration LeaseClock::Advance(MonoTime host, MonoTime due, bool has_leases) {
   const absl::Duration gap = host - host_;
   host_ = host;
-  const bool stood_still = can_save_ && has_leases && gap > 2 * look_interval();
+  const bool stood_still = has_leases && gap > 2 * look_interval();
   if (stood_still) stood_still_ += gap;
-  if (gap > 2 * slack_ || (due != MonoTime::Never() && host - due > slack_)) late_at_ = now();
+  if (gap > 2 * slack_ || (due != MonoTime::Never() && host - due > slack_)) late_at_ = lease_now();
   return stood_still ? gap : absl::ZeroDuration();
 }
 
@@ -15,16 +15,17 @@ bool LeaseClock::SetCanSave(bool can) {
   if (can == can_save_) return false;
   can_save_ = can;
   if (!can) {
-    stopped_at_ = host_;
+    stopped_at_ = lease_now();
     return true;
   }
-  stood_still_ += host_ - stopped_at_;
+  unsaved_ += lease_now() - stopped_at_;
   spoke_since_ = now();
   return true;
 }
 
 MonoTime LeaseClock::OverAt(MonoTime end, bool absent) const {
-  if (now() - end >= lease_) return end;
+  if (absent && !can_save_) return lease_now() + lease_;
+  if (lease_now() - end >= lease_) return end;
   if (end <= late_at_) return late_at_ + slack_;
   return absent && end < late_at_ + slack_ ? end + slack_ : end;
 }

@@ -65,16 +65,37 @@ TEST_F(LeaseClockTest, AHostThatIsAlwaysLatePutsNothingOffForLongerThanALease) {
   EXPECT_EQ(clock_.OverAt(At(2), false), At(2));
 }
 
-TEST_F(LeaseClockTest, ItStandsStillWhileTheHostCannotSave) {
+TEST_F(LeaseClockTest, WhileTheHostCannotSaveOnlyLeasesGoOn) {
   EXPECT_TRUE(clock_.SetCanSave(false));
   EXPECT_FALSE(clock_.SetCanSave(false));
   Go(1, 31);
   EXPECT_EQ(clock_.now(), At(1));
+  EXPECT_EQ(clock_.lease_now(), At(31));
   EXPECT_EQ(clock_.ToHost(At(2)), MonoTime::Never());
+  EXPECT_EQ(clock_.LeaseToHost(At(32)), At(32));
   EXPECT_TRUE(clock_.SetCanSave(true));
   EXPECT_EQ(clock_.now(), At(1));
   EXPECT_EQ(clock_.spoke_since(), At(1));
   EXPECT_EQ(clock_.ToHost(At(2)), At(32));
+  Go(31, 33);
+  EXPECT_EQ(clock_.now(), At(3));
+  EXPECT_EQ(clock_.lease_now(), At(33));
+}
+
+TEST_F(LeaseClockTest, APauseInWhichTheHostCouldNotSaveCountsOnce) {
+  clock_.SetCanSave(false);
+  EXPECT_EQ(Step(61), absl::Seconds(60));
+  Go(61, 71);
+  clock_.SetCanSave(true);
+  EXPECT_EQ(clock_.now(), At(1));
+  EXPECT_EQ(clock_.lease_now(), At(11));
+  EXPECT_EQ(clock_.ToHost(At(1)), At(71));
+}
+
+TEST_F(LeaseClockTest, WhoIsAbsentCannotComeBackWhileTheHostCannotSave) {
+  clock_.SetCanSave(false);
+  EXPECT_EQ(clock_.OverAt(At(1), true), At(1) + kLease);
+  EXPECT_EQ(clock_.OverAt(At(1.5), false), At(1.5));
 }
 
 }  // namespace
