@@ -1,52 +1,120 @@
 #include "agent/daemon.h"
 
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "agent/daemon_impl.h"
-#include "agent/evidence/exit_report.h"
-#include "agent/run_files.h"
-#include "agent/workers/exit_files.h"
+#include "absl/time/time.h"
+#include "agent/adoption.h"
+#include "agent/core/agent_core.h"
+#include "agent/event_queue.h"
+#include "agent/local/local_service.h"
+#include "agent/node_workers.h"
+#include "agent/signal_reader.h"
+#include "agent/status_view.h"
+#include "agent/workers/port_hold.h"
+#include "agent/workers/run_logs.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 
-extern char** environ;
+namespace cadre::agent {
+namespace {
 
-namespace cadre {
+AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port) {
+  AgentConfig config = options.core;
+  config.incarnation = options.incarnation();
+  config.join.set_held_port(held_port);
+  if (options.adoption.has_value()) {
+    const v1::AgentRun& run = options.adoption->run;
+    config.adopted = {GenerationOf(run), run.assign().local_world_size(),
+                      MonoTime::FromMicros(options.adoption->inventory.hold_until_us)};
+  }
+  return config;
+}
 
-absl::Status Daemon::Open() {
-  for (char** entry = environ; *entry != nullptr; ++entry) environment_.emplace_back(*entry);
-  earlier_verdict_ = VerdictMark(options_.output.log_dir, options_.core.job);
+absl::StatusOr<std::unique_ptr<LocalService>> OpenLocalService(const DaemonOptions& options) {
+  LocalService::Options local;
+  local.job = options.core.job;
+  local.address = options.core.join.address();
+  if (options.adoption.has_value()) local.directory = options.adoption->directory;
+  return LocalService::Open(std::move(local));
+}
+
+// Its state is the loop's, and while that waits of who handles a store operation in its place
+// (event_queue.h).
+class Daemon {
+ public:
+  Daemon(const DaemonOptions& options, ServerLink& link, Display& display)
+      : options_(options),
+        link_(link),
+        display_(display),
+        logs_(options.output.log_dir, options.core.job),
+        status_(display, [this] { return workers_->Progress(); }),
+        unfit_(options.unfit) {}
+
+  absl::Status Open(std::unique_ptr<supervisor::Client> supervisor);
+  absl::StatusOr<Exit> Run();
+
+ private:
+  void StartLink();
+  absl::Status Loop();
+  struct Ready {
+    bool signals = false;
+    bool worker = false;
+    bool supervisor = false;
+  };
+  // Until there is something to do; what is readable then.
+  Ready Wait();
+  void ReadSupervisor();
+
+  // Gives the event to the core, carries out what it asks for, and goes on with what that led to.
+  void Feed(const AgentEvent& event);
+  void FeedEmitted();
+  void Step(const AgentEvent& event);
+  void OnWelcome(const v1::Welcome& welcome);
+  void Execute(AgentCommand command);
+  void Leave();
+
+  const DaemonOptions& options_;
+  ServerLink& link_;
+  Display& display_;
+  RunLogs logs_;
+  StatusView status_;
+  std::vector<UnfitWorkers> unfit_;  // still to be stopped
+  std::unique_ptr<SignalReader> signals_;
+  std::unique_ptr<EventQueue> queue_;
+  std::unique_ptr<LocalService> local_;
+  std::unique_ptr<AgentCore> core_;
+  std::deque<AgentEvent> emitted_;  // what carrying out a command led to
+  std::optional<Exit> exit_;
+  std::unique_ptr<NodeWorkers> workers_;  // last: it uses the others, also from a thread of its own
+};
+
+absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
   const auto due = [this] {
-    const bool at_once = exit_.has_value() || supervisor_ == nullptr || supervisor_->WantsWrite();
+    const WorkerSupervisor& supervisor = workers_->worker_supervisor();
+    const bool at_once = exit_.has_value() || !supervisor.exists() || supervisor.WantsWrite();
     return at_once ? MonoTime() : core_->NextDeadline();
   };
   ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { Feed(event); }, due));
-  collector_ = std::make_unique<EvidenceCollector>(
-      [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); });
-  agent::LocalService::Options local;
-  local.job = options_.core.job;
-  local.address = options_.core.join.address();
-  if (options_.adoption) local.directory = options_.adoption->directory;
-  ASSIGN_OR_RETURN(local_, agent::LocalService::Open(std::move(local)));
-  ASSIGN_OR_RETURN(hold_, PortHold::Acquire(""));
-  AgentConfig config = options_.core;
-  config.join.set_held_port(hold_.port());
-  if (options_.adoption) {
-    const v1::AgentRun& run = options_.adoption->run;
-    config.incarnation = run.incarnation();
-    config.adopted = {GenerationOf(run), run.assign().local_world_size(),
-                      MonoTime::FromMicros(options_.adoption->inventory.hold_until_us)};
-  }
-  incarnation_ = config.incarnation;
-  spec_ = config.join.spec();
-  unfit_ = options_.unfit;
-  core_ = std::make_unique<AgentCore>(std::move(config));
+  ASSIGN_OR_RETURN(local_, OpenLocalService(options_));
+  ASSIGN_OR_RETURN(PortHold hold, PortHold::Acquire(""));
+  core_ = std::make_unique<AgentCore>(CoreConfig(options_, hold.port()));
+  const NodeWorkers::Uses uses = {
+      display_,
+      status_,
+      *local_,
+      logs_,
+      [this](AgentEvent event) { emitted_.push_back(std::move(event)); },
+      [queue = queue_.get()](AgentEvent event) { queue->Push(std::move(event)); }};
+  workers_ = std::make_unique<NodeWorkers>(options_, std::move(supervisor), std::move(hold), uses);
   return absl::OkStatus();
 }
 
@@ -62,34 +130,37 @@ void Daemon::StartLink() {
 }
 
 absl::StatusOr<Exit> Daemon::Run() {
-  RETURN_IF_ERROR(Open());
   Feed(AgentTick{});  // from now on the core counts how long the server is away
-  if (options_.adoption) TakeOver();
+  if (options_.adoption.has_value()) {
+    workers_->TakeOver();
+    ReadSupervisor();
+  }
   StartLink();
   const absl::Status status = Loop();
-  if (exit_ && exit_->leaves_workers) {
-    supervisor_->LetGo();
-    local_->KeepDirectory();
-    display_.Finish(*exit_);
-    link_.Stop();
-    return *std::move(exit_);
-  }
-  // The workers are gone; processes that stand by go before they hear that their agent leaves.
-  supervisor_.reset();
-  if (exit_) {
-    const ExitFiles files = {options_.output.log_dir, options_.core.job, run_,
-                             options_.core.join.node(), earlier_verdict_};
-    exit_->own.set_run(run_);
-    for (const std::string& complaint : LeaveExitFiles(files, *exit_)) display_.Line(complaint);
-    display_.Finish(*exit_);
-  }
+  Leave();
   link_.Stop();
   if (!status.ok()) return status;
   return *std::move(exit_);
 }
 
+void Daemon::Leave() {
+  if (exit_.has_value() && exit_->leaves_workers) {
+    workers_->worker_supervisor().LetGo();
+    local_->KeepDirectory();
+    return display_.Finish(*exit_);
+  }
+  // The workers are gone; processes that stand by go before they hear that their agent leaves.
+  workers_->worker_supervisor().Close();
+  if (!exit_.has_value()) return;
+  exit_->own.set_run(logs_.run());
+  for (const std::string& complaint : logs_.LeaveExitFiles(options_.core.join.node(), *exit_)) {
+    display_.Line(complaint);
+  }
+  display_.Finish(*exit_);
+}
+
 absl::Status Daemon::Loop() {
-  while (!exit_) {
+  while (!exit_.has_value()) {
     const Ready ready = Wait();
     queue_->HandleAll();
     if (queue_->overflowed()) {
@@ -103,22 +174,23 @@ absl::Status Daemon::Loop() {
     if (ready.worker) {
       for (const AgentEvent& event : local_->Read()) Feed(event);
     }
-    if (poll_at_ <= MonoNow()) PollProgress();
+    workers_->Poll(MonoNow());
+    FeedEmitted();
     if (core_->NextDeadline() <= MonoNow()) Feed(AgentTick{});
   }
   return absl::OkStatus();
 }
 
 Daemon::Ready Daemon::Wait() {
-  const short supervisor_events =
-      POLLIN | (supervisor_ != nullptr && supervisor_->WantsWrite() ? POLLOUT : 0);
+  const WorkerSupervisor& supervisor = workers_->worker_supervisor();
+  const short supervisor_events = POLLIN | (supervisor.WantsWrite() ? POLLOUT : 0);
   pollfd fds[] = {
       {signals_->fd(), POLLIN, 0},
       {local_->fd(), POLLIN, 0},
-      {supervisor_ != nullptr ? supervisor_->fd() : -1, supervisor_events, 0},
+      {supervisor.fd(), supervisor_events, 0},
       {queue_->fd(), POLLIN, 0},
   };
-  const MonoTime until = std::min(core_->NextDeadline(), poll_at_);
+  const MonoTime until = std::min(core_->NextDeadline(), workers_->next_poll());
   const bool forever = until == MonoTime::Never();
   timespec timeout = {};
   if (!forever) timeout = absl::ToTimespec(std::max(until - MonoNow(), absl::ZeroDuration()));
@@ -130,130 +202,67 @@ Daemon::Ready Daemon::Wait() {
 }
 
 void Daemon::ReadSupervisor() {
-  if (supervisor_ == nullptr) return;
-  // Where nothing can be written, reading says why.
-  if (supervisor_->WantsWrite()) supervisor_->Flush().IgnoreError();
-  absl::StatusOr<std::vector<supervisor::Frame>> frames = supervisor_->Read();
-  if (!frames.ok()) return LoseSupervisor(std::string(frames.status().message()));
-  for (const supervisor::Frame& frame : *frames) OnFrame(frame);
+  absl::StatusOr<std::vector<supervisor::Frame>> frames = workers_->worker_supervisor().Read();
+  if (!frames.ok()) {
+    workers_->OnSupervisorGone(std::string(frames.status().message()));
+    return FeedEmitted();
+  }
+  for (const supervisor::Frame& frame : *frames) {
+    workers_->OnFrame(frame);
+    FeedEmitted();
+  }
 }
 
-void Daemon::LoseSupervisor(const std::string& how) {
-  supervisor_.reset();  // kills what is left
-  // One that cannot even start a worker has no better successor.
-  absl::StatusOr<std::unique_ptr<supervisor::Client>> another =
-      absl::UnavailableError("it had started no worker");
-  if (std::exchange(supervisor_works_, false)) another = supervisor::Client::Start();
-  if (!another.ok()) {
-    display_.Line(absl::StrCat(how, "; no other one is started: ", another.status().message()));
-    return Feed(SupervisorLost{});
-  }
-  display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));
-  supervisor_ = *std::move(another);
-  standbys_.clear();
-  groups_.AllGone();
-  const bool stopped = groups_.Stopped();
-  const std::map<uint32_t, pid_t> pids = std::exchange(pids_, {});
-  std::vector<WorkerDied> died;
-  for (const auto& [local_rank, files] : files_) {
-    FlushOutput(local_rank);
-    v1::WorkerExit exit;
-    exit.set_signal(SIGKILL);
-    exit.set_ended_with(how);
-    const auto pid = pids.find(local_rank);
-    if (pid != pids.end()) exit.set_pid(pid->second);
-    died.push_back({generation_, local_rank, std::move(exit)});
-  }
-  // Those that had ended before are known.
-  for (const WorkerDied& event : died) Feed(event);
-  if (stopped) Feed(Gone());
-}
-
-// Gives the event to the core, carries out what it asks for, and goes on with what that led to.
 void Daemon::Feed(const AgentEvent& event) {
-  if (const auto* said = std::get_if<ServerSaid>(&event);
-      said != nullptr && said->message.has_welcome()) {
-    if (spec_.command().empty()) spec_ = said->message.welcome().spec();
-    for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
-      const std::string line = StopUnfit(unfit);
-      if (!line.empty()) display_.Line(line);
-    }
+  Step(event);
+  FeedEmitted();
+}
+
+void Daemon::FeedEmitted() {
+  while (!emitted_.empty()) {
+    const AgentEvent event = std::move(emitted_.front());
+    emitted_.pop_front();
+    Step(event);
   }
+}
+
+void Daemon::Step(const AgentEvent& event) {
+  const auto* said = std::get_if<ServerSaid>(&event);
+  if (said != nullptr && said->message.has_welcome()) OnWelcome(said->message.welcome());
   for (AgentCommand& command : core_->Step(MonoNow(), event)) Execute(std::move(command));
-  while (!own_events_.empty()) {
-    const AgentEvent own = std::move(own_events_.front());
-    own_events_.pop_front();
-    for (AgentCommand& command : core_->Step(MonoNow(), own)) Execute(std::move(command));
+}
+
+void Daemon::OnWelcome(const v1::Welcome& welcome) {
+  workers_->LearnSpec(welcome.spec());
+  for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
+    const std::string line = StopUnfit(unfit);
+    if (!line.empty()) display_.Line(line);
   }
 }
 
 void Daemon::Execute(AgentCommand command) {
   if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
-  if (auto* start = std::get_if<StartWorkers>(&command)) return StartWorkersOf(*start);
-  if (auto* stop = std::get_if<StopWorkers>(&command)) return StopWorkersOf(*stop);
-  if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) {
-    for (const auto& [group, local_rank] : groups_.all()) {
-      ToSupervisor(supervisor::HoldFrame{group, hold->at.micros()});
-    }
-    return;
-  }
-  if (auto* collect = std::get_if<CollectEvidence>(&command)) return Collect(*collect);
-  if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return AskWorkers(*ask);
+  if (auto* start = std::get_if<StartWorkers>(&command)) return workers_->Start(*start);
+  if (auto* stop = std::get_if<StopWorkers>(&command)) return workers_->Stop(*stop);
+  if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) return workers_->HoldUntil(hold->at);
+  if (auto* collect = std::get_if<CollectEvidence>(&command)) return workers_->Collect(*collect);
+  if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->Ask(*ask);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);
   if (auto* show = std::get_if<ShowStatus>(&command)) {
-    status_ = std::move(show->status);
-    return ShowStatusNow();
+    return status_.Set(std::move(show->status), MonoNow());
   }
   exit_ = std::move(std::get<Exit>(command));
 }
 
-void Daemon::ToSupervisor(const supervisor::Frame& frame) {
-  if (supervisor_ == nullptr) return;
-  const absl::Status sent = supervisor_->Send(frame);
-  // That it is gone is found where it is read from.
-  if (sent.ok() || absl::IsUnavailable(sent)) return;
-  display_.Line(absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message()));
-  supervisor_.reset();
-  own_events_.push_back(SupervisorLost{});
-}
-
-void Daemon::OnFrame(const supervisor::Frame& frame) {
-  if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
-    const std::optional<uint32_t> local_rank = groups_.LocalRank(started->group);
-    if (!local_rank) return;
-    supervisor_works_ = true;
-    if (started->was != 0) OnStandbyPlaced(started->was, *local_rank);
-    pids_[*local_rank] = started->pid;
-    return Feed(WorkerRuns{generation_, *local_rank, started->pid});
-  }
-  if (const auto* output = std::get_if<supervisor::OutputFrame>(&frame)) {
-    const std::optional<uint32_t> local_rank = groups_.LocalRank(output->group);
-    if (local_rank) OnOutput(*local_rank, *output);
-    return;
-  }
-  if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
-    const std::optional<uint32_t> local_rank = groups_.LocalRank(exited->group);
-    if (OnStandbyExited(*exited) || !local_rank) return;
-    FlushOutput(*local_rank);
-    pids_.erase(*local_rank);
-    const PageOwner owner = {generation_, static_cast<int>(first_rank_ + *local_rank)};
-    return Feed(WorkerDied{generation_, *local_rank, ExitOf(*exited),
-                           LastPage(local_->directory(), owner, *local_rank)});
-  }
-  if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
-    if (!groups_.LocalRank(gone->group)) return;
-    groups_.Gone(gone->group);
-    if (!groups_.Stopped()) return;
-    for (const auto& [local_rank, output] : outputs_) FlushOutput(local_rank);
-    return Feed(Gone());
-  }
-}
+}  // namespace
 
 absl::StatusOr<Exit> RunAgent(const DaemonOptions& options,
                               std::unique_ptr<supervisor::Client> supervisor, ServerLink& link,
                               Display& display) {
-  return Daemon(options, std::move(supervisor), link, display).Run();
+  Daemon daemon(options, link, display);
+  RETURN_IF_ERROR(daemon.Open(std::move(supervisor)));
+  return daemon.Run();
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

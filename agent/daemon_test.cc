@@ -13,10 +13,11 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "agent/recording_display.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -122,24 +123,6 @@ class ScriptedServer : public ServerLink {
   std::optional<v1::WorkerExited> failure_;
 };
 
-class Recorder : public Display {
- public:
-  void WorkerLines(const std::string& lines, bool to_stderr) override {
-    (to_stderr ? standard_error : standard_output) += lines;
-  }
-  void Line(const std::string& line) override { absl::StrAppend(&own, line, "\n"); }
-  void Status(const v1::JobStatus&, const std::vector<v1::Progress>& newest) override {
-    progress = newest;
-  }
-  void Finish(const Exit&) override { ++finished; }
-
-  std::string standard_output;
-  std::string standard_error;
-  std::string own;
-  std::vector<v1::Progress> progress;
-  int finished = 0;
-};
-
 class DaemonTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -174,7 +157,7 @@ class DaemonTest : public testing::Test {
   }
 
   std::string logs_;
-  Recorder display_;
+  RecordingDisplay display_;
 };
 
 TEST_F(DaemonTest, TwoWorkers_OutputFilesAndVerdict) {
@@ -298,4 +281,4 @@ TEST_F(DaemonTest, FirstWorkers_StartWithoutAnEarlierVerdict) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -92,8 +92,9 @@ v1::AgentRun RunOf(const RunOptions& options, uint32_t slots) {
   return run;
 }
 
-DaemonOptions Daemon(const RunOptions& options, const Attachment& attachment, uint32_t slots) {
-  DaemonOptions daemon;
+agent::DaemonOptions Daemon(const RunOptions& options, const Attachment& attachment,
+                            uint32_t slots) {
+  agent::DaemonOptions daemon;
   daemon.core.job = options.job.name();
   daemon.core.incarnation = RandomIncarnation();
   daemon.core.server = attachment.endpoint;
@@ -222,11 +223,11 @@ int RunNode(const RunOptions& options, const std::optional<EtcdOptions>& etcd, u
     ended(status);
     EndProcess(status);
   }
-  DaemonOptions daemon = Daemon(options, *attachment, slots);
+  agent::DaemonOptions daemon = Daemon(options, *attachment, slots);
   daemon.adoption = std::move(found.adoption);
   daemon.unfit = std::move(found.unfit);
   const absl::StatusOr<Exit> exit =
-      RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
+      agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
   if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
   if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);
   // The next server need not wait for this one's lease to end.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon.h"
+#include "agent/display.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/display/status_block.h"
 #include "proto/job.pb.h"
@@ -30,7 +30,7 @@ struct RunDisplayOptions {
 // From the terminal, TERM, NO_COLOR and COLUMNS.
 RunDisplayOptions DetectTerminal(bool no_progress);
 
-class RunDisplay : public Display {
+class RunDisplay : public agent::Display {
  public:
   RunDisplay(RunDisplayOptions options, OutputWriter& writer);
 

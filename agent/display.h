@@ -1,0 +1,27 @@
+// Where lines for people go: the live status block or plain lines. Called on the loop thread.
+#ifndef CADRE_AGENT_DISPLAY_H_
+#define CADRE_AGENT_DISPLAY_H_
+
+#include <string>
+#include <vector>
+
+#include "agent/core/command.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre::agent {
+
+class Display {
+ public:
+  virtual ~Display() = default;
+  // Whole lines of a worker, prefixed, each with its '\n'. `to_stderr`: which stream they came
+  // from.
+  virtual void WorkerLines(const std::string& lines, bool to_stderr) = 0;
+  virtual void Line(const std::string& line) = 0;  // a line of the launcher's own
+  virtual void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) = 0;
+  virtual void Finish(const Exit& exit) = 0;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_DISPLAY_H_

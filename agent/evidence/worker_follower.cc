@@ -1,0 +1,61 @@
+#include "agent/evidence/worker_follower.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/progress_snapshot.h"
+
+namespace cadre::agent {
+
+WorkerFollower::WorkerFollower(std::string directory, std::function<void(AgentEvent)> report)
+    : directory_(std::move(directory)), collector_(std::move(report)) {}
+
+void WorkerFollower::Begin(uint64_t generation, const NodeWorkersByRank& workers) {
+  generation_ = generation;
+  std::vector<ProgressWatch::Worker> watched;
+  for (const auto& [local_rank, worker] : workers) {
+    watched.push_back(
+        {local_rank, worker.rank, worker.files.silent_logs, worker.files.progress_file});
+  }
+  watch_.Start(directory_, generation, std::move(watched));
+}
+
+std::vector<AgentEvent> WorkerFollower::OnLines(uint32_t local_rank, absl::string_view lines,
+                                                MonoTime now) {
+  if (lines.empty()) return {};
+  std::vector<AgentEvent> events;
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
+    std::vector<AgentEvent> of_line = watch_.OnLine(local_rank, line, now);
+    std::move(of_line.begin(), of_line.end(), std::back_inserter(events));
+  }
+  return events;
+}
+
+std::optional<v1::RankEvidence> WorkerFollower::LastPageOf(uint32_t local_rank,
+                                                           const NodeWorker& worker) const {
+  return LastPage(directory_, {generation_, static_cast<int>(worker.rank)}, local_rank);
+}
+
+void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
+                             const RunLogs& logs) {
+  EvidenceRequest request;
+  request.generation = command.generation;
+  request.page_directory = directory_;
+  for (const auto& [local_rank, worker] : workers) {
+    if (worker.pid == 0) continue;
+    EvidenceRequest::Worker looked_at;
+    looked_at.local_rank = local_rank;
+    looked_at.rank = worker.rank;
+    looked_at.pid = worker.pid;
+    looked_at.overdue = std::count(command.overdue.begin(), command.overdue.end(), local_rank) > 0;
+    looked_at.file = logs.RankPath(worker.rank, "evidence.txt");
+    looked_at.logs = worker.files.logs;
+    request.workers.push_back(std::move(looked_at));
+  }
+  collector_.Start(std::move(request));
+}
+
+}  // namespace cadre::agent

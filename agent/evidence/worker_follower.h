@@ -1,0 +1,53 @@
+// Follows the workers of this node from start to end: how far they are, and, when one hangs or has
+// ended, where it is. Reads a few small files; one thread, but for what it reports.
+#ifndef CADRE_AGENT_EVIDENCE_WORKER_FOLLOWER_H_
+#define CADRE_AGENT_EVIDENCE_WORKER_FOLLOWER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "agent/core/command.h"
+#include "agent/core/event.h"
+#include "agent/evidence/evidence_collector.h"
+#include "agent/evidence/progress_watch.h"
+#include "agent/workers/node_worker.h"
+#include "agent/workers/run_logs.h"
+#include "base/time.h"
+
+namespace cadre::agent {
+
+class WorkerFollower {
+ public:
+  // `directory`: of the workers' pages. `report` gets what Collect finds, on another thread.
+  WorkerFollower(std::string directory, std::function<void(AgentEvent)> report);
+
+  // The workers of this generation, and none from before.
+  void Begin(uint64_t generation, const NodeWorkersByRank& workers);
+  // Whole lines from a worker's progress descriptor, each with its '\n'.
+  std::vector<AgentEvent> OnLines(uint32_t local_rank, absl::string_view lines, MonoTime now);
+  // What pages and files say that they did not say before.
+  std::vector<AgentEvent> Poll(MonoTime now) { return watch_.Poll(now); }
+  // The newest progress of each worker that showed any.
+  std::vector<v1::Progress> Newest() const { return watch_.Newest(); }
+
+  // Where a worker that has ended was.
+  std::optional<v1::RankEvidence> LastPageOf(uint32_t local_rank, const NodeWorker& worker) const;
+  // Looks at those that run. Cancels what it still looks at.
+  void Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
+               const RunLogs& logs);
+  void CancelCollecting() { collector_.Cancel(); }
+
+ private:
+  const std::string directory_;
+  uint64_t generation_ = 0;
+  ProgressWatch watch_;
+  EvidenceCollector collector_;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_EVIDENCE_WORKER_FOLLOWER_H_

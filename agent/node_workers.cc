@@ -1,0 +1,344 @@
+#include "agent/node_workers.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/adoption.h"
+#include "agent/evidence/exit_report.h"
+#include "agent/run_files.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/progress_snapshot.h"
+
+extern char** environ;
+
+namespace cadre::agent {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(250);
+
+WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService& local) {
+  WorkerStartOptions start;
+  start.environment.job = options.core.job;
+  start.environment.spec = options.core.join.spec();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    start.environment.base.emplace_back(*entry);
+  }
+  start.environment.socket = local.socket_path();
+  start.environment.token_file = local.token_path();
+  start.environment.workers = options.workers;
+  start.output = options.output;
+  start.scratch = local.directory();
+  return start;
+}
+
+}  // namespace
+
+NodeWorkers::NodeWorkers(const DaemonOptions& options,
+                         std::unique_ptr<supervisor::Client> supervisor, PortHold hold, Uses uses)
+    : options_(options),
+      uses_(std::move(uses)),
+      supervisor_(std::move(supervisor), uses_.display),
+      hold_(std::move(hold)),
+      start_(StartOptions(options, uses_.local)),
+      outputs_(options.output, uses_.display),
+      follower_(uses_.local.directory(), uses_.report) {}
+
+void NodeWorkers::LearnSpec(const v1::JobSpec& learned) {
+  if (spec().command().empty()) start_.environment.spec = learned;
+}
+
+void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {
+  start_.environment.generation = generation;
+  start_.environment.assign = assign;
+  uses_.logs.Enter(assign.run(), generation);
+}
+
+void NodeWorkers::Start(const StartWorkers& command) {
+  const bool first = generation() == 0;
+  Enter(command.generation.number, command.assign);
+  if (first) {
+    for (const std::string& line : uses_.logs.ForgetEarlierRuns()) uses_.display.Line(line);
+  }
+  groups_.Begin(command.kept);
+  outputs_.KeepOnly(command.kept);
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    it = command.kept.count(it->first) != 0 ? std::next(it) : workers_.erase(it);
+  }
+  DirectoryFailure directory;
+  absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_, &directory);
+  if (!frames.ok()) return FailToStart(command, frames.status(), directory);
+  hold_.Release();
+  uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
+  LinkLogs(directory);
+  standbys_.Begin(
+      StandbyFor(*frames),
+      StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),
+      assign().first_rank());
+  OfferForAdoption(command.generation, groups_.next());
+  for (uint32_t local_rank = 0; local_rank < frames->size(); ++local_rank) {
+    if (command.kept.count(local_rank) != 0) {
+      GoOn(local_rank);
+    } else {
+      Start(local_rank, std::move((*frames)[local_rank]));
+    }
+  }
+  BeginWatching();
+}
+
+void NodeWorkers::Start(uint32_t local_rank, supervisor::StartFrame frame) {
+  Follow(local_rank, &frame);
+  frame.group = groups_.Take();
+  groups_.Add(frame.group, local_rank);
+  Send(frame);
+}
+
+void NodeWorkers::GoOn(uint32_t local_rank) {
+  NodeWorker& worker = workers_.at(local_rank);
+  worker.rank = RankOf(local_rank);
+  outputs_.Begin(PrefixOf(local_rank));
+  uses_.logs.LinkRank(worker.rank, worker.files.directory);
+}
+
+void NodeWorkers::Follow(uint32_t local_rank, const supervisor::StartFrame* frame) {
+  NodeWorker worker;
+  worker.rank = RankOf(local_rank);
+  if (frame != nullptr) {
+    worker.files = FilesOf(*frame, ProgressFilePath(uses_.local.directory(), generation(),
+                                                    static_cast<int>(worker.rank)));
+    outputs_.Begin(PrefixOf(local_rank));
+  }
+  workers_[local_rank] = std::move(worker);
+}
+
+PrefixFields NodeWorkers::PrefixOf(uint32_t local_rank) const {
+  return {options_.core.join.host(), spec().role().empty() ? "default" : spec().role(),
+          RankOf(local_rank), local_rank};
+}
+
+void NodeWorkers::TakeOver() {
+  CADRE_CHECK(options_.adoption.has_value(), "there is nothing to take over");
+  const v1::AgentRun& run = options_.adoption->run;
+  Enter(run.generation(), run.assign());
+  uses_.local.BeginGeneration(generation(), assign());
+  OfferForAdoption(GenerationOf(run), run.first_group());
+  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_);
+  if (!frames.ok()) {
+    uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
+  }
+  const uint32_t workers = assign().local_world_size();
+  for (uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
+    groups_.Add(run.first_group() + local_rank, local_rank);
+    Follow(local_rank, frames.ok() ? &(*frames)[local_rank] : nullptr);
+  }
+  BeginWatching();
+  const absl::Duration alone = absl::Milliseconds(options_.adoption->inventory.alone_ms);
+  uses_.display.Line(absl::StrCat("took over ", workers, workers == 1 ? " worker" : " workers",
+                                  " of generation ", generation(), ", which had no launcher for ",
+                                  absl::FormatDuration(alone)));
+}
+
+void NodeWorkers::FailToStart(const StartWorkers& command, const absl::Status& why,
+                              const DirectoryFailure& directory) {
+  const v1::WorkerExit exit = NotStarted(why, directory);
+  for (uint32_t i = 0; i < command.assign.local_world_size(); ++i) {
+    if (command.kept.count(i) == 0) uses_.emit(WorkerDied{generation(), i, exit});
+  }
+}
+
+void NodeWorkers::LinkLogs(const DirectoryFailure& directory) {
+  if (directory.error != 0) {
+    return uses_.display.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
+                                           strerror(directory.error),
+                                           "; the workers run, and their output is not kept"));
+  }
+  const absl::Status linked = uses_.logs.LinkGeneration();
+  if (linked.ok()) return;
+  uses_.display.Line(absl::StrCat(linked.message(), "; output is in ", uses_.logs.RunPath()));
+}
+
+void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t first_group) {
+  if (options_.adopt_timeout == absl::ZeroDuration()) return;
+  v1::AgentRun run = options_.run;
+  run.set_incarnation(options_.incarnation());
+  SetGeneration(&run, generation);
+  run.set_first_group(first_group);
+  *run.mutable_assign() = assign();
+  const absl::StatusOr<supervisor::KeepFrame> keep = cadre::OfferForAdoption(
+      uses_.local.directory(), uses_.local.token(), options_.adopt_timeout, run);
+  if (keep.ok()) return Send(*keep);
+  uses_.display.Line(absl::StrCat(keep.status().message(), "; workers end with this launcher"));
+  Send(supervisor::KeepFrame());
+}
+
+void NodeWorkers::BeginWatching() {
+  outputs_.OpenFiltered(uses_.logs.GenerationPath());
+  follower_.Begin(generation(), workers_);
+  poll_at_ = MonoNow() + kPoll;
+}
+
+void NodeWorkers::Stop(const StopWorkers& command) {
+  follower_.CancelCollecting();
+  // An order that came late, for what a generation left behind that is over.
+  if (command.generation != generation()) return;
+  standbys_.End();
+  uses_.local.EndGeneration(command.kept, command.reason);
+  const std::vector<uint64_t> groups = groups_.Stop(command.kept);
+  if (groups_.Stopped() || !supervisor_.exists()) return EmitGone();
+  const int64_t grace_ms = absl::ToInt64Milliseconds(command.grace);
+  supervisor::StopFrame frame;
+  frame.grace_ms = static_cast<uint32_t>(std::min<int64_t>(grace_ms, UINT32_MAX));
+  for (const uint64_t group : groups) {
+    frame.group = group;
+    Send(frame);
+  }
+}
+
+void NodeWorkers::HoldUntil(MonoTime at) {
+  for (const auto& [group, local_rank] : groups_.all()) {
+    Send(supervisor::HoldFrame{group, at.micros()});
+  }
+}
+
+void NodeWorkers::Ask(const AskForCheckpoint& command) {
+  uses_.display.Line("more nodes wait: workers are asked to save and begin the next generation");
+  const absl::Status status =
+      WriteFile(CheckpointFilePath(uses_.local.directory(), command.generation), "");
+  if (!status.ok()) uses_.display.Line(std::string(status.message()));
+  if (command.signal == 0) return;
+  for (const auto& [group, local_rank] : groups_.all()) {
+    Send(supervisor::SignalFrame{group, command.signal});
+  }
+}
+
+void NodeWorkers::Collect(const CollectEvidence& command) {
+  follower_.Collect(command, workers_, uses_.logs);
+}
+
+void NodeWorkers::Poll(MonoTime now) {
+  if (now < poll_at_) return;
+  poll_at_ = now + kPoll;
+  StartStandbys(now);
+  supervisor_.ContinueIfStopped();
+  std::vector<AgentEvent> events = follower_.Poll(now);
+  if (events.empty()) return;
+  EmitAll(std::move(events));
+  uses_.status.Redraw(now);
+}
+
+void NodeWorkers::StartStandbys(MonoTime now) {
+  if (!uses_.local.WouldStandBy()) return;
+  const auto take_group = [this] { return groups_.Take(); };
+  for (const supervisor::StartFrame& frame :
+       standbys_.Start(now, uses_.local.directory(), take_group)) {
+    Send(frame);
+  }
+}
+
+void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
+  if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
+    OnStarted(*started);
+  } else if (const auto* output = std::get_if<supervisor::OutputFrame>(&frame)) {
+    OnOutput(*output);
+  } else if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
+    OnExited(*exited);
+  } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
+    OnAllGone(*gone);
+  }
+}
+
+void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(started.group);
+  if (!local_rank.has_value()) return;
+  NodeWorker& worker = workers_.at(*local_rank);
+  worker.pid = started.pid;
+  if (const std::optional<Standby> standby = standbys_.Take(started.was)) {
+    // It touches the file that it was started with, and is seen here.
+    std::error_code ignored;
+    std::filesystem::create_symlink(standby->progress_file, worker.files.progress_file, ignored);
+  }
+  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid});
+}
+
+void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(output.group);
+  if (!local_rank.has_value()) return;
+  const MonoTime now = MonoNow();
+  if (output.stream != kProgressStream && spec().timeouts().has_silence()) {
+    uses_.emit(WorkerWrote{generation(), *local_rank, now});
+  }
+  const std::string progress = outputs_.Add(*local_rank, output);
+  if (progress.empty()) return;
+  EmitAll(follower_.OnLines(*local_rank, progress, now));
+  uses_.status.RedrawIfDue(now);
+}
+
+void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
+  if (const std::optional<Standby> standby = standbys_.Take(exited.group)) {
+    uses_.display.Line(StandbyEnded(*standby, exited, uses_.logs.kept()));
+    return Send(supervisor::StopFrame{exited.group, 0});  // what it left behind goes too
+  }
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(exited.group);
+  if (!local_rank.has_value()) return;
+  outputs_.Flush(*local_rank);
+  NodeWorker& worker = workers_.at(*local_rank);
+  worker.pid = 0;
+  uses_.emit(WorkerDied{generation(), *local_rank, ExitOf(exited),
+                        follower_.LastPageOf(*local_rank, worker)});
+}
+
+void NodeWorkers::OnAllGone(const supervisor::AllGoneFrame& gone) {
+  if (!groups_.LocalRank(gone.group).has_value()) return;
+  groups_.Gone(gone.group);
+  if (!groups_.Stopped()) return;
+  outputs_.FlushAll();
+  EmitGone();
+}
+
+void NodeWorkers::OnSupervisorGone(const std::string& how) {
+  if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{});
+  standbys_.Clear();
+  groups_.AllGone();
+  // The core knows which of them had ended before.
+  for (auto& [local_rank, worker] : workers_) {
+    outputs_.Flush(local_rank);
+    v1::WorkerExit exit;
+    exit.set_signal(SIGKILL);
+    exit.set_ended_with(how);
+    exit.set_pid(std::exchange(worker.pid, 0));
+    uses_.emit(WorkerDied{generation(), local_rank, std::move(exit)});
+  }
+  if (groups_.Stopped()) EmitGone();
+}
+
+void NodeWorkers::EmitAll(std::vector<AgentEvent> events) {
+  for (AgentEvent& event : events) uses_.emit(std::move(event));
+}
+
+void NodeWorkers::EmitGone() {
+  poll_at_ = MonoTime::Never();
+  if (hold_.port() == 0) {
+    absl::StatusOr<PortHold> next = PortHold::Acquire("");
+    if (next.ok()) {
+      hold_ = *std::move(next);
+    } else {
+      uses_.display.Line(std::string(next.status().message()));
+    }
+  }
+  uses_.emit(AllGone{generation(), hold_.port(), groups_.kept()});
+}
+
+void NodeWorkers::Send(const supervisor::Frame& frame) {
+  if (!supervisor_.Send(frame)) uses_.emit(SupervisorLost{});
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,124 @@
+// The workers of this node: starts and stops them as the core's commands say, and tells the core
+// what becomes of them. Used by one thread at a time.
+#ifndef CADRE_AGENT_NODE_WORKERS_H_
+#define CADRE_AGENT_NODE_WORKERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agent/core/command.h"
+#include "agent/core/event.h"
+#include "agent/daemon_options.h"
+#include "agent/display.h"
+#include "agent/evidence/worker_follower.h"
+#include "agent/local/local_service.h"
+#include "agent/status_view.h"
+#include "agent/supervisor/client.h"
+#include "agent/supervisor/frames.h"
+#include "agent/workers/node_worker.h"
+#include "agent/workers/port_hold.h"
+#include "agent/workers/rank_output.h"
+#include "agent/workers/run_logs.h"
+#include "agent/workers/standbys.h"
+#include "agent/workers/worker_groups.h"
+#include "agent/workers/worker_outputs.h"
+#include "agent/workers/worker_start.h"
+#include "agent/workers/worker_supervisor.h"
+#include "base/generation_id.h"
+#include "base/time.h"
+
+namespace cadre::agent {
+
+class NodeWorkers {
+ public:
+  // What it uses of its agent.
+  struct Uses {
+    Display& display;
+    StatusView& status;
+    LocalService& local;
+    RunLogs& logs;
+    // Takes events for the core, in the caller's thread and from within any of the methods here.
+    std::function<void(AgentEvent)> emit;
+    // The same in any thread.
+    std::function<void(AgentEvent)> report;
+  };
+  // `hold`: MASTER_PORT of the first generation.
+  NodeWorkers(const DaemonOptions& options, std::unique_ptr<supervisor::Client> supervisor,
+              PortHold hold, Uses uses);
+
+  // What the job is, where this node did not bring it.
+  void LearnSpec(const v1::JobSpec& learned);
+  // Goes on with the workers of options.adoption. What the supervisor says of them follows.
+  void TakeOver();
+
+  // The core's commands.
+  void Start(const StartWorkers& command);
+  void Stop(const StopWorkers& command);
+  void HoldUntil(MonoTime at);
+  void Ask(const AskForCheckpoint& command);
+  void Collect(const CollectEvidence& command);
+
+  // What is read from it goes to OnFrame, and its end to OnSupervisorGone.
+  WorkerSupervisor& worker_supervisor() { return supervisor_; }
+  void OnFrame(const supervisor::Frame& frame);
+  // Its workers went with it. Another one takes its place, and the core hears of the workers' ends;
+  // without another one it hears that there is none.
+  void OnSupervisorGone(const std::string& how);
+
+  // When to call Poll, which looks at what does not come by itself: progress, a supervisor that was
+  // stopped, whether processes can stand by.
+  MonoTime next_poll() const { return poll_at_; }
+  void Poll(MonoTime now);
+  std::vector<v1::Progress> Progress() const { return follower_.Newest(); }
+
+ private:
+  uint64_t generation() const { return start_.environment.generation; }
+  const v1::Assign& assign() const { return start_.environment.assign; }
+  const v1::JobSpec& spec() const { return start_.environment.spec; }
+  uint32_t RankOf(uint32_t local_rank) const { return assign().first_rank() + local_rank; }
+
+  PrefixFields PrefixOf(uint32_t local_rank) const;
+
+  void Enter(uint64_t generation, const v1::Assign& assign);
+  void Start(uint32_t local_rank, supervisor::StartFrame frame);
+  // Its process was kept from the generation before.
+  void GoOn(uint32_t local_rank);
+  // `frame`: that with which it is, or was, started; null: not known.
+  void Follow(uint32_t local_rank, const supervisor::StartFrame* frame);
+  void FailToStart(const StartWorkers& command, const absl::Status& why,
+                   const DirectoryFailure& directory);
+  // The job's newest files are this generation's; or its workers run without any.
+  void LinkLogs(const DirectoryFailure& directory);
+  // What another process needs to carry on. `first_group`: of local rank 0; those of the others
+  // follow.
+  void OfferForAdoption(const GenerationId& generation, uint64_t first_group);
+  void StartStandbys(MonoTime now);
+  void BeginWatching();
+
+  void OnStarted(const supervisor::StartedFrame& started);
+  void OnOutput(const supervisor::OutputFrame& output);
+  void OnExited(const supervisor::ExitedFrame& exited);
+  void OnAllGone(const supervisor::AllGoneFrame& gone);
+  void EmitAll(std::vector<AgentEvent> events);
+  void EmitGone();
+  void Send(const supervisor::Frame& frame);
+
+  const DaemonOptions& options_;
+  const Uses uses_;
+  WorkerSupervisor supervisor_;
+  PortHold hold_;
+  WorkerStartOptions start_;  // of the generation that is here
+  WorkerGroups groups_;
+  NodeWorkersByRank workers_;
+  WorkerOutputs outputs_;
+  Standbys standbys_;
+  MonoTime poll_at_ = MonoTime::Never();
+  WorkerFollower follower_;  // last: its thread reports
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_NODE_WORKERS_H_

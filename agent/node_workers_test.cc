@@ -1,0 +1,219 @@
+// With the real supervisor and real workers; the core's commands are given by hand.
+#include "agent/node_workers.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "agent/recording_display.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kPatienceMs = 20000;
+
+std::string TemporaryDirectory(std::string name) {
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  return name;
+}
+
+class NodeWorkersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.core.job = "j";
+    options_.core.join.set_host("h");
+    options_.output.log_dir = root_ + "/logs";
+    LocalService::Options local;
+    local.job = "j";
+    local.parent = root_;
+    auto opened = LocalService::Open(std::move(local));
+    ASSERT_OK(opened);
+    local_ = *std::move(opened);
+  }
+  void TearDown() override {
+    workers_.reset();
+    local_.reset();
+    std::filesystem::remove_all(root_);
+  }
+
+  void Run(const std::string& script) {
+    for (const char* word : {"/bin/sh", "-c"}) options_.core.join.mutable_spec()->add_command(word);
+    options_.core.join.mutable_spec()->add_command(script);
+    auto client = supervisor::Client::Start();
+    ASSERT_OK(client);
+    supervisor_pid_ = (*client)->pid();
+    auto hold = PortHold::Acquire("");
+    ASSERT_OK(hold);
+    const auto emit = [this](AgentEvent event) { events_.push_back(std::move(event)); };
+    workers_ = std::make_unique<NodeWorkers>(
+        options_, *std::move(client), *std::move(hold),
+        NodeWorkers::Uses{display_, status_, *local_, logs_, emit, [](AgentEvent) {}});
+  }
+
+  StartWorkers Assignment(uint64_t generation, std::set<uint32_t> kept = {}) {
+    StartWorkers command = {{1, generation}, {}, std::move(kept)};
+    command.assign.set_run("1Z");
+    command.assign.set_nodes(1);
+    command.assign.set_first_rank(4);
+    command.assign.set_local_world_size(2);
+    command.assign.set_world_size(6);
+    return command;
+  }
+
+  // Those of a kind that have come.
+  template <typename Event>
+  std::vector<Event> Of() const {
+    std::vector<Event> found;
+    for (const AgentEvent& event : events_) {
+      if (const auto* one = std::get_if<Event>(&event)) found.push_back(*one);
+    }
+    return found;
+  }
+  // Reads the supervisor until so many of a kind have come.
+  template <typename Event>
+  std::vector<Event> Wait(size_t count) {
+    while (Of<Event>().size() < count) {
+      pollfd wait = {workers_->worker_supervisor().fd(), POLLIN, 0};
+      if (poll(&wait, 1, kPatienceMs) != 1) {
+        ADD_FAILURE() << "only " << Of<Event>().size() << " of " << count;
+        break;
+      }
+      const auto frames = workers_->worker_supervisor().Read();
+      if (!frames.ok()) workers_->OnSupervisorGone(std::string(frames.status().message()));
+      if (!frames.ok()) continue;
+      for (const supervisor::Frame& frame : *frames) workers_->OnFrame(frame);
+    }
+    return Of<Event>();
+  }
+
+  // Short, for the sockets in it.
+  const std::string root_ = TemporaryDirectory("/tmp/cadre_test_XXXXXX");
+  DaemonOptions options_;
+  RecordingDisplay display_;
+  StatusView status_{display_, [this] { return workers_->Progress(); }};
+  RunLogs logs_{root_ + "/logs", "j"};
+  std::unique_ptr<LocalService> local_;
+  std::vector<AgentEvent> events_;
+  pid_t supervisor_pid_ = 0;
+  std::unique_ptr<NodeWorkers> workers_;
+};
+
+TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
+  Run("echo $RANK; eval \"echo step=7 >&$CADRE_PROGRESS_FD\"; exec sleep 1000");
+  EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
+  workers_->Start(Assignment(1));
+  EXPECT_NE(workers_->next_poll(), MonoTime::Never());
+  EXPECT_THAT(Wait<WorkerRuns>(2), SizeIs(2));
+  const auto progress = Wait<WorkerProgress>(2);
+  EXPECT_EQ(progress.front().generation, 1u);
+  EXPECT_THAT(display_.progress, SizeIs(testing::Ge(1)));
+  // An order for a generation that was before.
+  workers_->Stop({0, absl::ZeroDuration()});
+  workers_->Stop({1, absl::Seconds(20)});
+  const auto gone = Wait<AllGone>(1);
+  EXPECT_NE(gone.front().held_port, 0u);
+  EXPECT_THAT(Of<WorkerDied>(), SizeIs(2));
+  EXPECT_EQ(Of<WorkerDied>()[0].exit.signal(), SIGTERM);
+  EXPECT_THAT(display_.standard_output, HasSubstr("[h:4] 4\n"));
+  EXPECT_THAT(display_.standard_output, HasSubstr("[h:5] 5\n"));
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/logs/j/generation_1/rank_5/stdout.log"));
+  EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
+}
+
+TEST_F(NodeWorkersTest, AWorkerThatIsKeptGoesOn) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  const pid_t kept =
+      Wait<WorkerRuns>(2)[0].local_rank == 0 ? Of<WorkerRuns>()[0].pid : Of<WorkerRuns>()[1].pid;
+  workers_->Stop({1, absl::Seconds(20), {0}, "another worker failed"});
+  EXPECT_THAT(Wait<AllGone>(1).front().kept, ElementsAre(0));
+  events_.clear();
+  StartWorkers next = Assignment(2, {0});
+  next.assign.set_first_rank(0);
+  workers_->Start(next);
+  EXPECT_EQ(Wait<WorkerRuns>(1).front().local_rank, 1u);
+  EXPECT_EQ(std::filesystem::read_symlink(root_ + "/logs/j/run_1Z/generation_2/rank_0"),
+            "../generation_1/rank_4");
+  EXPECT_EQ(kill(kept, SIGKILL), 0);
+  const auto died = Wait<WorkerDied>(1);
+  EXPECT_EQ(died.front().generation, 2u);
+  EXPECT_EQ(died.front().exit.pid(), kept);
+}
+
+TEST_F(NodeWorkersTest, ALostSupervisorIsReplaced_AndItsWorkersHaveDied) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  kill(supervisor_pid_, SIGKILL);
+  const auto died = Wait<WorkerDied>(2);
+  EXPECT_EQ(died[0].exit.signal(), SIGKILL);
+  EXPECT_THAT(died[0].exit.ended_with(), HasSubstr("supervisor"));
+  EXPECT_NE(died[0].exit.pid(), 0);
+  events_.clear();
+  workers_->Stop({1, absl::ZeroDuration()});
+  EXPECT_THAT(Of<AllGone>(), SizeIs(1));
+  workers_->Start(Assignment(2));
+  EXPECT_THAT(Wait<WorkerRuns>(2), SizeIs(2));
+}
+
+TEST_F(NodeWorkersTest, WithoutASupervisorTheCoreHearsSo_AndStopsEndAtOnce) {
+  Run("true");
+  kill(supervisor_pid_, SIGKILL);
+  Wait<SupervisorLost>(1);
+  workers_->Start(Assignment(1));
+  workers_->Stop({1, absl::ZeroDuration()});
+  EXPECT_THAT(Of<AllGone>(), SizeIs(1));
+}
+
+TEST_F(NodeWorkersTest, WhatCannotBePreparedHasEnded) {
+  options_.workers.bind = "no such way";
+  Run("true");
+  workers_->Start(Assignment(1));
+  EXPECT_THAT(Of<WorkerDied>(), SizeIs(2));
+  EXPECT_EQ(Of<WorkerDied>()[1].exit.exec_step(), "prepare");
+  workers_->Stop({1, absl::ZeroDuration()});
+  EXPECT_THAT(Of<AllGone>(), SizeIs(1));
+}
+
+TEST_F(NodeWorkersTest, PollSeesWhatAWorkerTouches) {
+  Run("touch $CADRE_PROGRESS_FILE; echo done; exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  while (std::count(display_.standard_output.begin(), display_.standard_output.end(), '\n') < 2) {
+    pollfd wait = {workers_->worker_supervisor().fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&wait, 1, kPatienceMs), 1);
+    const auto frames = workers_->worker_supervisor().Read();
+    ASSERT_OK(frames);
+    for (const supervisor::Frame& frame : *frames) workers_->OnFrame(frame);
+  }
+  workers_->Poll(MonoTime());
+  EXPECT_THAT(Of<WorkerAlive>(), SizeIs(0)) << "it is not time";
+  workers_->Poll(workers_->next_poll());
+  EXPECT_THAT(Of<WorkerAlive>(), SizeIs(2));
+}
+
+TEST_F(NodeWorkersTest, AskedForACheckpoint_TheyFindAFile) {
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  workers_->Ask({1, SIGKILL});
+  EXPECT_THAT(Wait<WorkerDied>(2), SizeIs(2));
+  EXPECT_THAT(display_.own, HasSubstr("more nodes wait"));
+}
+
+}  // namespace
+}  // namespace cadre::agent

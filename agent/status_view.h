@@ -1,0 +1,41 @@
+// The job's status and its workers' progress as people see them: status as it changes, progress at
+// most so often. One thread.
+#ifndef CADRE_AGENT_STATUS_VIEW_H_
+#define CADRE_AGENT_STATUS_VIEW_H_
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/display.h"
+#include "base/time.h"
+#include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace cadre::agent {
+
+// Between two redraws that only a line of progress asks for.
+inline constexpr absl::Duration kProgressRedraw = absl::Milliseconds(100);
+
+class StatusView {
+ public:
+  // `progress` gives the newest of each worker.
+  StatusView(Display& display, std::function<std::vector<v1::Progress>()> progress)
+      : display_(display), progress_(std::move(progress)) {}
+
+  void Set(v1::JobStatus status, MonoTime now);
+  // There is other progress.
+  void Redraw(MonoTime now);
+  void RedrawIfDue(MonoTime now);
+
+ private:
+  Display& display_;
+  const std::function<std::vector<v1::Progress>()> progress_;
+  v1::JobStatus status_;
+  MonoTime drawn_at_;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_STATUS_VIEW_H_

@@ -1,0 +1,36 @@
+#include "agent/status_view.h"
+
+#include "agent/recording_display.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::SizeIs;
+
+TEST(StatusViewTest, StatusIsShownAtOnce_ProgressNowAndThen) {
+  RecordingDisplay display;
+  std::vector<v1::Progress> progress;
+  StatusView view(display, [&progress] { return progress; });
+  const MonoTime start = MonoTime::FromMicros(1000000);
+  v1::JobStatus status;
+  status.set_name("j");
+  view.Set(status, start);
+  view.Set(status, start);
+  EXPECT_EQ(display.drawn, 2);
+  EXPECT_EQ(display.status.name(), "j");
+
+  progress.emplace_back();
+  view.RedrawIfDue(start + (kProgressRedraw - absl::Milliseconds(1)));
+  EXPECT_EQ(display.drawn, 2);
+  view.RedrawIfDue(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 3);
+  EXPECT_THAT(display.progress, SizeIs(1));
+  EXPECT_EQ(display.status.name(), "j");
+  view.Redraw(start + kProgressRedraw);
+  EXPECT_EQ(display.drawn, 4);
+}
+
+}  // namespace
+}  // namespace cadre::agent

@@ -1,0 +1,59 @@
+// The standard output and error of this node's workers on the terminal: as whole lines, each with
+// its worker's prefix, and once more in a file where the user's filters say so. Also the lines on
+// their progress descriptors. Blocks on the file system; one thread.
+#ifndef CADRE_AGENT_WORKERS_WORKER_OUTPUTS_H_
+#define CADRE_AGENT_WORKERS_WORKER_OUTPUTS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "agent/display.h"
+#include "agent/supervisor/frames.h"
+#include "agent/workers/filtered_lines.h"
+#include "agent/workers/output_options.h"
+#include "agent/workers/rank_output.h"
+
+namespace cadre::agent {
+
+// supervisor::OutputFrame::stream of a progress descriptor.
+inline constexpr uint8_t kProgressStream = 3;
+
+class WorkerOutputs {
+ public:
+  WorkerOutputs(const OutputOptions& options, Display& display);
+
+  // Filtered lines go to files in this directory from now on; empty: to none.
+  void OpenFiltered(const std::string& directory);
+  // Forgets all workers but these.
+  void KeepOnly(const std::set<uint32_t>& kept);
+  // What the worker writes from now on has its prefix.
+  void Begin(const PrefixFields& of);
+
+  // Shows the lines that this completes; of the progress descriptor's, returns them.
+  std::string Add(uint32_t local_rank, const supervisor::OutputFrame& frame);
+  // A last line may have no end.
+  void Flush(uint32_t local_rank);
+  void FlushAll();
+
+ private:
+  struct Streams {
+    LineAssembler standard_output;
+    LineAssembler standard_error;
+    LineAssembler progress;
+  };
+
+  void Show(const std::string& lines, const LineAssembler& from, bool to_stderr);
+  void Flush(Streams& streams);
+
+  const std::string prefix_template_;
+  Display& display_;
+  FilteredLines filtered_stdout_;
+  FilteredLines filtered_stderr_;
+  std::map<uint32_t, Streams> streams_;  // by local rank
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_WORKERS_WORKER_OUTPUTS_H_

@@ -1,0 +1,64 @@
+#include "agent/workers/worker_supervisor.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace cadre::agent {
+
+WorkerSupervisor::WorkerSupervisor(std::unique_ptr<supervisor::Client> client, Display& display)
+    : client_(std::move(client)), display_(display) {
+  CADRE_CHECK(client_ != nullptr, "an agent begins with a supervisor");
+}
+
+bool WorkerSupervisor::Send(const supervisor::Frame& frame) {
+  if (!exists()) return true;
+  const absl::Status sent = client_->Send(frame);
+  if (sent.ok() || absl::IsUnavailable(sent)) return true;
+  display_.Line(absl::StrCat("cannot give orders to cadre-supervisor: ", sent.message()));
+  client_.reset();
+  return false;
+}
+
+absl::StatusOr<std::vector<supervisor::Frame>> WorkerSupervisor::Read() {
+  if (!exists()) return std::vector<supervisor::Frame>();
+  // Where nothing can be written, reading says why.
+  if (client_->WantsWrite()) client_->Flush().IgnoreError();
+  absl::StatusOr<std::vector<supervisor::Frame>> frames = client_->Read();
+  if (!frames.ok()) return frames;
+  has_started_a_worker_ =
+      has_started_a_worker_ || std::any_of(frames->begin(), frames->end(), [](const auto& frame) {
+        return std::holds_alternative<supervisor::StartedFrame>(frame);
+      });
+  return frames;
+}
+
+bool WorkerSupervisor::Replace(const std::string& how) {
+  client_.reset();  // kills what is left
+  absl::StatusOr<std::unique_ptr<supervisor::Client>> another =
+      absl::UnavailableError("it had started no worker");
+  if (std::exchange(has_started_a_worker_, false)) another = supervisor::Client::Start();
+  if (!another.ok()) {
+    display_.Line(absl::StrCat(how, "; no other one is started: ", another.status().message()));
+    return false;
+  }
+  display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));
+  client_ = *std::move(another);
+  return true;
+}
+
+void WorkerSupervisor::ContinueIfStopped() {
+  if (!exists()) return;
+  const std::string stopped = client_->ContinueIfStopped();
+  if (!stopped.empty()) display_.Line(stopped);
+}
+
+void WorkerSupervisor::LetGo() {
+  if (exists()) client_->LetGo();
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,98 @@
+// With real supervisors, which are killed.
+#include "agent/workers/worker_supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <utility>
+
+#include "agent/recording_display.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kPatienceMs = 20000;
+
+class WorkerSupervisorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Make(); }
+
+  void Make() {
+    auto client = supervisor::Client::Start();
+    ASSERT_OK(client);
+    pid_ = (*client)->pid();
+    supervisor_ = std::make_unique<WorkerSupervisor>(*std::move(client), display_);
+  }
+
+  // Frames until one of this kind has come, or the status that ended it.
+  template <typename Wanted>
+  absl::Status Until() {
+    for (;;) {
+      pollfd wait = {supervisor_->fd(), POLLIN, 0};
+      if (poll(&wait, 1, kPatienceMs) != 1) return absl::DeadlineExceededError("nothing came");
+      const auto frames = supervisor_->Read();
+      if (!frames.ok()) return frames.status();
+      for (const supervisor::Frame& frame : *frames) {
+        if (std::holds_alternative<Wanted>(frame)) return absl::OkStatus();
+      }
+    }
+  }
+
+  void StartWorker() {
+    supervisor::StartFrame start;
+    start.group = 1;
+    start.argv = {"/bin/sleep", "1000"};
+    start.working_dir = "/";
+    ASSERT_TRUE(supervisor_->Send(start));
+    ASSERT_OK(Until<supervisor::StartedFrame>());
+  }
+
+  RecordingDisplay display_;
+  pid_t pid_ = 0;
+  std::unique_ptr<WorkerSupervisor> supervisor_;
+};
+
+TEST_F(WorkerSupervisorTest, OneThatWorkedIsReplaced) {
+  StartWorker();
+  kill(pid_, SIGKILL);
+  const absl::Status gone = Until<supervisor::ExitedFrame>();
+  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  EXPECT_TRUE(supervisor_->Replace("it is gone"));
+  EXPECT_THAT(display_.own, HasSubstr("it is gone; another one is started"));
+  StartWorker();
+}
+
+TEST_F(WorkerSupervisorTest, OneThatStartedNothingIsNot) {
+  kill(pid_, SIGKILL);
+  const absl::Status gone = Until<supervisor::ExitedFrame>();
+  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  EXPECT_FALSE(supervisor_->Replace("it is gone"));
+  EXPECT_THAT(display_.own, HasSubstr("no other one is started"));
+  EXPECT_FALSE(supervisor_->exists());
+  EXPECT_EQ(supervisor_->fd(), -1);
+  EXPECT_FALSE(supervisor_->WantsWrite());
+  EXPECT_TRUE(supervisor_->Send(supervisor::StopFrame{1, 0})) << "it is known to be lost";
+  EXPECT_OK(supervisor_->Read());
+  supervisor_->ContinueIfStopped();
+  supervisor_->LetGo();
+}
+
+TEST_F(WorkerSupervisorTest, OneThatTakesNothingIsLost) {
+  kill(pid_, SIGSTOP);
+  supervisor::StartFrame large;
+  large.environment = {std::string(3 << 20, 'x')};
+  bool lost = false;
+  for (int i = 0; i < 20 && !lost; ++i) lost = !supervisor_->Send(large);
+  EXPECT_TRUE(lost);
+  EXPECT_FALSE(supervisor_->exists());
+  EXPECT_THAT(display_.own, HasSubstr("cannot give orders to cadre-supervisor"));
+}
+
+}  // namespace
+}  // namespace cadre::agent
