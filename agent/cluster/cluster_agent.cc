@@ -13,6 +13,7 @@
 #include "agent/cluster/core/cluster_core.h"
 #include "agent/cluster/log_file.h"
 #include "agent/cluster/part_end.h"
+#include "agent/cluster/part_groups.h"
 #include "agent/event_queue.h"
 #include "agent/signal_reader.h"
 #include "base/clock.h"
@@ -53,6 +54,7 @@ class ClusterAgent {
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<SignalReader> signals_;
   ClusterCore core_;
+  PartGroups groups_;
   std::deque<ClusterEvent> own_events_;  // what carrying out a command led to
   std::optional<absl::Status> end_;
 };
@@ -105,9 +107,13 @@ void ClusterAgent::OnEvent(const AgentEvent& event) {
 
 void ClusterAgent::OnFrame(const supervisor::Frame& frame) {
   if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
-    Feed(LauncherEnded{exited->group, EndOfPart(*exited)});
+    const std::optional<uint64_t> part = groups_.PartOf(exited->group);
+    if (part.has_value()) Feed(LauncherEnded{*part, EndOfPart(*exited)});
   } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
-    Feed(PartGone{gone->group});
+    const std::optional<uint64_t> part = groups_.PartOf(gone->group);
+    if (!part.has_value()) return;
+    groups_.Remove(*part);
+    Feed(PartGone{*part});
   }
 }
 
@@ -124,8 +130,10 @@ void ClusterAgent::Execute(ClusterCommand command) {
   if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
   if (const auto* start = std::get_if<StartLauncher>(&command)) return Launch(*start);
   if (const auto* stop = std::get_if<StopLauncher>(&command)) {
+    const std::optional<uint64_t> group = groups_.GroupOf(stop->id);
+    if (!group.has_value()) return;  // it could not be started, which the core is about to hear
     const int64_t grace_ms = std::min<int64_t>(absl::ToInt64Milliseconds(stop->grace), UINT32_MAX);
-    return ToSupervisor(supervisor::StopFrame{stop->id, static_cast<uint32_t>(grace_ms)});
+    return ToSupervisor(supervisor::StopFrame{*group, static_cast<uint32_t>(grace_ms)});
   }
   if (const auto* files = std::get_if<RemoveFiles>(&command)) {
     return RemovePart(options_.start, files->id);
@@ -137,9 +145,12 @@ void ClusterAgent::Execute(ClusterCommand command) {
 
 void ClusterAgent::Launch(const StartLauncher& command) {
   const v1::Part& part = command.start.part();
-  const absl::StatusOr<supervisor::StartFrame> frame =
+  absl::StatusOr<supervisor::StartFrame> frame =
       PreparePart(options_.start, command.start, command.gpus);
-  if (frame.ok()) return ToSupervisor(*frame);
+  if (frame.ok()) {
+    frame->group = groups_.Add(part.id());
+    return ToSupervisor(*frame);
+  }
   options_.log(absl::StrCat("job ", part.job(), ": ", frame.status().message()));
   own_events_.push_back(LauncherFailed{part.id(), std::string(frame.status().message())});
 }

@@ -46,7 +46,6 @@ std::string KilledText(const supervisor::ExitedFrame& exited) {
 
 v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited) {
   v1::PartReport report;
-  report.set_id(exited.group);
   report.set_blame(BlameFor(exited));
   if (exited.exec_errno != 0) {
     report.set_text(absl::StrCat("its launcher could not be started: ", exited.exec_step, ": ",

@@ -8,7 +8,7 @@
 namespace cadre {
 
 // In one line, and whose doing it was: a launcher that says "usage" or "bad spec" would say so on
-// every node, one that is to try again later may do so on the same one.
+// every node, one that is to try again later may do so on the same one. Without the part's id.
 v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited);
 
 }  // namespace cadre

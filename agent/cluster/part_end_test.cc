@@ -12,7 +12,6 @@ using ::testing::HasSubstr;
 
 supervisor::ExitedFrame Exit(int code, const char* lines) {
   supervisor::ExitedFrame exited;
-  exited.group = 7;
   exited.exit_code = code;
   exited.last_lines = lines;
   return exited;
@@ -20,7 +19,6 @@ supervisor::ExitedFrame Exit(int code, const char* lines) {
 
 TEST(PartEndTest, TheLastLineSaysWhyAndTheStatusWhoseDoingItWas) {
   v1::PartReport report = EndOfPart(Exit(69, "something\ncadre: working_dir /x: no such file\n\n"));
-  EXPECT_EQ(report.id(), 7u);
   EXPECT_EQ(report.text(), "working_dir /x: no such file (exit status 69)");
   EXPECT_EQ(report.blame(), v1::BLAME_NODE);
   EXPECT_EQ(EndOfPart(Exit(65, "cadre: bad")).blame(), v1::BLAME_JOB);

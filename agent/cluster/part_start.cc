@@ -133,7 +133,6 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
   // The user's launcher finds its files there, and cannot add any beside them.
   if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
   supervisor::StartFrame frame;
-  frame.group = part.part().id();
   frame.working_dir = "/";
   // Its workers' output is in their log files.
   frame.forward_stdout = frame.forward_stderr = false;

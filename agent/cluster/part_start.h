@@ -51,8 +51,9 @@ absl::StatusOr<UserEntry> FindUser(const std::string& name);
 // Of this process.
 absl::StatusOr<UserEntry> ThisUser();
 
-// Writes what the launcher reads and gives the order that starts it, as `part.user`; another user
-// than this process's only where it is root. `gpus`: what CUDA_VISIBLE_DEVICES says.
+// Writes what the launcher reads and gives the order that starts it, as `part.user` and in a group
+// that the caller chooses; another user than this process's only where it is root. `gpus`: what
+// CUDA_VISIBLE_DEVICES says.
 absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
                                                    const v1::StartPart& part,
                                                    const std::vector<uint32_t>& gpus);
