@@ -20,6 +20,7 @@
 #include "agent/status_view.h"
 #include "agent/workers/port_hold.h"
 #include "agent/workers/run_logs.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 
@@ -140,6 +141,7 @@ absl::StatusOr<Exit> Daemon::Run() {
   Leave();
   link_.Stop();
   if (!status.ok()) return status;
+  CADRE_CHECK(exit_.has_value(), "the loop ends with the core's Exit");
   return *std::move(exit_);
 }
 

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/check.h"
+
 namespace cadre {
 namespace {
 
@@ -26,7 +28,9 @@ absl::StatusOr<std::unique_ptr<EventQueue>> EventQueue::Make(Handler handler,
 }
 
 EventQueue::EventQueue(int fd, Handler handler, std::function<MonoTime()> due)
-    : fd_(fd), handler_(std::move(handler)), executor_({std::move(due), [this] { WakeLoop(); }}) {}
+    : fd_(fd), handler_(std::move(handler)), executor_({std::move(due), [this] { WakeLoop(); }}) {
+  CADRE_CHECK(handler_ != nullptr, "nobody handles events");
+}
 
 EventQueue::~EventQueue() { close(fd_); }
 

@@ -77,6 +77,8 @@ void NodeWorkers::Start(const StartWorkers& command) {
   DirectoryFailure directory;
   absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
+  CADRE_CHECK(frames->size() == assign().local_world_size(), frames->size(), " frames for ",
+              assign().local_world_size(), " workers");
   hold_.Release();
   uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
   LinkLogs(directory);

@@ -124,8 +124,9 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
     const std::vector<pid_t> processes =
         session == sessions.end() ? std::vector<pid_t>() : session->second;
     const double elapsed_ns = absl::ToDoubleNanoseconds(MonoNow() - first);
+    const int64_t before = session == sessions.end() ? 0 : busy_ns.at(worker.pid);
     const double cores =
-        std::max(0.0, static_cast<double>(BusyNs(processes) - busy_ns[worker.pid]) / elapsed_ns);
+        std::max(0.0, static_cast<double>(BusyNs(processes) - before) / elapsed_ns);
     findings.push_back(Find(request, worker, processes, cores));
     found.ranks.push_back(findings.back().evidence);
   }

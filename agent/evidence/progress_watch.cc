@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/evidence/progress_lines.h"
+#include "base/check.h"
 
 namespace cadre {
 namespace {
@@ -40,7 +41,9 @@ void ProgressWatch::Start(std::string directory, uint64_t generation, std::vecto
   generation_ = generation;
   workers_.clear();
   for (Worker& worker : workers) {
-    Watched& watched = workers_[worker.local_rank];
+    const auto [added, is_new] = workers_.try_emplace(worker.local_rank);
+    CADRE_CHECK(is_new, "two workers of local rank ", worker.local_rank);
+    Watched& watched = added->second;
     watched.worker = std::move(worker);
     // Log files are appended to: what is there already is an earlier run's.
     for (const std::string& path : watched.worker.output_files) watched.output_bytes += Bytes(path);

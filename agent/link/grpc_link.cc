@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
@@ -86,7 +87,9 @@ struct Attempt {
 
 class GrpcLink final : public ServerLink {
  public:
-  explicit GrpcLink(GrpcLinkOptions options) : options_(std::move(options)) {}
+  explicit GrpcLink(GrpcLinkOptions options) : options_(std::move(options)) {
+    CADRE_CHECK(!options_.endpoints.empty(), "a link needs a server");
+  }
   ~GrpcLink() override { Stop(); }
 
   void Start(LinkCallbacks callbacks) override {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "rpc/limits.h"
 
 namespace cadre {
@@ -33,6 +34,7 @@ std::vector<v1::NodeMessage> LinkQueue::TakeRefused() {
 }
 
 v1::NodeMessage LinkQueue::TakeBundle() {
+  CADRE_CHECK(!waiting_.empty(), "nothing waits to be sent");
   size_t bytes = waiting_.front().bytes;
   v1::NodeMessage first = TakeFront().message;
   while (!waiting_.empty() && !waiting_.front().refused &&
@@ -44,8 +46,10 @@ v1::NodeMessage LinkQueue::TakeBundle() {
 }
 
 LinkQueue::Outgoing LinkQueue::TakeFront() {
+  CADRE_CHECK(!waiting_.empty(), "nothing waits to be sent");
   Outgoing front = std::move(waiting_.front());
   waiting_.pop_front();
+  CADRE_CHECK(bytes_ >= front.bytes, bytes_, " of ", front.bytes);
   bytes_ -= front.bytes;
   return front;
 }

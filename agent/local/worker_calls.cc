@@ -99,9 +99,9 @@ rpc::Place WorkerCalls::PlaceOf(uint32_t local_rank) const {
 
 void WorkerCalls::Wait(Key key, uint64_t connection, uint64_t id) {
   would_stand_by_ = true;
-  Waiting& call = waiting_[key];
-  if (call.connection != 0) Refuse(call, absl::AbortedError("this worker called again"));
-  call = {connection, id, generation_};
+  const auto [call, is_first] = waiting_.try_emplace(key);
+  if (!is_first) Refuse(call->second, absl::AbortedError("this worker called again"));
+  call->second = {connection, id, generation_};
 }
 
 void WorkerCalls::Refuse(const Waiting& call, const absl::Status& status) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace cadre {
 namespace {
@@ -62,6 +63,8 @@ CpuCore Describe(hwloc_obj_t object, hwloc_const_bitmap_t allowed) {
 std::vector<std::vector<uint32_t>> BindToCores(uint32_t workers,
                                                const std::vector<CpuCore>& cores) {
   std::vector<std::vector<uint32_t>> plan(workers);
+  CADRE_CHECK(workers > 0 && cores.size() >= workers, workers, " workers, ", cores.size(),
+              " cores");
   const size_t each = cores.size() / workers;
   for (uint32_t worker = 0; worker < workers; ++worker) {
     for (size_t i = worker * each; i < (worker + 1) * each; ++i) {
@@ -79,6 +82,7 @@ std::vector<std::vector<uint32_t>> BindToNuma(uint32_t workers, const std::vecto
   }
   std::vector<std::vector<uint32_t>> nodes;
   for (const auto& [numa, cpus] : by_numa) nodes.emplace_back(cpus.begin(), cpus.end());
+  CADRE_CHECK(!nodes.empty(), "there is no NUMA node");
   std::vector<std::vector<uint32_t>> plan;
   for (uint64_t worker = 0; worker < workers; ++worker) {
     plan.push_back(nodes[worker * nodes.size() / workers]);

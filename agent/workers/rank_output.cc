@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 
 namespace cadre {
 
@@ -36,6 +37,7 @@ std::string LineAssembler::Add(absl::string_view bytes, uint32_t dropped) {
     }
     after_return_ = false;
     const size_t end = bytes.find_first_of("\r\n");
+    CADRE_CHECK(line_.size() <= kMaxOutputLine, "a line of ", line_.size(), " bytes");
     const size_t room = kMaxOutputLine - line_.size();
     const size_t take = std::min({end, bytes.size(), room});
     absl::StrAppend(&line_, bytes.substr(0, take));

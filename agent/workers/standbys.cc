@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/workers/worker_start.h"
+#include "base/check.h"
 
 namespace cadre::agent {
 
@@ -33,6 +34,7 @@ std::vector<supervisor::StartFrame> Standbys::Start(MonoTime now,
   if (start_at_ == MonoTime::Never()) start_at_ = now + kStandbyDelay;
   if (now < start_at_) return {};
   pending_ = false;
+  CADRE_CHECK(wanted_ == 0 || frame_.has_value(), "nothing says how they are started");
   std::vector<supervisor::StartFrame> frames;
   for (int i = 0; standbys_.size() < wanted_; ++i) {
     const uint64_t group = take_group();
@@ -40,7 +42,9 @@ std::vector<supervisor::StartFrame> Standbys::Start(MonoTime now,
     supervisor::StartFrame frame =
         StandbyFrame(*frame_, static_cast<int>(first_rank_) + i, progress_file);
     frame.group = group;
-    standbys_[group] = {progress_file, std::filesystem::path(frame.error_file).parent_path()};
+    const std::string directory = std::filesystem::path(frame.error_file).parent_path();
+    const bool added = standbys_.emplace(group, Standby{progress_file, directory}).second;
+    CADRE_CHECK(added, "group ", group, " is used twice");
     frames.push_back(std::move(frame));
   }
   return frames;

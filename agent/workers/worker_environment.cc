@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 
@@ -207,6 +208,8 @@ absl::Status SetGpus(const WorkerEnvironmentOptions& options, uint32_t local_ran
 
 absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
     const WorkerEnvironmentOptions& options, uint32_t local_rank, const std::string& error_file) {
+  CADRE_CHECK(local_rank < options.assign.local_world_size(), "local rank ", local_rank, " of ",
+              options.assign.local_world_size());
   Variables variables = Inherit(options);
   SetTorchrun(options, local_rank, error_file, variables);
   SetCadre(options, local_rank, variables);

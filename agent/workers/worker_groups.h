@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+
 namespace cadre {
 
 class WorkerGroups {
@@ -30,7 +32,8 @@ class WorkerGroups {
   uint64_t Take() { return ++last_; }
   // The worker is started as this group.
   void Add(uint64_t group, uint32_t local_rank) {
-    local_ranks_[group] = local_rank;
+    const bool added = local_ranks_.emplace(group, local_rank).second;
+    CADRE_CHECK(added, "group ", group, " is used twice");
     last_ = std::max(last_, group);
   }
 

@@ -10,6 +10,7 @@
 #include "agent/run_files.h"
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
+#include "base/check.h"
 #include "base/disk_full.h"
 #include "base/log_paths.h"
 #include "base/status_macros.h"
@@ -63,6 +64,8 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
   const OutputOptions& output = options.output;
   ASSIGN_OR_RETURN(std::vector<std::vector<uint32_t>> cpus,
                    Binding(from.workers.bind, from.spec, from.assign.local_world_size()));
+  CADRE_CHECK(cpus.size() == from.assign.local_world_size(), "a plan for ", cpus.size(), " of ",
+              from.assign.local_world_size(), " workers");
   const bool has_logs = !output.log_dir.empty();
   // Workers may start in another directory than this process.
   std::error_code error;
@@ -106,6 +109,7 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
 
 std::optional<supervisor::StartFrame> StandbyFor(
     const std::vector<supervisor::StartFrame>& workers) {
+  if (workers.empty()) return std::nullopt;
   supervisor::StartFrame standby = workers.front();
   standby.environment = WithoutAssignment(standby.environment);
   for (const supervisor::StartFrame& worker : workers) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/duration.h"
 
 namespace cadre {
@@ -18,7 +19,9 @@ constexpr absl::Duration kLauncherMargin = absl::Seconds(10);
 ClusterCore::ClusterCore(ClusterCoreConfig config)
     : config_(std::move(config)),
       free_gpus_(config_.gpus.begin(), config_.gpus.end()),
-      lease_(kDefaultLease) {}
+      lease_(kDefaultLease) {
+  CADRE_CHECK(free_gpus_.size() == config_.gpus.size(), "a GPU is named twice");
+}
 
 std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& event) {
   if (end_.has_value()) return {};
@@ -72,10 +75,9 @@ void ClusterCore::OnLinkDown(const absl::Status& status) {
   if (leaving_) return;
   // A server that refuses this agent now is not merely away, and somebody must hear of that.
   if (away_.empty() || (refused && away_ != status.message())) {
-    commands_.push_back(
-        Say{absl::StrCat(refused ? "the server refuses this agent, which goes on trying: "
-                                 : "the server is away: ",
-                         status.message())});
+    commands_.push_back(Say{absl::StrCat(
+        refused ? "the server refuses this agent, which goes on trying: " : "the server is away: ",
+        status.message())});
   }
   away_ = std::string(status.message());
 }
@@ -120,7 +122,7 @@ void ClusterCore::OnStart(const v1::StartPart& start) {
   if (free_gpus_.size() < start.part().gpus()) {
     return ReportUnstarted(id, "the node has too few free GPUs");
   }
-  Running& part = running_[id];
+  Running& part = running_.emplace(id, Running()).first->second;
   while (part.gpus.size() < start.part().gpus()) {
     part.gpus.push_back(*free_gpus_.begin());
     free_gpus_.erase(free_gpus_.begin());
@@ -166,7 +168,11 @@ void ClusterCore::OnLauncherEnded(const LauncherEnded& ended) {
 
 void ClusterCore::Forget(uint64_t id, v1::PartReport end) {
   const auto found = running_.find(id);
-  free_gpus_.insert(found->second.gpus.begin(), found->second.gpus.end());
+  CADRE_CHECK(found != running_.end(), "part ", id, " does not run");
+  for (const uint32_t gpu : found->second.gpus) {
+    const bool was_taken = free_gpus_.insert(gpu).second;
+    CADRE_CHECK(was_taken, "GPU ", gpu, " was nobody's");
+  }
   running_.erase(found);
   commands_.push_back(RemoveFiles{id});
   end.set_id(id);
