@@ -20,7 +20,7 @@
 #include "base/status_matchers.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/host/join_for_test.h"
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 #include "rendezvous/log/record_log.h"
 #include "rpc/limits.h"
 #include "rpc/status_details.h"

@@ -18,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/call_threads.h"
 #include "rpc/channels.h"
 
 namespace cadre {

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/call_threads.h"
 #include "rpc/channels.h"
 #include "rpc/limits.h"
 

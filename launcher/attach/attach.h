@@ -11,8 +11,8 @@
 #include "agent/link/server_link.h"
 #include "launcher/flags/run_options.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/host/replica.h"
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/replica.h"
+#include "rendezvous/service/server.h"
 #include "rendezvous/log/etcd_client.h"
 
 namespace cadre::launcher {

@@ -30,7 +30,7 @@
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 #include "rpc/channels.h"
 
 extern char** environ;

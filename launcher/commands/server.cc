@@ -1,5 +1,5 @@
 // cadre server: serves jobs until it is told to end.
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,8 +25,8 @@
 #include "launcher/flags/settings.h"
 #include "launcher/spec/scalars.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/host/listen_check.h"
-#include "rendezvous/host/replica.h"
+#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/replica.h"
 #include "rendezvous/web/dashboard/dashboard.h"
 #include "rpc/channels.h"
 

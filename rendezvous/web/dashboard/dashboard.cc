@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "rendezvous/host/listen_check.h"
+#include "rendezvous/service/listen_check.h"
 #include "rendezvous/web/dashboard/agent_logs.h"
 #include "rendezvous/web/dashboard/job_json.h"
 #include "rendezvous/web/dashboard/log_files.h"

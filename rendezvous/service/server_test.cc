@@ -1,4 +1,4 @@
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 
 #include <grpcpp/grpcpp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/host/permission.h"
+#include "rendezvous/service/permission.h"
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
@@ -16,12 +16,12 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
-#include "rendezvous/host/admission.h"
-#include "rendezvous/host/call_threads.h"
-#include "rendezvous/host/calls.h"
-#include "rendezvous/host/listen_check.h"
-#include "rendezvous/host/node_stream.h"
-#include "rendezvous/host/token_check.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
+#include "rendezvous/service/calls.h"
+#include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/node_stream.h"
+#include "rendezvous/service/token_check.h"
 #include "rpc/channels.h"
 #include "rpc/credentials.h"
 #include "rpc/status_details.h"

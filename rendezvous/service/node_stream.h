@@ -8,8 +8,8 @@
 
 #include "absl/time/time.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/host/admission.h"
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 

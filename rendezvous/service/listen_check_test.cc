@@ -1,4 +1,4 @@
-#include "rendezvous/host/listen_check.h"
+#include "rendezvous/service/listen_check.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

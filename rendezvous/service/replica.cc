@@ -1,4 +1,4 @@
-#include "rendezvous/host/replica.h"
+#include "rendezvous/service/replica.h"
 
 #include <condition_variable>
 #include <mutex>

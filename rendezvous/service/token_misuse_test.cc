@@ -12,7 +12,7 @@
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/host/join_for_test.h"
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 #include "rpc/channels.h"
 #include "rpc/status.h"
 

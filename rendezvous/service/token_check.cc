@@ -1,4 +1,4 @@
-#include "rendezvous/host/token_check.h"
+#include "rendezvous/service/token_check.h"
 
 #include <optional>
 

@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "rendezvous/host/admission.h"
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 #include "rpc/channels.h"
 #include "rpc/status.h"
 

@@ -4,8 +4,8 @@
 
 #include "proto/control.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
-#include "rendezvous/host/admission.h"
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/admission.h"
+#include "rendezvous/service/call_threads.h"
 
 namespace cadre {
 

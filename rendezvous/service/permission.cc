@@ -1,4 +1,4 @@
-#include "rendezvous/host/permission.h"
+#include "rendezvous/service/permission.h"
 
 #include <string>
 

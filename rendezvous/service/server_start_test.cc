@@ -11,7 +11,7 @@
 #include "absl/synchronization/barrier.h"
 #include "base/status_matchers.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/host/server.h"
+#include "rendezvous/service/server.h"
 
 namespace cadre {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/host/call_threads.h"
+#include "rendezvous/service/call_threads.h"
 
 #include <algorithm>
 #include <utility>

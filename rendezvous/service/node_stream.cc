@@ -1,4 +1,4 @@
-#include "rendezvous/host/node_stream.h"
+#include "rendezvous/service/node_stream.h"
 
 #include <grpcpp/alarm.h>
 
@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "rendezvous/host/permission.h"
+#include "rendezvous/service/permission.h"
 #include "rpc/channels.h"
 #include "rpc/limits.h"
 #include "rpc/status.h"

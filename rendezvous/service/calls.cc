@@ -1,11 +1,11 @@
-#include "rendezvous/host/calls.h"
+#include "rendezvous/service/calls.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/host/permission.h"
-#include "rendezvous/host/unary_call.h"
+#include "rendezvous/service/permission.h"
+#include "rendezvous/service/unary_call.h"
 
 namespace cadre {
 namespace {

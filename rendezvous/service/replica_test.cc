@@ -1,5 +1,5 @@
 // Two servers of one process, with a real etcd.
-#include "rendezvous/host/replica.h"
+#include "rendezvous/service/replica.h"
 
 #include <grpcpp/grpcpp.h>
 
