@@ -16,9 +16,9 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "examples/mnist_cnn/digits.h"
-#include "examples/mnist_cnn/idx.h"
 #include "examples/mnist_cnn/ledger.h"
 #include "examples/mnist_cnn/net.h"
+#include "examples/mnist_cnn/samples.h"
 #include "examples/mnist_cnn/synchronization.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
@@ -34,31 +34,7 @@
 namespace cadre::mnist {
 namespace {
 
-constexpr size_t kSide = 28;
-// Of the whole MNIST training set.
-constexpr float kMean = 0.1307f;
-constexpr float kDeviation = 0.3081f;
 constexpr size_t kEvaluationBatch = 500;
-
-struct Samples {
-  torch::Tensor images;  // [n, 1, 28, 28], normalized
-  torch::Tensor labels;  // [n]
-
-  int64_t size() const { return labels.size(0); }
-};
-
-absl::StatusOr<Samples> Load(const std::string& directory, const std::string& prefix, int limit) {
-  CADRE_ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
-  if (set.rows != kSide || set.columns != kSide) {
-    return absl::InvalidArgumentError(absl::StrCat("the images in ", directory, " are ", set.rows,
-                                                   " by ", set.columns, "; expected 28 by 28"));
-  }
-  const auto count = static_cast<int64_t>(set.size());
-  const torch::Tensor pixels = torch::from_blob(
-      set.pixels.data(), {count, 1, int64_t{kSide}, int64_t{kSide}}, torch::kUInt8);
-  const torch::Tensor labels = torch::from_blob(set.labels.data(), {count}, torch::kUInt8);
-  return Samples{(pixels.to(torch::kFloat32) / 255 - kMean) / kDeviation, labels.to(torch::kInt64)};
-}
 
 // Several ranks share the cores; libtorch and the BLAS behind it each have a pool of their own.
 void SetThreads(int threads, int world_size) {
@@ -384,8 +360,8 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options) {
   torch::manual_seed(options.seed);
   CADRE_ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
-  CADRE_ASSIGN_OR_RETURN(Samples train, Load(directory, "train", options.limit));
-  CADRE_ASSIGN_OR_RETURN(Samples test, Load(directory, "t10k", 0));
+  CADRE_ASSIGN_OR_RETURN(Samples train, LoadSamples(directory, "train", options.limit));
+  CADRE_ASSIGN_OR_RETURN(Samples test, LoadSamples(directory, "t10k", 0));
   CADRE_ASSIGN_OR_RETURN(EpochCursor cursor,
                          EpochCursor::Create(train.size(), /*shuffle=*/true, options.seed));
   CADRE_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));

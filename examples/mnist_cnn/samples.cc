@@ -1,0 +1,31 @@
+#include "examples/mnist_cnn/samples.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "examples/mnist_cnn/idx.h"
+
+namespace cadre::mnist {
+namespace {
+
+constexpr size_t kSide = 28;
+// Of the whole MNIST training set.
+constexpr float kMean = 0.1307f;
+constexpr float kDeviation = 0.3081f;
+
+}  // namespace
+
+absl::StatusOr<Samples> LoadSamples(const std::string& directory, const std::string& prefix,
+                                    int limit) {
+  CADRE_ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
+  if (set.rows != kSide || set.columns != kSide) {
+    return absl::InvalidArgumentError(absl::StrCat("the images in ", directory, " are ", set.rows,
+                                                   " by ", set.columns, "; expected 28 by 28"));
+  }
+  const auto count = static_cast<int64_t>(set.size());
+  const torch::Tensor pixels = torch::from_blob(
+      set.pixels.data(), {count, 1, int64_t{kSide}, int64_t{kSide}}, torch::kUInt8);
+  const torch::Tensor labels = torch::from_blob(set.labels.data(), {count}, torch::kUInt8);
+  return Samples{(pixels.to(torch::kFloat32) / 255 - kMean) / kDeviation, labels.to(torch::kInt64)};
+}
+
+}  // namespace cadre::mnist

@@ -1,0 +1,28 @@
+// MNIST's images as tensors that a network takes.
+#ifndef CADRE_EXAMPLES_MNIST_CNN_SAMPLES_H_
+#define CADRE_EXAMPLES_MNIST_CNN_SAMPLES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "torch/types.h"
+
+namespace cadre::mnist {
+
+struct Samples {
+  torch::Tensor images;  // [n, 1, 28, 28], normalized
+  torch::Tensor labels;  // [n]
+
+  int64_t size() const { return labels.size(0); }
+};
+
+// Reads the files of `directory` whose names begin with `prefix` ("train", "t10k"); at most `limit`
+// samples, or all with 0. Errors: those of ReadImageSet(); INVALID_ARGUMENT where the images are
+// not 28 by 28.
+absl::StatusOr<Samples> LoadSamples(const std::string& directory, const std::string& prefix,
+                                    int limit);
+
+}  // namespace cadre::mnist
+
+#endif  // CADRE_EXAMPLES_MNIST_CNN_SAMPLES_H_
