@@ -31,9 +31,9 @@ constexpr const char* kTyped[] = {"cadre", "mpirun", "sbatch", "srun"};
 constexpr const char* kTypists[] = {"tests/compatibility/mpi_test.cc",
                                     "tests/compatibility/slurm_test.cc",
                                     "tests/documentation/documentation_test.cc"};
-constexpr const char* kFolders[] = {"agent",    "base",        "bench", "docs",
-                                    "examples", "launcher",    "proto", "rendezvous",
-                                    "tests",    "third_party", "tools", "worker_runtime"};
+constexpr const char* kFolders[] = {"agent",       "base",  "bench",         "docs", "examples",
+                                    "launcher",    "proto", "rendezvous",    "rpc",  "tests",
+                                    "third_party", "tools", "worker_runtime"};
 
 const fs::path& Checkout() {
   static const auto& path = *new fs::path(fs::canonical("README.md").parent_path());
