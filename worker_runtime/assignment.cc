@@ -33,9 +33,9 @@ absl::StatusOr<std::string> ReadText(int socket) {
 
 }  // namespace
 
-bool StandsBy(const GetVariable& get) { return get(kVariable) != nullptr; }
+bool StandsBy(const environment::GetVariable& get) { return get(kVariable) != nullptr; }
 
-absl::StatusOr<Assignment> AwaitAssignment(const GetVariable& get) {
+absl::StatusOr<Assignment> AwaitAssignment(const environment::GetVariable& get) {
   int socket = -1;
   // The byte says that this process waits.
   if (!absl::SimpleAtoi(get(kVariable), &socket) ||
@@ -54,7 +54,8 @@ absl::StatusOr<Assignment> AwaitAssignment(const GetVariable& get) {
   return assignment;
 }
 
-GetVariable WithAssignment(const Assignment& assignment, GetVariable get) {
+environment::GetVariable WithAssignment(const Assignment& assignment,
+                                        environment::GetVariable get) {
   return [&assignment, get = std::move(get)](const char* name) {
     const auto assigned = assignment.find(name);
     return assigned != assignment.end() ? assigned->second.c_str() : get(name);

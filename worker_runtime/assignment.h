@@ -7,22 +7,22 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker_runtime/worker_environment.h"
+#include "worker_runtime/environment/worker_environment.h"
 
 namespace cadre {
 
 using Assignment = std::map<std::string, std::string>;  // by variable
 
 // Whether CADRE_STANDS_BY is set.
-bool StandsBy(const GetVariable& get);
+bool StandsBy(const environment::GetVariable& get);
 
 // Waits until a worker is lost and this process is to take its place: for as long as that takes,
 // since the process ends with the supervisor at the other end. INVALID_ARGUMENT: CADRE_STANDS_BY
 // names no socket. UNAVAILABLE: the other end is closed, or the assignment was read before.
-absl::StatusOr<Assignment> AwaitAssignment(const GetVariable& get);
+absl::StatusOr<Assignment> AwaitAssignment(const environment::GetVariable& get);
 
 // `assignment`, and what `get` says of all else. Refers to `assignment`.
-GetVariable WithAssignment(const Assignment& assignment, GetVariable get);
+environment::GetVariable WithAssignment(const Assignment& assignment, environment::GetVariable get);
 
 }  // namespace cadre
 

@@ -23,7 +23,7 @@ class AssignmentTest : public ::testing::Test {
     close(ends_[0]);
     close(ends_[1]);
   }
-  GetVariable Get() {
+  environment::GetVariable Get() {
     return [text = std::to_string(ends_[1])](const char* name) {
       return std::string(name) == "CADRE_STANDS_BY" ? text.c_str() : nullptr;
     };
@@ -46,7 +46,7 @@ TEST_F(AssignmentTest, IsReadOnceItIsSaidThatTheProcessWaits) {
                                        Pair("RANK", "3")));
   char waits = 1;
   EXPECT_EQ(read(ends_[0], &waits, 1), 1);
-  const GetVariable get = WithAssignment(*assignment, Get());
+  const environment::GetVariable get = WithAssignment(*assignment, Get());
   EXPECT_STREQ(get("RANK"), "3");
   EXPECT_STREQ(get("CADRE_STANDS_BY"), std::to_string(ends_[1]).c_str());
   EXPECT_EQ(get("HOME"), nullptr);
@@ -66,7 +66,7 @@ TEST_F(AssignmentTest, OnceItWasReadThereIsNoOther) {
 }
 
 TEST_F(AssignmentTest, NamesADescriptorThatIsNotThere) {
-  const GetVariable get = [](const char*) { return "12345"; };
+  const environment::GetVariable get = [](const char*) { return "12345"; };
   EXPECT_THAT(AwaitAssignment(get), StatusIs(absl::StatusCode::kInvalidArgument,
                                              HasSubstr("CADRE_STANDS_BY is \"12345\"")));
 }

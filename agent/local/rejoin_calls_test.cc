@@ -82,8 +82,8 @@ class RejoinCallsTest : public ::testing::Test {
     return service_->WouldStandBy();
   }
 
-  WorkerEnvironment Environment() {
-    WorkerEnvironment environment;
+  environment::WorkerEnvironment Environment() {
+    environment::WorkerEnvironment environment;
     environment.agent_socket = service_->socket_path();
     const auto token = ReadTokenFile(service_->token_path());
     EXPECT_OK(token);
@@ -91,7 +91,7 @@ class RejoinCallsTest : public ::testing::Test {
     return environment;
   }
   std::unique_ptr<Worker> Connect(int rank) {
-    WorkerEnvironment environment = Environment();
+    environment::WorkerEnvironment environment = Environment();
     environment.generation = 3;
     environment.rank = rank;
     auto worker = store::ConnectToAgent(environment);

@@ -22,7 +22,7 @@ constexpr size_t kMaxReasonBytes = 512;
 
 class AgentWorker : public StoreWorker {
  public:
-  AgentWorker(const WorkerEnvironment& environment, const AgentWorkerOptions& options)
+  AgentWorker(const environment::WorkerEnvironment& environment, const AgentWorkerOptions& options)
       : options_(options),
         environment_(environment),
         channel_(environment.agent_socket, environment.token),
@@ -60,7 +60,7 @@ class AgentWorker : public StoreWorker {
   void SetPlace(const rpc::Place& place);
 
   const AgentWorkerOptions options_;
-  const WorkerEnvironment environment_;
+  const environment::WorkerEnvironment environment_;
   AgentChannel channel_;
   progress::ProgressWriter progress_;
   bool in_place_ = false;
@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view re
 }
 
 std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
-  WorkerEnvironment environment = environment_;
+  environment::WorkerEnvironment environment = environment_;
   environment.generation = place.generation;
   environment.rank = static_cast<int>(place.rank);
   std::string& file = environment.checkpoint_file;
@@ -136,8 +136,8 @@ std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(const WorkerEnvironment& environment,
-                                                       const AgentWorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(
+    const environment::WorkerEnvironment& environment, const AgentWorkerOptions& options) {
   auto worker = std::make_unique<AgentWorker>(environment, options);
   RETURN_IF_ERROR(worker->Hello());
   return std::unique_ptr<Worker>(std::move(worker));

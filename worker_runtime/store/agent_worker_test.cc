@@ -121,7 +121,7 @@ class AgentWorkerTest : public ::testing::Test {
   }
 
   std::string folder_;
-  WorkerEnvironment environment_;
+  environment::WorkerEnvironment environment_;
   std::unique_ptr<LocalServer> server_;
 };
 

@@ -42,7 +42,7 @@ struct Meeting {
   std::string token;
 };
 
-absl::StatusOr<std::string> MeetingFile(const MpiEnvironment& environment) {
+absl::StatusOr<std::string> MeetingFile(const environment::MpiEnvironment& environment) {
   const absl::StatusOr<std::string> directory =
       environment.one_node() ? RuntimeDirectory() : HomeDirectory();
   if (directory.ok()) return absl::StrCat(*directory, "/", environment.launch);
@@ -115,16 +115,17 @@ class MpiWorker : public StoreWorker {
       return absl::DeadlineExceededError(absl::StrCat(
           missing, " has not called Worker::Connect() within ", absl::FormatDuration(patience)));
     }
-    std::vector<MpiSeat> seats;
+    std::vector<environment::MpiSeat> seats;
     for (const absl::string_view entry : absl::StrSplit(text, ';')) {
       const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(entry, ' ');
-      MpiSeat& seat = seats.emplace_back();
+      environment::MpiSeat& seat = seats.emplace_back();
       if (!absl::SimpleAtoi(words.first, &seat.local_rank) ||
           !absl::SimpleAtoi(words.second, &seat.local_world_size)) {
         return absl::InternalError(absl::StrCat("no place of a rank: '", entry, "'"));
       }
     }
-    ASSIGN_OR_RETURN(const MpiNode node, FindMpiNode(seats, place().rank));
+    ASSIGN_OR_RETURN(const environment::MpiNode node,
+                     environment::FindMpiNode(seats, place().rank));
     WorkerPlace at = place();
     at.node_rank = node.node_rank;
     at.nodes = node.nodes;
@@ -164,7 +165,7 @@ class MpiWorker : public StoreWorker {
   bool seated_ = false;
 };
 
-WorkerPlace PlaceOf(const MpiEnvironment& environment) {
+WorkerPlace PlaceOf(const environment::MpiEnvironment& environment) {
   WorkerPlace place;
   place.job = environment.launch;
   place.generation = 1;
@@ -177,9 +178,9 @@ WorkerPlace PlaceOf(const MpiEnvironment& environment) {
 }
 
 // Rank 0 serves, and says where.
-absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectFirst(const MpiEnvironment& environment,
-                                                        const std::string& path,
-                                                        const MpiWorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectFirst(
+    const environment::MpiEnvironment& environment, const std::string& path,
+    const MpiWorkerOptions& options) {
   Meeting meeting;
   meeting.token = RandomToken();
   ASSIGN_OR_RETURN(std::unique_ptr<StoreServer> server,
@@ -196,9 +197,9 @@ absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectFirst(const MpiEnvironment& en
 }
 
 // The file may not be there yet, or be left of an earlier mpirun of the same number.
-absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(const MpiEnvironment& environment,
-                                                          const std::string& path,
-                                                          const MpiWorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(
+    const environment::MpiEnvironment& environment, const std::string& path,
+    const MpiWorkerOptions& options) {
   const MonoTime deadline = MonoNow() + options.connect_timeout;
   absl::Duration pause = kFirstPause;
   while (true) {
@@ -227,8 +228,8 @@ absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(const MpiEnvironment& 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(const MpiEnvironment& environment,
-                                                        const MpiWorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(
+    const environment::MpiEnvironment& environment, const MpiWorkerOptions& options) {
   ASSIGN_OR_RETURN(const std::string path, MeetingFile(environment));
   ASSIGN_OR_RETURN(std::unique_ptr<MpiWorker> worker,
                    environment.rank == 0 ? ConnectFirst(environment, path, options)

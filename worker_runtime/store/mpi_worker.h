@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker_runtime/mpi_environment.h"
+#include "worker_runtime/environment/mpi_environment.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre::store {
@@ -25,8 +25,8 @@ struct MpiWorkerOptions {
 
 // As Worker::Connect; returns when all ranks are there. DEADLINE_EXCEEDED naming who is missing.
 // Several workers may live in one process.
-absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(const MpiEnvironment& environment,
-                                                        const MpiWorkerOptions& options = {});
+absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(
+    const environment::MpiEnvironment& environment, const MpiWorkerOptions& options = {});
 
 }  // namespace cadre::store
 

@@ -35,8 +35,8 @@ class MpiWorkerTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(home_); }
 
-  static MpiEnvironment Rank(int rank, int world_size, int per_node) {
-    MpiEnvironment mpi;
+  static environment::MpiEnvironment Rank(int rank, int world_size, int per_node) {
+    environment::MpiEnvironment mpi;
     mpi.launch = "mpi-1";
     mpi.rank = rank;
     mpi.world_size = world_size;
@@ -131,7 +131,7 @@ TEST_F(MpiWorkerTest, RanksThatAreSpreadAreRefused) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
-      MpiEnvironment mpi = Rank(rank, 4, 2);
+      environment::MpiEnvironment mpi = Rank(rank, 4, 2);
       mpi.local_rank = rank / 2;
       EXPECT_THAT(ConnectUnderMpi(mpi, options_),
                   StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--map-by slot")));

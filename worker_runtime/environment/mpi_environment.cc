@@ -1,4 +1,4 @@
-#include "worker_runtime/mpi_environment.h"
+#include "worker_runtime/environment/mpi_environment.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::environment {
 namespace {
 
 constexpr char kOtherwise[] = "put Cadre between: mpirun ... cadre run -- PROGRAM";
@@ -111,4 +111,4 @@ absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank)
   return node;
 }
 
-}  // namespace cadre
+}  // namespace cadre::environment

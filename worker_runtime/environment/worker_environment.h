@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::environment {
 
 struct WorkerEnvironment {
   std::string agent_socket;     // CADRE_AGENT, a path
@@ -30,6 +30,6 @@ bool StartedByCadre(const GetVariable& get);
 // no sense; what ReadTokenFile says about the token's file.
 absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
 
-}  // namespace cadre
+}  // namespace cadre::environment
 
 #endif  // CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_

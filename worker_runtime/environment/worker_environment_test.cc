@@ -1,4 +1,4 @@
-#include "worker_runtime/worker_environment.h"
+#include "worker_runtime/environment/worker_environment.h"
 
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::environment {
 namespace {
 
 using ::testing::AllOf;
@@ -89,4 +89,4 @@ TEST_F(WorkerEnvironmentTest, NamesTheTokenFileButNotTheToken) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::environment

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker_runtime/worker_environment.h"
+#include "worker_runtime/environment/worker_environment.h"
 
-namespace cadre {
+namespace cadre::environment {
 
 // Of one mpirun: rank 0 has a thread for each call that waits in its store.
 constexpr int kMaxMpiRanks = 1024;
@@ -49,6 +49,6 @@ struct MpiNode {
 // not.
 absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank);
 
-}  // namespace cadre
+}  // namespace cadre::environment
 
 #endif  // CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_

@@ -1,4 +1,4 @@
-#include "worker_runtime/mpi_environment.h"
+#include "worker_runtime/environment/mpi_environment.h"
 
 #include <map>
 
@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::environment {
 namespace {
 
 using ::testing::AllOf;
@@ -117,4 +117,4 @@ TEST(FindMpiNodeTest, RanksOfANodeFollowEachOther) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::environment

@@ -1,11 +1,11 @@
-#include "worker_runtime/worker_environment.h"
+#include "worker_runtime/environment/worker_environment.h"
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 
-namespace cadre {
+namespace cadre::environment {
 namespace {
 
 template <typename Number>
@@ -65,4 +65,4 @@ absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) 
   return environment;
 }
 
-}  // namespace cadre
+}  // namespace cadre::environment
