@@ -120,32 +120,32 @@ class Peer {
 };
 
 // What is said to it is lost.
-class Deaf final : public Outbox {
+class Deaf final : public host::Outbox {
  public:
   void Send(v1::ServerMessage) override {}
   void Close(const absl::Status&) override {}
 };
 
 // A disk that is full for good.
-class FullLog final : public RecordLog {
+class FullLog final : public log::RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows&) override {
+  absl::Status Append(const log::RecordRows&) override {
     return absl::ResourceExhaustedError("no room");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 };
 
 // A server and its core, as one process holds them.
 class Host {
  public:
-  explicit Host(int port = 0, OpenedLog durable = {}, const std::string& token = kToken)
-      : core(NewCoreConfig(), nullptr, std::move(durable)) {
-    ServerOptions options;
+  explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken)
+      : core(host::NewCoreConfig(), nullptr, std::move(durable)) {
+    service::ServerOptions options;
     options.token = token;
     options.port = port;
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, core);
+    absl::StatusOr<std::unique_ptr<service::Server>> server = service::Server::Start(options, core);
     EXPECT_OK(server);
     if (server.ok()) server_ = *std::move(server);
   }
@@ -153,12 +153,14 @@ class Host {
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port()); }
 
   void Refuse(const std::string& why) { server_->Refuse(rpc::NotLeading(why)); }
-  void Serve() { server_->Serve(std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core)); }
+  void Serve() {
+    server_->Serve(std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core));
+  }
 
-  CoreThread core;
+  host::CoreThread core;
 
  private:
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<service::Server> server_;
 };
 
 // A port that nobody listens on, and that stays so, unless Listen() is called.
@@ -198,8 +200,8 @@ class PlainSocket {
 TEST(GrpcLink, TwoNodesFormAGeneration) {
   Host host;
   Peer first(host.endpoint()), second(host.endpoint());
-  first.Start({JoinForTest("node0", 2, 2)});
-  second.Start({JoinForTest("node1", 2, 2)});
+  first.Start({host::JoinForTest("node0", 2, 2)});
+  second.Start({host::JoinForTest("node1", 2, 2)});
   EXPECT_EQ(first.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 0u);
   EXPECT_EQ(second.AwaitMessage(v1::ServerMessage::kAssign).assign().first_rank(), 2u);
 }
@@ -207,12 +209,12 @@ TEST(GrpcLink, TwoNodesFormAGeneration) {
 TEST(GrpcLink, ManyMessagesAtOnceKeepTheirOrder) {
   Host host;
   Peer peer(host.endpoint());
-  peer.Start({JoinForTest("node0", 1, 1)});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
   ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
   std::vector<uint64_t> asked;
   for (uint64_t i = 1; i <= 3000; ++i) {
-    v1::NodeMessage message = JoinForTest("node0", 1, 1);
-    *message.mutable_store() = SetForTest("key", std::string(i % 100, 'v'), i);
+    v1::NodeMessage message = host::JoinForTest("node0", 1, 1);
+    *message.mutable_store() = host::SetForTest("key", std::string(i % 100, 'v'), i);
     peer.link().Send(std::move(message));
     asked.push_back(i);
   }
@@ -233,10 +235,10 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsTriedAgainWhereThatIsWanted) {
   auto host = std::make_unique<Host>();
   const int port = host->port();
   Peer peer(host->endpoint(), kToken, true);
-  peer.Start({JoinForTest("node0", 1, 1)});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
   ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
   host.reset();
-  host = std::make_unique<Host>(port, OpenedLog{}, "another token of thirty-two bytes");
+  host = std::make_unique<Host>(port, log::OpenedLog{}, "another token of thirty-two bytes");
   ASSERT_TRUE(peer.AwaitRefusals(2));
   host.reset();
   host = std::make_unique<Host>(port);
@@ -259,12 +261,12 @@ TEST(GrpcLink, AServerThatCannotSaveIsNotAskedMoreAndMoreOften) {
   Host host(0, {std::make_unique<FullLog>(), {}});
   // The core answers the second question after it has tried to save what came before the first.
   const StreamId other = host.core.OpenStream(std::make_shared<Deaf>());
-  ASSERT_OK(host.core.Post(other, JoinForTest("node0", 2, 2)));
+  ASSERT_OK(host.core.Post(other, host::JoinForTest("node0", 2, 2)));
   ASSERT_OK(host.core.AllStatuses());
   ASSERT_OK(host.core.AllStatuses());
   Peer peer(host.endpoint());
   const MonoTime begin = MonoNow();
-  peer.Start({JoinForTest("node1", 2, 2)});
+  peer.Start({host::JoinForTest("node1", 2, 2)});
   EXPECT_THAT(peer.AwaitDown(6), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
   // Waits of 50, 100, 200, 400 and 800 ms, less jitter of a half at most.
   EXPECT_GE(MonoNow() - begin, absl::Milliseconds(775));
@@ -293,14 +295,14 @@ TEST(GrpcLink, ComesBackWhenTheServerDoes) {
   auto host = std::make_unique<Host>();
   const int port = host->port();
   Peer peer(host->endpoint());
-  peer.Start({JoinForTest("node0", 2, 2)});
+  peer.Start({host::JoinForTest("node0", 2, 2)});
   ASSERT_TRUE(peer.AwaitUps(1));
   host = nullptr;
   EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnavailable));
   host = std::make_unique<Host>(port);
   ASSERT_TRUE(peer.AwaitUps(2));
   Peer other(host->endpoint());
-  other.Start({JoinForTest("node1", 2, 2)});
+  other.Start({host::JoinForTest("node1", 2, 2)});
   // It has joined the new server as well.
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
 }
@@ -310,7 +312,7 @@ TEST(GrpcLink, TheServerThatLeadsIsFoundAmongSeveral) {
   Host reserve, leader;
   reserve.Refuse(absl::StrCat("in reserve: ", leader.endpoint(), " leads"));
   Peer peer(absl::StrCat(nobody.endpoint(), ",", reserve.endpoint(), ",", leader.endpoint()));
-  peer.Start({JoinForTest("node0", 1, 1)});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
   EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 1u);
   EXPECT_EQ(peer.downs(), 0u);
 }
@@ -330,7 +332,7 @@ TEST(GrpcLink, ALeaderThatIsDeposedIsLeftForTheNextOne) {
   Host first, second;
   second.Refuse(absl::StrCat("in reserve: ", first.endpoint(), " leads"));
   Peer peer(absl::StrCat(first.endpoint(), ",", second.endpoint()));
-  peer.Start({JoinForTest("node0", 1, 1)});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
   ASSERT_TRUE(peer.AwaitUps(1));
   second.Serve();
   first.Refuse("this server no longer leads");
@@ -346,9 +348,9 @@ TEST(GrpcLink, StopDeliversWhatIsQueued) {
   Peer peer(host.endpoint());
   peer.Start();
   ASSERT_TRUE(peer.AwaitUps(1));
-  v1::NodeMessage renew = JoinForTest("node0", 2, 2);
+  v1::NodeMessage renew = host::JoinForTest("node0", 2, 2);
   renew.mutable_renew();
-  peer.link().Send(JoinForTest("node0", 2, 2));
+  peer.link().Send(host::JoinForTest("node0", 2, 2));
   for (int i = 0; i < 1000; ++i) peer.link().Send(renew);
   v1::NodeMessage cancel = renew;
   cancel.mutable_cancel()->set_reason("last");
@@ -385,10 +387,10 @@ TEST(GrpcLink, StopInterruptsBackoffAndMayBeRepeated) {
 TEST(GrpcLink, LargeStoreRequestIsAnsweredAndHarmsNobody) {
   Host host;
   Peer peer(host.endpoint());
-  peer.Start({JoinForTest("node0", 2, 2)});
+  peer.Start({host::JoinForTest("node0", 2, 2)});
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage large;
-  *large.mutable_store() = SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 42);
+  *large.mutable_store() = host::SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 42);
   peer.link().Send(large);
   const v1::StoreReply reply = peer.AwaitMessage(v1::ServerMessage::kStore).store();
   EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
@@ -400,7 +402,7 @@ TEST(GrpcLink, LargeStoreRequestIsAnsweredAndHarmsNobody) {
 TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
   Host host;
   Peer peer(host.endpoint());
-  v1::NodeMessage large = JoinForTest("node0", 2, 2);
+  v1::NodeMessage large = host::JoinForTest("node0", 2, 2);
   large.mutable_join()->mutable_spec()->add_command(std::string(rpc::kMessageBytesMax, 'x'));
   peer.Start({large});
   EXPECT_THAT(peer.AwaitDown(),
@@ -411,7 +413,7 @@ TEST(GrpcLink, OtherLargeMessageEndsTheLink) {
 TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
   Host host;
   Peer peer(host.endpoint());
-  const v1::NodeMessage join = JoinForTest("node0", 2, 2);
+  const v1::NodeMessage join = host::JoinForTest("node0", 2, 2);
   peer.Start({join});
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage renew = join;

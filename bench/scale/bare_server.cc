@@ -31,7 +31,7 @@ class BareStream;
 
 struct BareService {
   v1::Rendezvous::AsyncService calls;
-  CallThreads* threads;
+  service::CallThreads* threads;
   absl::Mutex mutex;
   std::set<BareStream*> streams ABSL_GUARDED_BY(mutex);
 };
@@ -79,9 +79,9 @@ class BareStream {
   BareService& service_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<v1::ServerMessage, v1::NodeMessage> stream_{&context_};
-  OperationOf<BareStream, &BareStream::OnCome> came_{this};
-  OperationOf<BareStream, &BareStream::OnRead> read_{this};
-  OperationOf<BareStream, &BareStream::OnWritten> written_{this};
+  service::OperationOf<BareStream, &BareStream::OnCome> came_{this};
+  service::OperationOf<BareStream, &BareStream::OnRead> read_{this};
+  service::OperationOf<BareStream, &BareStream::OnWritten> written_{this};
   v1::NodeMessage incoming_;
   absl::Mutex mutex_;
   std::deque<v1::ServerMessage> outbox_ ABSL_GUARDED_BY(mutex_);
@@ -139,7 +139,7 @@ int Serve() {
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service.calls);
-  CallThreads threads(builder.AddCompletionQueue());
+  service::CallThreads threads(builder.AddCompletionQueue());
   service.threads = &threads;
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {

@@ -193,10 +193,10 @@ class AgentStream {
   std::unique_ptr<v1::Rendezvous::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>> stream_;
-  OperationOf<AgentStream, &AgentStream::OnStarted> started_{this};
-  OperationOf<AgentStream, &AgentStream::OnRead> read_{this};
-  OperationOf<AgentStream, &AgentStream::OnWritten> written_{this};
-  OperationOf<AgentStream, &AgentStream::OnFinished> finish_{this};
+  service::OperationOf<AgentStream, &AgentStream::OnStarted> started_{this};
+  service::OperationOf<AgentStream, &AgentStream::OnRead> read_{this};
+  service::OperationOf<AgentStream, &AgentStream::OnWritten> written_{this};
+  service::OperationOf<AgentStream, &AgentStream::OnFinished> finish_{this};
   v1::ServerMessage incoming_;
   std::atomic<bool> opened_{false};
   std::atomic<bool> cancelled_{false};
@@ -225,7 +225,7 @@ struct Player {
   void Play() {
     void* tag = nullptr;
     bool ok = false;
-    while (queue.Next(&tag, &ok)) static_cast<Operation*>(tag)->Ended(ok);
+    while (queue.Next(&tag, &ok)) static_cast<service::Operation*>(tag)->Ended(ok);
   }
 
   grpc::CompletionQueue queue;

@@ -22,28 +22,28 @@
 namespace cadre::launcher {
 namespace {
 
-absl::StatusOr<std::unique_ptr<CoreThread>> StartCore(const RunOptions& options) {
+absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& options) {
   if (options.adopt_timeout > absl::ZeroDuration() &&
       (options.state_dir.empty() || options.state_dir == kNoStateDir)) {
     return absl::InvalidArgumentError(
         "--adopt-timeout: this launcher serves its job, and what it knows of it dies with it; add "
         "--state-dir DIR, or start 'cadre server' first");
   }
-  CoreConfig config = NewCoreConfig();
+  CoreConfig config = host::NewCoreConfig();
   // This server ends with its launcher, and so would every other job that it took in.
   config.only_job = options.job.name();
-  absl::StatusOr<OpenedLog> state = OpenState(options.state_dir, config);
+  absl::StatusOr<log::OpenedLog> state = OpenState(options.state_dir, config);
   // ALREADY_EXISTS would mean that somebody serves at the endpoint, and that one can be joined.
   if (absl::IsAlreadyExists(state.status())) {
     return absl::InvalidArgumentError(state.status().message());
   }
   RETURN_IF_ERROR(state.status());
-  return std::make_unique<CoreThread>(config, nullptr, *std::move(state));
+  return std::make_unique<host::CoreThread>(config, nullptr, *std::move(state));
 }
 
-ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
-                     const std::string& token) {
-  ServerOptions server;
+service::ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
+                              const std::string& token) {
+  service::ServerOptions server;
   server.host = options.bind_host.empty() ? at.address : options.bind_host;
   server.port = at.port;
   server.token = token;
@@ -52,27 +52,29 @@ ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
 }
 
 // Serves at the endpoint; ALREADY_EXISTS when somebody does.
-absl::Status Serve(const RunOptions& options, const ServerOptions& listen, Attachment& attachment) {
+absl::Status Serve(const RunOptions& options, const service::ServerOptions& listen,
+                   Attachment& attachment) {
   // Whoever has the port serves: it is looked at before the state is, which may be in use with it.
-  RETURN_IF_ERROR(CheckListen(listen.host, listen.port));
-  ASSIGN_OR_RETURN(std::unique_ptr<CoreThread> core, StartCore(options));
-  ASSIGN_OR_RETURN(attachment.server, Server::Start(listen, *core));
+  RETURN_IF_ERROR(service::CheckListen(listen.host, listen.port));
+  ASSIGN_OR_RETURN(std::unique_ptr<host::CoreThread> core, StartCore(options));
+  ASSIGN_OR_RETURN(attachment.server, service::Server::Start(listen, *core));
   attachment.core = std::move(core);
   attachment.link = MakeEmbeddedLink(*attachment.core);
   return absl::OkStatus();
 }
 
 // Stands in reserve there, or leads; the link finds out who does, so it may be to another one.
-absl::Status ServeReplica(const RunOptions& options, const EtcdOptions& etcd,
-                          const ServerOptions& listen, const std::string& address,
+absl::Status ServeReplica(const RunOptions& options, const log::EtcdOptions& etcd,
+                          const service::ServerOptions& listen, const std::string& address,
                           Attachment& attachment) {
-  ASSIGN_OR_RETURN(attachment.server, Server::Start(listen, std::shared_ptr<CoreThread>()));
-  ReplicaOptions replica;
+  ASSIGN_OR_RETURN(attachment.server,
+                   service::Server::Start(listen, std::shared_ptr<host::CoreThread>()));
+  service::ReplicaOptions replica;
   replica.etcd = etcd;
   replica.address = address;
-  replica.core = NewCoreConfig();
+  replica.core = host::NewCoreConfig();
   replica.core.only_job = options.job.name();
-  ASSIGN_OR_RETURN(attachment.replica, Replica::Start(replica, *attachment.server));
+  ASSIGN_OR_RETURN(attachment.replica, service::Replica::Start(replica, *attachment.server));
   return absl::OkStatus();
 }
 
@@ -84,11 +86,11 @@ struct Candidate {
 
 // The address that Slurm has for a node stands for its name where that does not resolve.
 Candidate LookUp(const RunOptions& options, const Endpoint& endpoint) {
-  Candidate candidate = {HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
+  Candidate candidate = {service::HostPort(endpoint.host, endpoint.port), Resolve(endpoint)};
   if (candidate.at.ok() || !options.names_are_slurms) return candidate;
   const std::string address = SlurmNodeAddress(options.slurm_aliases, endpoint.host);
   if (address.empty()) return candidate;
-  return {HostPort(address, endpoint.port), Resolve({address, endpoint.port})};
+  return {service::HostPort(address, endpoint.port), Resolve({address, endpoint.port})};
 }
 
 std::vector<Candidate> LookUp(const RunOptions& options) {
@@ -166,7 +168,7 @@ absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::
 }
 
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
-                                  const std::optional<EtcdOptions>& etcd) {
+                                  const std::optional<log::EtcdOptions>& etcd) {
   Attachment attachment;
   attachment.address = "127.0.0.1";
   if (options.endpoints.empty()) {
@@ -188,7 +190,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     // An address of this machine is named as the server was told it; any other name is looked up
     // again with every attempt, because it may move.
     link.endpoints.push_back(candidate.at.ok() && candidate.at->here
-                                 ? HostPort(candidate.at->address, candidate.at->port)
+                                 ? service::HostPort(candidate.at->address, candidate.at->port)
                                  : candidate.name);
   }
   if (!routed.empty()) attachment.address = routed;
@@ -198,7 +200,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const ServerOptions listen = Listen(options, *candidate.at, link.token);
+    const service::ServerOptions listen = Listen(options, *candidate.at, link.token);
     const absl::Status served =
         etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
                          : Serve(options, listen, attachment);

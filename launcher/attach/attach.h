@@ -19,10 +19,10 @@ namespace cadre::launcher {
 
 struct Attachment {
   // In the order of construction: the link ends first, the core last.
-  std::unique_ptr<CoreThread> core;
-  std::unique_ptr<Server> server;
+  std::unique_ptr<host::CoreThread> core;
+  std::unique_ptr<service::Server> server;
   // With etcd, instead of a core of its own.
-  std::unique_ptr<Replica> replica;
+  std::unique_ptr<service::Replica> replica;
   std::unique_ptr<ServerLink> link;
   // host:port as people know it, of several separated by commas; empty when alone.
   std::string endpoint;
@@ -40,7 +40,7 @@ struct Attachment {
 // its state there with those at the other endpoints. INVALID_ARGUMENT (token, TLS, address) and
 // others name what is wrong.
 absl::StatusOr<Attachment> Attach(const RunOptions& options,
-                                  const std::optional<EtcdOptions>& etcd);
+                                  const std::optional<log::EtcdOptions>& etcd);
 
 // The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
 // one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.

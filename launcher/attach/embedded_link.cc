@@ -7,7 +7,7 @@ namespace cadre::launcher {
 namespace {
 
 // Outlives the link, should the core thread be in the middle of a Send when the link is stopped.
-class CallbackOutbox : public Outbox {
+class CallbackOutbox : public host::Outbox {
  public:
   explicit CallbackOutbox(LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
@@ -42,7 +42,7 @@ class CallbackOutbox : public Outbox {
 
 class EmbeddedLink : public ServerLink {
  public:
-  explicit EmbeddedLink(CoreThread& core) : core_(core) {}
+  explicit EmbeddedLink(host::CoreThread& core) : core_(core) {}
   ~EmbeddedLink() override { Stop(); }
 
   void Start(LinkCallbacks callbacks) override {
@@ -65,14 +65,14 @@ class EmbeddedLink : public ServerLink {
   }
 
  private:
-  CoreThread& core_;
+  host::CoreThread& core_;
   std::shared_ptr<CallbackOutbox> outbox_;
   StreamId stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<ServerLink> MakeEmbeddedLink(CoreThread& core) {
+std::unique_ptr<ServerLink> MakeEmbeddedLink(host::CoreThread& core) {
   return std::make_unique<EmbeddedLink>(core);
 }
 

@@ -62,7 +62,7 @@ v1::NodeMessage Join() {
 }
 
 TEST(EmbeddedLinkTest, Join_IsWelcomedAndAssigned) {
-  CoreThread core(NewCoreConfig());
+  host::CoreThread core(host::NewCoreConfig());
   Heard heard;
   auto link = MakeEmbeddedLink(core);
   link->Start(heard.Callbacks());
@@ -79,7 +79,7 @@ TEST(EmbeddedLinkTest, Join_IsWelcomedAndAssigned) {
 }
 
 TEST(EmbeddedLinkTest, AfterStop_NothingIsHeard) {
-  CoreThread core(NewCoreConfig());
+  host::CoreThread core(host::NewCoreConfig());
   Heard heard;
   auto link = MakeEmbeddedLink(core);
   link->Start(heard.Callbacks());
@@ -93,7 +93,7 @@ TEST(EmbeddedLinkTest, AfterStop_NothingIsHeard) {
 
 TEST(EmbeddedLinkTest, CoreEnds_LinkGoesDown) {
   Heard heard;
-  auto core = std::make_unique<CoreThread>(NewCoreConfig());
+  auto core = std::make_unique<host::CoreThread>(host::NewCoreConfig());
   auto link = MakeEmbeddedLink(*core);
   link->Start(heard.Callbacks());
   v1::NodeMessage renew;

@@ -34,15 +34,15 @@ absl::StatusOr<std::string> Prefix(const Settings& settings, const std::string& 
 
 }  // namespace
 
-absl::StatusOr<std::optional<EtcdOptions>> EtcdFrom(const Settings& settings,
-                                                    const std::string& default_prefix) {
+absl::StatusOr<std::optional<log::EtcdOptions>> EtcdFrom(const Settings& settings,
+                                                         const std::string& default_prefix) {
   const std::optional<Setting> given = settings.Get("etcd");
-  if (!given.has_value()) return std::optional<EtcdOptions>();
+  if (!given.has_value()) return std::optional<log::EtcdOptions>();
   if (settings.Get("state-dir").has_value()) {
     return absl::InvalidArgumentError(
         "--etcd and --state-dir exclude each other: the state is in one place");
   }
-  EtcdOptions options;
+  log::EtcdOptions options;
   options.security.tls_dir = settings.GetOr("etcd-tls-dir", "");
   ASSIGN_OR_RETURN(options.prefix, Prefix(settings, default_prefix));
   for (absl::string_view part : absl::StrSplit(given->value, ',')) {
@@ -59,7 +59,7 @@ absl::StatusOr<std::optional<EtcdOptions>> EtcdFrom(const Settings& settings,
     if (!endpoint.ok()) return Bad(*given, endpoint.status().message());
     options.endpoints.push_back(HostPort(endpoint->host, endpoint->port));
   }
-  return std::optional<EtcdOptions>(std::move(options));
+  return std::optional<log::EtcdOptions>(std::move(options));
 }
 
 }  // namespace cadre::launcher

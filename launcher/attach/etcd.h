@@ -16,8 +16,8 @@ inline constexpr char kDefaultEtcdPrefix[] = "/cadre/server/";
 
 // From --etcd, --etcd-prefix and --etcd-tls-dir; nothing where --etcd is not given.
 // INVALID_ARGUMENT names the flag and what was expected.
-absl::StatusOr<std::optional<EtcdOptions>> EtcdFrom(const Settings& settings,
-                                                    const std::string& default_prefix);
+absl::StatusOr<std::optional<log::EtcdOptions>> EtcdFrom(const Settings& settings,
+                                                         const std::string& default_prefix);
 
 }  // namespace cadre::launcher
 

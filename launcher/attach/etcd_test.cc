@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-absl::StatusOr<std::optional<EtcdOptions>> From(std::map<std::string, std::string> flags) {
+absl::StatusOr<std::optional<log::EtcdOptions>> From(std::map<std::string, std::string> flags) {
   Parsed parsed;
   for (const auto& [name, value] : flags) parsed.flags[name] = {value};
   return EtcdFrom(Settings(std::move(parsed), {}, {}), kDefaultEtcdPrefix);

@@ -15,13 +15,14 @@ absl::Status Wrong(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::string& token_file,
-                                          const std::string& tls_dir) {
+absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
+                                               const std::string& token_file,
+                                               const std::string& tls_dir) {
   const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(text, kDefaultHttpPort);
   if (!endpoint.ok()) return Wrong(endpoint.status().message());
   const absl::StatusOr<ResolvedEndpoint> at = Resolve(*endpoint);
   if (!at.ok()) return Wrong(at.status().message());
-  DashboardOptions options;
+  web::DashboardOptions options;
   options.host = at->address;
   options.port = at->port;
   if (token_file.empty()) {
@@ -43,7 +44,7 @@ absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::st
   return options;
 }
 
-std::string HttpAddress(const DashboardOptions& options, const Dashboard& dashboard) {
+std::string HttpAddress(const web::DashboardOptions& options, const web::Dashboard& dashboard) {
   return absl::StrCat("http://", HostPort(options.host, dashboard.port()), "/");
 }
 

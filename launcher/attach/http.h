@@ -19,11 +19,12 @@ inline constexpr absl::Duration kHttpFinishTimeout = absl::Seconds(1);
 // Reads "HOST[:PORT]". With `token_file` readers need that token; off loopback there must be one,
 // and `tls_dir` is refused, because what is meant to be encrypted would go unencrypted there.
 // INVALID_ARGUMENT says what to do.
-absl::StatusOr<DashboardOptions> ReadHttp(const std::string& text, const std::string& token_file,
-                                          const std::string& tls_dir);
+absl::StatusOr<web::DashboardOptions> ReadHttp(const std::string& text,
+                                               const std::string& token_file,
+                                               const std::string& tls_dir);
 
 // The address for people: "http://HOST:PORT/".
-std::string HttpAddress(const DashboardOptions& options, const Dashboard& dashboard);
+std::string HttpAddress(const web::DashboardOptions& options, const web::Dashboard& dashboard);
 
 }  // namespace cadre::launcher
 

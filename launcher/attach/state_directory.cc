@@ -27,20 +27,20 @@ absl::StatusOr<std::string> DefaultStateDir(int port) {
                       port);
 }
 
-absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config) {
-  if (directory.empty() || directory == kNoStateDir) return OpenedLog();
-  SqliteLogOptions options;
+absl::StatusOr<log::OpenedLog> OpenState(const std::string& directory, const CoreConfig& config) {
+  if (directory.empty() || directory == kNoStateDir) return log::OpenedLog();
+  log::SqliteLogOptions options;
   options.directory = directory;
   options.new_server_id = config.server_id;
-  options.clock = ThisClockBase();
-  ASSIGN_OR_RETURN(OpenedLog opened, OpenSqliteLog(options));
+  options.clock = log::ThisClockBase();
+  ASSIGN_OR_RETURN(log::OpenedLog opened, log::OpenSqliteLog(options));
   ASSIGN_OR_RETURN(opened.log, Wrapped(std::move(opened.log)));
   return opened;
 }
 
 void WrapLogs(LogWrapper wrapper) { log_wrapper = wrapper; }
 
-absl::StatusOr<std::unique_ptr<RecordLog>> Wrapped(std::unique_ptr<RecordLog> log) {
+absl::StatusOr<std::unique_ptr<log::RecordLog>> Wrapped(std::unique_ptr<log::RecordLog> log) {
   if (log_wrapper == nullptr) return log;
   return log_wrapper(std::move(log));
 }

@@ -18,12 +18,13 @@ inline constexpr char kNoStateDir[] = "none";
 absl::StatusOr<std::string> DefaultStateDir(int port);
 
 // Opens, or begins, the state in `directory`; nothing for "" and "none". Errors as OpenSqliteLog's.
-absl::StatusOr<OpenedLog> OpenState(const std::string& directory, const CoreConfig& config);
+absl::StatusOr<log::OpenedLog> OpenState(const std::string& directory, const CoreConfig& config);
 
 // Put round each log that a server of this process writes; to be set before one starts.
-using LogWrapper = absl::StatusOr<std::unique_ptr<RecordLog>> (*)(std::unique_ptr<RecordLog>);
+using LogWrapper =
+    absl::StatusOr<std::unique_ptr<log::RecordLog>> (*)(std::unique_ptr<log::RecordLog>);
 void WrapLogs(LogWrapper wrapper);
-absl::StatusOr<std::unique_ptr<RecordLog>> Wrapped(std::unique_ptr<RecordLog> log);
+absl::StatusOr<std::unique_ptr<log::RecordLog>> Wrapped(std::unique_ptr<log::RecordLog> log);
 
 }  // namespace cadre::launcher
 

@@ -49,7 +49,8 @@ class Follower {
     for (;; absl::SleepFor(kFollowInterval)) {
       const absl::StatusOr<v1::JobStatus> job = server_.get(what_.job);
       if (!job.ok()) {
-        if (what_.follow && MayReadLater(job.status()) && absl::Now() <= heard_ + kFollowPatience) {
+        if (what_.follow && host::MayReadLater(job.status()) &&
+            absl::Now() <= heard_ + kFollowPatience) {
           continue;
         }
         return Fail(ControlExit(job.status()), job.status().message());
@@ -137,7 +138,7 @@ class Follower {
       if (cursor.ended) continue;
       cursor.missed = ReadOne(name, &cursor);
       const absl::Status& why = cursor.missed;
-      if (why.ok() || absl::IsNotFound(why) || (what_.follow && MayReadLater(why))) continue;
+      if (why.ok() || absl::IsNotFound(why) || (what_.follow && host::MayReadLater(why))) continue;
       // A file that cannot be read is no reason to leave out the others.
       cursor.ended = true;
       SayMissed(name, why);

@@ -74,7 +74,7 @@ int RunHere(const Settings& settings, const std::optional<Identity>& identity,
   if (!slots.ok()) return Fail(lacking, slots.status().message());
   const absl::Status here = CheckNode(*options);
   if (!here.ok()) return Fail(lacking, here.message());
-  const absl::StatusOr<std::optional<EtcdOptions>> etcd =
+  const absl::StatusOr<std::optional<log::EtcdOptions>> etcd =
       EtcdFrom(settings, absl::StrCat("/cadre/run/", options->job.name(), "/"));
   if (!etcd.ok()) return Fail(kExitUsage, etcd.status().message());
   BlockSignals(options->signals);

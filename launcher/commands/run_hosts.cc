@@ -107,7 +107,7 @@ absl::Status StartRemote(const std::vector<std::string>& argv, const std::string
 
 class HostsRun {
  public:
-  HostsRun(const RunOptions& options, CoreThread& core,
+  HostsRun(const RunOptions& options, host::CoreThread& core,
            const std::function<void(const std::string&)>& say)
       : options_(options), core_(core), say_(say) {}
   ~HostsRun() {
@@ -213,7 +213,7 @@ class HostsRun {
   }
 
   const RunOptions& options_;
-  CoreThread& core_;
+  host::CoreThread& core_;
   const std::function<void(const std::string&)>& say_;
   std::vector<Remote> remotes_;
   int signals_ = -1;
@@ -289,13 +289,14 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   const std::vector<std::string> ssh =
       absl::StrSplit(settings.GetOr("ssh-command", kSsh), ' ', absl::SkipEmpty());
   if (ssh.empty()) return absl::InvalidArgumentError("--ssh-command: expected a command");
-  ServerOptions listen;
+  service::ServerOptions listen;
   ASSIGN_OR_RETURN(listen.host, ServingAddress(hosts));
   listen.token = RandomToken();
-  CoreConfig config = NewCoreConfig();
+  CoreConfig config = host::NewCoreConfig();
   config.only_job = options.job.name();
-  CoreThread core(config);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(listen, core));
+  host::CoreThread core(config);
+  ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
+                   service::Server::Start(listen, core));
   std::error_code error;
   HostfilePlan plan;
   plan.cadre = std::filesystem::read_symlink("/proc/self/exe", error).string();

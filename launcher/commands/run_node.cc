@@ -136,28 +136,27 @@ RunDisplayOptions Look(const RunOptions& options) {
 
 // The dashboard of what this launcher serves, if it is asked for. Null: it is not, or there is
 // nothing to show.
-absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const RunOptions& options,
-                                                          const Attachment& attachment,
-                                                          RunDisplay& display) {
+absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions& options,
+                                                               const Attachment& attachment,
+                                                               RunDisplay& display) {
   if (options.http.empty()) return nullptr;
   if (attachment.server == nullptr && attachment.core == nullptr) {
     display.Line("--http: another launcher serves, so there is nothing to show here");
     return nullptr;
   }
-  ASSIGN_OR_RETURN(DashboardOptions http,
+  ASSIGN_OR_RETURN(web::DashboardOptions http,
                    ReadHttp(options.http, options.token_file, options.tls_dir));
   http.log_dir = options.job.logs().dir();
-  Serving serving;
+  web::Serving serving;
   if (attachment.server != nullptr) {
     serving = [server = attachment.server.get()] { return server->Serving(); };
   } else {
     // Not the dashboard's to delete.
-    serving = [core = std::shared_ptr<CoreThread>(std::shared_ptr<void>(), attachment.core.get())] {
-      return core;
-    };
+    serving = [core = std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(),
+                                                        attachment.core.get())] { return core; };
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Dashboard> dashboard,
-                   Dashboard::Start(http, std::move(serving)));
+  ASSIGN_OR_RETURN(std::unique_ptr<web::Dashboard> dashboard,
+                   web::Dashboard::Start(http, std::move(serving)));
   display.Line(absl::StrCat("dashboard at ", HttpAddress(http, *dashboard)));
   return dashboard;
 }
@@ -195,7 +194,7 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
 
 }  // namespace
 
-int RunNode(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
+int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& etcd, uint32_t slots,
             const std::function<void(int)>& ended) {
   std::vector<std::string> notices = options.notices;
   FoundWorkers found;

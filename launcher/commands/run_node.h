@@ -14,7 +14,7 @@ namespace cadre::launcher {
 // Runs it to its end. Everything is known by now: what fails is the machine's or the server's
 // doing. `ended` is told the exit status. Returns only where nothing has been started; otherwise
 // the process ends here.
-int RunNode(const RunOptions& options, const std::optional<EtcdOptions>& etcd, uint32_t slots,
+int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& etcd, uint32_t slots,
             const std::function<void(int)>& ended);
 
 }  // namespace cadre::launcher

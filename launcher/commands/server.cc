@@ -75,12 +75,12 @@ int WaitForSignal() {
 
 // The flags, read.
 struct Asked {
-  ServerOptions listen;
+  service::ServerOptions listen;
   // As the user wrote it.
   std::string host;
   std::string state_dir;
-  std::optional<EtcdOptions> etcd;
-  std::optional<DashboardOptions> http;
+  std::optional<log::EtcdOptions> etcd;
+  std::optional<web::DashboardOptions> http;
 };
 
 absl::StatusOr<Asked> Read(const Settings& settings) {
@@ -117,45 +117,48 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
 
 // In the order of construction: who serves ends first, the core last.
 struct Served {
-  std::unique_ptr<CoreThread> core;
-  std::unique_ptr<Server> server;
-  std::unique_ptr<Replica> replica;
-  std::unique_ptr<Dashboard> dashboard;
+  std::unique_ptr<host::CoreThread> core;
+  std::unique_ptr<service::Server> server;
+  std::unique_ptr<service::Replica> replica;
+  std::unique_ptr<web::Dashboard> dashboard;
   // Where the state is, for the log.
   std::string state;
 };
 
-absl::Status StartAlone(const Asked& asked, const CoreThread::LogFunction& log, Served* serving) {
-  const CoreConfig config = NewCoreConfig();
-  ASSIGN_OR_RETURN(OpenedLog state, OpenState(asked.state_dir, config));
+absl::Status StartAlone(const Asked& asked, const host::CoreThread::LogFunction& log,
+                        Served* serving) {
+  const CoreConfig config = host::NewCoreConfig();
+  ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(asked.state_dir, config));
   serving->state =
       asked.state_dir == kNoStateDir
           ? ", keeping no state"
           : absl::StrCat(", state in ", asked.state_dir, " (", state.records.size(), " records)");
-  serving->core = std::make_unique<CoreThread>(config, log, std::move(state));
-  ASSIGN_OR_RETURN(serving->server, Server::Start(asked.listen, *serving->core));
+  serving->core = std::make_unique<host::CoreThread>(config, log, std::move(state));
+  ASSIGN_OR_RETURN(serving->server, service::Server::Start(asked.listen, *serving->core));
   return absl::OkStatus();
 }
 
-absl::Status StartReplica(const Asked& asked, const CoreThread::LogFunction& log, Served* serving) {
+absl::Status StartReplica(const Asked& asked, const host::CoreThread::LogFunction& log,
+                          Served* serving) {
   serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
-  ASSIGN_OR_RETURN(serving->server, Server::Start(asked.listen, std::shared_ptr<CoreThread>()));
-  ReplicaOptions replica;
+  ASSIGN_OR_RETURN(serving->server,
+                   service::Server::Start(asked.listen, std::shared_ptr<host::CoreThread>()));
+  service::ReplicaOptions replica;
   replica.etcd = *asked.etcd;
   const bool anywhere = asked.listen.host == "0.0.0.0" || asked.listen.host == "::";
-  replica.address = HostPort(anywhere ? HostName() : asked.host, serving->server->port());
-  replica.core = NewCoreConfig();
+  replica.address = service::HostPort(anywhere ? HostName() : asked.host, serving->server->port());
+  replica.core = host::NewCoreConfig();
   replica.log = log;
   replica.wrap = Wrapped;
-  ASSIGN_OR_RETURN(serving->replica, Replica::Start(replica, *serving->server));
+  ASSIGN_OR_RETURN(serving->replica, service::Replica::Start(replica, *serving->server));
   return absl::OkStatus();
 }
 
-absl::Status StartDashboard(const DashboardOptions& options, const CoreThread::LogFunction& log,
-                            Served* serving) {
-  ASSIGN_OR_RETURN(serving->dashboard, Dashboard::Start(options, [server = serving->server.get()] {
-                     return server->Serving();
-                   }));
+absl::Status StartDashboard(const web::DashboardOptions& options,
+                            const host::CoreThread::LogFunction& log, Served* serving) {
+  ASSIGN_OR_RETURN(serving->dashboard,
+                   web::Dashboard::Start(
+                       options, [server = serving->server.get()] { return server->Serving(); }));
   log(absl::StrCat("dashboard at ", HttpAddress(options, *serving->dashboard)));
   return absl::OkStatus();
 }
@@ -173,7 +176,7 @@ int Run(const Parsed& parsed) {
                                  EscapeControl(line), "\n"));
   };
   // A port in use is the clearer message where the state is in use with it.
-  absl::Status started = CheckListen(asked->listen.host, asked->listen.port);
+  absl::Status started = service::CheckListen(asked->listen.host, asked->listen.port);
   Served serving;
   if (started.ok()) {
     started = asked->etcd.has_value() ? StartReplica(*asked, log, &serving)
@@ -186,7 +189,8 @@ int Run(const Parsed& parsed) {
     return Fail(absl::IsInvalidArgument(started) ? kExitUsage : kExitUnavailable,
                 started.message());
   }
-  log(absl::StrCat("serving at ", HostPort(asked->host, serving.server->port()), serving.state));
+  log(absl::StrCat("serving at ", service::HostPort(asked->host, serving.server->port()),
+                   serving.state));
   const int signal = WaitForSignal();
   log(absl::StrCat("received signal ", signal, ", ending"));
   if (serving.dashboard != nullptr) serving.dashboard->Finish(kHttpFinishTimeout);

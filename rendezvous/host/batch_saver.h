@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/log/record_log.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // Used by one thread. From Begin until Take has given the outcome nobody else uses the log.
 class BatchSaver {
@@ -17,18 +17,18 @@ class BatchSaver {
     absl::Status status;
     absl::Duration took;
     // The records, if they could not be saved.
-    RecordRows records;
+    log::RecordRows records;
   };
 
   virtual ~BatchSaver() = default;
 
   // Appends them to the log. Not before Take has given the outcome of the batch before.
-  virtual void Begin(RecordLog& log, RecordRows records) = 0;
+  virtual void Begin(log::RecordLog& log, log::RecordRows records) = 0;
   // The outcome of the last batch, once; nothing while it is still being saved, unless `wait`: then
   // this waits for it.
   virtual std::optional<Outcome> Take(bool wait) = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_BATCH_SAVER_H_

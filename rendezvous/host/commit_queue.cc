@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::host {
 
 namespace {
 
@@ -21,7 +21,7 @@ void MoveToEnd(std::vector<T>* from, std::vector<T>* to) {
 
 }  // namespace
 
-CommitQueue::CommitQueue(std::unique_ptr<RecordLog> log, std::unique_ptr<BatchSaver> beside,
+CommitQueue::CommitQueue(std::unique_ptr<log::RecordLog> log, std::unique_ptr<BatchSaver> beside,
                          Host host)
     : log_(std::move(log)),
       beside_(std::move(beside)),
@@ -147,4 +147,4 @@ void CommitQueue::CompactIfDue(MonoTime now) {
   host_.say(absl::StrCat("the state was not made smaller: ", compacted.message()));
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

@@ -21,7 +21,7 @@
 #include "rendezvous/host/batch_saver.h"
 #include "rendezvous/log/record_log.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // How often a failing disk is tried again, and a compaction that failed.
 inline constexpr absl::Duration kSaveRetry = absl::Milliseconds(250);
@@ -44,7 +44,7 @@ class CommitQueue {
   };
 
   // Without a log nothing is saved, and effects go out at once.
-  CommitQueue(std::unique_ptr<RecordLog> log, std::unique_ptr<BatchSaver> beside, Host host);
+  CommitQueue(std::unique_ptr<log::RecordLog> log, std::unique_ptr<BatchSaver> beside, Host host);
 
   // Delivers at once when neither these nor earlier effects have to be saved first.
   void Add(MonoTime now, Effects effects);
@@ -72,12 +72,12 @@ class CommitQueue {
   void Deliver(std::vector<Effects>* effects);
   void CompactIfDue(MonoTime now);
 
-  const std::unique_ptr<RecordLog> log_;
+  const std::unique_ptr<log::RecordLog> log_;
   const std::unique_ptr<BatchSaver> beside_;
   const Host host_;
   // Not handed over yet: what of several events goes out, their records, and how many they are.
   std::vector<Effects> held_;
-  RecordRows records_;
+  log::RecordRows records_;
   size_t events_ = 0;
   // Effects that go out when the records that `beside_` has are saved.
   std::vector<Effects> saving_;
@@ -86,6 +86,6 @@ class CommitQueue {
   MonoTime compact_at_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_COMMIT_QUEUE_H_

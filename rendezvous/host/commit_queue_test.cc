@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 using ::testing::ElementsAre;
@@ -20,11 +20,11 @@ using ::testing::IsEmpty;
 // Keeps in order which records were saved and which effects went out.
 class CommitQueueTest : public testing::Test {
  protected:
-  class Log final : public RecordLog {
+  class Log final : public log::RecordLog {
    public:
     explicit Log(CommitQueueTest& test) : test_(test) {}
     uint64_t server_id() const override { return 1; }
-    absl::Status Append(const RecordRows& records) override {
+    absl::Status Append(const log::RecordRows& records) override {
       if (!test_.disk_.ok()) return test_.disk_;
       for (const v1::Record& record : records.Decoded()) {
         test_.happened_.push_back(absl::StrCat("saved ", record.job()));
@@ -32,7 +32,7 @@ class CommitQueueTest : public testing::Test {
       return absl::OkStatus();
     }
     bool WantsCompaction() const override { return false; }
-    absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+    absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
    private:
     CommitQueueTest& test_;
@@ -42,7 +42,7 @@ class CommitQueueTest : public testing::Test {
   class Beside final : public BatchSaver {
    public:
     explicit Beside(CommitQueueTest& test) : test_(test) {}
-    void Begin(RecordLog& log, RecordRows records) override {
+    void Begin(log::RecordLog& log, log::RecordRows records) override {
       EXPECT_EQ(log_, nullptr) << "something is being saved";
       log_ = &log;
       records_ = std::move(records);
@@ -60,8 +60,8 @@ class CommitQueueTest : public testing::Test {
 
    private:
     CommitQueueTest& test_;
-    RecordLog* log_ = nullptr;
-    RecordRows records_;
+    log::RecordLog* log_ = nullptr;
+    log::RecordRows records_;
   };
 
   CommitQueueTest()
@@ -254,4 +254,4 @@ TEST_F(CommitQueueTest, NothingGoesOutOnceTheStateIsAnotherServers) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
-BatchSaver::Outcome Save(RecordLog& log, RecordRows records) {
+BatchSaver::Outcome Save(log::RecordLog& log, log::RecordRows records) {
   BatchSaver::Outcome outcome;
   const MonoTime before = MonoNow();
   outcome.status = log.Append(records);
@@ -27,7 +27,7 @@ CommitThread::~CommitThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CommitThread::Begin(RecordLog& log, RecordRows records) {
+void CommitThread::Begin(log::RecordLog& log, log::RecordRows records) {
   const absl::MutexLock lock(&mutex_);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
@@ -47,8 +47,8 @@ std::optional<BatchSaver::Outcome> CommitThread::Take(bool wait) {
 
 void CommitThread::Run() {
   for (;;) {
-    RecordLog* log;
-    RecordRows records;
+    log::RecordLog* log;
+    log::RecordRows records;
     {
       const absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &CommitThread::HasToDo));
@@ -63,4 +63,4 @@ void CommitThread::Run() {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

@@ -11,14 +11,14 @@
 #include "absl/synchronization/mutex.h"
 #include "rendezvous/host/batch_saver.h"
 
-namespace cadre {
+namespace cadre::host {
 
 class CommitThread final : public BatchSaver {
  public:
   CommitThread() = default;
   ~CommitThread() override;
 
-  void Begin(RecordLog& log, RecordRows records) override;
+  void Begin(log::RecordLog& log, log::RecordRows records) override;
   std::optional<Outcome> Take(bool wait) override;
 
  private:
@@ -30,11 +30,11 @@ class CommitThread final : public BatchSaver {
   absl::Mutex mutex_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   // Set while there is a batch to be saved, or being saved.
-  RecordLog* log_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  RecordRows records_ ABSL_GUARDED_BY(mutex_);
+  log::RecordLog* log_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  log::RecordRows records_ ABSL_GUARDED_BY(mutex_);
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_COMMIT_THREAD_H_

@@ -7,28 +7,28 @@
 #include "absl/synchronization/notification.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 // Saves when it is allowed to.
-class SlowLog final : public RecordLog {
+class SlowLog final : public log::RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows& records) override {
+  absl::Status Append(const log::RecordRows& records) override {
     entered.Notify();
     allowed.WaitForNotification();
     appended += records.size();
     return outcome;
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
   absl::Notification entered, allowed;
   absl::Status outcome;
   size_t appended = 0;
 };
 
-RecordRows Records(const std::string& job) {
+log::RecordRows Records(const std::string& job) {
   v1::Record record;
   record.set_job(job);
   return {record};
@@ -101,4 +101,4 @@ TEST(CommitThreadTest, ItEndsAfterTheBatchThatItHas) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

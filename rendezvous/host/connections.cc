@@ -4,7 +4,7 @@
 
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::host {
 
 StreamId Connections::OpenStream(std::shared_ptr<Outbox> outbox) {
   StreamId stream;
@@ -96,4 +96,4 @@ size_t Connections::calls() const {
   return calls_.size();
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

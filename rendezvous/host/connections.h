@@ -18,7 +18,7 @@
 #include "rendezvous/core/event.h"
 #include "rendezvous/host/outbox.h"
 
-namespace cadre {
+namespace cadre::host {
 
 class Connections {
  public:
@@ -63,6 +63,6 @@ class Connections {
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_CONNECTIONS_H_

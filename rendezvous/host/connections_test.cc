@@ -5,7 +5,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 class Closed final : public Outbox {
@@ -80,4 +80,4 @@ TEST_F(ConnectionsTest, AtTheEndAllAreTold_AndWhoComesLater) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

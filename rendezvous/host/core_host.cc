@@ -10,9 +10,9 @@
 #include "rendezvous/host/server_view.h"
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::host {
 
-CoreHost::CoreHost(const CoreConfig& config, LogFunction log, OpenedLog durable,
+CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
                    Connections& connections)
     : connections_(connections),
       log_(std::move(log)),
@@ -241,4 +241,4 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
   Send(source->stream, std::move(message));
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

@@ -22,7 +22,7 @@
 #include "rendezvous/log/record_log.h"
 #include "rendezvous/web/counters.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // Receives the core's notes, a line each, one at a time; must not block.
 using LogFunction = std::function<void(const std::string&)>;
@@ -32,7 +32,8 @@ using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
 class CoreHost {
  public:
   // With the state that `durable` holds.
-  CoreHost(const CoreConfig& config, LogFunction log, OpenedLog durable, Connections& connections);
+  CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
+           Connections& connections);
 
   void Handle(Event event);
   // All that was said to a stream since the last Flush goes out at once: a write costs more than a
@@ -55,7 +56,7 @@ class CoreHost {
   // Settle comes first.
   void Settle();
   const Core& core() const { return core_; }
-  const Counters& counters() const { return counters_; }
+  const web::Counters& counters() const { return counters_; }
   bool saves() const { return commits_.trouble().ok(); }
   absl::StatusOr<v1::JobStatus> Submit(const JobSubmitted& submitted, const OwnerCheck& may);
   absl::StatusOr<v1::JobStatus> Cancel(const JobCancelled& cancelled, const OwnerCheck& may);
@@ -88,12 +89,12 @@ class CoreHost {
   std::set<StreamId> closed_by_core_;
   // Something was sent to them since the last Flush.
   std::map<StreamId, std::shared_ptr<Outbox>> unflushed_;
-  Counters counters_;
+  web::Counters counters_;
   CommitQueue commits_;
   bool can_save_ = true;  // as the core was told
   LogReads log_reads_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_CORE_HOST_H_

@@ -12,7 +12,7 @@
 #include "base/executor.h"
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::host {
 
 namespace {
 
@@ -20,7 +20,7 @@ constexpr Executor::Load kRoom = {kEventQueueLimit, kEventQueueBytesLimit};
 // The thread looks around at least this often, whatever the core asks for.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
-CoreConfig WithServerId(CoreConfig config, const RecordLog* log) {
+CoreConfig WithServerId(CoreConfig config, const log::RecordLog* log) {
   if (log != nullptr) config.server_id = log->server_id();
   return config;
 }
@@ -41,7 +41,7 @@ CoreConfig NewCoreConfig() {
 }
 
 struct CoreThread::State {
-  State(const CoreConfig& config, LogFunction log, OpenedLog durable)
+  State(const CoreConfig& config, LogFunction log, log::OpenedLog durable)
       : host(config, std::move(log), std::move(durable), connections) {}
 
   // An event that is handled by the thread. `bytes` as in Executor::Task.
@@ -107,7 +107,7 @@ struct CoreThread::State {
   std::thread thread;
 };
 
-CoreThread::CoreThread(const CoreConfig& config, LogFunction log, OpenedLog durable) {
+CoreThread::CoreThread(const CoreConfig& config, LogFunction log, log::OpenedLog durable) {
   const CoreConfig own = WithServerId(config, durable.log.get());
   state_ = std::make_unique<State>(own, std::move(log), std::move(durable));
   state_->thread = std::thread([state = state_.get()] { state->Loop(); });
@@ -265,4 +265,4 @@ absl::StatusOr<v1::JobStatus> CoreThread::Cancel(absl::string_view job, absl::st
       [&](StatusDone done) { AskCancel(job, reason, signal, std::move(done)); });
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

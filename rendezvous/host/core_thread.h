@@ -29,7 +29,7 @@
 #include "rendezvous/host/server_view.h"
 #include "rendezvous/log/record_log.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // Messages and store calls that may wait for the core, together: this many, and of this size.
 inline constexpr size_t kEventQueueLimit = 65536;
@@ -47,7 +47,8 @@ class CoreThread {
   //
   // While it cannot save, changes are refused: store calls with its error, new streams with
   // UNAVAILABLE; what nodes say is taken, and leases are kept.
-  explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr, OpenedLog durable = {});
+  explicit CoreThread(const CoreConfig& config, LogFunction log = nullptr,
+                      log::OpenedLog durable = {});
   // Stops it, with UNAVAILABLE.
   ~CoreThread();
   CoreThread(const CoreThread&) = delete;
@@ -110,6 +111,6 @@ class CoreThread {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_

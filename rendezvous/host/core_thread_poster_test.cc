@@ -14,7 +14,7 @@
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/host/join_for_test.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
@@ -83,7 +83,7 @@ v1::NodeMessage AskForTest(v1::StoreRequest request) {
 class CoreThreadPosterTest : public ::testing::Test {
  protected:
   // A job of one node that runs.
-  void Start(OpenedLog log = {}) {
+  void Start(log::OpenedLog log = {}) {
     core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(log));
     stream_ = core_->OpenStream(listener_);
     ASSERT_OK(core_->Post(stream_, JoinForTest("node0", 1, 1)));
@@ -152,7 +152,7 @@ TEST_F(CoreThreadPosterTest, ManyWhoPostAtOnceAreHandledOneAfterTheOther) {
 }
 
 // A disk that takes as long as it is held.
-class SlowLog final : public RecordLog {
+class SlowLog final : public log::RecordLog {
  public:
   struct Disk {
     absl::Mutex mutex;
@@ -163,7 +163,7 @@ class SlowLog final : public RecordLog {
   explicit SlowLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows&) override {
+  absl::Status Append(const log::RecordRows&) override {
     const absl::MutexLock lock(&disk_->mutex);
     disk_->used_by.insert(std::this_thread::get_id());
     disk_->waits = disk_->held;
@@ -172,7 +172,7 @@ class SlowLog final : public RecordLog {
     return absl::OkStatus();
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;
@@ -180,7 +180,7 @@ class SlowLog final : public RecordLog {
 
 TEST_F(CoreThreadPosterTest, WhoPostsNeitherSavesNorWaitsForTheDisk) {
   const auto disk = std::make_shared<SlowLog::Disk>();
-  OpenedLog slow;
+  log::OpenedLog slow;
   slow.log = std::make_unique<SlowLog>(disk);
   Start(std::move(slow));
   {
@@ -204,4 +204,4 @@ TEST_F(CoreThreadPosterTest, WhoPostsNeitherSavesNorWaitsForTheDisk) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

@@ -11,13 +11,13 @@
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/host/join_for_test.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 // A disk that stands still until it is let go, and what it was given.
-class StandingLog final : public RecordLog {
+class StandingLog final : public log::RecordLog {
  public:
   struct Disk {
     absl::Mutex mutex;
@@ -29,7 +29,7 @@ class StandingLog final : public RecordLog {
   explicit StandingLog(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows& records) override {
+  absl::Status Append(const log::RecordRows& records) override {
     const absl::MutexLock lock(&disk_->mutex);
     disk_->tried.push_back(records.size());
     const auto moves = [this] { return !disk_->stands; };
@@ -41,7 +41,7 @@ class StandingLog final : public RecordLog {
     return absl::OkStatus();
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Disk> disk_;
@@ -53,7 +53,7 @@ class CoreThreadSavingTest : public ::testing::Test {
   static constexpr int kSets = kEventsPerCommit + 200;
 
   CoreThreadSavingTest() {
-    OpenedLog standing;
+    log::OpenedLog standing;
     standing.log = std::make_unique<StandingLog>(disk_);
     core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(standing));
     const StreamId stream = core_->OpenStream(std::make_shared<Deaf>());
@@ -166,4 +166,4 @@ TEST_F(CoreThreadSavingTest, WhatItHasIsSavedBeforeItEnds) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

@@ -13,7 +13,7 @@
 #include "rendezvous/host/full_log_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 using ::testing::HasSubstr;
@@ -234,18 +234,18 @@ TEST_F(CoreThreadTest, WhoComesAfterTheEndIsToldWhy) {
 }
 
 // Fails as a log in etcd does when another server leads.
-class LostLog final : public RecordLog {
+class LostLog final : public log::RecordLog {
  public:
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows&) override {
+  absl::Status Append(const log::RecordRows&) override {
     return absl::AbortedError("this server no longer leads");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return Append({}); }
+  absl::Status Compact(const log::RecordRows&) override { return Append({}); }
 };
 
 TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
-  OpenedLog lost;
+  log::OpenedLog lost;
   lost.log = std::make_unique<LostLog>();
   core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(lost));
   const auto first = AddNode("node0", 1, 1);
@@ -289,7 +289,7 @@ class ObedientNode final : public Outbox {
 // Its deadline is long over when it can be saved at last.
 TEST_F(CoreThreadTest, AStopOrderThatIsSavedLateHasItsTimeFromThen) {
   const auto room = std::make_shared<FullLog::Room>();
-  OpenedLog full;
+  log::OpenedLog full;
   full.log = std::make_unique<FullLog>(room);
   CoreConfig config = NewCoreConfig();
   config.stop_margin = absl::ZeroDuration();
@@ -357,4 +357,4 @@ TEST(CoreThreadLog, NotesAreLogged) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

@@ -9,10 +9,10 @@
 #include "absl/synchronization/mutex.h"
 #include "rendezvous/log/record_log.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // A disk without room until somebody makes some.
-class FullLog final : public RecordLog {
+class FullLog final : public log::RecordLog {
  public:
   struct Room {
     absl::Mutex mutex;
@@ -22,19 +22,19 @@ class FullLog final : public RecordLog {
   explicit FullLog(std::shared_ptr<Room> room) : room_(std::move(room)) {}
 
   uint64_t server_id() const override { return 1; }
-  absl::Status Append(const RecordRows&) override {
+  absl::Status Append(const log::RecordRows&) override {
     const absl::MutexLock lock(&room_->mutex);
     if (room_->is_there) return absl::OkStatus();
     ++room_->refused;
     return absl::ResourceExhaustedError("no room");
   }
   bool WantsCompaction() const override { return false; }
-  absl::Status Compact(const RecordRows&) override { return absl::OkStatus(); }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<Room> room_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_FULL_LOG_FOR_TEST_H_

@@ -8,7 +8,7 @@
 
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // Job "job" with two workers per node and a settle window of 20 ms.
 inline v1::NodeMessage JoinForTest(const std::string& node, uint32_t min_nodes,
@@ -66,6 +66,6 @@ inline v1::StoreRequest SetForTest(const std::string& key, const std::string& va
   return request;
 }
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_JOIN_FOR_TEST_H_

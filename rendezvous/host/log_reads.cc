@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace cadre {
+namespace cadre::host {
 
 bool MayReadLater(const absl::Status& why) {
   return absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why) ||
@@ -67,4 +67,4 @@ MonoTime LogReads::NextDeadline() const {
   return reads_.empty() ? MonoTime::Never() : reads_.begin()->second.deadline;
 }
 
-}  // namespace cadre
+}  // namespace cadre::host

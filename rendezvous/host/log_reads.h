@@ -15,7 +15,7 @@
 #include "proto/control.pb.h"
 #include "rendezvous/core/event.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // How many may wait, for how long, and how much one gives.
 inline constexpr size_t kLogReadsMax = 256;
@@ -55,6 +55,6 @@ class LogReads {
   uint64_t last_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_LOG_READS_H_

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 using ::testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST_F(LogReadsTest, TheirNumberIsBounded) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

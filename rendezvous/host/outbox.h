@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::host {
 
 // Called by the thread that runs the core, which may be one within CoreThread::Post or CallStore.
 // Must not block.
@@ -20,6 +20,6 @@ class Outbox {
   virtual void Close(const absl::Status& status) = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_OUTBOX_H_

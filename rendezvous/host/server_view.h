@@ -8,10 +8,10 @@
 #include "proto/job.pb.h"
 #include "rendezvous/web/counters.h"
 
-namespace cadre {
+namespace cadre::host {
 
 struct ServerView {
-  Counters counters;
+  web::Counters counters;
   // All that it knows, ended ones included, without timelines.
   std::vector<v1::JobStatus> jobs;
   // Open streams, one for each node, and store calls that wait for an answer.
@@ -29,6 +29,6 @@ inline bool Lives(const v1::JobStatus& job) {
          job.phase() != v1::CANCELLED_PHASE;
 }
 
-}  // namespace cadre
+}  // namespace cadre::host
 
 #endif  // CADRE_RENDEZVOUS_HOST_SERVER_VIEW_H_

@@ -11,7 +11,7 @@
 #include "rendezvous/host/full_log_for_test.h"
 #include "rendezvous/host/join_for_test.h"
 
-namespace cadre {
+namespace cadre::host {
 namespace {
 
 using ::testing::HasSubstr;
@@ -21,7 +21,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 class SubmissionTest : public ::testing::Test {
  protected:
   SubmissionTest() {
-    OpenedLog full;
+    log::OpenedLog full;
     full.log = std::make_unique<FullLog>(room_);
     core_ = std::make_unique<CoreThread>(NewCoreConfig(), nullptr, std::move(full));
   }
@@ -97,4 +97,4 @@ TEST_F(SubmissionTest, TheSameSubmissionAgainMakesNoSecondJob) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::host

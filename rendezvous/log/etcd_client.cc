@@ -16,7 +16,7 @@
 #include "rpc/credentials.h"
 #include "rpc/unreached.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // A page of the log at its largest; etcd itself sends up to 2 GiB.
@@ -231,4 +231,4 @@ void ChangedAt(absl::string_view key, int64_t revision, etcdserverpb::Compare* c
   compare->set_mod_revision(revision);
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

@@ -14,7 +14,7 @@
 #include "proto/etcd.pb.h"
 #include "rpc/transport_security.h"
 
-namespace cadre {
+namespace cadre::log {
 
 struct EtcdOptions {
   // host:port of the members of one etcd; those that do not answer are passed over.
@@ -64,6 +64,6 @@ void CreatedAt(absl::string_view key, int64_t revision, etcdserverpb::Compare* c
 // Likewise for its last change.
 void ChangedAt(absl::string_view key, int64_t revision, etcdserverpb::Compare* compare);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_ETCD_CLIENT_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 TEST(EtcdReason, IsTheSameForTheSameFault) {
@@ -20,4 +20,4 @@ TEST(EtcdReason, IsTheSameForTheSameFault) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 std::chrono::steady_clock::time_point In(absl::Duration duration) {
@@ -116,4 +116,4 @@ void Leadership::Renew() {
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

@@ -17,7 +17,7 @@
 #include "base/time.h"
 #include "rendezvous/log/etcd_client.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // How long the key outlives its server: the shortest that etcd allows with its default timing, and
 // it looks for ended leases twice a second. Renewed four times within that.
@@ -79,6 +79,6 @@ class Leadership {
   std::thread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_ETCD_LEADERSHIP_H_

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/etcd_process.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::HasSubstr;
@@ -93,4 +93,4 @@ TEST_F(LeadershipTest, AnEtcdThatStaysAwayEndsIt) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

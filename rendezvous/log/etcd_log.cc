@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "rendezvous/log/state_format.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // A snapshot and twice as much again.
@@ -263,4 +263,4 @@ absl::StatusOr<OpenedLog> OpenEtcdLog(const EtcdLogOptions& options) {
   return opened;
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

@@ -22,7 +22,7 @@
 #include "rendezvous/log/record_log.h"
 #include "rendezvous/log/record_times.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // Of the layout in etcd; another one is refused.
 inline constexpr uint32_t kEtcdStateFormat = 1;
@@ -51,6 +51,6 @@ struct EtcdLogOptions {
 //   and as EtcdClient's
 absl::StatusOr<OpenedLog> OpenEtcdLog(const EtcdLogOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_ETCD_LOG_H_

@@ -9,7 +9,7 @@
 #include "rendezvous/log/etcd_leadership.h"
 #include "tests/testing/etcd_process.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::ElementsAre;
@@ -329,4 +329,4 @@ TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

@@ -10,7 +10,7 @@
 #include "proto/record.pb.h"
 #include "rendezvous/log/record_rows.h"
 
-namespace cadre {
+namespace cadre::log {
 
 class RecordLog {
  public:
@@ -39,6 +39,6 @@ struct OpenedLog {
   std::vector<v1::Record> records;
 };
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_RECORD_LOG_H_

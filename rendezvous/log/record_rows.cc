@@ -5,7 +5,7 @@
 
 #include "google/protobuf/io/coded_stream.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // As RecordBatch.records has it.
@@ -61,4 +61,4 @@ std::vector<v1::Record> RecordRows::Decoded() const {
   return records;
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

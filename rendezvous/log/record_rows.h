@@ -11,7 +11,7 @@
 
 #include "proto/record.pb.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // A row is full from this size on.
 inline constexpr size_t kRowBytes = 1 << 20;
@@ -43,6 +43,6 @@ class RecordRows {
   std::vector<Row> rows_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_RECORD_ROWS_H_

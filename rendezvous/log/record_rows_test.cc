@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST(RecordRowsTest, AFullRowIsFollowedByAnother) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // When a job may begin again may lie ahead; all other moments have been.
@@ -120,4 +120,4 @@ void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
   }
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

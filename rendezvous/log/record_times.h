@@ -10,7 +10,7 @@
 
 #include "proto/record.pb.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // A monotonic clock, tied to the wall clock.
 struct ClockBase {
@@ -44,6 +44,6 @@ struct WrittenOn {
 void MoveToClock(const std::vector<WrittenOn>& written_on, const ClockBase& to,
                  std::vector<v1::Record>* records);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_RECORD_TIMES_H_

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 TEST(RecordTimesTest, WithinOneStartOfTheMachineTimesStayWhateverTheWallClockDoes) {
@@ -69,4 +69,4 @@ TEST(RecordTimesTest, NoKindOfRecordIsForgotten) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

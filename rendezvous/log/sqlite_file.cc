@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // Nobody else reads it, whatever the directory allows; SQLite's files beside it get the same mode.
@@ -144,4 +144,4 @@ absl::string_view ColumnBytes(sqlite3_stmt* statement, int column) {
           static_cast<size_t>(sqlite3_column_bytes(statement, column))};
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // Pages that SQLite keeps in memory: records are written once and read at the start, so that more
 // would only fill up, to SQLite's own 2 MB.
@@ -55,6 +55,6 @@ class SqliteFile {
 // A column of the current row.
 absl::string_view ColumnBytes(sqlite3_stmt* statement, int column);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_SQLITE_FILE_H_

@@ -18,7 +18,7 @@
 #include "rendezvous/log/state_format.h"
 #include "rendezvous/log/tail_file.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 // "CDRE": what tells our file from another program's.
@@ -357,4 +357,4 @@ absl::StatusOr<OpenedLog> OpenSqliteLog(const SqliteLogOptions& options) {
   return opened;
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

@@ -13,7 +13,7 @@
 #include "rendezvous/log/record_log.h"
 #include "rendezvous/log/record_times.h"
 
-namespace cadre {
+namespace cadre::log {
 
 // Of the file's layout and records; state_format.h says when it grows.
 inline constexpr int kStateFormat = 2;
@@ -37,6 +37,6 @@ struct SqliteLogOptions {
 //   RESOURCE_EXHAUSTED, UNAVAILABLE   no room to begin; the disk fails
 absl::StatusOr<OpenedLog> OpenSqliteLog(const SqliteLogOptions& options);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_SQLITE_LOG_H_

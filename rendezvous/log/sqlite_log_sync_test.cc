@@ -36,7 +36,7 @@ int SyncUnlessFailing(long call, int fd) {
 extern "C" int fsync(int fd) { return SyncUnlessFailing(SYS_fsync, fd); }
 extern "C" int fdatasync(int fd) { return SyncUnlessFailing(SYS_fdatasync, fd); }
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::ElementsAre;
@@ -125,4 +125,4 @@ TEST_F(SqliteLogSyncTest, WhatIsAcknowledgedAfterAFailedSyncDoesNotDependOnWhatT
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

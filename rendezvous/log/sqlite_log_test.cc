@@ -15,7 +15,7 @@
 #include "base/status_matchers.h"
 #include "rendezvous/log/sqlite_file.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::HasSubstr;
@@ -418,4 +418,4 @@ TEST_F(SqliteLogTest, ADirectoryThatWasReplacedIsNoticed) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

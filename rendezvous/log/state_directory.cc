@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 absl::Status Unusable(const std::string& path, const std::string& why) {
@@ -45,4 +45,4 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(const std::
 
 StateDirectory::~StateDirectory() { close(fd_); }
 
-}  // namespace cadre
+}  // namespace cadre::log

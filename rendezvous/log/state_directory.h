@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::log {
 
 class StateDirectory {
  public:
@@ -30,6 +30,6 @@ class StateDirectory {
   const int fd_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_STATE_DIRECTORY_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::log {
 
 absl::Status CheckStateFormat(absl::string_view what, int64_t format, const StateFormat& reads,
                               absl::string_view otherwise) {
@@ -17,4 +17,4 @@ absl::Status CheckStateFormat(absl::string_view what, int64_t format, const Stat
                    reads.oldest, " and later; run the version that wrote it, or ", otherwise));
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

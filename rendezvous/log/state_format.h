@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::log {
 
 struct StateFormat {
   int64_t oldest;
@@ -22,6 +22,6 @@ struct StateFormat {
 absl::Status CheckStateFormat(absl::string_view what, int64_t format, const StateFormat& reads,
                               absl::string_view otherwise);
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_STATE_FORMAT_H_

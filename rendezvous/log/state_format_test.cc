@@ -2,7 +2,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::log {
 namespace {
 
 using ::testing::AllOf;
@@ -31,4 +31,4 @@ TEST(StateFormat, AnOlderOneNeedsTheVersionThatWroteIt) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::log

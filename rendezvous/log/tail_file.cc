@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::log {
 
 absl::StatusOr<std::unique_ptr<TailFile>> TailFile::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -29,4 +29,4 @@ absl::Status TailFile::Write(const Tail& tail) const {
                          : absl::UnavailableError(strerror(errno));
 }
 
-}  // namespace cadre
+}  // namespace cadre::log

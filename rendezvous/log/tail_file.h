@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::log {
 
 struct Tail {
   uint64_t server_id = 0;
@@ -34,6 +34,6 @@ class TailFile {
   const int fd_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::log
 
 #endif  // CADRE_RENDEZVOUS_LOG_TAIL_FILE_H_

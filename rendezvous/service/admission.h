@@ -11,17 +11,17 @@
 #include "base/bearer_token.h"
 #include "rendezvous/host/core_thread.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // To whom the call goes, and who calls.
 struct Admitted {
-  std::shared_ptr<CoreThread> core;
+  std::shared_ptr<host::CoreThread> core;
   Bearer bearer;
 };
 
 // Or with what it is refused. Thread safe.
 using Admission = std::function<absl::StatusOr<Admitted>(const grpc::ServerContext&)>;
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_ADMISSION_H_

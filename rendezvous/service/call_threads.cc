@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 // One for two cores: what it does for a message is less than waking another thread for it. More
@@ -50,4 +50,4 @@ void CallThreads::Run() {
   while (queue_->Next(&tag, &ok)) static_cast<Operation*>(tag)->Ended(ok);
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace cadre {
+namespace cadre::service {
 
 // The tag that an operation is started with.
 class Operation {
@@ -64,6 +64,6 @@ class CallThreads {
   size_t calls_ = 0;  // guarded by mutex_
 };
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_CALL_THREADS_H_

@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
@@ -83,4 +83,4 @@ TEST(CallThreads, MayEndWithoutHavingStarted) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

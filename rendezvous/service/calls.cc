@@ -7,7 +7,7 @@
 #include "rendezvous/service/permission.h"
 #include "rendezvous/service/unary_call.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 v1::ListJobsReply ReplyOf(std::vector<v1::JobStatus> jobs) {
@@ -62,7 +62,7 @@ bool Passes(const std::shared_ptr<Call>& call, const absl::Status& may) {
   return may.ok();
 }
 
-CoreThread::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
+host::CoreThread::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
   return [bearer](absl::string_view owner) { return MayUseJob(bearer, owner); };
 }
 
@@ -134,7 +134,7 @@ void ServeStore(v1::Store::AsyncService& service, CallThreads& threads,
       .Listen<v1::StoreRequest, v1::StoreReply>(
           REQUEST_OF(service, Execute), [](const Admitted& admitted, const auto& call) {
             if (!Passes(call, MayCallStore(admitted.bearer))) return;
-            const std::shared_ptr<CoreThread>& core = admitted.core;
+            const std::shared_ptr<host::CoreThread>& core = admitted.core;
             const CallId id = core->CallStore(
                 call->request(), [call](const v1::StoreReply& reply) { call->End(reply); });
             call->WhenCancelled([core, id] { core->DropCall(id); });
@@ -150,4 +150,4 @@ void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
 
 #undef REQUEST_OF
 
-}  // namespace cadre
+}  // namespace cadre::service

@@ -7,7 +7,7 @@
 #include "rendezvous/service/admission.h"
 #include "rendezvous/service/call_threads.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // Serve every call that comes, until the server is shut down. Service, threads and admission must
 // outlive the server.
@@ -19,6 +19,6 @@ void ServeStore(v1::Store::AsyncService& service, CallThreads& threads, const Ad
 void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
                   const Admission& admission);
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_CALLS_H_

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 constexpr int kPortMax = 65535;
@@ -91,4 +91,4 @@ absl::Status CheckListen(const std::string& host, int port) {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // "host:port", with brackets round an IPv6 address.
 std::string HostPort(const std::string& host, int port);
@@ -19,6 +19,6 @@ absl::StatusOr<bool> IsLoopback(const std::string& host);
 // Binds the port and lets it go again. Errors as Server::Start.
 absl::Status CheckListen(const std::string& host, int port);
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_LISTEN_CHECK_H_

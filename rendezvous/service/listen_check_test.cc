@@ -7,7 +7,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 using ::testing::AllOf;
@@ -81,4 +81,4 @@ TEST(HostPort, BracketsIpV6) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

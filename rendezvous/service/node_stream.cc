@@ -17,7 +17,7 @@
 #include "rpc/limits.h"
 #include "rpc/status.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 // Things that all streams share.
@@ -30,7 +30,7 @@ struct Door {
 // At most one read and one write are in flight. Reactions run on the call threads and only decode,
 // check and post; Send and Close come from who has the core. Operations are started under mutex_,
 // which keeps Finish the last of them; none of them calls a reaction.
-class NodeStream final : public Outbox, public std::enable_shared_from_this<NodeStream> {
+class NodeStream final : public host::Outbox, public std::enable_shared_from_this<NodeStream> {
  public:
   explicit NodeStream(const Door& door) : door_(door) {}
 
@@ -257,7 +257,7 @@ class NodeStream final : public Outbox, public std::enable_shared_from_this<Node
   // Its coming, and what tells of the call's end, from the start.
   std::atomic<int> under_way_{2};
   // Set once, before anything is read.
-  std::shared_ptr<CoreThread> core_;
+  std::shared_ptr<host::CoreThread> core_;
   Bearer bearer_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
@@ -293,4 +293,4 @@ void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& thread
   std::make_shared<NodeStream>(Door{service, threads, admission})->Await();
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

@@ -11,7 +11,7 @@
 #include "rendezvous/service/admission.h"
 #include "rendezvous/service/call_threads.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // Messages that may wait for a node that does not read. More than any burst: a key of the largest
 // size to each of 250 workers of one node. A node that is further behind is closed with
@@ -26,6 +26,6 @@ inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& threads,
                       const Admission& admission);
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_

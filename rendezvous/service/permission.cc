@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 constexpr char kAdministrator[] = "; that takes the server's own token";
@@ -81,4 +81,4 @@ void HideFrom(const Bearer& bearer, v1::JobStatus* status) {
   for (v1::Failure& failure : *verdict->mutable_earlier()) DropOutput(&failure);
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

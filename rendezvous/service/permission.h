@@ -14,7 +14,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // All: OK, or PERMISSION_DENIED with whose token it takes.
 
@@ -33,6 +33,6 @@ absl::Status MayDrain(const Bearer& bearer);
 // Takes out of another user's job what its program wrote.
 void HideFrom(const Bearer& bearer, v1::JobStatus* status);
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_PERMISSION_H_

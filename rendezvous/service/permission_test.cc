@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST(PermissionTest, WhatAnothersProgramWroteIsNotShown) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

@@ -13,7 +13,7 @@
 #include "rendezvous/log/record_times.h"
 #include "rpc/status_details.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 // After a state that could not be opened: another server may have more luck.
@@ -22,12 +22,12 @@ constexpr absl::Duration kOpenRetry = absl::Seconds(3);
 }  // namespace
 
 struct Replica::Impl {
-  Impl(const ReplicaOptions& options, std::shared_ptr<EtcdClient> client, Server& server)
+  Impl(const ReplicaOptions& options, std::shared_ptr<log::EtcdClient> client, Server& server)
       : options(options), client(std::move(client)), server(server) {}
 
   void Run() {
     while (!StopsWithin(absl::ZeroDuration())) {
-      absl::StatusOr<Leadership::Outcome> outcome = Campaign();
+      absl::StatusOr<log::Leadership::Outcome> outcome = Campaign();
       if (!outcome.ok()) {
         Reserve(absl::StrCat("nobody is known to lead, because ", outcome.status().message()));
       } else if (outcome->won == nullptr) {
@@ -42,27 +42,28 @@ struct Replica::Impl {
     }
   }
 
-  absl::StatusOr<Leadership::Outcome> Campaign() {
-    Leadership::Options leadership;
+  absl::StatusOr<log::Leadership::Outcome> Campaign() {
+    log::Leadership::Options leadership;
     leadership.client = client;
     leadership.prefix = options.etcd.prefix;
     leadership.address = options.address;
     // A leader elected meanwhile gives every node a whole lease, counted from its election: nodes
     // that are let go now find it in time.
     leadership.unconfirmed_limit = options.core.lease * 0.8;
-    return Leadership::Campaign(leadership);
+    return log::Leadership::Campaign(leadership);
   }
 
   // False: the state could not be opened.
-  bool Lead(Leadership& leadership) {
+  bool Lead(log::Leadership& leadership) {
     const MonoTime begin = MonoNow();
-    absl::StatusOr<OpenedLog> opened = Open(leadership);
+    absl::StatusOr<log::OpenedLog> opened = Open(leadership);
     if (!opened.ok()) {
       Reserve(std::string(opened.status().message()));
       return false;
     }
     const size_t replayed = opened->records.size();
-    const auto core = std::make_shared<CoreThread>(options.core, options.log, *std::move(opened));
+    const auto core =
+        std::make_shared<host::CoreThread>(options.core, options.log, *std::move(opened));
     server.Serve(core);
     said.clear();
     Say(absl::StrCat("this server leads (", replayed, " records in ",
@@ -81,16 +82,16 @@ struct Replica::Impl {
     return true;
   }
 
-  absl::StatusOr<OpenedLog> Open(Leadership& leadership) {
-    EtcdLogOptions log;
+  absl::StatusOr<log::OpenedLog> Open(log::Leadership& leadership) {
+    log::EtcdLogOptions log;
     log.client = client;
     log.prefix = options.etcd.prefix;
     log.leader_key = leadership.key();
     log.leader_revision = leadership.create_revision();
     log.on_deposed = [&leadership](absl::Status why) { leadership.Lose(std::move(why)); };
     log.new_server_id = options.core.server_id;
-    log.clock = ThisClockBase();
-    ASSIGN_OR_RETURN(OpenedLog opened, OpenEtcdLog(log));
+    log.clock = log::ThisClockBase();
+    ASSIGN_OR_RETURN(log::OpenedLog opened, log::OpenEtcdLog(log));
     if (options.wrap) {
       ASSIGN_OR_RETURN(opened.log, options.wrap(std::move(opened.log)));
     }
@@ -115,7 +116,7 @@ struct Replica::Impl {
   }
 
   const ReplicaOptions options;
-  const std::shared_ptr<EtcdClient> client;
+  const std::shared_ptr<log::EtcdClient> client;
   Server& server;
   // The last reason to be in reserve that was said.
   std::string said;
@@ -129,7 +130,7 @@ struct Replica::Impl {
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& options,
                                                         Server& server) {
-  ASSIGN_OR_RETURN(std::shared_ptr<EtcdClient> client, EtcdClient::Make(options.etcd));
+  ASSIGN_OR_RETURN(std::shared_ptr<log::EtcdClient> client, log::EtcdClient::Make(options.etcd));
   auto impl = std::make_unique<Impl>(options, std::move(client), server);
   impl->thread = std::thread([impl = impl.get()] { impl->Run(); });
   return std::unique_ptr<Replica>(new Replica(std::move(impl)));
@@ -146,4 +147,4 @@ Replica::~Replica() {
   impl_->thread.join();
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

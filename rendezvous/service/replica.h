@@ -17,21 +17,22 @@
 #include "rendezvous/log/etcd_client.h"
 #include "rendezvous/log/record_log.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // How often a server in reserve looks whether somebody leads.
 inline constexpr absl::Duration kCampaignInterval = absl::Milliseconds(200);
 
 struct ReplicaOptions {
-  EtcdOptions etcd;
+  log::EtcdOptions etcd;
   // Where clients find this server: shown to those who ask a server in reserve.
   std::string address;
   // Its server_id is for a state that does not exist yet.
   CoreConfig core;
   // Of this object and of the core; called on both threads.
-  CoreThread::LogFunction log;
+  host::CoreThread::LogFunction log;
   // Puts something round the log; may be absent.
-  std::function<absl::StatusOr<std::unique_ptr<RecordLog>>(std::unique_ptr<RecordLog>)> wrap;
+  std::function<absl::StatusOr<std::unique_ptr<log::RecordLog>>(std::unique_ptr<log::RecordLog>)>
+      wrap;
 };
 
 // Thread safe; has one thread besides the core's.
@@ -52,6 +53,6 @@ class Replica {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_REPLICA_H_

@@ -18,7 +18,7 @@
 #include "rpc/status.h"
 #include "tests/testing/etcd_process.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 using ::testing::HasSubstr;
@@ -42,7 +42,7 @@ class ReplicaTest : public testing::Test {
     Host host;
     ServerOptions listen;
     listen.token = kToken;
-    auto server = Server::Start(listen, std::shared_ptr<CoreThread>());
+    auto server = Server::Start(listen, std::shared_ptr<host::CoreThread>());
     EXPECT_OK(server);
     host.server = *std::move(server);
     const std::string address = absl::StrCat("127.0.0.1:", host.server->port());
@@ -50,7 +50,7 @@ class ReplicaTest : public testing::Test {
     options.etcd.endpoints = {etcd_.endpoint()};
     options.etcd.prefix = "/test/";
     options.address = address;
-    options.core = NewCoreConfig();
+    options.core = host::NewCoreConfig();
     auto replica = Replica::Start(options, *host.server);
     EXPECT_OK(replica);
     host.replica = *std::move(replica);
@@ -92,7 +92,7 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
   const auto stub = v1::Rendezvous::NewStub(first.channel);
   const auto stream = stub->Attach(&context);
   v1::ServerMessage message;
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 2, 2)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 2, 2)));
   ASSERT_TRUE(stream->Read(&message));
   EXPECT_TRUE(message.has_welcome());
   const uint64_t server_id = message.welcome().server_id();
@@ -115,7 +115,7 @@ TEST_F(ReplicaTest, OneLeadsTheOtherSaysWhoAndTakesOver) {
   again.AddMetadata(rpc::kTokenMetadata, kToken);
   const auto second_stub = v1::Rendezvous::NewStub(second.channel);
   const auto resumed = second_stub->Attach(&again);
-  ASSERT_TRUE(resumed->Write(JoinForTest("node0", 2, 2)));
+  ASSERT_TRUE(resumed->Write(host::JoinForTest("node0", 2, 2)));
   ASSERT_TRUE(resumed->Read(&message));
   EXPECT_EQ(message.welcome().server_id(), server_id);
   again.TryCancel();
@@ -134,4 +134,4 @@ TEST_F(ReplicaTest, WithoutEtcdItRefusesAndSaysWhy) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

@@ -26,7 +26,7 @@
 #include "rpc/credentials.h"
 #include "rpc/status_details.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 constexpr int kListenAttempts = 5;
@@ -35,10 +35,10 @@ constexpr absl::Duration kListenPause = absl::Milliseconds(10);
 // Asked first by every service: whether the caller may come in, and which core serves it.
 class Gate {
  public:
-  Gate(std::shared_ptr<CoreThread> core, std::string token)
+  Gate(std::shared_ptr<host::CoreThread> core, std::string token)
       : token_(std::move(token)), core_(std::move(core)) {}
 
-  void Serve(std::shared_ptr<CoreThread> core) {
+  void Serve(std::shared_ptr<host::CoreThread> core) {
     const absl::MutexLock lock(&mutex_);
     core_ = std::move(core);
   }
@@ -53,7 +53,7 @@ class Gate {
     ASSIGN_OR_RETURN(admitted.core, Serving());
     return admitted;
   }
-  absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const {
+  absl::StatusOr<std::shared_ptr<host::CoreThread>> Serving() const {
     const absl::MutexLock lock(&mutex_);
     if (core_ == nullptr) return closed_;
     return core_;
@@ -62,7 +62,7 @@ class Gate {
  private:
   const std::string token_;
   mutable absl::Mutex mutex_;
-  std::shared_ptr<CoreThread> core_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<host::CoreThread> core_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_) =
       rpc::NotLeading(absl::StrCat(kInReserve, ": it has just started"));
 };
@@ -88,7 +88,8 @@ void RaiseOpenFiles() {
 }  // namespace
 
 struct Server::Impl {
-  Impl(std::shared_ptr<CoreThread> core, const std::string& token) : gate(std::move(core), token) {}
+  Impl(std::shared_ptr<host::CoreThread> core, const std::string& token)
+      : gate(std::move(core), token) {}
 
   ~Impl() {
     // Before the threads end.
@@ -114,13 +115,13 @@ struct Server::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      CoreThread& core) {
+                                                      host::CoreThread& core) {
   // Not ours to delete.
-  return Start(options, std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core));
+  return Start(options, std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      std::shared_ptr<CoreThread> core) {
+                                                      std::shared_ptr<host::CoreThread> core) {
   RETURN_IF_ERROR(CheckExposure(options));
   RETURN_IF_ERROR(CheckListen(options.host, options.port));
   rpc::QuietGrpcLog();
@@ -162,9 +163,9 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 int Server::port() const { return impl_->port; }
 
-void Server::Serve(std::shared_ptr<CoreThread> core) { impl_->gate.Serve(std::move(core)); }
+void Server::Serve(std::shared_ptr<host::CoreThread> core) { impl_->gate.Serve(std::move(core)); }
 
-absl::StatusOr<std::shared_ptr<CoreThread>> Server::Serving() const {
+absl::StatusOr<std::shared_ptr<host::CoreThread>> Server::Serving() const {
   return impl_->gate.Serving();
 }
 
@@ -174,4 +175,4 @@ void Server::Shutdown(absl::Duration drain) {
   impl_->server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

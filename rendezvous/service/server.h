@@ -10,7 +10,7 @@
 #include "rendezvous/host/core_thread.h"
 #include "rpc/transport_security.h"
 
-namespace cadre {
+namespace cadre::service {
 
 struct ServerOptions {
   // Address or name of this machine. 0.0.0.0 or :: is every address.
@@ -34,10 +34,10 @@ class Server {
   //   PERMISSION_DENIED    the port is below 1024 and this user may not use those
   //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       CoreThread& core);
+                                                       host::CoreThread& core);
   // Null: every call is refused until Serve is called.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       std::shared_ptr<CoreThread> core);
+                                                       std::shared_ptr<host::CoreThread> core);
   // Shuts down without waiting.
   ~Server();
   Server(const Server&) = delete;
@@ -47,10 +47,10 @@ class Server {
 
   // From now on calls go to `core`, or are refused with `why`; streams that are open stay with the
   // core they came to.
-  void Serve(std::shared_ptr<CoreThread> core);
+  void Serve(std::shared_ptr<host::CoreThread> core);
   void Refuse(absl::Status why);
   // Where calls go at present, or with what they are refused.
-  absl::StatusOr<std::shared_ptr<CoreThread>> Serving() const;
+  absl::StatusOr<std::shared_ptr<host::CoreThread>> Serving() const;
 
   // Accepts nothing new, gives what is open up to `drain` to end by itself, then cancels it.
   // Returns when all has ended, at once if nothing is open.
@@ -62,6 +62,6 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_SERVER_H_

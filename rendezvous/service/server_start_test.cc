@@ -13,7 +13,7 @@
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/service/server.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 using ::testing::HasSubstr;
@@ -30,7 +30,7 @@ class ServerTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  CoreThread core_{NewCoreConfig()};
+  host::CoreThread core_{host::NewCoreConfig()};
   std::unique_ptr<Server> server_;
 };
 
@@ -102,4 +102,4 @@ TEST_F(ServerTest, AbsentTlsFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

@@ -26,7 +26,7 @@
 #include "rpc/limits.h"
 #include "rpc/status.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 using ::testing::HasSubstr;
@@ -109,7 +109,7 @@ class ServerTest : public ::testing::Test {
     return rpc::FromGrpcStatus(stream.Finish());
   }
 
-  CoreThread core_{NewCoreConfig()};
+  host::CoreThread core_{host::NewCoreConfig()};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
@@ -121,7 +121,7 @@ TEST_F(ServerTest, EveryCallNeedsTheToken) {
     EXPECT_THAT(End(*v1::Rendezvous::NewStub(channel_)->Attach(attach.get())), refused);
     v1::StoreReply reply;
     EXPECT_THAT(rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
-                    execute.get(), GetForTest("k", 1), &reply)),
+                    execute.get(), host::GetForTest("k", 1), &reply)),
                 refused);
     const auto control = v1::Control::NewStub(channel_);
     v1::ListJobsReply jobs;
@@ -135,7 +135,7 @@ TEST_F(ServerTest, EveryCallNeedsTheToken) {
 TEST_F(ServerTest, NodeJoinsAndControlSeesIt) {
   Call attach, get, list, cancel, again, unknown;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 1, 1)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 1, 1)));
   EXPECT_EQ(ReadUntil(*stream, v1::ServerMessage::kAssign).assign().world_size(), 2u);
 
   const auto control = v1::Control::NewStub(channel_);
@@ -160,7 +160,7 @@ TEST_F(ServerTest, AUsersJobAndItsNameAreNotAnothers) {
   const auto control = v1::Control::NewStub(channel_);
   const auto submit = [&](const std::string& user, const std::string& token) {
     v1::SubmitJobRequest request;
-    *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
+    *request.mutable_spec() = host::JoinForTest("node0", 1, 1).join().spec();
     request.set_user(user);
     Call call(token);
     v1::JobStatus job;
@@ -200,11 +200,11 @@ TEST_F(ServerTest, FirstMessageMustBeJoin) {
 TEST_F(ServerTest, WhatComesTogetherIsTakenOneByOne) {
   Call attach;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  v1::NodeMessage message = JoinForTest("node0", 1, 1);
+  v1::NodeMessage message = host::JoinForTest("node0", 1, 1);
   for (uint64_t i = 1; i <= 3; ++i) {
     v1::NodeMessage* next = message.add_more();
-    *next = JoinForTest("node0", 1, 1);
-    *next->mutable_store() = SetForTest("key", absl::StrCat(i), i);
+    *next = host::JoinForTest("node0", 1, 1);
+    *next->mutable_store() = host::SetForTest("key", absl::StrCat(i), i);
   }
   ASSERT_TRUE(stream->Write(message));
   std::vector<uint64_t> answered;
@@ -221,18 +221,18 @@ TEST_F(ServerTest, WhatComesTogetherIsTakenOneByOne) {
 TEST_F(ServerTest, NodeThatDoesNotReadIsClosed) {
   Call attach;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 1, 1)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 1, 1)));
   ASSERT_TRUE(AwaitStatus([](const v1::JobStatus& job) { return job.generation() == 1; }));
   v1::NodeMessage ask;
   ask.set_job("job");
   ask.set_generation(1);
-  ask.set_incarnation(JoinForTest("node0", 1, 1).incarnation());
-  *ask.mutable_store() = SetForTest("k", std::string(64 << 10, 'x'), 1);
+  ask.set_incarnation(host::JoinForTest("node0", 1, 1).incarnation());
+  *ask.mutable_store() = host::SetForTest("k", std::string(64 << 10, 'x'), 1);
   ASSERT_TRUE(stream->Write(ask));
   // Answers of 64 KiB each, far more than the outbox and all buffers on the way hold.
   constexpr uint64_t kQuestions = 4096;
   for (uint64_t asked = 2; asked <= kQuestions; ++asked) {
-    *ask.mutable_store() = GetForTest("k", asked);
+    *ask.mutable_store() = host::GetForTest("k", asked);
     if (!stream->Write(ask)) break;
   }
   // Asked over the same connection, because what is left of the questions leaves it only while
@@ -252,28 +252,28 @@ TEST_F(ServerTest, NodeThatDoesNotReadIsClosed) {
 TEST_F(ServerTest, MessageOverTheLimitIsRefused) {
   Call attach, execute;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  v1::NodeMessage large = JoinForTest("node0", 1, 1);
+  v1::NodeMessage large = host::JoinForTest("node0", 1, 1);
   large.mutable_join()->set_master_addr(std::string(rpc::kMessageBytesMax, 'x'));
   stream->Write(large);
   EXPECT_THAT(End(*stream), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
   v1::StoreReply reply;
-  EXPECT_THAT(
-      rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
-          execute.get(), SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 1), &reply)),
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
+  EXPECT_THAT(rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(
+                  execute.get(), host::SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 1),
+                  &reply)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger")));
   EXPECT_TRUE(core_.AllStatuses()->empty());
 }
 
 TEST_F(ServerTest, StoreCallWaitsForItsKey) {
   Call attach, wait, set, cancelled;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 1, 1)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 1, 1)));
   ASSERT_TRUE(AwaitStatus([](const v1::JobStatus& job) { return job.generation() == 1; }));
   const auto store = v1::Store::NewStub(channel_);
   v1::StoreReply got, stored;
   grpc::Status waited;
-  std::thread waiter([&] { waited = store->Execute(wait.get(), GetForTest("k", 1), &got); });
-  ASSERT_OK(rpc::FromGrpcStatus(store->Execute(set.get(), SetForTest("k", "v", 2), &stored)));
+  std::thread waiter([&] { waited = store->Execute(wait.get(), host::GetForTest("k", 1), &got); });
+  ASSERT_OK(rpc::FromGrpcStatus(store->Execute(set.get(), host::SetForTest("k", "v", 2), &stored)));
   waiter.join();
   ASSERT_OK(rpc::FromGrpcStatus(waited));
   EXPECT_EQ(got.code(), 0) << got.message();
@@ -281,7 +281,7 @@ TEST_F(ServerTest, StoreCallWaitsForItsKey) {
 
   std::thread gives_up([&] {
     v1::StoreReply never;
-    waited = store->Execute(cancelled.get(), GetForTest("other", 3), &never);
+    waited = store->Execute(cancelled.get(), host::GetForTest("other", 3), &never);
   });
   cancelled.get()->TryCancel();
   gives_up.join();
@@ -297,7 +297,7 @@ TEST_F(ServerTest, ShutdownWithNobodyThereIsQuick) {
 TEST_F(ServerTest, ShutdownEndsWithTheLastStream) {
   Call attach;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 2, 2)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 2, 2)));
   v1::ServerMessage message;
   ASSERT_TRUE(stream->Read(&message));
   const MonoTime begin = MonoNow();
@@ -311,12 +311,12 @@ TEST_F(ServerTest, ShutdownEndsWithTheLastStream) {
 TEST_F(ServerTest, ShutdownCancelsWhatStays) {
   Call attach, wait;
   const auto stream = v1::Rendezvous::NewStub(channel_)->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 1, 1)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 1, 1)));
   ASSERT_TRUE(AwaitStatus([](const v1::JobStatus& job) { return job.generation() == 1; }));
   v1::StoreReply reply;
   grpc::Status waited;
   std::thread waiter([&] {
-    waited = v1::Store::NewStub(channel_)->Execute(wait.get(), GetForTest("k", 1), &reply);
+    waited = v1::Store::NewStub(channel_)->Execute(wait.get(), host::GetForTest("k", 1), &reply);
   });
   server_->Shutdown(absl::Milliseconds(10));
   waiter.join();
@@ -330,7 +330,7 @@ TEST(ServerChild, DISABLED_JoinsAndStays) {
   ASSERT_NE(port, nullptr);
   Call attach;
   const auto stream = v1::Rendezvous::NewStub(Connect(atoi(port)))->Attach(attach.get());
-  ASSERT_TRUE(stream->Write(JoinForTest("node0", 2, 2)));
+  ASSERT_TRUE(stream->Write(host::JoinForTest("node0", 2, 2)));
   v1::ServerMessage message;
   while (stream->Read(&message)) {
   }
@@ -357,4 +357,4 @@ TEST_F(ServerTest, NodeWhoseProcessIsKilledIsGoneAtOnce) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "rpc/channels.h"
 
-namespace cadre {
+namespace cadre::service {
 
 absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token) {
   if (token.empty()) return Bearer();
@@ -23,4 +23,4 @@ absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std:
       "the token is not this server's: give its token file with --token-file");
 }
 
-}  // namespace cadre
+}  // namespace cadre::service

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "base/bearer_token.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // Looks at the call's "cadre-token" metadata; with an empty `token` every caller is an
 // administrator. UNAUTHENTICATED: missing or wrong; the message says how to give it.
 absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token);
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_

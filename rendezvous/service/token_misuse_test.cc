@@ -16,7 +16,7 @@
 #include "rpc/channels.h"
 #include "rpc/status.h"
 
-namespace cadre {
+namespace cadre::service {
 namespace {
 
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
@@ -54,7 +54,7 @@ class TokenMisuseTest : public ::testing::Test {
     return rpc::FromGrpcStatus(stream->Finish());
   }
   static v1::NodeMessage Join(const std::string& job, uint64_t part) {
-    v1::NodeMessage join = JoinForTest("node0", 1, 1);
+    v1::NodeMessage join = host::JoinForTest("node0", 1, 1);
     join.set_job(job);
     join.mutable_join()->mutable_spec()->set_name(job);
     join.mutable_join()->set_part(part);
@@ -69,7 +69,7 @@ class TokenMisuseTest : public ::testing::Test {
   absl::Status Set(const std::string& token, const std::string& job) {
     grpc::ClientContext context;
     Prepare(token, &context);
-    v1::StoreRequest request = SetForTest("k", "v", 1);
+    v1::StoreRequest request = host::SetForTest("k", "v", 1);
     request.set_job(job);
     v1::StoreReply reply;
     return rpc::FromGrpcStatus(v1::Store::NewStub(channel_)->Execute(&context, request, &reply));
@@ -90,7 +90,7 @@ class TokenMisuseTest : public ::testing::Test {
         v1::Control::NewStub(channel_)->CancelJob(&context, request, &status));
   }
 
-  CoreThread core_{NewCoreConfig()};
+  host::CoreThread core_{host::NewCoreConfig()};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
@@ -138,4 +138,4 @@ TEST_F(TokenMisuseTest, ATokenIsGoodForWhatItSaysAndForOneServer) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::service

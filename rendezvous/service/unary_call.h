@@ -17,7 +17,7 @@
 #include "rpc/channels.h"
 #include "rpc/status.h"
 
-namespace cadre {
+namespace cadre::service {
 
 // Shared with the core, whose answer may come when gRPC is already done with the call. Thread safe.
 template <typename Request, typename Reply>
@@ -133,6 +133,6 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   std::function<void()> when_cancelled_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::service
 
 #endif  // CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_

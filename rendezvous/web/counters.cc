@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-namespace cadre {
+namespace cadre::web {
 
 Histogram::Histogram(std::vector<double> bounds)
     : bounds(std::move(bounds)), in_bucket(this->bounds.size()) {}
@@ -97,4 +97,4 @@ void Counters::CountStarted(const std::string& job, uint64_t generation, uint32_
 
 void Counters::CountCommit(absl::Duration took) { commits_.Observe(absl::ToDoubleSeconds(took)); }
 
-}  // namespace cadre
+}  // namespace cadre::web

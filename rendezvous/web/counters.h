@@ -12,7 +12,7 @@
 #include "proto/record.pb.h"
 #include "rendezvous/core/event.h"
 
-namespace cadre {
+namespace cadre::web {
 
 struct Histogram {
   // Upper bounds, ascending; what is above all of them is in `count` alone.
@@ -74,6 +74,6 @@ class Counters {
   std::map<std::string, Recovering> recovering_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_COUNTERS_H_

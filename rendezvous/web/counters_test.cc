@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST(HistogramTest, AValueOnABoundBelongsBelowIt) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

@@ -15,7 +15,7 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 std::string Number(double value) {
@@ -95,12 +95,12 @@ void ByCause(Page& page, const std::map<v1::FailureCause, uint64_t>& counts) {
   }
 }
 
-void Totals(Page& page, const ServerView& view) {
+void Totals(Page& page, const host::ServerView& view) {
   std::map<v1::JobPhase, uint64_t> phases;
   double nodes = 0, running = 0;
   for (const v1::JobStatus& job : view.jobs) {
     ++phases[job.phase()];
-    if (!Lives(job)) continue;
+    if (!host::Lives(job)) continue;
     nodes += job.nodes_in();
     running += job.workers_running();
   }
@@ -145,7 +145,7 @@ void Counted(Page& page, const Counters& counters) {
 void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
   std::vector<const v1::JobStatus*> live;
   for (const v1::JobStatus& job : jobs) {
-    if (Lives(job) && live.size() < kJobsWithSeries) live.push_back(&job);
+    if (host::Lives(job) && live.size() < kJobsWithSeries) live.push_back(&job);
   }
   const auto family = [&](absl::string_view name, absl::string_view help, const auto& value) {
     page.Family(name, "gauge", help);
@@ -173,7 +173,7 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
 
 }  // namespace
 
-std::string MetricsText(const std::optional<ServerView>& view) {
+std::string MetricsText(const std::optional<host::ServerView>& view) {
   Page page;
   page.Gauge("cadre_leads", "1 where this server serves jobs, 0 in reserve.",
              view.has_value() ? 1 : 0);
@@ -184,4 +184,4 @@ std::string MetricsText(const std::optional<ServerView>& view) {
   return page.Take();
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -11,7 +11,7 @@
 
 #include "rendezvous/host/server_view.h"
 
-namespace cadre {
+namespace cadre::web {
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -20,8 +20,8 @@ inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charse
 inline constexpr size_t kJobsWithSeries = 100;
 
 // nullopt: this server is in reserve, and says that alone.
-std::string MetricsText(const std::optional<ServerView>& view);
+std::string MetricsText(const std::optional<host::ServerView>& view);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_METRICS_TEXT_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::AllOf;
@@ -25,7 +25,7 @@ TEST(MetricsTextTest, AServerInReserveSaysThatAlone) {
 }
 
 TEST(MetricsTextTest, SumsAndJobsThatLive) {
-  ServerView view;
+  host::ServerView view;
   view.jobs = {Job("a", v1::RUNNING), Job("b", v1::FAILED), Job("c", v1::RUNNING)};
   view.jobs[0].mutable_progress()->set_loss(0.25);
   view.jobs[0].mutable_progress()->set_samples_per_second(1234.5);
@@ -44,7 +44,7 @@ TEST(MetricsTextTest, SumsAndJobsThatLive) {
 }
 
 TEST(MetricsTextTest, CountersByKind_AHistogramAddsUp) {
-  ServerView view;
+  host::ServerView view;
   NodeSaid said;
   said.message.mutable_renew();
   view.counters.Count(said);
@@ -61,7 +61,7 @@ TEST(MetricsTextTest, CountersByKind_AHistogramAddsUp) {
 }
 
 TEST(MetricsTextTest, SeriesAreBounded_AndLabelsQuoted) {
-  ServerView view;
+  host::ServerView view;
   for (size_t i = 0; i < kJobsWithSeries + 5; ++i) {
     view.jobs.push_back(Job(i == 0 ? "a\"\\\nb" : absl::StrCat("j", i), v1::RUNNING));
   }
@@ -72,4 +72,4 @@ TEST(MetricsTextTest, SeriesAreBounded_AndLabelsQuoted) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

@@ -11,13 +11,13 @@
 namespace cadre {
 namespace {
 
-class KillingLog final : public RecordLog {
+class KillingLog final : public log::RecordLog {
  public:
-  KillingLog(bool before, int body, std::unique_ptr<RecordLog> log)
+  KillingLog(bool before, int body, std::unique_ptr<log::RecordLog> log)
       : before_(before), body_(body), log_(std::move(log)) {}
 
   uint64_t server_id() const override { return log_->server_id(); }
-  absl::Status Append(const RecordRows& records) override {
+  absl::Status Append(const log::RecordRows& records) override {
     bool here = false;
     for (const v1::Record& record : records.Decoded()) {
       here = here || record.body_case() == body_;
@@ -28,18 +28,18 @@ class KillingLog final : public RecordLog {
     return status;
   }
   bool WantsCompaction() const override { return log_->WantsCompaction(); }
-  absl::Status Compact(const RecordRows& snapshot) override { return log_->Compact(snapshot); }
+  absl::Status Compact(const log::RecordRows& snapshot) override { return log_->Compact(snapshot); }
 
  private:
   const bool before_;
   const int body_;
-  const std::unique_ptr<RecordLog> log_;
+  const std::unique_ptr<log::RecordLog> log_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RecordLog>> KillAtCommit(absl::string_view order,
-                                                        std::unique_ptr<RecordLog> log) {
+absl::StatusOr<std::unique_ptr<log::RecordLog>> KillAtCommit(absl::string_view order,
+                                                             std::unique_ptr<log::RecordLog> log) {
   const std::pair<std::string, std::string> words = absl::StrSplit(order, absl::MaxSplits(' ', 1));
   const auto* field = v1::Record::descriptor()->FindFieldByName(words.second);
   if ((words.first != "before" && words.first != "after") || field == nullptr ||

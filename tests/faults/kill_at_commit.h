@@ -16,8 +16,8 @@ inline constexpr char kKillAtCommit[] = "CADRE_KILL_AT_COMMIT";
 
 // `order` is "before|after RECORD", with the record's name in record.proto: SIGKILL before or after
 // the first Append that holds such a record. INVALID_ARGUMENT for anything else.
-absl::StatusOr<std::unique_ptr<RecordLog>> KillAtCommit(absl::string_view order,
-                                                        std::unique_ptr<RecordLog> log);
+absl::StatusOr<std::unique_ptr<log::RecordLog>> KillAtCommit(absl::string_view order,
+                                                             std::unique_ptr<log::RecordLog> log);
 
 }  // namespace cadre
 

@@ -11,7 +11,8 @@
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<cadre::RecordLog>> ByOrder(std::unique_ptr<cadre::RecordLog> log) {
+absl::StatusOr<std::unique_ptr<cadre::log::RecordLog>> ByOrder(
+    std::unique_ptr<cadre::log::RecordLog> log) {
   const char* const order = getenv(cadre::kKillAtCommit);
   if (order == nullptr) return absl::InvalidArgumentError("there is no order when to die");
   return cadre::KillAtCommit(order, std::move(log));

@@ -23,16 +23,16 @@ std::vector<v1::Record> WithoutLastGenerations(const std::vector<v1::Record>& re
 
 }  // namespace
 
-class Disk::Log final : public RecordLog {
+class Disk::Log final : public log::RecordLog {
  public:
   Log(Disk& disk, std::function<void()> crash) : disk_(disk), crash_(std::move(crash)) {}
 
   uint64_t server_id() const override { return disk_.server_id_; }
-  absl::Status Append(const RecordRows& records) override {
+  absl::Status Append(const log::RecordRows& records) override {
     return disk_.Append(records.Decoded(), crash_);
   }
   bool WantsCompaction() const override { return disk_.appended_ > disk_.plan_.compact_after; }
-  absl::Status Compact(const RecordRows& snapshot) override {
+  absl::Status Compact(const log::RecordRows& snapshot) override {
     return disk_.Compact(snapshot.Decoded());
   }
 
@@ -44,8 +44,8 @@ class Disk::Log final : public RecordLog {
 Disk::Disk(World& world, const Plan& plan, Mutation mutation)
     : world_(world), plan_(plan), mutation_(mutation), server_id_(world.random.Next()) {}
 
-OpenedLog Disk::Open(std::function<void()> crash) {
-  OpenedLog opened;
+log::OpenedLog Disk::Open(std::function<void()> crash) {
+  log::OpenedLog opened;
   opened.log = std::make_unique<Log>(*this, std::move(crash));
   opened.records =
       mutation_ == Mutation::kReuseGeneration ? WithoutLastGenerations(durable_) : durable_;

@@ -21,7 +21,7 @@ class Disk {
 
   // The log and what it holds. `crash` is called at moments in the middle of an Append when the
   // server's process dies there; nothing of it runs after that.
-  OpenedLog Open(std::function<void()> crash);
+  log::OpenedLog Open(std::function<void()> crash);
 
   void set_state(absl::Status state) { state_ = std::move(state); }
   // The process has died: what was not written yet never will be.

@@ -19,11 +19,11 @@ constexpr absl::Duration kBesideMax = absl::Milliseconds(5);
 constexpr int kMoreCame = 20, kIsSaved = 50;
 
 // In the place of the thread that saves: when it has is drawn.
-class LateSaver final : public BatchSaver {
+class LateSaver final : public host::BatchSaver {
  public:
   explicit LateSaver(World& world) : world_(world) {}
 
-  void Begin(RecordLog& log, RecordRows records) override {
+  void Begin(log::RecordLog& log, log::RecordRows records) override {
     log_ = &log;
     records_ = std::move(records);
   }
@@ -37,8 +37,8 @@ class LateSaver final : public BatchSaver {
 
  private:
   World& world_;
-  RecordLog* log_ = nullptr;
-  RecordRows records_;
+  log::RecordLog* log_ = nullptr;
+  log::RecordRows records_;
 };
 
 }  // namespace
@@ -53,19 +53,19 @@ Server::Server(World& world, const Plan& plan, Mutation mutation, Network& netwo
 
 void Server::Start() {
   start_at_ = MonoTime::Never();
-  OpenedLog opened = disk_.Open([this] { dying_ = true; });
+  log::OpenedLog opened = disk_.Open([this] { dying_ = true; });
   CoreConfig config = plan_.server;
   config.server_id = disk_.server_id();
   core_ = std::make_unique<Core>(config);
-  CommitQueue::Host host;
+  host::CommitQueue::Host host;
   host.deliver = [this](const Effects& effects) { CarryOut(effects); };
   host.snapshot = [this] { return core_->Snapshot(); };
   host.saved = [](absl::Duration) {};
   host.say = [this](const std::string& line) {
     world_.Note(1, 0, [&] { return absl::StrCat("server: ", line); });
   };
-  commits_ = std::make_unique<CommitQueue>(std::move(opened.log),
-                                           std::make_unique<LateSaver>(world_), std::move(host));
+  commits_ = std::make_unique<host::CommitQueue>(
+      std::move(opened.log), std::make_unique<LateSaver>(world_), std::move(host));
   for (const v1::Record& record : opened.records) core_->Apply(record);
   ++life_;
   world_.Note(2, opened.records.size(), [&] {

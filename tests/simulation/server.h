@@ -80,7 +80,7 @@ class Server final : public StreamServer {
 
   // One life of the process. The core goes last.
   std::unique_ptr<Core> core_;
-  std::unique_ptr<CommitQueue> commits_;
+  std::unique_ptr<host::CommitQueue> commits_;
   uint64_t life_ = 0;
   bool dying_ = false;  // killed in the middle of something
   // Effects that are not saved yet: then the core is ahead of its disk.

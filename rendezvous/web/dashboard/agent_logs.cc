@@ -9,7 +9,7 @@
 #include "rendezvous/web/dashboard/log_tails.h"
 #include "rendezvous/web/dashboard/reply_error.h"
 
-namespace cadre {
+namespace cadre::web {
 
 AgentLogs::AgentLogs(Serving serving, HttpServer::Poster post)
     : serving_(std::move(serving)), post_(std::move(post)) {}
@@ -49,7 +49,7 @@ void AgentLogs::Take(const std::shared_ptr<Reader>& reader,
   HttpExchange& exchange = *reader->exchange;
   if (exchange.closed()) return;
   const absl::Status& why = reply.status();
-  if (!reply.ok() && !absl::IsNotFound(why) && !MayReadLater(why)) {
+  if (!reply.ok() && !absl::IsNotFound(why) && !host::MayReadLater(why)) {
     if (!reader->begun) return ReplyError(exchange, why);
     exchange.Write(absl::StrCat("(", why.message(), ")\n"));
     return exchange.End();
@@ -66,7 +66,7 @@ void AgentLogs::Take(const std::shared_ptr<Reader>& reader,
   reader->bytes += reply->bytes().size();
   reader->request.clear_tail();
   reader->request.set_offset(reply->offset() + reply->bytes().size());
-  const bool more = reply->bytes().size() == kLogChunkBytes;
+  const bool more = reply->bytes().size() == host::kLogChunkBytes;
   if (more && reader->bytes < kTailBytesPerTick) Ask(reader);
 }
 
@@ -77,4 +77,4 @@ void AgentLogs::Finish() {
   readers_.clear();
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -13,7 +13,7 @@
 #include "rendezvous/web/dashboard/event_streams.h"
 #include "rendezvous/web/http/http_server.h"
 
-namespace cadre {
+namespace cadre::web {
 
 class AgentLogs {
  public:
@@ -44,6 +44,6 @@ class AgentLogs {
   std::vector<std::shared_ptr<Reader>> readers_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_AGENT_LOGS_H_

@@ -18,7 +18,7 @@
 #include "rendezvous/web/dashboard/reply_error.h"
 #include "rendezvous/web/metrics_text.h"
 
-namespace cadre {
+namespace cadre::web {
 
 struct Dashboard::Impl {
   using Exchange = std::shared_ptr<HttpExchange>;
@@ -97,9 +97,10 @@ struct Dashboard::Impl {
     if (!serving().ok()) {
       return exchange->Reply(200, kMetricsContentType, MetricsText(std::nullopt));
     }
-    AskCore<ServerView>(
-        std::move(exchange), [](CoreThread& core, auto done) { core.AskView(std::move(done)); },
-        [](HttpExchange& to, const ServerView& view) {
+    AskCore<host::ServerView>(
+        std::move(exchange),
+        [](host::CoreThread& core, auto done) { core.AskView(std::move(done)); },
+        [](HttpExchange& to, const host::ServerView& view) {
           to.Reply(200, kMetricsContentType, MetricsText(view));
         });
   }
@@ -107,7 +108,7 @@ struct Dashboard::Impl {
   void Jobs(Exchange exchange) {
     AskCore<std::vector<v1::JobStatus>>(
         std::move(exchange),
-        [](CoreThread& core, auto done) { core.AskAllStatuses(std::move(done)); },
+        [](host::CoreThread& core, auto done) { core.AskAllStatuses(std::move(done)); },
         [](HttpExchange& to, const std::vector<v1::JobStatus>& jobs) {
           to.Reply(200, kJsonType, JobsJson(jobs));
         });
@@ -115,7 +116,8 @@ struct Dashboard::Impl {
 
   void Nodes(Exchange exchange) {
     AskCore<std::vector<v1::ClusterNodeStatus>>(
-        std::move(exchange), [](CoreThread& core, auto done) { core.AskNodes(std::move(done)); },
+        std::move(exchange),
+        [](host::CoreThread& core, auto done) { core.AskNodes(std::move(done)); },
         [](HttpExchange& to, const std::vector<v1::ClusterNodeStatus>& nodes) {
           to.Reply(200, kJsonType, NodesJson(nodes));
         });
@@ -132,7 +134,7 @@ struct Dashboard::Impl {
     }
     AskCore<v1::JobStatus>(
         std::move(exchange),
-        [&](CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
+        [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
         [](HttpExchange& to, const v1::JobStatus& status) {
           to.Reply(200, kJsonType, JobJson(status));
         });
@@ -186,7 +188,7 @@ struct Dashboard::Impl {
 absl::StatusOr<std::unique_ptr<Dashboard>> Dashboard::Start(const DashboardOptions& options,
                                                             Serving serving) {
   if (options.token.empty()) {
-    ASSIGN_OR_RETURN(const bool loopback, IsLoopback(options.host));
+    ASSIGN_OR_RETURN(const bool loopback, service::IsLoopback(options.host));
     if (!loopback) {
       return absl::InvalidArgumentError(
           absl::StrCat("a dashboard on ", options.host,
@@ -224,4 +226,4 @@ void Dashboard::Finish(absl::Duration limit) {
   impl_->http->Drain(limit);
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

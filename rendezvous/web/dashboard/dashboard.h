@@ -22,7 +22,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/web/dashboard/event_streams.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // How often the core and log files are looked at while somebody reads.
 inline constexpr absl::Duration kDashboardInterval = absl::Milliseconds(250);
@@ -59,6 +59,6 @@ class Dashboard {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_

@@ -17,7 +17,7 @@
 #include "rendezvous/web/dashboard/log_tails.h"
 #include "rendezvous/web/http/reader_for_test.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::AllOf;
@@ -27,19 +27,19 @@ using ::testing::StartsWith;
 
 constexpr char kToken[] = "0123456789abcdef";
 
-class NoOutbox final : public Outbox {
+class NoOutbox final : public host::Outbox {
  public:
   void Send(v1::ServerMessage) override {}
   void Close(const absl::Status&) override {}
 };
 
 // The agent of node "node", on which every worker wrote the same.
-class AgentForTest final : public Outbox {
+class AgentForTest final : public host::Outbox {
  public:
-  explicit AgentForTest(CoreThread& core) : core_(core) {}
+  explicit AgentForTest(host::CoreThread& core) : core_(core) {}
 
   // `self` is this.
-  void Join(const std::shared_ptr<Outbox>& self) {
+  void Join(const std::shared_ptr<host::Outbox>& self) {
     stream_ = core_.OpenStream(self);
     v1::NodeMessage message = FromAgent();
     v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
@@ -90,7 +90,7 @@ class AgentForTest final : public Outbox {
     return message;
   }
 
-  CoreThread& core_;
+  host::CoreThread& core_;
   StreamId stream_;
   absl::Mutex mutex_;
   std::string text_;
@@ -101,9 +101,9 @@ class DashboardTest : public ::testing::Test {
  protected:
   void Start(DashboardOptions options = {}) {
     auto dashboard =
-        Dashboard::Start(options, [this]() -> absl::StatusOr<std::shared_ptr<CoreThread>> {
+        Dashboard::Start(options, [this]() -> absl::StatusOr<std::shared_ptr<host::CoreThread>> {
           if (in_reserve_) return absl::UnavailableError("in reserve");
-          return std::shared_ptr<CoreThread>(std::shared_ptr<void>(), &core_);
+          return std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core_);
         });
     ASSERT_OK(dashboard);
     dashboard_ = *std::move(dashboard);
@@ -111,13 +111,13 @@ class DashboardTest : public ::testing::Test {
   // Job "job" of two nodes, of which one has come.
   void AddJob() {
     stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
-    ASSERT_OK(core_.Post(stream_, JoinForTest("node", 2, 2)));
+    ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 2, 2)));
     ASSERT_OK(core_.Status("job"));
   }
   // The same of one node, submitted to a cluster of one node, and its launcher.
   void AddSubmittedJob() {
     agent_->Join(agent_);
-    const v1::NodeMessage join = JoinForTest("node", 1, 1);
+    const v1::NodeMessage join = host::JoinForTest("node", 1, 1);
     absl::Notification submitted;
     v1::SubmitJobRequest request;
     *request.mutable_spec() = join.join().spec();
@@ -147,7 +147,7 @@ class DashboardTest : public ::testing::Test {
   }
 
   std::atomic<bool> in_reserve_{false};
-  CoreThread core_{NewCoreConfig()};
+  host::CoreThread core_{host::NewCoreConfig()};
   const std::shared_ptr<AgentForTest> agent_ = std::make_shared<AgentForTest>(core_);
   StreamId stream_;
   std::unique_ptr<Dashboard> dashboard_;
@@ -310,7 +310,7 @@ TEST_F(DashboardTest, OutputEndsWhenNothingIsAddedAnyMore_AndSaysWhatIsRefused) 
   reader.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   EXPECT_TRUE(reader.Await("all of it\n"));
   ASSERT_OK(core_.Cancel("job", "enough", 0));
-  v1::NodeMessage stopped = JoinForTest("node", 1, 1);
+  v1::NodeMessage stopped = host::JoinForTest("node", 1, 1);
   stopped.clear_join();
   stopped.set_generation(1);
   stopped.mutable_node_stopped();
@@ -333,4 +333,4 @@ TEST_F(DashboardTest, WithoutALogDirectoryThatIsSaid) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

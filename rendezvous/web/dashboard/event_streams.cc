@@ -12,7 +12,7 @@
 #include "proto/control.pb.h"
 #include "rendezvous/web/dashboard/job_json.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 // Subjects that all readers get. No job has such names.
@@ -163,4 +163,4 @@ void EventStreams::EndIfFinished() {
   readers_.clear();
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

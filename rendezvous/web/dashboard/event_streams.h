@@ -19,7 +19,7 @@
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/web/http/http_server.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // Ticks from one comment that shows that the server is there to the next.
 inline constexpr int kTicksBetweenComments = 40;
@@ -27,7 +27,7 @@ inline constexpr int kTicksBetweenComments = 40;
 inline constexpr size_t kBehindBytes = 64 << 10;
 
 // Where calls go at present, or why nowhere. Thread safe.
-using Serving = std::function<absl::StatusOr<std::shared_ptr<CoreThread>>()>;
+using Serving = std::function<absl::StatusOr<std::shared_ptr<host::CoreThread>>()>;
 
 class EventStreams {
  public:
@@ -77,6 +77,6 @@ class EventStreams {
   bool finishing_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_

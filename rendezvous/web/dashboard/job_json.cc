@@ -6,7 +6,7 @@
 
 #include "proto/control.pb.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 std::string Json(const google::protobuf::Message& message) {
@@ -38,4 +38,4 @@ std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes) {
   return Json(reply);
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -9,7 +9,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::web {
 
 inline constexpr char kJsonType[] = "application/json; charset=utf-8";
 
@@ -19,6 +19,6 @@ std::string JobJson(const v1::JobStatus& job);
 // {"nodes": [...]}, with the field names of proto/cluster.proto.
 std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_

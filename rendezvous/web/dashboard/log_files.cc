@@ -18,7 +18,7 @@
 #include "base/log_paths.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 namespace fs = std::filesystem;
@@ -153,4 +153,4 @@ absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::strin
                       request.standard_error() ? "/stderr.log" : "/stdout.log");
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -12,7 +12,7 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // A list names the newest generations, and the first ranks of each.
 inline constexpr size_t kListedGenerations = 64;
@@ -39,6 +39,6 @@ absl::StatusOr<std::string> LogPath(const std::string& log_dir, const std::strin
 // A job's name as the contract has it: safe in a path.
 bool IsJobName(const std::string& name);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_LOG_FILES_H_

@@ -6,7 +6,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST(LogFilesTest, JobNamesAreSafeInPaths) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

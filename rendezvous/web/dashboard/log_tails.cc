@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/web/dashboard/open_below.h"
 
-namespace cadre {
+namespace cadre::web {
 
 LogTails::~LogTails() {
   for (const Tail& tail : tails_) {
@@ -66,4 +66,4 @@ void LogTails::Finish() {
   for (Tail& tail : tails_) tail.exchange->End();
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -13,7 +13,7 @@
 
 #include "rendezvous/web/http/http_server.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // Of a file that is there already, its end is shown.
 inline constexpr size_t kTailBytes = 64 << 10;
@@ -49,6 +49,6 @@ class LogTails {
   std::vector<Tail> tails_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_LOG_TAILS_H_

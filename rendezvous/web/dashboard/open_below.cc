@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_split.h"
 
-namespace cadre {
+namespace cadre::web {
 
 int OpenBelow(const std::string& root, absl::string_view relative) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
@@ -35,4 +35,4 @@ int OpenBelow(const std::string& root, absl::string_view relative) {
   return -1;
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -6,13 +6,13 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // A descriptor of the regular file root/relative, for reading; -1 with errno where there is none.
 // Below `root` no symbolic link is followed, and nothing is waited for: ELOOP or ENOTDIR for a
 // link, EINVAL for what is no regular file or for a name with "..".
 int OpenBelow(const std::string& root, absl::string_view relative);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_OPEN_BELOW_H_

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 class OpenBelowTest : public testing::Test {
@@ -51,4 +51,4 @@ TEST_F(OpenBelowTest, OnlyRegularFiles) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

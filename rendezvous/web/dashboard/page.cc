@@ -1,6 +1,6 @@
 #include "rendezvous/web/dashboard/page.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 // The files' text as C++ literals: see BUILD.
@@ -53,4 +53,4 @@ const PageFile* FindPageFile(absl::string_view path) {
   return nullptr;
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -4,7 +4,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::web {
 
 struct PageFile {
   absl::string_view path;
@@ -15,6 +15,6 @@ struct PageFile {
 // Null: there is none at this path.
 const PageFile* FindPageFile(absl::string_view path);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_PAGE_H_

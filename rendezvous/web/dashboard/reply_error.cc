@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 int HttpStatus(const absl::Status& status) {
@@ -27,4 +27,4 @@ void ReplyError(HttpExchange& exchange, const absl::Status& status) {
   exchange.Reply(HttpStatus(status), kTextType, absl::StrCat(status.message(), "\n"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

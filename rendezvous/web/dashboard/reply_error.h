@@ -5,13 +5,13 @@
 #include "absl/status/status.h"
 #include "rendezvous/web/http/http_server.h"
 
-namespace cadre {
+namespace cadre::web {
 
 inline constexpr char kTextType[] = "text/plain; charset=utf-8";
 
 // The HTTP status that fits, and the message as a line of text.
 void ReplyError(HttpExchange& exchange, const absl::Status& status);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_DASHBOARD_REPLY_ERROR_H_

@@ -13,7 +13,7 @@
 #include "rendezvous/web/dashboard/event_streams.h"
 #include "rendezvous/web/dashboard/log_tails.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 // A reader that takes what was written when it is told to.
@@ -61,7 +61,7 @@ TEST(SlowReadersTest, AFileIsReadAsFastAsItsReaderReadsAndNothingIsLeftOut) {
 
 TEST(SlowReadersTest, NoAgentIsAskedForAReaderThatIsBehind) {
   int asked = 0;
-  const Serving serving = [&]() -> absl::StatusOr<std::shared_ptr<CoreThread>> {
+  const Serving serving = [&]() -> absl::StatusOr<std::shared_ptr<host::CoreThread>> {
     ++asked;
     return absl::UnavailableError("in reserve");
   };
@@ -80,7 +80,7 @@ TEST(SlowReadersTest, NoAgentIsAskedForAReaderThatIsBehind) {
 
 TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
   int state = 0;
-  const Serving serving = [&]() -> absl::StatusOr<std::shared_ptr<CoreThread>> {
+  const Serving serving = [&]() -> absl::StatusOr<std::shared_ptr<host::CoreThread>> {
     return absl::UnavailableError(absl::StrCat("state ", state, std::string(kBehindBytes, '.')));
   };
   EventStreams events(serving, [](const std::function<void()>& task) { task(); });
@@ -100,4 +100,4 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

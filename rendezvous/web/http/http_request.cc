@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 int HexDigit(char c) {
@@ -108,4 +108,4 @@ bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {
          absl::EqualsIgnoreCase(host, name);
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::web {
 
 struct HttpRequest {
   // GET or HEAD.
@@ -35,6 +35,6 @@ bool CarriesToken(const HttpRequest& request, absl::string_view token);
 // whose name was made to resolve to loopback sends that site's.
 bool HostIsLoopback(const HttpRequest& request, absl::string_view name);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_HTTP_HTTP_REQUEST_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(HttpRequestTest, TokenNeedsItsScheme) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

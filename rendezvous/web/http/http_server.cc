@@ -24,7 +24,7 @@
 #include "rendezvous/web/http/mailbox.h"
 #include "rendezvous/web/http/reply_head.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 // At most one answer for each connection, and the owner's few.
@@ -274,7 +274,7 @@ struct HttpServer::Impl {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string& host, int port,
                                                                absl::Duration stall_timeout) {
-  RETURN_IF_ERROR(CheckListen(host, port));
+  RETURN_IF_ERROR(service::CheckListen(host, port));
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
@@ -295,8 +295,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string
   }
   if (impl->loop.listener == nullptr) {
     // Somebody may have taken the port since it was checked.
-    RETURN_IF_ERROR(CheckListen(host, port));
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", HostPort(host, port)));
+    RETURN_IF_ERROR(service::CheckListen(host, port));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", service::HostPort(host, port)));
   }
   evconnlistener_set_error_cb(impl->loop.listener.get(), &Impl::OnAcceptFailed);
   sockaddr_storage bound = {};
@@ -355,4 +355,4 @@ void HttpServer::Drain(absl::Duration limit) {
   WaitFor(loop.changed, lock, limit, [&loop] { return loop.busy == 0; });
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/web/http/http_request.h"
 
-namespace cadre {
+namespace cadre::web {
 
 // Connections at once. One more takes the place of the oldest that has not asked for anything yet;
 // where all have, it waits in the kernel's queue. Half of them at most are streams.
@@ -83,6 +83,6 @@ class HttpServer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_HTTP_HTTP_SERVER_H_

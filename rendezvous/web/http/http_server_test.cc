@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "rendezvous/web/http/reader_for_test.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::AllOf;
@@ -246,4 +246,4 @@ TEST(HttpServerListenTest, APortInUseIsNamed) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace cadre {
+namespace cadre::web {
 
 Mailbox::Mailbox(size_t max) : max_(max), fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
@@ -37,4 +37,4 @@ void Mailbox::Stop() {
   eventfd_write(fd_, 1);
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
-namespace cadre {
+namespace cadre::web {
 
 class Mailbox {
  public:
@@ -40,6 +40,6 @@ class Mailbox {
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_HTTP_MAILBOX_H_

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 bool Readable(const Mailbox& mailbox) {
@@ -42,4 +42,4 @@ TEST(Mailbox, StopWakesTheLoop) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::web {
 
 class ReaderForTest {
  public:
@@ -68,6 +68,6 @@ class ReaderForTest {
   std::string got_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_HTTP_READER_FOR_TEST_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 absl::string_view Reason(int status) {
@@ -46,4 +46,4 @@ std::string ReplyHead(int status, absl::string_view type) {
                       status == 405 ? "Allow: GET, HEAD\r\n" : "");
 }
 
-}  // namespace cadre
+}  // namespace cadre::web

@@ -6,10 +6,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::web {
 
 std::string ReplyHead(int status, absl::string_view type);
 
-}  // namespace cadre
+}  // namespace cadre::web
 
 #endif  // CADRE_RENDEZVOUS_WEB_HTTP_REPLY_HEAD_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::web {
 namespace {
 
 using ::testing::AllOf;
@@ -24,4 +24,4 @@ TEST(ReplyHead, SomeRefusalsSayWhatWouldDo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::web
