@@ -125,7 +125,7 @@ struct Served {
   std::string state;
 };
 
-absl::Status StartAlone(const Asked& asked, const host::CoreThread::LogFunction& log,
+absl::Status StartAlone(const Asked& asked, const host::LogFunction& log,
                         Served* serving) {
   const CoreConfig config = host::NewCoreConfig();
   ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(asked.state_dir, config));
@@ -138,7 +138,7 @@ absl::Status StartAlone(const Asked& asked, const host::CoreThread::LogFunction&
   return absl::OkStatus();
 }
 
-absl::Status StartReplica(const Asked& asked, const host::CoreThread::LogFunction& log,
+absl::Status StartReplica(const Asked& asked, const host::LogFunction& log,
                           Served* serving) {
   serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
   ASSIGN_OR_RETURN(serving->server,
@@ -155,7 +155,7 @@ absl::Status StartReplica(const Asked& asked, const host::CoreThread::LogFunctio
 }
 
 absl::Status StartDashboard(const web::DashboardOptions& options,
-                            const host::CoreThread::LogFunction& log, Served* serving) {
+                            const host::LogFunction& log, Served* serving) {
   ASSIGN_OR_RETURN(serving->dashboard,
                    web::Dashboard::Start(
                        options, [server = serving->server.get()] { return server->Serving(); }));

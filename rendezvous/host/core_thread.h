@@ -40,9 +40,6 @@ CoreConfig NewCoreConfig();
 
 class CoreThread {
  public:
-  using LogFunction = cadre::LogFunction;
-  using OwnerCheck = cadre::OwnerCheck;
-
   // Starts the thread, with the state that `durable` holds. A log brings its own server_id.
   //
   // While it cannot save, changes are refused: store calls with its error, new streams with

@@ -30,7 +30,7 @@ class SubmissionTest : public ::testing::Test {
     room_->is_there = is_there;
   }
   absl::Status Submit(const std::string& job, const std::string& request_id,
-                      const CoreThread::OwnerCheck& may = nullptr) {
+                      const OwnerCheck& may = nullptr) {
     v1::SubmitJobRequest request;
     *request.mutable_spec() = JoinForTest("node0", 1, 1).join().spec();
     request.mutable_spec()->set_name(job);

@@ -62,7 +62,7 @@ bool Passes(const std::shared_ptr<Call>& call, const absl::Status& may) {
   return may.ok();
 }
 
-host::CoreThread::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
+host::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
   return [bearer](absl::string_view owner) { return MayUseJob(bearer, owner); };
 }
 

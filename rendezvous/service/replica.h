@@ -29,7 +29,7 @@ struct ReplicaOptions {
   // Its server_id is for a state that does not exist yet.
   CoreConfig core;
   // Of this object and of the core; called on both threads.
-  host::CoreThread::LogFunction log;
+  host::LogFunction log;
   // Puts something round the log; may be absent.
   std::function<absl::StatusOr<std::unique_ptr<log::RecordLog>>(std::unique_ptr<log::RecordLog>)>
       wrap;
