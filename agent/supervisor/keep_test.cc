@@ -55,8 +55,7 @@ class KeepTest : public ::testing::Test {
     return rig_.Started(group)->pid;
   }
   void AwaitLog(const std::string& text) {
-    const MonoTime end = MonoNow() + kPatience;
-    while (ReadFile(rig_.folder() + "/log") != text && MonoNow() < end) usleep(1000);
+    rig_.UntilFiles([&] { return ReadFile(rig_.folder() + "/log") == text; });
     EXPECT_EQ(ReadFile(rig_.folder() + "/log"), text);
   }
 

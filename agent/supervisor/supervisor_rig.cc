@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -107,6 +108,26 @@ bool SupervisorRig::Until(const std::function<bool()>& done) {
     if (left <= absl::ZeroDuration() || !Pump(left)) {
       ADD_FAILURE() << "the supervisor did not say what was waited for";
       return false;
+    }
+  }
+  return true;
+}
+
+bool SupervisorRig::UntilFiles(const std::function<bool()>& done) const {
+  ScopedFd changes(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  EXPECT_GE(inotify_add_watch(changes.get(), folder_.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO),
+            0);
+  const MonoTime end = MonoNow() + kPatience;
+  char events[4096];
+  while (!done()) {
+    const absl::Duration left = end - MonoNow();
+    pollfd ready = {changes.get(), POLLIN, 0};
+    if (left <= absl::ZeroDuration() ||
+        poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
+      ADD_FAILURE() << "no file in " << folder_ << " became what was waited for";
+      return false;
+    }
+    while (read(changes.get(), events, sizeof(events)) > 0) {
     }
   }
   return true;
