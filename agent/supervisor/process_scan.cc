@@ -21,6 +21,8 @@ namespace {
 
 // An environment may be megabytes long; the marker is put first in it, so this much is enough.
 constexpr size_t kEnvironmentBytes = 64 << 10;
+// PF_EXITING of linux/sched.h, in the flags of /proc/PID/stat.
+constexpr unsigned kExitingFlag = 0x4;
 
 std::vector<pid_t> AllPids() {
   std::vector<pid_t> pids;
@@ -39,16 +41,34 @@ std::vector<pid_t> AllPids() {
 std::optional<ProcessInfo> InspectProcess(pid_t pid) {
   const auto text = ReadKernelFile(absl::StrCat("/proc/", pid, "/stat"));
   if (!text.has_value()) return std::nullopt;
-  // "pid (any name, with any characters) state parent group session ..."
+  // "pid (any name, with any characters) state parent group session tty foreground flags ..."
   const size_t end = text->rfind(')');
   ProcessInfo info;
   info.pid = pid;
-  int group = 0;
-  if (end == std::string::npos || sscanf(text->c_str() + end + 1, " %c %d %d %d", &info.state,
-                                         &info.parent, &group, &info.session) != 4) {
+  unsigned flags = 0;
+  if (end == std::string::npos || sscanf(text->c_str() + end + 1, " %c %d %*d %d %*d %*d %u",
+                                         &info.state, &info.parent, &info.session, &flags) != 4) {
     return std::nullopt;
   }
+  info.exiting = info.state == 'Z' || (flags & kExitingFlag) != 0;
   return info;
+}
+
+std::vector<pid_t> OwnChildren() {
+  std::vector<pid_t> children;
+  // A kernel may be built without this file.
+  if (const auto text = ReadKernelFile("/proc/thread-self/children"); text.has_value()) {
+    for (const absl::string_view child : absl::StrSplit(*text, ' ', absl::SkipWhitespace())) {
+      pid_t pid = 0;
+      if (absl::SimpleAtoi(child, &pid)) children.push_back(pid);
+    }
+    return children;
+  }
+  for (const pid_t pid : AllPids()) {
+    const auto process = InspectProcess(pid);
+    if (process.has_value() && process->parent == getpid()) children.push_back(pid);
+  }
+  return children;
 }
 
 std::string ReadMarker(pid_t pid) {

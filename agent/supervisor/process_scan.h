@@ -22,10 +22,14 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t session = 0;
   char state = '?';
+  bool exiting = false;  // on its way through exit(2), or through: it has lost its environment
 };
 
 // nullopt: no such process.
 std::optional<ProcessInfo> InspectProcess(pid_t pid);
+
+// The children of this process, those that have ended and are not reaped included.
+std::vector<pid_t> OwnChildren();
 
 // Its value in the environment with which the process was started; empty where there is none, or
 // /proc does not let us look.

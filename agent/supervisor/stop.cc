@@ -13,11 +13,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "agent/supervisor/cgroup_files.h"
 #include "agent/supervisor/pidfd.h"
 #include "agent/supervisor/process_scan.h"
 #include "agent/supervisor/reap.h"
@@ -106,16 +103,22 @@ bool HasChildren() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
 }
 
-// The children that we did not start.
-bool HasOrphans(const State& state) {
-  if (state.by_pid.empty()) return HasChildren();
-  const auto children = ReadKernelFile("/proc/thread-self/children");
-  if (!children.has_value()) return HasChildren();
-  for (const absl::string_view child : absl::StrSplit(*children, ' ', absl::SkipWhitespace())) {
-    pid_t pid = 0;
-    if (absl::SimpleAtoi(child, &pid) && state.by_pid.count(pid) == 0) return true;
+// Whether one of the children that we did not start is this group's, or may be.
+bool HasOrphans(State& state, uint64_t slot, MonoTime now) {
+  ReapAll(state);
+  if (!HasChildren()) return false;
+  bool orphans = false;
+  for (const pid_t child : OwnChildren()) {
+    if (state.by_pid.count(child) != 0) continue;
+    const auto process = InspectProcess(child);
+    if (!process.has_value()) continue;
+    // It has left its cgroup, and nothing tells any more whose it is. SIGCHLD will tell its end.
+    if (process->exiting) return true;
+    orphans = true;
   }
-  return false;
+  if (!orphans || KillSurvivors(state, {slot}, IsLast(state, slot)).empty()) return false;
+  state.groups.at(slot).ending.scan_at = now + kScanInterval;
+  return true;
 }
 
 // Whether a process of the group may be left.
@@ -130,10 +133,7 @@ bool IsPopulated(State& state, uint64_t slot, Group& group, MonoTime now) {
   // A process that was cloned into the cgroup while that was being killed escapes nobody.
   const bool left =
       ending.scan_at != MonoTime::Never() || CgroupTree::Populated(ending.cgroup_events);
-  if (left || !HasOrphans(state)) return left;
-  if (KillSurvivors(state, {slot}, IsLast(state, slot)).empty()) return false;
-  ending.scan_at = now + kScanInterval;
-  return true;
+  return left || HasOrphans(state, slot, now);
 }
 
 void Finish(State& state, uint64_t slot, Group& group) {
