@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/cluster/part_start.h"
 #include "agent/run_files.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 
 namespace cadre {
@@ -85,7 +85,7 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
     opened = Open(path);
   }
   if (opened < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  const supervisor::ScopedFd file(opened);
+  const ScopedFd file(opened);
   struct stat info = {};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));

@@ -30,15 +30,14 @@ void Remove(const std::string& path) {
 }
 
 // The directory, locked: this user's, and still there. Without: somebody lives there.
-supervisor::ScopedFd Lock(const std::string& path) {
-  supervisor::ScopedFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+ScopedFd Lock(const std::string& path) {
+  ScopedFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat opened, named;
-  if (!fd.ok() || fstat(fd.get(), &opened) != 0 || opened.st_uid != geteuid())
-    return supervisor::ScopedFd();
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return supervisor::ScopedFd();
+  if (!fd.ok() || fstat(fd.get(), &opened) != 0 || opened.st_uid != geteuid()) return ScopedFd();
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return ScopedFd();
   const bool same = lstat(path.c_str(), &named) == 0 && named.st_dev == opened.st_dev &&
                     named.st_ino == opened.st_ino;
-  return same ? std::move(fd) : supervisor::ScopedFd();
+  return same ? std::move(fd) : ScopedFd();
 }
 
 // Removes what killed agents left; what cannot be removed stays.
@@ -50,7 +49,7 @@ void Sweep(const std::string& parent) {
     if (entry == nullptr) break;
     if (!absl::StartsWith(entry->d_name, kPrefix)) continue;
     const std::string path = absl::StrCat(parent, "/", entry->d_name);
-    const supervisor::ScopedFd lock = Lock(path);
+    const ScopedFd lock = Lock(path);
     if (lock.ok()) Remove(path);
   }
   closedir(directory);
@@ -65,7 +64,7 @@ absl::StatusOr<std::unique_ptr<PartsDirectory>> PartsDirectory::Make(const std::
     if (mkdtemp(path.data()) == nullptr) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
     }
-    supervisor::ScopedFd lock = Lock(path);
+    ScopedFd lock = Lock(path);
     if (!lock.ok()) continue;
     // Each part's files belong to its user, who must be able to pass.
     if (fchmod(lock.get(), 0711) == 0) {

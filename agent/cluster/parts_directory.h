@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre {
 
@@ -25,12 +25,12 @@ class PartsDirectory {
   const std::string& path() const { return path_; }
 
  private:
-  PartsDirectory(std::string path, supervisor::ScopedFd lock)
+  PartsDirectory(std::string path, ScopedFd lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
   // The directory itself, with flock(2): seen from other PID namespaces too.
-  const supervisor::ScopedFd lock_;
+  const ScopedFd lock_;
 };
 
 }  // namespace cadre

@@ -13,10 +13,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/pidfd.h"
-#include "agent/supervisor/process_scan.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "base/clock.h"
+#include "base/scoped_fd.h"
 
 namespace cadre {
 namespace {
@@ -108,7 +108,7 @@ std::string NativeStacks(pid_t process, MonoTime deadline, const std::atomic<boo
 
 std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTime deadline,
                      const std::atomic<bool>& cancelled) {
-  const supervisor::ScopedFd pidfd(supervisor::OpenPidfd(process));
+  const ScopedFd pidfd(supervisor::OpenPidfd(process));
   const bool was_stopped = IsStopped(process);
   std::string text = OutputOfTool(tool, deadline, cancelled);
   // ptrace(2): it attaches with SIGSTOP, and that stays when it is killed before it detaches.
@@ -120,8 +120,8 @@ std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline
                          const std::atomic<bool>& cancelled) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::StrCat("no native stacks: pipe: ", strerror(errno));
-  supervisor::ScopedFd read_end(ends[0]);
-  supervisor::ScopedFd write_end(ends[1]);
+  ScopedFd read_end(ends[0]);
+  ScopedFd write_end(ends[1]);
   pid_t pid = 0;
   const int error = Start(tool, write_end.get(), &pid);
   write_end.Reset();

@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/supervisor/cgroup_files.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/process_scan.h"
 
 namespace cadre {
 namespace {

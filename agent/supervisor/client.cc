@@ -19,11 +19,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/supervisor/pidfd.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/remains.h"
-#include "agent/supervisor/scoped_fd.h"
 #include "base/clock.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 
 extern char** environ;

@@ -13,7 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"

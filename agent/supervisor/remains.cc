@@ -10,8 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/supervisor/cgroup_files.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {

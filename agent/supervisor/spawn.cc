@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/supervisor/child.h"
-#include "agent/supervisor/pidfd.h"
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/processes/process_scan.h"
 
 namespace cadre::supervisor {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 

@@ -11,11 +11,11 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "agent/supervisor/cgroup_tree.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/outbox.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "agent/supervisor/processes/cgroup_tree.h"
 #include "agent/supervisor/stdio.h"
+#include "base/scoped_fd.h"
 #include "base/time.h"
 
 namespace cadre::supervisor {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/outbox.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 

@@ -19,9 +19,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/supervisor/pidfd.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "agent/supervisor/processes/pidfd.h"
 #include "base/clock.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 

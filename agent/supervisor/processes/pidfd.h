@@ -1,6 +1,6 @@
 // pidfd system calls; glibc 2.36 declares them without C linkage. Any thread.
-#ifndef CADRE_AGENT_SUPERVISOR_PIDFD_H_
-#define CADRE_AGENT_SUPERVISOR_PIDFD_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_PIDFD_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_PIDFD_H_
 
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -17,4 +17,4 @@ inline int SignalPidfd(int pidfd, int signal) {
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_PIDFD_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_PIDFD_H_

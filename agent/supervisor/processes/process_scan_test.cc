@@ -1,4 +1,4 @@
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/process_scan.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -15,12 +15,16 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
+// It has stopped itself.
 class Child {
  public:
   Child() {
-    char* const argv[] = {const_cast<char*>("sleep"), const_cast<char*>("1000"), nullptr};
+    char* const argv[] = {const_cast<char*>("sh"), const_cast<char*>("-c"),
+                          const_cast<char*>("kill -STOP $$"), nullptr};
     char* const environment[] = {const_cast<char*>("CADRE_SUPERVISED_BY=id.7"), nullptr};
-    EXPECT_EQ(posix_spawnp(&pid_, "sleep", nullptr, nullptr, argv, environment), 0);
+    EXPECT_EQ(posix_spawnp(&pid_, "sh", nullptr, nullptr, argv, environment), 0);
+    siginfo_t info = {};
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOWAIT), 0);
   }
   ~Child() {
     if (reaped_) return;

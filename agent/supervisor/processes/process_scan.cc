@@ -1,4 +1,4 @@
-#include "agent/supervisor/process_scan.h"
+#include "agent/supervisor/processes/process_scan.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/supervisor/cgroup_files.h"
-#include "agent/supervisor/pidfd.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "agent/supervisor/processes/cgroup_files.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/supervisor/cgroup_tree.h"
+#include "agent/supervisor/processes/cgroup_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/supervisor/cgroup_files.h"
+#include "agent/supervisor/processes/cgroup_files.h"
 
 namespace cadre::supervisor {
 namespace {

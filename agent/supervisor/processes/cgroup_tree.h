@@ -1,14 +1,14 @@
 // The supervisor's own cgroups: cadre-<pid>-<id>/g<slot> for each group, below the cgroup it runs
 // in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
-#define CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_TREE_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_TREE_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 
@@ -59,4 +59,4 @@ class CgroupTree {
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_CGROUP_TREE_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_TREE_H_

@@ -1,7 +1,7 @@
 // Operations on one cgroup v2 directory and all below it. Stateless; used by the supervisor on its
 // own tree and by the agent on the tree of a supervisor that died. Any thread.
-#ifndef CADRE_AGENT_SUPERVISOR_CGROUP_FILES_H_
-#define CADRE_AGENT_SUPERVISOR_CGROUP_FILES_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_FILES_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_FILES_H_
 
 #include <sys/types.h>
 
@@ -35,4 +35,4 @@ std::optional<uint64_t> ValueOf(absl::string_view text, absl::string_view key);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_CGROUP_FILES_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_FILES_H_

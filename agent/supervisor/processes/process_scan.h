@@ -1,6 +1,6 @@
 // Finds and kills processes through /proc, for where there are no cgroups. Stateless; any thread.
-#ifndef CADRE_AGENT_SUPERVISOR_PROCESS_SCAN_H_
-#define CADRE_AGENT_SUPERVISOR_PROCESS_SCAN_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_PROCESS_SCAN_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_PROCESS_SCAN_H_
 
 #include <sys/types.h>
 
@@ -42,4 +42,4 @@ std::vector<pid_t> KillProcesses(const std::function<bool(const ProcessInfo&)>& 
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_PROCESS_SCAN_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_PROCESS_SCAN_H_

@@ -1,4 +1,4 @@
-#include "agent/supervisor/cgroup_files.h"
+#include "agent/supervisor/processes/cgroup_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/supervisor/scoped_fd.h"
+#include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
 namespace {

@@ -1,12 +1,12 @@
 // A file descriptor that closes itself. Any thread, one owner.
-#ifndef CADRE_AGENT_SUPERVISOR_SCOPED_FD_H_
-#define CADRE_AGENT_SUPERVISOR_SCOPED_FD_H_
+#ifndef CADRE_BASE_SCOPED_FD_H_
+#define CADRE_BASE_SCOPED_FD_H_
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace cadre::supervisor {
+namespace cadre {
 
 class ScopedFd {
  public:
@@ -30,6 +30,6 @@ class ScopedFd {
   int fd_ = -1;
 };
 
-}  // namespace cadre::supervisor
+}  // namespace cadre
 
-#endif  // CADRE_AGENT_SUPERVISOR_SCOPED_FD_H_
+#endif  // CADRE_BASE_SCOPED_FD_H_
