@@ -63,7 +63,7 @@ AdoptedFrame Inventory(const State& state, MonoTime now) {
   adopted.alone_ms =
       static_cast<uint32_t>(absl::ToInt64Milliseconds(now - state.keeping.alone_since));
   MonoTime hold_until = MonoTime::Never();
-  for (const auto& [slot, group] : state.groups) {
+  for (const auto& [serial, group] : state.groups) {
     adopted.groups.push_back(group.id);
     hold_until = std::min(hold_until, group.ending.hold_until);
   }
@@ -78,7 +78,7 @@ void BecomeAgent(State& state, MonoTime now) {
   std::string first =
       EncodeFrame(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
   first += EncodeFrame(Inventory(state, now));
-  for (const auto& [slot, group] : state.groups) {
+  for (const auto& [serial, group] : state.groups) {
     if (group.exec_status.ok() || group.end.exec_errno != 0) continue;
     first += EncodeFrame(StartedFrame{group.id, group.pid, 0});
   }
@@ -87,7 +87,7 @@ void BecomeAgent(State& state, MonoTime now) {
   DropCandidate(state);
   keeping.alone_since = keeping.until = MonoTime::Never();
   state.outbox.Attach(state.agent.socket.get(), first);
-  for (const auto& [slot, group] : state.groups) {
+  for (const auto& [serial, group] : state.groups) {
     if (group.exited) state.outbox.Send(group.end);
   }
   state.Watch(state.agent.socket.get(), Source::kAgent, 0, uint32_t{EPOLLIN} | EPOLLOUT);

@@ -76,8 +76,8 @@ bool FlushToAgent(State& state) {
   return true;
 }
 
-void HandleStream(State& state, uint64_t slot, CapturedStream Group::*stream) {
-  const auto found = state.groups.find(slot);
+void HandleStream(State& state, uint64_t serial, CapturedStream Group::*stream) {
+  const auto found = state.groups.find(serial);
   if (found == state.groups.end() || !(found->second.*stream).open()) return;
   CapturedStream& captured = found->second.*stream;
   if (captured.ReadOnce(state.outbox)) return;
@@ -93,9 +93,9 @@ void HandleSignals(State& state, int signal_fd) {
 }
 
 // The order of the sources within one turn does not matter: each handler looks at the facts, and
-// finds nothing to do for a slot that is gone.
+// finds nothing to do for a group that is gone.
 bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
-  const uint64_t slot = event.data.u64 >> 8;
+  const uint64_t serial = event.data.u64 >> 8;
   switch (static_cast<Source>(event.data.u64 & 0xff)) {
     case Source::kAgent:
       if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
@@ -110,19 +110,19 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
       HandleSignals(state, signal_fd);
       return true;
     case Source::kExit:
-      HandleExit(state, slot);
+      HandleExit(state, serial);
       return true;
     case Source::kExec:
-      HandleExecStatus(state, slot);
+      HandleExecStatus(state, serial);
       return true;
     case Source::kStdout:
-      HandleStream(state, slot, &Group::standard_output);
+      HandleStream(state, serial, &Group::standard_output);
       return true;
     case Source::kStderr:
-      HandleStream(state, slot, &Group::standard_error);
+      HandleStream(state, serial, &Group::standard_error);
       return true;
     case Source::kProgress:
-      HandleStream(state, slot, &Group::progress);
+      HandleStream(state, serial, &Group::progress);
       return true;
     case Source::kCgroup:
       return true;  // AdvanceGroups reads it

@@ -31,7 +31,7 @@ std::string ReadErrorFile(const std::string& path) {
   return text;
 }
 
-void FillCause(const State& state, uint64_t slot, const siginfo_t& info, Group& group) {
+void FillCause(const State& state, uint64_t serial, const siginfo_t& info, Group& group) {
   if (info.si_code == CLD_EXITED) {
     group.end.exit_code = info.si_status;
     return;
@@ -40,13 +40,13 @@ void FillCause(const State& state, uint64_t slot, const siginfo_t& info, Group& 
   group.end.core_dumped = info.si_code == CLD_DUMPED;
   // The counter alone may have risen for another group, and SIGKILL alone may be anybody's.
   group.end.out_of_memory = info.si_status == SIGKILL && !group.ending.killed &&
-                            state.cgroups.OutOfMemoryKills(slot) > group.memory_kills_before;
+                            state.cgroups.OutOfMemoryKills(serial) > group.memory_kills_before;
 }
 
 }  // namespace
 
-void HandleExecStatus(State& state, uint64_t slot) {
-  const auto found = state.groups.find(slot);
+void HandleExecStatus(State& state, uint64_t serial) {
+  const auto found = state.groups.find(serial);
   if (found == state.groups.end() || !found->second.exec_status.ok()) return;
   Group& group = found->second;
   ChildFailure failure;
@@ -62,18 +62,18 @@ void HandleExecStatus(State& state, uint64_t slot) {
   state.outbox.Send(StartedFrame{group.id, group.pid, 0});
 }
 
-void HandleExit(State& state, uint64_t slot) {
-  const auto found = state.groups.find(slot);
+void HandleExit(State& state, uint64_t serial) {
+  const auto found = state.groups.find(serial);
   if (found == state.groups.end() || found->second.exited) return;
   Group& group = found->second;
   siginfo_t info = {};
   const auto pid = static_cast<id_t>(group.pid);
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-  HandleExecStatus(state, slot);
+  HandleExecStatus(state, serial);
   kill(-group.pid, SIGKILL);
   PassOnOutput(state, group);
 
-  FillCause(state, slot, info, group);
+  FillCause(state, serial, info, group);
   group.end.last_lines = group.standard_error.Tail();
   if (group.end.last_lines.empty()) group.end.last_lines = group.standard_output.Tail();
   group.end.error_json = ReadErrorFile(group.error_file);
@@ -91,9 +91,9 @@ void ReapAll(State& state) {
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == 0) {
       return;
     }
-    const auto slot = state.by_pid.find(info.si_pid);
-    if (slot != state.by_pid.end()) {
-      HandleExit(state, slot->second);
+    const auto serial = state.by_pid.find(info.si_pid);
+    if (serial != state.by_pid.end()) {
+      HandleExit(state, serial->second);
     } else {
       waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG | __WALL);
     }

@@ -11,11 +11,11 @@ namespace cadre::supervisor {
 inline constexpr size_t kMaxErrorFileBytes = 64 << 10;
 
 // The exec status pipe has something to say: StartedFrame, or the failure is noted.
-void HandleExecStatus(State& state, uint64_t slot);
+void HandleExecStatus(State& state, uint64_t serial);
 
 // If the process has ended: inspects it, kills the rest of its process group while the zombie still
 // holds the group's number, passes on its output, says ExitedFrame, and only then reaps it.
-void HandleExit(State& state, uint64_t slot);
+void HandleExit(State& state, uint64_t serial);
 
 // Reaps everything that has ended: groups as above, and orphans that came to us as subreaper.
 void ReapAll(State& state);

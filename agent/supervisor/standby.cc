@@ -17,7 +17,7 @@ Group* AssignStandby(State& state, const std::vector<std::string>& assignment) {
   std::string text;
   for (const std::string& entry : assignment) text.append(entry).push_back('\0');
   text.push_back('\0');
-  for (auto& [slot, group] : state.groups) {
+  for (auto& [serial, group] : state.groups) {
     if (!group.standby.ok() || group.exited || group.ending.asked) continue;
     char waits = 0;
     if (recv(group.standby.get(), &waits, sizeof(waits), MSG_DONTWAIT) != 1) continue;

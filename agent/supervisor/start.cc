@@ -71,11 +71,12 @@ void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
                                   std::move(plumbing.progress.read_end), ScopedFd());
 }
 
-Spawned SpawnInto(State& state, uint64_t slot, const StartFrame& start, const Plumbing& plumbing) {
-  const ScopedFd cgroup = state.cgroups.Add(slot);
+Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start,
+                  const Plumbing& plumbing) {
+  const ScopedFd cgroup = state.cgroups.Add(serial);
   SpawnRequest request;
   request.start = &start;
-  request.marker = state.MarkerOf(slot);
+  request.marker = state.MarkerOf(serial);
   request.stdin_fd = state.null_device.get();
   request.stdout_fd = plumbing.standard_output.write_end.get();
   request.stderr_fd = plumbing.standard_error.write_end.get();
@@ -101,13 +102,13 @@ ExitedFrame NotStarted(const std::string& step, int error) {
 }
 
 // False: `group.end` says why there is no process.
-bool StartProcess(State& state, uint64_t slot, const StartFrame& start, Group& group) {
+bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Group& group) {
   Plumbing plumbing;
   if (const char* failed = Prepare(start, plumbing); failed != nullptr) {
     group.end = NotStarted(failed, errno);
     return false;
   }
-  Spawned spawned = SpawnInto(state, slot, start, plumbing);
+  Spawned spawned = SpawnInto(state, serial, start, plumbing);
   if (spawned.pid <= 0) {
     group.end = NotStarted(spawned.failed_step, spawned.error);
     return false;
@@ -117,19 +118,19 @@ bool StartProcess(State& state, uint64_t slot, const StartFrame& start, Group& g
   group.exec_status = std::move(spawned.status);
   group.in_cgroup = spawned.in_cgroup;
   group.error_file = start.error_file;
-  group.memory_kills_before = state.cgroups.OutOfMemoryKills(slot);
+  group.memory_kills_before = state.cgroups.OutOfMemoryKills(serial);
   Capture(start, plumbing, group);
   group.standby = std::move(plumbing.standby.ours);
   return true;
 }
 
-void WatchProcess(State& state, uint64_t slot, const Group& group) {
-  state.Watch(group.exec_status.get(), Source::kExec, slot, EPOLLIN);
-  state.Watch(group.standard_output.fd(), Source::kStdout, slot, EPOLLIN);
-  state.Watch(group.standard_error.fd(), Source::kStderr, slot, EPOLLIN);
-  state.Watch(group.progress.fd(), Source::kProgress, slot, EPOLLIN);
-  state.Watch(group.pidfd.get(), Source::kExit, slot, EPOLLIN);
-  state.by_pid[group.pid] = slot;
+void WatchProcess(State& state, uint64_t serial, const Group& group) {
+  state.Watch(group.exec_status.get(), Source::kExec, serial, EPOLLIN);
+  state.Watch(group.standard_output.fd(), Source::kStdout, serial, EPOLLIN);
+  state.Watch(group.standard_error.fd(), Source::kStderr, serial, EPOLLIN);
+  state.Watch(group.progress.fd(), Source::kProgress, serial, EPOLLIN);
+  state.Watch(group.pidfd.get(), Source::kExit, serial, EPOLLIN);
+  state.by_pid[group.pid] = serial;
 }
 
 // The stream goes on at another path, with what was written so far where the file can be moved.
@@ -149,9 +150,9 @@ void MoveStream(CapturedStream& stream, const CapturedStream::Options& options) 
 // A process that stood by is the group from now on.
 void TakeOver(State& state, const StartFrame& start, Group& group) {
   const uint64_t was = std::exchange(group.id, start.group);
-  const auto slot = state.by_id.find(was);
-  state.by_id[start.group] = slot->second;
-  state.by_id.erase(slot);
+  const auto serial = state.by_id.find(was);
+  state.by_id[start.group] = serial->second;
+  state.by_id.erase(serial);
   group.standby.Reset();
   MoveStream(group.standard_output,
              {start.group, kStdoutStream, start.forward_stdout, start.stdout_path});
@@ -173,11 +174,11 @@ void StartGroup(State& state, const StartFrame& start) {
     Group* standby = AssignStandby(state, start.assignment);
     if (standby != nullptr) return TakeOver(state, start, *standby);
   }
-  const uint64_t slot = state.next_slot++;
-  Group& group = state.groups[slot];
+  const uint64_t serial = state.next_serial++;
+  Group& group = state.groups[serial];
   group.id = start.group;
-  state.by_id[start.group] = slot;
-  if (StartProcess(state, slot, start, group)) return WatchProcess(state, slot, group);
+  state.by_id[start.group] = serial;
+  if (StartProcess(state, serial, start, group)) return WatchProcess(state, serial, group);
   ReportExit(state, group);
 }
 

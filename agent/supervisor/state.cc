@@ -7,29 +7,29 @@
 namespace cadre::supervisor {
 namespace {
 
-epoll_event Tagged(Source source, uint64_t slot, uint32_t events) {
+epoll_event Tagged(Source source, uint64_t serial, uint32_t events) {
   epoll_event event = {};
   event.events = events;
-  event.data.u64 = slot << 8 | static_cast<uint8_t>(source);
+  event.data.u64 = serial << 8 | static_cast<uint8_t>(source);
   return event;
 }
 
 }  // namespace
 
 Group* State::Find(uint64_t group_id) {
-  const auto slot = by_id.find(group_id);
-  return slot == by_id.end() ? nullptr : &groups.at(slot->second);
+  const auto serial = by_id.find(group_id);
+  return serial == by_id.end() ? nullptr : &groups.at(serial->second);
 }
 
-std::string State::MarkerOf(uint64_t slot) const { return absl::StrCat(id, ".", slot); }
+std::string State::MarkerOf(uint64_t serial) const { return absl::StrCat(id, ".", serial); }
 
-void State::Watch(int fd, Source source, uint64_t slot, uint32_t events) const {
-  epoll_event event = Tagged(source, slot, events);
+void State::Watch(int fd, Source source, uint64_t serial, uint32_t events) const {
+  epoll_event event = Tagged(source, serial, events);
   epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-void State::Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const {
-  epoll_event event = Tagged(source, slot, events);
+void State::Rewatch(int fd, Source source, uint64_t serial, uint32_t events) const {
+  epoll_event event = Tagged(source, serial, events);
   epoll_ctl(epoll.get(), EPOLL_CTL_MOD, fd, &event);
 }
 

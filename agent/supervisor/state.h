@@ -20,7 +20,7 @@
 
 namespace cadre::supervisor {
 
-// What an epoll event is about; with a slot it makes the event's tag.
+// What an epoll event is about; with a group's serial number it makes the event's tag.
 enum class Source : uint8_t {
   kAgent,
   kListener,
@@ -99,20 +99,20 @@ struct State {
   ScopedFd null_device;
   rlimit descriptors = {};  // as it was before we raised ours
 
-  // By slot: a number of the supervisor's own, used once, which names the group's cgroup too.
+  // By serial number: the supervisor's own, used once, which names the group's cgroup too.
   std::map<uint64_t, Group> groups;
-  std::map<uint64_t, uint64_t> by_id;  // slots
-  std::map<pid_t, uint64_t> by_pid;    // slots of those whose process is not yet reaped
-  uint64_t next_slot = 1;
+  std::map<uint64_t, uint64_t> by_id;  // serials
+  std::map<pid_t, uint64_t> by_pid;    // serials of those whose process is not yet reaped
+  uint64_t next_serial = 1;
 
   // nullptr: there is none.
   Group* Find(uint64_t group_id);
   // In the environment of the group's processes (process_scan.h).
-  std::string MarkerOf(uint64_t slot) const;
+  std::string MarkerOf(uint64_t serial) const;
 
-  // epoll registration. The slot of what belongs to no group is 0.
-  void Watch(int fd, Source source, uint64_t slot, uint32_t events) const;
-  void Rewatch(int fd, Source source, uint64_t slot, uint32_t events) const;
+  // epoll registration. The serial number of what belongs to no group is 0.
+  void Watch(int fd, Source source, uint64_t serial, uint32_t events) const;
+  void Rewatch(int fd, Source source, uint64_t serial, uint32_t events) const;
   void Unwatch(int fd) const;
 };
 

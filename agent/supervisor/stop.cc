@@ -36,14 +36,14 @@ void SendSignal(const Group& group, int signal) {
 // Whether its cgroup, where it has one, does not tell what is left.
 bool NeedsScan(const Group& group) { return group.pid != 0 && !group.in_cgroup; }
 
-void Kill(State& state, uint64_t slot, Group& group, MonoTime now) {
+void Kill(State& state, uint64_t serial, Group& group, MonoTime now) {
   Ending& ending = group.ending;
   if (!group.exited) {
     kill(-group.pid, SIGKILL);
     // It may be on its way from one process group to the other.
     if (group.pidfd.ok()) SignalPidfd(group.pidfd.get(), SIGKILL);
   }
-  state.cgroups.Kill(slot);
+  state.cgroups.Kill(serial);
   if (ending.killed) return;
   ending.killed = true;
   ending.give_up_at = now + kUnkillableAfter;
@@ -51,23 +51,23 @@ void Kill(State& state, uint64_t slot, Group& group, MonoTime now) {
 }
 
 // Whether what nobody can be told to own is this group's. One that stands by has hardly begun.
-bool IsLast(const State& state, uint64_t slot) {
-  return std::all_of(state.groups.begin(), state.groups.end(), [slot](const auto& other) {
-    return other.first == slot || other.second.standby.ok();
+bool IsLast(const State& state, uint64_t serial) {
+  return std::all_of(state.groups.begin(), state.groups.end(), [serial](const auto& other) {
+    return other.first == serial || other.second.standby.ok();
   });
 }
 
 // Kills what the processes of these groups left behind; returns of which it found anything.
 // Children of what is killed come to us in turn, so repeating this finds the whole tree. `orphans`:
 // what came to us and cannot be told to be anybody's counts as the first one's.
-std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& slots,
+std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& serials,
                                  bool orphans) {
   std::map<pid_t, uint64_t> sessions;
   std::map<std::string, uint64_t> markers;
-  for (const uint64_t slot : slots) {
-    const Group& group = state.groups.at(slot);
-    if (group.pid != 0) sessions[group.pid] = slot;
-    markers[state.MarkerOf(slot)] = slot;
+  for (const uint64_t serial : serials) {
+    const Group& group = state.groups.at(serial);
+    if (group.pid != 0) sessions[group.pid] = serial;
+    markers[state.MarkerOf(serial)] = serial;
   }
   std::set<uint64_t> found;
   KillProcesses([&](const ProcessInfo& process) {
@@ -77,7 +77,7 @@ std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& s
     if (marker != markers.end()) return found.insert(marker->second), true;
     if (!orphans || process.parent != getpid() || state.by_pid.count(process.pid) != 0)
       return false;
-    return found.insert(*slots.begin()), true;
+    return found.insert(*serials.begin()), true;
   });
   return found;
 }
@@ -85,14 +85,14 @@ std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& s
 // For all groups at once: it takes a while.
 void Scan(State& state, MonoTime now) {
   std::set<uint64_t> due;
-  for (const auto& [slot, group] : state.groups) {
-    if (group.exited && group.ending.scan_at <= now) due.insert(slot);
+  for (const auto& [serial, group] : state.groups) {
+    if (group.exited && group.ending.scan_at <= now) due.insert(serial);
   }
   if (due.empty()) return;
   const std::set<uint64_t> left = KillSurvivors(state, due, false);
-  for (const uint64_t slot : due) {
-    state.groups.at(slot).ending.scan_at =
-        left.count(slot) != 0 ? now + kScanInterval : MonoTime::Never();
+  for (const uint64_t serial : due) {
+    state.groups.at(serial).ending.scan_at =
+        left.count(serial) != 0 ? now + kScanInterval : MonoTime::Never();
   }
 }
 
@@ -104,7 +104,7 @@ bool HasChildren() {
 }
 
 // Whether one of the children that we did not start is this group's, or may be.
-bool HasOrphans(State& state, uint64_t slot, MonoTime now) {
+bool HasOrphans(State& state, uint64_t serial, MonoTime now) {
   ReapAll(state);
   if (!HasChildren()) return false;
   bool orphans = false;
@@ -116,27 +116,27 @@ bool HasOrphans(State& state, uint64_t slot, MonoTime now) {
     if (process->exiting) return true;
     orphans = true;
   }
-  if (!orphans || KillSurvivors(state, {slot}, IsLast(state, slot)).empty()) return false;
-  state.groups.at(slot).ending.scan_at = now + kScanInterval;
+  if (!orphans || KillSurvivors(state, {serial}, IsLast(state, serial)).empty()) return false;
+  state.groups.at(serial).ending.scan_at = now + kScanInterval;
   return true;
 }
 
 // Whether a process of the group may be left.
-bool IsPopulated(State& state, uint64_t slot, Group& group, MonoTime now) {
+bool IsPopulated(State& state, uint64_t serial, Group& group, MonoTime now) {
   Ending& ending = group.ending;
   if (!ending.cgroup_events.ok()) {
-    ending.cgroup_events = state.cgroups.Watch(slot);
+    ending.cgroup_events = state.cgroups.Watch(serial);
     if (ending.cgroup_events.ok()) {
-      state.Watch(ending.cgroup_events.get(), Source::kCgroup, slot, EPOLLPRI);
+      state.Watch(ending.cgroup_events.get(), Source::kCgroup, serial, EPOLLPRI);
     }
   }
   // A process that was cloned into the cgroup while that was being killed escapes nobody.
   const bool left =
       ending.scan_at != MonoTime::Never() || CgroupTree::Populated(ending.cgroup_events);
-  return left || HasOrphans(state, slot, now);
+  return left || HasOrphans(state, serial, now);
 }
 
-void Finish(State& state, uint64_t slot, Group& group) {
+void Finish(State& state, uint64_t serial, Group& group) {
   if (group.ending.cgroup_events.ok()) state.Unwatch(group.ending.cgroup_events.get());
   group.ending.cgroup_events.Reset();
   PassOnOutput(state, group);
@@ -145,14 +145,14 @@ void Finish(State& state, uint64_t slot, Group& group) {
   }
   state.by_pid.erase(group.pid);
   state.by_id.erase(group.id);
-  state.cgroups.Remove(slot);
+  state.cgroups.Remove(serial);
   state.outbox.Send(AllGoneFrame{group.id});
 }
 
 // What SIGKILL does not end sits in the kernel (a dead file system, a hung driver). The job goes
 // on without it, and a person is told.
-void GiveUp(State& state, uint64_t slot, Group& group) {
-  std::vector<int> pids = state.cgroups.Processes(slot);
+void GiveUp(State& state, uint64_t serial, Group& group) {
+  std::vector<int> pids = state.cgroups.Processes(serial);
   if (!group.exited) {
     if (!group.in_cgroup) pids.push_back(group.pid);
     group.end.signal = SIGKILL;
@@ -165,7 +165,7 @@ void GiveUp(State& state, uint64_t slot, Group& group) {
 }
 
 // Kills the group when it is time to.
-void Advance(State& state, uint64_t slot, Group& group, MonoTime now) {
+void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
   Ending& ending = group.ending;
   if (now >= ending.hold_until) {
     ending.asked = true;
@@ -173,15 +173,15 @@ void Advance(State& state, uint64_t slot, Group& group, MonoTime now) {
   }
   // Once the process is out, nobody needs the rest of the grace.
   const bool due = ending.asked && (group.exited || now >= ending.kill_at);
-  if (due && !ending.killed) Kill(state, slot, group, now);
+  if (due && !ending.killed) Kill(state, serial, group, now);
 }
 
-bool IsOver(State& state, uint64_t slot, Group& group, MonoTime now) {
+bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
   if (now >= group.ending.give_up_at) {
-    GiveUp(state, slot, group);
+    GiveUp(state, serial, group);
     return true;
   }
-  return group.ending.asked && group.exited && !IsPopulated(state, slot, group, now);
+  return group.ending.asked && group.exited && !IsPopulated(state, serial, group, now);
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ void SignalGroup(State& state, const SignalFrame& signal) {
 }
 
 void AdvanceGroups(State& state, MonoTime now) {
-  for (auto& [slot, group] : state.groups) Advance(state, slot, group, now);
+  for (auto& [serial, group] : state.groups) Advance(state, serial, group, now);
   Scan(state, now);
   for (auto it = state.groups.begin(); it != state.groups.end();) {
     if (IsOver(state, it->first, it->second, now)) {
@@ -224,7 +224,7 @@ void AdvanceGroups(State& state, MonoTime now) {
 
 MonoTime NextDeadline(const State& state) {
   MonoTime next = state.keeping.until;
-  for (const auto& [slot, group] : state.groups) {
+  for (const auto& [serial, group] : state.groups) {
     const Ending& ending = group.ending;
     if (!ending.killed) next = std::min(next, ending.hold_until);
     if (!ending.asked) continue;
@@ -238,8 +238,8 @@ bool ShutDown(State& state) {
   const MonoTime now = MonoNow();
   const MonoTime end = now + kShutDownLimit;
   bool scan = !state.cgroups.usable();
-  for (auto& [slot, group] : state.groups) {
-    Kill(state, slot, group, now);
+  for (auto& [serial, group] : state.groups) {
+    Kill(state, serial, group, now);
     scan = scan || NeedsScan(group);
   }
   state.cgroups.KillAll();

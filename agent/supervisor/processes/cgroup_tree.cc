@@ -128,18 +128,18 @@ void CgroupTree::RemoveDeadTrees(const std::string& parent) {
   }
 }
 
-std::string CgroupTree::PathOf(uint64_t slot) const { return absl::StrCat(root_, "/g", slot); }
+std::string CgroupTree::PathOf(uint64_t serial) const { return absl::StrCat(root_, "/g", serial); }
 
-ScopedFd CgroupTree::Add(uint64_t slot) {
+ScopedFd CgroupTree::Add(uint64_t serial) {
   if (!usable()) return ScopedFd();
-  const std::string path = PathOf(slot);
+  const std::string path = PathOf(serial);
   if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return ScopedFd();
   return OpenDirectory(path);
 }
 
-ScopedFd CgroupTree::Watch(uint64_t slot) const {
+ScopedFd CgroupTree::Watch(uint64_t serial) const {
   if (!usable()) return ScopedFd();
-  return ScopedFd(open((PathOf(slot) + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  return ScopedFd(open((PathOf(serial) + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 bool CgroupTree::Populated(const ScopedFd& events) {
@@ -149,27 +149,27 @@ bool CgroupTree::Populated(const ScopedFd& events) {
   return ValueOf(absl::string_view(text, static_cast<size_t>(n)), "populated").value_or(0) != 0;
 }
 
-std::vector<int> CgroupTree::Processes(uint64_t slot) const {
+std::vector<int> CgroupTree::Processes(uint64_t serial) const {
   if (!usable()) return {};
-  return CgroupProcesses(PathOf(slot));
+  return CgroupProcesses(PathOf(serial));
 }
 
-void CgroupTree::Kill(uint64_t slot) const {
-  if (usable()) KillCgroup(PathOf(slot));
+void CgroupTree::Kill(uint64_t serial) const {
+  if (usable()) KillCgroup(PathOf(serial));
 }
 
 void CgroupTree::KillAll() const {
   if (usable()) KillCgroup(root_);
 }
 
-uint64_t CgroupTree::OutOfMemoryKills(uint64_t slot) const {
+uint64_t CgroupTree::OutOfMemoryKills(uint64_t serial) const {
   const std::string path =
-      memory_per_group_ ? PathOf(slot) + "/memory.events" : shared_memory_counter_;
+      memory_per_group_ ? PathOf(serial) + "/memory.events" : shared_memory_counter_;
   return ValueOf(ReadKernelFile(path).value_or(""), "oom_kill").value_or(0);
 }
 
-void CgroupTree::Remove(uint64_t slot) {
-  if (usable()) to_remove_.push_back(PathOf(slot));
+void CgroupTree::Remove(uint64_t serial) {
+  if (usable()) to_remove_.push_back(PathOf(serial));
   to_remove_.erase(std::remove_if(to_remove_.begin(), to_remove_.end(), RemoveCgroup),
                    to_remove_.end());
 }

@@ -1,5 +1,5 @@
-// The supervisor's own cgroups: cadre-<pid>-<id>/g<slot> for each group, below the cgroup it runs
-// in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
+// The supervisor's own cgroups: cadre-<pid>-<id>/g<serial> for each group, below the cgroup it
+// runs in. Works with a pure cgroup v2 mount and with the hybrid one. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_TREE_H_
 #define CADRE_AGENT_SUPERVISOR_PROCESSES_CGROUP_TREE_H_
 
@@ -24,28 +24,28 @@ class CgroupTree {
   const std::string& root() const { return root_; }
   const std::string& degraded() const { return degraded_; }
 
-  // A group's cgroup has its slot for a name. The directory of a new one, to clone into; not ok()
-  // when it cannot be made.
-  ScopedFd Add(uint64_t slot);
+  // A group's cgroup is named by its serial number (state.h). The directory of a new one, to clone
+  // into; not ok() when it cannot be made.
+  ScopedFd Add(uint64_t serial);
   // Its cgroup.events; epoll reports EPOLLPRI when it changes.
-  ScopedFd Watch(uint64_t slot) const;
+  ScopedFd Watch(uint64_t serial) const;
   // Whether a process is left, from that file.
   static bool Populated(const ScopedFd& events);
-  std::vector<int> Processes(uint64_t slot) const;
-  void Kill(uint64_t slot) const;
+  std::vector<int> Processes(uint64_t serial) const;
+  void Kill(uint64_t serial) const;
   void KillAll() const;
 
   // How often the kernel killed a process of this group for want of memory, ever. Counted per
   // group where the memory controller is ours to use; else for the cgroup that all groups share.
-  uint64_t OutOfMemoryKills(uint64_t slot) const;
+  uint64_t OutOfMemoryKills(uint64_t serial) const;
 
   // Removes what is empty; what the kernel still holds is tried again at the next call.
-  void Remove(uint64_t slot);
+  void Remove(uint64_t serial);
   // True when all of the tree is gone.
   bool RemoveAll();
 
  private:
-  std::string PathOf(uint64_t slot) const;
+  std::string PathOf(uint64_t serial) const;
   void FindMemoryCounter(absl::string_view own_cgroups);
   void RemoveDeadTrees(const std::string& parent);
 

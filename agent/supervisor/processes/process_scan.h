@@ -14,7 +14,7 @@
 namespace cadre::supervisor {
 
 // In the environment of every group's process, and so of what it starts: "<supervisor's
-// id>.<slot>".
+// id>.<serial>".
 inline constexpr char kMarkerVariable[] = "CADRE_SUPERVISED_BY";
 
 struct ProcessInfo {
