@@ -3,10 +3,7 @@
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "agent/core/agent_core_rig.h"
-#include "agent/core/hang_watch.h"
-#include "agent/core/store_calls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -63,7 +60,7 @@ TEST_F(AgentCoreTest, AssignThatWaits_IsForgottenWithItsConnection) {
   Down();
   Feed(LinkUp{});
   Welcome();
-  EXPECT_THAT(Feed(AllGone{1, 501}), testing::Not(testing::Contains("start 2")));
+  EXPECT_THAT(Feed(AllGone{1, 501}), testing::Not(Contains("start 2")));
   EXPECT_THAT(Assign(2), ElementsAre("start 2")) << "the server gives it again";
 }
 
@@ -220,14 +217,14 @@ TEST_F(AgentCoreTest, StoppedWhileLinkIsDown_SaysSoAfterReconnecting) {
   Down();
   EXPECT_THAT(Feed(AllGone{1, 501}), IsEmpty());
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=501 gen=0"));
-  EXPECT_THAT(Welcome(), testing::Contains("up stopped 1 port=501"));
+  EXPECT_THAT(Welcome(), Contains("up stopped 1 port=501"));
 }
 
 TEST_F(AgentCoreTest, ServerLostItsState_StopsAndJoinsAfresh) {
   Run();
   Down();
   Feed(LinkUp{});
-  EXPECT_THAT(Welcome(2), testing::Contains("stop 1 grace=5s"));
+  EXPECT_THAT(Welcome(2), Contains("stop 1 grace=5s"));
   // The server's own generations begin anew: it hears nothing of this one but its end.
   EXPECT_THAT(StopOfServer(1, 1), IsEmpty()) << "it stops already";
   EXPECT_THAT(Died(1, 0, 0, SIGTERM), IsEmpty());
@@ -297,7 +294,7 @@ TEST_F(AgentCoreTest, StoreRequests_TravelAndAreResent) {
   Feed(LinkUp{});
   const Lines said = Welcome();
   EXPECT_THAT(said, testing::IsSupersetOf({"up store 7/2", "up store 7/3"}));
-  EXPECT_THAT(said, testing::Not(testing::Contains("up store 7/1")));
+  EXPECT_THAT(said, testing::Not(Contains("up store 7/1")));
 }
 
 TEST_F(AgentCoreTest, StoreRequests_OfOtherGenerationsOrJobs_AreRefused) {
@@ -331,117 +328,6 @@ TEST_F(AgentCoreTest, ProgressLeftWhenStopped_IsNotWaitedFor) {
   EXPECT_GT(core_->NextDeadline(), now_);
 }
 
-TEST_F(AgentCoreTest, WorkerWithoutProgress_IsLookedAtAndReportedOnce) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  now_ = now_ + absl::Seconds(40);
-  Progress(0, 2);
-  now_ = now_ + absl::Seconds(40);
-  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress of 1 step=2..2 slowest=0"));
-  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(20));
-  EXPECT_THAT(Deadline(absl::Seconds(20)), ElementsAre("look 1 overdue=0"));
-  now_ = now_ + absl::Milliseconds(200);
-  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 0! 1"));
-  now_ = now_ + absl::Milliseconds(200);
-  // Stacks are being written: the workers are kept for that.
-  EXPECT_THAT(Stop(1), IsEmpty());
-  EXPECT_THAT(Feed(EvidenceDone{1}), ElementsAre("stop 1 grace=5s"));
-  EXPECT_THAT(Died(1, 0, 0, SIGKILL), ElementsAre("up exited 1/0 CRASH"));
-  now_ = now_ + absl::Seconds(1000);
-  EXPECT_THAT(Feed(AgentTick{}), IsEmpty());
-}
-
-TEST_F(AgentCoreTest, WorkerThatGetsOnWhileItIsLookedAt_DoesNotHang) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-  Feed(WorkerAlive{1, 0, now_});
-  EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Feed(EvidenceDone{1}), IsEmpty());
-  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-}
-
-TEST_F(AgentCoreTest, ALookThatTakesTooLong_TheHangIsReportedWithoutIt) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-  EXPECT_THAT(Deadline(absl::Milliseconds(600)), ElementsAre("up evidence of a hang 0! 1"));
-  EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Stop(1), IsEmpty());
-  EXPECT_THAT(Deadline(absl::Milliseconds(5400)), ElementsAre("stop 1 grace=5s"));
-}
-
-TEST_F(AgentCoreTest, StopWithoutGrace_DoesNotWaitForTheLook) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-  EXPECT_THAT(Stop(1), IsEmpty());
-  Feed(SignalReceived{SIGINT});
-  EXPECT_THAT(Feed(SignalReceived{SIGINT}), ::testing::Contains("stop 1 grace=0"));
-}
-
-TEST_F(AgentCoreTest, Inspect_IsAnsweredAlsoWhenNothingHangsHere) {
-  Run();
-  LimitProgress();
-  EXPECT_THAT(Inspect(2), IsEmpty());
-  EXPECT_THAT(Inspect(1), ElementsAre("look 1 overdue="));
-  EXPECT_THAT(Inspect(1), IsEmpty());
-  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence 0 1"));
-}
-
-TEST_F(AgentCoreTest, SilentWorker_HangsByItsOutputAlone) {
-  Run();
-  LimitProgress(30);
-  now_ = now_ + absl::Seconds(20);
-  Feed(WorkerWrote{1, 0, now_});
-  EXPECT_THAT(Deadline(absl::Seconds(10)), ElementsAre("look 1 overdue=1"));
-  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 1! 0"));
-}
-
-TEST_F(AgentCoreTest, ASilentWorkerThatShowsProgress_HangsByItsProgressAlone) {
-  Run();
-  LimitProgress(30);
-  Progress(0, 1);
-  Feed(WorkerAlive{1, 1, now_});
-  EXPECT_EQ(core_->NextDeadline(), now_ + absl::Seconds(60));
-}
-
-TEST_F(AgentCoreTest, WithALimitForSilenceAlone_ProgressIsNoSilence) {
-  Run();
-  LimitProgress(/*silence_seconds=*/30, /*progress_seconds=*/0);
-  now_ = now_ + absl::Seconds(20);
-  Progress(0, 1);
-  Feed(WorkerAlive{1, 1, now_});
-  EXPECT_THAT(After(absl::Seconds(29)), ::testing::Not(Contains(HasSubstr("look"))));
-  EXPECT_THAT(After(absl::Seconds(1)), Contains("look 1 overdue=0,1"));
-}
-
-// The server names the one that was silent for longest.
-TEST_F(AgentCoreTest, WithALimitForSilenceAlone_SilenceIsCountedFromTheLastSignOfLife) {
-  Run();
-  LimitProgress(/*silence_seconds=*/30, /*progress_seconds=*/0);
-  Progress(0, 1);
-  Feed(WorkerAlive{1, 1, now_ + absl::Seconds(1)});
-  now_ = now_ + absl::Seconds(50);
-  Feed(WorkerWrote{1, 0, now_});
-  now_ = now_ + absl::Seconds(30);
-  EvidenceFound found{1, {}};
-  found.ranks.emplace_back().set_local_rank(0);
-  found.ranks.emplace_back().set_local_rank(1);
-  Feed(AgentTick{});
-  const std::vector<AgentCommand> commands = core_->Step(now_, found);
-  ASSERT_EQ(commands.size(), 1u);
-  const v1::NodeEvidence& evidence = std::get<SendUp>(commands[0]).message.evidence();
-  ASSERT_EQ(evidence.ranks_size(), 2);
-  EXPECT_EQ(evidence.ranks(0).summary(), "no output for 30.0 s");
-  EXPECT_EQ(evidence.ranks(0).silent_seconds(), 30);
-  EXPECT_EQ(evidence.ranks(1).summary(), "no progress for 79.0 s");
-}
-
 TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
   Run();
   v1::ServerMessage message;
@@ -452,34 +338,6 @@ TEST_F(AgentCoreTest, FencedNode_SaysThatTheJobWentOn) {
   EXPECT_THAT(Feed(ServerSaid{message}),
               ElementsAre(HasSubstr("say fenced: generation 1 went on without this node"),
                           "stop 1 grace=5s"));
-}
-
-TEST_F(AgentCoreTest, AHangIsToldAgainToAServerThatComesBack) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-  EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence of a hang 0! 1"));
-  Feed(LinkDown{absl::UnavailableError("gone")});
-  Feed(LinkUp{});
-  EXPECT_THAT(Welcome(), ::testing::Contains("up evidence of a hang 0! 1"));
-}
-
-TEST_F(AgentCoreTest, ProgressUnreadWhileTheAgentStoodStill_IsNoHang) {
-  Run();
-  LimitProgress();
-  Progress(0, 1);
-  now_ = now_ + absl::Seconds(90);
-  EXPECT_THAT(Feed(AgentTick{}), ElementsAre("look 1 overdue=0"));
-  EXPECT_THAT(Progress(0, 2), ElementsAre("up progress of 1 step=2..2 slowest=0"));
-  EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Feed(EvidenceDone{1}), IsEmpty());
-  now_ = now_ + absl::Seconds(60);
-  EXPECT_THAT(Feed(AgentTick{}), ElementsAre("look 1 overdue=0"));
-  // It stands still again while it looks: what was reported meanwhile may come after the findings.
-  now_ = now_ + absl::Seconds(5);
-  EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Deadline(agent::kReadTime), ElementsAre("up evidence of a hang 0! 1"));
 }
 
 TEST_F(AgentCoreTest, Status_IsShown) {
