@@ -253,6 +253,8 @@ void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
     OnOutput(*output);
   } else if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
     OnExited(*exited);
+  } else if (const auto* remains = std::get_if<supervisor::RemainsFrame>(&frame)) {
+    OnRemains(*remains);
   } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
     OnAllGone(*gone);
   }
@@ -296,6 +298,12 @@ void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
   worker.pid = 0;
   uses_.emit(WorkerDied{generation(), *local_rank, ExitOf(exited),
                         follower_.LastPageOf(*local_rank, worker)});
+}
+
+void NodeWorkers::OnRemains(const supervisor::RemainsFrame& remains) {
+  const std::optional<uint32_t> local_rank = groups_.LocalRank(remains.group);
+  if (!local_rank.has_value()) return;
+  uses_.emit(WorkerUnkillable{generation(), RemainsOf(remains, *local_rank)});
 }
 
 void NodeWorkers::OnAllGone(const supervisor::AllGoneFrame& gone) {

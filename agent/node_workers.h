@@ -101,6 +101,7 @@ class NodeWorkers {
   void OnStarted(const supervisor::StartedFrame& started);
   void OnOutput(const supervisor::OutputFrame& output);
   void OnExited(const supervisor::ExitedFrame& exited);
+  void OnRemains(const supervisor::RemainsFrame& remains);
   void OnAllGone(const supervisor::AllGoneFrame& gone);
   void EmitAll(std::vector<AgentEvent> events);
   void EmitGone();

@@ -1,5 +1,7 @@
 #include "rpc/worker_end.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
@@ -18,6 +20,19 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
                         exit.core_dumped() ? ", core dumped" : "");
   }
   return absl::StrCat("exited with status ", exit.exit_code());
+}
+
+std::string WhatRemains(const v1::WorkerRemains& remains) {
+  std::vector<std::string> processes;
+  for (const v1::RemainingProcess& process : remains.processes()) {
+    if (processes.size() == kFirstFew) break;
+    const std::string where = process.wchan().empty() ? "the kernel" : OneLine(process.wchan(), 64);
+    processes.push_back(absl::StrCat("pid ", process.pid(), " is in ", where, " (state ",
+                                     OneLine(process.state(), 4), ")"));
+  }
+  return absl::StrCat("outlives SIGKILL: ", FirstFew(processes, remains.processes_size()),
+                      "; only the file system or device that it waits for, or a restart of the "
+                      "machine, ends it");
 }
 
 }  // namespace cadre::rpc

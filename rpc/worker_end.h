@@ -5,12 +5,17 @@
 #include <string>
 
 #include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
 
 namespace cadre::rpc {
 
 // Follows the name of the worker: "exited with status 7", "was killed by signal 9 (SIGKILL)". Not
 // for one that hangs, which has not ended.
 std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause);
+
+// Likewise, of one that SIGKILL has not ended: "outlives SIGKILL: pid 7 is in nfs_wait (state D)",
+// and what can end it.
+std::string WhatRemains(const v1::WorkerRemains& remains);
 
 }  // namespace cadre::rpc
 

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace cadre::rpc {
@@ -29,6 +31,25 @@ TEST(WorkerEnd, AProgramThatCouldNotBeStarted) {
   exit.set_exec_step("chdir");
   EXPECT_EQ(HowItEnded(exit, v1::EXEC_FAILED),
             "could not be started: chdir: No such file or directory");
+}
+
+TEST(WhatRemains, NamesTheFirstFew) {
+  v1::WorkerRemains remains;
+  const auto add = [&](int pid, const std::string& wchan) {
+    v1::RemainingProcess* process = remains.add_processes();
+    process->set_pid(pid);
+    process->set_state("D");
+    process->set_wchan(wchan);
+  };
+  const std::string advice =
+      "; only the file system or device that it waits for, or a restart of the machine, ends it";
+  add(7, "nfs_wait");
+  EXPECT_EQ(WhatRemains(remains), "outlives SIGKILL: pid 7 is in nfs_wait (state D)" + advice);
+  for (const int pid : {8, 9, 10}) add(pid, "");
+  EXPECT_EQ(WhatRemains(remains),
+            "outlives SIGKILL: pid 7 is in nfs_wait (state D), pid 8 is in the kernel (state D), "
+            "pid 9 is in the kernel (state D) and 1 more" +
+                advice);
 }
 
 }  // namespace

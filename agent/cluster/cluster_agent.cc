@@ -15,9 +15,11 @@
 #include "agent/cluster/part_end.h"
 #include "agent/cluster/part_groups.h"
 #include "agent/event_queue.h"
+#include "agent/evidence/exit_report.h"
 #include "agent/signal_reader.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "rpc/worker_end.h"
 
 namespace cadre {
 namespace {
@@ -114,6 +116,12 @@ void ClusterAgent::OnFrame(const supervisor::Frame& frame) {
     if (!part.has_value()) return;
     groups_.Remove(*part);
     Feed(PartGone{*part});
+  } else if (const auto* remains = std::get_if<supervisor::RemainsFrame>(&frame)) {
+    const std::optional<uint64_t> part = groups_.PartOf(remains->group);
+    if (!part.has_value()) return;
+    options_.log(absl::StrCat("the launcher of part ", *part, " ",
+                              rpc::WhatRemains(RemainsOf(*remains, 0)),
+                              "; until then its place is taken"));
   }
 }
 

@@ -34,6 +34,7 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
         if constexpr (std::is_same_v<T, ServerSaid>) OnServerSaid(e.message);
         if constexpr (std::is_same_v<T, WorkerRuns>) generation.OnRuns(e, now, Tells());
         if constexpr (std::is_same_v<T, WorkerDied>) OnWorkerDied(e);
+        if constexpr (std::is_same_v<T, WorkerUnkillable>) OnUnkillable(e);
         if constexpr (std::is_same_v<T, AllGone>) {
           if (!generation.OnAllGone(e)) return;
           held_port = e.held_port;

@@ -33,6 +33,8 @@ inline std::string Up(const v1::NodeMessage& m) {
           "up exited ", m.generation(), "/", m.worker_exited().local_rank(), " ",
           m.worker_exited().cause() == 0 ? "OK" : v1::FailureCause_Name(m.worker_exited().cause()),
           m.worker_exited().late() ? " late" : "");
+    case v1::NodeMessage::kWorkerRemains:
+      return absl::StrCat("up remains ", m.generation(), "/", m.worker_remains().local_rank());
     case v1::NodeMessage::kNodeStopped:
       return absl::StrCat("up stopped ", m.generation(), " port=", m.node_stopped().held_port());
     case v1::NodeMessage::kLeave:
@@ -194,6 +196,15 @@ class AgentCoreTest : public testing::Test {
     exit.set_exit_code(code);
     exit.set_signal(signal);
     return Feed(WorkerDied{generation, local_rank, exit});
+  }
+  Lines Remains(uint64_t generation, uint32_t local_rank) {
+    v1::WorkerRemains remains;
+    remains.set_local_rank(local_rank);
+    v1::RemainingProcess* process = remains.add_processes();
+    process->set_pid(77);
+    process->set_state("D");
+    process->set_wchan("nfs_wait");
+    return Feed(WorkerUnkillable{generation, remains});
   }
   Lines Asks(uint64_t client, uint64_t id, uint64_t generation, const std::string& job = "j") {
     v1::StoreRequest request;

@@ -39,6 +39,12 @@ struct WorkerDied {
   // Where it was; nothing but the rank is needed.
   std::optional<v1::RankEvidence> evidence = std::nullopt;
 };
+// SIGKILL has not ended what the report names, whose local rank it has. AllGone follows when it is
+// gone.
+struct WorkerUnkillable {
+  uint64_t generation;
+  v1::WorkerRemains remains;
+};
 // Every process of the generation is gone, but for the kept ones of the last StopWorkers;
 // `held_port` is the next one for MASTER_PORT.
 struct AllGone {
@@ -100,9 +106,9 @@ struct WorkerAsked {
 };
 struct AgentTick {};
 using AgentEvent =
-    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, AllGone, WorkerMayRejoin,
-                 WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive, WorkerWrote,
-                 EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
+    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, WorkerUnkillable, AllGone,
+                 WorkerMayRejoin, WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive,
+                 WorkerWrote, EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
 
 }  // namespace cadre
 

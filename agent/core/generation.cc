@@ -72,6 +72,7 @@ void Generation::SpeakAgain() {
     worker.Take(WorkerEvent::kServerIsBack);
     if (worker.pid != 0) SayStarted(local_rank);
     if (worker.exited()) SayExited(local_rank);
+    if (worker.remains && Alive()) SayRemains(local_rank);
   }
 }
 
@@ -88,6 +89,21 @@ void Generation::SayExited(uint32_t local_rank) const {
   v1::NodeMessage message;
   *message.mutable_worker_exited() = workers_.at(local_rank).exit;
   out_.Up(std::move(message), id_);
+}
+
+void Generation::SayRemains(uint32_t local_rank) const {
+  v1::NodeMessage message;
+  *message.mutable_worker_remains() = *workers_.at(local_rank).remains;
+  out_.Up(std::move(message), id_);
+}
+
+std::string Generation::NameOf(uint32_t local_rank) const {
+  return absl::StrCat("rank ", first_rank_ + local_rank, " (local rank ", local_rank, ")");
+}
+
+bool Generation::HasRemains() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker.second.remains.has_value(); });
 }
 
 Worker* Generation::Find(uint64_t generation, uint32_t local_rank) {
@@ -143,6 +159,15 @@ void Generation::OnKeptDied(uint32_t local_rank, MonoTime now) {
   if (kept_.empty()) keep_by_ = MonoTime::Never();
   if (phase_ == Phase::kHolding && kept_.empty()) phase_ = Phase::kIdle;
   if (!waiting_stop_) SendStop(grace);
+}
+
+bool Generation::OnUnkillable(const WorkerUnkillable& event, MonoTime now) {
+  Worker* worker = Find(event.generation, event.remains.local_rank());
+  if (worker == nullptr) return false;
+  worker->Take(WorkerEvent::kRemains);
+  worker->remains = event.remains;
+  if (!kept_.empty()) Stop(now, absl::ZeroDuration(), {}, reason_, false);
+  return true;
 }
 
 bool Generation::OnAllGone(const AllGone& event) {

@@ -54,6 +54,8 @@ class Generation {
   // The first failure is kept. `fenced_because`: what ended it where it was fenced.
   bool OnDied(const WorkerDied& event, MonoTime now, const std::string& node,
               const std::string& fenced_because);
+  // The job will go on without this node: kept workers, which would wait in vain, are stopped.
+  bool OnUnkillable(const WorkerUnkillable& event, MonoTime now);
   bool OnAllGone(const AllGone& event);
   void OnMayRejoin(const WorkerMayRejoin& event);
   bool OnWaits(const WorkerWaits& event, MonoTime now);
@@ -73,6 +75,9 @@ class Generation {
 
   void SayStarted(uint32_t local_rank) const;
   void SayExited(uint32_t local_rank) const;
+  void SayRemains(uint32_t local_rank) const;
+  // "rank 3 (local rank 1)".
+  std::string NameOf(uint32_t local_rank) const;
 
   Phase phase() const { return phase_; }
   bool running() const { return phase_ == Phase::kRunning; }
@@ -84,6 +89,8 @@ class Generation {
   // What messages that speak of no particular generation name.
   GenerationId Named() const { return Alive() ? id_ : GenerationId{}; }
   const Workers& workers() const { return workers_; }
+  // SIGKILL has not ended one of its workers, or had not.
+  bool HasRemains() const;
   bool fenced() const { return fenced_; }
   // The first among its workers; the server may not know of it.
   const std::optional<v1::Failure>& failure() const { return failure_; }

@@ -6,6 +6,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 #include "rpc/store_reply.h"
+#include "rpc/worker_end.h"
 
 namespace cadre {
 namespace {
@@ -33,8 +34,19 @@ void AgentCore::Impl::OnWorkerDied(const WorkerDied& event) {
   generation.SayExited(event.local_rank);
 }
 
+void AgentCore::Impl::OnUnkillable(const WorkerUnkillable& event) {
+  const uint32_t local_rank = event.remains.local_rank();
+  if (!generation.OnUnkillable(event, now)) return;
+  out.Add(Say{absl::StrCat(generation.NameOf(local_rank), " ", rpc::WhatRemains(event.remains),
+                           "; until then this node takes no part in the job")});
+  if (Tells()) generation.SayRemains(local_rank);
+}
+
 void AgentCore::Impl::GoOnIfClear() {
   if (!generation.EndIfClear()) return;
+  if (generation.HasRemains()) {
+    out.Add(Say{"what SIGKILL had not ended is gone: this node can take part in the job again"});
+  }
   if (departure.exit) return Finish();
   if (orders.stop && session.welcomed()) SendStopped(*orders.stop);
   if (!orders.next) return;

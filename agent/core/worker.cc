@@ -8,20 +8,21 @@ namespace {
 constexpr WorkerState kStarting = WorkerState::kStarting, kRunning = WorkerState::kRunning,
                       kCanRejoin = WorkerState::kCanRejoin, kWaits = WorkerState::kWaits,
                       kGaveUp = WorkerState::kGaveUp, kLate = WorkerState::kLate,
-                      kExited = WorkerState::kExited;
+                      kRemains = WorkerState::kRemains, kExited = WorkerState::kExited;
 
 // A worker may ask to rejoin, or wait, before the supervisor has said that it runs. Who is killed
-// for being late, or has ended, changes its mind too late.
+// for being late, remains after it was killed, or has ended, changes its mind too late.
 // clang-format off
 constexpr WorkerState kNext[kWorkerStates][kWorkerEvents] = {
-    //                runs        can rejoin  cannot     waits    told     is back  too late  exits
-    /* kStarting  */ {kRunning,   kCanRejoin, kStarting, kWaits,  kStarting,  kStarting,  kLate, kExited},
-    /* kRunning   */ {kRunning,   kCanRejoin, kRunning,  kWaits,  kRunning,   kRunning,   kLate, kExited},
-    /* kCanRejoin */ {kCanRejoin, kCanRejoin, kRunning,  kWaits,  kCanRejoin, kCanRejoin, kLate, kExited},
-    /* kWaits     */ {kWaits,     kWaits,     kWaits,    kWaits,  kGaveUp,    kWaits,     kWaits, kExited},
-    /* kGaveUp    */ {kGaveUp,    kGaveUp,    kGaveUp,   kGaveUp, kGaveUp,    kWaits,     kGaveUp, kExited},
-    /* kLate      */ {kLate,      kLate,      kLate,     kLate,   kLate,      kLate,      kLate, kExited},
-    /* kExited    */ {kExited,    kExited,    kExited,   kExited, kExited,    kExited,    kExited, kExited},
+    //                runs        can rejoin  cannot     waits     told        is back     too late   remains   exits
+    /* kStarting  */ {kRunning,   kCanRejoin, kStarting, kWaits,   kStarting,  kStarting,  kLate,     kRemains, kExited},
+    /* kRunning   */ {kRunning,   kCanRejoin, kRunning,  kWaits,   kRunning,   kRunning,   kLate,     kRemains, kExited},
+    /* kCanRejoin */ {kCanRejoin, kCanRejoin, kRunning,  kWaits,   kCanRejoin, kCanRejoin, kLate,     kRemains, kExited},
+    /* kWaits     */ {kWaits,     kWaits,     kWaits,    kWaits,   kGaveUp,    kWaits,     kWaits,    kRemains, kExited},
+    /* kGaveUp    */ {kGaveUp,    kGaveUp,    kGaveUp,   kGaveUp,  kGaveUp,    kWaits,     kGaveUp,   kRemains, kExited},
+    /* kLate      */ {kLate,      kLate,      kLate,     kLate,    kLate,      kLate,      kLate,     kRemains, kExited},
+    /* kRemains   */ {kRemains,   kRemains,   kRemains,  kRemains, kRemains,   kRemains,   kRemains,  kRemains, kExited},
+    /* kExited    */ {kExited,    kExited,    kExited,   kExited,  kExited,    kExited,    kExited,   kExited,  kExited},
 };
 // clang-format on
 

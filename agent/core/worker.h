@@ -21,9 +21,10 @@ enum class WorkerState {
   kWaits,      // it has given the generation up and waits for the next one
   kGaveUp,     // likewise, and the server was told, because nobody had ended the generation
   kLate,       // it was to give the generation up, did not in time, and is killed
+  kRemains,    // SIGKILL has not ended it
   kExited,
 };
-inline constexpr int kWorkerStates = 7;
+inline constexpr int kWorkerStates = 8;
 
 enum class WorkerEvent {
   kRuns,          // the supervisor has its process
@@ -33,9 +34,10 @@ enum class WorkerEvent {
   kServerTold,    // of that
   kServerIsBack,  // on a new connection all is said again
   kTooLate,       // the time to give the generation up is over
+  kRemains,       // SIGKILL has not ended it
   kExits,
 };
-inline constexpr int kWorkerEvents = 8;
+inline constexpr int kWorkerEvents = 9;
 
 WorkerState Next(WorkerState state, WorkerEvent event);
 
@@ -46,7 +48,9 @@ struct Worker {
   // While it waits: since when, and what it found wrong.
   MonoTime waits_since;
   std::string waits_because;
-  v1::WorkerExited exit;                 // of kExited
+  v1::WorkerExited exit;  // of kExited
+  // What SIGKILL has not ended, of it or, where it has ended, of what it started.
+  std::optional<v1::WorkerRemains> remains;
   std::optional<v1::Progress> progress;  // newest that it reported
   // When it last showed progress; unset for a program that shows none, which cannot hang by this
   // measure. And when it last wrote something, or started.

@@ -34,6 +34,15 @@ TEST(Worker, WhoIsLateStaysLate_AndWhoWaitsIsNotLate) {
   EXPECT_EQ(After({WorkerEvent::kWaits, WorkerEvent::kTooLate}), WorkerState::kWaits);
 }
 
+TEST(Worker, WhatSigkillDoesNotEndRemainsUntilItExits) {
+  for (int event = 0; event < kWorkerEvents; ++event) {
+    const auto next = static_cast<WorkerEvent>(event);
+    EXPECT_EQ(Next(WorkerState::kRemains, next),
+              next == WorkerEvent::kExits ? WorkerState::kExited : WorkerState::kRemains);
+  }
+  EXPECT_EQ(After({WorkerEvent::kTooLate, WorkerEvent::kRemains}), WorkerState::kRemains);
+}
+
 TEST(Worker, NothingFollowsAnExit) {
   for (int state = 0; state < kWorkerStates; ++state) {
     EXPECT_EQ(Next(static_cast<WorkerState>(state), WorkerEvent::kExits), WorkerState::kExited);

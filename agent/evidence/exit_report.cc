@@ -29,6 +29,18 @@ v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
   return exit;
 }
 
+v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t local_rank) {
+  v1::WorkerRemains remains;
+  remains.set_local_rank(local_rank);
+  for (const supervisor::RemainingProcess& one : frame.processes) {
+    v1::RemainingProcess* process = remains.add_processes();
+    process->set_pid(one.pid);
+    process->set_state(std::string(1, one.state));
+    process->set_wchan(ReplaceInvalidUtf8(one.kernel_function));
+  }
+  return remains;
+}
+
 v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory) {
   v1::WorkerExit exit;
   if (directory.error != 0) {

@@ -2,15 +2,21 @@
 #ifndef CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
 #define CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "agent/supervisor/frames.h"
 #include "agent/workers/worker_start.h"
 #include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
 
 namespace cadre {
 
 // As the supervisor saw it.
 v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame);
+
+// What SIGKILL has not ended of the worker.
+v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t local_rank);
 
 // Of one that was not even given to the supervisor, because PrepareWorkers failed.
 v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory);

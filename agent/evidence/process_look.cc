@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -31,12 +30,6 @@ std::vector<pid_t> NumbersIn(const std::string& path, size_t limit) {
   closedir(directory);
   std::sort(numbers.begin(), numbers.end());
   return numbers;
-}
-
-std::string Wchan(const std::string& thread) {
-  std::string wchan = ReadProcFile(absl::StrCat(thread, "/wchan"));
-  absl::StripAsciiWhitespace(&wchan);
-  return wchan == "0" ? "" : wchan;
 }
 
 int64_t ThreadBusyNs(const std::string& thread) {
@@ -86,7 +79,8 @@ ProcessLook LookAt(const std::vector<pid_t>& processes) {
     const bool stopped = process->state == 'T' || process->state == 't';
     if (look.state == '\0' || stopped) look.state = process->state;
   }
-  if (!processes.empty()) look.wchan = Wchan(absl::StrCat("/proc/", processes.front()));
+  if (!processes.empty())
+    look.wchan = supervisor::KernelFunction(absl::StrCat("/proc/", processes.front()));
   return look;
 }
 
@@ -101,7 +95,8 @@ std::string DescribeProcesses(const std::vector<pid_t>& processes) {
       const auto state = supervisor::InspectProcess(thread);
       absl::StrAppend(&text, "-- thread ", thread, " state ",
                       state.has_value() ? std::string(1, state->state) : "?", " wchan ",
-                      Wchan(task), "\n", ReadProcFile(absl::StrCat(task, "/stack")));
+                      supervisor::KernelFunction(task), "\n",
+                      ReadProcFile(absl::StrCat(task, "/stack")));
     }
   }
   return text;

@@ -61,6 +61,14 @@ template <typename Io>
 void Fields(Io& io, AdoptedFrame& f) {
   io(f.id, f.groups, f.alone_ms, f.hold_until_us);
 }
+template <typename Io>
+void Fields(Io& io, RemainingProcess& p) {
+  io(p.pid, p.state, p.kernel_function);
+}
+template <typename Io>
+void Fields(Io& io, RemainsFrame& f) {
+  io(f.group, f.processes);
+}
 
 std::string EncodeFrame(const Frame& frame) {
   std::string bytes;

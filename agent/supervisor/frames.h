@@ -23,6 +23,9 @@
 //     Started   once exec has succeeded, or one that stood by has its assignment
 //     Output    as it comes
 //     Exited    after all output of the process; what that has started may live on
+//     Remains   once SIGKILL has not ended processes of the group for 5 s; again after each Stop
+//     that
+//               follows
 //     AllGone   after Stop or Hold, once no process of the group is left
 //     Adopted   to an agent that takes over
 //
@@ -53,7 +56,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 3;
+inline constexpr uint32_t kFramesVersion = 4;
 
 struct StartFrame {
   uint64_t group = 0;
@@ -143,9 +146,21 @@ struct AdoptedFrame {
   int64_t hold_until_us = 0;  // the earliest of them; 0: there is none
 };
 
+// A process that sits in the kernel, where no signal reaches it: in a file system that does not
+// answer, or a driver.
+struct RemainingProcess {
+  int32_t pid = 0;
+  char state = '?';             // as in /proc/PID/stat
+  std::string kernel_function;  // that it waits in; empty: not known
+};
+struct RemainsFrame {
+  uint64_t group = 0;
+  std::vector<RemainingProcess> processes;
+};
+
 using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
                            ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame, KeepFrame,
-                           GoodbyeFrame, AdoptFrame, AdoptedFrame>;
+                           GoodbyeFrame, AdoptFrame, AdoptedFrame, RemainsFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

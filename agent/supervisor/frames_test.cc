@@ -93,6 +93,12 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4}));
   EXPECT_THAT(adopted.groups, ElementsAre(1, 9));
   EXPECT_EQ(adopted.hold_until_us, -4);
+  const auto remains =
+      std::get<RemainsFrame>(RoundTrip(RemainsFrame{5, {{7, 'D', "nfs_wait"}, {8, 'R', ""}}}));
+  ASSERT_EQ(remains.processes.size(), 2u);
+  EXPECT_EQ(remains.processes[0].pid, 7);
+  EXPECT_EQ(remains.processes[0].state, 'D');
+  EXPECT_EQ(remains.processes[0].kernel_function, "nfs_wait");
   const auto output = std::get<OutputFrame>(RoundTrip(OutputFrame{5, 3, 12, "x\n"}));
   EXPECT_EQ(output.stream, 3);
   EXPECT_EQ(output.dropped, 12u);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/time/time.h"
@@ -41,7 +42,8 @@ struct Ending {
   MonoTime hold_until = MonoTime::Never();  // then it is killed, asked for or not
   MonoTime kill_at = MonoTime::Never();     // when the grace ends
   MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
-  MonoTime give_up_at = MonoTime::Never();  // for what even SIGKILL does not end
+  MonoTime report_at = MonoTime::Never();   // what SIGKILL has not ended by then
+  std::set<pid_t> remains;                  // of which that was said
   ScopedFd cgroup_events;                   // watched once the process has exited
 };
 

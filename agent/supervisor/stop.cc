@@ -14,7 +14,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/reap.h"
@@ -46,7 +45,7 @@ void Kill(State& state, uint64_t serial, Group& group, MonoTime now) {
   state.cgroups.Kill(serial);
   if (ending.killed) return;
   ending.killed = true;
-  ending.give_up_at = now + kUnkillableAfter;
+  ending.report_at = now + kRemainsAfter;
   if (NeedsScan(group)) ending.scan_at = now;
 }
 
@@ -57,11 +56,13 @@ bool IsLast(const State& state, uint64_t serial) {
   });
 }
 
-// Kills what the processes of these groups left behind; returns of which it found anything.
-// Children of what is killed come to us in turn, so repeating this finds the whole tree. `orphans`:
-// what came to us and cannot be told to be anybody's counts as the first one's.
-std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& serials,
-                                 bool orphans) {
+// By serial number of their group.
+using Survivors = std::map<uint64_t, std::set<pid_t>>;
+
+// Kills what the processes of these groups left behind; returns what it found. Children of what is
+// killed come to us in turn, so repeating this finds the whole tree. `orphans`: what came to us and
+// cannot be told to be anybody's counts as the first one's.
+Survivors KillSurvivors(const State& state, const std::set<uint64_t>& serials, bool orphans) {
   std::map<pid_t, uint64_t> sessions;
   std::map<std::string, uint64_t> markers;
   for (const uint64_t serial : serials) {
@@ -69,17 +70,22 @@ std::set<uint64_t> KillSurvivors(const State& state, const std::set<uint64_t>& s
     if (group.pid != 0) sessions[group.pid] = serial;
     markers[state.MarkerOf(serial)] = serial;
   }
-  std::set<uint64_t> found;
+  Survivors found;
   KillProcesses([&](const ProcessInfo& process) {
     const auto session = sessions.find(process.session);
-    if (session != sessions.end()) return found.insert(session->second), true;
+    if (session != sessions.end()) return found[session->second].insert(process.pid), true;
     const auto marker = markers.find(ReadMarker(process.pid));
-    if (marker != markers.end()) return found.insert(marker->second), true;
+    if (marker != markers.end()) return found[marker->second].insert(process.pid), true;
     if (!orphans || process.parent != getpid() || state.by_pid.count(process.pid) != 0)
       return false;
-    return found.insert(*serials.begin()), true;
+    return found[*serials.begin()].insert(process.pid), true;
   });
   return found;
+}
+
+// What SIGKILL has not ended for seconds may take for ever, and a scan takes a while.
+MonoTime NextScan(const Group& group, MonoTime now) {
+  return now + (group.ending.remains.empty() ? kScanInterval : kScanForRemains);
 }
 
 // For all groups at once: it takes a while.
@@ -89,10 +95,10 @@ void Scan(State& state, MonoTime now) {
     if (group.exited && group.ending.scan_at <= now) due.insert(serial);
   }
   if (due.empty()) return;
-  const std::set<uint64_t> left = KillSurvivors(state, due, false);
+  const Survivors left = KillSurvivors(state, due, false);
   for (const uint64_t serial : due) {
-    state.groups.at(serial).ending.scan_at =
-        left.count(serial) != 0 ? now + kScanInterval : MonoTime::Never();
+    Group& group = state.groups.at(serial);
+    group.ending.scan_at = left.count(serial) != 0 ? NextScan(group, now) : MonoTime::Never();
   }
 }
 
@@ -103,21 +109,39 @@ bool HasChildren() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
 }
 
-// Whether one of the children that we did not start is this group's, or may be.
-bool HasOrphans(State& state, uint64_t serial, MonoTime now) {
-  ReapAll(state);
-  if (!HasChildren()) return false;
-  bool orphans = false;
+// It is known to be another group's.
+bool RemainsOfAnother(const State& state, uint64_t serial, pid_t pid) {
+  return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& other) {
+    return other.first != serial && other.second.ending.remains.count(pid) != 0;
+  });
+}
+
+// Of the children that we did not start, those that are on their way through exit(2): they have
+// left their cgroup, and nothing tells any more whose they are. SIGCHLD will tell their end.
+// `others`: whether there are any that are not.
+std::set<pid_t> ExitingOrphans(const State& state, uint64_t serial, bool* others) {
+  std::set<pid_t> exiting;
   for (const pid_t child : OwnChildren()) {
-    if (state.by_pid.count(child) != 0) continue;
+    if (state.by_pid.count(child) != 0 || RemainsOfAnother(state, serial, child)) continue;
     const auto process = InspectProcess(child);
     if (!process.has_value()) continue;
-    // It has left its cgroup, and nothing tells any more whose it is. SIGCHLD will tell its end.
-    if (process->exiting) return true;
-    orphans = true;
+    if (process->exiting) {
+      exiting.insert(child);
+    } else {
+      *others = true;
+    }
   }
-  if (!orphans || KillSurvivors(state, {serial}, IsLast(state, serial)).empty()) return false;
-  state.groups.at(serial).ending.scan_at = now + kScanInterval;
+  return exiting;
+}
+
+// Whether one of the children that we did not start is this group's, or may be.
+bool HasOrphans(State& state, uint64_t serial, Group& group, MonoTime now) {
+  ReapAll(state);
+  if (!HasChildren()) return false;
+  bool others = false;
+  if (!ExitingOrphans(state, serial, &others).empty()) return true;
+  if (!others || KillSurvivors(state, {serial}, IsLast(state, serial)).empty()) return false;
+  group.ending.scan_at = NextScan(group, now);
   return true;
 }
 
@@ -133,7 +157,7 @@ bool IsPopulated(State& state, uint64_t serial, Group& group, MonoTime now) {
   // A process that was cloned into the cgroup while that was being killed escapes nobody.
   const bool left =
       ending.scan_at != MonoTime::Never() || CgroupTree::Populated(ending.cgroup_events);
-  return left || HasOrphans(state, serial, now);
+  return left || HasOrphans(state, serial, group, now);
 }
 
 void Finish(State& state, uint64_t serial, Group& group) {
@@ -149,19 +173,24 @@ void Finish(State& state, uint64_t serial, Group& group) {
   state.outbox.Send(AllGoneFrame{group.id});
 }
 
-// What SIGKILL does not end sits in the kernel (a dead file system, a hung driver). The job goes
-// on without it, and a person is told.
-void GiveUp(State& state, uint64_t serial, Group& group) {
-  std::vector<int> pids = state.cgroups.Processes(serial);
-  if (!group.exited) {
-    if (!group.in_cgroup) pids.push_back(group.pid);
-    group.end.signal = SIGKILL;
-    group.end.last_lines = "killed, but still in the kernel";
-    ReportExit(state, group);
+// Says what SIGKILL has not ended. The group is waited for all the same.
+void ReportRemains(State& state, uint64_t serial, Group& group) {
+  Ending& ending = group.ending;
+  ending.report_at = MonoTime::Never();
+  bool others = false;
+  std::set<pid_t> left = ExitingOrphans(state, serial, &others);
+  for (const pid_t pid : state.cgroups.Processes(serial)) left.insert(pid);
+  if (!group.exited) left.insert(group.pid);
+  left.merge(KillSurvivors(state, {serial}, IsLast(state, serial))[serial]);
+  RemainsFrame frame;
+  frame.group = group.id;
+  for (const pid_t pid : left) {
+    const auto process = InspectProcess(pid);
+    if (!process.has_value()) continue;
+    ending.remains.insert(pid);
+    frame.processes.push_back({pid, process->state, KernelFunction(absl::StrCat("/proc/", pid))});
   }
-  Complain(absl::StrCat("group ", group.id, ": SIGKILL did not end pid ", absl::StrJoin(pids, ", "),
-                        " in ", absl::FormatDuration(kUnkillableAfter),
-                        "; see /proc/<pid>/wchan; going on without"));
+  if (!frame.processes.empty()) state.outbox.Send(frame);
 }
 
 // Kills the group when it is time to.
@@ -177,11 +206,9 @@ void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
 }
 
 bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
-  if (now >= group.ending.give_up_at) {
-    GiveUp(state, serial, group);
-    return true;
-  }
-  return group.ending.asked && group.exited && !IsPopulated(state, serial, group, now);
+  if (group.ending.asked && group.exited && !IsPopulated(state, serial, group, now)) return true;
+  if (now >= group.ending.report_at) ReportRemains(state, serial, group);
+  return false;
 }
 
 }  // namespace
@@ -195,6 +222,8 @@ void StopGroup(State& state, const StopFrame& stop, MonoTime now) {
     for (const int signal : {SIGTERM, SIGCONT}) SendSignal(*group, signal);
   }
   group->ending.asked = true;
+  // Who asks may be another agent.
+  if (!group->ending.remains.empty()) group->ending.report_at = now;
 }
 
 void HoldGroup(State& state, const HoldFrame& hold) {
@@ -229,7 +258,7 @@ MonoTime NextDeadline(const State& state) {
     if (!ending.killed) next = std::min(next, ending.hold_until);
     if (!ending.asked) continue;
     if (!ending.killed) next = std::min(next, ending.kill_at);
-    next = std::min({next, ending.scan_at, ending.give_up_at});
+    next = std::min({next, ending.scan_at, ending.report_at});
   }
   return next;
 }

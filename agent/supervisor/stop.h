@@ -1,5 +1,5 @@
 // Ends groups: SIGTERM and SIGCONT, after the grace SIGKILL to everything, and AllGone once nothing
-// is left. Supervisor's thread only.
+// is left, however long that takes. Supervisor's thread only.
 //
 // What a group's process has started is found by its cgroup; where there are none, or it was moved
 // out of it, by its session and by the marker in its environment. What has left all three can be
@@ -14,10 +14,11 @@
 
 namespace cadre::supervisor {
 
-// A process that SIGKILL has not ended after this long is named and left behind.
-inline constexpr absl::Duration kUnkillableAfter = absl::Seconds(60);
-// How often /proc is searched for survivors where cgroups do not tell.
+// Processes that SIGKILL has not ended after this long are reported (RemainsFrame).
+inline constexpr absl::Duration kRemainsAfter = absl::Seconds(5);
+// How often /proc is searched for survivors where cgroups do not tell, and once they are reported.
 inline constexpr absl::Duration kScanInterval = absl::Milliseconds(10);
+inline constexpr absl::Duration kScanForRemains = absl::Seconds(1);
 
 void StopGroup(State& state, const StopFrame& stop, MonoTime now);
 void HoldGroup(State& state, const HoldFrame& hold);

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,12 @@ std::optional<ProcessInfo> InspectProcess(pid_t pid) {
   }
   info.exiting = info.state == 'Z' || (flags & kExitingFlag) != 0;
   return info;
+}
+
+std::string KernelFunction(const std::string& directory) {
+  std::string name = ReadKernelFile(absl::StrCat(directory, "/wchan")).value_or("");
+  absl::StripAsciiWhitespace(&name);
+  return name == "0" ? "" : name;
 }
 
 std::vector<pid_t> OwnChildren() {

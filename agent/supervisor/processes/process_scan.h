@@ -28,6 +28,10 @@ struct ProcessInfo {
 // nullopt: no such process.
 std::optional<ProcessInfo> InspectProcess(pid_t pid);
 
+// The kernel function in which the process or thread waits whose directory in /proc this is; empty:
+// it waits in none, or we may not know.
+std::string KernelFunction(const std::string& directory);
+
 // The children of this process, those that have ended and are not reaped included.
 std::vector<pid_t> OwnChildren();
 
