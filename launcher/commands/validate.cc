@@ -29,7 +29,7 @@ int Run(const Parsed& parsed) {
   v1::JobSpec named = *spec;
   // `cadre run` would name it by the program.
   if (named.name().empty()) named.set_name("job");
-  const absl::Status taken = CheckSpec(named);
+  const absl::Status taken = state::CheckSpec(named);
   if (!taken.ok()) {
     return Fail(kExitBadSpec, SpecErrorAt(parsed.rest[0], taken.message()).message());
   }

@@ -153,9 +153,9 @@ absl::StatusOr<v1::WorkersPerNode> ParseWorkersPerNode(absl::string_view text) {
   } else {
     const absl::StatusOr<uint32_t> count = ParseCount(text);
     // Things are made for each of them before a server could refuse.
-    if (!count.ok() || *count < 1 || *count > kMaxSlotsPerNode) {
-      return Expected(absl::StrCat("a number from 1 to ", kMaxSlotsPerNode, ", gpu, cpu or auto"),
-                      text);
+    if (!count.ok() || *count < 1 || *count > state::kMaxSlotsPerNode) {
+      return Expected(
+          absl::StrCat("a number from 1 to ", state::kMaxSlotsPerNode, ", gpu, cpu or auto"), text);
     }
     workers.set_kind(v1::WorkersPerNode::COUNT);
     workers.set_count(*count);

@@ -14,16 +14,17 @@ constexpr int kMaxLabels = 64;
 constexpr uint32_t kMaxCpusPerNode = 65536;
 
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
-  if (text.size() <= kMaxNodeTextBytes && !HasControlCharacters(text)) return absl::OkStatus();
+  if (text.size() <= state::kMaxNodeTextBytes && !HasControlCharacters(text))
+    return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(what, " ", Quoted(text), " is not valid: at most ",
-                                                 kMaxNodeTextBytes,
+                                                 state::kMaxNodeTextBytes,
                                                  " bytes without control characters are allowed"));
 }
 
 }  // namespace
 
 absl::Status CheckAgent(const v1::AgentJoined& agent) {
-  absl::Status good = CheckNodeName(agent.node());
+  absl::Status good = state::CheckNodeName(agent.node());
   if (good.ok()) good = CheckText("user", agent.user());
   for (const auto& [name, value] : agent.labels()) {
     if (good.ok()) good = CheckText("label", name);
@@ -31,21 +32,21 @@ absl::Status CheckAgent(const v1::AgentJoined& agent) {
   }
   if (!good.ok()) return good;
   if (agent.labels_size() > kMaxLabels || agent.cpus() < 1 || agent.cpus() > kMaxCpusPerNode ||
-      agent.gpus() > kMaxSlotsPerNode) {
+      agent.gpus() > state::kMaxSlotsPerNode) {
     return absl::InvalidArgumentError(
         absl::StrCat("node ", agent.node(), " has ", Count(agent.cpus(), "CPU"), ", ",
                      Count(agent.gpus(), "GPU"), " and ", Count(agent.labels_size(), "label"),
-                     "; 1 to ", kMaxCpusPerNode, ", at most ", kMaxSlotsPerNode, " and at most ",
-                     kMaxLabels, " are allowed"));
+                     "; 1 to ", kMaxCpusPerNode, ", at most ", state::kMaxSlotsPerNode,
+                     " and at most ", kMaxLabels, " are allowed"));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckNewNode(const std::string& node, const ClusterState& cluster) {
+absl::Status CheckNewNode(const std::string& node, const state::Cluster& cluster) {
   if (cluster.nodes.count(node) != 0) return absl::OkStatus();
-  if (cluster.nodes.size() >= kMaxNodes) {
+  if (cluster.nodes.size() >= state::kMaxNodes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the cluster has ", kMaxNodes, " nodes already"));
+        absl::StrCat("the cluster has ", state::kMaxNodes, " nodes already"));
   }
   for (const auto& [name, known] : cluster.nodes) {
     if (!absl::EqualsIgnoreCase(name, node)) continue;
@@ -56,7 +57,7 @@ absl::Status CheckNewNode(const std::string& node, const ClusterState& cluster) 
   return absl::OkStatus();
 }
 
-bool SameNode(const v1::ClusterNodeStatus& known, const v1::AgentJoined& agent) {
+bool SameNode(const saved::ClusterNode& known, const v1::AgentJoined& agent) {
   return known.user() == agent.user() && known.cpus() == agent.cpus() &&
          known.gpus() == agent.gpus() && known.labels_size() == agent.labels_size() &&
          std::all_of(known.labels().begin(), known.labels().end(), [&](const auto& label) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "proto/cluster.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::cluster {
@@ -16,10 +17,10 @@ absl::Status CheckAgent(const v1::AgentJoined& agent);
 
 // A node that the cluster has is no new one. ALREADY_EXISTS: another one's name differs in case
 // alone. RESOURCE_EXHAUSTED.
-absl::Status CheckNewNode(const std::string& node, const ClusterState& cluster);
+absl::Status CheckNewNode(const std::string& node, const state::Cluster& cluster);
 
 // What is known of the node is what its agent says.
-bool SameNode(const v1::ClusterNodeStatus& known, const v1::AgentJoined& agent);
+bool SameNode(const saved::ClusterNode& known, const v1::AgentJoined& agent);
 
 }  // namespace cadre::cluster
 

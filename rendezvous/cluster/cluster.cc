@@ -92,7 +92,7 @@ void Cluster::Remember(const v1::AgentJoined& joined) {
   const auto found = nodes.find(joined.node());
   if (found != nodes.end() && SameNode(found->second, joined)) return;
   v1::Record record;
-  v1::ClusterNodeStatus* known = record.mutable_cluster_node_set()->mutable_node();
+  saved::ClusterNode* known = record.mutable_cluster_node_set()->mutable_node();
   if (found != nodes.end()) *known = found->second;
   known->set_name(joined.node());
   known->set_user(joined.user());
@@ -105,29 +105,26 @@ void Cluster::Remember(const v1::AgentJoined& joined) {
 }
 
 void Cluster::CompareParts(const std::string& node, const std::set<uint64_t>& runs) {
-  const std::map<uint64_t, PartState>& parts = context_.state.cluster.parts;
-  std::vector<PartState> here;
-  for (const auto& [id, part] : parts) {
-    if (part.part.node() == node) here.push_back(part);
-  }
+  const std::map<uint64_t, saved::PlacedPart>& parts = context_.state.cluster.parts;
+  const std::vector<saved::PlacedPart> here = PartsOn(context_.state, node);
   for (const uint64_t id : runs) {
     const auto part = parts.find(id);
-    if (part != parts.end() && part->second.part.node() == node) continue;
+    if (part != parts.end() && part->second.part().node() == node) continue;
     agents_.AddLeftover(node, id);
     v1::Part unknown;
     unknown.set_id(id);
     unknown.set_node(node);
     SendStop(unknown);
   }
-  for (const PartState& part : here) {
-    const bool is_run = runs.count(part.part.id()) != 0;
-    if (!part.taken_back) {
+  for (const saved::PlacedPart& part : here) {
+    const bool is_run = runs.count(part.part().id()) != 0;
+    if (!part.taken_back()) {
       if (!is_run) SendStart(part);
     } else if (is_run) {
-      SendStop(part.part);
+      SendStop(part.part());
     } else {
       v1::PartReport gone;
-      gone.set_id(part.part.id());
+      gone.set_id(part.part().id());
       PartEnded(node, gone);
     }
   }
@@ -136,40 +133,41 @@ void Cluster::CompareParts(const std::string& node, const std::set<uint64_t>& ru
 void Cluster::PartEnded(const std::string& node, const v1::PartReport& report) {
   changed_ = true;
   agents_.RemoveLeftover(node, report.id());
-  const std::map<uint64_t, PartState>& parts = context_.state.cluster.parts;
+  const std::map<uint64_t, saved::PlacedPart>& parts = context_.state.cluster.parts;
   const auto found = parts.find(report.id());
-  if (found == parts.end() || found->second.part.node() != node) return;
-  const PartState part = found->second;
-  const bool unasked = !part.taken_back && !IsOver(FindJob(context_.state, part.part.job()));
+  if (found == parts.end() || found->second.part().node() != node) return;
+  const saved::PlacedPart part = found->second;
+  const bool unasked = !part.taken_back() && !IsOver(FindJob(context_.state, part.part().job()));
   if (unasked) {
     return PartEndedUnasked(part, OneLine(report.text(), kMaxEndTextBytes), report.blame());
   }
-  v1::Record record;
-  record.mutable_part_ended()->set_id(report.id());
-  out_.Commit(std::move(record));
+  EndPart(part, nullptr);
 }
 
-void Cluster::PartEndedUnasked(const PartState& part, const std::string& how, v1::PartBlame blame) {
-  const std::string& name = part.part.job();
-  const std::string& node = part.part.node();
-  v1::Record record;
-  record.mutable_part_ended()->set_id(part.part.id());
-  record.mutable_part_ended()->set_avoid(true);
-  record.mutable_part_ended()->set_reason(how);
-  record.mutable_part_ended()->set_unfit(!part.joined && blame == v1::BLAME_NODE);
-  out_.Commit(std::move(record));
+void Cluster::PartEndedUnasked(const saved::PlacedPart& part, const std::string& how,
+                               v1::PartBlame blame) {
+  const std::string& name = part.part().job();
+  const std::string& node = part.part().node();
+  v1::AvoidedNode avoid;
+  avoid.set_node(node);
+  avoid.set_reason(how);
+  avoid.set_unfit(!part.joined() && blame == v1::BLAME_NODE);
+  EndPart(part, &avoid);
   const std::string text =
-      absl::StrCat(part.joined ? "its part on node " : "it could not begin on node ", node,
-                   part.joined ? " ended unasked: " : ": ", how);
+      absl::StrCat(part.joined() ? "its part on node " : "it could not begin on node ", node,
+                   part.joined() ? " ended unasked: " : ": ", how);
   out_.Note(name, text);
   for_jobs_.push_back(LauncherEnded{name, node, LauncherEnd(how)});
-  const JobState& job = *FindJob(context_.state, name);
-  if (job.generations_announced > 0) return;
+  const state::Job& job = *FindJob(context_.state, name);
+  if (job.saved.generations() > 0) return;
   if (blame == v1::BLAME_JOB) {
     for_jobs_.push_back(CannotBegin{name, text, false});
-  } else if (job.failed_starts >= kFailedStartsMax) {
-    for_jobs_.push_back(CannotBegin{
-        name, absl::StrCat("it was tried ", job.failed_starts, " times: ", NodesTried(job)), true});
+  } else if (job.saved.submission().failed_starts() >= kFailedStartsMax) {
+    for_jobs_.push_back(
+        CannotBegin{name,
+                    absl::StrCat("it was tried ", job.saved.submission().failed_starts(),
+                                 " times: ", NodesTried(job)),
+                    true});
   }
 }
 
@@ -207,24 +205,27 @@ void Cluster::RunTimers() {
 }
 
 void Cluster::EndPartsOf(const std::string& node) {
-  std::vector<uint64_t> ended;
-  for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (part.part.node() == node) ended.push_back(id);
-  }
-  for (const uint64_t id : ended) {
-    v1::Record record;
-    record.mutable_part_ended()->set_id(id);
-    out_.Commit(std::move(record));
-  }
+  for (const saved::PlacedPart& part : PartsOn(context_.state, node)) EndPart(part, nullptr);
   changed_ = true;
+}
+
+void Cluster::EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoid) {
+  v1::Record record;
+  v1::PartEnded* ended = record.mutable_part_ended();
+  ended->set_id(part.part().id());
+  if (avoid != nullptr) *ended->mutable_avoid() = *avoid;
+  const state::Job* job = FindJob(context_.state, part.part().job());
+  ended->set_back_to_queue(job != nullptr && IsUnstarted(*job) &&
+                           IsLastPart(context_.state, part.part()));
+  out_.Commit(std::move(record));
 }
 
 void Cluster::Drain(const std::string& node, bool drained, const std::string& reason) {
   const auto found = context_.state.cluster.nodes.find(node);
   if (found == context_.state.cluster.nodes.end()) return;
-  const std::string why = OneLine(reason, kMaxNodeTextBytes);
+  const std::string why = OneLine(reason, state::kMaxNodeTextBytes);
   v1::Record record;
-  v1::ClusterNodeStatus* changed = record.mutable_cluster_node_set()->mutable_node();
+  saved::ClusterNode* changed = record.mutable_cluster_node_set()->mutable_node();
   *changed = found->second;
   changed->set_drained(drained);
   changed->set_drain_reason(drained ? why : "");
@@ -236,7 +237,7 @@ void Cluster::Drain(const std::string& node, bool drained, const std::string& re
 
 void Cluster::LauncherLost(const std::string& job, const std::string& node) {
   for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (part.taken_back || part.part.job() != job || part.part.node() != node) continue;
+    if (part.taken_back() || part.part().job() != job || part.part().node() != node) continue;
     return TakeBack(id);
   }
 }
@@ -245,7 +246,7 @@ void Cluster::TakeBack(uint64_t id) {
   v1::Record record;
   record.mutable_part_taken_back()->set_id(id);
   out_.Commit(std::move(record));
-  SendStop(context_.state.cluster.parts.at(id).part);
+  SendStop(context_.state.cluster.parts.at(id).part());
 }
 
 void Cluster::Schedule() {
@@ -258,9 +259,9 @@ void Cluster::Schedule() {
                 JobsToSchedule(context_.state, context_.config.stop_margin), context_.now);
   CarryOut(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
-    const JobState* job = FindJob(context_.state, name);
+    const state::Job* job = FindJob(context_.state, name);
     // One that has begun waits for a node as long as for any that is lost.
-    if (IsOver(job) || job->generations_announced > 0) continue;
+    if (IsOver(job) || job->saved.generations() > 0) continue;
     // What happened comes before what follows from it: a table shows the beginning alone.
     for_jobs_.push_back(CannotBegin{
         name, absl::StrCat("no node is left for it; tried: ", NodesTried(*job), "; it needs ", why),
@@ -273,7 +274,8 @@ void Cluster::Schedule() {
 void Cluster::TakeBackFromEnded() {
   std::vector<uint64_t> over;
   for (const auto& [id, part] : context_.state.cluster.parts) {
-    if (!part.taken_back && IsOver(FindJob(context_.state, part.part.job()))) over.push_back(id);
+    if (!part.taken_back() && IsOver(FindJob(context_.state, part.part().job())))
+      over.push_back(id);
   }
   for (const uint64_t id : over) TakeBack(id);
 }
@@ -281,16 +283,16 @@ void Cluster::TakeBackFromEnded() {
 void Cluster::TakeBackFromUnstarted(const cluster::Schedule& schedule) {
   std::vector<uint64_t> ids;
   for (const auto& [id, part] : context_.state.cluster.parts) {
-    const std::string& name = part.part.job();
+    const std::string& name = part.part().job();
     // A hopeless one ends.
-    if (part.taken_back || schedule.waiting.count(name) == 0 ||
+    if (part.taken_back() || schedule.waiting.count(name) == 0 ||
         schedule.hopeless.count(name) != 0) {
       continue;
     }
-    const JobState* job = FindJob(context_.state, name);
+    const state::Job* job = FindJob(context_.state, name);
     if (job == nullptr || !IsUnstarted(*job)) continue;
     ids.push_back(id);
-    out_.Note(name, absl::StrCat("gives back node ", part.part.node(),
+    out_.Note(name, absl::StrCat("gives back node ", part.part().node(),
                                  ": others that it needs are not there"));
   }
   for (const uint64_t id : ids) TakeBack(id);
@@ -306,13 +308,15 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
   for (const Placed& one : schedule.place) {
     v1::Record record;
     v1::Part* part = record.mutable_part_placed()->mutable_part();
-    part->set_id(context_.state.cluster.last_part + 1);
+    part->set_id(context_.state.counters.last_part() + 1);
     part->set_job(one.job);
     part->set_node(one.node);
     part->set_workers(one.share.workers);
     part->set_cpus(one.share.cpus);
     part->set_gpus(one.share.gpus);
     record.mutable_part_placed()->set_at_us(context_.now.micros());
+    const state::Job* job = FindJob(context_.state, one.job);
+    record.mutable_part_placed()->set_leaves_queue(job != nullptr && job->phase() == v1::QUEUED);
     placed.push_back(part->id());
     out_.Commit(std::move(record));
     out_.Note(one.job, absl::StrCat("gets node ", one.node, ": ", one.reason));
@@ -322,11 +326,11 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
   for (const uint64_t id : placed) SendStart(context_.state.cluster.parts.at(id));
 }
 
-std::string Cluster::WaitsFor(const JobState& job, MonoTime at) const {
-  if (job.user.empty() || (job.phase != v1::QUEUED && job.phase != v1::GATHERING)) return "";
-  const std::string& name = job.spec.name();
+std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
+  if (job.user().empty() || (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING)) return "";
+  const std::string& name = job.name();
   const auto lacking = queue_.find(name);
-  if (job.phase == v1::QUEUED) {
+  if (job.phase() == v1::QUEUED) {
     if (lacking == queue_.end()) return "the agents of the cluster's nodes to come back";
     const MonoTime until = lacking->second.until;
     return until == MonoTime::Never() ? lacking->second.reason
@@ -346,30 +350,30 @@ void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {
   out_.Send(*agents_.Find(node)->stream, std::move(message));
 }
 
-void Cluster::SendStart(const PartState& part) {
-  const JobState* job = FindJob(context_.state, part.part.job());
+void Cluster::SendStart(const saved::PlacedPart& part) {
+  const state::Job* job = FindJob(context_.state, part.part().job());
   if (job == nullptr) return;
   v1::AgentOrder order;
-  *order.mutable_start()->mutable_part() = part.part;
-  *order.mutable_start()->mutable_spec() = job->spec;
-  order.mutable_start()->set_user(job->user);
+  *order.mutable_start()->mutable_part() = part.part();
+  *order.mutable_start()->mutable_spec() = job->saved.spec();
+  order.mutable_start()->set_user(job->user());
   for (const auto& [id, other] : context_.state.cluster.parts) {
-    if (other.part.job() == part.part.job() && !other.taken_back) {
-      order.mutable_start()->add_nodes(other.part.node());
+    if (other.part().job() == part.part().job() && !other.taken_back()) {
+      order.mutable_start()->add_nodes(other.part().node());
     }
   }
-  SendToAgent(part.part.node(), std::move(order));
+  SendToAgent(part.part().node(), std::move(order));
 }
 
 void Cluster::SendStop(const v1::Part& part) {
-  const JobState* job = FindJob(context_.state, part.job());
+  const state::Job* job = FindJob(context_.state, part.job());
   const absl::Duration margin = context_.config.stop_margin;
   v1::AgentOrder order;
   order.mutable_stop()->set_id(part.id());
   // The launchers of a job that is over have been told, and end by themselves.
   *order.mutable_stop()->mutable_after() = ToProto(IsOver(job) ? margin : absl::Duration());
   *order.mutable_stop()->mutable_grace() =
-      ToProto((job == nullptr ? Policy() : job->policy).stop_grace + margin);
+      ToProto((job == nullptr ? state::Policy() : job->policy).stop_grace + margin);
   SendToAgent(part.node(), std::move(order));
 }
 

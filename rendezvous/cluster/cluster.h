@@ -26,6 +26,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/cluster/agents.h"
 #include "rendezvous/cluster/log_source.h"
 #include "rendezvous/cluster/parts.h"
@@ -91,7 +92,7 @@ class Cluster {
   }
   // What a submitted job waits for in the queue, or while it gathers: launchers on nodes that it
   // has, and nodes that it lacks. Empty: nothing.
-  std::string WaitsFor(const JobState& job, MonoTime at) const;
+  std::string WaitsFor(const state::Job& job, MonoTime at) const;
   std::vector<v1::ClusterNodeStatus> Nodes() const { return NodeStatuses(context_.state, agents_); }
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const {
     return cluster::FindLog(request, context_.state, agents_);
@@ -105,9 +106,11 @@ class Cluster {
   void CompareParts(const std::string& node, const std::set<uint64_t>& runs);
   void AgentLeaving(const std::string& node);
   void PartEnded(const std::string& node, const v1::PartReport& report);
-  void PartEndedUnasked(const PartState& part, const std::string& how, v1::PartBlame blame);
+  void PartEndedUnasked(const saved::PlacedPart& part, const std::string& how, v1::PartBlame blame);
   // Nothing of the node's parts counts any more.
   void EndPartsOf(const std::string& node);
+  // `avoid`: its launcher ended unasked; null: it was to end.
+  void EndPart(const saved::PlacedPart& part, const v1::AvoidedNode* avoid);
 
   void TakeBackFromEnded();
   // Gives back what jobs have that have never begun and cannot at present.
@@ -116,7 +119,7 @@ class Cluster {
   void CarryOut(const cluster::Schedule& schedule);
 
   void SendToAgent(const std::string& node, v1::AgentOrder order);
-  void SendStart(const PartState& part);
+  void SendStart(const saved::PlacedPart& part);
   void SendStop(const v1::Part& part);
 
   step::Context& context_;

@@ -12,64 +12,64 @@
 namespace cadre::cluster {
 namespace {
 
-std::string NodesText(const std::vector<MemberState>& members) {
+std::string NodesText(const state::Generation& generation) {
+  const auto& members = generation.saved.members();
   if (members.empty()) return "its nodes";
   std::vector<std::string> first;
-  for (const MemberState& member : members) {
-    if (first.size() < kFirstFew) first.push_back(member.node);
+  for (const saved::Member& member : members) {
+    if (first.size() < kFirstFew) first.push_back(member.node());
   }
   return absl::StrCat(members.size() == 1 ? "node " : "nodes ", FirstFew(first, members.size()));
 }
 
 }  // namespace
 
-absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request, const State& state,
+absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request, const state::State& state,
                                   const Agents& agents) {
-  const std::string name = OneLine(request.job(), kMaxJobNameBytes);
+  const std::string name = OneLine(request.job(), state::kMaxJobNameBytes);
   const uint32_t rank = request.rank();
   const auto found = state.jobs.find(request.job());
   if (found == state.jobs.end()) return absl::FailedPreconditionError("no job " + name);
-  const JobState& job = found->second;
+  const state::Job& job = found->second;
   // An agent of root would not know whose rights to read with.
-  if (job.user.empty()) {
+  if (job.user().empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job ", name, " was started by 'cadre run', not submitted to the cluster: ",
-        "its logs are on ", NodesText(job.generation.members), ", in ", job.spec.logs().dir(), "/",
-        RunSubdirectory(name, job.run), "/", GenerationSubdirectory(request.generation())));
+        "its logs are on ", NodesText(job.generation), ", in ", job.saved.spec().logs().dir(), "/",
+        RunSubdirectory(name, job.saved.run()), "/", GenerationSubdirectory(request.generation())));
   }
-  if (!request.run().empty() && request.run() != job.run) {
+  if (!request.run().empty() && request.run() != job.saved.run()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job ", name, " was submitted again; what it wrote before is on its nodes, in ",
-        job.spec.logs().dir()));
+        job.saved.spec().logs().dir()));
   }
-  const std::vector<MemberState>& members = job.generation.members;
+  const state::Generation& generation = job.generation;
   // Ranks are sticky, so that an earlier generation's are mostly found as well.
-  const auto member = std::find_if(members.begin(), members.end(), [rank](const MemberState& m) {
-    return rank >= m.first_rank && rank - m.first_rank < m.slots;
-  });
-  if (member == members.end()) {
+  if (rank >= generation.world_size()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", name, " has no rank ", rank, "; it has ",
-                     Count(job.generation.workers.size(), "worker"), " so far"));
+                     Count(generation.world_size(), "worker"), " so far"));
   }
-  const Agent* agent = agents.Find(member->node);
+  const std::string& node = generation.member_of(rank).node();
+  const Agent* agent = agents.Find(node);
   if (agent == nullptr || !agent->stream.has_value()) {
-    return absl::UnavailableError(absl::StrCat("rank ", rank, " is on node ", member->node,
+    return absl::UnavailableError(absl::StrCat("rank ", rank, " is on node ", node,
                                                ", which has no agent now; its logs are there in ",
-                                               job.spec.logs().dir()));
+                                               job.saved.spec().logs().dir()));
   }
   LogSource source;
   source.stream = *agent->stream;
   source.read.set_job(found->first);
-  source.read.set_user(job.user);
-  source.read.set_dir(job.spec.logs().dir());
+  source.read.set_user(job.user());
+  source.read.set_dir(job.saved.spec().logs().dir());
   source.read.set_generation(request.generation());
   source.read.set_rank(rank);
-  source.read.set_run(job.run);
+  source.read.set_run(job.saved.run());
   const auto& parts = state.cluster.parts;
   source.ended =
-      HasEnded(job.phase) && std::none_of(parts.begin(), parts.end(), [&](const auto& part) {
-        return part.second.part.job() == found->first && part.second.part.node() == member->node;
+      state::HasEnded(job.phase()) &&
+      std::none_of(parts.begin(), parts.end(), [&](const auto& part) {
+        return part.second.part().job() == found->first && part.second.part().node() == node;
       });
   return source;
 }

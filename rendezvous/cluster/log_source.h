@@ -23,7 +23,7 @@ struct LogSource {
 
 // FAILED_PRECONDITION: no such job, run or rank, or the job was not submitted. UNAVAILABLE: its
 // node has no agent, or one that is away.
-absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request, const State& state,
+absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request, const state::State& state,
                                   const Agents& agents);
 
 }  // namespace cadre::cluster

@@ -8,32 +8,38 @@
 #include "absl/status/status.h"
 #include "proto/cluster.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/cluster/agents.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::cluster {
 
 // Null: no such job.
-const JobState* FindJob(const State& state, const std::string& name);
+const state::Job* FindJob(const state::State& state, const std::string& name);
 // It has ended, or is forgotten.
-bool IsOver(const JobState* job);
+bool IsOver(const state::Job* job);
 // It gathers, and no generation of it has formed yet.
-bool IsUnstarted(const JobState& job);
+bool IsUnstarted(const state::Job& job);
+
+// Those of the node.
+std::vector<saved::PlacedPart> PartsOn(const state::State& state, const std::string& node);
+// Its job has no other.
+bool IsLastPart(const state::State& state, const v1::Part& part);
 
 // FAILED_PRECONDITION: why the launcher of a Join may neither take part in the job as what it says
 // it is, nor hear how it ended. A user's token opens streams without a part (host/permission.h), a
 // launcher's token those of its own part, so a job that was submitted shows itself to its own
 // launchers only.
-absl::Status CheckLauncher(const State& state, const v1::NodeMessage& message);
+absl::Status CheckLauncher(const state::State& state, const v1::NodeMessage& message);
 
 // Launchers that have not joined yet, as what is waited for. Empty: none.
-std::string LaunchersAwaited(const State& state, const JobState& job);
+std::string LaunchersAwaited(const state::State& state, const state::Job& job);
 
 // "n0 (no user alice), n1 (...)".
-std::string NodesTried(const JobState& job);
+std::string NodesTried(const state::Job& job);
 
 // The cluster's nodes with their parts, by name.
-std::vector<v1::ClusterNodeStatus> NodeStatuses(const State& state, const Agents& agents);
+std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const Agents& agents);
 
 }  // namespace cadre::cluster
 

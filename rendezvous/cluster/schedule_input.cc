@@ -6,7 +6,7 @@
 
 namespace cadre::cluster {
 
-std::vector<ScheduleNode> NodesToSchedule(const State& state, const Agents& agents) {
+std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agents& agents) {
   std::vector<ScheduleNode> nodes;
   for (const auto& [name, known] : state.cluster.nodes) {
     const Agent* agent = agents.Find(name);
@@ -26,30 +26,30 @@ std::vector<ScheduleNode> NodesToSchedule(const State& state, const Agents& agen
   return nodes;
 }
 
-std::vector<ScheduleJob> JobsToSchedule(const State& state, absl::Duration stop_margin) {
+std::vector<ScheduleJob> JobsToSchedule(const state::State& state, absl::Duration stop_margin) {
   // What ended jobs still hold is held all the same.
   std::map<std::string, std::vector<HeldShare>> held;
   for (const auto& [id, part] : state.cluster.parts) {
-    held[part.part.job()].push_back({part.part.node(),
-                                     Share{part.part.workers(), part.part.cpus(), part.part.gpus()},
-                                     part.taken_back});
+    held[part.part().job()].push_back(
+        {part.part().node(), Share{part.part().workers(), part.part().cpus(), part.part().gpus()},
+         part.taken_back()});
   }
   std::vector<ScheduleJob> jobs;
   jobs.reserve(state.jobs.size());
   for (const auto& [name, job] : state.jobs) {
-    if (job.user.empty()) continue;
+    if (job.user().empty()) continue;
     const auto holds = held.find(name);
-    if (HasEnded(job.phase) && holds == held.end()) continue;
+    if (state::HasEnded(job.phase()) && holds == held.end()) continue;
     ScheduleJob& to = jobs.emplace_back();
     to.name = name;
-    to.user = job.user;
-    to.priority = job.spec.priority();
-    to.order = job.order;
+    to.user = job.user();
+    to.priority = job.saved.spec().priority();
+    to.order = job.saved.submission().order();
     if (holds != held.end()) {
       to.held = std::move(holds->second);
       held.erase(holds);
     }
-    if (HasEnded(job.phase)) {
+    if (state::HasEnded(job.phase())) {
       to.min = to.max = 0;
       continue;
     }
@@ -57,16 +57,17 @@ std::vector<ScheduleJob> JobsToSchedule(const State& state, absl::Duration stop_
     to.max = job.policy.max;
     to.unit = job.policy.unit;
     to.may_grow = job.policy.scale_up != v1::ElasticPolicy::NEVER;
-    to.workers = job.spec.workers_per_node();
-    to.resources = job.spec.resources();
-    to.spread_over = job.spec.placement().spread_over();
-    to.pack = job.spec.placement().pack();
-    for (const auto& [node, avoided] : job.avoid) {
-      (avoided.unfit() ? to.unfit : to.avoid).insert(node);
+    to.workers = job.saved.spec().workers_per_node();
+    to.resources = job.saved.spec().resources();
+    to.spread_over = job.saved.spec().placement().spread_over();
+    to.pack = job.saved.spec().placement().pack();
+    for (const v1::AvoidedNode& avoided : job.saved.submission().avoided()) {
+      (avoided.unfit() ? to.unfit : to.avoid).insert(avoided.node());
     }
     // Its workers may take that long to stop.
     to.limit = job.policy.total_timeout + job.policy.stop_grace + stop_margin;
-    if (job.phase != v1::QUEUED) to.ends = MonoTime::FromMicros(job.created_us) + to.limit;
+    if (job.phase() != v1::QUEUED)
+      to.ends = MonoTime::FromMicros(job.saved.times().created_us()) + to.limit;
   }
   // Of jobs that are forgotten.
   for (auto& [name, shares] : held) {

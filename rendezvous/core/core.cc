@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
+#include "rendezvous/state/limits.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/snapshot.h"
 
@@ -23,7 +24,7 @@ Core::Core(const CoreConfig& config)
     : context_(config, &state_),
       cluster_(&context_),
       jobs_(&context_,
-            [this](const JobState& job, MonoTime at) { return cluster_.WaitsFor(job, at); }) {}
+            [this](const state::Job& job, MonoTime at) { return cluster_.WaitsFor(job, at); }) {}
 
 Effects Core::Step(MonoTime at, const Event& event) {
   const bool has_leases = jobs_.HasLeases() || cluster_.HasLeases();
@@ -106,7 +107,7 @@ void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
 
 void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
-  const std::string job = may.ok() || IsJobName(message.job()) ? message.job() : "";
+  const std::string job = may.ok() || state::IsJobName(message.job()) ? message.job() : "";
   if (may.ok()) may = cluster_.CheckLauncher(message);
   if (!may.ok()) {
     return context_.out.Reject(stream, job, may.code(), std::string(may.message()));
@@ -172,19 +173,20 @@ MonoTime Core::NextDeadline() const {
 }
 
 void Core::Apply(const v1::Record& record) {
-  const std::string forgotten = ApplyRecord(record, &state_);
-  if (record.has_job_created() || record.has_job_restored()) jobs_.Add(record.job());
+  const std::string forgotten = state::Apply(record, &state_);
+  if (record.has_job_created()) jobs_.Add(record.job());
+  for (const saved::WholeJob& job : record.snapshot().jobs()) jobs_.Add(job.job().spec().name());
   if (!forgotten.empty()) jobs_.Remove(forgotten);
 }
 
-std::vector<v1::Record> Core::Snapshot() const { return SnapshotOf(state_); }
+std::vector<v1::Record> Core::Snapshot() const { return state::SnapshotOf(state_); }
 
-std::string Core::DebugString() const { return DumpState(state_); }
+std::string Core::DebugString() const { return state::TextOf(state_); }
 
 absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) const {
   const job::Job* job = jobs_.Find(std::string(name));
   if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
   }
   return job::Explain(job->view(), cluster_.WaitsFor(job->view().job, now), now);
 }
@@ -192,7 +194,7 @@ absl::StatusOr<std::string> Core::Explain(MonoTime now, absl::string_view name) 
 absl::StatusOr<v1::JobStatus> Core::Status(MonoTime now, absl::string_view name) const {
   const job::Job* job = jobs_.Find(std::string(name));
   if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, kMaxJobNameBytes)));
+    return absl::NotFoundError(absl::StrCat("no job ", OneLine(name, state::kMaxJobNameBytes)));
   }
   return job::StatusOf(std::string(name), job->view(), cluster_.WaitsFor(job->view().job, now), now,
                        job::Shown::kWhole);
@@ -216,7 +218,7 @@ absl::Status Core::RefuseName(const std::string& name) const { return jobs_.Refu
 bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) const {
   const auto found = state_.jobs.find(name);
   return found != state_.jobs.end() && !request_id.empty() &&
-         found->second.request_id == request_id;
+         found->second.saved.submission().request_id() == request_id;
 }
 
 std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return cluster_.Nodes(); }
@@ -244,7 +246,8 @@ absl::Status Core::CheckInvariants() const {
   }
   if (open != sessions_.size()) return absl::InternalError("streams and connections disagree");
   if (closing_.size() > kMaxClosingStreams) return absl::InternalError("too many closing streams");
-  if (state_.ended_jobs.size() > kMaxEndedJobs) return absl::InternalError("too many ended jobs");
+  if (state_.ended_jobs.size() > state::kMaxEndedJobs)
+    return absl::InternalError("too many ended jobs");
   return absl::OkStatus();
 }
 

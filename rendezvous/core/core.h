@@ -27,6 +27,7 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/cluster/cluster.h"
 #include "rendezvous/cluster/log_source.h"
 #include "rendezvous/core/event.h"
@@ -99,7 +100,7 @@ class Core {
   // Keeps track of streams and calls that a step has closed or answered.
   Effects Finish();
 
-  State state_;
+  state::State state_;
   step::Context context_;
   cluster::Cluster cluster_;
   job::Jobs jobs_;

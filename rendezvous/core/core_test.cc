@@ -369,8 +369,10 @@ TEST_F(CoreTest, AServerHasSoManyLiveJobs) {
     for (int i = 0; i < 1000; ++i) {
       v1::Record record;
       record.set_job(absl::StrCat("user", user, "-", i));
-      *record.mutable_job_created()->mutable_spec() = spec;
-      record.mutable_job_created()->set_user(absl::StrCat("user", user));
+      saved::Job* job = record.mutable_job_created()->mutable_job();
+      *job->mutable_spec() = spec;
+      job->mutable_spec()->set_name(record.job());
+      job->mutable_submission()->set_user(absl::StrCat("user", user));
       core_.Apply(record);
     }
   }

@@ -84,14 +84,14 @@ class Observer {
     }
     EXPECT_FALSE(job.ended) << "a record after the end: " << record.ShortDebugString();
     if (record.has_generation_formed()) {
-      const v1::GenerationFormed& formed = record.generation_formed();
-      EXPECT_GT(formed.generation(), job.generation);
+      const saved::Generation& formed = record.generation_formed().generation();
+      EXPECT_GT(formed.number(), job.generation);
       EXPECT_EQ(formed.restart_count(), job.restart_count);
       EXPECT_TRUE(job.busy.empty()) << *job.busy.begin() << " still has workers of an older one";
-      job.generation = formed.generation();
+      job.generation = formed.number();
       job.ranks.clear();
       job.world_size = 0;
-      for (const v1::Member& member : formed.members()) {
+      for (const saved::Member& member : formed.members()) {
         EXPECT_TRUE(job.busy.insert(member.node()).second) << "a node twice";
         EXPECT_EQ(member.first_rank(), job.world_size);
         job.world_size += member.slots();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 
 namespace cadre::job {
 namespace {
@@ -44,12 +45,13 @@ void Connections::Restore(const std::string& node) {
   connection.restored = true;
 }
 
-void Connections::AwaitAbsent(const std::map<std::string, NodeState>& nodes) {
+void Connections::AwaitAbsent(const std::map<std::string, saved::AdmittedNode>& nodes) {
   for (auto& [node, connection] : all_) {
     if (connection.stream.has_value()) continue;
     connection.gone_since = context_.clock.lease_now();
     connection.lost_at =
-        context_.clock.lease_now() + std::max(context_.config.lease, nodes.at(node).adopt_timeout);
+        context_.clock.lease_now() +
+        std::max(context_.config.lease, FromProto(nodes.at(node).node().adopt_timeout()));
     SetTimer(node, connection.lost_at);
   }
 }

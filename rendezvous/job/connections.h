@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/generation_id.h"
 #include "base/time.h"
+#include "proto/state.pb.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 #include "rendezvous/step/ids.h"
@@ -54,7 +55,7 @@ class Connections {
   // The node is in the state of a server that began anew.
   void Restore(const std::string& node);
   // Nodes without a stream have a whole lease to come back: nobody could before.
-  void AwaitAbsent(const std::map<std::string, NodeState>& nodes);
+  void AwaitAbsent(const std::map<std::string, saved::AdmittedNode>& nodes);
   void Attach(const std::string& node, StreamId stream, bool strict_fencing);
   // Its workers outlive its agent by `adoptable`, and whoever adopts them must still come in.
   void Detach(const std::string& node, absl::Duration adoptable);

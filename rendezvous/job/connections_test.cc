@@ -19,7 +19,7 @@ class ConnectionsTest : public testing::Test {
     }
   }
 
-  State state_;
+  state::State state_;
   step::Context context_{CoreConfig(), &state_};
   Connections connections_{context_};
 };

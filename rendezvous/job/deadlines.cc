@@ -25,7 +25,8 @@ bool IsOfBefore(MonoTime moment, const View& view) {
 }  // namespace
 
 MonoTime TotalDeadline(const View& view) {
-  return view.context.clock.FromRecord(view.job.created_us) + view.job.policy.total_timeout;
+  return view.context.clock.FromRecord(view.job.saved.times().created_us()) +
+         view.job.policy.total_timeout;
 }
 
 MonoTime StartDeadline(const View& view) {
@@ -41,13 +42,14 @@ MonoTime StopDeadline(const View& view) {
 MonoTime AbsenceDeadline(const View& view) {
   const Suspicion& suspicion = view.live.suspicion;
   const bool asks = AllStarted(view.job.generation) && !suspicion.inquiry.has_value() &&
-                    suspicion.asked_for_absent != view.job.generation.number && AwaitsOthers(view);
+                    suspicion.asked_for_absent != view.job.generation.number() &&
+                    AwaitsOthers(view);
   return asks ? StartDeadline(view) : MonoTime::Never();
 }
 
 MonoTime PhaseDeadline(const View& view) {
   const Suspicion& suspicion = view.live.suspicion;
-  switch (view.job.phase) {
+  switch (view.job.phase()) {
     case v1::GATHERING:
       return std::min(
           TotalDeadline(view),
@@ -67,60 +69,63 @@ MonoTime PhaseDeadline(const View& view) {
   }
 }
 
-bool AllStarted(const GenerationState& generation) {
-  return generation.started == generation.workers.size();
+bool AllStarted(const state::Generation& generation) {
+  return generation.started == generation.world_size();
 }
 
-bool IsSettled(const GenerationState& generation) {
-  return generation.root_cause.has_value() && HasLastWord(*generation.root_cause);
+bool IsSettled(const state::Generation& generation) {
+  return generation.root_cause() != nullptr && HasLastWord(*generation.root_cause());
 }
 
 bool AwaitsOthers(const View& view) {
-  const auto& generations = view.job.timeline.generations();
+  const auto& generations = view.job.saved.timeline().generations();
   return !generations.empty() && generations.rbegin()->rejoined() > 0 &&
-         view.live.progress.FirstProgressUs(view.job.generation.number) == 0;
+         view.live.progress.FirstProgressUs(view.job.generation.number()) == 0;
 }
 
 bool CanGrow(const View& view) {
   return view.job.generation.succeeded == 0 &&
-         view.job.policy.SizeFor(view.live.connections.ready()) >
-             view.job.generation.members.size();
+         view.job.policy.SizeFor(view.live.connections.ready()) > view.job.generation.nodes();
 }
 
 bool WantsCheckpoint(const View& view) {
   // What can rejoin has nothing to lose, and is not asked to leave.
-  return view.job.phase == v1::RUNNING &&
+  return view.job.phase() == v1::RUNNING &&
          view.job.policy.scale_up == v1::ElasticPolicy::AT_CHECKPOINT &&
          !view.job.policy.in_place && AllStarted(view.job.generation) && CanGrow(view);
 }
 
 Gathering GatheringOf(const View& view) {
-  const JobState& job = view.job;
+  const state::Job& job = view.job;
   const Connections& connections = view.live.connections;
   const step::LeaseClock& clock = view.context.clock;
   Gathering gathering;
   gathering.present = connections.ready();
-  gathering.since = clock.FromRecord(job.gathering_us);
+  gathering.since = clock.FromRecord(job.saved.times().gathering_us());
   if (IsOfBefore(gathering.since, view)) {
     gathering.since = std::max(gathering.since, PatientUntil(view) + -job.policy.join_timeout);
   }
-  gathering.not_before = clock.FromRecord(job.not_before_us);
+  gathering.not_before = clock.FromRecord(job.saved.times().not_before_us());
   // Those who were in have the window to come back to a server that began anew.
-  gathering.last_join = std::max(clock.FromRecord(job.last_join_us), clock.spoke_since());
-  for (const MemberState& member : job.generation.members) gathering.survivors += !member.lost;
+  gathering.last_join =
+      std::max(clock.FromRecord(job.saved.times().last_join_us()), clock.spoke_since());
+  for (const saved::Member& member : job.generation.saved.members())
+    gathering.survivors += !member.lost();
   // Looked for one by one only when they can be complete: a large job gathers in linear time.
   gathering.survivors_in =
       connections.ready() >= gathering.survivors &&
-      std::all_of(job.generation.members.begin(), job.generation.members.end(),
-                  [&](const MemberState& m) { return m.lost || connections.IsReady(m.node); });
-  if (!job.expected_nodes.empty() && connections.ready() >= job.expected_nodes.size()) {
+      std::all_of(
+          job.generation.saved.members().begin(), job.generation.saved.members().end(),
+          [&](const saved::Member& m) { return m.lost() || connections.IsReady(m.node()); });
+  if (!job.saved.expected_nodes().empty() &&
+      connections.ready() >= static_cast<size_t>(job.saved.expected_nodes_size())) {
     std::set<std::string> here;
     for (const std::string& name : ReadyNodes(view)) {
       here.insert(name);
-      here.insert(job.nodes.at(name).host);
+      here.insert(job.nodes.at(name).node().host());
     }
     gathering.all_expected =
-        std::all_of(job.expected_nodes.begin(), job.expected_nodes.end(),
+        std::all_of(job.saved.expected_nodes().begin(), job.saved.expected_nodes().end(),
                     [&here](const std::string& name) { return here.count(name) != 0; });
   }
   return gathering;
@@ -135,18 +140,18 @@ std::vector<std::string> ReadyNodes(const View& view) {
 }
 
 std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
-  const JobState& job = view.job;
+  const state::Job& job = view.job;
   const auto left = [&view, at](MonoTime until) {
     return view.context.clock.can_save()
                ? absl::StrCat(", ", ShortDuration(until - at), " left")
                : std::string("; the server cannot save its state at present");
   };
-  switch (job.phase) {
+  switch (job.phase()) {
     case v1::QUEUED:
       return cluster_waits;
     case v1::GATHERING: {
       const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
-      const bool backs_off = at < view.context.clock.FromRecord(job.not_before_us);
+      const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
       return absl::StrCat(cluster_waits.empty() || backs_off
                               ? MissingText(job, decision, ReadyNodes(view))
                               : cluster_waits,
@@ -155,13 +160,13 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
     }
     case v1::RUNNING:
       if (AllStarted(job.generation)) return "";
-      return absl::StrCat(Count(job.generation.workers.size() - job.generation.started, "worker"),
+      return absl::StrCat(Count(job.generation.world_size() - job.generation.started, "worker"),
                           " to start (", RanksNotStarted(job.generation), ")",
                           left(StartDeadline(view)));
     case v1::STOPPING: {
       // Until the grace is over those that go on may still come.
       const MonoTime come_by = StopDeadline(view) + -view.context.config.stop_margin;
-      const bool may_come = job.generation.rejoin && at < come_by;
+      const bool may_come = job.generation.saved.stop().rejoin() && at < come_by;
       return absl::StrCat("workers on ", NodesNotStopped(job.generation),
                           may_come ? " to stop or to rejoin" : " to stop",
                           left(may_come ? come_by : StopDeadline(view)));

@@ -15,7 +15,7 @@ namespace cadre::job {
 
 // A job as functions look at it.
 struct View {
-  const JobState& job;
+  const state::Job& job;
   const Live& live;
   const step::Context& context;
 };
@@ -28,9 +28,9 @@ MonoTime AbsenceDeadline(const View& view);
 // The first of those that count in its phase.
 MonoTime PhaseDeadline(const View& view);
 
-bool AllStarted(const GenerationState& generation);
+bool AllStarted(const state::Generation& generation);
 // The user, a scheduler or the clock has ended the generation: nothing changes the reason.
-bool IsSettled(const GenerationState& generation);
+bool IsSettled(const state::Generation& generation);
 // Workers that went on in their processes have had no progress since.
 bool AwaitsOthers(const View& view);
 // Once workers have finished their work, more of them would only do it again.

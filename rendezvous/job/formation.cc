@@ -18,7 +18,8 @@ FormationDecision Wait(MonoTime again_at, std::string reason) {
 
 }  // namespace
 
-FormationDecision DecideFormation(const Gathering& gathering, const Policy& policy, MonoTime now) {
+FormationDecision DecideFormation(const Gathering& gathering, const state::Policy& policy,
+                                  MonoTime now) {
   if (now < gathering.not_before) {
     return Wait(gathering.not_before, "the restart's backoff to pass");
   }

@@ -34,7 +34,8 @@ struct FormationDecision {
   MonoTime again_at = MonoTime::Never();
 };
 
-FormationDecision DecideFormation(const Gathering& gathering, const Policy& policy, MonoTime now);
+FormationDecision DecideFormation(const Gathering& gathering, const state::Policy& policy,
+                                  MonoTime now);
 
 }  // namespace cadre::job
 

@@ -7,8 +7,8 @@ namespace {
 
 MonoTime Second(int s) { return MonoTime::FromMicros(s * int64_t{1000000}); }
 
-Policy Range(uint32_t min, uint32_t max) {
-  Policy policy;
+state::Policy Range(uint32_t min, uint32_t max) {
+  state::Policy policy;
   policy.min = min;
   policy.max = max;
   return policy;

@@ -16,47 +16,49 @@
 namespace cadre::job {
 namespace {
 
-v1::Failure TotalTimeout(const JobState& job) {
-  return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number,
+v1::Failure TotalTimeout(const state::Job& job) {
+  return PlainFailure(v1::TOTAL_TIMEOUT, "", job.generation.number(),
                       absl::StrCat("the job took longer than timeouts.total, ",
                                    ShortDuration(job.policy.total_timeout)));
 }
 
-v1::Failure StartTimeout(const JobState& job) {
-  const GenerationState& generation = job.generation;
-  const auto first =
-      std::find(generation.workers.begin(), generation.workers.end(), RankState::kAssigned);
-  const uint32_t rank = first - generation.workers.begin();
-  auto member = generation.members.begin();
-  while (member->first_rank + member->slots <= rank) ++member;
-  v1::Failure failure = PlainFailure(
-      v1::START_TIMEOUT, member->node, generation.number,
-      absl::StrCat(RanksNotStarted(generation), " did not start within ",
-                   ShortDuration(job.policy.start_timeout), " in generation ", generation.number));
+v1::Failure StartTimeout(const state::Job& job) {
+  const state::Generation& generation = job.generation;
+  const auto& workers = generation.saved.workers();
+  const uint32_t rank =
+      std::find(workers.begin(), workers.end(), saved::RANK_ASSIGNED) - workers.begin();
+  const saved::Member& member = generation.member_of(rank);
+  v1::Failure failure =
+      PlainFailure(v1::START_TIMEOUT, member.node(), generation.number(),
+                   absl::StrCat(RanksNotStarted(generation), " did not start within ",
+                                ShortDuration(job.policy.start_timeout), " in generation ",
+                                generation.number()));
   failure.set_rank(rank);
-  failure.set_local_rank(rank - member->first_rank);
+  failure.set_local_rank(rank - member.first_rank());
   return failure;
 }
 
 // By node rank; empty where the node is lost.
-std::vector<std::string> NodesOfLastGeneration(const JobState& job) {
+std::vector<std::string> NodesOfLastGeneration(const state::Job& job) {
   std::vector<std::string> nodes;
-  for (const MemberState& member : job.generation.members) {
-    nodes.push_back(member.lost ? "" : member.node);
+  for (const saved::Member& member : job.generation.saved.members()) {
+    nodes.push_back(member.lost() ? "" : member.node());
   }
   return nodes;
 }
 
 // Those who took part before come first, then whoever came first.
-std::vector<RankCandidate> ChooseCandidates(const JobState& job,
+std::vector<RankCandidate> ChooseCandidates(const state::Job& job,
                                             const std::vector<std::string>& ready, size_t size,
                                             const std::vector<std::string>& previous) {
   const std::set<std::string> survivors(previous.begin(), previous.end());
   std::vector<std::pair<bool, RankCandidate>> chosen;
   for (const std::string& name : ready) {
-    const NodeState& node = job.nodes.at(name);
-    chosen.push_back({survivors.count(name) == 0,
-                      {name, node.host, node.slots, node.wanted_node_rank, node.admission}});
+    const saved::AdmittedNode& admitted = job.nodes.at(name);
+    const saved::Node& node = admitted.node();
+    chosen.push_back(
+        {survivors.count(name) == 0,
+         {name, node.host(), node.slots(), node.wanted_node_rank(), admitted.admission()}});
   }
   std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
     return std::make_pair(a.first, a.second.admission) <
@@ -68,21 +70,23 @@ std::vector<RankCandidate> ChooseCandidates(const JobState& job,
 }
 
 // What would follow the current generation if this ended it.
-RestartDecision DecideNext(const JobState& job, const std::optional<v1::Failure>& root_cause,
+RestartDecision DecideNext(const state::Job& job, const std::optional<v1::Failure>& root_cause,
                            MonoTime now) {
-  const GenerationState& generation = job.generation;
-  const uint32_t survivors = std::count_if(generation.members.begin(), generation.members.end(),
-                                           [](const MemberState& member) { return !member.lost; });
-  const MonoTime end =
-      generation.stopping_us == 0 ? now : MonoTime::FromMicros(generation.stopping_us);
-  return DecideRestart(root_cause, job.policy, job.counted_restarts_us, survivors, now,
-                       end - MonoTime::FromMicros(generation.formed_us), !job.user.empty());
+  const state::Generation& generation = job.generation;
+  const auto& members = generation.saved.members();
+  const uint32_t survivors = std::count_if(
+      members.begin(), members.end(), [](const saved::Member& member) { return !member.lost(); });
+  const int64_t stopped_us = generation.saved.stop().ordered_us();
+  const MonoTime end = stopped_us == 0 ? now : MonoTime::FromMicros(stopped_us);
+  return DecideRestart(root_cause, job.policy, job.saved.restarts().counted_us(), survivors, now,
+                       end - MonoTime::FromMicros(generation.saved.formed_us()),
+                       !job.user().empty());
 }
 
 }  // namespace
 
 bool Job::AdvancePhase() {
-  switch (state_.phase) {
+  switch (state_.phase()) {
     case v1::GATHERING:
       return AdvanceGathering();
     case v1::RUNNING:
@@ -111,20 +115,20 @@ bool Job::AdvanceGathering() {
     case FormationDecision::kGiveUp:
       break;
   }
-  const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number,
+  const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(),
                                            JoinTimeoutText(state_, ReadyNodes(view())));
   End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
   return true;
 }
 
 bool Job::AdvanceRunning() {
-  const GenerationState& generation = state_.generation;
+  const state::Generation& generation = state_.generation;
   const MonoTime now = context_.clock.now();
-  if (generation.succeeded == generation.workers.size()) {
+  if (generation.succeeded == generation.world_size()) {
     End(v1::SUCCEEDED, 0,
-        generation.workers.size() == 1
+        generation.world_size() == 1
             ? "the worker succeeded"
-            : absl::StrCat("all ", generation.workers.size(), " workers succeeded"),
+            : absl::StrCat("all ", generation.world_size(), " workers succeeded"),
         std::nullopt);
     return true;
   }
@@ -141,7 +145,7 @@ bool Job::AdvanceRunning() {
   if (AbsenceDeadline(view()) <= now) {
     Inquire("");
     live_.suspicion.inquiry->for_absent = true;
-    live_.suspicion.asked_for_absent = generation.number;
+    live_.suspicion.asked_for_absent = generation.number();
   }
   if (AdvanceSuspicion()) return true;
   if (state_.policy.scale_up == v1::ElasticPolicy::IMMEDIATELY && CanGrow(view())) {
@@ -163,13 +167,14 @@ bool Job::AdvanceStopping() {
   }
   if (context_.clock.now() < StopDeadline(view())) return false;
   std::vector<std::string> silent;
-  for (const MemberState& member : state_.generation.members) {
-    if (!member.lost && !member.cleared && live_.connections.Find(member.node) != nullptr) {
-      silent.push_back(member.node);
+  for (const saved::Member& member : state_.generation.saved.members()) {
+    if (!member.lost() && !member.cleared() && live_.connections.Find(member.node()) != nullptr) {
+      silent.push_back(member.node());
     }
   }
   for (const std::string& node : silent) {
-    RemoveNode(node, v1::NODE_LOST, "it did not stop its workers in time",
+    RemoveNode(node, v1::NODE_LOST, v1::NodeRemoved::DID_NOT_STOP,
+               "it did not stop its workers in time",
                absl::DeadlineExceededError("this node did not stop its workers in time"));
   }
   return !silent.empty();
@@ -182,31 +187,31 @@ void Job::Form(uint32_t size, const std::string& reason) {
   for (const std::string& note : ranks.notes) out_.Note(note);
 
   v1::Record record;
-  v1::GenerationFormed* formed = record.mutable_generation_formed();
-  formed->set_generation(state_.generation.number + 1);
-  for (v1::Member& member : ranks.members) *formed->add_members() = std::move(member);
-  const NodeState& master = state_.nodes.at(formed->members(0).node());
-  formed->set_master_addr(master.master_addr.empty() ? master.address : master.master_addr);
-  formed->set_master_port(master.master_port == 0 ? master.held_port : master.master_port);
-  formed->set_restart_count(state_.restart_count);
-  formed->set_at_us(context_.now.micros());
+  saved::Generation* formed = record.mutable_generation_formed()->mutable_generation();
+  formed->set_number(state_.generation.number() + 1);
+  for (saved::Member& member : ranks.members) *formed->add_members() = std::move(member);
+  const saved::Node& master = state_.nodes.at(formed->members(0).node()).node();
+  formed->set_master_addr(master.master_addr().empty() ? master.address() : master.master_addr());
+  formed->set_master_port(master.master_port() == 0 ? master.held_port() : master.master_port());
+  formed->set_restart_count(state_.saved.restarts().all());
+  formed->set_formed_us(context_.now.micros());
   out_.Commit(std::move(record));
-  out_.Note(absl::StrCat("generation ", state_.generation.number, " forms with ",
+  out_.Note(absl::StrCat("generation ", state_.generation.number(), " forms with ",
                          Count(size, "node"), ": ", reason));
   live_.ordered_at = context_.clock.now();
-  for (size_t rank = 0; rank < state_.generation.members.size(); ++rank) {
+  for (uint32_t rank = 0; rank < state_.generation.nodes(); ++rank) {
     v1::ServerMessage message = out_.Message();
     *message.mutable_assign() = MakeAssign(state_, rank);
-    out_.SendTo(state_.generation.members[rank].node, std::move(message));
+    out_.SendTo(state_.generation.member(rank).node(), std::move(message));
   }
   Touch(true);
 }
 
 void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause) {
-  const bool first = state_.phase == v1::RUNNING;
+  const bool first = state_.phase() == v1::RUNNING;
   v1::Record record;
   v1::StopOrdered* order = record.mutable_stop_ordered();
-  order->set_generation(state_.generation.number);
+  order->set_generation(state_.generation.number());
   order->set_reason(reason);
   order->set_rejoin(first && state_.policy.in_place &&
                     DecideNext(state_, root_cause, context_.now).again);
@@ -214,11 +219,12 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
     *order->mutable_root_cause() = *root_cause;
     order->mutable_root_cause()->set_unix_ms(context_.config.unix_ms_at_zero +
                                              context_.now.micros() / 1000);
+    order->set_unrelated(HasLastWord(*root_cause));
   }
   order->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat(first ? "stopping generation " : "the cause of stopping generation ",
-                         state_.generation.number, first ? ": " : " is: ", reason));
+                         state_.generation.number(), first ? ": " : " is: ", reason));
   Touch(true);
   if (!first) return;
   live_.ordered_at = context_.clock.now();
@@ -226,17 +232,19 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   live_.suspicion.given_up.reset();
   live_.progress.EndGeneration(state_);
   live_.store.End(
-      absl::StrCat("generation ", state_.generation.number, " is being stopped: ", reason));
-  for (const MemberState& member : state_.generation.members) {
-    if (member.lost) continue;
+      absl::StrCat("generation ", state_.generation.number(), " is being stopped: ", reason));
+  for (const saved::Member& member : state_.generation.saved.members()) {
+    if (member.lost()) continue;
     v1::ServerMessage message = out_.Message();
-    *message.mutable_stop() = MakeStop(state_, member.node);
-    out_.SendTo(member.node, std::move(message));
+    *message.mutable_stop() = MakeStop(state_, member.node());
+    out_.SendTo(member.node(), std::move(message));
   }
 }
 
 void Job::Conclude() {
-  const std::optional<v1::Failure> root_cause = state_.generation.root_cause;
+  const v1::Failure* failure = state_.generation.root_cause();
+  const std::optional<v1::Failure> root_cause =
+      failure == nullptr ? std::nullopt : std::make_optional(*failure);
   const RestartDecision decision = DecideNext(state_, root_cause, context_.now);
   if (!decision.again) {
     const std::string message = decision.reason.empty()
@@ -247,7 +255,7 @@ void Job::Conclude() {
   }
   v1::Record record;
   v1::GatheringBegan* began = record.mutable_gathering_began();
-  began->set_restart_count(state_.restart_count + 1);
+  began->set_restart_count(state_.saved.restarts().all() + 1);
   began->set_not_before_us((context_.now + decision.delay).micros());
   began->set_at_us(context_.now.micros());
   began->set_counted(decision.counted);
@@ -277,14 +285,14 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
 void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause) {
   // The root cause of a generation that is over settles nothing for a job that gathers again; it
   // would have ended the job.
-  if (HasEnded(state_.phase) || IsSettled(state_.generation)) return;
+  if (state::HasEnded(state_.phase()) || IsSettled(state_.generation)) return;
   const bool preempted = cause == v1::PREEMPTED;
   const char* what = preempted ? "preempted" : "cancelled";
   v1::Failure failure = PlainFailure(
-      cause, "", state_.generation.number,
-      reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, kMaxNodeTextBytes)));
+      cause, "", state_.generation.number(),
+      reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, state::kMaxNodeTextBytes)));
   if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
-  if (state_.phase == v1::RUNNING || state_.phase == v1::STOPPING) {
+  if (state_.phase() == v1::RUNNING || state_.phase() == v1::STOPPING) {
     return OrderStop(failure.message(), failure);
   }
   End(preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(),

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "rendezvous/job/culprit.h"
 #include "rendezvous/job/report.h"
-#include "rendezvous/state/apply.h"
+#include "rendezvous/state/limits.h"
 
 namespace cadre::job {
 namespace {
@@ -19,13 +19,14 @@ constexpr size_t kMaxInquiryRanks = 1 << 16;
 
 }  // namespace
 
-void Hear(const v1::NodeEvidence& evidence, const MemberState& member, Inquiry* inquiry) {
+void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry) {
   if (evidence.hang()) inquiry->for_absent = false;
-  inquiry->awaited.erase(member.node);
-  if (!inquiry->heard.insert(member.node).second) return;
+  inquiry->awaited.erase(member.node());
+  if (!inquiry->heard.insert(member.node()).second) return;
   for (const v1::RankEvidence& said : evidence.ranks()) {
     if (inquiry->ranks.size() >= kMaxInquiryRanks) break;
-    if (said.local_rank() < 0 || static_cast<uint32_t>(said.local_rank()) >= member.slots) continue;
+    if (said.local_rank() < 0 || static_cast<uint32_t>(said.local_rank()) >= member.slots())
+      continue;
     inquiry->ranks.push_back(CleanEvidence(said, member));
   }
 }
@@ -59,7 +60,7 @@ std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation) {
   std::sort(inquiry.ranks.begin() + 1, inquiry.ranks.end(),
             [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   for (v1::RankEvidence& rank : inquiry.ranks) {
-    if (failure.evidence_size() == kMaxEvidence) break;
+    if (failure.evidence_size() == state::kMaxEvidence) break;
     rank.clear_last_lines();
     *failure.add_evidence() = std::move(rank);
   }

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::job {
@@ -33,7 +34,7 @@ struct Inquiry {
 };
 
 // The member's node answers.
-void Hear(const v1::NodeEvidence& evidence, const MemberState& member, Inquiry* inquiry);
+void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry);
 
 // What the answers amount to: the failure of the worker that is to blame, if one is.
 std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation);

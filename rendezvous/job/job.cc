@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
 #include "rendezvous/job/report.h"
@@ -46,10 +47,10 @@ Job::Job(std::string name, step::Context* context, const ClusterWaits* cluster_w
       out_(name_, state_, live_.connections, &context->out) {}
 
 void Job::Restore() {
-  live_.ordered_at = state_.phase == v1::STOPPING
+  live_.ordered_at = state_.phase() == v1::STOPPING
                          ? context_.clock.now()
-                         : context_.clock.FromRecord(state_.generation.formed_us);
-  live_.progress.BeginAt(context_.now.micros() - state_.created_us);
+                         : context_.clock.FromRecord(state_.generation.saved.formed_us());
+  live_.progress.BeginAt(context_.now.micros() - state_.saved.times().created_us());
   for (const auto& [node, known] : state_.nodes) live_.connections.Restore(node);
   AwaitAbsent();
 }
@@ -67,7 +68,7 @@ void Job::Refused(const std::string& why) {
 void Job::Said(const std::string& node, const v1::NodeMessage& message) {
   live_.connections.Heard(node);
   if (message.has_store()) return StoreCalled(keyspace::Asker{0, node}, message.store());
-  if (HasEnded(state_.phase)) return;
+  if (state::HasEnded(state_.phase())) return;
   switch (message.body_case()) {
     case v1::NodeMessage::kWorkerStarted:
     case v1::NodeMessage::kWorkerExited:
@@ -79,8 +80,8 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
     case v1::NodeMessage::kLeave: {
       const v1::FailureCause cause = message.leave().cause();
       const bool known = cause == v1::PREEMPTED || cause == v1::CANCELLED;
-      const std::string reason = OneLine(message.leave().reason(), kMaxNodeTextBytes);
-      return RemoveNode(node, known ? cause : v1::NODE_LOST,
+      const std::string reason = OneLine(message.leave().reason(), state::kMaxNodeTextBytes);
+      return RemoveNode(node, known ? cause : v1::NODE_LOST, v1::NodeRemoved::LEFT,
                         reason.empty() ? "it left" : absl::StrCat("it left: ", reason),
                         absl::OkStatus());
     }
@@ -106,8 +107,8 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
 }
 
 void Job::StreamClosed(const std::string& node) {
-  if (HasEnded(state_.phase)) return live_.connections.Erase(node);
-  live_.connections.Detach(node, state_.nodes.at(node).adopt_timeout);
+  if (state::HasEnded(state_.phase())) return live_.connections.Erase(node);
+  live_.connections.Detach(node, FromProto(state_.nodes.at(node).node().adopt_timeout()));
   Touch(false);
 }
 
@@ -137,13 +138,13 @@ void Job::Advance() {
   }
   PendingPush& push = live_.push;
   const MonoTime now = context_.now;
-  if (HasEnded(state_.phase)) push.changed = push.progressed = false;
+  if (state::HasEnded(state_.phase())) push.changed = push.progressed = false;
   // What cannot go out would only pile up.
   if (context_.clock.can_save() && PushAt(live_, now) <= now) {
     v1::ServerMessage message = out_.Message();
     *message.mutable_status() = StatusOf(name_, view(), cluster_waits_(state_, context_.now),
                                          context_.now, Shown::kToAgents);
-    if (message.status().checkpoint_wanted()) live_.checkpoint_asked = state_.generation.number;
+    if (message.status().checkpoint_wanted()) live_.checkpoint_asked = state_.generation.number();
     out_.SendToAll(message);
     push.changed = push.progressed = false;
     push.last = now;

@@ -46,6 +46,7 @@
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/job/deadlines.h"
 #include "rendezvous/job/live.h"
@@ -56,7 +57,7 @@
 namespace cadre::job {
 
 // What a job waits for in the cluster at a moment of the host's clock; empty: nothing.
-using ClusterWaits = std::function<std::string(const JobState& job, MonoTime at)>;
+using ClusterWaits = std::function<std::string(const state::Job& job, MonoTime at)>;
 
 class Job {
  public:
@@ -106,8 +107,8 @@ class Job {
   void StopOldWorkers(const std::string& node, const GenerationId& old);
   void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
   // Takes the node out of the job and, where its workers are missed, stops the others.
-  void RemoveNode(const std::string& node, v1::FailureCause cause, const std::string& reason,
-                  absl::Status close);
+  void RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
+                  const std::string& reason, absl::Status close);
 
   // generation.cc: generations form, run, stop and end. Each returns whether something changed.
   bool AdvancePhase();
@@ -123,10 +124,10 @@ class Job {
 
   // worker_events.cc: nodes tell of their workers.
   void GenerationSaid(const std::string& node, const v1::NodeMessage& message);
-  void WorkerStarted(const MemberState& member, const v1::WorkerStarted& started);
-  void WorkerExited(const MemberState& member, const v1::WorkerExited& exited);
-  void WorkerGaveUp(const MemberState& member, const v1::WorkerGaveUp& gave_up);
-  void NodeStopped(const MemberState& member, const v1::NodeStopped& stopped);
+  void WorkerStarted(const saved::Member& member, const v1::WorkerStarted& started);
+  void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
+  void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
+  void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
   void EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure);
   void FailWorker(const v1::Failure& failure);
   // Asks all nodes but this one where their workers are.
@@ -136,7 +137,7 @@ class Job {
 
   const std::string name_;
   step::Context& context_;
-  const JobState& state_;
+  const state::Job& state_;
   const ClusterWaits& cluster_waits_;
   Live live_;
   Outbox out_;

@@ -53,9 +53,10 @@ void Jobs::With(const std::string& name, Action action) {
   CADRE_CHECK(found != jobs_.end(), "no job ", name);
   Entry& entry = found->second;
   const View view = entry.job.view();
-  const bool had_ended = HasEnded(view.job.phase);
+  const bool had_ended = state::HasEnded(view.job.phase());
   action(entry.job);
-  if (!had_ended && HasEnded(view.job.phase) && !view.job.user.empty()) for_cluster_.changed = true;
+  if (!had_ended && state::HasEnded(view.job.phase()) && !view.job.user().empty())
+    for_cluster_.changed = true;
   if (view.live.touched) touched_.insert(name);
   SetTimer(name, view.live.connections.NextTimer(), &entry.lease, &leases_);
   SetTimer(name, view.live.deadline, &entry.deadline, &deadlines_);
@@ -71,34 +72,34 @@ void Jobs::SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timer
 
 void Jobs::Restore() {
   for (const auto& [name, state] : context_.state.jobs) {
-    if (!HasEnded(state.phase)) With(name, [](Job& job) { job.Restore(); });
+    if (!state::HasEnded(state.phase())) With(name, [](Job& job) { job.Restore(); });
   }
 }
 
 void Jobs::AwaitAbsent() {
   for (const auto& [name, state] : context_.state.jobs) {
-    if (!HasEnded(state.phase)) With(name, [](Job& job) { job.AwaitAbsent(); });
+    if (!state::HasEnded(state.phase())) With(name, [](Job& job) { job.AwaitAbsent(); });
   }
 }
 
 absl::Status Jobs::CheckJoin(const v1::NodeMessage& message) const {
   const v1::Join& join = message.join();
   const std::string& name = join.spec().name();
-  RETURN_IF_ERROR(CheckSpec(join.spec()));
-  RETURN_IF_ERROR(cadre::CheckJoin(join));
+  RETURN_IF_ERROR(state::CheckSpec(join.spec()));
+  RETURN_IF_ERROR(state::CheckJoin(join));
   if (message.job() == name) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the message is for job ",
-                                                 OneLine(message.job(), kMaxJobNameBytes),
+                                                 OneLine(message.job(), state::kMaxJobNameBytes),
                                                  ", its spec for ", name));
 }
 
 bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
   const Job* job = Find(message.job());
-  if (job == nullptr || !HasEnded(job->view().job.phase)) return false;
+  if (job == nullptr || !state::HasEnded(job->view().job.phase())) return false;
   if (message.generation() != 0) return true;
   const auto& nodes = job->view().job.nodes;
   const auto node = nodes.find(message.join().node());
-  return node != nodes.end() && node->second.incarnation == message.incarnation();
+  return node != nodes.end() && node->second.node().incarnation() == message.incarnation();
 }
 
 void Jobs::Join(StreamId stream, const v1::NodeMessage& message) {
@@ -121,21 +122,22 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
                                ", or 'cadre server' for several jobs"));
   }
   const Job* job = Find(name);
-  if (job != nullptr && !HasEnded(job->view().job.phase)) {
-    const absl::Status same = CheckSameJob(job->view().job.spec, join.spec());
+  if (job != nullptr && !state::HasEnded(job->view().job.phase())) {
+    const absl::Status same = state::CheckSameJob(job->view().job.saved.spec(), join.spec());
     if (same.ok()) return true;
     With(name, [&](Job& refusing) {
-      refusing.Refused(absl::StrCat("node ", OneLine(join.node(), kMaxNodeTextBytes),
+      refusing.Refused(absl::StrCat("node ", OneLine(join.node(), state::kMaxNodeTextBytes),
                                     " was refused: ", same.message()));
     });
     return reject(same.code(), std::string(same.message()));
   }
   if (job != nullptr && job->view().live.connections.open() > 0) {
-    return reject(absl::StatusCode::kFailedPrecondition,
-                  absl::StrCat("job ", name, " has ended (", job->view().job.verdict->message(),
-                               "); its last nodes are still leaving"));
+    return reject(
+        absl::StatusCode::kFailedPrecondition,
+        absl::StrCat("job ", name, " has ended (", job->view().job.saved.verdict().message(),
+                     "); its last nodes are still leaving"));
   }
-  const State& state = context_.state;
+  const state::State& state = context_.state;
   const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;
   if (full || state.by_user.Live("") >= kMaxLiveJobsOfNobody) {
     return reject(absl::StatusCode::kResourceExhausted,
@@ -152,13 +154,21 @@ void Jobs::Create(const v1::JobSpec& spec, const std::string& user, const std::s
                              absl::Microseconds(context_.now.micros());
   v1::Record record;
   record.set_job(spec.name());
-  *record.mutable_job_created()->mutable_spec() = spec;
-  record.mutable_job_created()->set_at_us(context_.now.micros());
+  saved::Job* job = record.mutable_job_created()->mutable_job();
+  *job->mutable_spec() = spec;
   // As JobStatus has it.
-  record.mutable_job_created()->set_run(
-      absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
-  record.mutable_job_created()->set_user(user);
-  record.mutable_job_created()->set_request_id(request_id);
+  job->set_run(absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
+  saved::JobTimes* times = job->mutable_times();
+  times->set_created_us(context_.now.micros());
+  times->set_gathering_us(context_.now.micros());
+  times->set_last_join_us(context_.now.micros());
+  job->set_phase(v1::GATHERING);
+  if (!user.empty()) {
+    job->set_phase(v1::QUEUED);
+    job->mutable_submission()->set_user(user);
+    job->mutable_submission()->set_order(context_.state.counters.submitted() + 1);
+    job->mutable_submission()->set_request_id(request_id);
+  }
   context_.out.Commit(std::move(record));
   Add(spec.name());
 }
@@ -173,10 +183,11 @@ void Jobs::StreamClosed(const std::string& name, const std::string& node) {
 
 void Jobs::StoreCalled(CallId call, const v1::StoreRequest& request) {
   if (Find(request.job()) == nullptr) {
-    const std::string why = absl::StrCat("no job ", OneLine(request.job(), kMaxJobNameBytes));
-    return context_.out.Reply(call,
-                              ToProto(keyspace::ErrorReply(request.client(), request.request_id(),
-                                                           absl::StatusCode::kNotFound, why)));
+    const std::string why =
+        absl::StrCat("no job ", OneLine(request.job(), state::kMaxJobNameBytes));
+    return context_.out.Reply(
+        call, state::ToProto(keyspace::ErrorReply(request.client(), request.request_id(),
+                                                  absl::StatusCode::kNotFound, why)));
   }
   With(request.job(), [&](Job& job) { job.StoreCalled(keyspace::Asker{call.value, ""}, request); });
 }
@@ -238,7 +249,7 @@ void Jobs::Advance() {
 }
 
 absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) const {
-  absl::Status good = CheckSpec(spec);
+  absl::Status good = state::CheckSpec(spec);
   if (!good.ok()) return good;
   const std::string& name = spec.name();
   if (spec.command().empty()) return absl::InvalidArgumentError("the spec has no command");
@@ -247,7 +258,7 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
                                                    " bytes; a job that is submitted has at most ",
                                                    kMaxSubmittedSpecBytes));
   }
-  if (user.empty() || user.size() > kMaxNodeTextBytes || HasControlCharacters(user)) {
+  if (user.empty() || user.size() > state::kMaxNodeTextBytes || HasControlCharacters(user)) {
     return absl::InvalidArgumentError(absl::StrCat("user ", Quoted(user), " is no user's name"));
   }
   if (!context_.config.only_job.empty()) {
@@ -256,16 +267,16 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
                      "; jobs are submitted to 'cadre server'"));
   }
   const Job* known = Find(name);
-  if (known != nullptr && !HasEnded(known->view().job.phase)) {
+  if (known != nullptr && !state::HasEnded(known->view().job.phase())) {
     return absl::AlreadyExistsError(absl::StrCat("job ", name, " is here already (",
-                                                 v1::JobPhase_Name(known->view().job.phase),
+                                                 v1::JobPhase_Name(known->view().job.phase()),
                                                  "); take another name, or cancel it"));
   }
-  const State& state = context_.state;
+  const state::State& state = context_.state;
   const bool leaving =
       (known != nullptr && known->view().live.connections.open() > 0) ||
       std::any_of(state.cluster.parts.begin(), state.cluster.parts.end(),
-                  [&](const auto& part) { return part.second.part.job() == name; });
+                  [&](const auto& part) { return part.second.part().job() == name; });
   if (leaving) {
     return absl::AlreadyExistsError(absl::StrCat(
         "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
@@ -287,14 +298,15 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
 absl::Status Jobs::RefuseName(const std::string& name) const {
   const Job* found = Find(name);
   if (found == nullptr) return absl::OkStatus();
-  const JobState& job = found->view().job;
-  std::string text = absl::StrCat("job ", name, " is ", job.user, "'s: it ");
-  if (!HasEnded(job.phase)) {
-    absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase), ")");
-  } else if (job.timeline.generations().empty()) {
+  const state::Job& job = found->view().job;
+  std::string text = absl::StrCat("job ", name, " is ", job.user(), "'s: it ");
+  if (!state::HasEnded(job.phase())) {
+    absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase()), ")");
+  } else if (job.saved.timeline().generations().empty()) {
     absl::StrAppend(&text, "ended before it ran, and keeps its name");
   } else {
-    const int64_t at_us = job.created_us + job.timeline.generations().rbegin()->stopped_us();
+    const int64_t at_us =
+        job.saved.times().created_us() + job.saved.timeline().generations().rbegin()->stopped_us();
     const absl::Time at =
         absl::FromUnixMillis(context_.config.unix_ms_at_zero) + absl::Microseconds(at_us);
     absl::StrAppend(&text, "ran until ",
@@ -305,7 +317,7 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
 }
 
 absl::Status Jobs::CheckInvariants() const {
-  const State& state = context_.state;
+  const state::State& state = context_.state;
   if (jobs_.size() != state.jobs.size())
     return absl::InternalError("a job has no state, or a state no job");
   size_t leases = 0, deadlines = 0;
@@ -315,7 +327,7 @@ absl::Status Jobs::CheckInvariants() const {
     RETURN_IF_ERROR(CheckJob(name, view));
     leases += !view.live.connections.all().empty();
     deadlines += view.live.deadline != MonoTime::Never();
-    live[view.job.user] += !HasEnded(view.job.phase);
+    live[view.job.user()] += !state::HasEnded(view.job.phase());
   }
   if (leases != leases_.size()) return absl::InternalError("nodes and timers disagree");
   if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines disagree");

@@ -44,7 +44,7 @@ struct PendingPush {
 };
 
 struct Live {
-  Live(step::Context* context, const JobState& job)
+  Live(step::Context* context, const state::Job& job)
       : connections(*context), store(context, job, connections) {}
 
   Connections connections;

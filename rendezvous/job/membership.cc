@@ -13,22 +13,25 @@
 namespace cadre::job {
 namespace {
 
-v1::Record NodeAdmitted(const JobState& job, const v1::NodeMessage& message) {
+v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
   const v1::Join& join = message.join();
   v1::Record record;
   v1::NodeAdmitted* admitted = record.mutable_node_admitted();
-  admitted->set_node(join.node());
-  admitted->set_host(join.host().empty() ? join.node() : join.host());
-  admitted->set_address(join.address());
-  admitted->set_slots(join.slots());
-  admitted->set_incarnation(message.incarnation());
-  admitted->set_wanted_node_rank(join.wanted_node_rank());
-  admitted->set_held_port(join.held_port());
+  saved::Node* node = admitted->mutable_node();
+  node->set_name(join.node());
+  node->set_host(join.host().empty() ? join.node() : join.host());
+  node->set_address(join.address());
+  node->set_slots(join.slots());
+  node->set_incarnation(message.incarnation());
+  node->set_wanted_node_rank(join.wanted_node_rank());
+  node->set_held_port(join.held_port());
+  node->set_master_addr(join.master_addr());
+  node->set_master_port(join.master_port());
+  if (join.has_adopt_timeout()) *node->mutable_adopt_timeout() = join.adopt_timeout();
   // One list is enough for the job.
-  if (job.expected_nodes.empty()) *admitted->mutable_expected_nodes() = join.expected_nodes();
-  admitted->set_master_addr(join.master_addr());
-  admitted->set_master_port(join.master_port());
-  if (join.has_adopt_timeout()) *admitted->mutable_adopt_timeout() = join.adopt_timeout();
+  if (job.saved.expected_nodes().empty()) {
+    *admitted->mutable_expected_nodes() = join.expected_nodes();
+  }
   admitted->set_part(join.part());
   return record;
 }
@@ -47,7 +50,8 @@ std::string WhyGone(const Connection& connection, absl::Duration adoptable) {
 
 // The node was silent before what was taken for the root cause happened.
 bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
-  const MonoTime failed = view.context.clock.LeaseFromRecord(view.job.generation.failed_us);
+  const MonoTime failed =
+      view.context.clock.LeaseFromRecord(view.job.generation.saved.stop().failed_us());
   if (!connection.stream.has_value()) return connection.gone_since <= failed;
   // It had missed a renewal already.
   return connection.last_heard + view.context.config.lease / 2 < failed;
@@ -58,8 +62,8 @@ bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
 void Job::Join(StreamId stream, const v1::NodeMessage& message) {
   const auto known = state_.nodes.find(message.join().node());
   const bool comes_back =
-      known != state_.nodes.end() && known->second.incarnation == message.incarnation();
-  if (HasEnded(state_.phase) || comes_back) return Resume(stream, message);
+      known != state_.nodes.end() && known->second.node().incarnation() == message.incarnation();
+  if (state::HasEnded(state_.phase()) || comes_back) return Resume(stream, message);
   if (MayJoin(stream, message.join())) Admit(stream, message);
 }
 
@@ -81,21 +85,22 @@ bool Job::MayJoin(StreamId stream, const v1::Join& join) {
     // A new life of the agent is proof that the old one is over.
     const std::string why =
         before->launcher_end.empty() ? "its launcher was started anew" : before->launcher_end;
-    RemoveNode(join.node(), v1::NODE_LOST, why, absl::OkStatus());
+    RemoveNode(join.node(), v1::NODE_LOST, v1::NodeRemoved::STARTED_ANEW, why, absl::OkStatus());
     // What was lost with it takes effect before the node counts as present again.
     while (AdvancePhase()) {
     }
-    if (HasEnded(state_.phase)) {
+    if (state::HasEnded(state_.phase())) {
       out_.Reject(stream, absl::StatusCode::kFailedPrecondition,
-                  absl::StrCat("job ", name_, " has ended: ", state_.verdict->message()));
+                  absl::StrCat("job ", name_, " has ended: ", state_.saved.verdict().message()));
       return false;
     }
   }
-  if (state_.slots + join.slots() > kMaxSlotsPerJob || state_.nodes.size() >= kMaxNodes) {
+  if (state_.slots + join.slots() > state::kMaxSlotsPerJob ||
+      state_.nodes.size() >= state::kMaxNodes) {
     out_.Reject(stream, absl::StatusCode::kResourceExhausted,
                 absl::StrCat("job ", name_, " has ", Count(state_.nodes.size(), "node"), " with ",
-                             Count(state_.slots, "slot"), "; at most ", kMaxNodes, " and ",
-                             kMaxSlotsPerJob, " are allowed"));
+                             Count(state_.slots, "slot"), "; at most ", state::kMaxNodes, " and ",
+                             state::kMaxSlotsPerJob, " are allowed"));
     return false;
   }
   return true;
@@ -146,24 +151,25 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
     out_.Close(*old, absl::AbortedError("a newer stream of the same agent took this one's place"));
   }
   Attach(stream, message.join());
-  if (HasEnded(state_.phase)) return out_.SendTo(node, FinishedMessage(name_, view()));
+  if (state::HasEnded(state_.phase())) return out_.SendTo(node, FinishedMessage(name_, view()));
   const int rank = NodeRankOf(state_, node);
   if (rank < 0) {
     // A server that was started anew no longer knows that a spare has workers to stop.
     if (message.generation() != 0) StopOldWorkers(node, NamedBy(message));
     return;
   }
-  const GenerationState& generation = state_.generation;
-  const MemberState& member = generation.members.at(rank);
+  const state::Generation& generation = state_.generation;
+  const saved::Member& member = generation.member(rank);
   v1::ServerMessage order = out_.Message();
-  if (state_.phase == v1::STOPPING && !member.cleared) {
+  if (state_.phase() == v1::STOPPING && !member.cleared()) {
     *order.mutable_stop() = MakeStop(state_, node);
     return out_.SendTo(node, std::move(order));
   }
-  const auto first = generation.workers.begin() + member.first_rank;
+  const auto first =
+      generation.saved.workers().begin() + static_cast<ptrdiff_t>(member.first_rank());
   const bool unstarted =
-      std::find(first, first + member.slots, RankState::kAssigned) != first + member.slots;
-  if (state_.phase == v1::RUNNING && unstarted) {
+      std::find(first, first + member.slots(), saved::RANK_ASSIGNED) != first + member.slots();
+  if (state_.phase() == v1::RUNNING && unstarted) {
     *order.mutable_assign() = MakeAssign(state_, rank);
     out_.SendTo(node, std::move(order));
   }
@@ -174,7 +180,7 @@ void Job::Attach(StreamId stream, const v1::Join& join) {
   v1::ServerMessage message = out_.Message();
   message.mutable_welcome()->set_server_id(context_.config.server_id);
   *message.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
-  *message.mutable_welcome()->mutable_spec() = state_.spec;
+  *message.mutable_welcome()->mutable_spec() = state_.saved.spec();
   out_.SendTo(join.node(), std::move(message));
   Touch(true);
 }
@@ -184,35 +190,40 @@ std::vector<std::string> Job::EndLeases() {
   while (const std::optional<std::string> lost = live_.connections.NextLost()) {
     const std::string& node = *lost;
     const Connection& connection = *live_.connections.Find(node);
-    if (HasEnded(state_.phase)) {
+    if (state::HasEnded(state_.phase())) {
       out_.Close(*connection.stream,
                  absl::DeadlineExceededError("the job has ended; this stream is not needed"));
       live_.connections.Erase(node);
     } else if (connection.stream.has_value()) {
       const std::string silence = ShortDuration(context_.config.lease);
-      RemoveNode(node, v1::NODE_LOST, absl::StrCat("nothing was heard of it for ", silence),
+      RemoveNode(node, v1::NODE_LOST, v1::NodeRemoved::SILENT,
+                 absl::StrCat("nothing was heard of it for ", silence),
                  absl::DeadlineExceededError(
                      absl::StrCat("nothing was heard of this node for ", silence)));
       connected.push_back(node);
     } else {
-      RemoveNode(node, v1::NODE_LOST, WhyGone(connection, state_.nodes.at(node).adopt_timeout),
-                 absl::OkStatus());
+      RemoveNode(
+          node, v1::NODE_LOST,
+          connection.launcher_end.empty() ? v1::NodeRemoved::GONE : v1::NodeRemoved::LAUNCHER_ENDED,
+          WhyGone(connection, FromProto(state_.nodes.at(node).node().adopt_timeout())),
+          absl::OkStatus());
     }
   }
   return connected;
 }
 
-void Job::RemoveNode(const std::string& node, v1::FailureCause cause, const std::string& reason,
-                     absl::Status close) {
+void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
+                     const std::string& reason, absl::Status close) {
   const Connection connection = *live_.connections.Find(node);
   const int rank = NodeRankOf(state_, node);
-  const uint64_t generation = state_.generation.number;
+  const uint64_t generation = state_.generation.number();
   // A node whose workers have all succeeded is not missed.
-  const bool missed = rank >= 0 && state_.generation.members.at(rank).succeeded <
-                                       state_.generation.members.at(rank).slots;
+  const bool missed = rank >= 0 && state_.generation.member(rank).succeeded() <
+                                       state_.generation.member(rank).slots();
   v1::Record record;
   record.mutable_node_removed()->set_node(node);
   record.mutable_node_removed()->set_cause(cause);
+  record.mutable_node_removed()->set_how(how);
   record.mutable_node_removed()->set_reason(reason);
   out_.Commit(std::move(record));
   live_.store.ForgetNode(node);
@@ -225,10 +236,10 @@ void Job::RemoveNode(const std::string& node, v1::FailureCause cause, const std:
       cause, node, generation,
       absl::StrCat("node ", node, cause == v1::PREEMPTED ? " was preempted" : " is lost",
                    " in generation ", generation, ": ", reason));
-  if (state_.phase == v1::RUNNING) return OrderStop(failure.message(), failure);
-  const std::optional<v1::Failure>& root = state_.generation.root_cause;
+  if (state_.phase() == v1::RUNNING) return OrderStop(failure.message(), failure);
+  const v1::Failure* root = state_.generation.root_cause();
   // The others' workers notice a dead peer sooner than the server notices a dead node.
-  if (root.has_value() && root->rank() >= 0 && root->node() != node &&
+  if (root != nullptr && root->rank() >= 0 && root->node() != node &&
       WasSilentBeforeFailure(view(), connection)) {
     OrderStop(failure.message(), failure);
   }

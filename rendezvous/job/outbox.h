@@ -18,7 +18,7 @@ namespace cadre::job {
 
 class Outbox {
  public:
-  Outbox(const std::string& name, const JobState& state, const Connections& connections,
+  Outbox(const std::string& name, const state::Job& state, const Connections& connections,
          step::Outbox* out)
       : name_(name), state_(state), connections_(connections), out_(*out) {}
 
@@ -29,7 +29,7 @@ class Outbox {
   void Note(absl::string_view text) { out_.Note(name_, text); }
 
   // A message of the current generation, to fill in.
-  v1::ServerMessage Message() const { return step::MessageFor(name_, state_.generation.number); }
+  v1::ServerMessage Message() const { return step::MessageFor(name_, state_.generation.number()); }
   // A node that is not connected learns what it missed when it comes back.
   void SendTo(const std::string& node, v1::ServerMessage message) {
     const std::optional<StreamId> stream = connections_.StreamOf(node);
@@ -47,7 +47,7 @@ class Outbox {
 
  private:
   const std::string& name_;
-  const JobState& state_;
+  const state::Job& state_;
   const Connections& connections_;
   step::Outbox& out_;
 };

@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/state/apply.h"
+#include "rendezvous/state/limits.h"
 
 namespace cadre::job {
 
-void ProgressLog::Note(const JobState& job, const std::string& node,
+void ProgressLog::Note(const state::Job& job, const std::string& node,
                        const v1::NodeProgress& progress, MonoTime now) {
-  const int64_t at_us = now.micros() - job.created_us;
-  if (generation_ != job.generation.number) {
+  const int64_t at_us = now.micros() - job.saved.times().created_us();
+  if (generation_ != job.generation.number()) {
     nodes_.clear();
-    generation_ = job.generation.number;
+    generation_ = job.generation.number();
     first_us_[generation_] = at_us;
     // Those of generations that the timeline has forgotten too.
-    if (first_us_.size() > kMaxTimeline) first_us_.erase(first_us_.begin());
+    if (first_us_.size() > state::kMaxTimeline) first_us_.erase(first_us_.begin());
     sampled_us_ = at_us - interval_us_;
   }
   nodes_[node] = progress;
@@ -24,11 +24,11 @@ void ProgressLog::Note(const JobState& job, const std::string& node,
   if (at_us - sampled_us_ >= interval_us_) Sample(job);
 }
 
-void ProgressLog::EndGeneration(const JobState& job) {
+void ProgressLog::EndGeneration(const state::Job& job) {
   if (unsampled_us_ > sampled_us_) Sample(job);
 }
 
-void ProgressLog::Sample(const JobState& job) {
+void ProgressLog::Sample(const state::Job& job) {
   const std::optional<v1::JobProgress> current = Current(job);
   if (!current.has_value()) return;
   v1::ProgressSample sample;
@@ -46,8 +46,8 @@ void ProgressLog::Sample(const JobState& job) {
   interval_us_ *= 2;
 }
 
-std::optional<v1::JobProgress> ProgressLog::Current(const JobState& job) const {
-  if (generation_ != job.generation.number || nodes_.empty()) return std::nullopt;
+std::optional<v1::JobProgress> ProgressLog::Current(const state::Job& job) const {
+  if (generation_ != job.generation.number() || nodes_.empty()) return std::nullopt;
   v1::JobProgress current;
   double loss = 0;
   uint32_t losses = 0;
@@ -56,7 +56,7 @@ std::optional<v1::JobProgress> ProgressLog::Current(const JobState& job) const {
     if (rank == job.generation.node_ranks.end() || node.workers() == 0) continue;
     if (current.workers() == 0 || node.min_step() < current.step()) {
       current.set_step(node.min_step());
-      current.set_slowest_rank(job.generation.members[rank->second].first_rank +
+      current.set_slowest_rank(job.generation.member(rank->second).first_rank() +
                                node.slowest_local_rank());
     }
     current.set_max_step(std::max(current.max_step(), node.max_step()));

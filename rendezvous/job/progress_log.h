@@ -24,23 +24,23 @@ constexpr int64_t kFirstSampleIntervalUs = 1000000;
 class ProgressLog {
  public:
   // A node of the job's current generation reports.
-  void Note(const JobState& job, const std::string& node, const v1::NodeProgress& progress,
+  void Note(const state::Job& job, const std::string& node, const v1::NodeProgress& progress,
             MonoTime now);
   // The generation is over: what was reported after the last sample becomes one.
-  void EndGeneration(const JobState& job);
+  void EndGeneration(const state::Job& job);
 
   // Of what was reported before this, in microseconds since the job was created, it knows nothing.
   void BeginAt(int64_t us) { began_us_ = us; }
   int64_t began_us() const { return began_us_; }
 
   // Of the job's current generation; nullopt when nothing was reported in it.
-  std::optional<v1::JobProgress> Current(const JobState& job) const;
+  std::optional<v1::JobProgress> Current(const state::Job& job) const;
   const std::vector<v1::ProgressSample>& samples() const { return samples_; }
   // Microseconds since the job was created; 0: none was reported in it.
   int64_t FirstProgressUs(uint64_t generation) const;
 
  private:
-  void Sample(const JobState& job);
+  void Sample(const state::Job& job);
 
   int64_t began_us_ = 0;
   uint64_t generation_ = 0;

@@ -1,5 +1,7 @@
 #include "rendezvous/job/progress_log.h"
 
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/job/timeline.h"
@@ -10,12 +12,18 @@ namespace {
 using ::testing::SizeIs;
 
 // Two nodes of two workers each; created at 10 s.
-JobState TwoNodes(uint64_t generation) {
-  JobState job;
-  job.created_us = 10000000;
-  job.generation.number = generation;
-  job.generation.members = {{"a", 0, 2}, {"b", 2, 2}};
-  job.generation.node_ranks = {{"a", 0}, {"b", 1}};
+state::Job TwoNodes(uint64_t generation) {
+  state::Job job;
+  job.saved.mutable_times()->set_created_us(10000000);
+  saved::Generation formed;
+  formed.set_number(generation);
+  for (const char* node : {"a", "b"}) {
+    saved::Member* member = formed.add_members();
+    member->set_first_rank(2 * (formed.members_size() - 1));
+    member->set_node(node);
+    member->set_slots(2);
+  }
+  job.generation = state::Generation(std::move(formed));
   return job;
 }
 
@@ -34,7 +42,7 @@ MonoTime Second(double second) { return MonoTime::FromMicros(static_cast<int64_t
 
 TEST(ProgressLog, Current_IsTheSlowestStepTheWholeSpeedAndTheMeanLoss) {
   ProgressLog log;
-  const JobState job = TwoNodes(1);
+  const state::Job job = TwoNodes(1);
   EXPECT_FALSE(log.Current(job).has_value());
   log.Note(job, "a", At(7, 10, 1), Second(11));
   log.Note(job, "b", At(5, 30, 3), Second(11));
@@ -51,7 +59,7 @@ TEST(ProgressLog, Current_IsTheSlowestStepTheWholeSpeedAndTheMeanLoss) {
 
 TEST(ProgressLog, Samples_OnePerSecondAndTheLastOfAGeneration) {
   ProgressLog log;
-  const JobState job = TwoNodes(1);
+  const state::Job job = TwoNodes(1);
   log.Note(job, "a", At(1), Second(11));
   log.Note(job, "a", At(2), Second(11.5));
   log.Note(job, "a", At(3), Second(12));
@@ -72,7 +80,7 @@ TEST(ProgressLog, Samples_OnePerSecondAndTheLastOfAGeneration) {
 
 TEST(ProgressLog, Samples_OfALongJobAreFurtherApartAndReachItsEnd) {
   ProgressLog log;
-  const JobState job = TwoNodes(1);
+  const state::Job job = TwoNodes(1);
   for (int second = 0; second <= 100000; ++second) {
     log.Note(job, "a", At(second), Second(11 + second));
     ASSERT_LE(log.samples().size(), kMaxProgressSamples);
@@ -83,18 +91,18 @@ TEST(ProgressLog, Samples_OfALongJobAreFurtherApartAndReachItsEnd) {
 }
 
 TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
-  JobState job = TwoNodes(2);
-  v1::GenerationTimeline* first = job.timeline.add_generations();
+  state::Job job = TwoNodes(2);
+  v1::GenerationTimeline* first = job.saved.mutable_timeline()->add_generations();
   first->set_generation(1);
   first->set_failed_us(5000);
   first->set_stopped_us(7000);
   first->set_end_reason("rank 1 died");
-  v1::GenerationTimeline* second = job.timeline.add_generations();
+  v1::GenerationTimeline* second = job.saved.mutable_timeline()->add_generations();
   second->set_generation(2);
   second->set_formed_us(7100);
   second->set_running_us(9100);
   ProgressLog log;
-  log.Note(job, "a", At(3), MonoTime::FromMicros(job.created_us + 9600));
+  log.Note(job, "a", At(3), MonoTime::FromMicros(job.saved.times().created_us() + 9600));
   const v1::Timeline timeline = MakeTimeline("j", job, log);
   ASSERT_THAT(timeline.recoveries(), SizeIs(1));
   const v1::Recovery& recovery = timeline.recoveries(0);
@@ -110,7 +118,7 @@ TEST(MakeTimeline, Recovery_FromTheFailureToTheNextGenerationsProgress) {
   // A server that began anew while the generation ran does not take the first that it hears for it.
   ProgressLog later;
   later.BeginAt(9200);
-  later.Note(job, "a", At(3), MonoTime::FromMicros(job.created_us + 9600));
+  later.Note(job, "a", At(3), MonoTime::FromMicros(job.saved.times().created_us() + 9600));
   EXPECT_EQ(MakeTimeline("j", job, later).recoveries(0).first_progress_us(), 0);
 }
 

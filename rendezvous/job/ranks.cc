@@ -92,7 +92,7 @@ RankAssignment AssignRanks(std::vector<RankCandidate> candidates,
   uint32_t first_rank = 0;
   for (const RankCandidate*& seat : seats) {
     if (seat == nullptr) seat = *next++;
-    v1::Member member;
+    saved::Member member;
     member.set_node(seat->node);
     member.set_first_rank(first_rank);
     member.set_slots(seat->slots);

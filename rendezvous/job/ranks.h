@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "proto/record.pb.h"
+#include "proto/state.pb.h"
 
 namespace cadre::job {
 
@@ -23,7 +23,7 @@ struct RankCandidate {
 
 struct RankAssignment {
   // In node rank order, ranks contiguous.
-  std::vector<v1::Member> members;
+  std::vector<saved::Member> members;
   // Wishes that could not be met, in words.
   std::vector<std::string> notes;
 };

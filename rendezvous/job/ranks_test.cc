@@ -8,7 +8,7 @@ namespace {
 
 std::string Order(const RankAssignment& assignment) {
   std::string text;
-  for (const v1::Member& member : assignment.members) {
+  for (const saved::Member& member : assignment.members) {
     absl::StrAppend(&text, text.empty() ? "" : " ", member.node(), "@", member.first_rank());
   }
   return text;

@@ -14,25 +14,26 @@
 namespace cadre::job {
 namespace {
 
-std::string ExecText(const JobState& job, const v1::WorkerExit& exit) {
+std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
   if (exit.exec_step() == "chdir") {
-    return absl::StrCat("cannot enter working directory ", OneLine(job.spec.working_dir(), 256),
-                        ": ", error);
+    return absl::StrCat("cannot enter working directory ",
+                        OneLine(job.saved.spec().working_dir(), 256), ": ", error);
   }
-  const std::string program =
-      job.spec.command().empty() ? "the program" : OneLine(job.spec.command(0), 256);
+  const std::string program = job.saved.spec().command().empty()
+                                  ? "the program"
+                                  : OneLine(job.saved.spec().command(0), 256);
   if (exit.exec_step().empty() || exit.exec_step() == "exec") {
     return absl::StrCat("cannot start ", program, ": ", error);
   }
   return absl::StrCat("cannot start ", program, ": ", exit.exec_step(), ": ", error);
 }
 
-std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
+std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
   const v1::WorkerExit& exit = failure.exit();
   if (failure.cause() == v1::EXEC_FAILED) return ExecText(job, exit);
   if (failure.cause() == v1::HANG) {
-    const absl::Duration progress = FromProto(job.spec.timeouts().progress());
+    const absl::Duration progress = FromProto(job.saved.spec().timeouts().progress());
     return progress > absl::ZeroDuration()
                ? absl::StrCat("made no progress for ", ShortDuration(progress))
                : "made no progress";
@@ -41,16 +42,16 @@ std::string HowItEnded(const JobState& job, const v1::Failure& failure) {
 }
 
 // The names that `here` lacks, at most kFirstFew, and how many there are.
-std::pair<std::vector<std::string>, size_t> MissingNodes(const JobState& job,
+std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
                                                          const std::vector<std::string>& here) {
   std::set<std::string> known(here.begin(), here.end());
   for (const std::string& name : here) {
     const auto node = job.nodes.find(name);
-    if (node != job.nodes.end()) known.insert(node->second.host);
+    if (node != job.nodes.end()) known.insert(node->second.node().host());
   }
   std::vector<std::string> missing;
   size_t total = 0;
-  for (const std::string& name : job.expected_nodes) {
+  for (const std::string& name : job.saved.expected_nodes()) {
     if (known.count(name) != 0) continue;
     ++total;
     if (missing.size() < kFirstFew) missing.push_back(name);
@@ -58,23 +59,25 @@ std::pair<std::vector<std::string>, size_t> MissingNodes(const JobState& job,
   return {missing, total};
 }
 
-v1::WorkerState StateOf(RankState phase) {
-  switch (phase) {
-    case RankState::kAssigned:
+v1::WorkerState StateOf(saved::RankState rank) {
+  switch (rank) {
+    case saved::RANK_ASSIGNED:
       return v1::WORKER_STARTING;
-    case RankState::kRunning:
+    case saved::RANK_RUNNING:
       return v1::WORKER_RUNNING;
-    case RankState::kSucceeded:
+    case saved::RANK_SUCCEEDED:
       return v1::WORKER_SUCCEEDED;
-    case RankState::kFailed:
+    case saved::RANK_FAILED:
       return v1::WORKER_FAILED;
+    default:
+      break;
   }
   return v1::WORKER_STATE_UNSPECIFIED;
 }
 
 }  // namespace
 
-v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32_t local_rank,
+v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, uint32_t local_rank,
                           const v1::WorkerExit& exit, v1::FailureCause cause) {
   v1::Failure failure;
   const bool said = cause != v1::FAILURE_CAUSE_UNSPECIFIED && v1::FailureCause_IsValid(cause);
@@ -82,10 +85,10 @@ v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32
                     : exit.exec_errno() != 0 ? v1::EXEC_FAILED
                     : exit.out_of_memory()   ? v1::OUT_OF_MEMORY
                                              : v1::CRASH);
-  failure.set_rank(member.first_rank + local_rank);
+  failure.set_rank(member.first_rank() + local_rank);
   failure.set_local_rank(local_rank);
-  failure.set_node(member.node);
-  failure.set_generation(job.generation.number);
+  failure.set_node(member.node());
+  failure.set_generation(job.generation.number());
   *failure.mutable_exit() = exit;
   failure.mutable_exit()->set_exec_step(OneLine(exit.exec_step(), 64));
   failure.mutable_exit()->set_last_lines(Shortened(exit.last_lines(), kMaxLastLinesBytes));
@@ -93,20 +96,20 @@ v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32
   // Half an error file is no JSON.
   if (exit.error_json().size() > kMaxErrorJsonBytes) failure.mutable_exit()->clear_error_json();
   const std::string who =
-      absl::StrCat("rank ", failure.rank(), " (local rank ", local_rank, ") on ", member.node);
+      absl::StrCat("rank ", failure.rank(), " (local rank ", local_rank, ") on ", member.node());
   const std::string how = HowItEnded(job, failure);
   failure.set_message(
       Shortened(failure.cause() == v1::EXEC_FAILED
                     ? absl::StrCat(who, ": ", how)
-                    : absl::StrCat(who, " ", how, " in generation ", job.generation.number),
-                kMaxMessageBytes));
+                    : absl::StrCat(who, " ", how, " in generation ", job.generation.number()),
+                state::kMaxMessageBytes));
   return failure;
 }
 
-v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const MemberState& member) {
+v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const saved::Member& member) {
   v1::RankEvidence rank = said;
-  rank.set_rank(member.first_rank + said.local_rank());
-  rank.set_node(member.node);
+  rank.set_rank(member.first_rank() + said.local_rank());
+  rank.set_node(member.node());
   rank.set_summary(OneLine(said.summary(), kMaxEvidenceBytes));
   rank.set_state(OneLine(said.state(), 4));
   rank.set_wchan(OneLine(said.wchan(), 64));
@@ -123,11 +126,11 @@ v1::Failure PlainFailure(v1::FailureCause cause, absl::string_view node, uint64_
   failure.set_local_rank(-1);
   failure.set_node(std::string(node));
   failure.set_generation(generation);
-  failure.set_message(OneLine(message, kMaxMessageBytes));
+  failure.set_message(OneLine(message, state::kMaxMessageBytes));
   return failure;
 }
 
-std::string JoinTimeoutText(const JobState& job, const std::vector<std::string>& here) {
+std::string JoinTimeoutText(const state::Job& job, const std::vector<std::string>& here) {
   std::vector<std::string> shown(here.begin(), here.begin() + std::min(here.size(), kFirstFew));
   const auto [missing, total] = MissingNodes(job, here);
   const size_t lacking = job.policy.min > here.size() ? job.policy.min - here.size() : 0;
@@ -143,131 +146,129 @@ std::string JoinTimeoutText(const JobState& job, const std::vector<std::string>&
   return here.empty() ? text : absl::StrCat(text, " (here: ", FirstFew(shown, here.size()), ")");
 }
 
-std::string RanksNotStarted(const GenerationState& generation) {
+std::string RanksNotStarted(const state::Generation& generation) {
   std::vector<std::string> ranks;
   size_t total = 0;
-  for (size_t rank = 0; rank < generation.workers.size(); ++rank) {
-    if (generation.workers[rank] != RankState::kAssigned) continue;
+  for (uint32_t rank = 0; rank < generation.world_size(); ++rank) {
+    if (generation.worker(rank) != saved::RANK_ASSIGNED) continue;
     ++total;
     if (ranks.size() < kFirstFew) ranks.push_back(absl::StrCat(rank));
   }
   return absl::StrCat(total == 1 ? "rank " : "ranks ", FirstFew(ranks, total));
 }
 
-std::string NodesNotStopped(const GenerationState& generation) {
+std::string NodesNotStopped(const state::Generation& generation) {
   std::vector<std::string> nodes;
   size_t total = 0;
-  for (const MemberState& member : generation.members) {
-    if (member.lost || member.cleared) continue;
+  for (const saved::Member& member : generation.saved.members()) {
+    if (member.lost() || member.cleared()) continue;
     ++total;
-    if (nodes.size() < kFirstFew) nodes.push_back(member.node);
+    if (nodes.size() < kFirstFew) nodes.push_back(member.node());
   }
   return FirstFew(nodes, total);
 }
 
-std::string MissingText(const JobState& job, const FormationDecision& decision,
+std::string MissingText(const state::Job& job, const FormationDecision& decision,
                         const std::vector<std::string>& here) {
   const auto [missing, total] = MissingNodes(job, here);
   return total == 0 ? decision.reason
                     : absl::StrCat(decision.reason, "; missing: ", FirstFew(missing, total));
 }
 
-v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPhase outcome,
+v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobPhase outcome,
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause) {
   v1::Verdict verdict;
   verdict.set_job(name);
   verdict.set_outcome(outcome);
-  verdict.set_message(Shortened(message, kMaxMessageBytes));
+  verdict.set_message(Shortened(message, state::kMaxMessageBytes));
   verdict.set_exit_status(exit_status);
   if (root_cause.has_value()) *verdict.mutable_root_cause() = *root_cause;
   // A job that ends while it gathers has its last generation among the earlier ones.
-  if (job.phase != v1::GATHERING && root_cause.has_value()) {
-    for (const v1::Failure& failure : job.generation.collateral) {
-      *verdict.add_collateral() = failure;
-    }
+  if (job.phase() != v1::GATHERING && root_cause.has_value()) {
+    *verdict.mutable_collateral() = job.generation.saved.stop().collateral();
   }
-  for (const v1::Failure& failure : job.earlier) *verdict.add_earlier() = failure;
-  verdict.set_restarts(job.counted_restarts);
-  verdict.set_generations(job.generations_announced);
-  verdict.set_run(job.run);
+  *verdict.mutable_earlier() = job.saved.earlier();
+  verdict.set_restarts(job.saved.restarts().counted());
+  verdict.set_generations(job.saved.generations());
+  verdict.set_run(job.saved.run());
   return verdict;
 }
 
-int NodeRankOf(const JobState& job, const std::string& node) {
-  if (job.phase == v1::QUEUED || job.phase == v1::GATHERING) return -1;
+int NodeRankOf(const state::Job& job, const std::string& node) {
+  if (job.phase() == v1::QUEUED || job.phase() == v1::GATHERING) return -1;
   const auto found = job.generation.node_ranks.find(node);
   if (found == job.generation.node_ranks.end()) return -1;
-  return job.generation.members[found->second].lost ? -1 : static_cast<int>(found->second);
+  return job.generation.member(found->second).lost() ? -1 : static_cast<int>(found->second);
 }
 
-v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
-                         std::string waiting_for, Shown shown) {
+v1::JobStatus MakeStatus(const std::string& name, const state::Job& job,
+                         const ProgressLog& progress, std::string waiting_for, Shown shown) {
   const bool to_agents = shown == Shown::kToAgents;
   v1::JobStatus status;
   status.set_name(name);
-  status.set_phase(job.phase);
-  status.set_generation(job.generation.number);
+  status.set_phase(job.phase());
+  status.set_generation(job.generation.number());
   status.set_nodes_in(job.nodes.size());
   if (!to_agents || job.nodes.size() <= kMaxNodesInPush) {
     for (const auto& [node_name, node] : job.nodes) {
       v1::NodeStatus* entry = status.add_nodes();
       entry->set_name(node_name);
-      entry->set_host(node.host);
-      entry->set_slots(node.slots);
+      entry->set_host(node.node().host());
+      entry->set_slots(node.node().slots());
       const int rank = NodeRankOf(job, node_name);
       entry->set_node_rank(rank);
       entry->set_first_rank(-1);
       if (rank < 0) continue;
-      const MemberState& member = job.generation.members[rank];
-      entry->set_first_rank(static_cast<int32_t>(member.first_rank));
-      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots; ++i) {
-        entry->add_workers(StateOf(job.generation.workers[member.first_rank + i]));
+      const saved::Member& member = job.generation.member(rank);
+      entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
+      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots(); ++i) {
+        entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
       }
     }
   }
-  if (job.phase != v1::QUEUED && job.phase != v1::GATHERING) {
-    status.set_world_size(job.generation.workers.size());
+  if (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING) {
+    status.set_world_size(job.generation.world_size());
     status.set_workers_running(job.generation.running);
     status.set_workers_succeeded(job.generation.succeeded);
     const std::optional<v1::JobProgress> reported = progress.Current(job);
     if (reported.has_value()) *status.mutable_progress() = *reported;
-    if (job.phase == v1::STOPPING) status.set_stop_reason(job.generation.stop_reason);
+    if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
   }
-  const auto& generations = job.timeline.generations();
+  const auto& generations = job.saved.timeline().generations();
   const auto ended = std::find_if(generations.rbegin(), generations.rend(),
                                   [](const auto& one) { return !one.end_reason().empty(); });
   if (ended != generations.rend()) {
     status.set_ended_generation(ended->generation());
     status.set_end_reason(ended->end_reason());
   }
-  status.set_restarts(job.counted_restarts);
+  status.set_restarts(job.saved.restarts().counted());
   status.set_max_restarts(job.policy.restart_max);
   status.set_waiting_for(std::move(waiting_for));
-  if (job.verdict.has_value()) *status.mutable_verdict() = *job.verdict;
+  if (job.saved.has_verdict()) *status.mutable_verdict() = job.saved.verdict();
   if (to_agents) return status;
   if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
-  status.set_run(job.run);
-  if (job.user.empty()) return status;
-  status.set_user(job.user);
-  status.set_priority(job.spec.priority());
-  status.set_submission(job.order);
-  for (const auto& [node, avoided] : job.avoid) *status.add_avoided() = avoided;
+  status.set_run(job.saved.run());
+  if (job.user().empty()) return status;
+  status.set_user(job.user());
+  status.set_priority(job.saved.spec().priority());
+  status.set_submission(job.saved.submission().order());
+  *status.mutable_avoided() = job.saved.submission().avoided();
   return status;
 }
 
-std::string ExplainText(const JobState& job, const std::string& waiting_for) {
+std::string ExplainText(const state::Job& job, const std::string& waiting_for) {
   const std::string waits = waiting_for.empty() ? "" : absl::StrCat("; waits for ", waiting_for);
-  if (job.phase == v1::QUEUED) return absl::StrCat("in the queue", waits);
-  if (job.phase == v1::GATHERING) return absl::StrCat("gathering nodes", waits);
-  const GenerationState& generation = job.generation;
-  std::string text = absl::StrCat("generation ", generation.number);
-  if (job.phase == v1::STOPPING) {
-    absl::StrAppend(&text, " is being stopped: ", generation.stop_reason);
+  if (job.phase() == v1::QUEUED) return absl::StrCat("in the queue", waits);
+  if (job.phase() == v1::GATHERING) return absl::StrCat("gathering nodes", waits);
+  const state::Generation& generation = job.generation;
+  std::string text = absl::StrCat("generation ", generation.number());
+  if (job.phase() == v1::STOPPING) {
+    absl::StrAppend(&text, " is being stopped: ", generation.saved.stop().reason());
   } else {
-    absl::StrAppend(&text, " runs on ", Count(generation.members.size(), "node"), ": ",
-                    generation.running, " of ", Count(generation.workers.size(), "worker"), " up, ",
-                    generation.succeeded, " done");
+    absl::StrAppend(&text, " runs on ", Count(generation.nodes(), "node"), ": ", generation.running,
+                    " of ", Count(generation.world_size(), "worker"), " up, ", generation.succeeded,
+                    " done");
   }
   absl::StrAppend(&text, waits);
   std::vector<std::string> spares;
@@ -281,30 +282,30 @@ std::string ExplainText(const JobState& job, const std::string& waiting_for) {
   return text;
 }
 
-v1::Assign MakeAssign(const JobState& job, uint32_t node_rank) {
-  const GenerationState& generation = job.generation;
-  const MemberState& member = generation.members[node_rank];
+v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
+  const state::Generation& generation = job.generation;
+  const saved::Member& member = generation.member(node_rank);
   v1::Assign assign;
   assign.set_node_rank(node_rank);
-  assign.set_nodes(generation.members.size());
-  assign.set_first_rank(member.first_rank);
-  assign.set_local_world_size(member.slots);
-  assign.set_world_size(generation.workers.size());
-  assign.set_master_addr(generation.master_addr);
-  assign.set_master_port(generation.master_port);
-  assign.set_restart_count(generation.restart_count);
+  assign.set_nodes(generation.nodes());
+  assign.set_first_rank(member.first_rank());
+  assign.set_local_world_size(member.slots());
+  assign.set_world_size(generation.world_size());
+  assign.set_master_addr(generation.saved.master_addr());
+  assign.set_master_port(generation.saved.master_port());
+  assign.set_restart_count(generation.saved.restart_count());
   assign.set_max_restarts(job.policy.restart_max);
-  assign.set_run(job.run);
+  assign.set_run(job.saved.run());
   return assign;
 }
 
-v1::Stop MakeStop(const JobState& job, const std::string& node) {
+v1::Stop MakeStop(const state::Job& job, const std::string& node) {
   v1::Stop stop;
-  stop.set_reason(job.generation.stop_reason);
+  stop.set_reason(job.generation.saved.stop().reason());
   *stop.mutable_grace() = ToProto(job.policy.stop_grace);
-  stop.set_rejoin(job.generation.rejoin);
-  const std::optional<v1::Failure>& root = job.generation.root_cause;
-  if (stop.rejoin() && root.has_value() && root->cause() == v1::HANG && root->node() == node) {
+  stop.set_rejoin(job.generation.saved.stop().rejoin());
+  const v1::Failure* root = job.generation.root_cause();
+  if (stop.rejoin() && root != nullptr && root->cause() == v1::HANG && root->node() == node) {
     stop.add_replace(root->local_rank());
   }
   return stop;

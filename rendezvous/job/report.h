@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
-#include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 #include "rendezvous/job/formation.h"
 #include "rendezvous/job/progress_log.h"
 #include "rendezvous/state/policy.h"
@@ -26,45 +26,45 @@ constexpr size_t kMaxNodesInPush = 64;
 
 // What a worker's end means, cleaned of what a peer must not put into a terminal or a record.
 // `cause` is how the agent classified it.
-v1::Failure WorkerFailure(const JobState& job, const MemberState& member, uint32_t local_rank,
+v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, uint32_t local_rank,
                           const v1::WorkerExit& exit, v1::FailureCause cause);
 
 // What a node says of one of its workers, without what must not reach a terminal or a record.
-v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const MemberState& member);
+v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const saved::Member& member);
 
 // A failure that is nobody's exit: a lost node, a timeout, a cancelled job.
 v1::Failure PlainFailure(v1::FailureCause cause, absl::string_view node, uint64_t generation,
                          absl::string_view message);
 
 // "1 of 2 nodes came within 10m: missing 1 (here: a)", with names where they are known.
-std::string JoinTimeoutText(const JobState& job, const std::vector<std::string>& here);
+std::string JoinTimeoutText(const state::Job& job, const std::vector<std::string>& here);
 
 // The ranks that have not started, or a list of the nodes that have not stopped: three and a count.
-std::string RanksNotStarted(const GenerationState& generation);
-std::string NodesNotStopped(const GenerationState& generation);
+std::string RanksNotStarted(const state::Generation& generation);
+std::string NodesNotStopped(const state::Generation& generation);
 // "no worker of ..." for a job that gathers: what is missing, with names where they are known.
-std::string MissingText(const JobState& job, const FormationDecision& decision,
+std::string MissingText(const state::Job& job, const FormationDecision& decision,
                         const std::vector<std::string>& here);
 
-v1::Verdict MakeVerdict(const std::string& name, const JobState& job, v1::JobPhase outcome,
+v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobPhase outcome,
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause);
 
 // How much of a job is shown: what its agents are told; with what a list of jobs has; with its
 // workers and its timeline.
 enum class Shown { kToAgents, kInList, kWhole };
-v1::JobStatus MakeStatus(const std::string& name, const JobState& job, const ProgressLog& progress,
-                         std::string waiting_for, Shown shown);
+v1::JobStatus MakeStatus(const std::string& name, const state::Job& job,
+                         const ProgressLog& progress, std::string waiting_for, Shown shown);
 
 // One line on what a job that lives does and waits for.
-std::string ExplainText(const JobState& job, const std::string& waiting_for);
+std::string ExplainText(const state::Job& job, const std::string& waiting_for);
 
 // Position of a node in the current generation, or -1 for a spare.
-int NodeRankOf(const JobState& job, const std::string& node);
+int NodeRankOf(const state::Job& job, const std::string& node);
 
 // The orders that announce and end a generation to one of its nodes.
-v1::Assign MakeAssign(const JobState& job, uint32_t node_rank);
-v1::Stop MakeStop(const JobState& job, const std::string& node);
+v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);
+v1::Stop MakeStop(const state::Job& job, const std::string& node);
 
 }  // namespace cadre::job
 

@@ -35,7 +35,7 @@ bool IsFinal(v1::FailureCause cause) {
   }
 }
 
-absl::Duration Backoff(const Policy& policy, size_t restarts) {
+absl::Duration Backoff(const state::Policy& policy, size_t restarts) {
   if (restarts == 0) return absl::ZeroDuration();
   absl::Duration delay = policy.backoff_min;
   for (size_t i = 1; i < restarts && delay < policy.backoff_max; ++i) delay *= 2;
@@ -53,8 +53,9 @@ bool HasLastWord(const v1::Failure& failure) {
   return failure.cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(failure);
 }
 
-RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
-                              const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
+RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
+                              const state::Policy& policy,
+                              absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted, bool of_cluster) {
   if (!root_cause.has_value()) return {true, false, {}, "nothing failed"};
   const v1::Failure& failure = *root_cause;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/time.h"
 #include "proto/job.pb.h"
 #include "rendezvous/state/policy.h"
@@ -32,8 +32,9 @@ struct RestartDecision {
 // An elastic job that loses a node and still has enough of them goes on without touching its
 // budget: it was asked to live with fewer. So does a job `of_cluster` from which a node was taken:
 // it did nothing wrong, and gets another one.
-RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause, const Policy& policy,
-                              const std::vector<int64_t>& counted_restarts_us, uint32_t survivors,
+RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
+                              const state::Policy& policy,
+                              absl::Span<const int64_t> counted_restarts_us, uint32_t survivors,
                               MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
                               bool of_cluster = false);
 

@@ -21,12 +21,12 @@ v1::Failure Exit(int code, int signal = 0) {
   return failure;
 }
 
-Policy Budget(uint32_t max) {
+state::Policy Budget(uint32_t max) {
   v1::JobSpec spec;
   spec.mutable_nodes()->set_min(2);
   spec.mutable_nodes()->set_max(2);
   spec.mutable_restart()->set_max(max);
-  return PolicyOf(spec);
+  return state::PolicyOf(spec);
 }
 
 const MonoTime kNow = MonoTime::FromMicros(1000000000);
@@ -48,7 +48,7 @@ TEST(RestartTest, TheBackoffDoublesUpToItsLimit) {
 }
 
 TEST(RestartTest, InPlaceABackoffFollowsOnlyAGenerationThatDidNotLast) {
-  Policy policy = Budget(100);
+  state::Policy policy = Budget(100);
   const auto delay = [&](absl::Duration lasted) {
     return DecideRestart(Exit(1), policy, Earlier(5), 2, kNow, lasted).delay;
   };
@@ -67,7 +67,7 @@ TEST(RestartTest, TheBudgetEnds) {
 }
 
 TEST(RestartTest, OnlyRestartsWithinTheWindowCount) {
-  Policy policy = Budget(2);
+  state::Policy policy = Budget(2);
   policy.restart_window = absl::Seconds(10);
   const int64_t long_ago = kNow.micros() - 11000000;
   EXPECT_TRUE(DecideRestart(Exit(1), policy, {long_ago, kNow.micros()}, 2, kNow).again);
@@ -84,14 +84,14 @@ TEST(RestartTest, SomeEndsAreFinal) {
 }
 
 TEST(RestartTest, OnlyListedCausesAreTriedAgain) {
-  Policy policy = Budget(9);
+  state::Policy policy = Budget(9);
   policy.retried = {v1::HANG};
   EXPECT_TRUE(DecideRestart(Because(v1::HANG), policy, {}, 2, kNow).again);
   EXPECT_EQ(DecideRestart(Exit(1), policy, {}, 2, kNow).reason, "restart.on does not list crash");
 }
 
 TEST(RestartTest, AnElasticJobThatLosesANodeGoesOnForFree) {
-  Policy policy = Budget(0);
+  state::Policy policy = Budget(0);
   policy.max = 4;
   const RestartDecision decision = DecideRestart(Because(v1::NODE_LOST), policy, {}, 2, kNow);
   EXPECT_TRUE(decision.again);

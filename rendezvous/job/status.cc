@@ -15,16 +15,16 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
 }
 
 std::string Explain(const View& view, const std::string& cluster_waits, MonoTime at) {
-  if (view.job.verdict.has_value()) {
-    return absl::StrCat("ended (", v1::JobPhase_Name(view.job.phase),
-                        "): ", view.job.verdict->message());
+  if (view.job.saved.has_verdict()) {
+    return absl::StrCat("ended (", v1::JobPhase_Name(view.job.phase()),
+                        "): ", view.job.saved.verdict().message());
   }
   return ExplainText(view.job, WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
 }
 
 v1::ServerMessage FinishedMessage(const std::string& name, const View& view) {
-  v1::ServerMessage message = step::MessageFor(name, view.job.generation.number);
-  *message.mutable_finished()->mutable_verdict() = *view.job.verdict;
+  v1::ServerMessage message = step::MessageFor(name, view.job.generation.number());
+  *message.mutable_finished()->mutable_verdict() = view.job.saved.verdict();
   *message.mutable_finished()->mutable_timeline() =
       MakeTimeline(name, view.job, view.live.progress);
   return message;

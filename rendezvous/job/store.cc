@@ -12,15 +12,16 @@ namespace cadre::job {
 namespace {
 
 // Whether the request is for what runs now, and if not, why.
-absl::Status CheckCurrent(const std::string& name, const JobState& job,
+absl::Status CheckCurrent(const std::string& name, const state::Job& job,
                           const v1::StoreRequest& request) {
   if (!request.job().empty() && request.job() != name) {
     return absl::InvalidArgumentError(absl::StrCat("the request is for job ",
-                                                   OneLine(request.job(), kMaxJobNameBytes),
+                                                   OneLine(request.job(), state::kMaxJobNameBytes),
                                                    ", but comes from job ", name));
   }
-  if (HasEnded(job.phase)) return absl::AbortedError(absl::StrCat("job ", name, " has ended"));
-  const uint64_t current = job.generation.number;
+  if (state::HasEnded(job.phase()))
+    return absl::AbortedError(absl::StrCat("job ", name, " has ended"));
+  const uint64_t current = job.generation.number();
   if (request.generation() < current) {
     return absl::AbortedError(absl::StrCat("generation ", request.generation(),
                                            " is over; the current one is ", current));
@@ -29,11 +30,11 @@ absl::Status CheckCurrent(const std::string& name, const JobState& job,
     return absl::InvalidArgumentError(absl::StrCat("generation ", request.generation(),
                                                    " has not begun; the current one is ", current));
   }
-  if (job.phase == v1::STOPPING) {
-    return absl::AbortedError(
-        absl::StrCat("generation ", current, " is being stopped: ", job.generation.stop_reason));
+  if (job.phase() == v1::STOPPING) {
+    return absl::AbortedError(absl::StrCat(
+        "generation ", current, " is being stopped: ", job.generation.saved.stop().reason()));
   }
-  if (job.phase != v1::RUNNING) {
+  if (job.phase() != v1::RUNNING) {
     return absl::AbortedError(
         absl::StrCat("generation ", current, " is over; the next one has not formed yet"));
   }
@@ -43,9 +44,9 @@ absl::Status CheckCurrent(const std::string& name, const JobState& job,
 }  // namespace
 
 void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& request) {
-  const std::string& name = job_.spec.name();
+  const std::string& name = job_.name();
   absl::Status current = CheckCurrent(name, job_, request);
-  const std::optional<keyspace::Request> operation = FromProto(request);
+  const std::optional<keyspace::Request> operation = state::FromProto(request);
   if (current.ok() && !operation.has_value()) {
     current = absl::InvalidArgumentError("the request holds no operation");
   }
@@ -54,9 +55,9 @@ void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& reques
                                                  current.code(), current.message())}});
   }
   keyspace::Outcome outcome = keyspace_.Execute(context_.clock.now(), job_.store,
-                                                job_.generation.workers.size(), asker, *operation);
+                                                job_.generation.world_size(), asker, *operation);
   if (outcome.change.has_value()) {
-    v1::Record record = RecordOf(job_.generation.number, *outcome.change);
+    v1::Record record = state::RecordOf(job_.generation.number(), *outcome.change);
     record.set_job(name);
     context_.out.Commit(std::move(record));
   }
@@ -72,14 +73,14 @@ void Store::Expire() { Deliver(keyspace_.Expire(context_.clock.now())); }
 void Store::Deliver(const std::vector<keyspace::AnswerTo>& answers) {
   for (const keyspace::AnswerTo& answer : answers) {
     if (answer.asker.call != 0) {
-      context_.out.Reply(CallId{answer.asker.call}, ToProto(answer.reply));
+      context_.out.Reply(CallId{answer.asker.call}, state::ToProto(answer.reply));
       continue;
     }
     // A node without a stream asks again once it is back.
     const std::optional<StreamId> stream = connections_.StreamOf(answer.asker.peer);
     if (!stream.has_value()) continue;
-    v1::ServerMessage message = step::MessageFor(job_.spec.name(), job_.generation.number);
-    *message.mutable_store() = ToProto(answer.reply);
+    v1::ServerMessage message = step::MessageFor(job_.name(), job_.generation.number());
+    *message.mutable_store() = state::ToProto(answer.reply);
     context_.out.Send(*stream, std::move(message));
   }
 }

@@ -19,7 +19,7 @@ namespace cadre::job {
 
 class Store {
  public:
-  Store(step::Context* context, const JobState& job, const Connections& connections)
+  Store(step::Context* context, const state::Job& job, const Connections& connections)
       : context_(*context), job_(job), connections_(connections) {}
 
   void Execute(const keyspace::Asker& asker, const v1::StoreRequest& request);
@@ -40,7 +40,7 @@ class Store {
   void Deliver(const std::vector<keyspace::AnswerTo>& answers);
 
   step::Context& context_;
-  const JobState& job_;
+  const state::Job& job_;
   const Connections& connections_;
   keyspace::Keyspace keyspace_;
 };

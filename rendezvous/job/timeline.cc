@@ -23,9 +23,9 @@ v1::Recovery RecoveryOf(const v1::GenerationTimeline& from, const v1::Generation
 
 }  // namespace
 
-v1::Timeline MakeTimeline(const std::string& name, const JobState& job,
+v1::Timeline MakeTimeline(const std::string& name, const state::Job& job,
                           const ProgressLog& progress) {
-  v1::Timeline timeline = job.timeline;
+  v1::Timeline timeline = job.saved.timeline();
   timeline.set_job(name);
   for (v1::GenerationTimeline& generation : *timeline.mutable_generations()) {
     // Of one that ran when the server began anew the first may have been long before.

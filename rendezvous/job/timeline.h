@@ -11,7 +11,7 @@
 
 namespace cadre::job {
 
-v1::Timeline MakeTimeline(const std::string& name, const JobState& job,
+v1::Timeline MakeTimeline(const std::string& name, const state::Job& job,
                           const ProgressLog& progress);
 
 }  // namespace cadre::job

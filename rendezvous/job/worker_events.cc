@@ -11,17 +11,13 @@
 namespace cadre::job {
 namespace {
 
-bool HasFinished(RankState worker) {
-  return worker == RankState::kSucceeded || worker == RankState::kFailed;
-}
-
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
-v1::Failure FailureOfRank(const JobState& job, const MemberState& member, uint32_t local_rank,
+v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, uint32_t local_rank,
                           v1::FailureCause cause, absl::string_view what) {
-  const uint32_t rank = member.first_rank + local_rank;
+  const uint32_t rank = member.first_rank() + local_rank;
   v1::Failure failure = PlainFailure(
-      cause, member.node, job.generation.number,
-      absl::StrCat("rank ", rank, " (local rank ", local_rank, ") on ", member.node, " ", what));
+      cause, member.node(), job.generation.number(),
+      absl::StrCat("rank ", rank, " (local rank ", local_rank, ") on ", member.node(), " ", what));
   failure.set_rank(rank);
   failure.set_local_rank(local_rank);
   return failure;
@@ -37,23 +33,23 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
     if (message.has_node_stopped()) OldWorkersStopped(node, message.node_stopped());
     return;
   }
-  if (ours && generation > state_.generation.number) {
+  if (ours && generation > state_.generation.number()) {
     const StreamId stream = *live_.connections.StreamOf(node);
     StreamClosed(node);
     return out_.Close(stream, absl::InvalidArgumentError(absl::StrCat(
                                   "generation ", generation, " has not begun; the current one is ",
-                                  state_.generation.number)));
+                                  state_.generation.number())));
   }
   const int node_rank = NodeRankOf(state_, node);
-  if (!ours || generation < state_.generation.number || node_rank < 0) {
+  if (!ours || generation < state_.generation.number() || node_rank < 0) {
     return out_.Note(absl::StrCat("ignored what node ", node, " says of generation ", generation));
   }
-  const MemberState& member = state_.generation.members.at(node_rank);
+  const saved::Member& member = state_.generation.member(node_rank);
   if (message.has_worker_started()) return WorkerStarted(member, message.worker_started());
   if (message.has_worker_exited()) return WorkerExited(member, message.worker_exited());
   if (message.has_worker_gave_up()) return WorkerGaveUp(member, message.worker_gave_up());
   if (message.has_node_stopped()) return NodeStopped(member, message.node_stopped());
-  if (state_.phase != v1::RUNNING) return;
+  if (state_.phase() != v1::RUNNING) return;
   if (message.has_progress()) {
     live_.progress.Note(state_, node, message.progress(), context_.now);
     live_.push.progressed = true;
@@ -66,14 +62,14 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
   Touch(false);
 }
 
-void Job::WorkerStarted(const MemberState& member, const v1::WorkerStarted& started) {
-  const uint32_t rank = member.first_rank + started.local_rank();
-  if (state_.phase != v1::RUNNING || started.local_rank() >= member.slots ||
-      state_.generation.workers.at(rank) != RankState::kAssigned) {
+void Job::WorkerStarted(const saved::Member& member, const v1::WorkerStarted& started) {
+  const uint32_t rank = member.first_rank() + started.local_rank();
+  if (state_.phase() != v1::RUNNING || started.local_rank() >= member.slots() ||
+      state_.generation.worker(rank) != saved::RANK_ASSIGNED) {
     return;
   }
   v1::Record record;
-  record.mutable_worker_ran()->set_generation(state_.generation.number);
+  record.mutable_worker_ran()->set_generation(state_.generation.number());
   record.mutable_worker_ran()->set_rank(rank);
   record.mutable_worker_ran()->set_pid(started.pid());
   record.mutable_worker_ran()->set_rejoined(started.rejoined());
@@ -82,10 +78,10 @@ void Job::WorkerStarted(const MemberState& member, const v1::WorkerStarted& star
   Touch(true);
 }
 
-void Job::WorkerExited(const MemberState& member, const v1::WorkerExited& exited) {
-  const GenerationState& generation = state_.generation;
-  const uint32_t rank = member.first_rank + exited.local_rank();
-  if (exited.local_rank() >= member.slots || HasFinished(generation.workers.at(rank))) return;
+void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exited) {
+  const state::Generation& generation = state_.generation;
+  const uint32_t rank = member.first_rank() + exited.local_rank();
+  if (exited.local_rank() >= member.slots() || state::IsOver(generation.worker(rank))) return;
   const v1::WorkerExit& exit = exited.exit();
   const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
                        exit.signal() == 0 && exit.exec_errno() == 0;
@@ -108,18 +104,18 @@ void Job::WorkerExited(const MemberState& member, const v1::WorkerExited& exited
     }
   }
   const bool asked_to =
-      exit.exit_code() == kExitForNextGeneration && live_.checkpoint_asked == generation.number;
-  if (state_.phase == v1::RUNNING && asked_to) {
+      exit.exit_code() == kExitForNextGeneration && live_.checkpoint_asked == generation.number();
+  if (state_.phase() == v1::RUNNING && asked_to) {
     EndWorker(rank, failure);
     return OrderStop(absl::StrCat("rank ", rank, " has saved; more nodes wait"), std::nullopt);
   }
-  if (state_.phase == v1::RUNNING) return FailWorker(failure);
-  if (exited.late() && generation.rejoin) {
+  if (state_.phase() == v1::RUNNING) return FailWorker(failure);
+  if (exited.late() && generation.saved.stop().rejoin()) {
     failure.set_cause(v1::HANG);
     failure.set_message(absl::StrCat("rank ", rank, " (local rank ", exited.local_rank(), ") on ",
-                                     member.node, " did not give generation ", generation.number,
-                                     " up within ", ShortDuration(state_.policy.stop_grace),
-                                     " and was killed"));
+                                     member.node(), " did not give generation ",
+                                     generation.number(), " up within ",
+                                     ShortDuration(state_.policy.stop_grace), " and was killed"));
     out_.Note(failure.message());
   }
   // A worker that a stop order ended is no evidence of anything.
@@ -128,12 +124,12 @@ void Job::WorkerExited(const MemberState& member, const v1::WorkerExited& exited
   EndWorker(rank, failure);
 }
 
-void Job::WorkerGaveUp(const MemberState& member, const v1::WorkerGaveUp& gave_up) {
-  if (state_.phase != v1::RUNNING || gave_up.local_rank() >= member.slots) return;
-  if (HasFinished(state_.generation.workers.at(member.first_rank + gave_up.local_rank()))) return;
+void Job::WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up) {
+  if (state_.phase() != v1::RUNNING || gave_up.local_rank() >= member.slots()) return;
+  if (state::IsOver(state_.generation.worker(member.first_rank() + gave_up.local_rank()))) return;
   const v1::Failure failure = FailureOfRank(
       state_, member, gave_up.local_rank(), v1::CRASH,
-      absl::StrCat("gave generation ", state_.generation.number, " up: ", gave_up.reason()));
+      absl::StrCat("gave generation ", state_.generation.number(), " up: ", gave_up.reason()));
   Suspicion& suspicion = live_.suspicion;
   // Also when the first progress comes in while the nodes are asked.
   const bool asking = suspicion.inquiry.has_value() && suspicion.inquiry->for_absent;
@@ -150,28 +146,28 @@ void Job::WorkerGaveUp(const MemberState& member, const v1::WorkerGaveUp& gave_u
   Touch(false);
 }
 
-void Job::NodeStopped(const MemberState& member, const v1::NodeStopped& stopped) {
-  if (member.cleared) return;
+void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped) {
+  if (member.cleared()) return;
   v1::Record record;
-  record.mutable_node_cleared()->set_generation(state_.generation.number);
-  record.mutable_node_cleared()->set_node(member.node);
+  record.mutable_node_cleared()->set_generation(state_.generation.number());
+  record.mutable_node_cleared()->set_node(member.node());
   record.mutable_node_cleared()->set_held_port(stopped.held_port() <= 65535 ? stopped.held_port()
                                                                             : 0);
   record.mutable_node_cleared()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   Touch(true);
-  if (state_.phase != v1::RUNNING || member.succeeded == member.slots) return;
+  if (state_.phase() != v1::RUNNING || member.succeeded() == member.slots()) return;
   // No process is left, yet not every worker's end was reported.
-  uint32_t rank = member.first_rank;
-  while (state_.generation.workers.at(rank) == RankState::kSucceeded) ++rank;
-  FailWorker(FailureOfRank(state_, member, rank - member.first_rank, v1::CRASH,
-                           absl::StrCat("is gone in generation ", state_.generation.number,
+  uint32_t rank = member.first_rank();
+  while (state_.generation.worker(rank) == saved::RANK_SUCCEEDED) ++rank;
+  FailWorker(FailureOfRank(state_, member, rank - member.first_rank(), v1::CRASH,
+                           absl::StrCat("is gone in generation ", state_.generation.number(),
                                         "; how it ended is unknown")));
 }
 
 void Job::EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure) {
   v1::Record record;
-  record.mutable_worker_ended()->set_generation(state_.generation.number);
+  record.mutable_worker_ended()->set_generation(state_.generation.number());
   record.mutable_worker_ended()->set_rank(rank);
   if (failure.has_value()) *record.mutable_worker_ended()->mutable_failure() = *failure;
   record.mutable_worker_ended()->set_at_us(context_.now.micros());
@@ -187,20 +183,20 @@ void Job::FailWorker(const v1::Failure& failure) {
 void Job::Inquire(const std::string& except) {
   Inquiry& inquiry = live_.suspicion.inquiry.emplace();
   inquiry.deadline = context_.clock.now() + kInquiryLimit;
-  for (const MemberState& member : state_.generation.members) {
-    if (member.lost || member.node == except || member.succeeded == member.slots) continue;
-    if (!live_.connections.StreamOf(member.node).has_value()) continue;
-    inquiry.awaited.insert(member.node);
+  for (const saved::Member& member : state_.generation.saved.members()) {
+    if (member.lost() || member.node() == except || member.succeeded() == member.slots()) continue;
+    if (!live_.connections.StreamOf(member.node()).has_value()) continue;
+    inquiry.awaited.insert(member.node());
     v1::ServerMessage message = out_.Message();
     message.mutable_inspect();
-    out_.SendTo(member.node, std::move(message));
+    out_.SendTo(member.node(), std::move(message));
   }
 }
 
 void Job::EndInquiry() {
   Inquiry inquiry = *std::exchange(live_.suspicion.inquiry, std::nullopt);
   const std::optional<v1::Failure> failure =
-      job::Conclude(std::move(inquiry), state_.generation.number);
+      job::Conclude(std::move(inquiry), state_.generation.number());
   if (failure.has_value()) FailWorker(*failure);
 }
 
@@ -214,7 +210,7 @@ bool Job::AdvanceSuspicion() {
     return false;
   }
   const v1::Failure failure = std::exchange(suspicion.given_up, std::nullopt)->failure;
-  if (state_.generation.workers.at(failure.rank()) == RankState::kSucceeded) return false;
+  if (state_.generation.worker(failure.rank()) == saved::RANK_SUCCEEDED) return false;
   FailWorker(failure);
   return true;
 }

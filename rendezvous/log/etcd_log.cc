@@ -26,14 +26,14 @@ class EtcdLog final : public RecordLog {
   absl::Status Open(std::vector<v1::Record>* records) {
     ASSIGN_OR_RETURN(head_, ReadHead());
     if (head_.server_id() == 0) {
-      head_.set_format(kEtcdStateFormat);
+      head_.set_format(kStateFormat);
       head_.set_server_id(options_.new_server_id);
       head_.set_first(1);
       head_.set_next(1);
     }
     RETURN_IF_ERROR(CheckStateFormat(absl::StrCat("the state in etcd under ", options_.prefix),
-                                     head_.format(), {kEtcdStateFormat, kEtcdStateFormat},
-                                     "give another --etcd-prefix"));
+                                     head_.format(),
+                                     "give another --etcd-prefix to begin with an empty state"));
     // Removes what a leader before this one left unfinished.
     etcdserverpb::TxnRequest request = Guarded(head_);
     Erase(head_.next(), UINT64_MAX, &request);

@@ -24,8 +24,6 @@
 
 namespace cadre::log {
 
-// Of the layout in etcd; another one is refused.
-inline constexpr uint32_t kEtcdStateFormat = 1;
 // A log below this is never worth a compaction.
 inline constexpr uint64_t kEtcdCompactionBytesMin = 4 << 20;
 

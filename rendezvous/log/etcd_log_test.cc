@@ -108,7 +108,7 @@ TEST_F(EtcdLogTest, TheNextLeaderFindsWhatWasAppended) {
 TEST_F(EtcdLogTest, TimesAreMovedToTheClockOfTheNextLeader) {
   auto leadership = Lead();
   v1::Record record;
-  record.mutable_job_created()->set_at_us(5000);
+  record.mutable_job_created()->mutable_job()->mutable_times()->set_created_us(5000);
   ASSERT_OK(Open(*leadership).log->Append({record}));
   leadership.reset();
   leadership = Lead();
@@ -117,7 +117,7 @@ TEST_F(EtcdLogTest, TimesAreMovedToTheClockOfTheNextLeader) {
   options.clock = {"another boot", 2000000};
   const auto opened = OpenEtcdLog(options);
   ASSERT_OK(opened);
-  EXPECT_EQ(opened->records[0].job_created().at_us(), 5000 - 1000000);
+  EXPECT_EQ(opened->records[0].job_created().job().times().created_us(), 5000 - 1000000);
 }
 
 // Far over etcd's limits of 128 operations and 1.5 MiB for one transaction.
@@ -261,14 +261,22 @@ TEST_F(EtcdLogTest, ACompactionWhoseAnswerIsLostLosesNothing) {
 
 TEST_F(EtcdLogTest, AnotherFormatIsRefused) {
   auto leadership = Lead();
-  v1::EtcdLogHead head;
-  head.set_format(kEtcdStateFormat + 1);
-  head.set_server_id(1);
-  etcdserverpb::TxnRequest request;
-  PutKey("/test/head", head.SerializeAsString(), 0, request.add_success());
-  ASSERT_OK(client_->Txn(request));
-  EXPECT_THAT(OpenEtcdLog(LogOptions(*leadership)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has format 2")));
+  for (const auto& [format, why] :
+       {std::make_pair(2,
+                       "has format 2, of an older version of cadre; this one reads format 3: run "
+                       "the version that wrote it, or give another --etcd-prefix to begin with "
+                       "an empty state"),
+        std::make_pair(4, "has format 4, of a newer version of cadre")}) {
+    v1::EtcdLogHead head;
+    head.set_format(format);
+    head.set_server_id(1);
+    etcdserverpb::TxnRequest request;
+    PutKey("/test/head", head.SerializeAsString(), 0, request.add_success());
+    ASSERT_OK(client_->Txn(request));
+    EXPECT_THAT(OpenEtcdLog(LogOptions(*leadership)),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr(absl::StrCat("the state in etcd under /test/ ", why))));
+  }
 }
 
 TEST_F(EtcdLogTest, MissingPiecesAreRefused) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "proto/state.pb.h"
 
 namespace cadre::log {
 namespace {
@@ -14,18 +15,33 @@ namespace {
 enum class Moment { kBeen, kAhead };
 
 template <typename Visit>
-void VisitRestored(v1::JobRestored* job, const Visit& visit) {
-  for (int64_t& at_us : *job->mutable_counted_restarts_us()) {
+void VisitJob(saved::Job* job, const Visit& visit) {
+  saved::JobTimes* times = job->mutable_times();
+  times->set_created_us(visit(times->created_us(), Moment::kBeen));
+  times->set_gathering_us(visit(times->gathering_us(), Moment::kBeen));
+  times->set_not_before_us(visit(times->not_before_us(), Moment::kAhead));
+  times->set_last_join_us(visit(times->last_join_us(), Moment::kBeen));
+  if (!job->has_restarts()) return;
+  for (int64_t& at_us : *job->mutable_restarts()->mutable_counted_us()) {
     at_us = visit(at_us, Moment::kBeen);
   }
-  job->set_created_us(visit(job->created_us(), Moment::kBeen));
-  job->set_gathering_us(visit(job->gathering_us(), Moment::kBeen));
-  job->set_not_before_us(visit(job->not_before_us(), Moment::kAhead));
-  job->set_last_join_us(visit(job->last_join_us(), Moment::kBeen));
-  v1::GenerationRestored* generation = job->mutable_generation();
+}
+
+template <typename Visit>
+void VisitGeneration(saved::Generation* generation, const Visit& visit) {
   generation->set_formed_us(visit(generation->formed_us(), Moment::kBeen));
-  generation->set_stopping_us(visit(generation->stopping_us(), Moment::kBeen));
-  generation->set_failed_us(visit(generation->failed_us(), Moment::kBeen));
+  if (!generation->has_stop()) return;
+  saved::GenerationStop* stop = generation->mutable_stop();
+  stop->set_ordered_us(visit(stop->ordered_us(), Moment::kBeen));
+  stop->set_failed_us(visit(stop->failed_us(), Moment::kBeen));
+}
+
+template <typename Visit>
+void VisitState(saved::State* piece, const Visit& visit) {
+  for (saved::WholeJob& whole : *piece->mutable_jobs()) {
+    VisitJob(whole.mutable_job(), visit);
+    VisitGeneration(whole.mutable_generation(), visit);
+  }
 }
 
 template <typename Body, typename Visit>
@@ -38,11 +54,11 @@ template <typename Visit>
 void VisitMoments(v1::Record* record, const Visit& visit) {
   switch (record->body_case()) {
     case v1::Record::kJobCreated:
-      return VisitAt(record->mutable_job_created(), visit);
+      return VisitJob(record->mutable_job_created()->mutable_job(), visit);
     case v1::Record::kNodeAdmitted:
       return VisitAt(record->mutable_node_admitted(), visit);
     case v1::Record::kGenerationFormed:
-      return VisitAt(record->mutable_generation_formed(), visit);
+      return VisitGeneration(record->mutable_generation_formed()->mutable_generation(), visit);
     case v1::Record::kWorkerRan:
       return VisitAt(record->mutable_worker_ran(), visit);
     case v1::Record::kWorkerEnded:
@@ -58,8 +74,8 @@ void VisitMoments(v1::Record* record, const Visit& visit) {
     }
     case v1::Record::kJobEnded:
       return VisitAt(record->mutable_job_ended(), visit);
-    case v1::Record::kJobRestored:
-      return VisitRestored(record->mutable_job_restored(), visit);
+    case v1::Record::kSnapshot:
+      return VisitState(record->mutable_snapshot(), visit);
     case v1::Record::kPartPlaced:
       return VisitAt(record->mutable_part_placed(), visit);
     case v1::Record::kNodeRemoved:
@@ -71,7 +87,6 @@ void VisitMoments(v1::Record* record, const Visit& visit) {
     case v1::Record::kClusterNodeGone:
     case v1::Record::kPartTakenBack:
     case v1::Record::kPartEnded:
-    case v1::Record::kClusterRestored:
     case v1::Record::BODY_NOT_SET:
       return;
   }

@@ -1,11 +1,19 @@
 #include "rendezvous/log/record_times.h"
 
+#include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "proto/state.pb.h"
 
 namespace cadre::log {
 namespace {
+
+int64_t CreatedUs(const v1::Record& record) {
+  return record.job_created().job().times().created_us();
+}
 
 TEST(RecordTimesTest, WithinOneStartOfTheMachineTimesStayWhateverTheWallClockDoes) {
   EXPECT_EQ(ShiftBetween({"boot", 1000}, {"boot", 999999}), 0);
@@ -25,46 +33,74 @@ TEST(RecordTimesTest, EveryMomentOfARecordMoves) {
   EXPECT_EQ(began.gathering_began().at_us(), 107);
   EXPECT_EQ(began.gathering_began().not_before_us(), 157);
 
-  v1::Record restored;
-  v1::JobRestored* job = restored.mutable_job_restored();
-  job->add_counted_restarts_us(10);
-  job->set_created_us(20);
-  job->mutable_generation()->set_formed_us(30);
-  ShiftTimes(-5, &restored);
-  EXPECT_EQ(job->counted_restarts_us(0), 5);
-  EXPECT_EQ(job->created_us(), 15);
-  EXPECT_EQ(job->generation().formed_us(), 25);
-  EXPECT_EQ(job->generation().stopping_us(), 0) << "what has not been stays so";
+  v1::Record snapshot;
+  saved::WholeJob* whole = snapshot.mutable_snapshot()->add_jobs();
+  whole->mutable_job()->mutable_restarts()->add_counted_us(10);
+  whole->mutable_job()->mutable_times()->set_created_us(20);
+  whole->mutable_generation()->set_formed_us(30);
+  ShiftTimes(-5, &snapshot);
+  EXPECT_EQ(whole->job().restarts().counted_us(0), 5);
+  EXPECT_EQ(whole->job().times().created_us(), 15);
+  EXPECT_EQ(whole->job().times().gathering_us(), 0) << "what has not been stays so";
+  EXPECT_EQ(whole->generation().formed_us(), 25);
 }
 
 TEST(RecordTimesTest, WhatIsOnRecordHasBeenWhateverTheWallClocksSay) {
   v1::Record created, began, other;
-  created.mutable_job_created()->set_at_us(100);
+  created.mutable_job_created()->mutable_job()->mutable_times()->set_created_us(100);
   began.mutable_gathering_began()->set_at_us(160);
   began.mutable_gathering_began()->set_not_before_us(190);
-  other.mutable_job_created()->set_at_us(30);
+  other.mutable_job_created()->mutable_job()->mutable_times()->set_created_us(30);
   std::vector<v1::Record> records = {created, began, other};
   // By the wall clock the first two were 5000 later than on the clock that shows 1000 now.
   const ClockBase now = {"new", 20000, 1000};
   MoveToClock({{0, {"old", 25000}}, {2, {"another", 19990}}}, now, &records);
   EXPECT_EQ(records[1].gathering_began().at_us(), 1000);
-  EXPECT_EQ(records[0].job_created().at_us(), 940);
+  EXPECT_EQ(CreatedUs(records[0]), 940);
   EXPECT_EQ(records[1].gathering_began().not_before_us(), 1030) << "that may lie ahead";
-  EXPECT_EQ(records[2].job_created().at_us(), 20);
+  EXPECT_EQ(CreatedUs(records[2]), 20);
+}
+
+// Times are in records, and in the messages of the state that they embed; those of a timeline count
+// from the job's creation.
+bool HasMoments(const google::protobuf::Descriptor* type) {
+  return type->file() == v1::Record::descriptor()->file() ||
+         type->file() == saved::State::descriptor()->file();
+}
+
+// Sets every moment that the message can name, one of each list.
+void SetMoments(int64_t at_us, google::protobuf::Message* message) {
+  const google::protobuf::Descriptor* type = message->GetDescriptor();
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = type->field(i);
+    const bool is_moment = absl::EndsWith(field->name(), "_us");
+    if (is_moment && field->is_repeated()) {
+      reflection->AddInt64(message, field, at_us);
+    } else if (is_moment) {
+      reflection->SetInt64(message, field, at_us);
+    } else if (field->message_type() == nullptr || !HasMoments(field->message_type())) {
+      continue;
+    } else if (field->is_map()) {
+      continue;
+    } else if (field->is_repeated()) {
+      SetMoments(at_us, reflection->AddMessage(message, field));
+    } else {
+      SetMoments(at_us, reflection->MutableMessage(message, field));
+    }
+  }
 }
 
 // A kind of record that is added later and names a moment must be moved too.
-TEST(RecordTimesTest, NoKindOfRecordIsForgotten) {
+TEST(RecordTimesTest, NoMomentIsForgotten) {
   const auto* body = v1::Record::descriptor()->FindOneofByName("body");
   for (int i = 0; i < body->field_count(); ++i) {
-    const auto* at = body->field(i)->message_type()->FindFieldByName("at_us");
-    if (at == nullptr) continue;
-    v1::Record record;
-    google::protobuf::Message* message =
-        record.GetReflection()->MutableMessage(&record, body->field(i));
-    message->GetReflection()->SetInt64(message, at, 40);
+    v1::Record record, moved;
+    for (auto [one, at_us] : {std::make_pair(&record, 40), std::make_pair(&moved, 42)}) {
+      SetMoments(at_us, one->GetReflection()->MutableMessage(one, body->field(i)));
+    }
     ShiftTimes(2, &record);
-    EXPECT_EQ(message->GetReflection()->GetInt64(*message, at), 42) << body->field(i)->name();
+    EXPECT_EQ(record.ShortDebugString(), moved.ShortDebugString()) << body->field(i)->name();
   }
 }
 

@@ -144,7 +144,7 @@ class SqliteLog final : public RecordLog {
     }
     ASSIGN_OR_RETURN(const int64_t format, file_->Number("PRAGMA user_version"));
     RETURN_IF_ERROR(
-        CheckStateFormat(Path(), format, {kStateFormat, kStateFormat}, "move the directory away"));
+        CheckStateFormat(Path(), format, "move the directory away to begin with an empty state"));
     std::string check;
     const absl::Status checked = file_->Run(
         "PRAGMA quick_check(1)", {},

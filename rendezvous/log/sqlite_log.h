@@ -15,8 +15,6 @@
 
 namespace cadre::log {
 
-// Of the file's layout and records; state_format.h says when it grows.
-inline constexpr int kStateFormat = 2;
 // A log below this is never worth a compaction.
 inline constexpr int64_t kCompactionBytesMin = 4 << 20;
 

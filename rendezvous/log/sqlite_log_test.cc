@@ -170,7 +170,7 @@ TEST_F(SqliteLogTest, TheFileDoesNotGrowWithoutBound) {
 
 TEST_F(SqliteLogTest, TimesAreMovedToTheNewClockAfterAStartOfTheMachine) {
   v1::Record created;
-  created.mutable_job_created()->set_at_us(5000);
+  created.mutable_job_created()->mutable_job()->mutable_times()->set_created_us(5000);
   {
     absl::StatusOr<OpenedLog> opened = Open();
     ASSERT_THAT(opened, IsOk());
@@ -180,19 +180,19 @@ TEST_F(SqliteLogTest, TimesAreMovedToTheNewClockAfterAStartOfTheMachine) {
   {
     absl::StatusOr<OpenedLog> opened = Open();
     ASSERT_THAT(opened, IsOk());
-    EXPECT_EQ(opened->records[0].job_created().at_us(), 1000);
+    EXPECT_EQ(opened->records[0].job_created().job().times().created_us(), 1000);
     ASSERT_THAT(opened->log->Append({created}), IsOk());
   }
   options_.clock = {"a third", 1005000};
   const absl::StatusOr<OpenedLog> opened = Open();
   ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ(opened->records[0].job_created().at_us(), 0);
-  EXPECT_EQ(opened->records[1].job_created().at_us(), 4000);
+  EXPECT_EQ(opened->records[0].job_created().job().times().created_us(), 0);
+  EXPECT_EQ(opened->records[1].job_created().job().times().created_us(), 4000);
 }
 
 TEST_F(SqliteLogTest, TimesAreNotMovedBeyondNowByAWallClockThatWasSetBack) {
   v1::Record created;
-  created.mutable_job_created()->set_at_us(5000);
+  created.mutable_job_created()->mutable_job()->mutable_times()->set_created_us(5000);
   {
     absl::StatusOr<OpenedLog> opened = Open();
     ASSERT_THAT(opened, IsOk());
@@ -201,7 +201,7 @@ TEST_F(SqliteLogTest, TimesAreNotMovedBeyondNowByAWallClockThatWasSetBack) {
   options_.clock = {"another boot", 2000, 7000};
   const absl::StatusOr<OpenedLog> opened = Open();
   ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ(opened->records[0].job_created().at_us(), 7000);
+  EXPECT_EQ(opened->records[0].job_created().job().times().created_us(), 7000);
 }
 
 // --- damage, by name ---
@@ -300,10 +300,16 @@ TEST_F(SqliteLogTest, DamageTheFileOfAnotherServer) {
 
 TEST_F(SqliteLogTest, AnotherFormatIsRefused) {
   Fill(1);
-  Change("PRAGMA user_version = 1");
+  Change("PRAGMA user_version = 2");
   const absl::Status status = Open().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 1"));
+  EXPECT_EQ(status.message(),
+            absl::StrCat(File("state.db"),
+                         " has format 2, of an older version of cadre; this one reads format 3: "
+                         "run the version that wrote it, or move the directory away to begin with "
+                         "an empty state"));
+  Change("PRAGMA user_version = 4");
+  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("has format 4, of a newer"));
 }
 
 TEST_F(SqliteLogTest, AnotherProgramsFileIsRefused) {

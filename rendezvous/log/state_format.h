@@ -1,7 +1,7 @@
-// How a server treats state of another version. Each log stores the number of the format that
-// it was written in, and raises it when a record or the layout changes its meaning; a new field of
-// a record does not. A log that can read an older format converts it where it opens the state, and
-// passes that format as `oldest`.
+// How a server treats state of another version. Each log stores the number of the format that it
+// was written in. A new field of a record or of the state leaves it as it is; it is raised when a
+// message or the layout of a log changes its meaning. From format 3 on, which is the first whose
+// state is declared in proto/state.proto, an older one is converted where a log opens it.
 #ifndef CADRE_RENDEZVOUS_LOG_STATE_FORMAT_H_
 #define CADRE_RENDEZVOUS_LOG_STATE_FORMAT_H_
 
@@ -12,15 +12,18 @@
 
 namespace cadre::log {
 
-struct StateFormat {
-  int64_t oldest;
-  int64_t newest;
+// Of what this version writes, in a state directory as in etcd.
+inline constexpr int64_t kStateFormat = 3;
+
+struct ReadableFormats {
+  int64_t oldest = kStateFormat;
+  int64_t newest = kStateFormat;
 };
 
 // FAILED_PRECONDITION, one line, when `format` is not among those that this version reads. `what`
 // names the state, and `otherwise` says what else can be done: "move the directory away".
-absl::Status CheckStateFormat(absl::string_view what, int64_t format, const StateFormat& reads,
-                              absl::string_view otherwise);
+absl::Status CheckStateFormat(absl::string_view what, int64_t format, absl::string_view otherwise,
+                              const ReadableFormats& reads = {});
 
 }  // namespace cadre::log
 

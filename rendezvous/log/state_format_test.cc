@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 absl::Status Check(int64_t format) {
-  return CheckStateFormat("/state/state.db", format, {2, 3}, "move the directory away");
+  return CheckStateFormat("/state/state.db", format, "move the directory away", {2, 3});
 }
 
 TEST(StateFormat, FromTheOldestToTheNewestIsRead) {

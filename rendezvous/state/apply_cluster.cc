@@ -1,51 +1,65 @@
 #include "rendezvous/state/apply_cluster.h"
 
 #include <algorithm>
+#include <string>
 
-#include "rendezvous/state/snapshot.h"
-
-namespace cadre {
+namespace cadre::state {
 namespace {
 
+// Null: no such job.
+Job* FindJob(const std::string& name, State* state) {
+  const auto found = state->jobs.find(name);
+  return found == state->jobs.end() ? nullptr : &found->second;
+}
+
 void PlacePart(const v1::PartPlaced& record, State* state) {
-  ClusterState& cluster = state->cluster;
-  cluster.parts[record.part().id()].part = record.part();
-  cluster.last_part = std::max<uint64_t>(cluster.last_part, record.part().id());
-  const auto job = state->jobs.find(record.part().job());
-  if (job == state->jobs.end() || job->second.phase != v1::QUEUED) return;
-  job->second.phase = v1::GATHERING;
-  // Its time in the queue counts against none of its limits.
-  job->second.created_us = job->second.gathering_us = job->second.last_join_us = record.at_us();
+  saved::PlacedPart& placed = state->cluster.parts[record.part().id()];
+  *placed.mutable_part() = record.part();
+  state->counters.set_last_part(std::max(state->counters.last_part(), record.part().id()));
+  Job* job = FindJob(record.part().job(), state);
+  if (job == nullptr || !record.leaves_queue()) return;
+  job->saved.set_phase(v1::GATHERING);
+  saved::JobTimes* times = job->saved.mutable_times();
+  times->set_created_us(record.at_us());
+  times->set_gathering_us(record.at_us());
+  times->set_last_join_us(record.at_us());
+}
+
+// By name.
+v1::AvoidedNode* AvoidedNode(const std::string& node, saved::Submission* submission) {
+  auto* avoided = submission->mutable_avoided();
+  const auto at = std::lower_bound(
+      avoided->begin(), avoided->end(), node,
+      [](const v1::AvoidedNode& one, const std::string& name) { return one.node() < name; });
+  if (at != avoided->end() && at->node() == node) return &*at;
+  const int index = static_cast<int>(at - avoided->begin());
+  avoided->Add()->set_node(node);
+  std::rotate(avoided->begin() + index, avoided->end() - 1, avoided->end());
+  return avoided->Mutable(index);
+}
+
+void Avoid(const v1::AvoidedNode& avoid, bool joined, saved::Submission* submission) {
+  v1::AvoidedNode* avoided = AvoidedNode(avoid.node(), submission);
+  avoided->set_reason(avoid.reason());
+  avoided->set_unfit(avoided->unfit() || avoid.unfit());
+  if (!joined) submission->set_failed_starts(submission->failed_starts() + 1);
 }
 
 void EndPart(const v1::PartEnded& record, State* state) {
-  std::map<uint64_t, PartState>& parts = state->cluster.parts;
-  const auto found = parts.find(record.id());
-  if (found == parts.end()) return;
-  const PartState part = found->second;
-  parts.erase(found);
-  const auto known = state->jobs.find(part.part.job());
-  if (known == state->jobs.end()) return;
-  JobState& job = known->second;
-  if (record.avoid()) {
-    v1::AvoidedNode& avoided = job.avoid[part.part.node()];
-    avoided.set_node(part.part.node());
-    avoided.set_reason(record.reason());
-    avoided.set_unfit(avoided.unfit() || record.unfit());
-    job.failed_starts += !part.joined;
-  }
-  if (job.phase != v1::GATHERING || job.generations_announced > 0) return;
-  const bool last = std::none_of(parts.begin(), parts.end(), [&](const auto& other) {
-    return other.second.part.job() == part.part.job();
-  });
-  // It has never begun, and waits for nodes as before, for as long as it takes.
-  if (last) job.phase = v1::QUEUED;
+  const auto found = state->cluster.parts.find(record.id());
+  if (found == state->cluster.parts.end()) return;
+  const saved::PlacedPart part = found->second;
+  state->cluster.parts.erase(found);
+  Job* job = FindJob(part.part().job(), state);
+  if (job == nullptr) return;
+  if (record.has_avoid()) Avoid(record.avoid(), part.joined(), job->saved.mutable_submission());
+  if (record.back_to_queue()) job->saved.set_phase(v1::QUEUED);
 }
 
 }  // namespace
 
 bool ApplyToCluster(const v1::Record& record, State* state) {
-  ClusterState& cluster = state->cluster;
+  Cluster& cluster = state->cluster;
   switch (record.body_case()) {
     case v1::Record::kClusterNodeSet:
       cluster.nodes[record.cluster_node_set().node().name()] = record.cluster_node_set().node();
@@ -58,23 +72,20 @@ bool ApplyToCluster(const v1::Record& record, State* state) {
       return true;
     case v1::Record::kPartTakenBack: {
       const auto found = cluster.parts.find(record.part_taken_back().id());
-      if (found != cluster.parts.end()) found->second.taken_back = true;
+      if (found != cluster.parts.end()) found->second.set_taken_back(true);
       return true;
     }
     case v1::Record::kPartEnded:
       EndPart(record.part_ended(), state);
-      return true;
-    case v1::Record::kClusterRestored:
-      RestoreCluster(record.cluster_restored(), &cluster);
       return true;
     default:
       return false;
   }
 }
 
-void NoteJoined(uint64_t part, ClusterState* cluster) {
+void MarkJoined(uint64_t part, Cluster* cluster) {
   const auto found = cluster->parts.find(part);
-  if (found != cluster->parts.end()) found->second.joined = true;
+  if (found != cluster->parts.end()) found->second.set_joined(true);
 }
 
-}  // namespace cadre
+}  // namespace cadre::state

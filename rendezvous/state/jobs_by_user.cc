@@ -1,6 +1,6 @@
 #include "rendezvous/state/jobs_by_user.h"
 
-namespace cadre {
+namespace cadre::state {
 
 void JobsByUser::Add(const std::string& user, uint64_t ended) {
   Jobs& jobs = users_[user];
@@ -40,4 +40,4 @@ uint64_t JobsByUser::NextToForget() const {
   return oldest;
 }
 
-}  // namespace cadre
+}  // namespace cadre::state

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-namespace cadre {
+namespace cadre::state {
 
 // `user`: who submitted the job; empty: nobody did. `ended`: its position in the order in which
 // jobs ended; 0: it lives.
@@ -33,6 +33,6 @@ class JobsByUser {
   std::map<std::string, Jobs> users_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::state
 
 #endif  // CADRE_RENDEZVOUS_STATE_JOBS_BY_USER_H_

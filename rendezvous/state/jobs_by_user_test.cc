@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::state {
 namespace {
 
 TEST(JobsByUserTest, LiveJobsAreCounted) {
@@ -35,4 +35,4 @@ TEST(JobsByUserTest, TheOldestOfWhoHasMostIsForgotten) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::state

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::state {
 namespace {
 
 absl::Duration OrDefault(const google::protobuf::Duration& value, absl::Duration otherwise) {
@@ -188,4 +188,4 @@ absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
   return absl::OkStatus();
 }
 
-}  // namespace cadre
+}  // namespace cadre::state

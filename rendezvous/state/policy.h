@@ -12,7 +12,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::state {
 
 constexpr uint32_t kMaxNodes = 100000;
 constexpr uint32_t kMaxSlotsPerNode = 4096;
@@ -63,6 +63,6 @@ absl::Status CheckJoin(const v1::Join& join);
 // INVALID_ARGUMENT naming the first field in which a joining node's spec differs from the job's.
 absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining);
 
-}  // namespace cadre
+}  // namespace cadre::state
 
 #endif  // CADRE_RENDEZVOUS_STATE_POLICY_H_

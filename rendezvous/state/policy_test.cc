@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/testing/test_messages.h"
 
-namespace cadre {
+namespace cadre::state {
 namespace {
 
 v1::Join JoinOf(uint32_t slots) {
@@ -110,4 +110,4 @@ TEST(PolicyTest, ADifferenceIsNamedAndShort) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::state

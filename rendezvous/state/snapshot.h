@@ -1,4 +1,4 @@
-// A state as the shortest list of records that gives it again. Pure; one thread.
+// The state as it is saved. Pure; one thread.
 #ifndef CADRE_RENDEZVOUS_STATE_SNAPSHOT_H_
 #define CADRE_RENDEZVOUS_STATE_SNAPSHOT_H_
 
@@ -8,18 +8,18 @@
 #include "proto/record.pb.h"
 #include "rendezvous/state/state.h"
 
-namespace cadre {
+namespace cadre::state {
 
 // Answers in one record; with kMaxValueBytes each, far from any limit of a message.
 constexpr size_t kAnswersPerRecord = 256;
 
-// Applied to an empty state they give `state`.
+// The shortest list of records that gives `state` when applied to an empty one: its pieces, and the
+// keys of each job behind it.
 std::vector<v1::Record> SnapshotOf(const State& state);
 
-// Each applies one of them.
-void RestoreJob(const std::string& name, const v1::JobRestored& record, State* state);
-void RestoreCluster(const v1::ClusterRestored& record, ClusterState* cluster);
+// All of it, with what is derived: equal texts, equal states.
+std::string TextOf(const State& state);
 
-}  // namespace cadre
+}  // namespace cadre::state
 
 #endif  // CADRE_RENDEZVOUS_STATE_SNAPSHOT_H_

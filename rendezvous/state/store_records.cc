@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace cadre {
+namespace cadre::state {
 namespace {
 
 void Put(uint64_t generation, const keyspace::Answered&, v1::Record* record) {
@@ -128,4 +128,4 @@ std::optional<keyspace::Request> FromProto(const v1::StoreRequest& message) {
   return request;
 }
 
-}  // namespace cadre
+}  // namespace cadre::state

@@ -11,7 +11,7 @@
 #include "rendezvous/keyspace/request.h"
 #include "rendezvous/keyspace/stored.h"
 
-namespace cadre {
+namespace cadre::state {
 
 // Of one generation; the record's job is not set.
 v1::Record RecordOf(uint64_t generation, const keyspace::Change& change);
@@ -25,6 +25,6 @@ keyspace::Reply FromProto(const v1::StoreReply& reply);
 // nullopt: it holds no operation.
 std::optional<keyspace::Request> FromProto(const v1::StoreRequest& request);
 
-}  // namespace cadre
+}  // namespace cadre::state
 
 #endif  // CADRE_RENDEZVOUS_STATE_STORE_RECORDS_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::state {
 namespace {
 
 TEST(StoreRecordsTest, EveryChangeComesBackFromItsRecord) {
@@ -50,4 +50,4 @@ TEST(StoreRecordsTest, ARequestWithoutAnOperationIsNone) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::state

@@ -11,7 +11,7 @@
 namespace cadre::step {
 
 struct Context {
-  Context(const CoreConfig& config, State* durable)
+  Context(const CoreConfig& config, state::State* durable)
       : config(config),
         state(*durable),
         out(config.server_id, durable),
@@ -19,7 +19,7 @@ struct Context {
 
   const CoreConfig config;
   // The outbox alone changes it.
-  const State& state;
+  const state::State& state;
   Outbox out;
   LeaseClock clock;
   // Of the step under way, on the host's clock: for records and people.

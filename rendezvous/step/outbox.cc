@@ -17,7 +17,7 @@ v1::ServerMessage MessageFor(const std::string& job, uint64_t generation) {
 }
 
 void Outbox::Commit(v1::Record record) {
-  std::string forgotten = ApplyRecord(record, state_);
+  std::string forgotten = state::Apply(record, state_);
   if (!forgotten.empty()) forgotten_.push_back(std::move(forgotten));
   effects_.append.push_back(std::move(record));
 }
@@ -37,7 +37,7 @@ void Outbox::Close(StreamId stream, absl::Status status) {
 
 void Outbox::Reject(StreamId stream, const std::string& job, absl::StatusCode code,
                     absl::string_view message) {
-  const std::string text = Shortened(message, kMaxMessageBytes);
+  const std::string text = Shortened(message, state::kMaxMessageBytes);
   v1::ServerMessage rejected = MessageFor(job, 0);
   rejected.mutable_rejected()->set_code(static_cast<int>(code));
   rejected.mutable_rejected()->set_message(text);
@@ -47,7 +47,7 @@ void Outbox::Reject(StreamId stream, const std::string& job, absl::StatusCode co
 }
 
 void Outbox::Note(const std::string& job, absl::string_view text) {
-  effects_.notes.push_back({job, OneLine(text, kMaxMessageBytes)});
+  effects_.notes.push_back({job, OneLine(text, state::kMaxMessageBytes)});
 }
 
 std::vector<std::string> Outbox::TakeForgotten() { return std::exchange(forgotten_, {}); }

@@ -23,7 +23,7 @@ v1::ServerMessage MessageFor(const std::string& job, uint64_t generation);
 class Outbox {
  public:
   // Generations in messages are of this life of the server, unless a message says otherwise.
-  Outbox(uint64_t server_id, State* state) : server_id_(server_id), state_(state) {}
+  Outbox(uint64_t server_id, state::State* state) : server_id_(server_id), state_(state) {}
 
   // Applies the record. The host saves it before anything that is sent goes out.
   void Commit(v1::Record record);
@@ -43,7 +43,7 @@ class Outbox {
 
  private:
   const uint64_t server_id_;
-  State* const state_;
+  state::State* const state_;
   Effects effects_;
   std::vector<std::string> forgotten_;
 };

@@ -14,7 +14,6 @@
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "rendezvous/core/core.h"
-#include "rendezvous/state/policy.h"
 #include "rendezvous/testing/script_text.h"
 #include "rendezvous/testing/test_messages.h"
 

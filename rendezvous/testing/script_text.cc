@@ -5,7 +5,6 @@
 #include "absl/strings/string_view.h"
 #include "base/duration.h"
 #include "base/text.h"
-#include "rendezvous/state/policy.h"
 
 namespace cadre {
 namespace {
@@ -28,9 +27,9 @@ std::string VerdictText(const v1::Verdict& verdict) {
   return text;
 }
 
-std::string MembersText(const v1::GenerationFormed& formed) {
+std::string MembersText(const saved::Generation& formed) {
   std::vector<std::string> members;
-  for (const v1::Member& member : formed.members()) {
+  for (const saved::Member& member : formed.members()) {
     const uint32_t last = member.first_rank() + member.slots() - 1;
     members.push_back(last == member.first_rank()
                           ? absl::StrCat(member.node(), "=", last)
@@ -54,8 +53,6 @@ std::string ClusterRecordText(const v1::Record& record) {
       return absl::StrCat("PartTakenBack ", record.part_taken_back().id());
     case v1::Record::kPartEnded:
       return absl::StrCat("PartEnded ", record.part_ended().id());
-    case v1::Record::kClusterRestored:
-      return "ClusterRestored";
     default:
       return "nothing";
   }
@@ -66,13 +63,13 @@ std::string RecordText(const v1::Record& record) {
     case v1::Record::kJobCreated:
       return "JobCreated";
     case v1::Record::kNodeAdmitted:
-      return absl::StrCat("NodeAdmitted ", record.node_admitted().node());
+      return absl::StrCat("NodeAdmitted ", record.node_admitted().node().name());
     case v1::Record::kNodeRemoved:
       return absl::StrCat("NodeRemoved ", record.node_removed().node(), " ",
                           v1::FailureCause_Name(record.node_removed().cause()));
     case v1::Record::kGenerationFormed: {
-      const v1::GenerationFormed& formed = record.generation_formed();
-      return absl::StrCat("GenerationFormed ", formed.generation(), ": ", MembersText(formed),
+      const saved::Generation& formed = record.generation_formed().generation();
+      return absl::StrCat("GenerationFormed ", formed.number(), ": ", MembersText(formed),
                           " master=", formed.master_addr(), ":", formed.master_port(),
                           " restart_count=", formed.restart_count());
     }
@@ -112,8 +109,8 @@ std::string RecordText(const v1::Record& record) {
                           record.communicator_id_published().communicator());
     case v1::Record::kStoreAnswered:
       return absl::StrCat("StoreAnswered ", record.answers_size());
-    case v1::Record::kJobRestored:
-      return absl::StrCat("JobRestored ", record.job());
+    case v1::Record::kSnapshot:
+      return absl::StrCat("Snapshot ", record.job());
     default:
       return ClusterRecordText(record);
   }

@@ -43,8 +43,9 @@ void Counters::Count(const v1::Record& record) {
       ++generations_;
       if (found == recovering_.end()) return;
       size_t world = 0;
-      for (const v1::Member& member : record.generation_formed().members()) world += member.slots();
-      found->second.next_generation = record.generation_formed().generation();
+      const saved::Generation& formed = record.generation_formed().generation();
+      for (const saved::Member& member : formed.members()) world += member.slots();
+      found->second.next_generation = formed.number();
       found->second.started.assign(world, false);
       found->second.number_started = 0;
       return;

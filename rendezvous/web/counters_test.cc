@@ -18,8 +18,9 @@ v1::Record OfJob() {
 
 v1::Record Formed(uint64_t generation, uint32_t slots) {
   v1::Record record = OfJob();
-  record.mutable_generation_formed()->set_generation(generation);
-  record.mutable_generation_formed()->add_members()->set_slots(slots);
+  saved::Generation* formed = record.mutable_generation_formed()->mutable_generation();
+  formed->set_number(generation);
+  formed->add_members()->set_slots(slots);
   return record;
 }
 

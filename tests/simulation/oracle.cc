@@ -34,24 +34,29 @@ void Oracle::ServerStarted(uint64_t server_id, const Core& core, absl::Duration 
   std::map<std::string, JobView> before = std::move(jobs_);
   jobs_.clear();
   for (const v1::Record& record : core.Snapshot()) {
-    if (!record.has_job_restored()) continue;
-    const v1::JobRestored& restored = record.job_restored();
-    JobView& job = jobs_[record.job()];
-    job.verdict = before[record.job()].verdict;
-    job.ended = restored.has_verdict();
-    job.generation = restored.generation().number();
-    job.restart_count = restored.restart_count();
-    job.stopping_at = running;
-    job.stopped = restored.phase() != v1::RUNNING;
-    for (const v1::MemberRestored& member : restored.generation().members()) {
-      job.members[member.member().node()] = {member.member().first_rank(), member.member().slots(),
-                                             member.lost()};
+    for (const saved::WholeJob& whole : record.snapshot().jobs()) {
+      FindSaved(whole, before[record.job()].verdict, running);
     }
-    Holds(job.generation >= Newest(record.job()).number,
-          absl::StrCat("I4: ", Newest(record.job()).Text(),
-                       " was announced; the new server knows only ", job.generation));
   }
   for (const v1::JobSpec& spec : plan_.jobs) jobs_[spec.name()].spec = &spec;
+}
+
+void Oracle::FindSaved(const saved::WholeJob& whole, const std::optional<std::string>& verdict,
+                       absl::Duration running) {
+  const std::string& name = whole.job().spec().name();
+  JobView& job = jobs_[name];
+  job.verdict = verdict;
+  job.ended = whole.job().has_verdict();
+  job.generation = whole.generation().number();
+  job.restart_count = whole.job().restarts().all();
+  job.stopping_at = running;
+  job.stopped = whole.job().phase() != v1::RUNNING;
+  for (const saved::Member& member : whole.generation().members()) {
+    job.members[member.node()] = {member.first_rank(), member.slots(), member.lost()};
+  }
+  Holds(job.generation >= Newest(name).number,
+        absl::StrCat("I4: ", Newest(name).Text(), " was announced; the new server knows only ",
+                     job.generation));
 }
 
 void Oracle::ServerDied(const Core& core, bool saved) {

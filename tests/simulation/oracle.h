@@ -152,6 +152,9 @@ class Oracle {
   };
 
   // oracle.cc
+  // A job that a server began with.
+  void FindSaved(const saved::WholeJob& whole, const std::optional<std::string>& verdict,
+                 absl::Duration running);
   void WatchWelcomes(const Effects& effects);
   void Detach(StreamId stream, absl::Duration running);
   void CheckAssign(const std::string& node, const v1::ServerMessage& message);
@@ -159,10 +162,10 @@ class Oracle {
 
   // oracle_records.cc
   void WatchRecord(const v1::Record& record, const Effects& effects, absl::Duration running);
-  void OnFormed(const std::string& name, const v1::GenerationFormed& formed, const Effects& effects,
+  void OnFormed(const std::string& name, const saved::Generation& formed, const Effects& effects,
                 absl::Duration running);
-  void CheckOldWorkers(const std::string& name, const v1::GenerationFormed& formed);
-  void CheckFormed(const std::string& name, const v1::GenerationFormed& formed,
+  void CheckOldWorkers(const std::string& name, const saved::Generation& formed);
+  void CheckFormed(const std::string& name, const saved::Generation& formed,
                    absl::Duration running);
   void CheckSettleWindow(const std::string& name, const JobView& job, const Effects& effects);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);

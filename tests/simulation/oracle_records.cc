@@ -38,7 +38,7 @@ void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl:
   }
   Holds(!job.ended, absl::StrCat("a record after the end of ", name));
   if (record.has_generation_formed()) {
-    OnFormed(name, record.generation_formed(), effects, running);
+    OnFormed(name, record.generation_formed().generation(), effects, running);
   } else if (record.has_node_removed()) {
     OnRemoved(name, record.node_removed(), running);
   } else if (record.has_stop_ordered()) {
@@ -53,27 +53,27 @@ void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl:
   }
 }
 
-void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& formed,
+void Oracle::OnFormed(const std::string& name, const saved::Generation& formed,
                       const Effects& effects, absl::Duration running) {
   ++tally_.generations;
   JobView& job = jobs_[name];
   CheckOldWorkers(name, formed);
   CheckFormed(name, formed, running);
   CheckSettleWindow(name, job, effects);
-  job.generation = formed.generation();
+  job.generation = formed.number();
   job.stopped = false;
   job.formed_at = running;
   job.first_failure.reset();
   job.first_gave_up = false;
   job.looked_at.clear();
   job.members.clear();
-  for (const v1::Member& member : formed.members()) {
+  for (const saved::Member& member : formed.members()) {
     job.members[member.node()] = {member.first_rank(), member.slots(), false};
   }
 }
 
-void Oracle::CheckOldWorkers(const std::string& name, const v1::GenerationFormed& formed) {
-  const GenerationKey first{server_id_, name, 0}, next{server_id_, name, formed.generation()};
+void Oracle::CheckOldWorkers(const std::string& name, const saved::Generation& formed) {
+  const GenerationKey first{server_id_, name, 0}, next{server_id_, name, formed.number()};
   for (auto of = workers_.lower_bound(first); of != workers_.end() && of->first < next; ++of) {
     for (const auto& [rank, worker] : of->second) {
       Holds(!worker.alive || worker.given_up,
@@ -81,17 +81,17 @@ void Oracle::CheckOldWorkers(const std::string& name, const v1::GenerationFormed
                          " lives on ", NameOfNode(worker.node)));
     }
   }
-  for (const v1::Member& member : formed.members()) {
+  for (const saved::Member& member : formed.members()) {
     Holds(alive_[NodeOfName(member.node())] == 0,
           absl::StrCat("I1: ", member.node(), " is in ", next.Text(), " and has old workers"));
   }
 }
 
-void Oracle::CheckFormed(const std::string& name, const v1::GenerationFormed& formed,
+void Oracle::CheckFormed(const std::string& name, const saved::Generation& formed,
                          absl::Duration running) {
   const JobView& job = jobs_[name];
-  const GenerationKey key{server_id_, name, formed.generation()};
-  Holds(formed.generation() > job.generation && announced_.count(key) == 0,
+  const GenerationKey key{server_id_, name, formed.number()};
+  Holds(formed.number() > job.generation && announced_.count(key) == 0,
         absl::StrCat("I1: ", key.Text(), " was there before"));
   const v1::NodeRange& nodes = job.spec->nodes();
   const uint32_t size = formed.members_size();
@@ -100,7 +100,7 @@ void Oracle::CheckFormed(const std::string& name, const v1::GenerationFormed& fo
   Holds(formed.restart_count() == job.restart_count,
         absl::StrCat("restarts of ", name, " are miscounted"));
   uint32_t next_rank = 0;
-  for (const v1::Member& member : formed.members()) {
+  for (const saved::Member& member : formed.members()) {
     Holds(member.first_rank() == next_rank, absl::StrCat("I2: a gap in the ranks of ", key.Text()));
     next_rank += member.slots();
     const NodeView& node = nodes_[{name, member.node()}];
@@ -157,18 +157,18 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
         absl::StrCat("I5: ", removed.node(), " is lost and nothing happened: ", removed.reason()));
   const JobView& job = jobs_[name];
   const NodeView& node = nodes_[{name, removed.node()}];
-  Holds(!cannot_save_since_.has_value() || absl::StartsWith(removed.reason(), "it left") ||
-            absl::StartsWith(removed.reason(), "nothing was heard"),
+  Holds(!cannot_save_since_.has_value() || removed.how() == v1::NodeRemoved::LEFT ||
+            removed.how() == v1::NodeRemoved::SILENT,
         absl::StrCat("I5: the server can tell nobody anything, and ", removed.node(),
                      " is lost: ", removed.reason()));
   // The core cannot tell a shorter pause from none.
   const absl::Duration unseen_pause = 2 * kDrift * plan_.server.reconnect_grace;
-  if (removed.reason() == "it did not stop its workers in time") {
+  if (removed.how() == v1::NodeRemoved::DID_NOT_STOP) {
     const absl::Duration had = running - job.stopping_at;
     Holds(had * kDrift >= absl::Seconds(job.spec->timeouts().stop_grace().seconds()),
           absl::StrCat("I5: ", removed.node(), " had ", absl::FormatDuration(had), " to stop"));
   }
-  if (absl::StartsWith(removed.reason(), "nothing was heard") && node.stream.has_value()) {
+  if (removed.how() == v1::NodeRemoved::SILENT && node.stream.has_value()) {
     for (const MonoTime at : streams_[*node.stream].arrivals) {
       const absl::Duration unread = world_.now() - at;
       Holds(unread <= unseen_pause || unread * kDrift >= plan_.server.lease,
@@ -176,9 +176,7 @@ void Oracle::CheckLost(const std::string& name, const v1::NodeRemoved& removed,
                          absl::FormatDuration(unread), " ago was not read"));
     }
   }
-  if ((absl::StartsWith(removed.reason(), "its launcher is gone") ||
-       absl::StartsWith(removed.reason(), "it has not come back")) &&
-      node.attached_at != MonoTime()) {
+  if (removed.how() == v1::NodeRemoved::GONE && node.attached_at != MonoTime()) {
     // How long its workers wait for an agent does not depend on the server.
     const absl::Duration away = world_.now() - node.gone_since;
     const absl::Duration adoptable = plan_.nodes[NodeOfName(removed.node())].adopt_timeout;

@@ -1,0 +1,203 @@
+#include "rendezvous/state/apply.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "rendezvous/state/limits.h"
+#include "rendezvous/state/snapshot.h"
+
+namespace cadre::state {
+namespace {
+
+class ApplyTest : public testing::Test {
+ protected:
+  // To a record of the job "train", to fill in.
+  v1::Record Train() {
+    v1::Record record;
+    record.set_job("train");
+    return record;
+  }
+  void Apply(const v1::Record& record) { state::Apply(record, &state_); }
+  const Job& job() const { return state_.jobs.at("train"); }
+
+  void Create(const std::string& user) {
+    v1::Record record = Train();
+    saved::Job* job = record.mutable_job_created()->mutable_job();
+    job->mutable_spec()->set_name("train");
+    job->mutable_spec()->mutable_restart()->set_max(1);
+    job->set_phase(user.empty() ? v1::GATHERING : v1::QUEUED);
+    job->mutable_times()->set_created_us(100);
+    if (!user.empty()) {
+      job->mutable_submission()->set_user(user);
+      job->mutable_submission()->set_order(state_.counters.submitted() + 1);
+    }
+    Apply(record);
+  }
+  void Admit(const std::string& node, uint32_t slots) {
+    v1::Record record = Train();
+    record.mutable_node_admitted()->mutable_node()->set_name(node);
+    record.mutable_node_admitted()->mutable_node()->set_slots(slots);
+    Apply(record);
+  }
+  // "a" with ranks 0 and 1, "b" with rank 2.
+  void Form(uint64_t number) {
+    v1::Record record = Train();
+    saved::Generation* formed = record.mutable_generation_formed()->mutable_generation();
+    formed->set_number(number);
+    saved::Member* a = formed->add_members();
+    a->set_node("a");
+    a->set_slots(2);
+    saved::Member* b = formed->add_members();
+    b->set_node("b");
+    b->set_first_rank(2);
+    b->set_slots(1);
+    Apply(record);
+  }
+  void OrderStop(const std::string& root_cause, bool unrelated) {
+    v1::Record record = Train();
+    record.mutable_stop_ordered()->set_generation(job().generation.number());
+    record.mutable_stop_ordered()->mutable_root_cause()->set_message(root_cause);
+    record.mutable_stop_ordered()->set_unrelated(unrelated);
+    Apply(record);
+  }
+  void End() {
+    v1::Record record = Train();
+    record.mutable_job_ended()->mutable_verdict()->set_outcome(v1::FAILED);
+    Apply(record);
+  }
+  void Begin() {
+    Create("");
+    Admit("a", 2);
+    Admit("b", 1);
+    Form(1);
+  }
+  void PlaceFirstPart() {
+    v1::Record record;
+    record.mutable_part_placed()->mutable_part()->set_id(5);
+    record.mutable_part_placed()->mutable_part()->set_job("train");
+    record.mutable_part_placed()->mutable_part()->set_node("a");
+    record.mutable_part_placed()->set_at_us(900);
+    record.mutable_part_placed()->set_leaves_queue(true);
+    Apply(record);
+  }
+
+  State state_;
+};
+
+TEST_F(ApplyTest, ALostNodeTakesItsWorkersWithIt) {
+  Begin();
+  v1::Record record = Train();
+  record.mutable_node_removed()->set_node("a");
+  Apply(record);
+  EXPECT_EQ(job().slots, 1u);
+  EXPECT_TRUE(job().generation.member(0).lost());
+  EXPECT_EQ(job().generation.worker(1), saved::RANK_FAILED);
+  EXPECT_EQ(job().generation.started, 2u);
+  EXPECT_EQ(job().generation.nodes_busy, 1u);
+}
+
+TEST_F(ApplyTest, ACorrectedRootCauseFollowedFromTheNewOneOrStandsAlone) {
+  Begin();
+  OrderStop("rank 2 crashed", false);
+  OrderStop("node a is lost", false);
+  EXPECT_EQ(job().generation.root_cause()->message(), "node a is lost");
+  ASSERT_EQ(job().generation.saved.stop().collateral_size(), 1);
+  EXPECT_EQ(job().generation.saved.stop().collateral(0).message(), "rank 2 crashed");
+  OrderStop("cancelled", true);
+  ASSERT_EQ(job().saved.earlier_size(), 1);
+  EXPECT_EQ(job().saved.earlier(0).message(), "node a is lost");
+}
+
+TEST_F(ApplyTest, RecordsOfAnotherGenerationAreIgnored) {
+  Begin();
+  v1::Record record = Train();
+  record.mutable_worker_ran()->set_generation(2);
+  Apply(record);
+  record.mutable_worker_ran()->set_generation(1);
+  record.mutable_worker_ran()->set_rank(3);
+  Apply(record);
+  EXPECT_EQ(job().generation.running, 0u);
+}
+
+TEST_F(ApplyTest, ARunOfANameThatIsUsedAgainGoesOnCountingGenerations) {
+  Begin();
+  End();
+  Create("");
+  EXPECT_EQ(job().generation.number(), 1u);
+  EXPECT_EQ(job().generation.world_size(), 0u);
+  EXPECT_EQ(job().saved.generations(), 0u);
+  EXPECT_TRUE(state_.ended_jobs.empty());
+}
+
+TEST_F(ApplyTest, APartTakesItsJobOutOfTheQueueAndBackWhereTheRecordSaysSo) {
+  Create("alice");
+  PlaceFirstPart();
+  EXPECT_EQ(job().phase(), v1::GATHERING);
+  EXPECT_EQ(job().saved.times().created_us(), 900);
+  v1::Record ended;
+  ended.mutable_part_ended()->set_id(5);
+  ended.mutable_part_ended()->mutable_avoid()->set_node("a");
+  ended.mutable_part_ended()->set_back_to_queue(true);
+  Apply(ended);
+  EXPECT_EQ(job().phase(), v1::QUEUED);
+  EXPECT_EQ(job().saved.submission().avoided(0).node(), "a");
+  EXPECT_EQ(job().saved.submission().failed_starts(), 1u);
+  EXPECT_EQ(state_.counters.last_part(), 5u);
+}
+
+TEST_F(ApplyTest, AvoidedNodesAreInOrderAndStayUnfit) {
+  Create("alice");
+  for (const char* node : {"c", "a", "b", "a"}) {
+    PlaceFirstPart();
+    v1::Record ended;
+    ended.mutable_part_ended()->set_id(5);
+    ended.mutable_part_ended()->mutable_avoid()->set_node(node);
+    ended.mutable_part_ended()->mutable_avoid()->set_unfit(node == std::string("c"));
+    Apply(ended);
+  }
+  const auto& avoided = job().saved.submission().avoided();
+  ASSERT_EQ(avoided.size(), 3);
+  EXPECT_EQ(avoided[0].node(), "a");
+  EXPECT_EQ(avoided[1].node(), "b");
+  EXPECT_EQ(avoided[2].node(), "c");
+  EXPECT_TRUE(avoided[2].unfit());
+}
+
+TEST_F(ApplyTest, TheOldestEndedJobIsForgotten) {
+  std::string forgotten;
+  for (size_t i = 0; i <= kMaxEndedJobs; ++i) {
+    v1::Record record;
+    record.set_job("job" + std::to_string(i));
+    record.mutable_job_created()->mutable_job()->mutable_spec()->set_name(record.job());
+    Apply(record);
+    record.mutable_job_ended()->mutable_verdict()->set_outcome(v1::FAILED);
+    forgotten = state::Apply(record, &state_);
+  }
+  EXPECT_EQ(forgotten, "job0");
+  EXPECT_EQ(state_.jobs.size(), kMaxEndedJobs);
+}
+
+TEST_F(ApplyTest, ASnapshotGivesTheStateAgain) {
+  Create("alice");
+  PlaceFirstPart();
+  Admit("a", 2);
+  Admit("b", 1);
+  Form(1);
+  v1::Record record = Train();
+  record.mutable_key_written()->set_generation(1);
+  record.mutable_key_written()->set_key("k");
+  Apply(record);
+  OrderStop("rank 2 crashed", false);
+  v1::Record node;
+  node.mutable_cluster_node_set()->mutable_node()->set_name("a");
+  Apply(node);
+  State restored;
+  for (const v1::Record& one : SnapshotOf(state_)) state::Apply(one, &restored);
+  EXPECT_EQ(TextOf(restored), TextOf(state_));
+  EXPECT_EQ(restored.by_user.Live("alice"), 1u);
+  EXPECT_EQ(restored.jobs.at("train").policy.restart_max, 1u);
+}
+
+}  // namespace
+}  // namespace cadre::state
