@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 std::string RunPath(const std::string& directory) { return directory + "/run"; }
@@ -47,11 +47,10 @@ absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& 
   Adoption adoption;
   adoption.directory = directory;
   adoption.run = run;
-  ASSIGN_OR_RETURN(const std::string token,
-                   ReadTokenFile(agent::LocalDirectory::TokenPath(directory)));
+  ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(LocalDirectory::TokenPath(directory)));
   ASSIGN_OR_RETURN(adoption.supervisor,
-                   supervisor::Client::Adopt(agent::LocalDirectory::SupervisorPath(directory),
-                                             token, &adoption.inventory));
+                   supervisor::Client::Adopt(LocalDirectory::SupervisorPath(directory), token,
+                                             &adoption.inventory));
   return adoption;
 }
 
@@ -60,7 +59,7 @@ absl::StatusOr<Adoption> Take(const std::string& directory, const v1::AgentRun& 
 FoundWorkers FindAdoption(const v1::AgentRun& wanted, std::vector<std::string>* notices,
                           const std::string& parent) {
   FoundWorkers found;
-  for (const std::string& directory : agent::LocalDirectory::All(parent)) {
+  for (const std::string& directory : LocalDirectory::All(parent)) {
     const std::optional<v1::AgentRun> run = ReadAgentRun(directory);
     if (!run.has_value() || !IsSameRun(*run, wanted)) continue;
     if (run->frames_version() != supervisor::kFramesVersion) {
@@ -107,7 +106,7 @@ absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& direct
   run.set_frames_version(supervisor::kFramesVersion);
   RETURN_IF_ERROR(WriteFile(RunPath(directory), run.SerializeAsString()));
   return supervisor::KeepFrame{static_cast<uint32_t>(absl::ToInt64Milliseconds(time)),
-                               agent::LocalDirectory::SupervisorPath(directory), token};
+                               LocalDirectory::SupervisorPath(directory), token};
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

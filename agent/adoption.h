@@ -14,7 +14,7 @@
 #include "agent/supervisor/frames.h"
 #include "proto/agent_run.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct Adoption {
   std::unique_ptr<supervisor::Client> supervisor;
@@ -53,6 +53,6 @@ absl::StatusOr<supervisor::KeepFrame> OfferForAdoption(const std::string& direct
                                                        const std::string& token,
                                                        absl::Duration time, v1::AgentRun run);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_ADOPTION_H_

@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using supervisor::SupervisorRig;
@@ -41,7 +41,7 @@ class FindAdoptionTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(mkdtemp(parent_.data()), nullptr);
-    auto directory = agent::LocalDirectory::Make(parent_);
+    auto directory = LocalDirectory::Make(parent_);
     ASSERT_OK(directory);
     directory_ = *std::move(directory);
     v1::AgentRun run = TheRun();
@@ -73,7 +73,7 @@ class FindAdoptionTest : public testing::Test {
   // Short, for the sockets in it.
   std::string parent_ = "/tmp/cadre_test_XXXXXX";
   SupervisorRig rig_;
-  std::unique_ptr<agent::LocalDirectory> directory_;
+  std::unique_ptr<LocalDirectory> directory_;
   std::vector<std::string> notices_;
   std::vector<UnfitWorkers> unfit_;
 };
@@ -161,4 +161,4 @@ TEST_F(FindAdoptionTest, NothingIsLeft) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Whether the event is of a store operation.
@@ -64,4 +64,4 @@ void EventQueue::HandleAll() {
   for (Executor::Task& task : executor_.Take()) task.run();
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

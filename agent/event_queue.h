@@ -15,7 +15,7 @@
 #include "base/executor.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Most are answers to workers' requests, of which kMaxStoreCalls may wait.
 inline constexpr size_t kMaxQueuedEvents = 4 * 65536;
@@ -56,6 +56,6 @@ class EventQueue {
   Executor executor_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVENT_QUEUE_H_

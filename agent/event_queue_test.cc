@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 bool Readable(const EventQueue& queue) {
@@ -172,4 +172,4 @@ TEST_F(EventQueueTest, ManyThreads_HandleOneAtATime) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -175,7 +175,7 @@ void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t firs
   SetGeneration(&run, generation);
   run.set_first_group(first_group);
   *run.mutable_assign() = assign();
-  const absl::StatusOr<supervisor::KeepFrame> keep = cadre::OfferForAdoption(
+  const absl::StatusOr<supervisor::KeepFrame> keep = agent::OfferForAdoption(
       uses_.local.directory(), uses_.local.token(), options_.adopt_timeout, run);
   if (keep.ok()) return Send(*keep);
   uses_.display.Line(absl::StrCat(keep.status().message(), "; workers end with this launcher"));

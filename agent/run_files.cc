@@ -18,7 +18,7 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 namespace fs = std::filesystem;
@@ -180,4 +180,4 @@ std::string WithErrorCode(const std::string& error_json, const v1::WorkerExit& e
   return parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

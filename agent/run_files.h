@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Where one run of a job leaves its files, and one rank (base/log_paths.h).
 std::string RunDirectory(const std::string& log_dir, const std::string& job,
@@ -50,6 +50,6 @@ std::string WithErrorCode(const std::string& error_json, const v1::WorkerExit& e
 // Replaces the file in one step.
 absl::Status WriteFile(const std::string& path, absl::string_view content);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_RUN_FILES_H_

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 std::string TemporaryDirectory() {
@@ -132,4 +132,4 @@ TEST(LinkDirectory, LeadsToTheOther) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

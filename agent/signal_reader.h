@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Closes the descriptor with the scope.
 class SignalReader {
@@ -43,6 +43,6 @@ class SignalReader {
   const int fd_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_SIGNAL_READER_H_

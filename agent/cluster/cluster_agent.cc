@@ -21,7 +21,7 @@
 #include "base/status_macros.h"
 #include "rpc/worker_end.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 ClusterCoreConfig CoreConfigOf(const ClusterAgentOptions& options) {
@@ -193,4 +193,4 @@ absl::Status RunClusterAgent(const ClusterAgentOptions& options,
   return ClusterAgent(options, std::move(supervisor), link).Run();
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

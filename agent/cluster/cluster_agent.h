@@ -15,7 +15,7 @@
 #include "agent/supervisor/client.h"
 #include "proto/cluster.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct ClusterAgentOptions {
   // Without parts.
@@ -35,6 +35,6 @@ struct ClusterAgentOptions {
 absl::Status RunClusterAgent(const ClusterAgentOptions& options,
                              std::unique_ptr<supervisor::Client> supervisor, ServerLink& link);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_CLUSTER_AGENT_H_

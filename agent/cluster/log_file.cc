@@ -20,7 +20,7 @@
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // A message holds 1 MiB.
@@ -105,4 +105,4 @@ absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too)
   return chunk;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

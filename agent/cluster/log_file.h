@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "proto/cluster.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Up to `read.limit` bytes from `read.offset`, or of the last `read.tail`; none at the end of what
 // is there now. An agent of root reads as the user, and as root only with `root_too`. NOT_FOUND:
@@ -14,6 +14,6 @@ namespace cadre {
 // user. The rest of the chunk is the caller's; `file` tells this machine's files apart.
 absl::StatusOr<v1::LogChunk> ReadLogFile(const v1::ReadLog& read, bool root_too);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_LOG_FILE_H_

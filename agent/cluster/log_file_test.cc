@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 class LogFileTest : public testing::Test {
@@ -105,4 +105,4 @@ TEST_F(LogFileTest, ReadsWithTheRightsOfTheUser) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

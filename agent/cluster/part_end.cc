@@ -11,7 +11,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 v1::PartBlame BlameFor(const supervisor::ExitedFrame& exited) {
@@ -62,4 +62,4 @@ v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited) {
   return report;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

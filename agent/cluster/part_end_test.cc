@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -45,4 +45,4 @@ TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class PartGroups {
  public:
@@ -44,6 +44,6 @@ class PartGroups {
   Numbers parts_;   // by group
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_PART_GROUPS_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 TEST(PartGroupsTest, EachPartHasAGroupOfItsOwn_WhichIsNotUsedAgain) {
@@ -22,4 +22,4 @@ TEST(PartGroupsTest, EachPartHasAGroupOfItsOwn_WhichIsNotUsedAgain) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -15,7 +15,7 @@
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // What a launcher gets of the agent's environment; the user says the rest in `env`.
@@ -160,4 +160,4 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
   return frame;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -16,7 +16,7 @@
 #include "agent/supervisor/frames.h"
 #include "proto/cluster.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct PartStartOptions {
   // The cadre program.
@@ -60,6 +60,6 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
 // Removes what PreparePart wrote.
 void RemovePart(const PartStartOptions& options, uint64_t id);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_PART_START_H_

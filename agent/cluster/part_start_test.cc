@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::AllOf;
@@ -134,4 +134,4 @@ TEST_F(PartStartTest, AnUnknownUserIsNamed) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

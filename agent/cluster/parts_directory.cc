@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr char kPrefix[] = "cadre-agent-";
@@ -80,4 +80,4 @@ absl::StatusOr<std::unique_ptr<PartsDirectory>> PartsDirectory::Make(const std::
 
 PartsDirectory::~PartsDirectory() { Remove(path_); }
 
-}  // namespace cadre
+}  // namespace cadre::agent

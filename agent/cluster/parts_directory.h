@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class PartsDirectory {
  public:
@@ -33,6 +33,6 @@ class PartsDirectory {
   const ScopedFd lock_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_PARTS_DIRECTORY_H_

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ TEST_F(PartsDirectoryTest, WhereNothingCanBeMadeThatIsSaid) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

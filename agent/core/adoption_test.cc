@@ -3,7 +3,7 @@
 
 #include "agent/core/agent_core_rig.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -126,4 +126,4 @@ TEST_F(AdoptionTest, StrictFencingGoesOnCountingWhereTheOtherWas) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

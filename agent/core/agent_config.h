@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Workers that another process of this incarnation started before it died. What became of each of
 // them is told by WorkerRuns and WorkerDied.
@@ -41,6 +41,6 @@ struct AgentConfig {
   bool strict_fencing = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_AGENT_CONFIG_H_

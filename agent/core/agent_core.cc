@@ -10,7 +10,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 AgentCore::Impl::Impl(AgentConfig c)
     : config(std::move(c)),
@@ -137,7 +137,7 @@ void AgentCore::Impl::OnDeadlines() {
   if (hangs.over_by() <= now) OnEvidenceDone(generation.id().number);
   if (generation.running() && session.welcomed()) {
     SendProgress();
-    if (hangs.idle() && agent::FirstHang(generation.workers(), session.spec().timeouts()) <= now) {
+    if (hangs.idle() && FirstHang(generation.workers(), session.spec().timeouts()) <= now) {
       Look();
     }
   }
@@ -152,7 +152,7 @@ MonoTime AgentCore::Impl::NextDeadline() const {
   if (generation.running() && session.welcomed()) {
     if (progress.news) next = std::min(next, progress.due);
     if (hangs.idle()) {
-      next = std::min(next, agent::FirstHang(generation.workers(), session.spec().timeouts()));
+      next = std::min(next, FirstHang(generation.workers(), session.spec().timeouts()));
     }
   }
   if (departure.exit) return std::min(next, departure.leave_by);
@@ -178,4 +178,4 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
 
 MonoTime AgentCore::NextDeadline() const { return impl_->NextDeadline(); }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -23,7 +23,7 @@
 #include "agent/core/event.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class AgentCore {
  public:
@@ -39,6 +39,6 @@ class AgentCore {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_AGENT_CORE_H_

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 inline std::string Up(const v1::NodeMessage& m) {
   switch (m.body_case()) {
@@ -275,6 +275,6 @@ class AgentCoreTest : public testing::Test {
   std::optional<AgentCore> core_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_AGENT_CORE_RIG_H_

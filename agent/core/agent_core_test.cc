@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -347,4 +347,4 @@ TEST_F(AgentCoreTest, Status_IsShown) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -14,7 +14,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct SendUp {
   v1::NodeMessage message;
@@ -83,6 +83,6 @@ using AgentCommand =
     std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,
                  AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_COMMAND_H_

@@ -16,7 +16,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct LinkUp {};
 struct LinkDown {
@@ -110,6 +110,6 @@ using AgentEvent =
                  WorkerMayRejoin, WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive,
                  WorkerWrote, EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_EVENT_H_

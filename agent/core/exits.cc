@@ -7,7 +7,7 @@
 #include "base/exit_codes.h"
 #include "rpc/worker_end.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
   if (exit.exec_errno() != 0) return v1::EXEC_FAILED;
@@ -61,4 +61,4 @@ int StatusOfCancel(int signal) {
   return signal == kWarningSignal ? kExitTryLater : kExitSignalBase + signal;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -9,7 +9,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // FAILURE_CAUSE_UNSPECIFIED is success. `stopped_by_us`: the worker had been told to stop.
 v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us);
@@ -24,6 +24,6 @@ int ExitStatusOfRejection(absl::StatusCode code);
 // What it exits with when a signal made it cancel the job and the server gives no verdict.
 int StatusOfCancel(int signal);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_EXITS_H_

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 TEST(ClassifyExit, Table) {
@@ -72,4 +72,4 @@ TEST(FailureOf, SaysHowTheWorkerEnded) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

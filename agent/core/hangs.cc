@@ -3,7 +3,7 @@
 
 #include "agent/core/impl.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 void AgentCore::Impl::OnInspect(const GenerationId& inspected) {
   if (!generation.running() || inspected != generation.id() || departure.exit) return;
@@ -16,7 +16,7 @@ void AgentCore::Impl::OnInspect(const GenerationId& inspected) {
 void AgentCore::Impl::Look() {
   hangs.Begin(now);
   out.Add(CollectEvidence{generation.id().number,
-                          agent::Overdue(generation.workers(), session.spec().timeouts(), now)});
+                          Overdue(generation.workers(), session.spec().timeouts(), now)});
 }
 
 void AgentCore::Impl::OnEvidenceFound(const EvidenceFound& event) {
@@ -27,7 +27,7 @@ void AgentCore::Impl::ReportFindings() {
   std::vector<v1::RankEvidence> findings = hangs.TakeFindings();
   if (!generation.running()) return;
   v1::NodeEvidence evidence =
-      agent::EvidenceOf(std::move(findings), generation.workers(), session.spec(), now);
+      EvidenceOf(std::move(findings), generation.workers(), session.spec(), now);
   if (!hangs.IsNews(evidence) || !session.welcomed()) return;
   v1::NodeMessage message;
   *message.mutable_evidence() = std::move(evidence);
@@ -38,4 +38,4 @@ void AgentCore::Impl::OnEvidenceDone(uint64_t number) {
   if (number == generation.id().number && hangs.End()) generation.LookEnded();
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -152,8 +152,8 @@ TEST_F(HangsTest, ProgressUnreadWhileTheAgentStoodStill_IsNoHang) {
   // It stands still again while it looks: what was reported meanwhile may come after the findings.
   now_ = now_ + absl::Seconds(5);
   EXPECT_THAT(Found({0, 1}), IsEmpty());
-  EXPECT_THAT(Deadline(agent::kReadTime), ElementsAre("up evidence of a hang 0! 1"));
+  EXPECT_THAT(Deadline(kReadTime), ElementsAre("up evidence of a hang 0! 1"));
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

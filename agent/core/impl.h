@@ -19,7 +19,7 @@
 #include "agent/core/session.h"
 #include "agent/core/store_calls.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Longest text of a server or a worker that is passed on.
 inline constexpr size_t kMaxErrorText = 1024;
@@ -111,17 +111,17 @@ struct AgentCore::Impl {
 
   const AgentConfig config;
   MonoTime now;
-  agent::Outbox out;
-  agent::Session session;
-  agent::Generation generation;
+  Outbox out;
+  Session session;
+  Generation generation;
   Orders orders;
-  agent::HangWatch hangs;
+  HangWatch hangs;
   ProgressReport progress;
-  StoreCalls store_calls;
+  PendingStoreCalls store_calls;
   uint32_t held_port;
   Departure departure;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_IMPL_H_

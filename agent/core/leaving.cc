@@ -10,7 +10,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // How long workers may outlive the SIGKILL they were sent before the agent leaves without them.
@@ -143,4 +143,4 @@ void AgentCore::Impl::Finish() {
   out.Add(std::move(exit));
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -8,7 +8,7 @@
 #include "rpc/store_reply.h"
 #include "rpc/worker_end.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Progress of the node's workers goes up at most once within this.
@@ -57,7 +57,7 @@ void AgentCore::Impl::GoOnIfClear() {
 void AgentCore::Impl::SendProgress() {
   if (!session.welcomed() || !generation.running() || !progress.news || now < progress.due) return;
   v1::NodeMessage message;
-  *message.mutable_progress() = agent::SumOfProgress(generation.workers());
+  *message.mutable_progress() = SumOfProgress(generation.workers());
   out.Up(std::move(message), generation.id());
   progress = {false, now + kProgressInterval};
 }
@@ -97,4 +97,4 @@ void AgentCore::Impl::OnWorkerAsked(const v1::StoreRequest& request) {
   out.Up(std::move(message), generation.id());
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

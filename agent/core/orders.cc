@@ -7,7 +7,7 @@
 #include "base/duration.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Once the server has acted on a Cancel: how long beyond the grace it may wait for other nodes.
@@ -130,7 +130,7 @@ void AgentCore::Impl::OnAssign(const GenerationId& assigned, const v1::Assign& a
       "generation ", generation.id().number, " is over; the current one is ", assigned.number)));
   v1::Stop stop;
   stop.set_rejoin(session.spec().restart().in_place());
-  Stop(session.StopGrace(), agent::WorkersToKeep(generation.workers(), stop),
+  Stop(session.StopGrace(), WorkersToKeep(generation.workers(), stop),
        "the generation was replaced");
 }
 
@@ -170,7 +170,7 @@ void AgentCore::Impl::OnStop(const GenerationId& stopped, const v1::Stop& stop) 
   FailStoreCalls(absl::AbortedError(
       absl::StrCat("generation ", generation.id().number, " is being stopped: ", reason)));
   if (generation.running()) {
-    Stop(grace, agent::WorkersToKeep(generation.workers(), stop), reason);
+    Stop(grace, WorkersToKeep(generation.workers(), stop), reason);
   } else if (grace < session.StopGrace()) {
     Stop(grace, {}, reason);
   }
@@ -184,4 +184,4 @@ void AgentCore::Impl::OnFinished(const v1::Finished& finished) {
   Leave(Exit{finished.verdict().exit_status(), "", finished.verdict(), finished.timeline()}, grace);
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -1,7 +1,7 @@
 // Workers that are kept when their generation is stopped.
 #include "agent/core/agent_core_rig.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -227,4 +227,4 @@ TEST_F(RejoinTest, WhoWaitsIsNotEvidenceOfAHang) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -77,4 +77,4 @@ TEST_F(RemainsTest, AJobThatEndsDoesNotWaitForThem) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -110,4 +110,4 @@ TEST_F(SignalsTest, Sigterm_AtANodeThatTheClusterReplacesIsPreemption) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

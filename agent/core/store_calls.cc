@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::agent {
 
-absl::StatusOr<bool> StoreCalls::Add(const v1::StoreRequest& request) {
+absl::StatusOr<bool> PendingStoreCalls::Add(const v1::StoreRequest& request) {
   const Key key{request.client(), request.request_id()};
   if (waiting_.count(key) != 0) return false;
   const size_t bytes = request.ByteSizeLong();
@@ -21,7 +21,7 @@ absl::StatusOr<bool> StoreCalls::Add(const v1::StoreRequest& request) {
   return true;
 }
 
-bool StoreCalls::Answered(const v1::StoreReply& reply) {
+bool PendingStoreCalls::Answered(const v1::StoreReply& reply) {
   const auto found = waiting_.find({reply.client(), reply.request_id()});
   if (found == waiting_.end()) return false;
   bytes_ -= found->second.ByteSizeLong();
@@ -29,7 +29,7 @@ bool StoreCalls::Answered(const v1::StoreReply& reply) {
   return true;
 }
 
-std::vector<v1::StoreReply> StoreCalls::FailAll(const absl::Status& status) {
+std::vector<v1::StoreReply> PendingStoreCalls::FailAll(const absl::Status& status) {
   std::vector<v1::StoreReply> replies;
   for (const auto& [key, request] : waiting_) {
     replies.push_back(rpc::StoreErrorReply(request, status));
@@ -39,10 +39,10 @@ std::vector<v1::StoreReply> StoreCalls::FailAll(const absl::Status& status) {
   return replies;
 }
 
-std::vector<v1::StoreRequest> StoreCalls::All() const {
+std::vector<v1::StoreRequest> PendingStoreCalls::All() const {
   std::vector<v1::StoreRequest> requests;
   for (const auto& [key, request] : waiting_) requests.push_back(request);
   return requests;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "proto/store.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Operations that may wait at once, and the bytes they may hold together.
 inline constexpr size_t kMaxPendingStoreCalls = 65536;
 inline constexpr size_t kMaxPendingStoreBytes = 64 << 20;
 
-class StoreCalls {
+class PendingStoreCalls {
  public:
   // False with OK: the same request waits already, so it need not be sent again.
   // RESOURCE_EXHAUSTED: too many wait.
@@ -36,6 +36,6 @@ class StoreCalls {
   size_t bytes_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CORE_STORE_CALLS_H_

@@ -3,7 +3,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 v1::StoreRequest Request(uint64_t client, uint64_t id) {
@@ -21,24 +21,24 @@ v1::StoreReply Reply(uint64_t client, uint64_t id) {
   return reply;
 }
 
-TEST(StoreCalls, Add_SameIdOfTwoClients_AreTwoCalls) {
-  StoreCalls calls;
+TEST(PendingStoreCalls, Add_SameIdOfTwoClients_AreTwoCalls) {
+  PendingStoreCalls calls;
   EXPECT_EQ(calls.Add(Request(1, 7)).value(), true);
   EXPECT_EQ(calls.Add(Request(2, 7)).value(), true);
   EXPECT_EQ(calls.Add(Request(1, 7)).value(), false);
   EXPECT_EQ(calls.All().size(), 2u);
 }
 
-TEST(StoreCalls, Answered_OnlyOnce) {
-  StoreCalls calls;
+TEST(PendingStoreCalls, Answered_OnlyOnce) {
+  PendingStoreCalls calls;
   ASSERT_OK(calls.Add(Request(1, 7)));
   EXPECT_FALSE(calls.Answered(Reply(2, 7)));
   EXPECT_TRUE(calls.Answered(Reply(1, 7)));
   EXPECT_FALSE(calls.Answered(Reply(1, 7)));
 }
 
-TEST(StoreCalls, FailAll_RefusesEachAndForgetsThem) {
-  StoreCalls calls;
+TEST(PendingStoreCalls, FailAll_RefusesEachAndForgetsThem) {
+  PendingStoreCalls calls;
   ASSERT_OK(calls.Add(Request(1, 7)));
   ASSERT_OK(calls.Add(Request(1, 8)));
   const auto replies = calls.FailAll(absl::AbortedError("over"));
@@ -49,16 +49,16 @@ TEST(StoreCalls, FailAll_RefusesEachAndForgetsThem) {
   EXPECT_TRUE(calls.All().empty());
 }
 
-TEST(StoreCalls, LimitOfCalls_RefusesTheNextOne) {
-  StoreCalls calls;
+TEST(PendingStoreCalls, LimitOfCalls_RefusesTheNextOne) {
+  PendingStoreCalls calls;
   for (uint64_t i = 0; i < kMaxPendingStoreCalls; ++i) ASSERT_OK(calls.Add(Request(1, i)));
   EXPECT_THAT(calls.Add(Request(2, 1)), StatusIs(absl::StatusCode::kResourceExhausted));
   ASSERT_TRUE(calls.Answered(Reply(1, 0)));
   EXPECT_OK(calls.Add(Request(2, 1)));
 }
 
-TEST(StoreCalls, LimitOfBytes_RefusesTheNextOne) {
-  StoreCalls calls;
+TEST(PendingStoreCalls, LimitOfBytes_RefusesTheNextOne) {
+  PendingStoreCalls calls;
   v1::StoreRequest large = Request(1, 0);
   large.mutable_set()->set_value(std::string(1 << 20, 'x'));
   uint64_t taken = 0;
@@ -71,4 +71,4 @@ TEST(StoreCalls, LimitOfBytes_RefusesTheNextOne) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -3,7 +3,7 @@
 
 #include "agent/core/agent_core_rig.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -95,4 +95,4 @@ TEST_F(StrictFencingTest, TheServerHearsWhoKilledTheWorkers) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr int64_t kLastLinesBytes = 4 << 10;
@@ -150,4 +150,4 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
   report_(EvidenceDone{request.generation});
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

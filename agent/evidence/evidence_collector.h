@@ -19,7 +19,7 @@
 #include "agent/core/agent_core.h"
 #include "base/progress_snapshot.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Between the two looks that tell how busy a process is.
 inline constexpr absl::Duration kBusyWindow = absl::Milliseconds(150);
@@ -67,6 +67,6 @@ class EvidenceCollector {
   std::thread thread_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_EVIDENCE_COLLECTOR_H_

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/progress/progress_page.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::AllOf;
@@ -153,4 +153,4 @@ TEST(NativeStacks, EndAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

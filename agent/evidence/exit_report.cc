@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr int kInvalidEnvironment = EINVAL;
@@ -54,4 +54,4 @@ v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& direc
   return exit;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

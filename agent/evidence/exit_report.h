@@ -10,7 +10,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // As the supervisor saw it.
 v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame);
@@ -21,6 +21,6 @@ v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t loca
 // Of one that was not even given to the supervisor, because PrepareWorkers failed.
 v1::WorkerExit NotStarted(const absl::Status& why, const DirectoryFailure& directory);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_

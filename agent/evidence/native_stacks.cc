@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/scoped_fd.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // How often a wait looks whether it was cancelled.
@@ -137,4 +137,4 @@ std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -12,7 +12,7 @@
 
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 inline constexpr size_t kMaxStackBytes = 256 << 10;
 
@@ -31,6 +31,6 @@ std::string StacksBy(const std::vector<std::string>& tool, pid_t process, MonoTi
 std::string OutputOfTool(const std::vector<std::string>& tool, MonoTime deadline,
                          const std::atomic<bool>& cancelled);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_NATIVE_STACKS_H_

@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/process.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -121,4 +121,4 @@ TEST_F(StacksByTest, WhatWasStoppedBeforeStaysStopped) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -10,7 +10,7 @@
 #include "agent/supervisor/processes/cgroup_files.h"
 #include "agent/supervisor/processes/process_scan.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 std::string ReadProcFile(const std::string& path) {
@@ -102,4 +102,4 @@ std::string DescribeProcesses(const std::vector<pid_t>& processes) {
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace cadre {
+namespace cadre::agent {
 
 // Processes of one worker, and threads of one process, that are looked at.
 inline constexpr size_t kMaxProcessesLookedAt = 16;
@@ -41,6 +41,6 @@ ProcessLook LookAt(const std::vector<pid_t>& processes);
 // (for root) of its threads.
 std::string DescribeProcesses(const std::vector<pid_t>& processes);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_PROCESS_LOOK_H_

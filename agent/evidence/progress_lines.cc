@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
   ProgressLine parsed;
@@ -36,4 +36,4 @@ std::optional<ProgressLine> ParseProgressLine(absl::string_view line) {
   return parsed;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

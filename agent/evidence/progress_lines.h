@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct ProgressLine {
   v1::Progress progress;
@@ -20,6 +20,6 @@ struct ProgressLine {
 // A report needs no step: what is absent stays 0.
 std::optional<ProgressLine> ParseProgressLine(absl::string_view line);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_PROGRESS_LINES_H_

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 TEST(ParseProgressLine, AllNames_AnyOrder_AreTaken) {
@@ -37,4 +37,4 @@ TEST(ParseProgressLine, LossThatIsNoNumber_IsShown) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

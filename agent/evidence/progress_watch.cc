@@ -9,7 +9,7 @@
 #include "agent/evidence/progress_lines.h"
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // A negative number: there is no such file.
@@ -120,4 +120,4 @@ std::vector<v1::Progress> ProgressWatch::Newest() const {
   return newest;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -16,7 +16,7 @@
 #include "base/progress_snapshot.h"
 #include "base/time.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class ProgressWatch {
  public:
@@ -61,6 +61,6 @@ class ProgressWatch {
   bool lines_have_steps_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_PROGRESS_WATCH_H_

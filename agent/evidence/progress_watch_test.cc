@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "worker_runtime/progress/progress_page.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST_F(ProgressWatchTest, AProgramThatCountsItsSteps_DoesSoInLaterGenerationsToo
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

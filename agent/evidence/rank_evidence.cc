@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Collectives that PageText tells about.
@@ -123,4 +123,4 @@ std::string PageText(const ProgressSnapshot& page, MonoTime now) {
   return text;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

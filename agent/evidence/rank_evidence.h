@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "proto/job.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence);
 void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence);
@@ -21,6 +21,6 @@ std::string EvidenceSummary(const v1::RankEvidence& evidence);
 // The page's last collectives, a line each.
 std::string PageText(const ProgressSnapshot& page, MonoTime now);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_RANK_EVIDENCE_H_

@@ -26,7 +26,7 @@
 #include "rpc/status.h"
 #include "rpc/store_reply.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using Stream = grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>;
@@ -369,4 +369,4 @@ std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options) {
   return std::make_unique<GrpcLink>(std::move(options));
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -12,7 +12,7 @@
 #include "agent/link/server_link.h"
 #include "rpc/transport_security.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct GrpcLinkOptions {
   // host:port of each server; at least one.
@@ -53,6 +53,6 @@ inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
 // files), and what the server itself ends the stream with.
 std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LINK_GRPC_LINK_H_

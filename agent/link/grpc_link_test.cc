@@ -20,12 +20,12 @@
 #include "base/status_matchers.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/host/join_for_test.h"
-#include "rendezvous/service/server.h"
 #include "rendezvous/log/record_log.h"
+#include "rendezvous/service/server.h"
 #include "rpc/limits.h"
 #include "rpc/status_details.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::AllOf;
@@ -428,4 +428,4 @@ TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

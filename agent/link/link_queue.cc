@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "rpc/limits.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 absl::Status LinkQueue::Add(v1::NodeMessage message) {
   size_t bytes = message.ByteSizeLong();
@@ -54,4 +54,4 @@ LinkQueue::Outgoing LinkQueue::TakeFront() {
   return front;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // What may wait to be written: a server that does not read is given up.
 inline constexpr size_t kLinkQueueMessagesMax = 65536;
@@ -40,6 +40,6 @@ class LinkQueue {
   size_t bytes_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LINK_LINK_QUEUE_H_

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "rpc/limits.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 v1::NodeMessage Set(uint64_t id, size_t bytes) {
@@ -63,4 +63,4 @@ TEST(LinkQueue, Bytes_AreBounded) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

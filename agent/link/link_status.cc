@@ -5,7 +5,7 @@
 #include "rpc/status_details.h"
 #include "rpc/unreached.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Long enough for what a resolver or TLS says, short enough for one line.
@@ -108,4 +108,4 @@ bool IsFinal(const absl::Status& status) {
          absl::IsInvalidArgument(status);
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

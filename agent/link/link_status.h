@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // INVALID_ARGUMENT unless it is host:port with a port in 1..65535.
 absl::Status CheckEndpoint(const std::string& endpoint);
@@ -23,6 +23,6 @@ absl::Status NoneReached(const std::vector<absl::Status>& failed);
 // Whether trying again is of no use.
 bool IsFinal(const absl::Status& status);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LINK_LINK_STATUS_H_

@@ -5,7 +5,7 @@
 #include "base/status_matchers.h"
 #include "rpc/status_details.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::AllOf;
@@ -80,4 +80,4 @@ TEST(LinkStatus, OnlyTheseAreFinal) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

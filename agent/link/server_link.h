@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // Called from any thread of the link, one at a time; must not block.
 struct LinkCallbacks {
@@ -34,6 +34,6 @@ class ServerLink {
   virtual void Stop() = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_LINK_SERVER_LINK_H_

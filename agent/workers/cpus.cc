@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 struct DestroyTopology {
@@ -136,4 +136,4 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> PlanBinding(
       absl::StrCat("--bind: '", bind, "' is unknown; expected none, core, numa or gpu"));
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // One core (its CPUs, hyperthreads included) and the NUMA node it belongs to.
 struct CpuCore {
@@ -35,6 +35,6 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> PlanBinding(
     absl::string_view bind, uint32_t workers, const std::vector<CpuCore>& cores,
     const std::vector<std::vector<uint32_t>>& gpu_cpus = {});
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_CPUS_H_

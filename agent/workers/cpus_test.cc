@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(PlanBinding, UnknownWord_IsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -8,7 +8,7 @@
 #include "base/exit_codes.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 v1::Verdict OwnVerdict(const ExitFiles& files, const Exit& exit) {
@@ -56,4 +56,4 @@ std::vector<std::string> LeaveExitFiles(const ExitFiles& files, const Exit& exit
   return complaints;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

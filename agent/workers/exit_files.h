@@ -8,7 +8,7 @@
 
 #include "agent/core/agent_core.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct ExitFiles {
   std::string log_dir;  // empty: no verdict is written
@@ -24,6 +24,6 @@ struct ExitFiles {
 // written.
 std::vector<std::string> LeaveExitFiles(const ExitFiles& files, const Exit& exit);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_EXIT_FILES_H_

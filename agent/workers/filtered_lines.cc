@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 bool FilteredLines::Open(const std::string& path) {
   file_.close();
@@ -28,4 +28,4 @@ void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
   file_.flush();
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

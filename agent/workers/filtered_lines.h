@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class FilteredLines {
  public:
@@ -29,6 +29,6 @@ class FilteredLines {
   std::ofstream file_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_FILTERED_LINES_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 std::string TextOf(const std::string& path) {
@@ -39,4 +39,4 @@ TEST(FilteredLines, NoTexts_NoLines) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

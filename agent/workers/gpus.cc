@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr char kLibrary[] = "libnvidia-ml.so.1";
@@ -129,4 +129,4 @@ GpuList FindGpus() {
                      visible == nullptr ? std::nullopt : std::optional<absl::string_view>(visible));
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

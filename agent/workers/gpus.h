@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct Gpu {
   uint32_t index = 0;  // as NVML counts (by PCI address)
@@ -32,6 +32,6 @@ GpuList FindGpus();
 // CUDA, the first one that names no GPU, or a GPU again, ends the list.
 GpuList VisibleGpus(const std::vector<Gpu>& all, std::optional<absl::string_view> visible_devices);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_GPUS_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -48,4 +48,4 @@ TEST(FindGpus, AnyMachine_GivesGpusOrAReason) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

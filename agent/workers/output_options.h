@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cadre {
+namespace cadre::agent {
 
 // What the user sees of one worker's stream. torchrun's -r and -t are expressed with these.
 struct StreamRouting {
@@ -32,6 +32,6 @@ struct OutputOptions {
   std::vector<std::string> stderr_filters;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_OUTPUT_OPTIONS_H_

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // The socket address of `address` with port 0.
@@ -72,4 +72,4 @@ void PortHold::Release() {
   port_ = 0;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class PortHold {
  public:
@@ -30,6 +30,6 @@ class PortHold {
   uint16_t port_ = 0;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_PORT_HOLD_H_

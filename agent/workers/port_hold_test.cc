@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // Binds `port` on the loopback address and listens; the socket, or -1.
@@ -64,4 +64,4 @@ TEST(PortHold, Acquire_AddressOfAnotherMachine_SaysWhich) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

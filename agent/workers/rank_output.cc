@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 std::string LinePrefix(absl::string_view prefix_template, const PrefixFields& fields) {
   if (prefix_template.empty()) prefix_template = "[${host}:${rank}] ";
@@ -61,4 +61,4 @@ std::string LineAssembler::Finish() {
   return out;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

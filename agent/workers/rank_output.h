@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // A longer line is split, each part but the last ending with kSplitMarker.
 inline constexpr size_t kMaxOutputLine = 16 << 10;
@@ -49,6 +49,6 @@ class LineAssembler {
   bool after_return_ = false;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_RANK_OUTPUT_H_

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 TEST(LinePrefix, Default_IsHostAndRank) {
@@ -73,4 +73,4 @@ TEST(LineAssembler, Add_ColoursAndTabs_StayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

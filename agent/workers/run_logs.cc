@@ -52,7 +52,7 @@ void RunLogs::LinkRank(uint32_t rank, const std::string& directory) const {
 }
 
 std::vector<std::string> RunLogs::LeaveExitFiles(const std::string& node, const Exit& exit) const {
-  return cadre::LeaveExitFiles({log_dir_, job_, run_, node, earlier_verdict_}, exit);
+  return agent::LeaveExitFiles({log_dir_, job_, run_, node, earlier_verdict_}, exit);
 }
 
 }  // namespace cadre::agent

@@ -16,7 +16,7 @@
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 // What SetTorchrun() and SetCadre() set over all else, and the supervisor adds.
@@ -242,4 +242,4 @@ std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t 
   return arguments;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -13,7 +13,7 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct WorkerEnvironmentOptions {
   std::string job;
@@ -44,6 +44,6 @@ std::vector<std::string> WithoutAssignment(const std::vector<std::string>& envir
 // Replaces torchrun's macro ${local_rank} in each argument.
 std::vector<std::string> BuildWorkerArguments(const v1::JobSpec& spec, uint32_t local_rank);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_WORKER_ENVIRONMENT_H_

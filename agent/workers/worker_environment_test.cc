@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -199,4 +199,4 @@ TEST(BuildWorkerArguments, Macro_IsSubstitutedEverywhere) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 class WorkerGroups {
  public:
@@ -74,6 +74,6 @@ class WorkerGroups {
   std::set<uint32_t> kept_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_WORKER_GROUPS_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -70,4 +70,4 @@ TEST(WorkerGroupsTest, NoNumberIsUsedAgain_AlsoAfterAnotherAgents) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

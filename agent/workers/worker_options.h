@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cadre {
+namespace cadre::agent {
 
 struct WorkerOptions {
   // "", or a comma-separated list of slurm and mpi.
@@ -18,6 +18,6 @@ struct WorkerOptions {
   std::string bind = "none";
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_WORKER_OPTIONS_H_

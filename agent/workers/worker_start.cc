@@ -15,7 +15,7 @@
 #include "base/log_paths.h"
 #include "base/status_macros.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 StreamRouting RoutingOf(const std::vector<StreamRouting>& routing, uint32_t local_rank) {
@@ -136,4 +136,4 @@ supervisor::StartFrame StandbyFrame(supervisor::StartFrame standby, int index,
   return standby;
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -12,7 +12,7 @@
 #include "agent/workers/output_options.h"
 #include "agent/workers/worker_environment.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 struct WorkerStartOptions {
   WorkerEnvironmentOptions environment;
@@ -45,6 +45,6 @@ std::optional<supervisor::StartFrame> StandbyFor(
 supervisor::StartFrame StandbyFrame(supervisor::StartFrame standby, int index,
                                     const std::string& progress_file);
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_WORKERS_WORKER_START_H_

@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST_F(PrepareWorkersTest, NothingStandsBy_WhereTheLocalRankDecidesHowAProcessSt
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -177,7 +177,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     return attachment;
   }
   rpc::QuietGrpcLog();
-  GrpcLinkOptions link;
+  agent::GrpcLinkOptions link;
   std::string routed;
   std::vector<Candidate> candidates = LookUp(options);
   if (options.serves == true) RETURN_IF_ERROR(ServeHere(options, candidates[0]));
@@ -213,7 +213,7 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
   }
   if (attachment.link != nullptr) return attachment;
   link.security.tls_dir = options.tls_dir;
-  attachment.link = MakeGrpcLink(std::move(link));
+  attachment.link = agent::MakeGrpcLink(std::move(link));
   return attachment;
 }
 

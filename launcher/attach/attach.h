@@ -11,9 +11,9 @@
 #include "agent/link/server_link.h"
 #include "launcher/flags/run_options.h"
 #include "rendezvous/host/core_thread.h"
+#include "rendezvous/log/etcd_client.h"
 #include "rendezvous/service/replica.h"
 #include "rendezvous/service/server.h"
-#include "rendezvous/log/etcd_client.h"
 
 namespace cadre::launcher {
 
@@ -23,7 +23,7 @@ struct Attachment {
   std::unique_ptr<service::Server> server;
   // With etcd, instead of a core of its own.
   std::unique_ptr<service::Replica> replica;
-  std::unique_ptr<ServerLink> link;
+  std::unique_ptr<agent::ServerLink> link;
   // host:port as people know it, of several separated by commas; empty when alone.
   std::string endpoint;
   // The one of them that a server of ours is at; empty when there is none.

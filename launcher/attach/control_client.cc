@@ -41,7 +41,7 @@ absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
   }
   const bool nobody = rpc::WhyUnreached(said.message()) == rpc::Unreached::kRefused;
   return absl::UnavailableError(
-      absl::StrCat(DescribeEnd(endpoint, said, false).message(),
+      absl::StrCat(agent::DescribeEnd(endpoint, said, false).message(),
                    nobody ? "; is 'cadre server' running there? --server names another one" : ""));
 }
 
@@ -110,7 +110,7 @@ absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
     servers.addresses.push_back(at.ok() && at->here ? HostPort(at->address, at->port) : name);
   }
   ASSIGN_OR_RETURN(servers.token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
-                                           endpoints[0].port, loopback));
+                                            endpoints[0].port, loopback));
   return servers;
 }
 
@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Sett
   for (size_t i = 0; i < servers.names.size(); ++i) {
     state->servers.push_back(
         {servers.names[i], v1::Control::NewStub(grpc::CreateCustomChannel(
-                              servers.addresses[i], credentials, rpc::ClientChannelArguments()))});
+                               servers.addresses[i], credentials, rpc::ClientChannelArguments()))});
   }
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
 }

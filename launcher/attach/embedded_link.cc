@@ -9,7 +9,7 @@ namespace {
 // Outlives the link, should the core thread be in the middle of a Send when the link is stopped.
 class CallbackOutbox : public host::Outbox {
  public:
-  explicit CallbackOutbox(LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
+  explicit CallbackOutbox(agent::LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
   void Up() {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -37,15 +37,15 @@ class CallbackOutbox : public host::Outbox {
   // Recursive: a callback may lead to a message to a server that can take no more, which ends this.
   std::recursive_mutex mutex_;
   bool silent_ = false;
-  LinkCallbacks callbacks_;
+  agent::LinkCallbacks callbacks_;
 };
 
-class EmbeddedLink : public ServerLink {
+class EmbeddedLink : public agent::ServerLink {
  public:
   explicit EmbeddedLink(host::CoreThread& core) : core_(core) {}
   ~EmbeddedLink() override { Stop(); }
 
-  void Start(LinkCallbacks callbacks) override {
+  void Start(agent::LinkCallbacks callbacks) override {
     outbox_ = std::make_shared<CallbackOutbox>(std::move(callbacks));
     stream_ = core_.OpenStream(outbox_);
     outbox_->Up();
@@ -72,7 +72,7 @@ class EmbeddedLink : public ServerLink {
 
 }  // namespace
 
-std::unique_ptr<ServerLink> MakeEmbeddedLink(host::CoreThread& core) {
+std::unique_ptr<agent::ServerLink> MakeEmbeddedLink(host::CoreThread& core) {
   return std::make_unique<EmbeddedLink>(core);
 }
 

@@ -10,7 +10,7 @@
 namespace cadre::launcher {
 
 // `core` must outlive it. Callbacks run on the core thread, on_up within Start.
-std::unique_ptr<ServerLink> MakeEmbeddedLink(host::CoreThread& core);
+std::unique_ptr<agent::ServerLink> MakeEmbeddedLink(host::CoreThread& core);
 
 }  // namespace cadre::launcher
 

@@ -17,8 +17,8 @@ struct Heard {
   std::vector<v1::ServerMessage> messages;
   std::vector<absl::Status> downs;
 
-  LinkCallbacks Callbacks() {
-    LinkCallbacks callbacks;
+  agent::LinkCallbacks Callbacks() {
+    agent::LinkCallbacks callbacks;
     callbacks.on_up = [this] {
       std::lock_guard<std::mutex> lock(mutex);
       ++ups;

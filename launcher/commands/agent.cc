@@ -53,7 +53,7 @@ absl::StatusOr<uint32_t> CountFrom(const Setting& given) {
       absl::StrCat(given.origin, ": expected a number, got '", given.value, "'"));
 }
 
-absl::Status TakeRoom(const Settings& settings, ClusterAgentOptions* options) {
+absl::Status TakeRoom(const Settings& settings, agent::ClusterAgentOptions* options) {
   const Machine machine = ThisMachine();
   uint32_t cpus = 0, gpus = 0;
   if (const auto given = settings.Get("cpus")) {
@@ -88,20 +88,20 @@ absl::Status TakeRoom(const Settings& settings, ClusterAgentOptions* options) {
 
 // The user whose jobs run here; empty: anybody's.
 absl::StatusOr<std::string> UserOf(const Settings& settings) {
-  ASSIGN_OR_RETURN(const UserEntry own, ThisUser());
+  ASSIGN_OR_RETURN(const agent::UserEntry own, agent::ThisUser());
   const std::string given = settings.GetOr("user", "");
   if (given.empty()) return geteuid() == 0 ? std::string() : own.name;
   if (given != own.name && geteuid() != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--user ", given, ": this agent is not root's; it runs jobs of ", own.name));
   }
-  const absl::StatusOr<UserEntry> user = FindUser(given);
+  const absl::StatusOr<agent::UserEntry> user = agent::FindUser(given);
   if (user.ok()) return given;
   return absl::InvalidArgumentError(absl::StrCat("--user: ", user.status().message()));
 }
 
-absl::StatusOr<ClusterAgentOptions> Read(const Settings& settings) {
-  ClusterAgentOptions options;
+absl::StatusOr<agent::ClusterAgentOptions> Read(const Settings& settings) {
+  agent::ClusterAgentOptions options;
   options.node.set_node(settings.GetOr("node-name", HostName()));
   RETURN_IF_ERROR(TakeRoom(settings, &options));
   ASSIGN_OR_RETURN(const std::string user, UserOf(settings));
@@ -123,19 +123,19 @@ absl::StatusOr<ClusterAgentOptions> Read(const Settings& settings) {
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "agent", Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  absl::StatusOr<ClusterAgentOptions> options = Read(*settings);
+  absl::StatusOr<agent::ClusterAgentOptions> options = Read(*settings);
   if (!options.ok()) return Fail(kExitUsage, options.status().message());
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor = supervisor::Client::Start();
   if (!supervisor.ok()) return Fail(kExitInternal, supervisor.status().message());
   const absl::StatusOr<ServerAddresses> servers = FindServers(*settings);
   if (!servers.ok()) return Fail(ControlExit(servers.status()), servers.status().message());
-  const auto directory = PartsDirectory::Make();
+  const auto directory = agent::PartsDirectory::Make();
   if (!directory.ok()) return Fail(kExitInternal, directory.status().message());
   options->start.directory = (*directory)->path();
   options->start.server = absl::StrJoin(servers->names, ",");
   options->start.token = servers->token;
-  GrpcLinkOptions link_options;
+  agent::GrpcLinkOptions link_options;
   link_options.endpoints = servers->addresses;
   link_options.token = servers->token;
   link_options.security.tls_dir = options->start.tls_dir;
@@ -147,8 +147,8 @@ int Run(const Parsed& parsed) {
                                                   absl::LocalTimeZone()),
                                  EscapeControl(line), "\n"));
   };
-  const std::unique_ptr<ServerLink> link = MakeGrpcLink(std::move(link_options));
-  const absl::Status status = RunClusterAgent(*options, *std::move(supervisor), *link);
+  const std::unique_ptr<agent::ServerLink> link = agent::MakeGrpcLink(std::move(link_options));
+  const absl::Status status = agent::RunClusterAgent(*options, *std::move(supervisor), *link);
   writer.Flush(absl::Seconds(2));
   if (status.ok()) return 0;
   return Fail(absl::IsInternal(status) ? kExitInternal : kExitUnavailable, status.message());

@@ -83,13 +83,13 @@ Finding RuntimeDirectory() {
 }
 
 Finding Gpus() {
-  const GpuList found = FindGpus();
+  const agent::GpuList found = agent::FindGpus();
   if (found.gpus.empty()) return {"GPUs", "note", absl::StrCat("none: ", found.reason)};
   return {"GPUs", "ok", absl::StrCat(found.gpus.size(), " (", found.gpus[0].name, ")")};
 }
 
 Finding Cpus() {
-  const absl::StatusOr<std::vector<CpuCore>> cores = FindCores();
+  const absl::StatusOr<std::vector<agent::CpuCore>> cores = agent::FindCores();
   if (!cores.ok()) return {"CPUs", "fix", std::string(cores.status().message())};
   return {"CPUs", "ok", absl::StrCat(cores->size(), " cores usable")};
 }

@@ -29,7 +29,7 @@ absl::Status CheckLogDir(const std::string& flag, const std::string& directory) 
         absl::StrCat(flag, ": the current directory, below which ", directory,
                      " is to be, was removed; change to another one"));
   }
-  const absl::Status made = MakeDirectories(directory);
+  const absl::Status made = agent::MakeDirectories(directory);
   if (!made.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", made.message()));
   if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write in ", directory, ": ",

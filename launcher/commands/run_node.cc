@@ -64,8 +64,8 @@ std::string NodeName(const RunOptions& options, const Attachment& attachment) {
   return HostName();
 }
 
-OutputOptions Output(const RunOptions& options, uint32_t slots) {
-  OutputOptions output = options.output;
+agent::OutputOptions Output(const RunOptions& options, uint32_t slots) {
+  agent::OutputOptions output = options.output;
   output.log_dir = options.job.logs().dir();
   for (uint32_t i = 0; i < slots; ++i) {
     const uint32_t only_file = options.redirects.Of(i) & ~options.tee.Of(i);
@@ -197,8 +197,8 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
 int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& etcd, uint32_t slots,
             const std::function<void(int)>& ended) {
   std::vector<std::string> notices = options.notices;
-  FoundWorkers found;
-  if (AsksForAdoption(options)) found = FindAdoption(RunOf(options, slots), &notices);
+  agent::FoundWorkers found;
+  if (AsksForAdoption(options)) found = agent::FindAdoption(RunOf(options, slots), &notices);
   // Before gRPC, whose threads must never be in a process that forks.
   absl::StatusOr<std::unique_ptr<supervisor::Client>> supervisor =
       found.adoption ? std::move(found.adoption->supervisor) : supervisor::Client::Start();
@@ -225,7 +225,7 @@ int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& et
   agent::DaemonOptions daemon = Daemon(options, *attachment, slots);
   daemon.adoption = std::move(found.adoption);
   daemon.unfit = std::move(found.unfit);
-  const absl::StatusOr<Exit> exit =
+  const absl::StatusOr<agent::Exit> exit =
       agent::RunAgent(daemon, *std::move(supervisor), *attachment->link, display);
   if (*dashboard != nullptr) (*dashboard)->Finish(kHttpFinishTimeout);
   if (attachment->server != nullptr) attachment->server->Shutdown(kDrainTimeout);

@@ -22,7 +22,7 @@ namespace {
 // Beside what the launchers write of the job: the verdict is looked for there. Its path.
 absl::StatusOr<std::string> WriteScript(const v1::JobSpec& spec, const std::string& script) {
   const std::string directory = absl::StrCat(spec.logs().dir(), "/", spec.name());
-  RETURN_IF_ERROR(MakeDirectories(directory));
+  RETURN_IF_ERROR(agent::MakeDirectories(directory));
   const std::string path = directory + "/job.sh";
   std::ofstream file(path, std::ios::trunc);
   file << script;

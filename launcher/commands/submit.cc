@@ -96,7 +96,7 @@ int Run(const Parsed& parsed) {
   spec->mutable_logs()->set_dir((std::filesystem::path(spec->working_dir()) / spec->logs().dir())
                                     .lexically_normal()
                                     .string());
-  const absl::StatusOr<UserEntry> user = ThisUser();
+  const absl::StatusOr<agent::UserEntry> user = agent::ThisUser();
   if (!user.ok()) return Fail(kExitInternal, user.status().message());
   const auto client = ControlClient::Connect(*settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());

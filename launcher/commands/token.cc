@@ -18,7 +18,7 @@ constexpr char kRoot[] = "root";
 
 // Root's jobs may do anything wherever they run. Other users may be the nodes' alone.
 absl::Status CheckUser(const std::string& name, bool root_too) {
-  const absl::StatusOr<UserEntry> user = FindUser(name);
+  const absl::StatusOr<agent::UserEntry> user = agent::FindUser(name);
   if (name == kRoot || (user.ok() && user->uid == 0)) {
     if (root_too) return absl::OkStatus();
     return absl::InvalidArgumentError(

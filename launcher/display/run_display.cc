@@ -88,7 +88,7 @@ void RunDisplay::Status(const v1::JobStatus& status, const std::vector<v1::Progr
   writer_.Write(STDERR_FILENO, absl::StrCat(text, Draw()));
 }
 
-void RunDisplay::Finish(const Exit& exit) {
+void RunDisplay::Finish(const agent::Exit& exit) {
   std::string text = Erase();
   block_.clear();
   const bool succeeded = exit.verdict.outcome() == v1::SUCCEEDED;

@@ -37,7 +37,7 @@ class RunDisplay : public agent::Display {
   void WorkerLines(const std::string& lines, bool to_stderr) override;
   void Line(const std::string& line) override;
   void Status(const v1::JobStatus& status, const std::vector<v1::Progress>& progress) override;
-  void Finish(const Exit& exit) override;
+  void Finish(const agent::Exit& exit) override;
 
  private:
   std::string Erase();

@@ -22,11 +22,11 @@ absl::Status TooFewGpus(uint64_t needed, uint64_t workers, const GpuCount& gpus)
 Machine ThisMachine() {
   Machine machine;
   machine.gpus = [] {
-    const GpuList found = FindGpus();
+    const agent::GpuList found = agent::FindGpus();
     return GpuCount{static_cast<uint32_t>(found.gpus.size()), found.reason};
   };
   machine.cores = []() -> absl::StatusOr<uint32_t> {
-    ASSIGN_OR_RETURN(const std::vector<CpuCore> cores, FindCores());
+    ASSIGN_OR_RETURN(const std::vector<agent::CpuCore> cores, agent::FindCores());
     return static_cast<uint32_t>(cores.size());
   };
   return machine;

@@ -96,13 +96,14 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
     if (!allowed.ok()) return Named(setting, allowed);
     (*job.mutable_env())[name] = setting.value.substr(equals + 1);
   }
-  RETURN_IF_ERROR(
-      Take(settings, "env-style", ListOf(OneOf<std::string>({{"slurm", "slurm"}, {"mpi", "mpi"}})),
-           [&](const auto& styles) {
-             for (const std::string& style : styles) {
-               absl::StrAppend(&options.workers.env_style, options.workers.env_style.empty() ? "" : ",", style);
-             }
-           }));
+  RETURN_IF_ERROR(Take(settings, "env-style",
+                       ListOf(OneOf<std::string>({{"slurm", "slurm"}, {"mpi", "mpi"}})),
+                       [&](const auto& styles) {
+                         for (const std::string& style : styles) {
+                           absl::StrAppend(&options.workers.env_style,
+                                           options.workers.env_style.empty() ? "" : ",", style);
+                         }
+                       }));
   RETURN_IF_ERROR(Take(
       settings, "numa-binding",
       OneOf<std::string>(
@@ -125,7 +126,7 @@ absl::Status TakeOutput(const Settings& settings, RunOptions& options) {
                        [&](StreamChoice choice) { options.redirects = std::move(choice); }));
   RETURN_IF_ERROR(Take(settings, "tee", ParseStreamChoice,
                        [&](StreamChoice choice) { options.tee = std::move(choice); }));
-  OutputOptions& output = options.output;
+  agent::OutputOptions& output = options.output;
   RETURN_IF_ERROR(Take(settings, "local-ranks-filter", ListOf(ParseCount), [&](const auto& ranks) {
     output.terminal_local_ranks.insert(ranks.begin(), ranks.end());
   }));

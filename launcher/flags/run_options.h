@@ -68,11 +68,11 @@ struct RunOptions {
   // 0: workers end with the launcher.
   absl::Duration adopt_timeout;
 
-  WorkerOptions workers;
+  agent::WorkerOptions workers;
   StreamChoice redirects;
   StreamChoice tee;
   // All of it but the streams of each local rank, which `redirects` and `tee` say.
-  OutputOptions output;
+  agent::OutputOptions output;
   // At these the job ends in order.
   std::set<int> signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   bool json = false;

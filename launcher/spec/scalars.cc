@@ -220,7 +220,7 @@ absl::Status CheckVariableName(absl::string_view name) {
   if (name.empty() || absl::StrContains(name, "=")) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be a variable's name"));
   }
-  if (!IsWorkersOwn(name)) return absl::OkStatus();
+  if (!agent::IsWorkersOwn(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("'", name, "' is what Cadre gives each worker; leave it out"));
 }

@@ -19,7 +19,7 @@ ClusterLauncher::ClusterLauncher(World& world, Network& network, int machine,
                                  const v1::StartPart& start,
                                  std::function<void(std::string how)> ended)
     : world_(world), network_(network), machine_(machine), ended_(std::move(ended)) {
-  AgentConfig config;
+  agent::AgentConfig config;
   config.job = start.part().job();
   config.incarnation = world_.random.Next() | 1;
   config.join.set_node(start.part().node());
@@ -29,11 +29,11 @@ ClusterLauncher::ClusterLauncher(World& world, Network& network, int machine,
   config.join.set_part(start.part().id());
   config.join.set_held_port(kPort);
   *config.join.mutable_spec() = start.spec();
-  core_ = std::make_unique<AgentCore>(std::move(config));
+  core_ = std::make_unique<agent::AgentCore>(std::move(config));
   // It takes a moment to start.
   In(world_.random.Between(absl::Milliseconds(5), absl::Milliseconds(200)), [this] {
     Connect();
-    Feed(AgentTick{});
+    Feed(agent::AgentTick{});
   });
 }
 
@@ -49,7 +49,7 @@ void ClusterLauncher::In(absl::Duration delay, std::function<void()> what) {
 }
 
 void ClusterLauncher::Terminate() {
-  if (lives()) Feed(SignalReceived{SIGTERM});
+  if (lives()) Feed(agent::SignalReceived{SIGTERM});
 }
 
 void ClusterLauncher::Kill() {
@@ -66,32 +66,33 @@ void ClusterLauncher::Connect() {
 void ClusterLauncher::OnUp(ConnectionId id) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connected_ = true;
-  Feed(LinkUp{});
+  Feed(agent::LinkUp{});
 }
 
 void ClusterLauncher::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
-  if (connection_ == std::optional<ConnectionId>(id)) Feed(ServerSaid{message});
+  if (connection_ == std::optional<ConnectionId>(id)) Feed(agent::ServerSaid{message});
 }
 
 void ClusterLauncher::OnDown(ConnectionId id, const absl::Status& status) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connection_.reset();
   connected_ = false;
-  Feed(LinkDown{status});
+  Feed(agent::LinkDown{status});
   In(world_.random.Between(absl::Milliseconds(50), absl::Seconds(1)), [this] {
     if (!connection_.has_value()) Connect();
   });
 }
 
-void ClusterLauncher::Feed(const AgentEvent& event) {
+void ClusterLauncher::Feed(const agent::AgentEvent& event) {
   if (core_ == nullptr) return;
   own_events_.push_back(event);
   if (feeding_) return;
   feeding_ = true;
   while (!own_events_.empty() && !exit_.has_value()) {
-    const AgentEvent next = std::move(own_events_.front());
+    const agent::AgentEvent next = std::move(own_events_.front());
     own_events_.pop_front();
-    for (AgentCommand& command : core_->Step(world_.now(), next)) Execute(std::move(command));
+    for (agent::AgentCommand& command : core_->Step(world_.now(), next))
+      Execute(std::move(command));
   }
   feeding_ = false;
   if (exit_.has_value()) return End(absl::StrCat("exit status ", *exit_));
@@ -105,23 +106,23 @@ void ClusterLauncher::ArmTimer() {
   In(timer_at_ - world_.now(), [this, at = timer_at_] {
     if (at != timer_at_) return;
     timer_at_ = MonoTime::Never();
-    Feed(AgentTick{});
+    Feed(agent::AgentTick{});
   });
 }
 
-void ClusterLauncher::Execute(AgentCommand command) {
-  if (auto* send = std::get_if<SendUp>(&command)) {
+void ClusterLauncher::Execute(agent::AgentCommand command) {
+  if (auto* send = std::get_if<agent::SendUp>(&command)) {
     if (connected_) network_.SendUp(*connection_, std::move(send->message));
-  } else if (const auto* start = std::get_if<StartWorkers>(&command)) {
+  } else if (const auto* start = std::get_if<agent::StartWorkers>(&command)) {
     StartWorkersOf(*start);
-  } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
+  } else if (const auto* stop = std::get_if<agent::StopWorkers>(&command)) {
     StopWorkersOf(*stop);
-  } else if (const auto* exit = std::get_if<Exit>(&command)) {
+  } else if (const auto* exit = std::get_if<agent::Exit>(&command)) {
     exit_ = exit->status;
   }
 }
 
-void ClusterLauncher::StartWorkersOf(const StartWorkers& command) {
+void ClusterLauncher::StartWorkersOf(const agent::StartWorkers& command) {
   generation_ = command.generation.number;
   alive_.clear();
   // All of a job do the same.
@@ -130,19 +131,19 @@ void ClusterLauncher::StartWorkersOf(const StartWorkers& command) {
     alive_.insert(i);
     In(absl::Milliseconds(20), [this, i, generation = generation_] {
       if (generation == generation_ && alive_.count(i) != 0) {
-        Feed(WorkerRuns{generation, i, kFirstPid + static_cast<int>(i)});
+        Feed(agent::WorkerRuns{generation, i, kFirstPid + static_cast<int>(i)});
       }
     });
     In(takes, [this, i, generation = generation_] {
       if (generation != generation_ || alive_.erase(i) == 0) return;
       v1::WorkerExit exit;
       if (!world_.calm && world_.random.Percent(5)) exit.set_exit_code(1);
-      Feed(WorkerDied{generation, i, exit});
+      Feed(agent::WorkerDied{generation, i, exit});
     });
   }
 }
 
-void ClusterLauncher::StopWorkersOf(const StopWorkers& command) {
+void ClusterLauncher::StopWorkersOf(const agent::StopWorkers& command) {
   const absl::Duration takes = world_.random.Between(
       absl::Milliseconds(1), std::max(command.grace, absl::Duration(absl::Milliseconds(20))));
   In(takes, [this, generation = command.generation] {
@@ -150,9 +151,9 @@ void ClusterLauncher::StopWorkersOf(const StopWorkers& command) {
     for (const uint32_t local_rank : std::exchange(alive_, {})) {
       v1::WorkerExit exit;
       exit.set_signal(SIGTERM);
-      Feed(WorkerDied{generation, local_rank, exit});
+      Feed(agent::WorkerDied{generation, local_rank, exit});
     }
-    Feed(AllGone{generation, kPort});
+    Feed(agent::AllGone{generation, kPort});
   });
 }
 

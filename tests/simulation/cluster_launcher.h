@@ -40,10 +40,10 @@ class ClusterLauncher final : public StreamClient {
   void Connect();
   // After that long, unless it has ended by then.
   void In(absl::Duration delay, std::function<void()> what);
-  void Feed(const AgentEvent& event);
-  void Execute(AgentCommand command);
-  void StartWorkersOf(const StartWorkers& command);
-  void StopWorkersOf(const StopWorkers& command);
+  void Feed(const agent::AgentEvent& event);
+  void Execute(agent::AgentCommand command);
+  void StartWorkersOf(const agent::StartWorkers& command);
+  void StopWorkersOf(const agent::StopWorkers& command);
   void ArmTimer();
   void End(const std::string& how);
 
@@ -51,12 +51,12 @@ class ClusterLauncher final : public StreamClient {
   Network& network_;
   const int machine_;
   const std::function<void(std::string)> ended_;
-  std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<agent::AgentCore> core_;
   // What is scheduled for it looks here first.
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   std::optional<ConnectionId> connection_;
   bool connected_ = false;
-  std::deque<AgentEvent> own_events_;
+  std::deque<agent::AgentEvent> own_events_;
   bool feeding_ = false;
   std::optional<int> exit_;
   uint64_t generation_ = 0;

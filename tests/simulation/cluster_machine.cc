@@ -19,7 +19,7 @@ const absl::Duration kAgentBackMin = 2 * kKillTakes;
 // Beyond what an order allows, until what it is about is gone.
 constexpr absl::Duration kStopMargin = absl::Seconds(1);
 
-LauncherEnded EndOf(uint64_t id, const std::string& how) {
+agent::LauncherEnded EndOf(uint64_t id, const std::string& how) {
   v1::PartReport end;
   end.set_text(how);
   return {id, end};
@@ -42,13 +42,13 @@ void ClusterMachine::StartAgent() {
   if (core_ != nullptr) return;
   ++life_;
   over_ = false;
-  ClusterCoreConfig config;
+  agent::ClusterCoreConfig config;
   config.node.set_node(Name());
   config.node.set_cpus(plan_.cpus);
   config.node.set_gpus(plan_.gpus);
   config.incarnation = world_.random.Next() | 1;
   for (uint32_t i = 0; i < plan_.gpus; ++i) config.gpus.push_back(i);
-  core_ = std::make_unique<ClusterCore>(std::move(config));
+  core_ = std::make_unique<agent::ClusterCore>(std::move(config));
   timer_at_ = MonoTime::Never();
   world_.Note(1, number_, [&] { return absl::StrCat("agent ", Name(), " starts"); });
   Connect();
@@ -68,7 +68,7 @@ void ClusterMachine::KillAgent(absl::Duration back_after) {
 void ClusterMachine::EndAgent(absl::Duration back_after) {
   if (core_ == nullptr) return;
   back_after_ = back_after;
-  Feed(SignalReceived{SIGTERM});
+  Feed(agent::SignalReceived{SIGTERM});
 }
 
 void ClusterMachine::Heal() {
@@ -97,12 +97,12 @@ void ClusterMachine::AgentIsOver(absl::Duration back_after) {
 void ClusterMachine::OnUp(ConnectionId id) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connected_ = true;
-  Feed(LinkUp{});
+  Feed(agent::LinkUp{});
 }
 
 void ClusterMachine::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
-  Feed(ServerSaid{message});
+  Feed(agent::ServerSaid{message});
   if (message.agent().has_stop()) CheckStop(message.agent().stop());
 }
 
@@ -110,16 +110,17 @@ void ClusterMachine::OnDown(ConnectionId id, const absl::Status& status) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connection_.reset();
   connected_ = false;
-  Feed(LinkDown{status});
+  Feed(agent::LinkDown{status});
   world_.schedule.In(world_.random.Between(absl::Milliseconds(50), absl::Seconds(1)),
                      [this, life = life_] {
                        if (life == life_ && core_ != nullptr && !connection_) Connect();
                      });
 }
 
-void ClusterMachine::Feed(const ClusterEvent& event) {
+void ClusterMachine::Feed(const agent::ClusterEvent& event) {
   if (core_ == nullptr) return;
-  for (ClusterCommand& command : core_->Step(world_.now(), event)) Execute(std::move(command));
+  for (agent::ClusterCommand& command : core_->Step(world_.now(), event))
+    Execute(std::move(command));
   if (over_ && core_ != nullptr) return AgentIsOver(back_after_);
   if (core_ != nullptr) ArmTimer();
 }
@@ -131,35 +132,35 @@ void ClusterMachine::ArmTimer() {
   world_.schedule.At(timer_at_, [this, at = timer_at_, life = life_] {
     if (life != life_ || at != timer_at_) return;
     timer_at_ = MonoTime::Never();
-    Feed(AgentTick{});
+    Feed(agent::AgentTick{});
   });
 }
 
-void ClusterMachine::Execute(ClusterCommand command) {
+void ClusterMachine::Execute(agent::ClusterCommand command) {
   if (core_ == nullptr) return;
-  if (auto* send = std::get_if<SendUp>(&command)) {
+  if (auto* send = std::get_if<agent::SendUp>(&command)) {
     if (mutation_ == ClusterMutation::kForgetParts && send->message.agent().has_joined()) {
       send->message.mutable_agent()->mutable_joined()->clear_parts();
     }
     if (connected_) network_.SendUp(*connection_, std::move(send->message));
-  } else if (const auto* start = std::get_if<StartLauncher>(&command)) {
+  } else if (const auto* start = std::get_if<agent::StartLauncher>(&command)) {
     Launch(*start);
-  } else if (const auto* stop = std::get_if<StopLauncher>(&command)) {
+  } else if (const auto* stop = std::get_if<agent::StopLauncher>(&command)) {
     StopLaunched(*stop);
-  } else if (const auto* say = std::get_if<Say>(&command)) {
+  } else if (const auto* say = std::get_if<agent::Say>(&command)) {
     world_.Note(3, number_, [&] { return absl::StrCat(Name(), " says: ", say->line); });
-  } else if (std::holds_alternative<cadre::EndAgent>(command)) {
+  } else if (std::holds_alternative<cadre::agent::EndAgent>(command)) {
     over_ = true;
   }
 }
 
-void ClusterMachine::Launch(const StartLauncher& command) {
+void ClusterMachine::Launch(const agent::StartLauncher& command) {
   const v1::Part& part = command.start.part();
   world_.Note(4, part.id(),
               [&] { return absl::StrCat(Name(), " starts part ", part.id(), " of ", part.job()); });
   if (!world_.calm && world_.random.Percent(2)) {
     world_.schedule.In(absl::ZeroDuration(), [this, id = part.id(), life = life_] {
-      if (life == life_) Feed(LauncherFailed{id, "no such user"});
+      if (life == life_) Feed(agent::LauncherFailed{id, "no such user"});
     });
     return;
   }
@@ -203,7 +204,7 @@ ClusterMachine::Launched* ClusterMachine::FindStart(uint64_t start) {
   return found == launchers_.end() ? nullptr : &found->second;
 }
 
-void ClusterMachine::StopLaunched(const StopLauncher& command) {
+void ClusterMachine::StopLaunched(const agent::StopLauncher& command) {
   const auto found = std::find_if(launchers_.begin(), launchers_.end(), [&](const auto& launched) {
     return launched.second.part.id() == command.id && launched.second.life == life_;
   });
@@ -229,7 +230,7 @@ void ClusterMachine::Clear(uint64_t start) {
   if (found == nullptr) return;
   const uint64_t id = found->part.id(), life = found->life;
   launchers_.erase(start);
-  if (life == life_) Feed(PartGone{id});
+  if (life == life_) Feed(agent::PartGone{id});
 }
 
 void ClusterMachine::CheckStop(const v1::StopPart& stop) {

@@ -67,10 +67,10 @@ class ClusterMachine final : public StreamClient {
   };
 
   void Connect();
-  void Feed(const ClusterEvent& event);
-  void Execute(ClusterCommand command);
-  void Launch(const StartLauncher& command);
-  void StopLaunched(const StopLauncher& command);
+  void Feed(const agent::ClusterEvent& event);
+  void Execute(agent::ClusterCommand command);
+  void Launch(const agent::StartLauncher& command);
+  void StopLaunched(const agent::StopLauncher& command);
   // Nothing of it is left.
   void Clear(uint64_t start);
   Launched* FindStart(uint64_t start);
@@ -89,7 +89,7 @@ class ClusterMachine final : public StreamClient {
   std::string broken_;
 
   // One life of the agent.
-  std::unique_ptr<ClusterCore> core_;
+  std::unique_ptr<agent::ClusterCore> core_;
   uint64_t life_ = 0;
   std::optional<ConnectionId> connection_;
   bool connected_ = false;

@@ -27,7 +27,8 @@ Node::Node(World& world, const Plan& plan, int number, Network& network, Oracle&
       oracle_(oracle),
       supervisor_(
           world, plan, oracle, number,
-          {[this](AgentEvent event) { Feed(std::move(event)); }, std::move(worker_failed)}) {}
+          {[this](agent::AgentEvent event) { Feed(std::move(event)); }, std::move(worker_failed)}) {
+}
 
 void Node::StartAgent() {
   if (core_ != nullptr) return;
@@ -37,7 +38,7 @@ void Node::StartAgent() {
     return world_.schedule.In(absl::Milliseconds(100), [this] { StartAgent(); });
   }
   const v1::JobSpec& spec = plan_.jobs[me_.job];
-  AgentConfig config;
+  agent::AgentConfig config;
   config.job = spec.name();
   if (!adopts) incarnation_ = world_.random.Next();
   config.incarnation = incarnation_;
@@ -59,7 +60,7 @@ void Node::StartAgent() {
     return absl::StrCat("agent ", NameOfNode(number_), adopts ? " takes over" : " starts",
                         ", incarnation ", config.incarnation % 10000);
   });
-  core_ = std::make_unique<AgentCore>(std::move(config));
+  core_ = std::make_unique<agent::AgentCore>(std::move(config));
   comes_back_ = leaving_ = false;
   generation_started_ = adopts;
   supervisor_lives_ = true;
@@ -68,7 +69,7 @@ void Node::StartAgent() {
   timer_at_ = MonoTime::Never();
   paused_until_ = world_.now();
   backoff_ = kBackoffMin;
-  Feed(AgentTick{});
+  Feed(agent::AgentTick{});
   if (adopts) supervisor_.Adopt();
   Connect();
 }
@@ -81,13 +82,13 @@ void Node::Connect() {
 void Node::OnUp(ConnectionId id) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   connected_ = true;
-  Feed(LinkUp{});
+  Feed(agent::LinkUp{});
 }
 
 void Node::OnMessage(ConnectionId id, const v1::ServerMessage& message) {
   if (connection_ != std::optional<ConnectionId>(id)) return;
   if (message.has_welcome()) backoff_ = kBackoffMin;
-  Feed(ServerSaid{message});
+  Feed(agent::ServerSaid{message});
 }
 
 void Node::OnDown(ConnectionId id, const absl::Status& status) {
@@ -98,7 +99,7 @@ void Node::OnDown(ConnectionId id, const absl::Status& status) {
     return absl::StrCat("agent ", NameOfNode(number_), ": link down, ", status.ToString());
   });
   const uint64_t life = life_;
-  Feed(LinkDown{status});
+  Feed(agent::LinkDown{status});
   const bool is_final = status.code() == absl::StatusCode::kUnauthenticated ||
                         status.code() == absl::StatusCode::kInvalidArgument;
   if (is_final || life != life_ || core_ == nullptr) return;
@@ -108,9 +109,9 @@ void Node::OnDown(ConnectionId id, const absl::Status& status) {
   backoff_ = std::min(2 * backoff_, kBackoffMax);
 }
 
-void Node::Feed(AgentEvent event) {
+void Node::Feed(agent::AgentEvent event) {
   if (core_ == nullptr) return;
-  if (auto* progress = std::get_if<WorkerProgress>(&event)) progress->at = Local();
+  if (auto* progress = std::get_if<agent::WorkerProgress>(&event)) progress->at = Local();
   if (StandsStill()) {
     inbox_.push_back(std::move(event));
     return;
@@ -118,14 +119,14 @@ void Node::Feed(AgentEvent event) {
   Run(event);
 }
 
-void Node::Run(const AgentEvent& event) {
+void Node::Run(const agent::AgentEvent& event) {
   const uint64_t life = life_;
-  std::vector<AgentCommand> commands = core_->Step(Local(), event);
-  for (AgentCommand& command : commands) Execute(std::move(command));
+  std::vector<agent::AgentCommand> commands = core_->Step(Local(), event);
+  for (agent::AgentCommand& command : commands) Execute(std::move(command));
   while (life == life_ && core_ != nullptr && !own_events_.empty()) {
-    const AgentEvent own = std::move(own_events_.front());
+    const agent::AgentEvent own = std::move(own_events_.front());
     own_events_.pop_front();
-    for (AgentCommand& command : core_->Step(Local(), own)) Execute(std::move(command));
+    for (agent::AgentCommand& command : core_->Step(Local(), own)) Execute(std::move(command));
   }
   if (leaving_) return EndAgent();
   ArmTimer();
@@ -144,30 +145,30 @@ void Node::ArmTimer() {
 
 void Node::OnTimer() {
   if (StandsStill()) return;  // looked at when it wakes
-  if (core_->NextDeadline() <= Local()) return Run(AgentTick{});
+  if (core_->NextDeadline() <= Local()) return Run(agent::AgentTick{});
   ArmTimer();
 }
 
-void Node::Execute(AgentCommand command) {
+void Node::Execute(agent::AgentCommand command) {
   if (core_ == nullptr) return;
-  if (auto* send = std::get_if<SendUp>(&command)) {
+  if (auto* send = std::get_if<agent::SendUp>(&command)) {
     if (connected_) network_.SendUp(*connection_, std::move(send->message));
-  } else if (auto* start = std::get_if<StartWorkers>(&command)) {
+  } else if (auto* start = std::get_if<agent::StartWorkers>(&command)) {
     StartWorkersOf(*start);
-  } else if (auto* stop = std::get_if<StopWorkers>(&command)) {
+  } else if (auto* stop = std::get_if<agent::StopWorkers>(&command)) {
     if (!generation_started_ || !supervisor_lives_) {
-      own_events_.push_back(AllGone{stop->generation, 20001, stop->kept});
+      own_events_.push_back(agent::AllGone{stop->generation, 20001, stop->kept});
     } else {
       supervisor_.Stop(stop->generation, stop->grace, stop->kept);
     }
-  } else if (auto* collect = std::get_if<CollectEvidence>(&command)) {
+  } else if (auto* collect = std::get_if<agent::CollectEvidence>(&command)) {
     LookAtWorkers(collect->generation);
-  } else if (auto* answer = std::get_if<StoreAnswer>(&command)) {
+  } else if (auto* answer = std::get_if<agent::StoreAnswer>(&command)) {
     supervisor_.Answer(answer->reply);
-  } else if (auto* say = std::get_if<Say>(&command)) {
+  } else if (auto* say = std::get_if<agent::Say>(&command)) {
     world_.Note(42, number_,
                 [&] { return absl::StrCat("agent ", NameOfNode(number_), " says: ", say->line); });
-  } else if (auto* exit = std::get_if<Exit>(&command)) {
+  } else if (auto* exit = std::get_if<agent::Exit>(&command)) {
     oracle_.AgentLeft(number_, *exit);
     leaving_ = true;
   }
@@ -177,16 +178,16 @@ void Node::Execute(AgentCommand command) {
 void Node::LookAtWorkers(uint64_t generation) {
   world_.schedule.In(kLook, [this, generation, life = life_] {
     if (life != life_) return;
-    EvidenceFound found{generation, {}};
+    agent::EvidenceFound found{generation, {}};
     for (const uint32_t local_rank : supervisor_.Alive(generation)) {
       found.ranks.emplace_back().set_local_rank(static_cast<int32_t>(local_rank));
     }
     Feed(std::move(found));
-    Feed(EvidenceDone{generation});
+    Feed(agent::EvidenceDone{generation});
   });
 }
 
-void Node::StartWorkersOf(const StartWorkers& command) {
+void Node::StartWorkersOf(const agent::StartWorkers& command) {
   world_.Note(43, command.generation.number, [&] {
     return absl::StrCat("agent ", NameOfNode(number_), " starts workers of generation ",
                         command.generation.number, ", ranks ", command.assign.first_rank(), "+",
@@ -243,7 +244,7 @@ void Node::Heal() {
   paused_until_ = std::min(paused_until_, world_.now());
   const uint64_t life = life_;
   while (life == life_ && core_ != nullptr && !inbox_.empty()) {
-    const AgentEvent event = std::move(inbox_.front());
+    const agent::AgentEvent event = std::move(inbox_.front());
     inbox_.pop_front();
     Run(event);
   }
@@ -258,11 +259,11 @@ void Node::KillSupervisor() {
               [&] { return absl::StrCat("supervisor killed: ", NameOfNode(number_)); });
   supervisor_lives_ = false;
   supervisor_.KillAll(true);
-  Feed(SupervisorLost{});
+  Feed(agent::SupervisorLost{});
 }
 
 void Node::Signal(int signal) {
-  if (core_ != nullptr) Feed(SignalReceived{signal});
+  if (core_ != nullptr) Feed(agent::SignalReceived{signal});
 }
 
 }  // namespace cadre::simulation

@@ -43,10 +43,10 @@ class Node final : public StreamClient {
  private:
   MonoTime Local() const { return me_.clock.Local(world_.now()); }
   bool StandsStill() const { return world_.now() < paused_until_; }
-  void Feed(AgentEvent event);
-  void Run(const AgentEvent& event);
-  void Execute(AgentCommand command);
-  void StartWorkersOf(const StartWorkers& command);
+  void Feed(agent::AgentEvent event);
+  void Run(const agent::AgentEvent& event);
+  void Execute(agent::AgentCommand command);
+  void StartWorkersOf(const agent::StartWorkers& command);
   void LookAtWorkers(uint64_t generation);
   void ArmTimer();
   void OnTimer();
@@ -61,19 +61,19 @@ class Node final : public StreamClient {
   Oracle& oracle_;
   Supervisor supervisor_;
 
-  std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<agent::AgentCore> core_;
   uint64_t life_ = 0;
   bool comes_back_ = true;
   bool leaving_ = false;
-  std::deque<AgentEvent> inbox_;       // what waits while the agent stands still
-  std::deque<AgentEvent> own_events_;  // what carrying out a command led to
+  std::deque<agent::AgentEvent> inbox_;       // what waits while the agent stands still
+  std::deque<agent::AgentEvent> own_events_;  // what carrying out a command led to
   MonoTime paused_until_;
   MonoTime timer_at_ = MonoTime::Never();
   bool supervisor_lives_ = false;
   bool generation_started_ = false;
   uint64_t incarnation_ = 0;
   // What the agent would carry on that comes after this one: its generation was started.
-  AdoptedWorkers run_;
+  agent::AdoptedWorkers run_;
   std::optional<ConnectionId> connection_;
   bool connected_ = false;
   absl::Duration backoff_;

@@ -262,7 +262,7 @@ void Oracle::WorkerGone(const GenerationKey& generation, uint32_t rank) {
   --alive_[worker.node];
 }
 
-void Oracle::AgentLeft(int node, const Exit& exit) {
+void Oracle::AgentLeft(int node, const agent::Exit& exit) {
   world_.Note(20, exit.status, [&] {
     return absl::StrCat("agent ", NameOfNode(node), " leaves with ", exit.status, ": ",
                         exit.message, exit.verdict.message());

@@ -94,7 +94,7 @@ class Oracle {
   WorkerTruth& Worker(const GenerationKey& generation, uint32_t rank);
   void WorkerGone(const GenerationKey& generation, uint32_t rank);
   bool HasWorkers(int node) const { return alive_[node] > 0; }
-  void AgentLeft(int node, const Exit& exit);
+  void AgentLeft(int node, const agent::Exit& exit);
 
   StoreModel& store() { return store_; }
   void CountStoreAnswer() { ++tally_.store_answers; }

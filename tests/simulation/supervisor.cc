@@ -90,7 +90,7 @@ void Supervisor::GoOn(const GenerationKey& generation, const v1::Assign& assign,
   v1::WorkerExit exit;
   exit.set_signal(SIGKILL);
   world_.schedule.In(absl::Microseconds(50), [this, generation, local_rank, exit] {
-    host_.tell(WorkerDied{generation.number, local_rank, exit});
+    host_.tell(agent::WorkerDied{generation.number, local_rank, exit});
   });
 }
 
@@ -133,7 +133,7 @@ void Supervisor::EndWithExit(uint64_t id, v1::WorkerExit exit, bool by_itself) {
       found->second.alive.erase(id);
       found->second.exits[worker.local_rank] = exit;
     }
-    host_.tell(WorkerDied{worker.generation.number, worker.local_rank, std::move(exit)});
+    host_.tell(agent::WorkerDied{worker.generation.number, worker.local_rank, std::move(exit)});
     Advance(worker.generation.number);
   }
   if (by_itself && fails) host_.failed(worker.generation);
@@ -145,7 +145,7 @@ void Supervisor::Stop(uint64_t number, absl::Duration grace, const std::set<uint
     if (gone_.count(number) == 0) {
       gone_.insert(number);
       world_.schedule.In(absl::Microseconds(50), [this, number, kept] {
-        host_.tell(AllGone{number, 0, kept});
+        host_.tell(agent::AllGone{number, 0, kept});
       });
     }
     return;
@@ -202,7 +202,7 @@ void Supervisor::Advance(uint64_t number) {
     }
     if (alone_ != 0 && generations_.empty()) return KillAll(true);
     const uint32_t port = 20000 + static_cast<uint32_t>(world_.random.Below(20000));
-    host_.tell(AllGone{number, port, kept});
+    host_.tell(agent::AllGone{number, port, kept});
   });
 }
 
@@ -229,14 +229,16 @@ void Supervisor::Adopt() {
   for (const uint64_t id : generation.alive) {
     const Worker& worker = workers_.at(id);
     if (worker.running) {
-      host_.tell(WorkerRuns{number, worker.local_rank, static_cast<int32_t>(id)});
+      host_.tell(agent::WorkerRuns{number, worker.local_rank, static_cast<int32_t>(id)});
     }
-    if (worker.progress.has_value()) host_.tell(WorkerProgress{number, *worker.progress, {}});
+    if (worker.progress.has_value())
+      host_.tell(agent::WorkerProgress{number, *worker.progress, {}});
     // What was not answered is asked again.
-    if (worker.waits) host_.tell(WorkerAsked{worker.to_ask[worker.next]});
+    if (worker.waits) host_.tell(agent::WorkerAsked{worker.to_ask[worker.next]});
   }
   const std::map<uint32_t, v1::WorkerExit> exits = generation.exits;
-  for (const auto& [local_rank, exit] : exits) host_.tell(WorkerDied{number, local_rank, exit});
+  for (const auto& [local_rank, exit] : exits)
+    host_.tell(agent::WorkerDied{number, local_rank, exit});
 }
 
 void Supervisor::KillAll(bool at_once) {

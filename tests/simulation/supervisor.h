@@ -26,7 +26,7 @@ class Supervisor {
  public:
   struct Host {
     // What the agent is told: frames, and what its workers ask of it.
-    std::function<void(AgentEvent)> tell;
+    std::function<void(agent::AgentEvent)> tell;
     // A worker failed by itself; its peers on other nodes may notice.
     std::function<void(const GenerationKey&)> failed;
   };

@@ -99,10 +99,11 @@ void Supervisor::Begin(uint64_t id, Worker& worker) {
     worker.step = static_cast<uint64_t>(absl::ToInt64Milliseconds(lives));
   }
   if (worker.told && !rejoined) {
-    host_.tell(WorkerRuns{worker.generation.number, worker.local_rank, static_cast<int32_t>(id)});
+    host_.tell(
+        agent::WorkerRuns{worker.generation.number, worker.local_rank, static_cast<int32_t>(id)});
   }
   if (worker.told && worker.can_rejoin) {
-    host_.tell(WorkerMayRejoin{worker.generation.number, worker.local_rank, true});
+    host_.tell(agent::WorkerMayRejoin{worker.generation.number, worker.local_rank, true});
   }
   // Who never reports is not watched, so those that will hang do.
   if (worker.rank % 2 == 0 || worker.ends == Ends::kHangs) Report(id);
@@ -117,7 +118,7 @@ void Supervisor::Report(uint64_t id) {
   progress.set_step(static_cast<uint64_t>(world_.now().micros()));
   oracle_.Worker(worker->generation, worker->rank).reported_at = world_.now();
   worker->progress = progress;
-  if (worker->told) host_.tell(WorkerProgress{worker->generation.number, progress, {}});
+  if (worker->told) host_.tell(agent::WorkerProgress{worker->generation.number, progress, {}});
   Later(absl::Milliseconds(1500), id, [this, id](Worker&) { Report(id); });
 }
 
@@ -135,7 +136,7 @@ void Supervisor::AskNext(uint64_t id) {
 
 void Supervisor::Ask(Worker& worker) {
   worker.waits = true;
-  if (worker.told) host_.tell(WorkerAsked{worker.to_ask[worker.next]});
+  if (worker.told) host_.tell(agent::WorkerAsked{worker.to_ask[worker.next]});
 }
 
 void Supervisor::Answer(const v1::StoreReply& reply) {
@@ -213,7 +214,7 @@ void Supervisor::GiveUp(uint64_t id) {
     return absl::StrCat("rank ", worker.rank, " of ", worker.generation.Text(), " gives it up");
   });
   if (worker.told) {
-    host_.tell(WorkerWaits{worker.generation.number, worker.local_rank, "a peer is gone"});
+    host_.tell(agent::WorkerWaits{worker.generation.number, worker.local_rank, "a peer is gone"});
   }
   if (!world_.calm && world_.random.Percent(5)) {
     Later(world_.random.Between(absl::ZeroDuration(), absl::Milliseconds(300)), id,

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/duration.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 constexpr absl::Duration kDefaultLease = absl::Seconds(10);
@@ -218,4 +218,4 @@ void ClusterCore::Send(v1::AgentReport report) {
   commands_.push_back(SendUp{std::move(message)});
 }
 
-}  // namespace cadre
+}  // namespace cadre::agent

@@ -21,7 +21,7 @@
 #include "base/time.h"
 #include "proto/cluster.pb.h"
 
-namespace cadre {
+namespace cadre::agent {
 
 // --- events; those of the link, signals and the time are agent/core's ---
 // A launcher could not even be given to the supervisor.
@@ -127,6 +127,6 @@ class ClusterCore {
   std::optional<absl::Status> end_;
 };
 
-}  // namespace cadre
+}  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_CLUSTER_CORE_CLUSTER_CORE_H_

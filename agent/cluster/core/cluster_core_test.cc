@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre {
+namespace cadre::agent {
 namespace {
 
 using ::testing::Contains;
@@ -170,4 +170,4 @@ TEST_F(ClusterCoreTest, AServerThatDoesNotWantItEndsIt_OneThatGoesDoesNot) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::agent
