@@ -7,78 +7,18 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
 #include "rendezvous/core/core.h"
+#include "rendezvous/testing/script_line.h"
 #include "rendezvous/testing/script_text.h"
 #include "rendezvous/testing/test_messages.h"
 
 namespace cadre {
 namespace {
-
-// One event line: words, and key=value pairs.
-class Line {
- public:
-  explicit Line(absl::string_view text) {
-    for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-      const std::pair<absl::string_view, absl::string_view> pair =
-          absl::StrSplit(word, absl::MaxSplits('=', 1));
-      if (absl::StrContains(word, '=')) {
-        named_.emplace(pair.first, pair.second);
-      } else {
-        words_.emplace_back(word);
-      }
-    }
-  }
-
-  std::string Word(size_t index) {
-    used_words_ = std::max(used_words_, index + 1);
-    if (index < words_.size()) return words_[index];
-    return Complain("a word is missing"), "";
-  }
-  bool HasWord(size_t index) const { return index < words_.size(); }
-  int64_t Number(size_t index) { return ToNumber(Word(index)); }
-  bool Has(const std::string& key) const { return named_.count(key) != 0; }
-  std::string Text(const std::string& key, const std::string& otherwise = "") {
-    used_.insert(key);
-    return Has(key) ? named_[key] : otherwise;
-  }
-  int64_t Number(const std::string& key, int64_t otherwise) {
-    return Has(key) ? ToNumber(Text(key)) : otherwise;
-  }
-  absl::Duration ToDuration(const std::string& text) {
-    absl::Duration duration;
-    if (!absl::ParseDuration(text, &duration)) Complain("no duration: " + text);
-    return duration;
-  }
-  int64_t ToNumber(const std::string& text) {
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(text, &number)) Complain("no number: " + text);
-    return number;
-  }
-  void Complain(const std::string& what) {
-    if (complaint_.empty()) complaint_ = what;
-  }
-  // Everything was understood and used.
-  absl::Status Check() {
-    if (used_words_ < words_.size()) Complain("nothing to do with: " + words_[used_words_]);
-    for (const auto& [key, value] : named_) {
-      if (used_.count(key) == 0) Complain("nothing to do with: " + key);
-    }
-    return complaint_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaint_);
-  }
-
- private:
-  std::vector<std::string> words_;
-  std::map<std::string, std::string> named_;
-  size_t used_words_ = 0;
-  std::set<std::string> used_;
-  std::string complaint_;
-};
 
 struct ScriptNode {
   Speaker self;
@@ -107,7 +47,7 @@ class Player {
 
  private:
   absl::Status PlayLine(absl::string_view text) {
-    Line line(text);
+    ScriptLine line(text);
     const std::string verb = line.Word(0);
     if (!Setup(verb, &line) && !NodeEvent(verb, &line) && !OtherEvent(verb, &line)) {
       line.Complain("unknown event: " + verb);
@@ -115,7 +55,7 @@ class Player {
     return line.Check();
   }
 
-  bool Setup(const std::string& verb, Line* line) {
+  bool Setup(const std::string& verb, ScriptLine* line) {
     if (verb == "lease") return config_.lease = line->ToDuration(line->Word(1)), true;
     if (verb == "grace") return config_.reconnect_grace = line->ToDuration(line->Word(1)), true;
     if (verb != "spec") return false;
@@ -151,7 +91,7 @@ class Player {
     return true;
   }
 
-  bool NodeEvent(const std::string& verb, Line* line) {
+  bool NodeEvent(const std::string& verb, ScriptLine* line) {
     static const std::set<std::string> kVerbs = {"join",  "up",    "exit",   "done",    "stopped",
                                                  "leave", "close", "cancel", "silence", "wake",
                                                  "store", "at",    "hang",   "where",   "gave_up"};
@@ -209,7 +149,7 @@ class Player {
     return true;
   }
 
-  void Join(Line* line, ScriptNode* node) {
+  void Join(ScriptLine* line, ScriptNode* node) {
     node->self.job = spec_.name();
     node->self.node = line->Word(1);
     const uint64_t incarnation = line->Number("incarnation", node->self.incarnation);
@@ -232,7 +172,7 @@ class Player {
     Say(*node, message);
   }
 
-  void Exit(Line* line, const ScriptNode& node) {
+  void Exit(ScriptLine* line, const ScriptNode& node) {
     v1::NodeMessage message =
         ExitedFrom(node.self, line->Number(2), line->Number("code", 0), line->Number("signal", 0));
     v1::WorkerExited* exited = message.mutable_worker_exited();
@@ -246,7 +186,7 @@ class Player {
     Say(node, message);
   }
 
-  void Progress(Line* line, const ScriptNode& node) {
+  void Progress(ScriptLine* line, const ScriptNode& node) {
     v1::NodeMessage message = MessageFrom(node.self);
     v1::NodeProgress* progress = message.mutable_progress();
     progress->set_workers(node.slots);
@@ -260,7 +200,7 @@ class Player {
 
   // One word for each local rank: its state, phase and step, as in S:waiting:5, or S:absent, in the
   // order of the ranks. The first is overdue where the node reports a hang.
-  void Evidence(Line* line, const ScriptNode& node, bool hang) {
+  void Evidence(ScriptLine* line, const ScriptNode& node, bool hang) {
     v1::NodeMessage message = MessageFrom(node.self);
     message.mutable_evidence()->set_hang(hang);
     for (uint32_t rank = 0; rank < node.slots; ++rank) {
@@ -283,7 +223,7 @@ class Player {
   }
 
   // The words from `at` on: RANK OPERATION ARGUMENTS.
-  v1::StoreRequest Request(Line* line, size_t at, uint64_t generation) {
+  v1::StoreRequest Request(ScriptLine* line, size_t at, uint64_t generation) {
     v1::StoreRequest request;
     request.set_job(spec_.name());
     request.set_generation(line->Number("generation", generation));
@@ -320,7 +260,7 @@ class Player {
     return request;
   }
 
-  bool OtherEvent(const std::string& verb, Line* line) {
+  bool OtherEvent(const std::string& verb, ScriptLine* line) {
     if (verb == "wait") return Wait(line->ToDuration(line->Word(1))), true;
     if (verb == "stall") return now_ = now_ + line->ToDuration(line->Word(1)), true;
     if (verb == "explain") {
