@@ -15,6 +15,11 @@ bool IsReadyConnection(const Connection& connection) {
 
 }  // namespace
 
+GenerationId NamedBy(const v1::NodeMessage& message, const step::Context& context) {
+  const GenerationId named = GenerationOf(message);
+  return named.server_id != 0 ? named : GenerationId{context.config.server_id, named.number};
+}
+
 template <typename Change>
 void Connections::Update(Connection* connection, Change change) {
   open_ -= connection->stream.has_value();

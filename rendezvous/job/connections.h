@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/generation_id.h"
 #include "base/time.h"
+#include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
@@ -38,6 +39,9 @@ struct Connection {
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
 };
+
+// The generation that the message names; of an older agent it is taken for this server's.
+GenerationId NamedBy(const v1::NodeMessage& message, const step::Context& context);
 
 class Connections {
  public:

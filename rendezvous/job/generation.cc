@@ -162,7 +162,7 @@ bool Job::AdvanceStopping() {
     OrderStop(failure.message(), failure);
   }
   if (state_.generation.nodes_busy == 0) {
-    Conclude();
+    RestartOrEnd();
     return true;
   }
   if (context_.clock.now() < StopDeadline(view())) return false;
@@ -241,7 +241,7 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   }
 }
 
-void Job::Conclude() {
+void Job::RestartOrEnd() {
   const v1::Failure* failure = state_.generation.root_cause();
   const std::optional<v1::Failure> root_cause =
       failure == nullptr ? std::nullopt : std::make_optional(*failure);

@@ -31,7 +31,7 @@ void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry
   }
 }
 
-std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation) {
+std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation) {
   std::optional<Culprit> found;
   if (inquiry.for_absent) {
     found = WhoIsAbsent(inquiry.ranks);

@@ -37,7 +37,7 @@ struct Inquiry {
 void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry);
 
 // What the answers amount to: the failure of the worker that is to blame, if one is.
-std::optional<v1::Failure> Conclude(Inquiry inquiry, uint64_t generation);
+std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation);
 
 }  // namespace cadre::job
 

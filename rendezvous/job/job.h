@@ -12,22 +12,29 @@
 //   node comes back  -       may form      told what it missed      told to stop             told the end
 //   node is lost     -       one fewer     stop                     may be the root cause    forgotten
 //   worker started   -       -             counted                  -                        -
-//   worker exited    -       -             failed: stop; all        counted                  -
-//                                          have succeeded: ended
+//   worker exited    -       -             failed, or has saved     counted                  -
+//                                          for more nodes: stop;
+//                                          all have succeeded: ended
 //   worker gave up   -       -             stop, where nobody else  -                        -
 //                                          is to blame
 //   node stopped     -       may form      stop, where an exit is   last one: restart, end   -
 //                                          unreported
+//   progress         -       -             shown                    -                        -
 //   evidence         -       -             stop, once enough of it  -                        -
 //   store call       no      no            carried out              no                       no
-//   cancel           ended   ended         stop                     changes the reason       -
+//   cancel           ended   ended         stop                     changes the reason (+)   -
 //   granted          becomes GATHERING     -                        -                        -
+//   no part is left  -       QUEUED, where it has never begun                                -
 //   cannot begin     ended   ended         -                        -                        -
-//   deadline: total  -       ended         stop                     changes the reason       -
+//   launcher ended   -       why its node is lost, if it is                                  -
+//   deadline: total  -       ended         stop                     changes the reason (+)   -
 //             join   -       ended         -                        -                        -
-//             start  -       -             stop                     -                        -
+//             start  -       -             stop; or, of those who   -                        -
+//                                          went on in their
+//                                          processes: who is absent?
 //             stop   -       -             -                        nodes are lost           -
 //   (*) unless no node is connected any more: then the name begins a new run.
+//   (+) where no cancel, preemption or total deadline has settled it (HasLastWord).
 // clang-format on
 //
 // A stopped generation is followed by another where the restart policy says so (restart.h). What is
@@ -42,7 +49,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/generation_id.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
@@ -98,13 +104,10 @@ class Job {
 
  private:
   // membership.cc: nodes come, go and are lost.
-  GenerationId NamedBy(const v1::NodeMessage& message) const;
   bool MayJoin(StreamId stream, const v1::Join& join);
   void Admit(StreamId stream, const v1::NodeMessage& message);
   void Resume(StreamId stream, const v1::NodeMessage& message);
   void Attach(StreamId stream, const v1::Join& join);
-  // The node is no member, and has workers of a generation that goes on or went by without it.
-  void StopOldWorkers(const std::string& node, const GenerationId& old);
   void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
   // Takes the node out of the job and, where its workers are missed, stops the others.
   void RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
@@ -118,7 +121,7 @@ class Job {
   void Form(uint32_t size, const std::string& reason);
   // Stops the running generation, or corrects why it is stopped.
   void OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause);
-  void Conclude();
+  void RestartOrEnd();
   void End(v1::JobPhase outcome, int exit_status, const std::string& message,
            const std::optional<v1::Failure>& root_cause);
 

@@ -57,6 +57,18 @@ bool WasSilentBeforeFailure(const View& view, const Connection& connection) {
   return connection.last_heard + view.context.config.lease / 2 < failed;
 }
 
+// For a node that is no member, and has workers of a generation that goes on or went by without it.
+v1::ServerMessage StopOfOld(const std::string& name, const state::Job& job,
+                            const GenerationId& old) {
+  v1::ServerMessage stop = step::MessageFor(name, old.number);
+  SetGeneration(&stop, old);
+  stop.mutable_stop()->set_reason(
+      absl::StrCat("generation ", old.number, " went on without this node"));
+  *stop.mutable_stop()->mutable_grace() = ToProto(job.policy.stop_grace);
+  stop.mutable_stop()->set_fenced(true);
+  return stop;
+}
+
 }  // namespace
 
 void Job::Join(StreamId stream, const v1::NodeMessage& message) {
@@ -65,12 +77,6 @@ void Job::Join(StreamId stream, const v1::NodeMessage& message) {
       known != state_.nodes.end() && known->second.node().incarnation() == message.incarnation();
   if (state::HasEnded(state_.phase()) || comes_back) return Resume(stream, message);
   if (MayJoin(stream, message.join())) Admit(stream, message);
-}
-
-// Of an older agent it is taken for this server's.
-GenerationId Job::NamedBy(const v1::NodeMessage& message) const {
-  const GenerationId named = GenerationOf(message);
-  return named.server_id != 0 ? named : GenerationId{context_.config.server_id, named.number};
 }
 
 bool Job::MayJoin(StreamId stream, const v1::Join& join) {
@@ -113,18 +119,11 @@ void Job::Admit(StreamId stream, const v1::NodeMessage& message) {
   live_.refusal.clear();
   Attach(stream, message.join());
   // It was taken for lost and comes back with workers of a generation that goes on without it.
-  if (message.generation() != 0) StopOldWorkers(message.join().node(), NamedBy(message));
-}
-
-void Job::StopOldWorkers(const std::string& node, const GenerationId& old) {
-  live_.connections.SetOldGeneration(node, old);
-  v1::ServerMessage stop = step::MessageFor(name_, old.number);
-  SetGeneration(&stop, old);
-  stop.mutable_stop()->set_reason(
-      absl::StrCat("generation ", old.number, " went on without this node"));
-  *stop.mutable_stop()->mutable_grace() = ToProto(state_.policy.stop_grace);
-  stop.mutable_stop()->set_fenced(true);
-  out_.SendTo(node, std::move(stop));
+  if (message.generation() != 0) {
+    const GenerationId old = NamedBy(message, context_);
+    live_.connections.SetOldGeneration(message.join().node(), old);
+    out_.SendTo(message.join().node(), StopOfOld(name_, state_, old));
+  }
 }
 
 void Job::OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped) {
@@ -155,8 +154,10 @@ void Job::Resume(StreamId stream, const v1::NodeMessage& message) {
   const int rank = NodeRankOf(state_, node);
   if (rank < 0) {
     // A server that was started anew no longer knows that a spare has workers to stop.
-    if (message.generation() != 0) StopOldWorkers(node, NamedBy(message));
-    return;
+    if (message.generation() == 0) return;
+    const GenerationId old_generation = NamedBy(message, context_);
+    live_.connections.SetOldGeneration(node, old_generation);
+    return out_.SendTo(node, StopOfOld(name_, state_, old_generation));
   }
   const state::Generation& generation = state_.generation;
   const saved::Member& member = generation.member(rank);

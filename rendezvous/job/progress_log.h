@@ -52,6 +52,11 @@ class ProgressLog {
   std::map<uint64_t, int64_t> first_us_;  // by generation
 };
 
+// Where the job's time went, for people: what is durable of it, what its workers reported, and the
+// recoveries that follow from both.
+v1::Timeline MakeTimeline(const std::string& name, const state::Job& job,
+                          const ProgressLog& progress);
+
 }  // namespace cadre::job
 
 #endif  // CADRE_RENDEZVOUS_JOB_PROGRESS_LOG_H_

@@ -4,7 +4,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/job/timeline.h"
 
 namespace cadre::job {
 namespace {

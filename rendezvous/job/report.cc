@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/text.h"
-#include "rendezvous/job/timeline.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/worker_end.h"
 

@@ -1,7 +1,7 @@
 #include "rendezvous/job/status.h"
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/job/timeline.h"
+#include "rendezvous/job/progress_log.h"
 
 namespace cadre::job {
 

@@ -26,7 +26,7 @@ v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, ui
 }  // namespace
 
 void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message) {
-  const GenerationId named = NamedBy(message);
+  const GenerationId named = NamedBy(message, context_);
   const uint64_t generation = named.number;
   const bool ours = named.server_id == context_.config.server_id;
   if (named.exists() && named == live_.connections.Find(node)->old_generation) {
@@ -196,7 +196,7 @@ void Job::Inquire(const std::string& except) {
 void Job::EndInquiry() {
   Inquiry inquiry = *std::exchange(live_.suspicion.inquiry, std::nullopt);
   const std::optional<v1::Failure> failure =
-      job::Conclude(std::move(inquiry), state_.generation.number());
+      FailureFoundBy(std::move(inquiry), state_.generation.number());
   if (failure.has_value()) FailWorker(*failure);
 }
 
