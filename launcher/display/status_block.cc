@@ -17,11 +17,14 @@ uint32_t NodesIn(const v1::JobStatus& status) {
 
 // The nodes that take part, and those that wait. A large job's status does not tell them apart.
 std::string Formed(const v1::JobStatus& status) {
-  uint32_t spares = 0;
-  for (const v1::NodeStatus& node : status.nodes()) spares += node.node_rank() < 0 ? 1 : 0;
+  uint32_t spares = 0, out = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.node_rank() < 0) ++(node.remains().empty() ? spares : out);
+  }
   return absl::StrCat(
-      "generation ", status.generation(), " formed: ", Count(NodesIn(status) - spares, "node"),
-      ", ", Count(status.world_size(), "worker"),
+      "generation ", status.generation(),
+      " formed: ", Count(NodesIn(status) - spares - out, "node"), ", ",
+      Count(status.world_size(), "worker"),
       spares == 0 ? "" : absl::StrCat("; ", Count(spares, "more node"), " in reserve"));
 }
 
@@ -80,14 +83,21 @@ std::string NodesTable(const v1::JobStatus& job) {
     // Before a generation is formed nobody has a rank, and nobody is in reserve either.
     const bool spare = !placed && job.phase() == v1::RUNNING;
     rows.push_back({node.name(), node.host(), absl::StrCat(node.slots()),
-                    placed  ? absl::StrCat(node.node_rank())
-                    : spare ? "spare"
-                            : "-",
+                    placed                    ? absl::StrCat(node.node_rank())
+                    : !node.remains().empty() ? "out"
+                    : spare                   ? "spare"
+                                              : "-",
                     placed
                         ? absl::StrCat(node.first_rank(), "-", node.first_rank() + node.slots() - 1)
                         : "-"});
   }
-  return FormatTable({"NODE", "HOST", "SLOTS", "NODE RANK", "RANKS"}, rows);
+  std::string text = FormatTable({"NODE", "HOST", "SLOTS", "NODE RANK", "RANKS"}, rows);
+  for (const v1::NodeStatus& node : job.nodes()) {
+    if (!node.remains().empty()) {
+      absl::StrAppend(&text, node.name(), " is out: ", EscapeControl(node.remains()), "\n");
+    }
+  }
+  return text;
 }
 
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,

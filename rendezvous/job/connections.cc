@@ -109,6 +109,11 @@ void Connections::SetLauncherEnd(const std::string& node, const std::string& how
 
 void Connections::SetOldGeneration(const std::string& node, const GenerationId& old) {
   Update(&all_.at(node), [&](Connection* changed) { changed->old_generation = old; });
+  all_.at(node).remains.clear();
+}
+
+void Connections::SetRemains(const std::string& node, const std::string& remains) {
+  all_.at(node).remains = remains;
 }
 
 MonoTime Connections::LostAt(const Connection& connection) const {

@@ -36,6 +36,8 @@ struct Connection {
   std::string launcher_end;
   // The node still stops workers of this generation, which is over or another server's.
   GenerationId old_generation;
+  // Because SIGKILL does not end this one; in words. Empty: it only takes its time.
+  std::string remains;
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
 };
@@ -69,6 +71,7 @@ class Connections {
   void Heard(const std::string& node);
   void SetLauncherEnd(const std::string& node, const std::string& how);
   void SetOldGeneration(const std::string& node, const GenerationId& old);
+  void SetRemains(const std::string& node, const std::string& remains);
 
   // A node whose lease is over, if there is one.
   std::optional<std::string> NextLost();

@@ -139,6 +139,17 @@ std::vector<std::string> ReadyNodes(const View& view) {
   return ready;
 }
 
+std::string WhatRemains(const View& view) {
+  std::vector<std::string> first;
+  size_t total = 0;
+  for (const auto& [node, connection] : view.live.connections.all()) {
+    if (connection.remains.empty()) continue;
+    ++total;
+    if (first.size() < kFirstFew) first.push_back(connection.remains);
+  }
+  return total == 0 ? "" : FirstFew(first, total);
+}
+
 std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
   const state::Job& job = view.job;
   const auto left = [&view, at](MonoTime until) {
@@ -151,12 +162,14 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
       return cluster_waits;
     case v1::GATHERING: {
       const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
+      const std::string remains = WhatRemains(view);
       const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
       return absl::StrCat(cluster_waits.empty() || backs_off
                               ? MissingText(job, decision, ReadyNodes(view))
                               : cluster_waits,
                           decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
-                          view.live.refusal.empty() ? "" : "; ", view.live.refusal);
+                          view.live.refusal.empty() ? "" : "; ", view.live.refusal,
+                          remains.empty() ? "" : "; ", remains);
     }
     case v1::RUNNING:
       if (AllStarted(job.generation)) return "";

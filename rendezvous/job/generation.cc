@@ -115,8 +115,10 @@ bool Job::AdvanceGathering() {
     case FormationDecision::kGiveUp:
       break;
   }
+  const std::string remains = WhatRemains(view());
   const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(),
-                                           JoinTimeoutText(state_, ReadyNodes(view())));
+                                           absl::StrCat(JoinTimeoutText(state_, ReadyNodes(view())),
+                                                        remains.empty() ? "" : "; ", remains));
   End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
   return true;
 }

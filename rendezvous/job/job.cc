@@ -73,6 +73,7 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
     case v1::NodeMessage::kWorkerStarted:
     case v1::NodeMessage::kWorkerExited:
     case v1::NodeMessage::kWorkerGaveUp:
+    case v1::NodeMessage::kWorkerRemains:
     case v1::NodeMessage::kNodeStopped:
     case v1::NodeMessage::kProgress:
     case v1::NodeMessage::kEvidence:
@@ -98,7 +99,6 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
     case v1::NodeMessage::kAgent:
-    case v1::NodeMessage::kWorkerRemains:
       return;
     case v1::NodeMessage::BODY_NOT_SET:
       // A newer agent may say what this server does not know yet.

@@ -19,6 +19,8 @@
 //                                          is to blame
 //   node stopped     -       may form      stop, where an exit is   last one: restart, end   -
 //                                          unreported
+//   worker remains   -       -             stop; its node is out    its node is out until    -
+//                                                                   it has stopped
 //   progress         -       -             shown                    -                        -
 //   evidence         -       -             stop, once enough of it  -                        -
 //   store call       no      no            carried out              no                       no
@@ -109,6 +111,9 @@ class Job {
   void Resume(StreamId stream, const v1::NodeMessage& message);
   void Attach(StreamId stream, const v1::Join& join);
   void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
+  // SIGKILL does not end a worker there, as the failure says: the generation ends without the node,
+  // which takes part in none until it has stopped.
+  void NodeRemains(v1::Failure failure);
   // Takes the node out of the job and, where its workers are missed, stops the others.
   void RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
                   const std::string& reason, absl::Status close);

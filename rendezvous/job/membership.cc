@@ -246,4 +246,31 @@ void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRe
   }
 }
 
+void Job::NodeRemains(v1::Failure failure) {
+  const std::string node = failure.node();
+  const GenerationId generation{context_.config.server_id, state_.generation.number()};
+  const v1::Failure* root = state_.generation.root_cause();
+  // That it hung, or did not start, followed from what keeps it in the kernel.
+  const bool is_cause =
+      root == nullptr || (root->rank() == failure.rank() &&
+                          (root->cause() == v1::HANG || root->cause() == v1::START_TIMEOUT));
+  if (!is_cause && !state::IsOver(state_.generation.worker(failure.rank()))) {
+    failure.set_collateral(true);
+    EndWorker(failure.rank(), failure);
+  }
+  v1::Record record;
+  record.mutable_node_removed()->set_node(node);
+  record.mutable_node_removed()->set_cause(failure.cause());
+  record.mutable_node_removed()->set_how(v1::NodeRemoved::REMAINS);
+  record.mutable_node_removed()->set_reason(failure.message());
+  out_.Commit(std::move(record));
+  live_.store.ForgetNode(node);
+  live_.connections.SetOldGeneration(node, generation);
+  live_.connections.SetRemains(node, failure.message());
+  out_.SendTo(node, StopOfOld(name_, state_, generation));
+  out_.Note(absl::StrCat("node ", node, " is out: ", failure.message()));
+  Touch(true);
+  if (is_cause) OrderStop(failure.message(), failure);
+}
+
 }  // namespace cadre::job

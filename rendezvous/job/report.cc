@@ -269,16 +269,7 @@ std::string ExplainText(const state::Job& job, const std::string& waiting_for) {
                     " of ", Count(generation.world_size(), "worker"), " up, ", generation.succeeded,
                     " done");
   }
-  absl::StrAppend(&text, waits);
-  std::vector<std::string> spares;
-  size_t total = 0;
-  for (const auto& [name, node] : job.nodes) {
-    if (NodeRankOf(job, name) >= 0) continue;
-    ++total;
-    if (spares.size() < kFirstFew) spares.push_back(name);
-  }
-  if (total > 0) absl::StrAppend(&text, "; spare: ", FirstFew(spares, total));
-  return text;
+  return absl::StrCat(text, waits);
 }
 
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {

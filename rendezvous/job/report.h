@@ -56,7 +56,7 @@ enum class Shown { kToAgents, kInList, kWhole };
 v1::JobStatus MakeStatus(const std::string& name, const state::Job& job,
                          const ProgressLog& progress, std::string waiting_for, Shown shown);
 
-// One line on what a job that lives does and waits for.
+// One line on what a job that lives does and waits for, without its spares.
 std::string ExplainText(const state::Job& job, const std::string& waiting_for);
 
 // Position of a node in the current generation, or -1 for a spare.

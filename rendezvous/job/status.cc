@@ -1,9 +1,30 @@
 #include "rendezvous/job/status.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/job/progress_log.h"
 
 namespace cadre::job {
+namespace {
+
+// Nodes that are in no generation: in reserve, or out because of what remains there.
+std::string SparesText(const View& view) {
+  std::vector<std::string> spares;
+  size_t total = 0;
+  for (const auto& [name, connection] : view.live.connections.all()) {
+    if (NodeRankOf(view.job, name) >= 0 || !connection.remains.empty()) continue;
+    ++total;
+    if (spares.size() < kFirstFew) spares.push_back(name);
+  }
+  const std::string remains = WhatRemains(view);
+  return absl::StrCat(total == 0 ? "" : "; spare: ", total == 0 ? "" : FirstFew(spares, total),
+                      remains.empty() ? "" : "; ", remains);
+}
+
+}  // namespace
 
 v1::JobStatus StatusOf(const std::string& name, const View& view, const std::string& cluster_waits,
                        MonoTime at, Shown shown) {
@@ -11,6 +32,10 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       MakeStatus(name, view.job, view.live.progress,
                  WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)), shown);
   if (WantsCheckpoint(view)) status.set_checkpoint_wanted(true);
+  for (v1::NodeStatus& node : *status.mutable_nodes()) {
+    const Connection* connection = view.live.connections.Find(node.name());
+    if (connection != nullptr) node.set_remains(connection->remains);
+  }
   return status;
 }
 
@@ -19,7 +44,10 @@ std::string Explain(const View& view, const std::string& cluster_waits, MonoTime
     return absl::StrCat("ended (", v1::JobPhase_Name(view.job.phase()),
                         "): ", view.job.saved.verdict().message());
   }
-  return ExplainText(view.job, WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
+  const std::string text =
+      ExplainText(view.job, WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
+  const bool formed = view.job.phase() == v1::RUNNING || view.job.phase() == v1::STOPPING;
+  return formed ? absl::StrCat(text, SparesText(view)) : text;
 }
 
 v1::ServerMessage FinishedMessage(const std::string& name, const View& view) {

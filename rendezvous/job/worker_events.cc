@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::job {
 namespace {
@@ -23,6 +24,14 @@ v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, ui
   return failure;
 }
 
+// After a reconnection it is not known any more which ranks the node had.
+std::string TextOfOldRemains(const v1::WorkerRemains& remains, const GenerationId& generation,
+                             const std::string& node) {
+  return OneLine(absl::StrCat("a worker of generation ", generation.number, " (local rank ",
+                              remains.local_rank(), ") on ", node, " ", rpc::WhatRemains(remains)),
+                 state::kMaxMessageBytes);
+}
+
 }  // namespace
 
 void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message) {
@@ -31,6 +40,10 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
   const bool ours = named.server_id == context_.config.server_id;
   if (named.exists() && named == live_.connections.Find(node)->old_generation) {
     if (message.has_node_stopped()) OldWorkersStopped(node, message.node_stopped());
+    if (message.has_worker_remains()) {
+      live_.connections.SetRemains(node, TextOfOldRemains(message.worker_remains(), named, node));
+      Touch(true);
+    }
     return;
   }
   if (ours && generation > state_.generation.number()) {
@@ -49,6 +62,12 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
   if (message.has_worker_exited()) return WorkerExited(member, message.worker_exited());
   if (message.has_worker_gave_up()) return WorkerGaveUp(member, message.worker_gave_up());
   if (message.has_node_stopped()) return NodeStopped(member, message.node_stopped());
+  if (message.has_worker_remains()) {
+    const v1::WorkerRemains& remains = message.worker_remains();
+    if (remains.local_rank() >= member.slots()) return;
+    return NodeRemains(FailureOfRank(state_, member, remains.local_rank(), v1::NODE_LOST,
+                                     rpc::WhatRemains(remains)));
+  }
   if (state_.phase() != v1::RUNNING) return;
   if (message.has_progress()) {
     live_.progress.Note(state_, node, message.progress(), context_.now);

@@ -23,6 +23,11 @@ void AdmitNode(const v1::NodeAdmitted& record, Job* job) {
 void RemoveNode(const v1::NodeRemoved& record, Job* job) {
   const auto found = job->nodes.find(record.node());
   if (found == job->nodes.end()) return;
+  if (record.how() == v1::NodeRemoved::REMAINS) {
+    v1::GenerationTimeline* timeline = LastTimeline(job);
+    if (timeline != nullptr && timeline->late().empty()) timeline->set_late(record.reason());
+    return LoseMember(record.node(), &job->generation);
+  }
   job->slots -= found->second.node().slots();
   job->nodes.erase(found);
   LoseMember(record.node(), &job->generation);

@@ -92,9 +92,9 @@ class Player {
   }
 
   bool NodeEvent(const std::string& verb, ScriptLine* line) {
-    static const std::set<std::string> kVerbs = {"join",  "up",    "exit",   "done",    "stopped",
-                                                 "leave", "close", "cancel", "silence", "wake",
-                                                 "store", "at",    "hang",   "where",   "gave_up"};
+    static const std::set<std::string> kVerbs = {
+        "join",    "up",   "exit",  "done", "stopped", "leave", "close",   "cancel",
+        "silence", "wake", "store", "at",   "hang",    "where", "gave_up", "remains"};
     if (kVerbs.count(verb) == 0) return false;
     ScriptNode& node = nodes_[line->Word(1)];
     if (verb == "join") return Join(line, &node), true;
@@ -117,6 +117,9 @@ class Player {
       gave_up.mutable_worker_gave_up()->set_local_rank(line->Number(2));
       gave_up.mutable_worker_gave_up()->set_reason(line->Word(3));
       Say(node, gave_up);
+    } else if (verb == "remains") {
+      const int pid = static_cast<int>(line->Number("pid", 7));
+      Say(node, RemainsFrom(self, line->Number(2), pid, line->Text("in")));
     } else if (verb == "exit") {
       Exit(line, node);
     } else if (verb == "at") {

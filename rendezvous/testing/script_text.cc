@@ -65,8 +65,10 @@ std::string RecordText(const v1::Record& record) {
     case v1::Record::kNodeAdmitted:
       return absl::StrCat("NodeAdmitted ", record.node_admitted().node().name());
     case v1::Record::kNodeRemoved:
-      return absl::StrCat("NodeRemoved ", record.node_removed().node(), " ",
-                          v1::FailureCause_Name(record.node_removed().cause()));
+      return absl::StrCat(
+          "NodeRemoved ", record.node_removed().node(), " ",
+          v1::FailureCause_Name(record.node_removed().cause()),
+          record.node_removed().how() == v1::NodeRemoved::REMAINS ? " REMAINS" : "");
     case v1::Record::kGenerationFormed: {
       const saved::Generation& formed = record.generation_formed().generation();
       return absl::StrCat("GenerationFormed ", formed.number(), ": ", MembersText(formed),

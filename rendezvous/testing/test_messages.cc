@@ -45,6 +45,17 @@ v1::NodeMessage StoppedFrom(const Speaker& speaker) {
   return message;
 }
 
+v1::NodeMessage RemainsFrom(const Speaker& speaker, uint32_t local_rank, int pid,
+                            const std::string& wchan) {
+  v1::NodeMessage message = MessageFrom(speaker);
+  message.mutable_worker_remains()->set_local_rank(local_rank);
+  v1::RemainingProcess* process = message.mutable_worker_remains()->add_processes();
+  process->set_pid(pid);
+  process->set_state("D");
+  process->set_wchan(wchan);
+  return message;
+}
+
 v1::JobSpec SpecOf(const std::string& job, uint32_t min, uint32_t max, uint32_t restarts) {
   v1::JobSpec spec;
   spec.set_name(job);

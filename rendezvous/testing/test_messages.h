@@ -23,6 +23,9 @@ v1::NodeMessage JoinFrom(const Speaker& speaker, const v1::JobSpec& spec, uint32
 v1::NodeMessage StartedFrom(const Speaker& speaker, uint32_t local_rank);
 v1::NodeMessage ExitedFrom(const Speaker& speaker, uint32_t local_rank, int code, int signal);
 v1::NodeMessage StoppedFrom(const Speaker& speaker);
+// The worker's process `pid` outlives SIGKILL in this function of the kernel.
+v1::NodeMessage RemainsFrom(const Speaker& speaker, uint32_t local_rank, int pid,
+                            const std::string& wchan);
 
 v1::JobSpec SpecOf(const std::string& job, uint32_t min, uint32_t max, uint32_t restarts);
 

@@ -22,6 +22,7 @@ class MortalServer {
 
   int port() const { return port_; }
   const std::string& state_dir() const { return state_dir_; }
+  const std::string& token_file() const { return token_file_; }
   std::string endpoint() const;
 
   // Starts it; false, with a test failure, when it does not serve in time. `kill` is an order for

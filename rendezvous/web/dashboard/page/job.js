@@ -49,7 +49,7 @@ function showGrid(job) {
   replace(byId('grid'), ...nodes.map((node) => {
     const spare = node.node_rank < 0;
     const line = element('div', {class: 'node'},
-        element('span', {title: node.host}, spare ? `${node.name} (not in a generation)` : `${node.node_rank}: ${node.name}`));
+        element('span', {title: node.host}, spare ? `${node.name} (${node.remains ? `out: ${node.remains}` : 'not in a generation'})` : `${node.node_rank}: ${node.name}`));
     node.workers.forEach((state, local) => {
       const rank = node.first_rank + local;
       const word = STATES[state] || 'starting';

@@ -1,0 +1,115 @@
+// A worker that SIGKILL does not end, as if it waited for a file system that does not answer: it is
+// held in the freezer of cgroup v1.
+#include <signal.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "tests/faults/mortal_server.h"
+#include "tests/testing/freezer.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The grace of 1 s, and what the supervisor gives SIGKILL; and what a busy machine may add.
+constexpr absl::Duration kOut = absl::Seconds(6);
+constexpr absl::Duration kMore = absl::Seconds(3);
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class UnkillableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto freezer = Freezer::Make();
+    if (!freezer.ok()) GTEST_SKIP() << freezer.status();
+    freezer_ = *std::move(freezer);
+    ASSERT_TRUE(server_.Start());
+  }
+  // Nodes of two workers each, of which generation 1 runs.
+  void StartJob(int nodes, const std::string& nnodes) {
+    for (int node = 0; node < nodes; ++node) {
+      nodes_.push_back(server_.StartNode(
+          node, nnodes,
+          {"--stop-grace", "1s", "--max-restarts", "3", "--scale-up", "immediately", kProbe}));
+      ASSERT_NE(nodes_.back(), nullptr);
+    }
+    for (const auto& node : nodes_) workers_.push_back(Workers(*node, 1));
+  }
+  static std::vector<ProbeLine> Workers(Process& node, int generation) {
+    const std::vector<ProbeLine> probes = NextProbes(node, 2, kPatience);
+    EXPECT_EQ(probes.size(), 2u) << Said(node);
+    for (const ProbeLine& probe : probes) EXPECT_EQ(probe.generation, generation);
+    return probes;
+  }
+  // Holds a worker of the last node in the kernel, and kills one of the first. Returns when.
+  MonoTime FailWithOneFrozen() {
+    EXPECT_OK(freezer_->Freeze(workers_.back().at(1).pid));
+    const MonoTime failed = MonoNow();
+    EXPECT_EQ(kill(workers_.front().at(0).pid, SIGKILL), 0);
+    EXPECT_TRUE(nodes_.back()->WaitForLine(Remains(), kPatience).has_value())
+        << Said(*nodes_.back());
+    return failed;
+  }
+  std::string Remains() const {
+    const ProbeLine& frozen = workers_.back().at(1);
+    return absl::StrCat("rank ", frozen.rank, " (local rank 1) outlives SIGKILL: pid ", frozen.pid,
+                        " is in ");
+  }
+  std::string Status() const {
+    const auto status = StartCadre({"status", "job", "--server=" + server_.endpoint(),
+                                    "--token-file=" + server_.token_file()});
+    EXPECT_EQ(status->Wait(kPatience), 0) << Said(*status);
+    return status->standard_output();
+  }
+  void Thaw() {
+    EXPECT_OK(freezer_->Thaw());
+    EXPECT_TRUE(nodes_.back()->WaitForLine("can take part in the job again", kPatience).has_value())
+        << Said(*nodes_.back());
+    EXPECT_TRUE(WaitGone(workers_.back().at(1).pid, kPatience));
+  }
+
+  MortalServer server_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+  std::vector<std::vector<ProbeLine>> workers_;
+  // Thaws before the launchers are killed.
+  std::unique_ptr<Freezer> freezer_;
+};
+
+TEST_F(UnkillableTest, Elastic_TheOthersGoOn_AndTheNodeIsBackWhenTheProcessIsGone) {
+  StartJob(3, "2:3");
+  const MonoTime failed = FailWithOneFrozen();
+  MonoTime first = MonoTime::Never();
+  for (const int node : {0, 1}) {
+    for (const ProbeLine& worker : Workers(*nodes_.at(node), 2)) {
+      EXPECT_EQ(worker.world, 4);
+      first = std::min(first, MonoTime::FromMicros(worker.at_ns / 1000));
+    }
+  }
+  printf("a worker outlives SIGKILL: the others go on after %s\n",
+         absl::FormatDuration(first - failed).c_str());
+  EXPECT_GE(first - failed, kOut);
+  EXPECT_LT(first - failed, kOut + kMore);
+  EXPECT_THAT(Status(), AllOf(HasSubstr("running"), HasSubstr(" is out: rank "),
+                              HasSubstr(" outlives SIGKILL: pid ")));
+  Thaw();
+  for (const auto& node : nodes_) Workers(*node, 3);
+  EXPECT_THAT(Status(), testing::Not(HasSubstr("outlives SIGKILL")));
+}
+
+TEST_F(UnkillableTest, FixedSize_TheJobWaits_AndFormsWhenTheProcessIsGone) {
+  StartJob(2, "2");
+  FailWithOneFrozen();
+  EXPECT_TRUE(nodes_.front()->WaitForLine("outlives SIGKILL", kPatience).has_value())
+      << Said(*nodes_.front());
+  EXPECT_THAT(Status(), AllOf(HasSubstr("1 of 2 in"), HasSubstr(" outlives SIGKILL: pid ")));
+  Thaw();
+  for (const auto& node : nodes_) Workers(*node, 2);
+}
+
+}  // namespace
+}  // namespace cadre
