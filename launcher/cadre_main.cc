@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
-#include "base/thread_room.h"
+#include "launcher/thread_room.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"

@@ -1,65 +1,16 @@
-// What stories do not tell well: what the core refuses, its limits, pauses and large jobs.
-#include "rendezvous/core/core.h"
-
+// What stories do not tell well: what the core refuses, and pauses.
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/testing/test_messages.h"
+#include "rendezvous/core/core_rig.h"
 
 namespace cadre {
 namespace {
 
-class CoreTest : public testing::Test {
- protected:
-  Effects Step(const Event& event) {
-    Effects effects = core_.Step(now_, event);
-    records_ += effects.append.size();
-    messages_ += effects.send.size();
-    return effects;
-  }
-  // As a host that is never late.
-  void TickUntil(MonoTime end) {
-    while (core_.NextDeadline() <= end) {
-      now_ = core_.NextDeadline();
-      Step(Tick{});
-    }
-    now_ = end;
-  }
-  Effects Say(uint64_t stream, const v1::NodeMessage& message) {
-    return Step(NodeSaid{StreamId{stream}, message});
-  }
-  Effects Join(uint64_t stream, const v1::JobSpec& spec, const std::string& node,
-               uint32_t slots = 1, uint64_t incarnation = 1) {
-    return Say(stream, JoinFrom({spec.name(), node, incarnation, 0}, spec, slots));
-  }
-  void Pass(absl::Duration duration) { now_ = now_ + duration; }
-  // As a host does that steps whenever it is due.
-  void Elapse(absl::Duration duration) {
-    const MonoTime end = now_ + duration;
-    while (now_ < end) {
-      now_ = std::min(end, std::max(core_.NextDeadline(), now_ + absl::Microseconds(1)));
-      Step(Tick{});
-    }
-  }
-
-  static absl::StatusCode ClosedWith(const Effects& effects) {
-    return effects.close.size() == 1 ? effects.close[0].status.code() : absl::StatusCode::kUnknown;
-  }
-  static bool Has(const Effects& effects, v1::ServerMessage::BodyCase body) {
-    for (const SendToStream& send : effects.send) {
-      if (send.message.body_case() == body) return true;
-    }
-    return false;
-  }
-
-  Core core_{CoreConfig()};
-  MonoTime now_ = MonoTime::FromMicros(1000000);
-  size_t records_ = 0;
-  size_t messages_ = 0;
-};
+using CoreTest = CoreRig;
 
 TEST_F(CoreTest, TheFirstMessageIsAJoin) {
   const Speaker a{"train", "a", 1, 0};
@@ -290,28 +241,6 @@ TEST_F(CoreTest, WhatPeersSayIsMadeHarmless) {
   EXPECT_LE(message.size(), 300u);
 }
 
-TEST_F(CoreTest, TheEvidenceOfAFailureIsBounded) {
-  Join(1, SpecOf("train", 1, 1, 0), "a");
-  v1::NodeMessage exited = ExitedFrom({"train", "a", 1, 1}, 0, 1, 0);
-  exited.mutable_worker_exited()->mutable_exit()->set_last_lines(std::string(100000, 'x'));
-  exited.mutable_worker_exited()->mutable_exit()->set_error_json(std::string(100000, 'x'));
-  Say(1, exited);
-  Say(1, StoppedFrom({"train", "a", 1, 1}));
-  const v1::WorkerExit exit = core_.Status(now_, "train")->verdict().root_cause().exit();
-  EXPECT_EQ(exit.last_lines().size(), 4096u);
-  EXPECT_TRUE(exit.error_json().empty());
-}
-
-TEST_F(CoreTest, CollateralIsBounded) {
-  Join(1, SpecOf("train", 1, 1, 0), "a", 40);
-  for (uint32_t i = 0; i < 40; ++i) Say(1, ExitedFrom({"train", "a", 1, 1}, i, 1, 0));
-  Say(1, StoppedFrom({"train", "a", 1, 1}));
-  const v1::Verdict verdict = core_.Status(now_, "train")->verdict();
-  EXPECT_EQ(verdict.root_cause().rank(), 0);
-  EXPECT_EQ(verdict.collateral_size(), 16);
-  EXPECT_EQ(verdict.collateral(0).rank(), 1);
-}
-
 TEST_F(CoreTest, WhatHadFailedBeforeAUserCancelledIsKept) {
   Join(1, SpecOf("train", 1, 1, 3), "a", 2);
   Say(1, ExitedFrom({"train", "a", 1, 1}, 0, 3, 0));
@@ -322,109 +251,6 @@ TEST_F(CoreTest, WhatHadFailedBeforeAUserCancelledIsKept) {
   ASSERT_EQ(verdict.earlier_size(), 1);
   EXPECT_EQ(verdict.earlier(0).exit().exit_code(), 3);
   EXPECT_EQ(verdict.collateral_size(), 0) << "it did not follow from being cancelled";
-}
-
-TEST_F(CoreTest, EndedJobsAreForgottenOldestFirst) {
-  for (uint64_t i = 1; i <= 1003; ++i) {
-    const std::string name = absl::StrCat("job", i);
-    Join(i, SpecOf(name, 1, 1, 0), "a");
-    Step(JobCancelled{name, "", 0});
-    Say(i, StoppedFrom({name, "a", 1, 1}));
-    Step(StreamClosed{StreamId{i}});
-  }
-  EXPECT_EQ(core_.AllStatuses(now_).size(), 1000u);
-  EXPECT_FALSE(core_.Status(now_, "job3").ok());
-  EXPECT_TRUE(core_.Status(now_, "job4").ok());
-  EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
-}
-
-TEST_F(CoreTest, WhoHasFewEndedJobsKeepsThem) {
-  v1::JobSpec spec = SpecOf("anns", 1, 1, 0);
-  spec.add_command("./train");
-  const auto run = [&](const std::string& name, const std::string& user) {
-    spec.set_name(name);
-    Step(JobSubmitted{spec, user, ""});
-    Step(JobCancelled{name, "", 0});
-  };
-  run("anns", "ann");
-  for (int i = 1; i <= 1500; ++i) run(absl::StrCat("bobs", i), "bob");
-  EXPECT_EQ(core_.AllStatuses(now_).size(), 1000u);
-  EXPECT_TRUE(core_.Status(now_, "anns").ok());
-  EXPECT_FALSE(core_.Status(now_, "bobs501").ok());
-  EXPECT_TRUE(core_.Status(now_, "bobs502").ok());
-  EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
-}
-
-TEST_F(CoreTest, AServerHasSoManyLiveJobs) {
-  for (uint64_t i = 1; i <= 5000; ++i) {
-    Join(i, SpecOf(absl::StrCat("job", i), 2, 2, 0), "a");
-  }
-  EXPECT_EQ(ClosedWith(Join(20000, SpecOf("one-more", 2, 2, 0), "a")),
-            absl::StatusCode::kResourceExhausted);
-  // Which leaves room for what is submitted, and each user a share of it.
-  v1::JobSpec spec = SpecOf("one-more", 2, 2, 0);
-  spec.add_command("./train");
-  for (int user = 0; user < 5; ++user) {
-    EXPECT_TRUE(core_.MaySubmit(spec, absl::StrCat("user", user)).ok());
-    for (int i = 0; i < 1000; ++i) {
-      v1::Record record;
-      record.set_job(absl::StrCat("user", user, "-", i));
-      saved::Job* job = record.mutable_job_created()->mutable_job();
-      *job->mutable_spec() = spec;
-      job->mutable_spec()->set_name(record.job());
-      job->mutable_submission()->set_user(absl::StrCat("user", user));
-      core_.Apply(record);
-    }
-  }
-  EXPECT_EQ(core_.MaySubmit(spec, "user0").message(),
-            "user user0 has 1000 jobs that have not ended, and may have no more at once; wait for "
-            "some to end, or cancel them");
-  EXPECT_EQ(core_.MaySubmit(spec, "ann").message(), "the server has 10000 jobs already");
-  v1::Record ended;
-  ended.set_job("user0-7");
-  ended.mutable_job_ended()->mutable_verdict()->set_outcome(v1::CANCELLED_PHASE);
-  core_.Apply(ended);
-  EXPECT_TRUE(core_.MaySubmit(spec, "user0").ok());
-  EXPECT_TRUE(core_.MaySubmit(spec, "ann").ok());
-}
-
-TEST_F(CoreTest, AJobHasSoManySlots) {
-  const v1::JobSpec spec = SpecOf("train", 1000, 1000, 0);
-  for (uint64_t i = 1; i <= 256; ++i) Join(i, spec, absl::StrCat("n", i), 4096);
-  EXPECT_EQ(ClosedWith(Join(257, spec, "n257", 1)), absl::StatusCode::kResourceExhausted);
-}
-
-TEST_F(CoreTest, FourThousandNodesAreToldLittleEach) {
-  const v1::JobSpec spec = SpecOf("train", 4096, 4096, 0);
-  for (uint64_t i = 1; i <= 4096; ++i) {
-    Pass(absl::Microseconds(100));
-    Join(i, spec, absl::StrCat("n", i), 8);
-  }
-  EXPECT_EQ(core_.Status(now_, "train")->phase(), v1::RUNNING);
-  EXPECT_EQ(records_, 1u + 4096 + 1);
-  // A Welcome and an Assign, and 4,000 statuses a second: the nodes took 0.41 s to come.
-  EXPECT_LE(messages_, 4096u * 2 + 2000u);
-  // What is left to say is said in time.
-  EXPECT_LE(core_.NextDeadline(), now_ + 4096 * absl::Microseconds(250));
-  now_ = core_.NextDeadline();
-  EXPECT_EQ(Step(Tick{}).send.size(), 4096u);
-}
-
-TEST_F(CoreTest, SixtyFourNodesHearOfEachOtherByNameAndNotOfEachWorker) {
-  const v1::JobSpec spec = SpecOf("train", 64, 64, 0);
-  for (uint64_t i = 1; i <= 64; ++i) Join(i, spec, absl::StrCat("n", i), 8);
-  messages_ = 0;
-  for (uint64_t i = 1; i <= 64; ++i) {
-    for (uint32_t worker = 0; worker < 8; ++worker) {
-      Say(i, StartedFrom({"train", absl::StrCat("n", i), 1, 1}, worker));
-    }
-  }
-  EXPECT_EQ(messages_, 0u);
-  now_ = core_.NextDeadline();
-  const Effects effects = Step(Tick{});
-  ASSERT_EQ(effects.send.size(), 64u);
-  EXPECT_EQ(effects.send[0].message.status().workers_running(), 512u);
-  EXPECT_EQ(effects.send[0].message.status().nodes_size(), 64);
 }
 
 TEST_F(CoreTest, ANodeThatIsDoneAndGoneIsNotInABarrier) {

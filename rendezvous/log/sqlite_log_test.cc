@@ -13,57 +13,14 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "rendezvous/log/sqlite_file.h"
+#include "rendezvous/log/sqlite_log_rig.h"
 
 namespace cadre::log {
 namespace {
 
 using ::testing::HasSubstr;
 
-class SqliteLogTest : public testing::Test {
- protected:
-  SqliteLogTest() {
-    std::string pattern = testing::TempDir() + "/logXXXXXX";
-    root_ = mkdtemp(pattern.data());
-    options_.directory = root_ + "/state";
-    options_.new_server_id = 77;
-    options_.clock = {"boot", 1000000};
-  }
-  ~SqliteLogTest() override { std::filesystem::remove_all(root_); }
-
-  absl::StatusOr<OpenedLog> Open() { return OpenSqliteLog(options_); }
-  std::string File(const std::string& name) const { return options_.directory + "/" + name; }
-
-  static v1::Record Key(const std::string& key, const std::string& value) {
-    v1::Record record;
-    record.set_job("job");
-    record.mutable_key_written()->set_generation(1);
-    record.mutable_key_written()->set_key(key);
-    record.mutable_key_written()->set_value(value);
-    return record;
-  }
-  // A state with `count` records.
-  void Fill(int count, size_t bytes = 10) {
-    absl::StatusOr<OpenedLog> opened = Open();
-    ASSERT_THAT(opened, IsOk());
-    for (int i = 0; i < count; ++i) {
-      ASSERT_THAT(opened->log->Append({Key(absl::StrCat(i), std::string(bytes, 'v'))}), IsOk());
-    }
-  }
-  void Overwrite(const std::string& path, int64_t at, char byte) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(at);
-    file.put(byte);
-  }
-  void Change(const char* sql) {
-    const auto file = SqliteFile::Open(File("state.db"), 0);
-    ASSERT_THAT(file, IsOk());
-    ASSERT_THAT((*file)->Execute(sql), IsOk());
-  }
-
-  std::string root_;
-  SqliteLogOptions options_;
-};
+using SqliteLogTest = SqliteLogRig;
 
 TEST_F(SqliteLogTest, WhatWasAppendedIsThereInOrderUnderTheSameServerId) {
   {
@@ -205,120 +162,6 @@ TEST_F(SqliteLogTest, TimesAreNotMovedBeyondNowByAWallClockThatWasSetBack) {
 }
 
 // --- damage, by name ---
-
-TEST_F(SqliteLogTest, DamageFlippedByteInARecord) {
-  Fill(3);
-  Change("UPDATE log SET records = x'0a036a6f62' WHERE number = 2");
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("record 2 cannot be read"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("restore the directory from a copy"));
-}
-
-TEST_F(SqliteLogTest, DamageMissingRecordInTheMiddle) {
-  Fill(3);
-  Change("DELETE FROM log WHERE number = 2");
-  EXPECT_EQ(Open().status().code(), absl::StatusCode::kDataLoss);
-}
-
-TEST_F(SqliteLogTest, DamageFlippedByteInTheWriteAheadLog) {
-  Fill(20);
-  const int64_t size = std::filesystem::file_size(File("state.db-wal"));
-  ASSERT_GT(size, 8192);
-  // Wherever it is, records are missing or unreadable, never silently fewer.
-  int refused = 0;
-  for (int64_t at = 40; at < size; at += size / 16) {
-    const std::string copy = absl::StrCat(root_, "/copy", at);
-    std::filesystem::copy(options_.directory, copy);
-    Overwrite(copy + "/state.db-wal", at, '\x5a');
-    SqliteLogOptions options = options_;
-    options.directory = copy;
-    const absl::StatusOr<OpenedLog> opened = OpenSqliteLog(options);
-    if (opened.ok()) {
-      EXPECT_EQ(opened->records.size(), 20u) << "at " << at;
-    } else {
-      EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
-      ++refused;
-    }
-  }
-  EXPECT_GT(refused, 0);
-}
-
-TEST_F(SqliteLogTest, DamageTruncatedWriteAheadLog) {
-  Fill(20);
-  const std::string wal = File("state.db-wal");
-  ASSERT_EQ(truncate(wal.c_str(), std::filesystem::file_size(wal) / 2), 0);
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("are missing"));
-}
-
-TEST_F(SqliteLogTest, DamageGarbageInsteadOfTheFile) {
-  Fill(1);
-  std::filesystem::remove(File("state.db-wal"));
-  std::ofstream(File("state.db"), std::ios::trunc) << std::string(8192, 'x');
-  EXPECT_EQ(Open().status().code(), absl::StatusCode::kDataLoss) << Open().status();
-}
-
-TEST_F(SqliteLogTest, DamageTheFileIsGone) {
-  Fill(1);
-  std::filesystem::remove(File("state.db"));
-  std::filesystem::remove(File("state.db-wal"));
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("state.db is missing"));
-}
-
-TEST_F(SqliteLogTest, DamageTheWriteAheadLogIsGone) {
-  Fill(2);
-  std::filesystem::rename(File("state.db-wal"), root_ + "/kept");
-  // Twice: the first start must not have begun an empty state.
-  for (int times = 0; times < 2; ++times) {
-    EXPECT_THAT(Open().status(),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is state.db-wal missing")));
-  }
-  std::filesystem::rename(root_ + "/kept", File("state.db-wal"));
-  const absl::StatusOr<OpenedLog> opened = Open();
-  ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ(opened->records.size(), 2u);
-}
-
-TEST_F(SqliteLogTest, DamageTheFileOfAnotherServer) {
-  Fill(2);
-  SqliteLogOptions other = options_;
-  other.directory = root_ + "/other";
-  other.new_server_id = 99;
-  ASSERT_THAT(OpenSqliteLog(other), IsOk());
-  for (const char* name : {"state.db", "state.db-wal"}) {
-    std::filesystem::copy_file(other.directory + "/" + name, File(name),
-                               std::filesystem::copy_options::overwrite_existing);
-  }
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to another server"));
-}
-
-TEST_F(SqliteLogTest, AnotherFormatIsRefused) {
-  Fill(1);
-  Change("PRAGMA user_version = 2");
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(),
-            absl::StrCat(File("state.db"),
-                         " has format 2, of an older version of cadre; this one reads format 3: "
-                         "run the version that wrote it, or move the directory away to begin with "
-                         "an empty state"));
-  Change("PRAGMA user_version = 4");
-  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("has format 4, of a newer"));
-}
-
-TEST_F(SqliteLogTest, AnotherProgramsFileIsRefused) {
-  Fill(1);
-  Change("PRAGMA application_id = 1");
-  EXPECT_EQ(Open().status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-// --- a disk that is full or gone ---
 
 TEST_F(SqliteLogTest, AFullFileRefusesAndLosesNothing) {
   options_.max_pages = 40;

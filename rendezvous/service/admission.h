@@ -1,6 +1,6 @@
 // Whether a call may come in.
-#ifndef CADRE_RENDEZVOUS_HOST_ADMISSION_H_
-#define CADRE_RENDEZVOUS_HOST_ADMISSION_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_
+#define CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -24,4 +24,4 @@ using Admission = std::function<absl::StatusOr<Admitted>(const grpc::ServerConte
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_ADMISSION_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_ADMISSION_H_

@@ -2,8 +2,8 @@
 //
 // gRPC's callback API would bring threads of its own. Those wake one another for every message, and
 // each sleeps for 0.1 s after it had nothing to do for a second.
-#ifndef CADRE_RENDEZVOUS_HOST_CALL_THREADS_H_
-#define CADRE_RENDEZVOUS_HOST_CALL_THREADS_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_CALL_THREADS_H_
+#define CADRE_RENDEZVOUS_SERVICE_CALL_THREADS_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -66,4 +66,4 @@ class CallThreads {
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_CALL_THREADS_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_CALL_THREADS_H_

@@ -1,6 +1,6 @@
 // The unary calls (Store, Control) between gRPC and the core thread.
-#ifndef CADRE_RENDEZVOUS_HOST_CALLS_H_
-#define CADRE_RENDEZVOUS_HOST_CALLS_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_CALLS_H_
+#define CADRE_RENDEZVOUS_SERVICE_CALLS_H_
 
 #include "proto/control.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
@@ -21,4 +21,4 @@ void ServeControl(v1::Control::AsyncService& service, CallThreads& threads,
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_CALLS_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_CALLS_H_

@@ -1,7 +1,7 @@
 // Why an address cannot be listened on. gRPC only says that it could not. Thread safe; the name is
 // resolved, so it may take as long as the resolver does.
-#ifndef CADRE_RENDEZVOUS_HOST_LISTEN_CHECK_H_
-#define CADRE_RENDEZVOUS_HOST_LISTEN_CHECK_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_
+#define CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_
 
 #include <string>
 
@@ -21,4 +21,4 @@ absl::Status CheckListen(const std::string& host, int port);
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_LISTEN_CHECK_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_LISTEN_CHECK_H_

@@ -1,6 +1,6 @@
 // One node's stream (Rendezvous.Attach) between gRPC and the core thread.
-#ifndef CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_
-#define CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_NODE_STREAM_H_
+#define CADRE_RENDEZVOUS_SERVICE_NODE_STREAM_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -28,4 +28,4 @@ void ServeNodeStreams(v1::Rendezvous::AsyncService& service, CallThreads& thread
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_NODE_STREAM_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_NODE_STREAM_H_

@@ -4,8 +4,8 @@
 //   user            submits jobs as that user, cancels own ones, reads their logs and uses their
 //                   names again, sees what runs; starts nodes of jobs that nobody submitted
 //   part            the stream of that part of that job
-#ifndef CADRE_RENDEZVOUS_HOST_PERMISSION_H_
-#define CADRE_RENDEZVOUS_HOST_PERMISSION_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
+#define CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -35,4 +35,4 @@ void HideFrom(const Bearer& bearer, v1::JobStatus* status);
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_PERMISSION_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_

@@ -2,8 +2,8 @@
 // is elected; then it replays the state and serves, until it is deposed or ends.
 //
 //   RESERVE --leader key won--> replay --> LEADS --lease lost / a write refused--> RESERVE
-#ifndef CADRE_RENDEZVOUS_HOST_REPLICA_H_
-#define CADRE_RENDEZVOUS_HOST_REPLICA_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_REPLICA_H_
+#define CADRE_RENDEZVOUS_SERVICE_REPLICA_H_
 
 #include <functional>
 #include <memory>
@@ -55,4 +55,4 @@ class Replica {
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_REPLICA_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_REPLICA_H_

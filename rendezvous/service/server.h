@@ -1,6 +1,6 @@
 // The server's gRPC side: listens, checks tokens and hands calls to the core thread.
-#ifndef CADRE_RENDEZVOUS_HOST_SERVER_H_
-#define CADRE_RENDEZVOUS_HOST_SERVER_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_SERVER_H_
+#define CADRE_RENDEZVOUS_SERVICE_SERVER_H_
 
 #include <memory>
 #include <string>
@@ -64,4 +64,4 @@ class Server {
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_SERVER_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_SERVER_H_

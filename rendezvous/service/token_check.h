@@ -1,6 +1,6 @@
 // Finds out whose token a call carries. Thread safe.
-#ifndef CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_
-#define CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_TOKEN_CHECK_H_
+#define CADRE_RENDEZVOUS_SERVICE_TOKEN_CHECK_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -17,4 +17,4 @@ absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std:
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_TOKEN_CHECK_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_TOKEN_CHECK_H_

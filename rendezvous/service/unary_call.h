@@ -1,6 +1,6 @@
 // A unary call of a client, from waiting for it to its end.
-#ifndef CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_
-#define CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_
+#ifndef CADRE_RENDEZVOUS_SERVICE_UNARY_CALL_H_
+#define CADRE_RENDEZVOUS_SERVICE_UNARY_CALL_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -135,4 +135,4 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
 
 }  // namespace cadre::service
 
-#endif  // CADRE_RENDEZVOUS_HOST_UNARY_CALL_H_
+#endif  // CADRE_RENDEZVOUS_SERVICE_UNARY_CALL_H_

@@ -1,7 +1,7 @@
 // The variables in which mpirun tells a process about itself, and the nodes that the ranks of one
 // mpirun make out together. Pure.
-#ifndef CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_
-#define CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_
+#ifndef CADRE_WORKER_RUNTIME_ENVIRONMENT_MPI_ENVIRONMENT_H_
+#define CADRE_WORKER_RUNTIME_ENVIRONMENT_MPI_ENVIRONMENT_H_
 
 #include <string>
 #include <vector>
@@ -51,4 +51,4 @@ absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank)
 
 }  // namespace cadre::environment
 
-#endif  // CADRE_WORKER_RUNTIME_MPI_ENVIRONMENT_H_
+#endif  // CADRE_WORKER_RUNTIME_ENVIRONMENT_MPI_ENVIRONMENT_H_

@@ -1,7 +1,7 @@
 // Cadre's environment variables, as a process reads them about itself. Pure but for reading the
 // token file.
-#ifndef CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
-#define CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
+#ifndef CADRE_WORKER_RUNTIME_ENVIRONMENT_WORKER_ENVIRONMENT_H_
+#define CADRE_WORKER_RUNTIME_ENVIRONMENT_WORKER_ENVIRONMENT_H_
 
 #include <cstdint>
 #include <functional>
@@ -32,4 +32,4 @@ absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
 
 }  // namespace cadre::environment
 
-#endif  // CADRE_WORKER_RUNTIME_WORKER_ENVIRONMENT_H_
+#endif  // CADRE_WORKER_RUNTIME_ENVIRONMENT_WORKER_ENVIRONMENT_H_

@@ -1,4 +1,4 @@
-#include "base/thread_room.h"
+#include "launcher/thread_room.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -31,4 +31,4 @@ TEST(ThreadRoomTest, ARefusalIsSaidWithWhatToDo) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

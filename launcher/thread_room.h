@@ -1,13 +1,13 @@
 // Whether threads can be started. Where a user's or a container's limit of processes is reached,
 // std::thread throws, and gRPC, which does without those that it does not get, waits for ever.
-#ifndef CADRE_BASE_THREAD_ROOM_H_
-#define CADRE_BASE_THREAD_ROOM_H_
+#ifndef CADRE_LAUNCHER_THREAD_ROOM_H_
+#define CADRE_LAUNCHER_THREAD_ROOM_H_
 
 #include <string>
 
 #include "absl/status/status.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // The threads that gRPC begins with: its timers, its executors and a first poller.
 inline constexpr int kGrpcThreads = 8;
@@ -19,6 +19,6 @@ absl::Status CheckThreadRoom(int threads);
 // The error to report when a thread was refused.
 std::string NoThreadRoom(int error);
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
-#endif  // CADRE_BASE_THREAD_ROOM_H_
+#endif  // CADRE_LAUNCHER_THREAD_ROOM_H_

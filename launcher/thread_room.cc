@@ -1,4 +1,4 @@
-#include "base/thread_room.h"
+#include "launcher/thread_room.h"
 
 #include <system_error>
 #include <thread>
@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/text.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 absl::Status CheckThreadRoom(int threads) {
   absl::Notification end;
@@ -31,4 +31,4 @@ std::string NoThreadRoom(int error) {
                       "; raise the limit of processes (ulimit -u, or the container's pids.max)");
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher

@@ -1,0 +1,198 @@
+// Both ends of a link in one process: a peer that remembers what its link reported, a server with
+// its core, and sockets that behave badly.
+#ifndef CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
+#define CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/link/grpc_link.h"
+#include "base/status_matchers.h"
+#include "rendezvous/host/core_thread.h"
+#include "rendezvous/log/record_log.h"
+#include "rendezvous/service/server.h"
+#include "rpc/status_details.h"
+
+namespace cadre::agent {
+
+inline constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+inline constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// A link and all that it has reported.
+class Peer {
+ public:
+  explicit Peer(const std::string& endpoint, const std::string& token = kToken,
+                bool returns_after_refusal = false)
+      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}, returns_after_refusal})) {}
+
+  // Says `hello` whenever the link comes up.
+  void Start(std::vector<v1::NodeMessage> hello = {}) {
+    LinkCallbacks callbacks;
+    callbacks.on_up = [this, hello = std::move(hello)] {
+      for (const v1::NodeMessage& message : hello) link_->Send(message);
+      const absl::MutexLock lock(&mutex_);
+      ++ups_;
+    };
+    callbacks.on_message = [this](v1::ServerMessage message) {
+      const absl::MutexLock lock(&mutex_);
+      messages_.push_back(std::move(message));
+    };
+    callbacks.on_down = [this](absl::Status status) {
+      const absl::MutexLock lock(&mutex_);
+      downs_.push_back(std::move(status));
+    };
+    link_->Start(std::move(callbacks));
+  }
+
+  ServerLink& link() { return *link_; }
+
+  bool AwaitUps(int count) {
+    return Await([this, count] { return ups_ >= count; });
+  }
+  // The first message with this body, or an empty one.
+  v1::ServerMessage AwaitMessage(v1::ServerMessage::BodyCase body) {
+    v1::ServerMessage found;
+    Await([&] {
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.body_case() == body) found = message;
+      }
+      return found.body_case() == body;
+    });
+    return found;
+  }
+  // The client's requests in the order in which they were answered, once there are `count`.
+  std::vector<uint64_t> AwaitAnswers(size_t count) {
+    std::vector<uint64_t> requests;
+    Await([&] {
+      requests.clear();
+      for (const v1::ServerMessage& message : messages_) {
+        if (message.has_store()) requests.push_back(message.store().request_id());
+      }
+      return requests.size() >= count;
+    });
+    return requests;
+  }
+  // What the link reported when it went down for the count-th time.
+  absl::Status AwaitDown(size_t count = 1) {
+    if (!Await([this, count] { return downs_.size() >= count; })) return absl::OkStatus();
+    const absl::MutexLock lock(&mutex_);
+    return downs_[count - 1];
+  }
+  bool AwaitRefusals(int count) {
+    return Await([this, count] {
+      return std::count_if(downs_.begin(), downs_.end(), absl::IsUnauthenticated) >= count;
+    });
+  }
+  size_t downs() {
+    const absl::MutexLock lock(&mutex_);
+    return downs_.size();
+  }
+
+ private:
+  template <typename Predicate>
+  bool Await(const Predicate& predicate) {
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
+  }
+
+  absl::Mutex mutex_;
+  int ups_ = 0;
+  std::vector<v1::ServerMessage> messages_;
+  std::vector<absl::Status> downs_;
+  // Last: it stops before the rest is gone.
+  std::unique_ptr<ServerLink> link_;
+};
+
+// What is said to it is lost.
+class Deaf final : public host::Outbox {
+ public:
+  void Send(v1::ServerMessage) override {}
+  void Close(const absl::Status&) override {}
+};
+
+// A disk that is full for good.
+class FullLog final : public log::RecordLog {
+ public:
+  uint64_t server_id() const override { return 1; }
+  absl::Status Append(const log::RecordRows&) override {
+    return absl::ResourceExhaustedError("no room");
+  }
+  bool WantsCompaction() const override { return false; }
+  absl::Status Compact(const log::RecordRows&) override { return absl::OkStatus(); }
+};
+
+// A server and its core, as one process holds them.
+class Host {
+ public:
+  explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken)
+      : core(host::NewCoreConfig(), nullptr, std::move(durable)) {
+    service::ServerOptions options;
+    options.token = token;
+    options.port = port;
+    absl::StatusOr<std::unique_ptr<service::Server>> server = service::Server::Start(options, core);
+    EXPECT_OK(server);
+    if (server.ok()) server_ = *std::move(server);
+  }
+  int port() const { return server_ == nullptr ? 0 : server_->port(); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port()); }
+
+  void Refuse(const std::string& why) { server_->Refuse(rpc::NotLeading(why)); }
+  void Serve() {
+    server_->Serve(std::shared_ptr<host::CoreThread>(std::shared_ptr<void>(), &core));
+  }
+
+  host::CoreThread core;
+
+ private:
+  std::unique_ptr<service::Server> server_;
+};
+
+// A port that nobody listens on, and that stays so, unless Listen() is called.
+class PlainSocket {
+ public:
+  PlainSocket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    if (bind(fd_, plain, size) == 0 && getsockname(fd_, plain, &size) == 0) {
+      port_ = ntohs(address.sin_port);
+    }
+  }
+  ~PlainSocket() { close(fd_); }
+
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  // From now on the kernel accepts connections, and nobody ever reads them.
+  void Listen() { ASSERT_EQ(listen(fd_, 16), 0); }
+  // Answers one connection and hangs up.
+  void AnswerOnce(const std::string& text) {
+    const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) return;
+    char request[4096];
+    if (read(connection, request, sizeof(request)) > 0) {
+      EXPECT_EQ(write(connection, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    }
+    close(connection);
+  }
+
+ private:
+  const int fd_;
+  int port_ = 0;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_LINK_GRPC_LINK_RIG_H_
