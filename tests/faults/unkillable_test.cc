@@ -57,8 +57,8 @@ class UnkillableTest : public testing::Test {
   }
   std::string Remains() const {
     const ProbeLine& frozen = workers_.back().at(1);
-    return absl::StrCat("rank ", frozen.rank, " (local rank 1) outlives SIGKILL: pid ", frozen.pid,
-                        " is in ");
+    return absl::StrCat("rank ", frozen.rank, " (local rank ", frozen.local,
+                        ") outlives SIGKILL: pid ", frozen.pid, " is in ");
   }
   std::string Status() const {
     const auto status = StartCadre({"status", "job", "--server=" + server_.endpoint(),
