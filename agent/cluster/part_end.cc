@@ -37,7 +37,7 @@ absl::string_view LastLine(const supervisor::ExitedFrame& exited) {
 // What it wrote before is no reason for that.
 std::string KilledText(const supervisor::ExitedFrame& exited) {
   const absl::string_view line = LastLine(exited);
-  return absl::StrCat("its launcher was killed by ", SignalName(exited.signal),
+  return absl::StrCat("killed by ", SignalName(exited.signal),
                       exited.out_of_memory ? " for want of memory" : "",
                       line.empty() ? "" : "; it wrote last: ", line);
 }

@@ -30,11 +30,11 @@ TEST(PartEndTest, TheLastLineSaysWhyAndTheStatusWhoseDoingItWas) {
 TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
   supervisor::ExitedFrame killed = Exit(0, "");
   killed.signal = 9;
-  EXPECT_EQ(EndOfPart(killed).text(), "its launcher was killed by SIGKILL");
+  EXPECT_EQ(EndOfPart(killed).text(), "killed by SIGKILL");
   killed.last_lines = "cadre: generation 1 running\n";
   killed.out_of_memory = true;
   EXPECT_EQ(EndOfPart(killed).text(),
-            "its launcher was killed by SIGKILL for want of memory; it wrote last: generation 1 "
+            "killed by SIGKILL for want of memory; it wrote last: generation 1 "
             "running");
   EXPECT_EQ(EndOfPart(killed).blame(), v1::BLAME_NODE);
   supervisor::ExitedFrame absent = Exit(0, "");

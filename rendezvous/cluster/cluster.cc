@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/status_macros.h"
@@ -19,10 +18,6 @@ namespace {
 // is hardly all of them.
 constexpr uint32_t kFailedStartsMax = 8;
 constexpr size_t kMaxEndTextBytes = 512;
-
-std::string LauncherEnd(const std::string& how) {
-  return absl::StartsWith(how, "its launcher") ? how : absl::StrCat("its launcher ended: ", how);
-}
 
 }  // namespace
 
@@ -157,7 +152,7 @@ void Cluster::PartEndedUnasked(const saved::PlacedPart& part, const std::string&
       absl::StrCat(part.joined() ? "its part on node " : "it could not begin on node ", node,
                    part.joined() ? " ended unasked: " : ": ", how);
   out_.Note(name, text);
-  for_jobs_.push_back(LauncherEnded{name, node, LauncherEnd(how)});
+  for_jobs_.push_back(LauncherEnded{name, node, absl::StrCat("its launcher ended: ", how)});
   const state::Job& job = *FindJob(context_.state, name);
   if (job.saved.generations() > 0) return;
   if (blame == v1::BLAME_JOB) {
