@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/end_to_end/cluster_rig.h"
+#include "tests/end_to_end/served_cluster.h"
 
 namespace cadre {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using ClusterTest = ClusterRig;
+using ClusterTest = ServedCluster;
 
 TEST_F(ClusterTest, AJobIsSubmittedFollowedAndReadByRank) {
   const std::string spec =

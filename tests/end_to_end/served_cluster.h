@@ -1,7 +1,7 @@
 // One server and three agents on this machine, whose names and CPUs are given; jobs that run until
 // they are told to finish.
-#ifndef CADRE_TESTS_END_TO_END_CLUSTER_RIG_H_
-#define CADRE_TESTS_END_TO_END_CLUSTER_RIG_H_
+#ifndef CADRE_TESTS_END_TO_END_SERVED_CLUSTER_H_
+#define CADRE_TESTS_END_TO_END_SERVED_CLUSTER_H_
 
 #include <pwd.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ namespace cadre {
 
 inline constexpr absl::Duration kPatience = absl::Seconds(90);
 
-class ClusterRig : public testing::Test {
+class ServedCluster : public testing::Test {
  protected:
   void SetUp() override {
     const auto made = Cadre({"token", "new", Token()}, /*client=*/false);
@@ -133,4 +133,4 @@ class ClusterRig : public testing::Test {
 
 }  // namespace cadre
 
-#endif  // CADRE_TESTS_END_TO_END_CLUSTER_RIG_H_
+#endif  // CADRE_TESTS_END_TO_END_SERVED_CLUSTER_H_
