@@ -17,11 +17,11 @@
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
-#include "launcher/thread_room.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
+#include "launcher/thread_room.h"
 
 namespace cadre::launcher {
 namespace {

@@ -125,8 +125,7 @@ struct Served {
   std::string state;
 };
 
-absl::Status StartAlone(const Asked& asked, const host::LogFunction& log,
-                        Served* serving) {
+absl::Status StartAlone(const Asked& asked, const host::LogFunction& log, Served* serving) {
   const CoreConfig config = host::NewCoreConfig();
   ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(asked.state_dir, config));
   serving->state =
@@ -138,8 +137,7 @@ absl::Status StartAlone(const Asked& asked, const host::LogFunction& log,
   return absl::OkStatus();
 }
 
-absl::Status StartReplica(const Asked& asked, const host::LogFunction& log,
-                          Served* serving) {
+absl::Status StartReplica(const Asked& asked, const host::LogFunction& log, Served* serving) {
   serving->state = absl::StrCat(", state in etcd under ", asked.etcd->prefix);
   ASSIGN_OR_RETURN(serving->server,
                    service::Server::Start(asked.listen, std::shared_ptr<host::CoreThread>()));
@@ -154,8 +152,8 @@ absl::Status StartReplica(const Asked& asked, const host::LogFunction& log,
   return absl::OkStatus();
 }
 
-absl::Status StartDashboard(const web::DashboardOptions& options,
-                            const host::LogFunction& log, Served* serving) {
+absl::Status StartDashboard(const web::DashboardOptions& options, const host::LogFunction& log,
+                            Served* serving) {
   ASSIGN_OR_RETURN(serving->dashboard,
                    web::Dashboard::Start(
                        options, [server = serving->server.get()] { return server->Serving(); }));

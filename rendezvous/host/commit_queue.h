@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "base/time.h"
-#include "rendezvous/step/effect.h"
 #include "rendezvous/host/batch_saver.h"
 #include "rendezvous/log/record_log.h"
+#include "rendezvous/step/effect.h"
 
 namespace cadre::host {
 

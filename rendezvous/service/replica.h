@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "rendezvous/core/core.h"
 #include "rendezvous/host/core_thread.h"
-#include "rendezvous/service/server.h"
 #include "rendezvous/log/etcd_client.h"
 #include "rendezvous/log/record_log.h"
+#include "rendezvous/service/server.h"
 
 namespace cadre::service {
 
