@@ -83,8 +83,15 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
     return Leave(Exit{StatusOfCancel(departure.cancel_signal), "", {}, {}}, session.StopGrace());
   }
   if (!session.IsNewReason(reason)) return;
+  const bool strict = FenceAt() != MonoTime::Never();
+  const MonoTime end = strict ? FenceAt() : *session.away_since() + Patience();
+  const char* const prospect = strict ? "workers are killed in "
+                               : generation.Alive() && !generation.fenced()
+                                   ? "workers keep running; stops them in "
+                                   : "gives up in ";
   out.Add(Say{absl::StrCat(generation.Alive() ? "lost " : "waiting for ", session.Server(), ": ",
-                           reason, " (", Prospect(), ")")});
+                           reason, " (", prospect,
+                           absl::FormatDuration(absl::Ceil(end - now, absl::Seconds(1))), ")")});
 }
 
 MonoTime AgentCore::Impl::FenceAt() const {
@@ -107,17 +114,6 @@ absl::Duration AgentCore::Impl::Patience() const {
   // Workers that have all exited wait for the verdict, not for nodes.
   const bool has_worked = generation.Alive() || (session.Owns(generation.id()) && !orders.stop);
   return has_worked ? config.orphan_timeout : config.connect_timeout;
-}
-
-std::string AgentCore::Impl::Prospect() const {
-  const bool strict = FenceAt() != MonoTime::Never();
-  const MonoTime end = strict ? FenceAt() : *session.away_since() + Patience();
-  const std::string left = absl::FormatDuration(absl::Ceil(end - now, absl::Seconds(1)));
-  if (strict) return absl::StrCat("workers are killed in ", left);
-  if (generation.Alive() && !generation.fenced()) {
-    return absl::StrCat("workers keep running; stops them in ", left);
-  }
-  return absl::StrCat("gives up in ", left);
 }
 
 void AgentCore::Impl::Stop(absl::Duration grace, std::set<uint32_t> keep,

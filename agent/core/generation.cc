@@ -101,11 +101,6 @@ std::string Generation::NameOf(uint32_t local_rank) const {
   return absl::StrCat("rank ", first_rank_ + local_rank, " (local rank ", local_rank, ")");
 }
 
-bool Generation::HasRemains() const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [](const auto& worker) { return worker.second.remains.has_value(); });
-}
-
 Worker* Generation::Find(uint64_t generation, uint32_t local_rank) {
   if (!Alive() || generation != id_.number) return nullptr;
   const auto worker = workers_.find(local_rank);

@@ -89,8 +89,6 @@ class Generation {
   // What messages that speak of no particular generation name.
   GenerationId Named() const { return Alive() ? id_ : GenerationId{}; }
   const Workers& workers() const { return workers_; }
-  // SIGKILL has not ended one of its workers, or had not.
-  bool HasRemains() const;
   bool fenced() const { return fenced_; }
   // The first among its workers; the server may not know of it.
   const std::optional<v1::Failure>& failure() const { return failure_; }

@@ -58,9 +58,8 @@ struct AgentCore::Impl {
   // When the workers are killed if the server does not answer.
   MonoTime FenceAt() const;
   void FenceIfDue();
-  // How long the server may be away, and in words what becomes of the workers meanwhile.
+  // How long the server may be away.
   absl::Duration Patience() const;
-  std::string Prospect() const;
   // Waits for a look at the workers that is under way, unless there is no grace.
   void Stop(absl::Duration grace, std::set<uint32_t> keep = {}, const std::string& reason = "");
   void FailStoreCalls(const absl::Status& status);

@@ -44,7 +44,7 @@ void AgentCore::Impl::OnUnkillable(const WorkerUnkillable& event) {
 
 void AgentCore::Impl::GoOnIfClear() {
   if (!generation.EndIfClear()) return;
-  if (generation.HasRemains()) {
+  if (HasRemains(generation.workers())) {
     out.Add(Say{"what SIGKILL had not ended is gone: this node can take part in the job again"});
   }
   if (departure.exit) return Finish();

@@ -42,6 +42,11 @@ std::set<uint32_t> WorkersToKeep(const Workers& workers, const v1::Stop& stop) {
   return keep;
 }
 
+bool HasRemains(const Workers& workers) {
+  return std::any_of(workers.begin(), workers.end(),
+                     [](const auto& worker) { return worker.second.remains.has_value(); });
+}
+
 v1::NodeProgress SumOfProgress(const Workers& workers) {
   v1::NodeProgress sum;
   double loss = 0;

@@ -68,6 +68,9 @@ using Workers = std::map<uint32_t, Worker>;
 // The workers that the order lets live, of those that can rejoin.
 std::set<uint32_t> WorkersToKeep(const Workers& workers, const v1::Stop& stop);
 
+// SIGKILL has not ended one of them, or had not.
+bool HasRemains(const Workers& workers);
+
 // What they reported last, all together.
 v1::NodeProgress SumOfProgress(const Workers& workers);
 

@@ -145,7 +145,8 @@ bool Job::AdvanceRunning() {
     return true;
   }
   if (AbsenceDeadline(view()) <= now) {
-    Inquire("");
+    live_.suspicion.inquiry =
+        Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
     live_.suspicion.inquiry->for_absent = true;
     live_.suspicion.asked_for_absent = generation.number();
   }

@@ -19,6 +19,21 @@ constexpr size_t kMaxInquiryRanks = 1 << 16;
 
 }  // namespace
 
+Inquiry Inquire(const state::Generation& generation, const Connections& connections,
+                const std::string& except, MonoTime now, Outbox* out) {
+  Inquiry inquiry;
+  inquiry.deadline = now + kInquiryLimit;
+  for (const saved::Member& member : generation.saved.members()) {
+    if (member.lost() || member.node() == except || member.succeeded() == member.slots()) continue;
+    if (!connections.StreamOf(member.node()).has_value()) continue;
+    inquiry.awaited.insert(member.node());
+    v1::ServerMessage message = out->Message();
+    message.mutable_inspect();
+    out->SendTo(member.node(), std::move(message));
+  }
+  return inquiry;
+}
+
 void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry) {
   if (evidence.hang()) inquiry->for_absent = false;
   inquiry->awaited.erase(member.node());

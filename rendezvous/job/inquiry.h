@@ -13,6 +13,8 @@
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
+#include "rendezvous/job/connections.h"
+#include "rendezvous/job/outbox.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::job {
@@ -32,6 +34,10 @@ struct Inquiry {
 
   bool IsOver(MonoTime now) const { return awaited.empty() || now >= deadline; }
 };
+
+// Asks all nodes of the generation that are connected, but `except`, where their workers are.
+Inquiry Inquire(const state::Generation& generation, const Connections& connections,
+                const std::string& except, MonoTime now, Outbox* out);
 
 // The member's node answers.
 void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry);

@@ -72,7 +72,6 @@ class Job {
   // The job is in the state, and stays there as long as this.
   Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits);
   Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
 
   View view() const { return {state_, live_, context_}; }
 
@@ -136,10 +135,7 @@ class Job {
   void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
   void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
   void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
-  void EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure);
   void FailWorker(const v1::Failure& failure);
-  // Asks all nodes but this one where their workers are.
-  void Inquire(const std::string& except);
   void EndInquiry();
   bool AdvanceSuspicion();
 

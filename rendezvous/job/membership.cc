@@ -256,7 +256,7 @@ void Job::NodeRemains(v1::Failure failure) {
                           (root->cause() == v1::HANG || root->cause() == v1::START_TIMEOUT));
   if (!is_cause && !state::IsOver(state_.generation.worker(failure.rank()))) {
     failure.set_collateral(true);
-    EndWorker(failure.rank(), failure);
+    out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
   }
   v1::Record record;
   record.mutable_node_removed()->set_node(node);

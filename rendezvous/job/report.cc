@@ -272,6 +272,16 @@ std::string ExplainText(const state::Job& job, const std::string& waiting_for) {
   return absl::StrCat(text, waits);
 }
 
+v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
+                       const std::optional<v1::Failure>& failure, MonoTime at) {
+  v1::Record record;
+  record.mutable_worker_ended()->set_generation(job.generation.number());
+  record.mutable_worker_ended()->set_rank(rank);
+  if (failure.has_value()) *record.mutable_worker_ended()->mutable_failure() = *failure;
+  record.mutable_worker_ended()->set_at_us(at.micros());
+  return record;
+}
+
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   const state::Generation& generation = job.generation;
   const saved::Member& member = generation.member(node_rank);

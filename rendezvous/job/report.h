@@ -7,7 +7,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/time.h"
 #include "proto/job.pb.h"
+#include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/job/formation.h"
@@ -61,6 +63,10 @@ std::string ExplainText(const state::Job& job, const std::string& waiting_for);
 
 // Position of a node in the current generation, or -1 for a spare.
 int NodeRankOf(const state::Job& job, const std::string& node);
+
+// The record of a worker's end. No failure: it has succeeded.
+v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
+                       const std::optional<v1::Failure>& failure, MonoTime at);
 
 // The orders that announce and end a generation to one of its nodes.
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);

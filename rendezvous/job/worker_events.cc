@@ -76,7 +76,8 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
   }
   std::optional<Inquiry>& inquiry = live_.suspicion.inquiry;
   if (!message.evidence().hang() && !inquiry.has_value()) return;
-  if (!inquiry.has_value()) Inquire(node);
+  if (!inquiry.has_value())
+    inquiry = Inquire(state_.generation, live_.connections, node, context_.clock.now(), &out_);
   Hear(message.evidence(), member, &*inquiry);
   Touch(false);
 }
@@ -101,10 +102,11 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   const state::Generation& generation = state_.generation;
   const uint32_t rank = member.first_rank() + exited.local_rank();
   if (exited.local_rank() >= member.slots() || state::IsOver(generation.worker(rank))) return;
+  Touch(true);
   const v1::WorkerExit& exit = exited.exit();
   const bool success = exited.cause() == v1::FAILURE_CAUSE_UNSPECIFIED && exit.exit_code() == 0 &&
                        exit.signal() == 0 && exit.exec_errno() == 0;
-  if (success) return EndWorker(rank, std::nullopt);
+  if (success) return out_.Commit(WorkerEnded(state_, rank, std::nullopt, context_.now));
   v1::Failure failure = WorkerFailure(state_, member, exited.local_rank(), exit, exited.cause());
   failure.set_unix_ms(context_.config.unix_ms_at_zero + context_.now.micros() / 1000);
   if (exited.has_evidence()) {
@@ -125,7 +127,7 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   const bool asked_to =
       exit.exit_code() == kExitForNextGeneration && live_.checkpoint_asked == generation.number();
   if (state_.phase() == v1::RUNNING && asked_to) {
-    EndWorker(rank, failure);
+    out_.Commit(WorkerEnded(state_, rank, failure, context_.now));
     return OrderStop(absl::StrCat("rank ", rank, " has saved; more nodes wait"), std::nullopt);
   }
   if (state_.phase() == v1::RUNNING) return FailWorker(failure);
@@ -140,7 +142,7 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   // A worker that a stop order ended is no evidence of anything.
   const bool stopped_by_us = exit.signal() == SIGTERM || exit.signal() == SIGKILL;
   failure.set_collateral((!stopped_by_us && !asked_to) || failure.cause() == v1::HANG);
-  EndWorker(rank, failure);
+  out_.Commit(WorkerEnded(state_, rank, failure, context_.now));
 }
 
 void Job::WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up) {
@@ -155,7 +157,8 @@ void Job::WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave
   if (AwaitsOthers(view()) || asking) {
     // Whoever gives up first is a victim of one that did not come.
     if (!suspicion.inquiry.has_value()) {
-      Inquire("");
+      suspicion.inquiry =
+          Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
       suspicion.inquiry->for_absent = true;
     }
     if (!suspicion.inquiry->otherwise.has_value()) suspicion.inquiry->otherwise = failure;
@@ -184,32 +187,10 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
                                         "; how it ended is unknown")));
 }
 
-void Job::EndWorker(uint32_t rank, const std::optional<v1::Failure>& failure) {
-  v1::Record record;
-  record.mutable_worker_ended()->set_generation(state_.generation.number());
-  record.mutable_worker_ended()->set_rank(rank);
-  if (failure.has_value()) *record.mutable_worker_ended()->mutable_failure() = *failure;
-  record.mutable_worker_ended()->set_at_us(context_.now.micros());
-  out_.Commit(std::move(record));
-  Touch(true);
-}
-
 void Job::FailWorker(const v1::Failure& failure) {
-  EndWorker(failure.rank(), failure);
+  out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
+  Touch(true);
   OrderStop(failure.message(), failure);
-}
-
-void Job::Inquire(const std::string& except) {
-  Inquiry& inquiry = live_.suspicion.inquiry.emplace();
-  inquiry.deadline = context_.clock.now() + kInquiryLimit;
-  for (const saved::Member& member : state_.generation.saved.members()) {
-    if (member.lost() || member.node() == except || member.succeeded() == member.slots()) continue;
-    if (!live_.connections.StreamOf(member.node()).has_value()) continue;
-    inquiry.awaited.insert(member.node());
-    v1::ServerMessage message = out_.Message();
-    message.mutable_inspect();
-    out_.SendTo(member.node(), std::move(message));
-  }
 }
 
 void Job::EndInquiry() {
