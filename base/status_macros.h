@@ -11,10 +11,10 @@
 #define CADRE_CONCAT(a, b) CADRE_CONCAT_INNER(a, b)
 
 // CADRE_RETURN_IF_ERROR(Open(path));
-#define CADRE_RETURN_IF_ERROR(expression)               \
-  do {                                                  \
-    absl::Status cadre_status = (expression);           \
-    if (!cadre_status.ok()) return cadre_status;        \
+#define CADRE_RETURN_IF_ERROR(expression)        \
+  do {                                           \
+    absl::Status cadre_status = (expression);    \
+    if (!cadre_status.ok()) return cadre_status; \
   } while (false)
 
 // CADRE_ASSIGN_OR_RETURN(const int fd, Open(path));

@@ -13,8 +13,8 @@
 
 namespace cadre::launcher {
 
-// Bytes that may wait for a terminal or pipe that does not read. Beyond it output is left out, and a line
-// says how much.
+// Bytes that may wait for a terminal or pipe that does not read. Beyond it output is left out, and
+// a line says how much.
 inline constexpr size_t kOutputQueueBytes = 8 << 20;
 
 class OutputWriter {

@@ -29,7 +29,8 @@ struct Flag {
 struct Parsed {
   // By long name. A switch that was given has the value "1".
   std::map<std::string, std::vector<std::string>> flags;
-  // The arguments that are no flags; for a command with a program, the program and all that follows.
+  // The arguments that are no flags; for a command with a program, the program and all that
+  // follows.
   std::vector<std::string> rest;
 
   bool Has(const std::string& name) const { return flags.count(name) > 0; }

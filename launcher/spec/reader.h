@@ -19,8 +19,9 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 // NOT_FOUND, INVALID_ARGUMENT (also for a file over kMaxSpecBytes, before it is read).
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path);
 
-// An error about a value that is found only later, with line and column as ReadSpecFile gives them: `error` is
-// "timeouts.stop_grace: why". Without line and column where the file does not say that key.
+// An error about a value that is found only later, with line and column as ReadSpecFile gives them:
+// `error` is "timeouts.stop_grace: why". Without line and column where the file does not say that
+// key.
 absl::Status SpecErrorAt(const std::string& path, absl::string_view error);
 
 // Fills what neither spec nor flags said.

@@ -35,8 +35,8 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text);
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text);
 // "USR1", "SIGUSR1"; one that can be caught.
 absl::StatusOr<int> ParseSignal(absl::string_view text);
-// Texts that may stand in a line of an sbatch script, which sbatch splits as a shell does: a partition or
-// an account; and an option of its own, which is taken as it is.
+// Texts that may stand in a line of an sbatch script, which sbatch splits as a shell does: a
+// partition or an account; and an option of its own, which is taken as it is.
 absl::StatusOr<std::string> ParseSlurmName(absl::string_view text);
 absl::StatusOr<std::string> ParseSbatchOption(absl::string_view text);
 // A variable that a job may give its workers: not one that each gets from Cadre.

@@ -1,5 +1,5 @@
-// YAML text as a small tree in which every node knows its line and column, behind limits that hold before
-// anything is built. Pure.
+// YAML text as a small tree in which every node knows its line and column, behind limits that hold
+// before anything is built. Pure.
 #ifndef CADRE_LAUNCHER_SPEC_YAML_TREE_H_
 #define CADRE_LAUNCHER_SPEC_YAML_TREE_H_
 

@@ -2,10 +2,10 @@
 // that the reducer uses of it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
-
-#include <ATen/core/Tensor.h>
 
 namespace torch::distributed::autograd {
 class DistAutogradContext {
