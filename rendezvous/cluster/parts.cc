@@ -62,7 +62,8 @@ absl::Status CheckLauncher(const state::State& state, const v1::NodeMessage& mes
   if (!over && its && (!part->second.taken_back() || node != nullptr)) return absl::OkStatus();
   // A launcher that was away hears how its job ended, even where its part counts no more by now.
   const bool was_in_it = node != nullptr && node->incarnation() == message.incarnation();
-  if (over && (was_in_it || (its && message.generation() != 0))) return absl::OkStatus();
+  const bool returns = was_in_it || (its && message.generation() != 0);
+  if (job != nullptr && over && returns) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job ", name, " has no part on node ", join.node(), " any more"));
 }

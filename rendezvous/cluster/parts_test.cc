@@ -62,7 +62,12 @@ TEST_F(PartsTest, ALauncherThatWasAwayHearsHowItsJobEnded) {
   LetIn("n0", 1);
   EXPECT_TRUE(MayJoin(Join("n0", kPart)));
   LetIn("n0", 2);
-  EXPECT_FALSE(MayJoin(Join("n0", kPart))) << "another life of it took part";
+  v1::NodeMessage join = Join("n0", kPart);
+  EXPECT_FALSE(MayJoin(join)) << "another life of it took part";
+  join.set_generation(1);
+  EXPECT_TRUE(MayJoin(join));
+  state_.jobs.clear();
+  EXPECT_FALSE(MayJoin(join)) << "the job is forgotten";
 }
 
 TEST_F(PartsTest, AJobThatNobodySubmittedTakesAnyNode) {
