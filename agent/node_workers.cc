@@ -54,7 +54,7 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
       follower_(uses_.local.directory(), uses_.report) {}
 
 void NodeWorkers::LearnSpec(const v1::JobSpec& learned) {
-  if (spec().command().empty()) start_.environment.spec = learned;
+  if (!options_.core.join.has_spec()) start_.environment.spec = learned;
 }
 
 void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {

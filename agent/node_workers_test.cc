@@ -134,6 +134,16 @@ TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
   EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
 }
 
+TEST_F(NodeWorkersTest, ANodeThatBringsNoSpecRunsTheServers) {
+  Run("exit 1");
+  v1::JobSpec learned = options_.core.join.spec();
+  learned.set_command(2, "exit 7");
+  options_.core.join.clear_spec();
+  workers_->LearnSpec(learned);
+  workers_->Start(Assignment(1));
+  EXPECT_EQ(Wait<WorkerDied>(2)[0].exit.exit_code(), 7);
+}
+
 TEST_F(NodeWorkersTest, AWorkerThatIsKeptGoesOn) {
   Run("exec sleep 1000");
   workers_->Start(Assignment(1));

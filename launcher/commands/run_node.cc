@@ -108,7 +108,8 @@ agent::DaemonOptions Daemon(const RunOptions& options, const Attachment& attachm
   join.set_host(options.node_name.empty() ? HostName() : options.node_name);
   join.set_address(options.local_addr.empty() ? attachment.address : options.local_addr);
   join.set_slots(slots);
-  *join.mutable_spec() = options.job;
+  // A submitted job's spec comes back with the Welcome.
+  if (options.part == 0) *join.mutable_spec() = options.job;
   join.set_wanted_node_rank(options.node_rank);
   for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
   join.set_master_addr(options.master_addr);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre::cluster {
 namespace {
@@ -64,8 +65,9 @@ absl::Status CheckLauncher(const state::State& state, const v1::NodeMessage& mes
   const bool was_in_it = node != nullptr && node->incarnation() == message.incarnation();
   const bool returns = was_in_it || (its && message.generation() != 0);
   if (job != nullptr && over && returns) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("job ", name, " has no part on node ", join.node(), " any more"));
+  return absl::FailedPreconditionError(absl::StrCat("job ", OneLine(name, state::kMaxJobNameBytes),
+                                                    " has no part ", join.part(), " on node ",
+                                                    join.node()));
 }
 
 std::string LaunchersAwaited(const state::State& state, const state::Job& job) {

@@ -164,8 +164,8 @@ TEST_F(ClusterLaunchersTest, OnlyTheLaunchersOfItsPartsTakePartInAJob) {
                : "";
   };
   EXPECT_THAT(join(10, 0, "n0"), HasSubstr("was submitted to the cluster"));
-  EXPECT_THAT(join(11, 9, "n0"), HasSubstr("has no part on node n0"));
-  EXPECT_THAT(join(12, 1, "n7"), HasSubstr("has no part on node n7"));
+  EXPECT_THAT(join(11, 9, "n0"), HasSubstr("job j has no part 9 on node n0"));
+  EXPECT_THAT(join(12, 1, "n7"), HasSubstr("job j has no part 1 on node n7"));
   EXPECT_EQ(join(13, 1, "n0"), "");
   EXPECT_EQ(PhaseOf("j"), v1::RUNNING);
 }

@@ -107,7 +107,7 @@ void Core::NodeSaid(StreamId stream, const v1::NodeMessage& message) {
 
 void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
-  const std::string job = may.ok() || state::IsJobName(message.job()) ? message.job() : "";
+  const std::string job = state::IsJobName(message.job()) ? message.job() : "";
   if (may.ok()) may = cluster_.CheckLauncher(message);
   if (!may.ok()) {
     return context_.out.Reject(stream, job, may.code(), std::string(may.message()));

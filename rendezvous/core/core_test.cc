@@ -162,6 +162,15 @@ TEST_F(CoreTest, AServerForOneJobRefusesOthers) {
   EXPECT_TRUE(refused.append.empty());
 }
 
+TEST_F(CoreTest, ANodeWithoutASpecIsRefused) {
+  v1::NodeMessage join = JoinFrom({"train", "a", 1, 0}, v1::JobSpec(), 1);
+  join.mutable_join()->clear_spec();
+  const Effects refused = Step(NodeSaid{StreamId{1}, join});
+  EXPECT_EQ(refused.send.at(0).message.rejected().message(),
+            "node a brings no spec and names no part of a submitted job");
+  EXPECT_TRUE(refused.append.empty());
+}
+
 TEST_F(CoreTest, WhoWaitsIsToldOfARefusedNode) {
   Join(1, SpecOf("train", 2, 2, 0), "a");
   v1::JobSpec other = SpecOf("train", 2, 2, 0);

@@ -84,9 +84,15 @@ void Jobs::AwaitAbsent() {
 
 absl::Status Jobs::CheckJoin(const v1::NodeMessage& message) const {
   const v1::Join& join = message.join();
-  const std::string& name = join.spec().name();
-  RETURN_IF_ERROR(state::CheckSpec(join.spec()));
   RETURN_IF_ERROR(state::CheckJoin(join));
+  // The job was submitted with its spec. Whether it has the part, the cluster says.
+  if (join.part() != 0) return absl::OkStatus();
+  if (!join.has_spec()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node ", join.node(), " brings no spec and names no part of a submitted job"));
+  }
+  RETURN_IF_ERROR(state::CheckSpec(join.spec()));
+  const std::string& name = join.spec().name();
   if (message.job() == name) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the message is for job ",
                                                  OneLine(message.job(), state::kMaxJobNameBytes),
@@ -103,8 +109,10 @@ bool Jobs::IsOfEndedJob(const v1::NodeMessage& message) const {
 }
 
 void Jobs::Join(StreamId stream, const v1::NodeMessage& message) {
-  // It was away when the job ended, or the server was: it must not begin the job anew.
-  if (!IsOfEndedJob(message) && !Prepare(stream, message.join())) return;
+  // A part's job is here. One that was away when its job ended, or the server was, must not begin
+  // it anew.
+  const bool brings_job = message.join().part() == 0 && !IsOfEndedJob(message);
+  if (brings_job && !Prepare(stream, message.join())) return;
   With(message.job(), [&](Job& job) { job.Join(stream, message); });
 }
 

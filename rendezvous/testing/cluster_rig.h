@@ -69,7 +69,7 @@ class ClusterRig : public testing::Test {
     said->set_slots(4);
     said->set_part(part);
     said->set_address("127.0.0.1");
-    *said->mutable_spec() = spec;
+    if (part == 0) *said->mutable_spec() = spec;
     return message;
   }
   // A node's launcher comes.

@@ -28,7 +28,6 @@ ClusterLauncher::ClusterLauncher(World& world, Network& network, int machine,
   config.join.set_slots(start.part().workers());
   config.join.set_part(start.part().id());
   config.join.set_held_port(kPort);
-  *config.join.mutable_spec() = start.spec();
   core_ = std::make_unique<agent::AgentCore>(std::move(config));
   // It takes a moment to start.
   In(world_.random.Between(absl::Milliseconds(5), absl::Milliseconds(200)), [this] {

@@ -99,7 +99,7 @@ void Oracle::BeforeStep(const Event& event) {
   });
   StreamView& stream = streams_[said->stream];
   if (message.has_join()) {
-    stream.job = message.join().spec().name();
+    stream.job = message.job();
     stream.node = message.join().node();
   }
   JobView& job = jobs_[stream.job];

@@ -129,6 +129,7 @@ class DashboardTest : public ::testing::Test {
     submitted.WaitForNotification();
     v1::NodeMessage launcher = join;
     launcher.mutable_join()->set_part(1);
+    launcher.mutable_join()->clear_spec();
     stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
     ASSERT_OK(core_.Post(stream_, launcher));
     const auto status = core_.Status("job");
