@@ -56,8 +56,7 @@ class Daemon {
         link_(link),
         display_(display),
         logs_(options.output.log_dir, options.core.job),
-        status_(display, [this] { return workers_->Progress(); }),
-        unfit_(options.unfit) {}
+        status_(display, [this] { return workers_->Progress(); }) {}
 
   absl::Status Open(std::unique_ptr<supervisor::Client> supervisor);
   absl::StatusOr<Exit> Run();
@@ -78,7 +77,6 @@ class Daemon {
   void Feed(const AgentEvent& event);
   void FeedEmitted();
   void Step(const AgentEvent& event);
-  void OnWelcome(const v1::Welcome& welcome);
   void Execute(AgentCommand command);
   void Leave();
 
@@ -87,7 +85,6 @@ class Daemon {
   Display& display_;
   RunLogs logs_;
   StatusView status_;
-  std::vector<UnfitWorkers> unfit_;  // still to be stopped
   std::unique_ptr<SignalReader> signals_;
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<LocalService> local_;
@@ -229,21 +226,12 @@ void Daemon::FeedEmitted() {
 }
 
 void Daemon::Step(const AgentEvent& event) {
-  const auto* said = std::get_if<ServerSaid>(&event);
-  if (said != nullptr && said->message.has_welcome()) OnWelcome(said->message.welcome());
   for (AgentCommand& command : core_->Step(MonoNow(), event)) Execute(std::move(command));
-}
-
-void Daemon::OnWelcome(const v1::Welcome& welcome) {
-  workers_->LearnSpec(welcome.spec());
-  for (const UnfitWorkers& unfit : std::exchange(unfit_, {})) {
-    const std::string line = StopUnfit(unfit);
-    if (!line.empty()) display_.Line(line);
-  }
 }
 
 void Daemon::Execute(AgentCommand command) {
   if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
+  if (auto* begin = std::get_if<BeginJob>(&command)) return workers_->Begin(*begin);
   if (auto* start = std::get_if<StartWorkers>(&command)) return workers_->Start(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return workers_->Stop(*stop);
   if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) return workers_->HoldUntil(hold->at);

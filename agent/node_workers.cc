@@ -53,8 +53,12 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
       outputs_(options.output, uses_.display),
       follower_(uses_.local.directory(), uses_.report) {}
 
-void NodeWorkers::LearnSpec(const v1::JobSpec& learned) {
-  if (!options_.core.join.has_spec()) start_.environment.spec = learned;
+void NodeWorkers::Begin(const BeginJob& command) {
+  start_.environment.spec = command.spec;
+  for (const UnfitWorkers& unfit : options_.unfit) {
+    const std::string line = StopUnfit(unfit);
+    if (!line.empty()) uses_.display.Line(line);
+  }
 }
 
 void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {

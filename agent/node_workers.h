@@ -49,12 +49,11 @@ class NodeWorkers {
   NodeWorkers(const DaemonOptions& options, std::unique_ptr<supervisor::Client> supervisor,
               PortHold hold, Uses uses);
 
-  // What the job is, where this node did not bring it.
-  void LearnSpec(const v1::JobSpec& learned);
   // Goes on with the workers of options.adoption. What the supervisor says of them follows.
   void TakeOver();
 
   // The core's commands.
+  void Begin(const BeginJob& command);
   void Start(const StartWorkers& command);
   void Stop(const StopWorkers& command);
   void HoldUntil(MonoTime at);

@@ -134,12 +134,11 @@ TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
   EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
 }
 
-TEST_F(NodeWorkersTest, ANodeThatBringsNoSpecRunsTheServers) {
+TEST_F(NodeWorkersTest, WorkersRunTheSpecThatTheJobBeginsWith) {
   Run("exit 1");
-  v1::JobSpec learned = options_.core.join.spec();
-  learned.set_command(2, "exit 7");
-  options_.core.join.clear_spec();
-  workers_->LearnSpec(learned);
+  v1::JobSpec spec = options_.core.join.spec();
+  spec.set_command(2, "exit 7");
+  workers_->Begin(BeginJob{spec});
   workers_->Start(Assignment(1));
   EXPECT_EQ(Wait<WorkerDied>(2)[0].exit.exit_code(), 7);
 }

@@ -25,7 +25,7 @@ class AdoptionTest : public AgentCoreTest {
 
 TEST_F(AdoptionTest, TheServerHearsWhatThereIs) {
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
-  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1"));
+  EXPECT_THAT(Welcome(), ElementsAre("begin", "up started 3/0", "up started 3/1"));
   EXPECT_THAT(Assign(3), IsEmpty());
   EXPECT_THAT(Asks(5, 1, 3), ElementsAre("up store 5/1"));
   EXPECT_THAT(Died(3, 0, 0), ElementsAre("up exited 3/0 OK"));
@@ -39,7 +39,8 @@ TEST_F(AdoptionTest, AnExitMeanwhileIsReported) {
                                          "generation 3; the server hears of it when it can be "
                                          "reached"));
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
-  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1", "up exited 3/1 CRASH"));
+  EXPECT_THAT(Welcome(),
+              ElementsAre("begin", "up started 3/0", "up started 3/1", "up exited 3/1 CRASH"));
   EXPECT_THAT(Died(3, 1, 7), IsEmpty()) << "told twice";
   EXPECT_THAT(Stop(3), ElementsAre("stop 3 grace=5s"));
 }
@@ -81,9 +82,10 @@ TEST_F(AdoptionTest, WithTheWrongTokenToo_ButAJobThatIsOverHasNone) {
 
 TEST_F(AdoptionTest, AServerThatLostItsStateMeanwhile) {
   Feed(LinkUp{});
-  EXPECT_THAT(Welcome(2),
-              ElementsAre("say the server lost its state: stopping the workers and joining afresh",
-                          "stop 3 grace=5s"));
+  EXPECT_THAT(
+      Welcome(2),
+      ElementsAre("begin", "say the server lost its state: stopping the workers and joining afresh",
+                  "stop 3 grace=5s"));
 }
 
 TEST_F(AdoptionTest, AServerThatIsAwayIsWaitedForAsLongAsByAnyAgentWithWorkers) {
@@ -93,7 +95,7 @@ TEST_F(AdoptionTest, AServerThatIsAwayIsWaitedForAsLongAsByAnyAgentWithWorkers) 
 TEST_F(AdoptionTest, ASignalBeforeItIsConnected_CancelsTheJob) {
   EXPECT_THAT(Feed(SignalReceived{SIGINT}), ElementsAre("say stopping (again to kill)"));
   Feed(LinkUp{});
-  EXPECT_THAT(Welcome(), ElementsAre("up started 3/0", "up started 3/1", "up cancel 2"));
+  EXPECT_THAT(Welcome(), ElementsAre("begin", "up started 3/0", "up started 3/1", "up cancel 2"));
 }
 
 TEST_F(AdoptionTest, ASignalAndNoServer_StopsHere) {

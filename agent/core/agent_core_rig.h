@@ -65,6 +65,10 @@ inline std::string Up(const v1::NodeMessage& m) {
 
 struct Words {
   std::string operator()(const SendUp& c) const { return Up(c.message); }
+  std::string operator()(const BeginJob& c) const {
+    return absl::StrCat("begin", c.spec.command().empty() ? "" : " ",
+                        absl::StrJoin(c.spec.command(), " "));
+  }
   std::string operator()(const StartWorkers& c) const {
     return absl::StrCat("start ", c.generation.number, Kept(c.kept));
   }
@@ -264,7 +268,7 @@ class AgentCoreTest : public testing::Test {
   // Connected, and generation 1 with two workers running.
   void Run() {
     ASSERT_THAT(Feed(LinkUp{}), testing::ElementsAre("up join port=500 gen=0"));
-    ASSERT_THAT(Welcome(), testing::IsEmpty());
+    ASSERT_THAT(Welcome(), testing::ElementsAre("begin"));
     ASSERT_THAT(Assign(1), testing::ElementsAre("start 1"));
     ASSERT_THAT(Feed(WorkerRuns{1, 0, 100}), testing::ElementsAre("up started 1/0"));
     ASSERT_THAT(Feed(WorkerRuns{1, 1, 101}), testing::ElementsAre("up started 1/1"));

@@ -110,7 +110,22 @@ TEST_F(AgentCoreTest, ConnectedButNotWelcomed_GivesUpToo) {
 TEST_F(AgentCoreTest, ReachedAfterWaiting_IsSaidOnce) {
   Down();
   Feed(LinkUp{});
-  EXPECT_THAT(Welcome(), ElementsAre("say reached the rendezvous server at h:1"));
+  EXPECT_THAT(Welcome(), ElementsAre("say reached the rendezvous server at h:1", "begin"));
+}
+
+TEST_F(AgentCoreTest, WelcomedFirst_BeginsByItsOwnSpecOrByTheServers) {
+  v1::ServerMessage welcome;
+  welcome.mutable_welcome()->mutable_spec()->add_command("theirs");
+  AgentConfig config = Config();
+  config.join.mutable_spec()->add_command("own");
+  core_.emplace(config);
+  Feed(LinkUp{});
+  EXPECT_THAT(Feed(ServerSaid{welcome}), ElementsAre("begin own"));
+  EXPECT_THAT(Feed(ServerSaid{welcome}), IsEmpty());
+  config.join.clear_spec();
+  core_.emplace(config);
+  Feed(LinkUp{});
+  EXPECT_THAT(Feed(ServerSaid{welcome}), ElementsAre("begin theirs"));
 }
 
 TEST_F(AgentCoreTest, WrongToken_IsNotRetried) {

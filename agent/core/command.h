@@ -19,6 +19,11 @@ namespace cadre::agent {
 struct SendUp {
   v1::NodeMessage message;
 };
+// The server has taken this node in, for the first time in this process's life. Workers are started
+// by `spec`; those that an agent left which died, and that cannot be carried on, are stopped.
+struct BeginJob {
+  v1::JobSpec spec;
+};
 // Start the workers of this assignment, but for the kept local ranks: those processes wait, and are
 // told their place.
 struct StartWorkers {
@@ -80,7 +85,7 @@ struct Exit {
   bool leaves_workers = false;
 };
 using AgentCommand =
-    std::variant<SendUp, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,
+    std::variant<SendUp, BeginJob, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,
                  AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
 
 }  // namespace cadre::agent

@@ -48,6 +48,9 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
   if (!session.away_reason().empty() && !departure.exit) {
     out.Add(Say{absl::StrCat("reached ", session.Server())});
   }
+  // What nodes may differ in is as this one brought it.
+  const v1::JobSpec& spec = config.join.has_spec() ? config.join.spec() : welcome.spec();
+  if (!session.ever_welcomed()) out.Add(BeginJob{spec});
   const bool forgot_us = session.Welcomed(now, welcome);
   if (FenceAt() != MonoTime::Never()) {
     out.Add(HoldWorkersUntil{generation.id().number, FenceAt()});

@@ -29,7 +29,7 @@ class StrictFencingTest : public AgentCoreTest {
   // Generation 1 runs; its Join was sent at 100 s.
   void RunStrict() {
     ASSERT_THAT(Feed(LinkUp{}), ElementsAre("up join port=500 gen=0"));
-    ASSERT_THAT(WelcomeWithLease(), IsEmpty());
+    ASSERT_THAT(WelcomeWithLease(), ElementsAre("begin"));
     ASSERT_THAT(Assign(1), ElementsAre("start 1", "hold 1 until 108s"));
     Feed(WorkerRuns{1, 0, 100});
     Feed(WorkerRuns{1, 1, 101});
