@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
+#include "base/check.h"
 
 namespace cadre::agent {
 namespace {
@@ -18,7 +19,7 @@ constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);
 void Generation::Adopt(const GenerationId& id, uint32_t workers) {
   phase_ = Phase::kRunning;
   id_ = id;
-  for (uint32_t i = 0; i < workers; ++i) workers_[i];
+  for (uint32_t i = 0; i < workers; ++i) workers_.try_emplace(i);
 }
 
 void Generation::Start(MonoTime now, const GenerationId& id, const v1::Assign& assign, bool tell) {
@@ -29,10 +30,13 @@ void Generation::Start(MonoTime now, const GenerationId& id, const v1::Assign& a
   first_rank_ = assign.first_rank();
   fenced_ = false;
   failure_.reset();
-  for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers_[i];
+  for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers_.try_emplace(i);
   out_.Add(StartWorkers{id, assign, going_on});
   for (const uint32_t local_rank : going_on) {
-    Worker& worker = workers_[local_rank];
+    const auto kept = workers_.find(local_rank);
+    CADRE_CHECK(kept != workers_.end(), "generation ", id.number, " has no local rank ", local_rank,
+                ", whose process was kept");
+    Worker& worker = kept->second;
     worker.state = WorkerState::kRunning;
     worker.pid = before.at(local_rank).pid;
     worker.rejoined = true;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/text.h"
 #include "rendezvous/cluster/planner.h"
 #include "rendezvous/cluster/suitability.h"
@@ -43,6 +44,7 @@ void Planner::BecomeHead(const Plan& head) {
   const size_t fitting = Fitting(head, free_);
   std::optional<Share> share;
   for (size_t i = 0; i < nodes_.size() && !share.has_value(); ++i) share = Usable(head, i);
+  CADRE_CHECK(share.has_value(), "no node is of use to ", head.job->name, ", which is possible");
   waiting.reason = absl::StrCat(
       Count(head.lacks(), head.held.empty() ? "node" : "more node"), " with ", ShareText(*share),
       " free: ", fitting, fitting == 1 ? " is" : " are", MostFree(head), ", and it is the next");
