@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
@@ -204,6 +205,7 @@ absl::Status Reducer::MarkReady(size_t i) {
 }
 
 absl::Status Reducer::MarkReady(size_t i, const void* gradient) {
+  CADRE_CHECK(i < size(), "gradient ", i, " of ", size());
   {
     absl::MutexLock lock(&mutex_);
     if (failure_.ok() && phase_ == Phase::kLocal) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/hooks/all_reduce.h"
@@ -36,6 +37,8 @@ std::shared_ptr<Work> SixteenBitHook::Start(Communicator& communicator, const Bu
 absl::Status SixteenBitHook::Reduce(Communicator& communicator, const BucketView& bucket) {
   auto* const wide = static_cast<float*>(bucket.buffer.data);
   BucketView narrow = bucket;
+  CADRE_CHECK(bucket.index < copies_.size() && copies_[bucket.index].size() == bucket.buffer.count,
+              "bucket ", bucket.index, " is not laid out for ", bucket.buffer.count, " elements");
   narrow.buffer = {copies_[bucket.index].data(), bucket.buffer.count, type_};
   reduce::NarrowFromFloat(type_, wide, bucket.buffer.count, narrow.buffer.data);
   RETURN_IF_ERROR(thread_.Wait(communicator, inner_->Start(communicator, narrow)));

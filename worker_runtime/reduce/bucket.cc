@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "base/check.h"
+
 namespace cadre::reduce {
 namespace {
 
@@ -23,6 +25,8 @@ std::vector<Bucket> AssignBuckets(absl::Span<const GradientShape> gradients,
   std::vector<Bucket> buckets;
   std::map<std::pair<DataType, int>, OpenBucket> open;
   for (size_t position = 0; position < order.size(); ++position) {
+    CADRE_CHECK(order[position] < gradients.size(), "the order names gradient ", order[position],
+                " of ", gradients.size());
     const GradientShape& gradient = gradients[order[position]];
     OpenBucket& bucket = open[{gradient.type, gradient.device}];
     if (bucket.members.empty()) bucket.opened = position;

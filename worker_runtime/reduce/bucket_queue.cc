@@ -2,12 +2,20 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace cadre::reduce {
 
 void BucketQueue::Begin(absl::Span<const Bucket> buckets) {
   states_.clear();
   for (const Bucket& bucket : buckets) states_.push_back({bucket.size(), {}});
   next_ = 0;
+}
+
+void BucketQueue::CompleteOne(size_t bucket) {
+  size_t& pending = states_.at(bucket).pending;
+  CADRE_CHECK(pending > 0, "bucket ", bucket, " is complete already");
+  --pending;
 }
 
 void BucketQueue::StartNext(absl::FunctionRef<StartedBucket(size_t bucket)> start) {

@@ -30,7 +30,7 @@ class BucketQueue {
   // A step begins with none of them started, and no gradient complete.
   void Begin(absl::Span<const Bucket> buckets);
   // One more of the bucket's gradients is complete, or will not be in this step.
-  void CompleteOne(size_t bucket) { --states_[bucket].pending; }
+  void CompleteOne(size_t bucket);
   // Starts those that can be.
   void StartNext(absl::FunctionRef<StartedBucket(size_t bucket)> start);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace cadre::reduce {
 namespace {
 
@@ -70,6 +72,7 @@ void WidenToFloat(DataType type, const void* from, size_t count, float* to) {
   if (type == DataType::kFloat16) {
     WidenHalves(static_cast<const _Float16*>(from), count, to);
   } else {
+    CADRE_CHECK(type == DataType::kBfloat16, "type ", static_cast<int>(type), " is not narrow");
     WidenBrains(static_cast<const uint16_t*>(from), count, to);
   }
 }
@@ -78,6 +81,7 @@ void NarrowFromFloat(DataType type, const float* from, size_t count, void* to) {
   if (type == DataType::kFloat16) {
     NarrowHalves(from, count, static_cast<_Float16*>(to));
   } else {
+    CADRE_CHECK(type == DataType::kBfloat16, "type ", static_cast<int>(type), " is not narrow");
     NarrowBrains(from, count, static_cast<uint16_t*>(to));
   }
 }

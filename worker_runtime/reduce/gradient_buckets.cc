@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 
 namespace cadre::reduce {
@@ -22,6 +23,7 @@ absl::StatusOr<GradientBuckets> GradientBuckets::Allocate(Communicator& communic
                                                           size_t tail_count) {
   GradientBuckets result;
   result.places_.resize(parameters.size());
+  size_t placed = 0;
   for (size_t b = 0; b < assignment.size(); ++b) {
     Memory& bucket = result.buckets_.emplace_back();
     bucket.type = parameters[assignment[b].front()].value.type;
@@ -35,12 +37,17 @@ absl::StatusOr<GradientBuckets> GradientBuckets::Allocate(Communicator& communic
     size_t offset = 0;
     for (size_t i : assignment[b]) {
       const size_t count = parameters[i].value.count;
+      CADRE_CHECK(
+          parameters[i].value.type == bucket.type && result.places_[i].buffer.data == nullptr,
+          "gradient ", i, " does not belong into bucket ", b);
+      ++placed;
       result.places_[i] = {b, {memory + offset * element, count, bucket.type}};
       bucket.gradients.push_back({i, offset, count, parameters[i].shape});
       offset += count;
     }
     if (last) result.tail_ = {memory + offset * element, tail_count, bucket.type};
   }
+  CADRE_CHECK(placed == parameters.size(), placed, " of ", parameters.size(), " gradients");
   result.assignment_ = std::move(assignment);
   return result;
 }
@@ -58,8 +65,10 @@ Buffer GradientBuckets::WithTail(size_t bucket) const {
 
 void GradientBuckets::CopyFrom(const GradientBuckets& other) {
   for (size_t i = 0; i < places_.size(); ++i) {
+    const Buffer& from = other.places_.at(i).buffer;
     const Buffer& to = places_[i].buffer;
-    if (to.count > 0) std::memcpy(to.data, other.Gradient(i).data, to.count * SizeOf(to.type));
+    CADRE_CHECK(from.count == to.count && from.type == to.type, "gradient ", i, " has changed");
+    if (to.count > 0) std::memcpy(to.data, from.data, to.count * SizeOf(to.type));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/wait_or_abort.h"
 
@@ -17,6 +18,7 @@ absl::StatusOr<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator
   for (const size_t i : ReverseOrder(count)) {
     if (!seen[i]) order.push_back(static_cast<int32_t>(i));
   }
+  CADRE_CHECK(order.size() == count, "an order of ", order.size(), " of ", count, " gradients");
   if (communicator.size() > 1) {
     const absl::Status sent = WaitOrAbort(
         communicator, communicator.Broadcast({order.data(), order.size(), DataType::kInt32}, 0),

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 
 namespace cadre::reduce {
 namespace {
@@ -38,6 +39,8 @@ size_t TailCount(int ranks, size_t parameters) { return PlaceOf(ranks) + paramet
 double TailFactor(double weight, int ranks) { return (weight > 0 ? weight : 1) / ranks; }
 
 void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& tail) {
+  CADRE_CHECK(tail.count == TailCount(ranks, summary.used.size()), "a tail of ", tail.count,
+              " elements for ", summary.used.size(), " gradients of ", ranks, " ranks");
   const double factor = TailFactor(summary.weight, ranks);
   for (size_t i = 0; i < tail.count; ++i) Put(tail, i, 0);
   Put(tail, kWeight, summary.weight / factor);

@@ -1,6 +1,7 @@
 #include "worker_runtime/shared_memory/collective_context.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace cadre::shared_memory {
 namespace {
@@ -70,6 +71,14 @@ bool Publish(CollectiveContext& context, const CollectiveCall& call, double fact
   block.factor = factor;
   block.call = call;
   return is_shared;
+}
+
+char* SharedOf(const CollectiveContext& context, int rank, size_t bytes) {
+  const SharedSegment& segment = *context.allocation.segments->at(rank);
+  const uint64_t offset = context.barrier->own().offset;
+  CADRE_CHECK(offset <= segment.size() && bytes <= segment.size() - offset, "rank ", rank,
+              " has allocated ", segment.size(), " bytes, not ", offset + bytes);
+  return segment.data() + offset;
 }
 
 absl::Status Agree(CollectiveContext& context) {

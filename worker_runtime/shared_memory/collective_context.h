@@ -78,6 +78,9 @@ struct CollectiveContext {
 bool Publish(CollectiveContext& context, const CollectiveCall& call, double factor, char* shared,
              size_t bytes);
 
+// After the first barrier, where all published shared memory alike: these bytes of `rank`.
+char* SharedOf(const CollectiveContext& context, int rank, size_t bytes);
+
 // After the first barrier: context.agreement is that of this operation. INVALID_ARGUMENT when ranks
 // made different calls; names two of them. All ranks see the same calls, so all of them give
 // up together.

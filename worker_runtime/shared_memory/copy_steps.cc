@@ -45,8 +45,7 @@ absl::StatusOr<bool> BroadcastSteps::Next(CollectiveContext& context) {
     if (!agreed.ok()) return agreed;
     const BufferMemory memory = context.agreement.memory;
     if (memory == BufferMemory::kShared) {
-      const char* const source =
-          (*context.allocation.segments)[root_]->data() + context.barrier->own().offset;
+      const char* const source = SharedOf(context, root_, bytes_);
       if (context.rank() != root_) memcpy(buffer_.data, source, bytes_);
       last_ = true;
       return false;

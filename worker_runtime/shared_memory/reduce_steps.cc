@@ -98,8 +98,8 @@ void ReduceSteps::PrepareInPlace(CollectiveContext& context) const {
   in_place.factor = reduction_.premultiply;
   in_place.root = root_;
   in_place.slices.clear();
-  for (const auto& segment : *context.allocation.segments) {
-    in_place.slices.push_back(segment->data() + context.barrier->own().offset +
+  for (int peer = 0; peer < ranks; ++peer) {
+    in_place.slices.push_back(SharedOf(context, peer, buffer_.count * ElementBytes()) +
                               slice.begin * ElementBytes());
   }
   char* const* const slices = in_place.slices.data();
@@ -225,8 +225,8 @@ void ReduceScatterSteps::Reduce(CollectiveContext& context, bool in_place) {
   const int ranks = context.size(), rank = context.rank();
   char* inputs[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
-    inputs[peer] = in_place ? (*context.allocation.segments)[peer]->data() +
-                                  context.barrier->own().offset + rank * output_.count * element_
+    inputs[peer] = in_place ? SharedOf(context, peer, input_.count * element_) +
+                                  rank * output_.count * element_
                             : context.Staging(peer) + rank * PieceCount(context) * element_;
   }
   if (!in_place) {

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker_runtime/backend/collective_check.h"
@@ -49,6 +50,9 @@ class SharedMemoryCommunicator : public Communicator {
         allocations_(std::make_shared<Allocations>()),
         peers_(rank, ControlBlocks(segments_), pids),
         barrier_(&peers_) {
+    CADRE_CHECK(rank >= 0 && rank < size() && size() <= kMaxSharedMemoryRanks &&
+                    pids.size() == segments_.size(),
+                "rank ", rank, " of ", size(), ", ", pids.size(), " processes");
     context_.barrier = &barrier_;
     context_.segments = &segments_;
     context_.allocations = allocations_.get();
