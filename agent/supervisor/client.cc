@@ -19,9 +19,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/leftovers.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
-#include "agent/supervisor/remains.h"
 #include "base/clock.h"
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
@@ -109,7 +109,7 @@ struct Client::State {
   frames::FrameReader reader{kMaxFrameBytes};
   std::string queue;
   size_t written = 0;
-  Remains remains;  // should it die
+  Leftovers leftovers;  // should it die
   bool gone = false;
   siginfo_t end = {};  // of the supervisor, where it is this process's child
   std::string how;     // it ended, once it is gone
@@ -129,7 +129,7 @@ Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
   auto state = std::make_unique<State>();
   const std::string path = FindSupervisor();
-  ASSIGN_OR_RETURN(state->remains.supervisor_id, MakeId());
+  ASSIGN_OR_RETURN(state->leftovers.supervisor_id, MakeId());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
@@ -141,7 +141,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start() {
   }
   // If the supervisor dies, what it started comes to us and can be found.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const int error = SpawnSupervisor(path, state->remains.supervisor_id, theirs.get(), &state->pid);
+  const int error =
+      SpawnSupervisor(path, state->leftovers.supervisor_id, theirs.get(), &state->pid);
   if (error != 0) {
     const std::string message =
         absl::StrCat(path, ": ", strerror(error),
@@ -167,7 +168,7 @@ bool Client::State::AwaitAdoption(MonoTime end, AdoptedFrame* inventory) {
       if (!ReadSocket(&closed).ok() || closed) return false;
       continue;
     }
-    remains.Note(**next);
+    leftovers.Note(**next);
     if (const auto* said = std::get_if<ReadyFrame>(&**next)) pid = said->pid;
     if (const auto* adopted = std::get_if<AdoptedFrame>(&**next)) {
       *inventory = *adopted;
@@ -191,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Adopt(const std::string& path,
     const std::string hello = EncodeFrame(AdoptFrame{token});
     send(state->socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
     if (!state->AwaitAdoption(end, inventory)) continue;
-    state->remains.supervisor_id = inventory->id;
+    state->leftovers.supervisor_id = inventory->id;
     state->pidfd.Reset(OpenPidfd(state->pid));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return std::unique_ptr<Client>(new Client(std::move(state)));
@@ -274,7 +275,7 @@ absl::StatusOr<std::vector<Frame>> Client::Read() {
     auto next = NextFrame(s.reader);
     if (!next.ok()) return s.Lost(next.status().message());
     if (!next->has_value()) break;
-    s.remains.Note(**next);
+    s.leftovers.Note(**next);
     frames.push_back(*std::move(*next));
   }
   // What it said before it went comes first; the end is still there at the next call.
@@ -308,7 +309,7 @@ absl::Status Client::State::Lost(absl::string_view why) {
     if (!ended) SignalPidfd(pidfd.get(), SIGKILL);
     ReapSupervisor();
     how = ended ? HowItEnded() : absl::StrCat("was killed because ", why);
-    KillRemains(remains);
+    KillLeftovers(leftovers);
   }
   return absl::UnavailableError(absl::StrCat("cadre-supervisor, pid ", pid, ", ", how));
 }

@@ -1,4 +1,4 @@
-#include "agent/supervisor/remains.h"
+#include "agent/supervisor/leftovers.h"
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -33,22 +33,22 @@ bool IsReaped(pid_t process, const std::set<pid_t>& killed) {
 }
 
 // False: something is left. `killed`: so far, and not reaped.
-bool KillOnce(const Remains& remains, std::set<pid_t>& killed) {
+bool KillOnce(const Leftovers& leftovers, std::set<pid_t>& killed) {
   bool left = false;
-  if (!remains.cgroup.empty()) {
-    for (const pid_t pid : CgroupProcesses(remains.cgroup)) killed.insert(pid);
-    KillCgroup(remains.cgroup);
-    left = !RemoveCgroup(remains.cgroup);
+  if (!leftovers.cgroup.empty()) {
+    for (const pid_t pid : CgroupProcesses(leftovers.cgroup)) killed.insert(pid);
+    KillCgroup(leftovers.cgroup);
+    left = !RemoveCgroup(leftovers.cgroup);
   }
-  const std::string marker = absl::StrCat(remains.supervisor_id, ".");
+  const std::string marker = absl::StrCat(leftovers.supervisor_id, ".");
   for (const pid_t pid : KillProcesses([&](const ProcessInfo& process) {
-         return remains.sessions.count(process.session) > 0 ||
+         return leftovers.sessions.count(process.session) > 0 ||
                 absl::StartsWith(ReadMarker(process.pid), marker);
        })) {
     killed.insert(pid);
     left = true;
   }
-  killed.insert(remains.sessions.begin(), remains.sessions.end());
+  killed.insert(leftovers.sessions.begin(), leftovers.sessions.end());
   for (auto it = killed.begin(); it != killed.end();) {
     const bool reaped = IsReaped(*it, killed);
     left = left || !reaped;
@@ -59,16 +59,16 @@ bool KillOnce(const Remains& remains, std::set<pid_t>& killed) {
 
 }  // namespace
 
-void Remains::Note(const Frame& frame) {
+void Leftovers::Note(const Frame& frame) {
   if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
   if (const auto* started = std::get_if<StartedFrame>(&frame)) sessions.insert(started->pid);
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) sessions.erase(exited->pid);
 }
 
-void KillRemains(const Remains& remains) {
+void KillLeftovers(const Leftovers& leftovers) {
   std::set<pid_t> killed;
   const MonoTime end = MonoNow() + kLimit;
-  while (!KillOnce(remains, killed) && MonoNow() < end) poll(nullptr, 0, kPollMs);
+  while (!KillOnce(leftovers, killed) && MonoNow() < end) poll(nullptr, 0, kPollMs);
 }
 
 }  // namespace cadre::supervisor
