@@ -1,15 +1,13 @@
 #include "agent/cluster/part_end.h"
 
-#include <string.h>
-
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/evidence/exit_report.h"
 #include "base/exit_codes.h"
-#include "base/text.h"
 
 namespace cadre::agent {
 namespace {
@@ -34,31 +32,21 @@ absl::string_view LastLine(const supervisor::ExitedFrame& exited) {
   return lines.empty() ? "" : absl::StripPrefix(lines.back(), "cadre: ");
 }
 
-// What it wrote before is no reason for that.
-std::string KilledText(const supervisor::ExitedFrame& exited) {
-  const absl::string_view line = LastLine(exited);
-  return absl::StrCat("killed by ", SignalName(exited.signal),
-                      exited.out_of_memory ? " for want of memory" : "",
-                      line.empty() ? "" : "; it wrote last: ", line);
-}
-
 }  // namespace
 
 v1::PartReport EndOfPart(const supervisor::ExitedFrame& exited) {
   v1::PartReport report;
   report.set_blame(BlameFor(exited));
-  if (exited.exec_errno != 0) {
-    report.set_text(absl::StrCat("its launcher could not be started: ", exited.exec_step, ": ",
-                                 strerror(exited.exec_errno)));
-    return report;
-  }
-  if (exited.signal != 0) {
-    report.set_text(KilledText(exited));
-    return report;
-  }
-  const std::string status = absl::StrCat("exit status ", exited.exit_code);
+  const std::string how = HowItEnded(exited);
   const absl::string_view line = LastLine(exited);
-  report.set_text(line.empty() ? status : absl::StrCat(line, " (", status, ")"));
+  if (line.empty() || exited.exec_errno != 0) {
+    report.set_text(how);
+  } else if (exited.signal != 0) {
+    // What it wrote before is no reason for that.
+    report.set_text(absl::StrCat(how, "; it wrote last: ", line));
+  } else {
+    report.set_text(absl::StrCat(line, " (", how, ")"));
+  }
   return report;
 }
 

@@ -19,23 +19,22 @@ supervisor::ExitedFrame Exit(int code, const char* lines) {
 
 TEST(PartEndTest, TheLastLineSaysWhyAndTheStatusWhoseDoingItWas) {
   v1::PartReport report = EndOfPart(Exit(69, "something\ncadre: working_dir /x: no such file\n\n"));
-  EXPECT_EQ(report.text(), "working_dir /x: no such file (exit status 69)");
+  EXPECT_EQ(report.text(), "working_dir /x: no such file (exited with status 69)");
   EXPECT_EQ(report.blame(), v1::BLAME_NODE);
   EXPECT_EQ(EndOfPart(Exit(65, "cadre: bad")).blame(), v1::BLAME_JOB);
   EXPECT_EQ(EndOfPart(Exit(64, "cadre: bad")).blame(), v1::BLAME_JOB);
   EXPECT_EQ(EndOfPart(Exit(75, "cadre: later")).blame(), v1::BLAME_NOBODY);
-  EXPECT_EQ(EndOfPart(Exit(1, "")).text(), "exit status 1");
+  EXPECT_EQ(EndOfPart(Exit(1, "")).text(), "exited with status 1");
 }
 
 TEST(PartEndTest, ASignalAndAProgramThatIsNotThereAreTheNodes) {
   supervisor::ExitedFrame killed = Exit(0, "");
   killed.signal = 9;
-  EXPECT_EQ(EndOfPart(killed).text(), "killed by SIGKILL");
+  EXPECT_EQ(EndOfPart(killed).text(), "was killed by signal 9 (SIGKILL)");
   killed.last_lines = "cadre: generation 1 running\n";
   killed.out_of_memory = true;
   EXPECT_EQ(EndOfPart(killed).text(),
-            "killed by SIGKILL for want of memory; it wrote last: generation 1 "
-            "running");
+            "was killed because memory ran out; it wrote last: generation 1 running");
   EXPECT_EQ(EndOfPart(killed).blame(), v1::BLAME_NODE);
   supervisor::ExitedFrame absent = Exit(0, "");
   absent.exec_errno = ENOENT;

@@ -2,10 +2,10 @@
 
 #include <errno.h>
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
+#include "agent/core/exits.h"
 #include "base/utf8.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::agent {
 namespace {
@@ -27,6 +27,11 @@ v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame) {
   exit.set_error_json(ReplaceInvalidUtf8(frame.error_json));
   exit.set_pid(frame.pid);
   return exit;
+}
+
+std::string HowItEnded(const supervisor::ExitedFrame& frame) {
+  const v1::WorkerExit exit = ExitOf(frame);
+  return rpc::HowItEnded(exit, ClassifyExit(exit, /*stopped_by_us=*/true));
 }
 
 v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t local_rank) {

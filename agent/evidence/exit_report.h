@@ -1,8 +1,10 @@
-// How a worker ended, for the server. Pure; any thread.
+// How a worker ended, for the server, and what else the supervisor started, for people. Pure; any
+// thread.
 #ifndef CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
 #define CADRE_AGENT_EVIDENCE_EXIT_REPORT_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "agent/supervisor/frames.h"
@@ -14,6 +16,9 @@ namespace cadre::agent {
 
 // As the supervisor saw it.
 v1::WorkerExit ExitOf(const supervisor::ExitedFrame& frame);
+
+// In words that follow the name of what ended; SIGTERM is a signal like any other here.
+std::string HowItEnded(const supervisor::ExitedFrame& frame);
 
 // What SIGKILL has not ended of the worker.
 v1::WorkerRemains RemainsOf(const supervisor::RemainsFrame& frame, uint32_t local_rank);

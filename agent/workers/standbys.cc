@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/evidence/exit_report.h"
 #include "agent/workers/worker_start.h"
 #include "base/check.h"
 
@@ -60,9 +61,7 @@ std::optional<Standby> Standbys::Take(uint64_t group) {
 
 std::string StandbyEnded(const Standby& standby, const supervisor::ExitedFrame& exited,
                          bool has_logs) {
-  return absl::StrCat("a process that stood by for a worker that is lost ",
-                      exited.signal != 0 ? absl::StrCat("was killed by signal ", exited.signal)
-                                         : absl::StrCat("exited with status ", exited.exit_code),
+  return absl::StrCat("a process that stood by for a worker that is lost ", HowItEnded(exited),
                       has_logs ? "; its logs: " + standby.directory : "",
                       "; --standby no does without");
 }

@@ -91,7 +91,8 @@ TEST(StandbyEndedTest, SaysHowAndWhereItsLogsAre) {
   supervisor::ExitedFrame exited;
   exited.signal = 11;
   const Standby standby = {"/pages/standby-1", "/logs"};
-  EXPECT_THAT(StandbyEnded(standby, exited, true), HasSubstr("by signal 11; its logs: /logs;"));
+  EXPECT_THAT(StandbyEnded(standby, exited, true),
+              HasSubstr("by signal 11 (SIGSEGV); its logs: /logs;"));
   exited.signal = 0;
   exited.exit_code = 3;
   EXPECT_THAT(StandbyEnded(standby, exited, false), HasSubstr("with status 3; --standby no"));
