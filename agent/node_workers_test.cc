@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "agent/recording_display.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"

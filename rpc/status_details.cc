@@ -1,7 +1,5 @@
 #include "rpc/status_details.h"
 
-#include <optional>
-
 #include "absl/strings/cord.h"
 #include "proto/status.pb.h"
 

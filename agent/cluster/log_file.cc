@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,7 +17,6 @@
 #include "agent/cluster/part_start.h"
 #include "agent/run_files.h"
 #include "base/scoped_fd.h"
-#include "base/status_macros.h"
 
 namespace cadre::agent {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "agent/supervisor/frames.h"
 #include "proto/cluster.pb.h"
 

@@ -10,7 +10,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "agent/core/agent_core.h"
 #include "agent/core/generation.h"

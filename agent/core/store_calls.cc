@@ -1,7 +1,5 @@
 #include "agent/core/store_calls.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "rpc/store_reply.h"
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "agent/core/agent_core.h"
 #include "base/progress_snapshot.h"
 #include "base/time.h"

@@ -3,7 +3,6 @@
 #ifndef CADRE_AGENT_LINK_GRPC_LINK_H_
 #define CADRE_AGENT_LINK_GRPC_LINK_H_
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>

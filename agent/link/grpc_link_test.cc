@@ -1,6 +1,5 @@
 #include "agent/link/grpc_link.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>

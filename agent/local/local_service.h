@@ -6,7 +6,6 @@
 #define CADRE_AGENT_LOCAL_LOCAL_SERVICE_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>

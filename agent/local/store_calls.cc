@@ -1,7 +1,6 @@
 #include "agent/local/store_calls.h"
 
 #include <iterator>
-#include <string>
 #include <variant>
 #include <vector>
 

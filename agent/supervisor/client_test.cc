@@ -12,7 +12,6 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"

@@ -1,6 +1,5 @@
 // Workers that outlive their agent, with the real supervisor.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

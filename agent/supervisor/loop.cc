@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/keep.h"

@@ -1,6 +1,5 @@
 // What becomes of the bytes that workers write, with the real supervisor.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>

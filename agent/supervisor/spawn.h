@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 

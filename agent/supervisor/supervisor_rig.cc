@@ -1,7 +1,6 @@
 #include "agent/supervisor/supervisor_rig.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>

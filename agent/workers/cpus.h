@@ -4,7 +4,6 @@
 #define CADRE_AGENT_WORKERS_CPUS_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

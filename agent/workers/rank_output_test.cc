@@ -1,6 +1,5 @@
 #include "agent/workers/rank_output.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 

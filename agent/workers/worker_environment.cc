@@ -4,7 +4,6 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "agent/workers/worker_outputs.h"
 
 #include <iterator>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

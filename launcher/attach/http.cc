@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/environment/endpoint.h"
 

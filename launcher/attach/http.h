@@ -2,7 +2,6 @@
 #ifndef CADRE_LAUNCHER_ATTACH_HTTP_H_
 #define CADRE_LAUNCHER_ATTACH_HTTP_H_
 
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"

@@ -1,5 +1,4 @@
 // cadre agent: gives this machine to a cluster.
-#include <pwd.h>
 #include <unistd.h>
 
 #include <filesystem>

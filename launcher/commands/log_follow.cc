@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

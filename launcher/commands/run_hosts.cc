@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"

@@ -1,7 +1,5 @@
 #include "launcher/display/timeline_text.h"
 
-#include <cmath>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/display/timeline_svg.h"

@@ -4,7 +4,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/environment/host_list.h"
 #include "launcher/environment/identity.h"

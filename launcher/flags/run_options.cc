@@ -5,7 +5,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/flags/job_flags.h"
 #include "launcher/flags/rendezvous_flags.h"

@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "launcher/slurm/batch_script.h"
 #include "launcher/spec/reader.h"
 #include "launcher/spec/scalars.h"

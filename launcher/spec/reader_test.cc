@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"

@@ -1,6 +1,5 @@
 #include "launcher/spec/text_file.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <fstream>

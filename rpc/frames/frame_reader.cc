@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 
 namespace cadre::frames {

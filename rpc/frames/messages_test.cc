@@ -1,7 +1,5 @@
 #include "rpc/frames/messages.h"
 
-#include <utility>
-
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,14 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "agent/supervisor/processes/cgroup_files.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "base/scoped_fd.h"

@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace cadre::supervisor {
 
 // In the environment of every group's process, and so of what it starts: "<supervisor's
