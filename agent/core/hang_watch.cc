@@ -1,5 +1,6 @@
 #include "agent/core/hang_watch.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,26 @@ namespace {
 // into one message.
 constexpr size_t kMaxRanksInEvidence = 512;
 constexpr size_t kMaxQuotedRanks = 64;
+
+// The last sign of life that counts, absent where none does; how long the next one may take, zero
+// for as long as it likes; and whether it was output.
+struct Quiet {
+  std::optional<MonoTime> since;
+  absl::Duration limit;
+  bool by_output = false;
+};
+
+Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
+  const absl::Duration progress = FromProto(timeouts.progress());
+  const absl::Duration silence = FromProto(timeouts.silence());
+  const bool shows = worker.progressed_at.has_value();
+  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
+  if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
+  if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
+    return {worker.wrote_at, silence, true};
+  }
+  return {worker.progressed_at, silence, false};
+}
 
 // Adds what is known of it here.
 void Complete(const Worker& worker, const v1::JobSpec& spec, MonoTime now, v1::RankEvidence* rank) {
@@ -33,18 +54,6 @@ void Complete(const Worker& worker, const v1::JobSpec& spec, MonoTime now, v1::R
 }
 
 }  // namespace
-
-Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts) {
-  const absl::Duration progress = FromProto(timeouts.progress());
-  const absl::Duration silence = FromProto(timeouts.silence());
-  const bool shows = worker.progressed_at.has_value();
-  // Whoever shows progress need not write. Without a limit for that, both are signs of life.
-  if (shows && progress > absl::ZeroDuration()) return {worker.progressed_at, progress, false};
-  if (silence > absl::ZeroDuration() && (!shows || *worker.progressed_at < worker.wrote_at)) {
-    return {worker.wrote_at, silence, true};
-  }
-  return {worker.progressed_at, silence, false};
-}
 
 MonoTime HangsAt(const Worker& worker, const v1::Timeouts& timeouts) {
   if (worker.exited() || worker.waits() || worker.pid == 0) return MonoTime::Never();

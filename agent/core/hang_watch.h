@@ -24,15 +24,6 @@ inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
 inline constexpr absl::Duration kEvidenceLimit = absl::Milliseconds(600);
 inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
 
-// The last sign of life that counts, absent where none does; how long the next one may take, zero
-// for as long as it likes; and whether it was output.
-struct Quiet {
-  std::optional<MonoTime> since;
-  absl::Duration limit;
-  bool by_output = false;
-};
-Quiet QuietSince(const Worker& worker, const v1::Timeouts& timeouts);
-
 // When the worker counts as hanging; Never() for one that no timeout applies to.
 MonoTime HangsAt(const Worker& worker, const v1::Timeouts& timeouts);
 // The first moment at which one of them does.

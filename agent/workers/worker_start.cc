@@ -47,8 +47,7 @@ std::string WorkingDirectory(const v1::JobSpec& spec) {
   return std::filesystem::current_path(error).string();
 }
 
-}  // namespace
-
+// Whether the worker's stream is to be shown on the terminal.
 bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
                      uint32_t local_rank, uint32_t rank) {
   if (!RoutingOf(routing, local_rank).terminal) return false;
@@ -57,6 +56,8 @@ bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRoutin
   };
   return chosen(output.terminal_local_ranks, local_rank) && chosen(output.terminal_ranks, rank);
 }
+
+}  // namespace
 
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     const WorkerStartOptions& options, DirectoryFailure* failure) {

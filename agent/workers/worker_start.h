@@ -21,10 +21,6 @@ struct WorkerStartOptions {
   std::string scratch;
 };
 
-// Whether the worker's stream is to be shown on the terminal.
-bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRouting>& routing,
-                     uint32_t local_rank, uint32_t rank);
-
 // Why a log directory could not be made. With a full disk that is no error: workers start without.
 struct DirectoryFailure {
   int error = 0;  // errno; 0: no directory is to blame

@@ -59,6 +59,49 @@ bool IsOurs(const std::string& flag) {
   return ours->count(flag) > 0;
 }
 
+// Where the job is served, as the hosts reach it, and what they run.
+struct HostfilePlan {
+  std::string cadre;
+  std::string working_dir;
+  std::string endpoint;
+  std::string job;
+  size_t hosts = 1;
+};
+
+// The line for the shell of one host, its `rank` counting from 0: the flags that this launcher was
+// given, with what places the host in the job.
+std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
+                          const HostfileHost& host, size_t rank) {
+  std::string line = absl::StrCat("cd ", Quoted(plan.working_dir), " && exec env");
+  for (const auto& [name, value] : settings.environment()) {
+    const bool setting = absl::StartsWith(name, "CADRE_") || absl::StartsWith(name, "PET_");
+    if (setting && name != "CADRE_HOSTFILE" && name != "CADRE_TOKEN_FILE") {
+      absl::StrAppend(&line, " ", Quoted(absl::StrCat(name, "=", value)));
+    }
+  }
+  absl::StrAppend(&line, " ", Quoted(plan.cadre), " run");
+  for (const Flag& flag : RunFlags()) {
+    const auto given = parsed.flags.find(flag.name);
+    if (given == parsed.flags.end() || IsOurs(flag.name)) continue;
+    for (const std::string& value : given->second) {
+      absl::StrAppend(&line, " --", flag.name,
+                      flag.value.empty() ? "" : absl::StrCat("=", Quoted(value)));
+    }
+  }
+  if (!settings.Get("nnodes").has_value() && !settings.Get("spec").has_value()) {
+    absl::StrAppend(&line, " --nnodes=", plan.hosts);
+  }
+  if (host.slots > 0 && !settings.Get("nproc-per-node").has_value()) {
+    absl::StrAppend(&line, " --nproc-per-node=", host.slots);
+  }
+  absl::StrAppend(&line, " --rdzv-endpoint=", plan.endpoint, " --node-rank=", rank,
+                  " --node-name=", Quoted(host.name), " --job-name=", plan.job,
+                  " --token-file=- --no-progress");
+  if (!parsed.rest.empty()) absl::StrAppend(&line, " --");
+  for (const std::string& word : parsed.rest) absl::StrAppend(&line, " ", Quoted(word));
+  return line;
+}
+
 // One ssh and the launcher at its other end.
 struct Remote {
   HostfileHost host;
@@ -247,38 +290,6 @@ absl::StatusOr<std::vector<HostfileHost>> ReadHostfile(const std::string& path) 
                         absl::StrCat("--hostfile: ", text.status().message()));
   }
   return ParseHostfile(*text, path);
-}
-
-std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
-                          const HostfileHost& host, size_t rank) {
-  std::string line = absl::StrCat("cd ", Quoted(plan.working_dir), " && exec env");
-  for (const auto& [name, value] : settings.environment()) {
-    const bool setting = absl::StartsWith(name, "CADRE_") || absl::StartsWith(name, "PET_");
-    if (setting && name != "CADRE_HOSTFILE" && name != "CADRE_TOKEN_FILE") {
-      absl::StrAppend(&line, " ", Quoted(absl::StrCat(name, "=", value)));
-    }
-  }
-  absl::StrAppend(&line, " ", Quoted(plan.cadre), " run");
-  for (const Flag& flag : RunFlags()) {
-    const auto given = parsed.flags.find(flag.name);
-    if (given == parsed.flags.end() || IsOurs(flag.name)) continue;
-    for (const std::string& value : given->second) {
-      absl::StrAppend(&line, " --", flag.name,
-                      flag.value.empty() ? "" : absl::StrCat("=", Quoted(value)));
-    }
-  }
-  if (!settings.Get("nnodes").has_value() && !settings.Get("spec").has_value()) {
-    absl::StrAppend(&line, " --nnodes=", plan.hosts);
-  }
-  if (host.slots > 0 && !settings.Get("nproc-per-node").has_value()) {
-    absl::StrAppend(&line, " --nproc-per-node=", host.slots);
-  }
-  absl::StrAppend(&line, " --rdzv-endpoint=", plan.endpoint, " --node-rank=", rank,
-                  " --node-name=", Quoted(host.name), " --job-name=", plan.job,
-                  " --token-file=- --no-progress");
-  if (!parsed.rest.empty()) absl::StrAppend(&line, " --");
-  for (const std::string& word : parsed.rest) absl::StrAppend(&line, " ", Quoted(word));
-  return line;
 }
 
 absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,

@@ -15,20 +15,6 @@
 
 namespace cadre::launcher {
 
-// Where the job is served, as the hosts reach it, and what they run.
-struct HostfilePlan {
-  std::string cadre;
-  std::string working_dir;
-  std::string endpoint;
-  std::string job;
-  size_t hosts = 1;
-};
-
-// The line for the shell of one host, its `rank` counting from 0: the flags that this launcher was
-// given, with what places the host in the job. Pure.
-std::string RemoteCommand(const HostfilePlan& plan, const Parsed& parsed, const Settings& settings,
-                          const HostfileHost& host, size_t rank);
-
 // Blocks until the job has ended on all hosts; the exit status. The signals of
 // `options` must be blocked: they end the job. `say` takes lines for people. INVALID_ARGUMENT: a
 // host or the ssh command makes no sense; other errors: the rendezvous or ssh could not be started.

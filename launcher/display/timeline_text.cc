@@ -59,22 +59,6 @@ int64_t EndOf(const v1::Timeline& timeline, const v1::GenerationTimeline& g) {
   return end;
 }
 
-std::string GenerationsText(const v1::Timeline& timeline) {
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::GenerationTimeline& g : timeline.generations()) {
-    rows.push_back(
-        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), WorkersText(g),
-         TookText(g.gathering_us(), g.formed_us()), TookText(g.formed_us(), g.running_us()),
-         g.running_us() == 0
-             ? "-"
-             : TookText(g.running_us(), g.failed_us() > 0 ? g.failed_us() : EndOf(timeline, g)),
-         g.stopping_us() == 0 ? "-" : TookText(g.stopping_us(), g.stopped_us()),
-         g.late().empty() ? g.end_reason() : absl::StrCat(g.end_reason(), "; ", g.late())});
-  }
-  return FormatTable(
-      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
-}
-
 std::string RecoveriesText(const v1::Timeline& timeline) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::Recovery& r : timeline.recoveries()) {
@@ -88,7 +72,19 @@ std::string RecoveriesText(const v1::Timeline& timeline) {
 }
 
 std::string TimelineText(const v1::Timeline& timeline) {
-  std::string text = GenerationsText(timeline);
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::GenerationTimeline& g : timeline.generations()) {
+    rows.push_back(
+        {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), WorkersText(g),
+         TookText(g.gathering_us(), g.formed_us()), TookText(g.formed_us(), g.running_us()),
+         g.running_us() == 0
+             ? "-"
+             : TookText(g.running_us(), g.failed_us() > 0 ? g.failed_us() : EndOf(timeline, g)),
+         g.stopping_us() == 0 ? "-" : TookText(g.stopping_us(), g.stopped_us()),
+         g.late().empty() ? g.end_reason() : absl::StrCat(g.end_reason(), "; ", g.late())});
+  }
+  std::string text = FormatTable(
+      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
   if (timeline.recoveries_size() > 0) absl::StrAppend(&text, "\n", RecoveriesText(timeline));
   if (timeline.progress_size() > 0) absl::StrAppend(&text, "\n", ProgressTable(timeline));
   return text;

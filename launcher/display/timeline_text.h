@@ -9,9 +9,6 @@
 
 namespace cadre::launcher {
 
-// Every generation's phases.
-std::string GenerationsText(const v1::Timeline& timeline);
-
 // Every recovery's phases.
 std::string RecoveriesText(const v1::Timeline& timeline);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/duration.h"
@@ -119,6 +120,30 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
   return absl::OkStatus();
 }
 
+// "3", or "0:1,1:3".
+absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text) {
+  const auto bad = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected 0 to 3, or by local rank 0:1,1:3, got '", text, "'"));
+  };
+  StreamChoice choice;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const size_t colon = part.find(':');
+    const absl::StatusOr<uint32_t> what =
+        ParseCount(colon == part.npos ? part : part.substr(colon + 1));
+    if (!what.ok() || *what > 3) return bad();
+    if (colon == part.npos) {
+      if (part.size() != text.size()) return bad();
+      choice.all = *what;
+      continue;
+    }
+    const absl::StatusOr<uint32_t> rank = ParseCount(part.substr(0, colon));
+    if (!rank.ok()) return bad();
+    choice.by_local_rank[*rank] = *what;
+  }
+  return choice;
+}
+
 absl::Status TakeOutput(const Settings& settings, RunOptions& options) {
   RETURN_IF_ERROR(Take(settings, "log-dir", Text,
                        [&](std::string dir) { options.job.mutable_logs()->set_dir(dir); }));
@@ -148,29 +173,6 @@ absl::Status TakeOutput(const Settings& settings, RunOptions& options) {
 }
 
 }  // namespace
-
-absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text) {
-  const auto bad = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected 0 to 3, or by local rank 0:1,1:3, got '", text, "'"));
-  };
-  StreamChoice choice;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const size_t colon = part.find(':');
-    const absl::StatusOr<uint32_t> what =
-        ParseCount(colon == part.npos ? part : part.substr(colon + 1));
-    if (!what.ok() || *what > 3) return bad();
-    if (colon == part.npos) {
-      if (part.size() != text.size()) return bad();
-      choice.all = *what;
-      continue;
-    }
-    const absl::StatusOr<uint32_t> rank = ParseCount(part.substr(0, colon));
-    if (!rank.ok()) return bad();
-    choice.by_local_rank[*rank] = *what;
-  }
-  return choice;
-}
 
 std::vector<std::string> ParseTexts(absl::string_view text) {
   std::vector<std::string> texts;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/flags/run_options.h"
 #include "launcher/flags/settings.h"
@@ -15,9 +14,6 @@ namespace cadre::launcher {
 
 // A flag that is given replaces what the spec says. INVALID_ARGUMENT names the flag.
 absl::Status TakeJobFlags(const Settings& settings, RunOptions& options);
-
-// "3", or "0:1,1:3".
-absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text);
 
 // torchrun's lists of texts: "a,b", in which ",," is a comma of a text.
 std::vector<std::string> ParseTexts(absl::string_view text);
