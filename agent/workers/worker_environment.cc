@@ -18,35 +18,8 @@
 namespace cadre::agent {
 namespace {
 
-// What SetTorchrun() and SetCadre() set over all else, and the supervisor adds.
-constexpr absl::string_view kWorkersOwn[] = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "NODE_RANK",
-    "ROLE_NAME",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_ERROR_FILE",
-    "CADRE_JOB",
-    "CADRE_GENERATION",
-    "CADRE_AGENT",
-    "CADRE_TOKEN_FILE",
-    "CADRE_PROGRESS_FILE",
-    "CADRE_PROGRESS_FD",
-    "CADRE_CHECKPOINT_FILE",
-};
-
-// Of these, what is another in each place and generation.
+// What SetTorchrun() and SetCadre() set over all else, and the supervisor adds: of this, what is
+// another in each place and generation,
 constexpr absl::string_view kAssignment[] = {
     "RANK",
     "LOCAL_RANK",
@@ -66,14 +39,25 @@ constexpr absl::string_view kAssignment[] = {
     "CADRE_CHECKPOINT_FILE",
 };
 
+// and what is not.
+constexpr absl::string_view kOfTheJob[] = {
+    "ROLE_NAME",           "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+    "CADRE_JOB",           "CADRE_AGENT",
+    "CADRE_TOKEN_FILE",    "CADRE_PROGRESS_FD",
+};
+
+template <size_t count>
+bool IsIn(const absl::string_view (&names)[count], absl::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 // Those of the entries that are, or are not, of the assignment.
 std::vector<std::string> Chosen(const std::vector<std::string>& environment, bool assigned) {
   std::vector<std::string> chosen;
   for (const std::string& entry : environment) {
     const absl::string_view name = absl::string_view(entry).substr(0, entry.find('='));
-    const bool is_assigned =
-        std::find(std::begin(kAssignment), std::end(kAssignment), name) != std::end(kAssignment);
-    if (is_assigned == assigned) chosen.push_back(entry);
+    if (IsIn(kAssignment, name) == assigned) chosen.push_back(entry);
   }
   return chosen;
 }
@@ -221,7 +205,7 @@ absl::StatusOr<std::vector<std::string>> BuildWorkerEnvironment(
 }
 
 bool IsWorkersOwn(absl::string_view name) {
-  return std::find(std::begin(kWorkersOwn), std::end(kWorkersOwn), name) != std::end(kWorkersOwn);
+  return IsIn(kAssignment, name) || IsIn(kOfTheJob, name);
 }
 
 std::vector<std::string> AssignmentOf(const std::vector<std::string>& environment) {
