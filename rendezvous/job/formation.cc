@@ -8,12 +8,29 @@
 namespace cadre::job {
 namespace {
 
-FormationDecision Form(uint32_t size, std::string reason) {
-  return {FormationDecision::kForm, size, std::move(reason), MonoTime::Never()};
+using Formed = v1::GenerationFormed;
+
+std::string WhyText(Formed::Why why, uint32_t size) {
+  switch (why) {
+    case Formed::ALL_NODES:
+      return size == 1 ? "the one node is in" : absl::StrCat("all ", size, " nodes are in");
+    case Formed::EXPECTED_NODES:
+      return "all expected nodes are in";
+    case Formed::SURVIVORS:
+      return "all surviving nodes are in";
+    case Formed::SETTLED:
+      return "no further node came in time";
+    default:
+      return "";
+  }
+}
+
+FormationDecision Form(uint32_t size, Formed::Why why) {
+  return {FormationDecision::kForm, size, why, WhyText(why, size), MonoTime::Never()};
 }
 
 FormationDecision Wait(MonoTime again_at, std::string reason) {
-  return {FormationDecision::kWait, 0, std::move(reason), again_at};
+  return {FormationDecision::kWait, 0, Formed::WHY_UNSPECIFIED, std::move(reason), again_at};
 }
 
 }  // namespace
@@ -25,26 +42,26 @@ FormationDecision DecideFormation(const Gathering& gathering, const state::Polic
   }
   const uint32_t size = policy.SizeFor(gathering.present);
   if (size != 0 && size == policy.target()) {
-    return Form(size,
-                size == 1 ? "the one node is in" : absl::StrCat("all ", size, " nodes are in"));
+    return Form(size, Formed::ALL_NODES);
   }
   if (size != 0 && gathering.all_expected) {
-    return Form(size, "all expected nodes are in");
+    return Form(size, Formed::EXPECTED_NODES);
   }
   if (size != 0 && gathering.survivors > 0 && gathering.survivors_in) {
-    return Form(size, "all surviving nodes are in");
+    return Form(size, Formed::SURVIVORS);
   }
   // The backoff is not the nodes' fault: their time starts when it has passed.
   const MonoTime give_up = std::max(gathering.since, gathering.not_before) + policy.join_timeout;
   if (size != 0) {
     const MonoTime settled = std::max(gathering.last_join, gathering.since) + policy.settle;
     const MonoTime form_at = std::min(settled, give_up);
-    if (now >= form_at) return Form(size, "no further node came in time");
+    if (now >= form_at) return Form(size, Formed::SETTLED);
     return Wait(form_at, absl::StrCat("more nodes (", gathering.present, " in, at most ",
                                       policy.target(), ")"));
   }
   if (now >= give_up) {
-    return {FormationDecision::kGiveUp, 0, "too few nodes came in time", MonoTime::Never()};
+    return {FormationDecision::kGiveUp, 0, Formed::WHY_UNSPECIFIED, "too few nodes came in time",
+            MonoTime::Never()};
   }
   const uint32_t least = (policy.min + policy.unit - 1) / policy.unit * policy.unit;
   return Wait(give_up, absl::StrCat(Count(least - gathering.present, "more node"), " (",

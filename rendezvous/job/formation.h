@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/time.h"
+#include "proto/record.pb.h"
 #include "rendezvous/state/policy.h"
 
 namespace cadre::job {
@@ -27,8 +28,10 @@ struct Gathering {
 struct FormationDecision {
   enum Kind { kForm, kWait, kGiveUp };
   Kind kind = kWait;
-  // Nodes to take; only for kForm.
+  // Nodes to take, and why now; only for kForm.
   uint32_t size = 0;
+  v1::GenerationFormed::Why why = v1::GenerationFormed::WHY_UNSPECIFIED;
+  // In words.
   std::string reason;
   // When another answer is due though nothing happens; only for kWait.
   MonoTime again_at = MonoTime::Never();

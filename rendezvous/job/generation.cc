@@ -110,7 +110,7 @@ bool Job::AdvanceGathering() {
     case FormationDecision::kWait:
       return false;
     case FormationDecision::kForm:
-      Form(decision.size, decision.reason);
+      Form(decision);
       return true;
     case FormationDecision::kGiveUp:
       break;
@@ -183,13 +183,14 @@ bool Job::AdvanceStopping() {
   return !silent.empty();
 }
 
-void Job::Form(uint32_t size, const std::string& reason) {
+void Job::Form(const FormationDecision& decision) {
   const std::vector<std::string> previous = NodesOfLastGeneration(state_);
   RankAssignment ranks =
-      AssignRanks(ChooseCandidates(state_, ReadyNodes(view()), size, previous), previous);
+      AssignRanks(ChooseCandidates(state_, ReadyNodes(view()), decision.size, previous), previous);
   for (const std::string& note : ranks.notes) out_.Note(note);
 
   v1::Record record;
+  record.mutable_generation_formed()->set_why(decision.why);
   saved::Generation* formed = record.mutable_generation_formed()->mutable_generation();
   formed->set_number(state_.generation.number() + 1);
   for (saved::Member& member : ranks.members) *formed->add_members() = std::move(member);
@@ -200,7 +201,7 @@ void Job::Form(uint32_t size, const std::string& reason) {
   formed->set_formed_us(context_.now.micros());
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("generation ", state_.generation.number(), " forms with ",
-                         Count(size, "node"), ": ", reason));
+                         Count(decision.size, "node"), ": ", decision.reason));
   live_.ordered_at = context_.clock.now();
   for (uint32_t rank = 0; rank < state_.generation.nodes(); ++rank) {
     v1::ServerMessage message = out_.Message();

@@ -122,7 +122,7 @@ class Job {
   bool AdvanceGathering();
   bool AdvanceRunning();
   bool AdvanceStopping();
-  void Form(uint32_t size, const std::string& reason);
+  void Form(const FormationDecision& decision);
   // Stops the running generation, or corrects why it is stopped.
   void OrderStop(const std::string& reason, const std::optional<v1::Failure>& root_cause);
   void RestartOrEnd();

@@ -145,7 +145,7 @@ void Oracle::AfterStep(const Core& core, const Event& event, const Effects& effe
   for (const v1::Record& record : effects.append) {
     world_.Note(13, record.body_case(),
                 [&] { return absl::StrCat("  record ", record.ShortDebugString()); });
-    WatchRecord(record, effects, running);
+    WatchRecord(record, running);
   }
   for (const CloseStream& close : effects.close) Detach(close.stream, running);
   const absl::Status holds = core.CheckInvariants();

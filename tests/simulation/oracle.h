@@ -161,13 +161,13 @@ class Oracle {
   bool Holds(bool condition, absl::string_view what);
 
   // oracle_records.cc
-  void WatchRecord(const v1::Record& record, const Effects& effects, absl::Duration running);
-  void OnFormed(const std::string& name, const saved::Generation& formed, const Effects& effects,
+  void WatchRecord(const v1::Record& record, absl::Duration running);
+  void OnFormed(const std::string& name, const v1::GenerationFormed& record,
                 absl::Duration running);
   void CheckOldWorkers(const std::string& name, const saved::Generation& formed);
   void CheckFormed(const std::string& name, const saved::Generation& formed,
                    absl::Duration running);
-  void CheckSettleWindow(const std::string& name, const JobView& job, const Effects& effects);
+  void CheckSettleWindow(const std::string& name, const JobView& job, v1::GenerationFormed::Why why);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
   void CheckLost(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
   void CheckHang(const std::string& name, uint32_t named);

@@ -1,7 +1,6 @@
 // The oracle's view of jobs, from the records of the core.
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/oracle.h"
 
@@ -10,11 +9,6 @@ namespace {
 
 // What the clocks of a history may be wrong by.
 constexpr double kDrift = 1.03;
-bool SaysSo(const Effects& effects, const std::string& job, absl::string_view text) {
-  return std::any_of(effects.notes.begin(), effects.notes.end(), [&](const Note& note) {
-    return note.job == job && absl::StrContains(note.text, text);
-  });
-}
 
 // It is some worker's end, as its agent saw it.
 bool IsWorkersOwn(const v1::Failure& failure) {
@@ -24,7 +18,7 @@ bool IsWorkersOwn(const v1::Failure& failure) {
 
 }  // namespace
 
-void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl::Duration running) {
+void Oracle::WatchRecord(const v1::Record& record, absl::Duration running) {
   const std::string& name = record.job();
   JobView& job = jobs_[name];
   if (record.has_job_created()) {
@@ -38,7 +32,7 @@ void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl:
   }
   Holds(!job.ended, absl::StrCat("a record after the end of ", name));
   if (record.has_generation_formed()) {
-    OnFormed(name, record.generation_formed().generation(), effects, running);
+    OnFormed(name, record.generation_formed(), running);
   } else if (record.has_node_removed()) {
     OnRemoved(name, record.node_removed(), running);
   } else if (record.has_stop_ordered()) {
@@ -53,13 +47,14 @@ void Oracle::WatchRecord(const v1::Record& record, const Effects& effects, absl:
   }
 }
 
-void Oracle::OnFormed(const std::string& name, const saved::Generation& formed,
-                      const Effects& effects, absl::Duration running) {
+void Oracle::OnFormed(const std::string& name, const v1::GenerationFormed& record,
+                      absl::Duration running) {
+  const saved::Generation& formed = record.generation();
   ++tally_.generations;
   JobView& job = jobs_[name];
   CheckOldWorkers(name, formed);
   CheckFormed(name, formed, running);
-  CheckSettleWindow(name, job, effects);
+  CheckSettleWindow(name, job, record.why());
   job.generation = formed.number();
   job.stopped = false;
   job.formed_at = running;
@@ -119,7 +114,7 @@ void Oracle::CheckFormed(const std::string& name, const saved::Generation& forme
 
 // A round of the survivors does not wait for others.
 void Oracle::CheckSettleWindow(const std::string& name, const JobView& job,
-                               const Effects& effects) {
+                               v1::GenerationFormed::Why why) {
   bool lost = false, all_in = true, any = false;
   for (const auto& [node, member] : job.members) {
     lost = lost || member.lost;
@@ -128,8 +123,8 @@ void Oracle::CheckSettleWindow(const std::string& name, const JobView& job,
     const NodeView& view = nodes_[{name, node}];
     all_in = all_in && view.stream.has_value() && view.attached_at < world_.now();
   }
-  if (SaysSo(effects, name, "all surviving nodes are in") && lost) ++tally_.degraded_rounds;
-  Holds(!any || !all_in || !SaysSo(effects, name, "no further node came in time"),
+  if (why == v1::GenerationFormed::SURVIVORS && lost) ++tally_.degraded_rounds;
+  Holds(!any || !all_in || why != v1::GenerationFormed::SETTLED,
         absl::StrCat("the survivors of ", name, " were in and waited for the settle window"));
 }
 
