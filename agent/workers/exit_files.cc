@@ -15,11 +15,11 @@ v1::Verdict OwnVerdict(const ExitFiles& files, const Exit& exit) {
   v1::Verdict verdict = exit.own;
   verdict.set_job(files.job);
   verdict.set_outcome(exit.status > kExitSignalBase ? v1::CANCELLED_PHASE : v1::FAILED);
-  verdict.set_message(!exit.message.empty() ? exit.message
-                      : exit.status > kExitSignalBase
-                          ? absl::StrCat("cancelled: ", SignalName(exit.status - kExitSignalBase),
-                                         " at node ", files.node)
-                          : "the server gave no verdict");
+  verdict.set_message(
+      !exit.message.empty() ? exit.message
+      : exit.status > kExitSignalBase
+          ? absl::StrCat(SignalName(exit.status - kExitSignalBase), " at node ", files.node)
+          : "the server gave no verdict");
   verdict.set_exit_status(exit.status);
   verdict.set_run(files.run);
   return verdict;

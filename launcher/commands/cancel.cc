@@ -9,7 +9,7 @@ namespace {
 
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
-  flags.push_back({"reason", "TEXT", "What the verdict says [cancelled by a user]."});
+  flags.push_back({"reason", "TEXT", "What the verdict says [a user's request]."});
   return flags;
 }
 
@@ -19,8 +19,7 @@ int Run(const Parsed& parsed) {
   const Settings& settings = *read;
   const auto client = ControlClient::Connect(settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  const auto job =
-      (*client)->Cancel(parsed.rest[0], settings.GetOr("reason", "cancelled by a user"));
+  const auto job = (*client)->Cancel(parsed.rest[0], settings.GetOr("reason", "a user's request"));
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   return Print(absl::StrCat("cancelling ", parsed.rest[0], "\n"));
 }

@@ -16,8 +16,8 @@
 #include "base/exit_codes.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/display/status_block.h"
 #include "launcher/display/terminal_line.h"
+#include "launcher/display/verdict_text.h"
 #include "rendezvous/host/log_reads.h"
 
 namespace cadre::launcher {
@@ -202,8 +202,7 @@ class Follower {
     }
     if (what_.follow && job.has_verdict() && generation_ == job.generation()) {
       return Fail(job.verdict().exit_status(),
-                  absl::StrCat("job ", job.name(), " ", PhaseName(job.phase()), ": ",
-                               job.verdict().message()));
+                  absl::StrCat("job ", job.name(), " ", OutcomeText(job.verdict())));
     }
     return missed_;
   }

@@ -20,7 +20,7 @@
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_source.h"
-#include "launcher/display/status_block.h"
+#include "launcher/display/verdict_text.h"
 
 namespace cadre::launcher {
 namespace {
@@ -136,8 +136,7 @@ class SlurmFollower {
     }
     const absl::StatusOr<v1::Verdict> verdict = FindVerdict();
     if (verdict.ok()) {
-      return Fail(verdict->exit_status(),
-                  absl::StrCat(who, PhaseName(verdict->outcome()), ": ", verdict->message()));
+      return Fail(verdict->exit_status(), absl::StrCat(who, OutcomeText(*verdict)));
     }
     return Fail(ExitStatusOf(job_),
                 absl::StrCat(who, StateText(job_), ", exit code ", job_.exit_code, ":",

@@ -18,6 +18,7 @@
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
+#include "launcher/display/verdict_text.h"
 
 namespace cadre::launcher {
 namespace {
@@ -44,8 +45,7 @@ std::string Screen(const std::string& text) {
 }
 
 std::string EndText(const v1::JobStatus& job) {
-  return absl::StrCat("job ", EscapeControl(job.name()), " ", PhaseName(job.phase()), ": ",
-                      EscapeControl(job.verdict().message()), "\n");
+  return absl::StrCat("job ", EscapeControl(job.name()), " ", OutcomeText(job.verdict()), "\n");
 }
 
 // Lines for a pipe.

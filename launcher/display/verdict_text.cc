@@ -4,12 +4,10 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/log_paths.h"
 #include "base/text.h"
 #include "launcher/display/timeline_text.h"
@@ -43,15 +41,6 @@ std::string Who(const v1::Failure& failure) {
     absl::StrAppend(&who, who.empty() ? "node " : " on ", EscapeControl(failure.node()));
   }
   return who.empty() ? "the job" : who;
-}
-
-// "was cancelled: WHY"; the server's message begins with the word too.
-std::string CancelledText(absl::string_view message) {
-  while (absl::ConsumePrefix(&message, "cancelled: ")) {
-  }
-  if (message.empty() || message == "cancelled") return "was cancelled";
-  if (absl::StartsWith(message, "cancelled ")) return absl::StrCat("was ", message);
-  return absl::StrCat("was cancelled: ", message);
 }
 
 void Row(std::string& text, absl::string_view name, absl::string_view value) {
@@ -120,8 +109,9 @@ std::string ErrorFileText(const std::string& error_json) {
 
 std::string OutcomeText(const v1::Verdict& verdict) {
   const std::string message = EscapeControl(verdict.message());
-  if (verdict.outcome() == v1::CANCELLED_PHASE) return CancelledText(message);
-  const char* const outcome = verdict.outcome() == v1::SUCCEEDED ? "succeeded" : "failed";
+  const char* const outcome = verdict.outcome() == v1::SUCCEEDED         ? "succeeded"
+                              : verdict.outcome() == v1::CANCELLED_PHASE ? "was cancelled"
+                                                                         : "failed";
   return message.empty() ? outcome : absl::StrCat(outcome, ": ", message);
 }
 

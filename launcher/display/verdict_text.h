@@ -9,7 +9,7 @@
 
 namespace cadre::launcher {
 
-// "was cancelled by a user", "failed: rank 0 on n0 exited with code 1", "succeeded".
+// "was cancelled: SIGINT at node n0", "failed: rank 0 on n0 exited with code 1", "succeeded".
 std::string OutcomeText(const v1::Verdict& verdict);
 
 // The failure's block: root cause with its evidence, what followed, restarts. Lines with '\n'.

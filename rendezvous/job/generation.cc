@@ -275,7 +275,8 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
       MakeVerdict(name_, state_, outcome, exit_status, message, root_cause);
   record.mutable_job_ended()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
-  out_.Note(absl::StrCat("ended, ", v1::JobPhase_Name(outcome), ": ", message));
+  out_.Note(
+      absl::StrCat("ended, ", v1::JobPhase_Name(outcome), message.empty() ? "" : ": ", message));
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();
@@ -291,13 +292,14 @@ void Job::Cancel(const std::string& reason, int signal, v1::FailureCause cause) 
   // would have ended the job.
   if (state::HasEnded(state_.phase()) || IsSettled(state_.generation)) return;
   const bool preempted = cause == v1::PREEMPTED;
-  const char* what = preempted ? "preempted" : "cancelled";
-  v1::Failure failure = PlainFailure(
-      cause, "", state_.generation.number(),
-      reason.empty() ? what : absl::StrCat(what, ": ", OneLine(reason, state::kMaxNodeTextBytes)));
+  const std::string why = OneLine(reason, state::kMaxNodeTextBytes);
+  const std::string text =
+      absl::StrCat(preempted ? "preempted" : "cancelled", why.empty() ? "" : ": ", why);
+  // That a job was cancelled is said by the verdict's outcome; of a preempted one it is FAILED.
+  v1::Failure failure = PlainFailure(cause, "", state_.generation.number(), preempted ? text : why);
   if (!preempted && signal > 0 && signal < NSIG) failure.mutable_exit()->set_signal(signal);
   if (state_.phase() == v1::RUNNING || state_.phase() == v1::STOPPING) {
-    return OrderStop(failure.message(), failure);
+    return OrderStop(text, failure);
   }
   End(preempted ? v1::FAILED : v1::CANCELLED_PHASE, ExitStatusFor(failure), failure.message(),
       failure);

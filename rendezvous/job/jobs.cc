@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/job/invariants.h"
+#include "rendezvous/job/report.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/store_records.h"
 
@@ -140,10 +141,9 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
     return reject(same.code(), std::string(same.message()));
   }
   if (job != nullptr && job->view().live.connections.open() > 0) {
-    return reject(
-        absl::StatusCode::kFailedPrecondition,
-        absl::StrCat("job ", name, " has ended (", job->view().job.saved.verdict().message(),
-                     "); its last nodes are still leaving"));
+    return reject(absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat("job ", name, " has ", EndText(job->view().job.saved.verdict()),
+                               "; its last nodes are still leaving"));
   }
   const state::State& state = context_.state;
   const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;

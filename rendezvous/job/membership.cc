@@ -97,7 +97,7 @@ bool Job::MayJoin(StreamId stream, const v1::Join& join) {
     }
     if (state::HasEnded(state_.phase())) {
       out_.Reject(stream, absl::StatusCode::kFailedPrecondition,
-                  absl::StrCat("job ", name_, " has ended: ", state_.saved.verdict().message()));
+                  absl::StrCat("job ", name_, " has ", EndText(state_.saved.verdict())));
       return false;
     }
   }

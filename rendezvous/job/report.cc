@@ -194,6 +194,11 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
   return verdict;
 }
 
+std::string EndText(const v1::Verdict& verdict) {
+  return absl::StrCat("ended (", v1::JobPhase_Name(verdict.outcome()), ")",
+                      verdict.message().empty() ? "" : ": ", verdict.message());
+}
+
 int NodeRankOf(const state::Job& job, const std::string& node) {
   if (job.phase() == v1::QUEUED || job.phase() == v1::GATHERING) return -1;
   const auto found = job.generation.node_ranks.find(node);

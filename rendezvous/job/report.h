@@ -52,6 +52,9 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause);
 
+// "ended (FAILED): WHY"; a cancelled job may have no reason.
+std::string EndText(const v1::Verdict& verdict);
+
 // How much of a job is shown: what its agents are told; with what a list of jobs has; with its
 // workers and its timeline.
 enum class Shown { kToAgents, kInList, kWhole };

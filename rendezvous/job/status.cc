@@ -41,8 +41,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
 
 std::string Explain(const View& view, const std::string& cluster_waits, MonoTime at) {
   if (view.job.saved.has_verdict()) {
-    return absl::StrCat("ended (", v1::JobPhase_Name(view.job.phase()),
-                        "): ", view.job.saved.verdict().message());
+    return EndText(view.job.saved.verdict());
   }
   const std::string text =
       ExplainText(view.job, WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));

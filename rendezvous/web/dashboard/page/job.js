@@ -34,7 +34,7 @@ function showVerdict(job) {
   if (!job.verdict) return;
   const {message, outcome, root_cause: cause} = job.verdict;
   box.className = phaseName(outcome);
-  const lines = [element('strong', {}, `${phaseName(outcome)}: ${message}`)];
+  const lines = [element('strong', {}, `${phaseName(outcome)}${message && `: ${message}`}`)];
   for (const evidence of cause?.evidence || []) {
     lines.push(element('div', {}, `rank ${evidence.rank} on ${evidence.node}: ${evidence.summary}`));
   }
