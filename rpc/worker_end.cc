@@ -7,6 +7,11 @@
 
 namespace cadre::rpc {
 
+std::string WorkerName(int64_t rank, int64_t local_rank, absl::string_view node) {
+  return absl::StrCat("rank ", rank, " (local rank ", local_rank, ")", node.empty() ? "" : " on ",
+                      node);
+}
+
 std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
   if (exit.exec_errno() != 0) {
     return absl::StrCat("could not be started: ", exit.exec_step(),

@@ -1,13 +1,19 @@
-// How a worker ended, in words. The one place that server, agent and launcher have them from.
+// Which worker it was and how it ended, in words. The one place that server, agent and launcher
+// have them from.
 #ifndef CADRE_RPC_WORKER_END_H_
 #define CADRE_RPC_WORKER_END_H_
 
+#include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::rpc {
+
+// "rank 3 (local rank 1) on n0"; without a node where that is clear.
+std::string WorkerName(int64_t rank, int64_t local_rank, absl::string_view node = "");
 
 // Follows the name of the worker: "exited with status 7", "was killed by signal 9 (SIGKILL)". Not
 // for one that hangs, which has not ended.

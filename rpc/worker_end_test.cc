@@ -9,6 +9,11 @@
 namespace cadre::rpc {
 namespace {
 
+TEST(WorkerEnd, WhichWorker) {
+  EXPECT_EQ(WorkerName(3, 1, "n0"), "rank 3 (local rank 1) on n0");
+  EXPECT_EQ(WorkerName(3, 1), "rank 3 (local rank 1)");
+}
+
 TEST(WorkerEnd, Words) {
   v1::WorkerExit exit;
   exit.set_exit_code(7);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/core/exits.h"
 #include "base/check.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::agent {
 namespace {
@@ -102,7 +103,7 @@ void Generation::SayRemains(uint32_t local_rank) const {
 }
 
 std::string Generation::NameOf(uint32_t local_rank) const {
-  return absl::StrCat("rank ", first_rank_ + local_rank, " (local rank ", local_rank, ")");
+  return rpc::WorkerName(first_rank_ + local_rank, local_rank);
 }
 
 Worker* Generation::Find(uint64_t generation, uint32_t local_rank) {

@@ -30,17 +30,9 @@ std::string CauseText(const v1::Failure& failure) {
 }
 
 std::string Who(const v1::Failure& failure) {
-  std::string who;
-  if (failure.rank() >= 0) {
-    who = absl::StrCat("rank ", failure.rank());
-    if (failure.local_rank() >= 0) {
-      absl::StrAppend(&who, " (local rank ", failure.local_rank(), ")");
-    }
-  }
-  if (!failure.node().empty()) {
-    absl::StrAppend(&who, who.empty() ? "node " : " on ", EscapeControl(failure.node()));
-  }
-  return who.empty() ? "the job" : who;
+  const std::string node = EscapeControl(failure.node());
+  if (failure.rank() >= 0) return rpc::WorkerName(failure.rank(), failure.local_rank(), node);
+  return node.empty() ? "the job" : absl::StrCat("node ", node);
 }
 
 void Row(std::string& text, absl::string_view name, absl::string_view value) {

@@ -10,6 +10,7 @@
 #include "rendezvous/job/culprit.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/limits.h"
+#include "rpc/worker_end.h"
 
 namespace cadre::job {
 namespace {
@@ -61,9 +62,8 @@ std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation) 
                                   : absl::StrFormat(" for %.1f s", evidence.silent_seconds());
   v1::Failure failure = PlainFailure(
       v1::HANG, evidence.node(), generation,
-      absl::StrCat("rank ", evidence.rank(), " (local rank ", evidence.local_rank(), ") on ",
-                   evidence.node(), " made no progress", silence, " in generation ", generation,
-                   ": ", culprit.why,
+      absl::StrCat(rpc::WorkerName(evidence.rank(), evidence.local_rank(), evidence.node()),
+                   " made no progress", silence, " in generation ", generation, ": ", culprit.why,
                    inquiry.for_absent
                        ? absl::StrCat("; its logs: ", RankSubdirectory(generation, evidence.rank()))
                        : ""));

@@ -94,8 +94,7 @@ v1::Failure WorkerFailure(const state::Job& job, const saved::Member& member, ui
   failure.mutable_exit()->set_ended_with(OneLine(exit.ended_with(), kMaxEvidenceBytes));
   // Half an error file is no JSON.
   if (exit.error_json().size() > kMaxErrorJsonBytes) failure.mutable_exit()->clear_error_json();
-  const std::string who =
-      absl::StrCat("rank ", failure.rank(), " (local rank ", local_rank, ") on ", member.node());
+  const std::string who = rpc::WorkerName(failure.rank(), local_rank, member.node());
   const std::string how = HowItEnded(job, failure);
   failure.set_message(
       Shortened(failure.cause() == v1::EXEC_FAILED

@@ -16,9 +16,9 @@ namespace {
 v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, uint32_t local_rank,
                           v1::FailureCause cause, absl::string_view what) {
   const uint32_t rank = member.first_rank() + local_rank;
-  v1::Failure failure = PlainFailure(
-      cause, member.node(), job.generation.number(),
-      absl::StrCat("rank ", rank, " (local rank ", local_rank, ") on ", member.node(), " ", what));
+  v1::Failure failure =
+      PlainFailure(cause, member.node(), job.generation.number(),
+                   absl::StrCat(rpc::WorkerName(rank, local_rank, member.node()), " ", what));
   failure.set_rank(rank);
   failure.set_local_rank(local_rank);
   return failure;
@@ -133,10 +133,10 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   if (state_.phase() == v1::RUNNING) return FailWorker(failure);
   if (exited.late() && generation.saved.stop().rejoin()) {
     failure.set_cause(v1::HANG);
-    failure.set_message(absl::StrCat("rank ", rank, " (local rank ", exited.local_rank(), ") on ",
-                                     member.node(), " did not give generation ",
-                                     generation.number(), " up within ",
-                                     ShortDuration(state_.policy.stop_grace), " and was killed"));
+    failure.set_message(absl::StrCat(rpc::WorkerName(rank, exited.local_rank(), member.node()),
+                                     " did not give generation ", generation.number(),
+                                     " up within ", ShortDuration(state_.policy.stop_grace),
+                                     " and was killed"));
     out_.Note(failure.message());
   }
   // A worker that a stop order ended is no evidence of anything.
