@@ -1,4 +1,5 @@
-// How the nodes of a job are connected, and their leases. Pure; one thread.
+// How the nodes of a job are connected, their leases, and how the job speaks to them. Pure; one
+// thread.
 #ifndef CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
 #define CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
 
@@ -10,14 +11,18 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/generation_id.h"
 #include "base/time.h"
+#include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 #include "rendezvous/step/ids.h"
+#include "rendezvous/step/outbox.h"
 
 namespace cadre::job {
 
@@ -93,6 +98,43 @@ class Connections {
   size_t open_ = 0;
   size_t ready_ = 0;
   std::set<std::pair<MonoTime, std::string>> timers_;
+};
+
+// Where the job puts what it decides: records of it, messages to its nodes, notes.
+class Outbox {
+ public:
+  Outbox(const std::string& name, const state::Job& state, const Connections& connections,
+         step::Outbox* out)
+      : name_(name), state_(state), connections_(connections), out_(*out) {}
+
+  void Commit(v1::Record record) {
+    record.set_job(name_);
+    out_.Commit(std::move(record));
+  }
+  void Note(absl::string_view text) { out_.Note(name_, text); }
+
+  // A message of the current generation, to fill in.
+  v1::ServerMessage Message() const { return step::MessageFor(name_, state_.generation.number()); }
+  // A node that is not connected learns what it missed when it comes back.
+  void SendTo(const std::string& node, v1::ServerMessage message) {
+    const std::optional<StreamId> stream = connections_.StreamOf(node);
+    if (stream.has_value()) out_.Send(*stream, std::move(message));
+  }
+  void SendToAll(const v1::ServerMessage& message) {
+    for (const auto& [node, connection] : connections_.all()) {
+      if (connection.stream.has_value()) out_.Send(*connection.stream, message);
+    }
+  }
+  void Close(StreamId stream, absl::Status status) { out_.Close(stream, std::move(status)); }
+  void Reject(StreamId stream, absl::StatusCode code, absl::string_view message) {
+    out_.Reject(stream, name_, code, message);
+  }
+
+ private:
+  const std::string& name_;
+  const state::Job& state_;
+  const Connections& connections_;
+  step::Outbox& out_;
 };
 
 }  // namespace cadre::job

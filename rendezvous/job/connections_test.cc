@@ -1,8 +1,7 @@
 #include "rendezvous/job/connections.h"
 
-#include <algorithm>
-
 #include "gtest/gtest.h"
+#include "rendezvous/testing/pass_time.h"
 
 namespace cadre::job {
 namespace {
@@ -10,14 +9,7 @@ namespace {
 class ConnectionsTest : public testing::Test {
  protected:
   ConnectionsTest() { Pass(absl::Seconds(1)); }
-  // As a host that is never late.
-  void Pass(absl::Duration duration) {
-    const MonoTime until = context_.now + duration;
-    while (context_.now < until) {
-      context_.now = std::min(until, context_.now + absl::Milliseconds(50));
-      context_.clock.Advance(context_.now, context_.now, true);
-    }
-  }
+  void Pass(absl::Duration duration) { PassTime(duration, &context_); }
 
   state::State state_;
   step::Context context_{CoreConfig(), &state_};

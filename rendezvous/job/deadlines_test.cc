@@ -1,10 +1,10 @@
 #include "rendezvous/job/deadlines.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "rendezvous/testing/pass_time.h"
 
 namespace cadre::job {
 namespace {
@@ -33,13 +33,7 @@ class DeadlinesTest : public testing::Test {
     job_ = state::Job(job);
     live_.ordered_at = context_.clock.now();
   }
-  void Pass(absl::Duration duration) {
-    const MonoTime until = context_.now + duration;
-    while (context_.now < until) {
-      context_.now = std::min(until, context_.now + absl::Milliseconds(50));
-      context_.clock.Advance(context_.now, context_.now, true);
-    }
-  }
+  void Pass(absl::Duration duration) { PassTime(duration, &context_); }
   View view() const { return {job_, live_, context_}; }
   static MonoTime Second(int64_t second) { return MonoTime::FromMicros(second * kSecondUs); }
   // Of one node with one worker.

@@ -14,7 +14,6 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/job/connections.h"
-#include "rendezvous/job/outbox.h"
 #include "rendezvous/state/state.h"
 
 namespace cadre::job {

@@ -56,9 +56,9 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "proto/store.pb.h"
+#include "rendezvous/job/connections.h"
 #include "rendezvous/job/deadlines.h"
 #include "rendezvous/job/live.h"
-#include "rendezvous/job/outbox.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/context.h"
 

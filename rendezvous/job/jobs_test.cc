@@ -1,0 +1,203 @@
+#include "rendezvous/job/jobs.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/state/apply.h"
+#include "rendezvous/testing/pass_time.h"
+#include "rendezvous/testing/test_messages.h"
+
+namespace cadre::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+// Jobs of two nodes with a worker each, on a host that is never late.
+class JobsTest : public testing::Test {
+ protected:
+  JobsTest() { Pass(absl::Seconds(1)); }
+  void Pass(absl::Duration duration) { PassTime(duration, &context_); }
+  // What follows from what happened and from time; the jobs are as they must be between two steps.
+  Effects Advance() {
+    jobs_.EndLeases();
+    jobs_.Advance();
+    EXPECT_TRUE(jobs_.CheckInvariants().ok()) << jobs_.CheckInvariants();
+    return context_.out.Take();
+  }
+  static v1::JobSpec Spec(const std::string& job) { return SpecOf(job, 2, 2, 0); }
+  Effects Join(uint64_t stream, const v1::JobSpec& spec, const std::string& node,
+               uint64_t incarnation = 1, uint64_t generation = 0) {
+    jobs_.Join(StreamId{stream}, JoinFrom({spec.name(), node, incarnation, generation}, spec, 1));
+    return Advance();
+  }
+  Effects Cancel(const std::string& job) {
+    jobs_.Cancel(job, "", 0);
+    return Advance();
+  }
+  void Close(const std::string& job, const std::string& node) {
+    jobs_.StreamClosed(job, node);
+    Advance();
+  }
+  v1::JobPhase PhaseOf(const std::string& job) { return state_.jobs.at(job).phase(); }
+  static std::string ClosedWith(const Effects& effects) {
+    return effects.close.size() == 1 ? effects.close[0].status.ToString() : "";
+  }
+
+  state::State state_;
+  step::Context context_{CoreConfig(), &state_};
+  Jobs jobs_{&context_, [](const state::Job&, MonoTime) { return std::string(); }};
+};
+
+TEST_F(JobsTest, ANodeWithAnotherSpecIsRefusedAndTheJobGoesOn) {
+  Join(1, Spec("train"), "a");
+  v1::JobSpec other = Spec("train");
+  other.add_command("--fast");
+  EXPECT_THAT(ClosedWith(Join(2, other, "b")), HasSubstr("command"));
+  EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
+  Join(3, Spec("train"), "b");
+  EXPECT_EQ(PhaseOf("train"), v1::RUNNING);
+}
+
+TEST_F(JobsTest, AMessageForAnotherJobThanItsSpecIsRefused) {
+  const v1::NodeMessage message = JoinFrom({"other", "a"}, Spec("train"), 1);
+  EXPECT_EQ(jobs_.CheckJoin(message).message(), "the message is for job other, its spec for train");
+}
+
+TEST_F(JobsTest, ALaunchersServerTakesNoOtherJob) {
+  CoreConfig config;
+  config.only_job = "train";
+  step::Context context(config, &state_);
+  Jobs jobs(&context, [](const state::Job&, MonoTime) { return std::string(); });
+  jobs.Join(StreamId{1}, JoinFrom({"other", "a"}, Spec("other"), 1));
+  EXPECT_THAT(ClosedWith(context.out.Take()), HasSubstr("served by a launcher of job train"));
+  EXPECT_THAT(jobs.MaySubmit(Spec("other"), "ann").message(), HasSubstr("'cadre server'"));
+  EXPECT_TRUE(state_.jobs.empty());
+}
+
+TEST_F(JobsTest, ANodeThatWasAwayWhenTheJobEndedDoesNotBeginItAnew) {
+  Join(1, Spec("train"), "a");
+  Close("train", "a");
+  Cancel("train");
+  const Effects effects = Join(2, Spec("train"), "a");
+  ASSERT_EQ(effects.send.size(), 2u);
+  EXPECT_TRUE(effects.send[1].message.has_finished());
+  EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
+  // Nor one that still has workers of it, and whose server knows no more of it than the name.
+  Join(3, Spec("train"), "z", 9, 4);
+  EXPECT_EQ(PhaseOf("train"), v1::CANCELLED_PHASE);
+}
+
+TEST_F(JobsTest, AnotherRunBeginsOnlyWhenTheLastNodeHasLeft) {
+  Join(1, Spec("train"), "a");
+  Cancel("train");
+  EXPECT_THAT(ClosedWith(Join(2, Spec("train"), "a", 2)), HasSubstr("still leaving"));
+  Close("train", "a");
+  Join(3, Spec("train"), "a", 2);
+  EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
+  EXPECT_EQ(jobs_.Find("train")->view().live.connections.open(), 1u);
+}
+
+TEST_F(JobsTest, TheFirstDeadlineAndTheFirstLeaseOfAllJobsCount) {
+  v1::JobSpec hasty = Spec("hasty");
+  hasty.mutable_rendezvous()->mutable_join_timeout()->set_seconds(5);
+  Join(1, Spec("train"), "a");
+  Pass(absl::Seconds(1));
+  Join(2, hasty, "b");
+  const MonoTime now = context_.clock.now();
+  EXPECT_EQ(jobs_.NextDeadline(), now + absl::Seconds(5));
+  EXPECT_EQ(jobs_.NextLease(), now + absl::Seconds(9));
+  Pass(absl::Seconds(5));
+  Advance();
+  EXPECT_EQ(PhaseOf("hasty"), v1::FAILED);
+  EXPECT_EQ(PhaseOf("train"), v1::GATHERING);
+  EXPECT_GT(jobs_.NextDeadline(), now + absl::Seconds(60));
+}
+
+TEST_F(JobsTest, AJobThatIsRemovedLeavesNoTimerAndNoStream) {
+  Join(1, Spec("train"), "a");
+  state_.jobs.erase("train");
+  jobs_.Remove("train");
+  EXPECT_EQ(jobs_.Find("train"), nullptr);
+  EXPECT_FALSE(jobs_.HasLeases());
+  EXPECT_EQ(jobs_.NextDeadline(), MonoTime::Never());
+  EXPECT_THAT(ClosedWith(Advance()), HasSubstr("long over"));
+}
+
+TEST_F(JobsTest, TheClusterHearsOfSilentLaunchersOnce) {
+  Join(1, Spec("train"), "a");
+  Join(2, Spec("other"), "b");
+  jobs_.StreamClosed("other", "b");
+  Pass(absl::Seconds(10));
+  Advance();
+  // The other one's launcher was not connected any more.
+  EXPECT_THAT(jobs_.TakeForCluster().launchers_lost, ElementsAre(Pair("train", "a")));
+  EXPECT_TRUE(jobs_.TakeForCluster().launchers_lost.empty());
+}
+
+TEST_F(JobsTest, TheClusterHearsOfTheJobsThatItSchedulesAlone) {
+  Join(1, Spec("nodes"), "a");
+  Cancel("nodes");
+  EXPECT_FALSE(jobs_.TakeForCluster().changed);
+  jobs_.Submit(Spec("train"), "ann", "1");
+  Advance();
+  EXPECT_EQ(PhaseOf("train"), v1::QUEUED);
+  EXPECT_TRUE(jobs_.TakeForCluster().changed);
+  Cancel("train");
+  EXPECT_TRUE(jobs_.TakeForCluster().changed);
+}
+
+TEST_F(JobsTest, WhatMayNotBeSubmittedIsNot) {
+  v1::JobSpec empty = Spec("empty");
+  empty.clear_command();
+  EXPECT_EQ(jobs_.MaySubmit(empty, "ann").message(), "the spec has no command");
+  v1::JobSpec large = Spec("large");
+  large.add_command(std::string(600 << 10, 'x'));
+  EXPECT_FALSE(jobs_.MaySubmit(large, "ann").ok());
+  EXPECT_FALSE(jobs_.MaySubmit(Spec("train"), "ann\n").ok());
+  EXPECT_FALSE(jobs_.MaySubmit(Spec("train"), "").ok());
+  EXPECT_TRUE(jobs_.MaySubmit(Spec("train"), "ann").ok());
+  jobs_.Submit(empty, "ann", "1");
+  EXPECT_EQ(jobs_.Find("empty"), nullptr);
+}
+
+TEST_F(JobsTest, ANameIsTakenUntilTheLastNodeHasLeft) {
+  Join(1, Spec("train"), "a");
+  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("is here already"));
+  Cancel("train");
+  EXPECT_THAT(jobs_.MaySubmit(Spec("train"), "ann").message(), HasSubstr("still leaving"));
+  Close("train", "a");
+  EXPECT_TRUE(jobs_.MaySubmit(Spec("train"), "ann").ok());
+}
+
+TEST_F(JobsTest, ACallOrACancelForNoJobHarmsNobody) {
+  v1::StoreRequest request;
+  request.set_job("no\nsuch");
+  jobs_.StoreCalled(CallId{7}, request);
+  jobs_.Cancel("no\nsuch", "", 0);
+  const Effects effects = Advance();
+  ASSERT_EQ(effects.reply.size(), 1u);
+  EXPECT_EQ(effects.reply[0].reply.message(), "no job no\\nsuch");
+}
+
+TEST_F(JobsTest, NodesHaveALeaseToComeBackToAServerThatBeganAnew) {
+  const Effects before = Join(1, Spec("train"), "a");
+  state::State state;
+  step::Context context(CoreConfig(), &state);
+  Jobs jobs(&context, [](const state::Job&, MonoTime) { return std::string(); });
+  for (const v1::Record& record : before.append) {
+    state::Apply(record, &state);
+    if (record.has_job_created()) jobs.Add(record.job());
+  }
+  context.clock.BeginAnew();
+  jobs.Restore();
+  EXPECT_EQ(jobs.NextLease(), context.clock.lease_now() + CoreConfig().lease);
+  EXPECT_EQ(jobs.Find("train")->view().live.connections.ready(), 0u);
+}
+
+}  // namespace
+}  // namespace cadre::job
