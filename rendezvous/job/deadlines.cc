@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "absl/strings/str_cat.h"
-#include "base/text.h"
-#include "rendezvous/job/report.h"
 #include "rendezvous/job/restart.h"
 #include "rendezvous/state/policy.h"
 
@@ -137,56 +134,6 @@ std::vector<std::string> ReadyNodes(const View& view) {
     if (view.live.connections.IsReady(name)) ready.push_back(name);
   }
   return ready;
-}
-
-std::string WhatRemains(const View& view) {
-  std::vector<std::string> first;
-  size_t total = 0;
-  for (const auto& [node, connection] : view.live.connections.all()) {
-    if (connection.remains.empty()) continue;
-    ++total;
-    if (first.size() < kFirstFew) first.push_back(connection.remains);
-  }
-  return total == 0 ? "" : FirstFew(first, total);
-}
-
-std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
-  const state::Job& job = view.job;
-  const auto left = [&view, at](MonoTime until) {
-    return view.context.clock.can_save()
-               ? absl::StrCat(", ", ShortDuration(until - at), " left")
-               : std::string("; the server cannot save its state at present");
-  };
-  switch (job.phase()) {
-    case v1::QUEUED:
-      return cluster_waits;
-    case v1::GATHERING: {
-      const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
-      const std::string remains = WhatRemains(view);
-      const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
-      return absl::StrCat(cluster_waits.empty() || backs_off
-                              ? MissingText(job, decision, ReadyNodes(view))
-                              : cluster_waits,
-                          decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
-                          view.live.refusal.empty() ? "" : "; ", view.live.refusal,
-                          remains.empty() ? "" : "; ", remains);
-    }
-    case v1::RUNNING:
-      if (AllStarted(job.generation)) return "";
-      return absl::StrCat(Count(job.generation.world_size() - job.generation.started, "worker"),
-                          " to start (", RanksNotStarted(job.generation), ")",
-                          left(StartDeadline(view)));
-    case v1::STOPPING: {
-      // Until the grace is over those that go on may still come.
-      const MonoTime come_by = StopDeadline(view) + -view.context.config.stop_margin;
-      const bool may_come = job.generation.saved.stop().rejoin() && at < come_by;
-      return absl::StrCat("workers on ", NodesNotStopped(job.generation),
-                          may_come ? " to stop or to rejoin" : " to stop",
-                          left(may_come ? come_by : StopDeadline(view)));
-    }
-    default:
-      return "";
-  }
 }
 
 }  // namespace cadre::job

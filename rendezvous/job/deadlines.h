@@ -1,4 +1,4 @@
-// How long a job's phases may last, and what it waits for. Pure.
+// How long a job's phases may last, and what its decisions go by. Pure.
 #ifndef CADRE_RENDEZVOUS_JOB_DEADLINES_H_
 #define CADRE_RENDEZVOUS_JOB_DEADLINES_H_
 
@@ -40,13 +40,6 @@ bool WantsCheckpoint(const View& view);
 
 Gathering GatheringOf(const View& view);
 std::vector<std::string> ReadyNodes(const View& view);
-
-// Of nodes that are out because SIGKILL does not end their workers, in words; empty: there are
-// none.
-std::string WhatRemains(const View& view);
-
-// In words, until when included; empty: nothing. `cluster_waits`: what it waits for in the cluster.
-std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at);
 
 }  // namespace cadre::job
 

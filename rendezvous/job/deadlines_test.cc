@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "rendezvous/job/status.h"
 #include "rendezvous/testing/pass_time.h"
 
 namespace cadre::job {

@@ -115,10 +115,8 @@ bool Job::AdvanceGathering() {
     case FormationDecision::kGiveUp:
       break;
   }
-  const std::string remains = WhatRemains(view());
-  const v1::Failure failure = PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(),
-                                           absl::StrCat(JoinTimeoutText(state_, ReadyNodes(view())),
-                                                        remains.empty() ? "" : "; ", remains));
+  const v1::Failure failure =
+      PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(), JoinTimeoutText(view()));
   End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
   return true;
 }

@@ -1,9 +1,5 @@
 #include "rendezvous/job/report.h"
 
-#include <algorithm>
-#include <set>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/text.h"
@@ -12,6 +8,10 @@
 
 namespace cadre::job {
 namespace {
+
+constexpr size_t kMaxErrorJsonBytes = 64 << 10;
+constexpr size_t kMaxEvidenceBytes = 512;
+constexpr size_t kMaxPathBytes = 1024;
 
 std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
@@ -38,40 +38,6 @@ std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
                : "made no progress";
   }
   return rpc::HowItEnded(exit, failure.cause());
-}
-
-// The names that `here` lacks, at most kFirstFew, and how many there are.
-std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
-                                                         const std::vector<std::string>& here) {
-  std::set<std::string> known(here.begin(), here.end());
-  for (const std::string& name : here) {
-    const auto node = job.nodes.find(name);
-    if (node != job.nodes.end()) known.insert(node->second.node().host());
-  }
-  std::vector<std::string> missing;
-  size_t total = 0;
-  for (const std::string& name : job.saved.expected_nodes()) {
-    if (known.count(name) != 0) continue;
-    ++total;
-    if (missing.size() < kFirstFew) missing.push_back(name);
-  }
-  return {missing, total};
-}
-
-v1::WorkerState StateOf(saved::RankState rank) {
-  switch (rank) {
-    case saved::RANK_ASSIGNED:
-      return v1::WORKER_STARTING;
-    case saved::RANK_RUNNING:
-      return v1::WORKER_RUNNING;
-    case saved::RANK_SUCCEEDED:
-      return v1::WORKER_SUCCEEDED;
-    case saved::RANK_FAILED:
-      return v1::WORKER_FAILED;
-    default:
-      break;
-  }
-  return v1::WORKER_STATE_UNSPECIFIED;
 }
 
 }  // namespace
@@ -128,51 +94,6 @@ v1::Failure PlainFailure(v1::FailureCause cause, absl::string_view node, uint64_
   return failure;
 }
 
-std::string JoinTimeoutText(const state::Job& job, const std::vector<std::string>& here) {
-  std::vector<std::string> shown(here.begin(), here.begin() + std::min(here.size(), kFirstFew));
-  const auto [missing, total] = MissingNodes(job, here);
-  const size_t lacking = job.policy.min > here.size() ? job.policy.min - here.size() : 0;
-  std::string text =
-      absl::StrCat(here.size(), " of ", Count(job.policy.min, "node"), " came within ",
-                   ShortDuration(job.policy.join_timeout), ": missing ",
-                   total > 0 ? FirstFew(missing, total) : absl::StrCat(lacking));
-  if (total == 0 && lacking == 0) {
-    text = absl::StrCat(Count(here.size(), "node"), " came within ",
-                        ShortDuration(job.policy.join_timeout), ", fewer than a multiple of ",
-                        job.policy.unit);
-  }
-  return here.empty() ? text : absl::StrCat(text, " (here: ", FirstFew(shown, here.size()), ")");
-}
-
-std::string RanksNotStarted(const state::Generation& generation) {
-  std::vector<std::string> ranks;
-  size_t total = 0;
-  for (uint32_t rank = 0; rank < generation.world_size(); ++rank) {
-    if (generation.worker(rank) != saved::RANK_ASSIGNED) continue;
-    ++total;
-    if (ranks.size() < kFirstFew) ranks.push_back(absl::StrCat(rank));
-  }
-  return absl::StrCat(total == 1 ? "rank " : "ranks ", FirstFew(ranks, total));
-}
-
-std::string NodesNotStopped(const state::Generation& generation) {
-  std::vector<std::string> nodes;
-  size_t total = 0;
-  for (const saved::Member& member : generation.saved.members()) {
-    if (member.lost() || member.cleared()) continue;
-    ++total;
-    if (nodes.size() < kFirstFew) nodes.push_back(member.node());
-  }
-  return FirstFew(nodes, total);
-}
-
-std::string MissingText(const state::Job& job, const FormationDecision& decision,
-                        const std::vector<std::string>& here) {
-  const auto [missing, total] = MissingNodes(job, here);
-  return total == 0 ? decision.reason
-                    : absl::StrCat(decision.reason, "; missing: ", FirstFew(missing, total));
-}
-
 v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobPhase outcome,
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause) {
@@ -203,77 +124,6 @@ int NodeRankOf(const state::Job& job, const std::string& node) {
   const auto found = job.generation.node_ranks.find(node);
   if (found == job.generation.node_ranks.end()) return -1;
   return job.generation.member(found->second).lost() ? -1 : static_cast<int>(found->second);
-}
-
-v1::JobStatus MakeStatus(const std::string& name, const state::Job& job,
-                         const ProgressLog& progress, std::string waiting_for, Shown shown) {
-  const bool to_agents = shown == Shown::kToAgents;
-  v1::JobStatus status;
-  status.set_name(name);
-  status.set_phase(job.phase());
-  status.set_generation(job.generation.number());
-  status.set_nodes_in(job.nodes.size());
-  if (!to_agents || job.nodes.size() <= kMaxNodesInPush) {
-    for (const auto& [node_name, node] : job.nodes) {
-      v1::NodeStatus* entry = status.add_nodes();
-      entry->set_name(node_name);
-      entry->set_host(node.node().host());
-      entry->set_slots(node.node().slots());
-      const int rank = NodeRankOf(job, node_name);
-      entry->set_node_rank(rank);
-      entry->set_first_rank(-1);
-      if (rank < 0) continue;
-      const saved::Member& member = job.generation.member(rank);
-      entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
-      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots(); ++i) {
-        entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
-      }
-    }
-  }
-  if (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING) {
-    status.set_world_size(job.generation.world_size());
-    status.set_workers_running(job.generation.running);
-    status.set_workers_succeeded(job.generation.succeeded);
-    const std::optional<v1::JobProgress> reported = progress.Current(job);
-    if (reported.has_value()) *status.mutable_progress() = *reported;
-    if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
-  }
-  const auto& generations = job.saved.timeline().generations();
-  const auto ended = std::find_if(generations.rbegin(), generations.rend(),
-                                  [](const auto& one) { return !one.end_reason().empty(); });
-  if (ended != generations.rend()) {
-    status.set_ended_generation(ended->generation());
-    status.set_end_reason(ended->end_reason());
-  }
-  status.set_restarts(job.saved.restarts().counted());
-  status.set_max_restarts(job.policy.restart_max);
-  status.set_waiting_for(std::move(waiting_for));
-  if (job.saved.has_verdict()) *status.mutable_verdict() = job.saved.verdict();
-  if (to_agents) return status;
-  if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
-  status.set_run(job.saved.run());
-  if (job.user().empty()) return status;
-  status.set_user(job.user());
-  status.set_priority(job.saved.spec().priority());
-  status.set_submission(job.saved.submission().order());
-  *status.mutable_avoided() = job.saved.submission().avoided();
-  return status;
-}
-
-std::string ExplainText(const state::Job& job, const std::string& waiting_for) {
-  const std::string waits = waiting_for.empty() ? "" : absl::StrCat("; waits for ", waiting_for);
-  if (job.phase() == v1::QUEUED) return absl::StrCat("in the queue", waits);
-  if (job.phase() == v1::GATHERING) return absl::StrCat("gathering nodes", waits);
-  const state::Generation& generation = job.generation;
-  std::string text = absl::StrCat("generation ", generation.number());
-  if (job.phase() == v1::STOPPING) {
-    absl::StrAppend(&text, " is being stopped: ", generation.saved.stop().reason());
-  } else {
-    absl::StrAppend(&text, " runs on ", Count(generation.nodes(), "node"), ": ", generation.running,
-                    " of ", Count(generation.world_size(), "worker"), " up, ", generation.succeeded,
-                    " done");
-  }
-  return absl::StrCat(text, waits);
 }
 
 v1::Record WorkerEnded(const state::Job& job, uint32_t rank,

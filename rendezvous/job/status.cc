@@ -1,14 +1,52 @@
 #include "rendezvous/job/status.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/job/progress_log.h"
+#include "rendezvous/job/report.h"
+#include "rendezvous/state/policy.h"
 
 namespace cadre::job {
 namespace {
+
+// The nodes of a larger job are told the number of nodes, not their names.
+constexpr size_t kMaxNodesInPush = 64;
+
+// The names that `here` lacks, at most kFirstFew, and how many there are.
+std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
+                                                         const std::vector<std::string>& here) {
+  std::set<std::string> known(here.begin(), here.end());
+  for (const std::string& name : here) {
+    const auto node = job.nodes.find(name);
+    if (node != job.nodes.end()) known.insert(node->second.node().host());
+  }
+  std::vector<std::string> missing;
+  size_t total = 0;
+  for (const std::string& name : job.saved.expected_nodes()) {
+    if (known.count(name) != 0) continue;
+    ++total;
+    if (missing.size() < kFirstFew) missing.push_back(name);
+  }
+  return {missing, total};
+}
+
+// Of nodes that are out because SIGKILL does not end their workers; empty: there are none.
+std::string WhatRemains(const View& view) {
+  std::vector<std::string> first;
+  size_t total = 0;
+  for (const auto& [node, connection] : view.live.connections.all()) {
+    if (connection.remains.empty()) continue;
+    ++total;
+    if (first.size() < kFirstFew) first.push_back(connection.remains);
+  }
+  return total == 0 ? "" : FirstFew(first, total);
+}
 
 // Nodes that are in no generation: in reserve, or out because of what remains there.
 std::string SparesText(const View& view) {
@@ -24,29 +62,191 @@ std::string SparesText(const View& view) {
                       remains.empty() ? "" : "; ", remains);
 }
 
+// What is missing while the job gathers, with names where they are known.
+std::string MissingText(const state::Job& job, const FormationDecision& decision,
+                        const std::vector<std::string>& here) {
+  const auto [missing, total] = MissingNodes(job, here);
+  return total == 0 ? decision.reason
+                    : absl::StrCat(decision.reason, "; missing: ", FirstFew(missing, total));
+}
+
+// Three of those that have not stopped, and a count.
+std::string NodesNotStopped(const state::Generation& generation) {
+  std::vector<std::string> nodes;
+  size_t total = 0;
+  for (const saved::Member& member : generation.saved.members()) {
+    if (member.lost() || member.cleared()) continue;
+    ++total;
+    if (nodes.size() < kFirstFew) nodes.push_back(member.node());
+  }
+  return FirstFew(nodes, total);
+}
+
+v1::WorkerState StateOf(saved::RankState rank) {
+  switch (rank) {
+    case saved::RANK_ASSIGNED:
+      return v1::WORKER_STARTING;
+    case saved::RANK_RUNNING:
+      return v1::WORKER_RUNNING;
+    case saved::RANK_SUCCEEDED:
+      return v1::WORKER_SUCCEEDED;
+    case saved::RANK_FAILED:
+      return v1::WORKER_FAILED;
+    default:
+      break;
+  }
+  return v1::WORKER_STATE_UNSPECIFIED;
+}
+
 }  // namespace
+
+std::string JoinTimeoutText(const View& view) {
+  const state::Job& job = view.job;
+  const std::vector<std::string> here = ReadyNodes(view);
+  std::vector<std::string> shown(here.begin(), here.begin() + std::min(here.size(), kFirstFew));
+  const auto [missing, total] = MissingNodes(job, here);
+  const size_t lacking = job.policy.min > here.size() ? job.policy.min - here.size() : 0;
+  std::string text =
+      absl::StrCat(here.size(), " of ", Count(job.policy.min, "node"), " came within ",
+                   ShortDuration(job.policy.join_timeout), ": missing ",
+                   total > 0 ? FirstFew(missing, total) : absl::StrCat(lacking));
+  if (total == 0 && lacking == 0) {
+    text = absl::StrCat(Count(here.size(), "node"), " came within ",
+                        ShortDuration(job.policy.join_timeout), ", fewer than a multiple of ",
+                        job.policy.unit);
+  }
+  if (!here.empty()) absl::StrAppend(&text, " (here: ", FirstFew(shown, here.size()), ")");
+  const std::string remains = WhatRemains(view);
+  return absl::StrCat(text, remains.empty() ? "" : "; ", remains);
+}
+
+std::string RanksNotStarted(const state::Generation& generation) {
+  std::vector<std::string> ranks;
+  size_t total = 0;
+  for (uint32_t rank = 0; rank < generation.world_size(); ++rank) {
+    if (generation.worker(rank) != saved::RANK_ASSIGNED) continue;
+    ++total;
+    if (ranks.size() < kFirstFew) ranks.push_back(absl::StrCat(rank));
+  }
+  return absl::StrCat(total == 1 ? "rank " : "ranks ", FirstFew(ranks, total));
+}
+
+std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at) {
+  const state::Job& job = view.job;
+  const auto left = [&view, at](MonoTime until) {
+    return view.context.clock.can_save()
+               ? absl::StrCat(", ", ShortDuration(until - at), " left")
+               : std::string("; the server cannot save its state at present");
+  };
+  switch (job.phase()) {
+    case v1::QUEUED:
+      return cluster_waits;
+    case v1::GATHERING: {
+      const FormationDecision decision = DecideFormation(GatheringOf(view), job.policy, at);
+      const std::string remains = WhatRemains(view);
+      const bool backs_off = at < view.context.clock.FromRecord(job.saved.times().not_before_us());
+      return absl::StrCat(cluster_waits.empty() || backs_off
+                              ? MissingText(job, decision, ReadyNodes(view))
+                              : cluster_waits,
+                          decision.again_at == MonoTime::Never() ? "" : left(decision.again_at),
+                          view.live.refusal.empty() ? "" : "; ", view.live.refusal,
+                          remains.empty() ? "" : "; ", remains);
+    }
+    case v1::RUNNING:
+      if (AllStarted(job.generation)) return "";
+      return absl::StrCat(Count(job.generation.world_size() - job.generation.started, "worker"),
+                          " to start (", RanksNotStarted(job.generation), ")",
+                          left(StartDeadline(view)));
+    case v1::STOPPING: {
+      // Until the grace is over those that go on may still come.
+      const MonoTime come_by = StopDeadline(view) + -view.context.config.stop_margin;
+      const bool may_come = job.generation.saved.stop().rejoin() && at < come_by;
+      return absl::StrCat("workers on ", NodesNotStopped(job.generation),
+                          may_come ? " to stop or to rejoin" : " to stop",
+                          left(may_come ? come_by : StopDeadline(view)));
+    }
+    default:
+      return "";
+  }
+}
 
 v1::JobStatus StatusOf(const std::string& name, const View& view, const std::string& cluster_waits,
                        MonoTime at, Shown shown) {
-  v1::JobStatus status =
-      MakeStatus(name, view.job, view.live.progress,
-                 WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)), shown);
-  if (WantsCheckpoint(view)) status.set_checkpoint_wanted(true);
-  for (v1::NodeStatus& node : *status.mutable_nodes()) {
-    const Connection* connection = view.live.connections.Find(node.name());
-    if (connection != nullptr) node.set_remains(connection->remains);
+  const state::Job& job = view.job;
+  const ProgressLog& progress = view.live.progress;
+  const bool to_agents = shown == Shown::kToAgents;
+  v1::JobStatus status;
+  status.set_name(name);
+  status.set_phase(job.phase());
+  status.set_generation(job.generation.number());
+  status.set_nodes_in(job.nodes.size());
+  if (!to_agents || job.nodes.size() <= kMaxNodesInPush) {
+    for (const auto& [node_name, node] : job.nodes) {
+      v1::NodeStatus* entry = status.add_nodes();
+      entry->set_name(node_name);
+      entry->set_host(node.node().host());
+      entry->set_slots(node.node().slots());
+      const Connection* connection = view.live.connections.Find(node_name);
+      if (connection != nullptr) entry->set_remains(connection->remains);
+      const int rank = NodeRankOf(job, node_name);
+      entry->set_node_rank(rank);
+      entry->set_first_rank(-1);
+      if (rank < 0) continue;
+      const saved::Member& member = job.generation.member(rank);
+      entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
+      for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots(); ++i) {
+        entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
+      }
+    }
   }
+  if (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING) {
+    status.set_world_size(job.generation.world_size());
+    status.set_workers_running(job.generation.running);
+    status.set_workers_succeeded(job.generation.succeeded);
+    const std::optional<v1::JobProgress> reported = progress.Current(job);
+    if (reported.has_value()) *status.mutable_progress() = *reported;
+    if (job.phase() == v1::STOPPING) status.set_stop_reason(job.generation.saved.stop().reason());
+  }
+  const auto& generations = job.saved.timeline().generations();
+  const auto ended = std::find_if(generations.rbegin(), generations.rend(),
+                                  [](const auto& one) { return !one.end_reason().empty(); });
+  if (ended != generations.rend()) {
+    status.set_ended_generation(ended->generation());
+    status.set_end_reason(ended->end_reason());
+  }
+  status.set_restarts(job.saved.restarts().counted());
+  status.set_max_restarts(job.policy.restart_max);
+  status.set_waiting_for(WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
+  if (WantsCheckpoint(view)) status.set_checkpoint_wanted(true);
+  if (job.saved.has_verdict()) *status.mutable_verdict() = job.saved.verdict();
+  if (to_agents) return status;
+  if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
+  status.set_run(job.saved.run());
+  if (job.user().empty()) return status;
+  status.set_user(job.user());
+  status.set_priority(job.saved.spec().priority());
+  status.set_submission(job.saved.submission().order());
+  *status.mutable_avoided() = job.saved.submission().avoided();
   return status;
 }
 
 std::string Explain(const View& view, const std::string& cluster_waits, MonoTime at) {
-  if (view.job.saved.has_verdict()) {
-    return EndText(view.job.saved.verdict());
+  const state::Job& job = view.job;
+  if (job.saved.has_verdict()) return EndText(job.saved.verdict());
+  const std::string waiting_for = WaitingFor(view, cluster_waits, view.context.clock.FromHost(at));
+  const std::string waits = waiting_for.empty() ? "" : absl::StrCat("; waits for ", waiting_for);
+  if (job.phase() == v1::QUEUED) return absl::StrCat("in the queue", waits);
+  if (job.phase() == v1::GATHERING) return absl::StrCat("gathering nodes", waits);
+  const state::Generation& generation = job.generation;
+  std::string text = absl::StrCat("generation ", generation.number());
+  if (job.phase() == v1::STOPPING) {
+    absl::StrAppend(&text, " is being stopped: ", generation.saved.stop().reason());
+  } else {
+    absl::StrAppend(&text, " runs on ", Count(generation.nodes(), "node"), ": ", generation.running,
+                    " of ", Count(generation.world_size(), "worker"), " up, ", generation.succeeded,
+                    " done");
   }
-  const std::string text =
-      ExplainText(view.job, WaitingFor(view, cluster_waits, view.context.clock.FromHost(at)));
-  const bool formed = view.job.phase() == v1::RUNNING || view.job.phase() == v1::STOPPING;
-  return formed ? absl::StrCat(text, SparesText(view)) : text;
+  return absl::StrCat(text, waits, SparesText(view));
 }
 
 v1::ServerMessage FinishedMessage(const std::string& name, const View& view) {
