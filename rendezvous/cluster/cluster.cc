@@ -1,7 +1,5 @@
 #include "rendezvous/cluster/cluster.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/status_macros.h"

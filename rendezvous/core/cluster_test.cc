@@ -1,5 +1,4 @@
 // Submitted jobs and the agents of a cluster's nodes, at the core's edge.
-#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"

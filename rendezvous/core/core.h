@@ -21,7 +21,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "base/time.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"

@@ -1,6 +1,4 @@
 // What is bounded: jobs, slots, evidence, what is remembered, what large jobs are told.
-#include <algorithm>
-#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"

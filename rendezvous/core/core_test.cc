@@ -1,8 +1,4 @@
 // What stories do not tell well: what the core refuses, and pauses.
-#include <algorithm>
-#include <map>
-
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/core_rig.h"

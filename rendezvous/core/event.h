@@ -2,7 +2,6 @@
 #ifndef CADRE_RENDEZVOUS_CORE_EVENT_H_
 #define CADRE_RENDEZVOUS_CORE_EVENT_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

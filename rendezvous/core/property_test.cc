@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>

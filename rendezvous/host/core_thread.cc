@@ -3,7 +3,6 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include <deque>
 #include <future>
 #include <thread>
 #include <utility>

@@ -8,7 +8,6 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "rendezvous/host/full_log_for_test.h"
 #include "rendezvous/host/join_for_test.h"

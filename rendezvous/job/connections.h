@@ -4,7 +4,6 @@
 #define CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>

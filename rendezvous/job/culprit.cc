@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -44,7 +44,6 @@
 #ifndef CADRE_RENDEZVOUS_JOB_JOB_H_
 #define CADRE_RENDEZVOUS_JOB_JOB_H_
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>

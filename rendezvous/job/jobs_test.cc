@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/state/apply.h"

@@ -1,7 +1,6 @@
 #include "rendezvous/log/record_rows.h"
 
 #include <iterator>
-#include <utility>
 
 #include "google/protobuf/io/coded_stream.h"
 

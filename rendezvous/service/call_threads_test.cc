@@ -6,7 +6,6 @@
 #include <chrono>
 #include <memory>
 #include <thread>
-#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"

@@ -1,7 +1,6 @@
 #include "rendezvous/state/apply.h"
 
 #include <string>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "rendezvous/state/limits.h"

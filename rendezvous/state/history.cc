@@ -1,7 +1,6 @@
 #include "rendezvous/state/history.h"
 
 #include <string>
-#include <utility>
 
 #include "rendezvous/state/limits.h"
 

@@ -1,7 +1,5 @@
 #include "rendezvous/state/snapshot.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "rendezvous/state/store_records.h"
 

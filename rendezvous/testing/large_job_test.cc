@@ -1,8 +1,6 @@
 // 100,000 ranks.
 #include "rendezvous/testing/large_job.h"
 
-#include <algorithm>
-
 #include "gtest/gtest.h"
 
 namespace cadre {

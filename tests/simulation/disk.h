@@ -4,7 +4,6 @@
 #define CADRE_TESTS_SIMULATION_DISK_H_
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <utility>
 #include <variant>
 #include <vector>
 

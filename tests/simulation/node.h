@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "agent/core/agent_core.h"
 #include "tests/simulation/network.h"

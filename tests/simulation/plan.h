@@ -4,7 +4,6 @@
 #define CADRE_TESTS_SIMULATION_PLAN_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"

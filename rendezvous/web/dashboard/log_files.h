@@ -4,7 +4,6 @@
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_LOG_FILES_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 
