@@ -55,8 +55,6 @@ class Jobs {
 
   // A stream's first message. INVALID_ARGUMENT and others: why it is not taken.
   absl::Status CheckJoin(const v1::NodeMessage& message) const;
-  // It comes from a life of an agent that took part in the run that is over.
-  bool IsOfEndedJob(const v1::NodeMessage& message) const;
   void Join(StreamId stream, const v1::NodeMessage& message);
   void Said(const std::string& job, const std::string& node, const v1::NodeMessage& message);
   void StreamClosed(const std::string& job, const std::string& node);
@@ -96,6 +94,8 @@ class Jobs {
   template <typename Action>
   void With(const std::string& name, Action action);
   static void SetTimer(const std::string& name, MonoTime at, MonoTime* timer, Timers* timers);
+  // It comes from a life of an agent that took part in the run that is over.
+  bool IsOfEndedJob(const v1::NodeMessage& message) const;
   // The job of the Join goes on or is created; false: the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);
   // `user`: who submits it; empty: a node brings it.

@@ -36,6 +36,16 @@ v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
   return record;
 }
 
+v1::Record NodeRemoved(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
+                       const std::string& reason) {
+  v1::Record record;
+  record.mutable_node_removed()->set_node(node);
+  record.mutable_node_removed()->set_cause(cause);
+  record.mutable_node_removed()->set_how(how);
+  record.mutable_node_removed()->set_reason(reason);
+  return record;
+}
+
 // Of a node whose connection ended.
 std::string WhyGone(const Connection& connection, absl::Duration adoptable) {
   if (!connection.launcher_end.empty()) return connection.launcher_end;
@@ -129,15 +139,9 @@ void Job::Admit(StreamId stream, const v1::NodeMessage& message) {
 void Job::OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped) {
   // The port it holds now; it had none to give while those workers ran.
   if (stopped.held_port() != 0) {
-    v1::Record record;
     const GenerationId old = live_.connections.Find(node)->old_generation;
-    if (old.server_id == context_.config.server_id) {
-      record.mutable_node_cleared()->set_generation(old.number);
-    }
-    record.mutable_node_cleared()->set_node(node);
-    record.mutable_node_cleared()->set_held_port(stopped.held_port());
-    record.mutable_node_cleared()->set_at_us(context_.now.micros());
-    out_.Commit(std::move(record));
+    const bool ours = old.server_id == context_.config.server_id;
+    out_.Commit(NodeCleared(node, ours ? old.number : 0, stopped.held_port(), context_.now));
   }
   live_.connections.SetOldGeneration(node, {});
   Touch(true);
@@ -221,12 +225,7 @@ void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRe
   // A node whose workers have all succeeded is not missed.
   const bool missed = rank >= 0 && state_.generation.member(rank).succeeded() <
                                        state_.generation.member(rank).slots();
-  v1::Record record;
-  record.mutable_node_removed()->set_node(node);
-  record.mutable_node_removed()->set_cause(cause);
-  record.mutable_node_removed()->set_how(how);
-  record.mutable_node_removed()->set_reason(reason);
-  out_.Commit(std::move(record));
+  out_.Commit(NodeRemoved(node, cause, how, reason));
   live_.store.ForgetNode(node);
   if (connection.stream.has_value()) out_.Close(*connection.stream, std::move(close));
   live_.connections.Erase(node);
@@ -258,12 +257,7 @@ void Job::NodeRemains(v1::Failure failure) {
     failure.set_collateral(true);
     out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
   }
-  v1::Record record;
-  record.mutable_node_removed()->set_node(node);
-  record.mutable_node_removed()->set_cause(failure.cause());
-  record.mutable_node_removed()->set_how(v1::NodeRemoved::REMAINS);
-  record.mutable_node_removed()->set_reason(failure.message());
-  out_.Commit(std::move(record));
+  out_.Commit(NodeRemoved(node, failure.cause(), v1::NodeRemoved::REMAINS, failure.message()));
   live_.store.ForgetNode(node);
   live_.connections.SetOldGeneration(node, generation);
   live_.connections.SetRemains(node, failure.message());

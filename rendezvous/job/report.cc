@@ -136,6 +136,16 @@ v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
   return record;
 }
 
+v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t held_port,
+                       MonoTime at) {
+  v1::Record record;
+  record.mutable_node_cleared()->set_generation(generation);
+  record.mutable_node_cleared()->set_node(node);
+  record.mutable_node_cleared()->set_held_port(held_port <= 65535 ? held_port : 0);
+  record.mutable_node_cleared()->set_at_us(at.micros());
+  return record;
+}
+
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   const state::Generation& generation = job.generation;
   const saved::Member& member = generation.member(node_rank);

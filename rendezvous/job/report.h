@@ -45,6 +45,10 @@ int NodeRankOf(const state::Job& job, const std::string& node);
 v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
                        const std::optional<v1::Failure>& failure, MonoTime at);
 
+// The record that no worker of the generation is left on the node. 0: of another server's.
+v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t held_port,
+                       MonoTime at);
+
 // The orders that announce and end a generation to one of its nodes.
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);
 v1::Stop MakeStop(const state::Job& job, const std::string& node);

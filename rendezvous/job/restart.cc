@@ -14,6 +14,12 @@ namespace {
 
 RestartDecision Never(std::string reason) { return {false, false, {}, std::move(reason)}; }
 
+// A user or a scheduler ended the job on all nodes: nothing is tried again.
+bool IsOfWholeJob(const v1::Failure& failure) {
+  return failure.node().empty() &&
+         (failure.cause() == v1::CANCELLED || failure.cause() == v1::PREEMPTED);
+}
+
 // A node went, by itself or on purpose; no worker failed.
 bool IsNodeGone(const v1::Failure& failure) {
   if (failure.cause() == v1::NODE_LOST) return true;
@@ -43,11 +49,6 @@ absl::Duration Backoff(const state::Policy& policy, size_t restarts) {
 }
 
 }  // namespace
-
-bool IsOfWholeJob(const v1::Failure& failure) {
-  return failure.node().empty() &&
-         (failure.cause() == v1::CANCELLED || failure.cause() == v1::PREEMPTED);
-}
 
 bool HasLastWord(const v1::Failure& failure) {
   return failure.cause() == v1::TOTAL_TIMEOUT || IsOfWholeJob(failure);

@@ -38,9 +38,6 @@ RestartDecision DecideRestart(const std::optional<v1::Failure>& root_cause,
                               MonoTime now, absl::Duration lasted = absl::ZeroDuration(),
                               bool of_cluster = false);
 
-// A user or a scheduler ended the job on all nodes: nothing is tried again.
-bool IsOfWholeJob(const v1::Failure& failure);
-
 // The user, a scheduler or the clock has the last word: nothing that happens afterwards changes the
 // reason, and what failed before did not follow from it.
 bool HasLastWord(const v1::Failure& failure);

@@ -170,13 +170,8 @@ void Job::WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave
 
 void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped) {
   if (member.cleared()) return;
-  v1::Record record;
-  record.mutable_node_cleared()->set_generation(state_.generation.number());
-  record.mutable_node_cleared()->set_node(member.node());
-  record.mutable_node_cleared()->set_held_port(stopped.held_port() <= 65535 ? stopped.held_port()
-                                                                            : 0);
-  record.mutable_node_cleared()->set_at_us(context_.now.micros());
-  out_.Commit(std::move(record));
+  out_.Commit(
+      NodeCleared(member.node(), state_.generation.number(), stopped.held_port(), context_.now));
   Touch(true);
   if (state_.phase() != v1::RUNNING || member.succeeded() == member.slots()) return;
   // No process is left, yet not every worker's end was reported.
