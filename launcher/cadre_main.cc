@@ -17,11 +17,11 @@
 #include "absl/synchronization/mutex.h"
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "launcher/commands/commands.h"
 #include "launcher/flags/nearest.h"
 #include "launcher/flags/parser.h"
-#include "launcher/thread_room.h"
 
 namespace cadre::launcher {
 namespace {
@@ -103,7 +103,10 @@ void ArrangeSignals() {
     if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) {
-      _exit(Fail(kExitInternal, NoThreadRoom(error.code().value())));
+      _exit(Fail(kExitInternal,
+                 absl::StrCat("cannot start a thread: ", ErrnoText(error.code().value()),
+                              "; raise the limit of processes (ulimit -u, or the container's "
+                              "pids.max)")));
     }
   } catch (...) {
   }

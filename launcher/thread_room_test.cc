@@ -1,33 +1,25 @@
-#include "launcher/thread_room.h"
+// A launcher that may start no thread.
+#include <stdio.h>
+#include <sys/wait.h>
 
-#include <sys/resource.h>
-#include <unistd.h>
+#include <string>
 
-#include <fstream>
-
-#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace cadre::launcher {
 namespace {
 
-using ::testing::HasSubstr;
-
-TEST(ThreadRoomTest, ThereIsRoom) { EXPECT_THAT(CheckThreadRoom(kGrpcThreads), IsOk()); }
-
 // Root has no limit of processes; a thread without memory for its stack is refused alike.
 TEST(ThreadRoomTest, ARefusalIsSaidWithWhatToDo) {
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
-  const rlimit few = {pages * static_cast<rlim_t>(getpagesize()) + (20 << 20), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &few), 0);
-  const absl::Status status = CheckThreadRoom(64);
-  // Those that were started have ended.
-  const absl::Status again = CheckThreadRoom(1);
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ulimit -u")));
-  EXPECT_THAT(again, IsOk());
+  FILE* const run =
+      popen("ulimit -v 4000000; ulimit -s 8000000; launcher/cadre run -- /bin/true 2>&1", "r");
+  ASSERT_NE(run, nullptr);
+  std::string said;
+  for (int c = fgetc(run); c != EOF; c = fgetc(run)) said += static_cast<char>(c);
+  EXPECT_EQ(WEXITSTATUS(pclose(run)), 70);
+  EXPECT_THAT(said, testing::HasSubstr("cannot start a thread"));
+  EXPECT_THAT(said, testing::HasSubstr("ulimit -u"));
 }
 
 }  // namespace

@@ -30,7 +30,6 @@
 #include "launcher/display/output_writer.h"
 #include "launcher/display/run_display.h"
 #include "launcher/environment/slots.h"
-#include "launcher/thread_room.h"
 
 namespace cadre::launcher {
 namespace {
@@ -198,10 +197,6 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
 
 int RunNode(const RunOptions& options, const std::optional<log::EtcdOptions>& etcd, uint32_t slots,
             const std::function<void(int)>& ended) {
-  if (!options.endpoints.empty()) {
-    const absl::Status room = CheckThreadRoom(kGrpcThreads);
-    if (!room.ok()) return Fail(kExitInternal, room.message());
-  }
   std::vector<std::string> notices = options.notices;
   agent::FoundWorkers found;
   if (AsksForAdoption(options)) found = agent::FindAdoption(RunOf(options, slots), &notices);
