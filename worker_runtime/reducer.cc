@@ -294,7 +294,7 @@ absl::StatusOr<reduce::StepSummaries> Reducer::ExchangeSummaries(MonoTime deadli
     const absl::Status reduced = WaitOrAbort(
         communicator_,
         communicator_.AllReduce(reduction_.buckets().tail(),
-                                Reduction(ReduceOp::kSum, reduce::TailFactor(weight_, ranks))),
+                                Reduction(ReduceOp::kSum, reduce::AverageFactor(weight_, ranks))),
         Until(deadline));
     if (!reduced.ok()) return Fail(Explain("what the ranks tell each other", reduced));
   }

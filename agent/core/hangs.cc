@@ -1,4 +1,5 @@
-// Workers are looked at because one of them makes no progress, here or on another node.
+// Methods of AgentCore::Impl: workers are looked at because one of them makes no progress, here or
+// on another node.
 #include <utility>
 
 #include "agent/core/impl.h"

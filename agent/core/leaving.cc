@@ -1,5 +1,5 @@
-// How the agent comes to its end: a verdict, a signal, a server that is away for too long or does
-// not want it.
+// Methods of AgentCore::Impl: how the agent comes to its end, by a verdict, a signal, a server that
+// is away for too long or does not want it.
 #include <signal.h>
 
 #include <utility>

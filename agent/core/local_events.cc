@@ -1,4 +1,4 @@
-// What the agent does when something happens on its own node.
+// Methods of AgentCore::Impl: what the agent does when something happens on its own node.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

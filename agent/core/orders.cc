@@ -1,4 +1,4 @@
-// What the agent does on each message from the server.
+// Methods of AgentCore::Impl: what the agent does on each message from the server.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -116,7 +116,7 @@ class Peer {
 };
 
 // What is said to it is lost.
-class Deaf final : public host::Outbox {
+class Deaf final : public host::NodeSink {
  public:
   void Send(v1::ServerMessage) override {}
   void Close(const absl::Status&) override {}

@@ -7,9 +7,9 @@ namespace cadre::launcher {
 namespace {
 
 // Outlives the link, should the core thread be in the middle of a Send when the link is stopped.
-class CallbackOutbox : public host::Outbox {
+class CallbackSink : public host::NodeSink {
  public:
-  explicit CallbackOutbox(agent::LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
+  explicit CallbackSink(agent::LinkCallbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
   void Up() {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -46,27 +46,27 @@ class EmbeddedLink : public agent::ServerLink {
   ~EmbeddedLink() override { Stop(); }
 
   void Start(agent::LinkCallbacks callbacks) override {
-    outbox_ = std::make_shared<CallbackOutbox>(std::move(callbacks));
-    stream_ = core_.OpenStream(outbox_);
-    outbox_->Up();
+    sink_ = std::make_shared<CallbackSink>(std::move(callbacks));
+    stream_ = core_.OpenStream(sink_);
+    sink_->Up();
   }
 
   void Send(v1::NodeMessage message) override {
-    if (outbox_ == nullptr) return;
+    if (sink_ == nullptr) return;
     const absl::Status posted = core_.Post(stream_, std::move(message));
-    if (!posted.ok()) outbox_->Close(posted);
+    if (!posted.ok()) sink_->Close(posted);
   }
 
   void Stop() override {
-    if (outbox_ == nullptr) return;
-    outbox_->Silence();
+    if (sink_ == nullptr) return;
+    sink_->Silence();
     core_.CloseStream(stream_);
-    outbox_.reset();
+    sink_.reset();
   }
 
  private:
   host::CoreThread& core_;
-  std::shared_ptr<CallbackOutbox> outbox_;
+  std::shared_ptr<CallbackSink> sink_;
   StreamId stream_;
 };
 

@@ -1,4 +1,4 @@
-// What is kept for the head of the queue: the first job that does not fit.
+// Methods of Planner: what is kept for the head of the queue: the first job that does not fit.
 #include <algorithm>
 #include <tuple>
 #include <utility>

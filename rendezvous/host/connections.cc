@@ -6,16 +6,16 @@
 
 namespace cadre::host {
 
-StreamId Connections::OpenStream(std::shared_ptr<Outbox> outbox) {
+StreamId Connections::OpenStream(std::shared_ptr<NodeSink> sink) {
   StreamId stream;
   std::optional<absl::Status> ended;
   {
     const absl::MutexLock lock(&mutex_);
     stream.value = ++last_stream_;
     ended = ended_;
-    if (!ended.has_value()) streams_[stream] = outbox;
+    if (!ended.has_value()) streams_[stream] = sink;
   }
-  if (ended.has_value()) outbox->Close(*ended);
+  if (ended.has_value()) sink->Close(*ended);
   return stream;
 }
 
@@ -24,22 +24,22 @@ void Connections::IfOpen(StreamId stream, absl::FunctionRef<void()> then) {
   if (streams_.count(stream) > 0) then();
 }
 
-std::shared_ptr<Outbox> Connections::Find(StreamId stream) const {
+std::shared_ptr<NodeSink> Connections::Find(StreamId stream) const {
   const absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(stream);
   return found == streams_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Outbox> Connections::Take(StreamId stream, absl::FunctionRef<void()> then) {
-  std::shared_ptr<Outbox> outbox;
+std::shared_ptr<NodeSink> Connections::Take(StreamId stream, absl::FunctionRef<void()> then) {
+  std::shared_ptr<NodeSink> sink;
   const absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(stream);
   if (found != streams_.end()) {
-    outbox = std::move(found->second);
+    sink = std::move(found->second);
     streams_.erase(found);
   }
   then();
-  return outbox;
+  return sink;
 }
 
 CallId Connections::AddCall(const v1::StoreRequest& request, CallDone done) {
@@ -67,7 +67,7 @@ Connections::CallDone Connections::TakeCall(CallId call) {
 }
 
 void Connections::EndAll(const absl::Status& why) {
-  std::map<StreamId, std::shared_ptr<Outbox>> streams;
+  std::map<StreamId, std::shared_ptr<NodeSink>> streams;
   std::map<CallId, Call> calls;
   {
     const absl::MutexLock lock(&mutex_);
@@ -75,7 +75,7 @@ void Connections::EndAll(const absl::Status& why) {
     streams.swap(streams_);
     calls.swap(calls_);
   }
-  for (const auto& [id, outbox] : streams) outbox->Close(why);
+  for (const auto& [id, sink] : streams) sink->Close(why);
   for (const auto& [id, call] : calls) {
     call.done(rpc::StoreErrorReply(call.client, call.request_id, why));
   }

@@ -1,4 +1,4 @@
-// The streams that are open and the store calls that wait for an answer. Thread safe; outboxes and
+// The streams that are open and the store calls that wait for an answer. Thread safe; sinks and
 // callers are called without a lock.
 #ifndef CADRE_RENDEZVOUS_HOST_CONNECTIONS_H_
 #define CADRE_RENDEZVOUS_HOST_CONNECTIONS_H_
@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/store.pb.h"
 #include "rendezvous/core/event.h"
-#include "rendezvous/host/outbox.h"
+#include "rendezvous/host/node_sink.h"
 
 namespace cadre::host {
 
@@ -24,14 +24,14 @@ class Connections {
  public:
   using CallDone = std::function<void(const v1::StoreReply&)>;
 
-  // After EndAll the outbox is closed before this returns.
-  StreamId OpenStream(std::shared_ptr<Outbox> outbox);
+  // After EndAll the sink is closed before this returns.
+  StreamId OpenStream(std::shared_ptr<NodeSink> sink);
   // Runs `then`, which must not block, if the stream is open; it is not closed meanwhile.
   void IfOpen(StreamId stream, absl::FunctionRef<void()> then);
   // Null: it is closed.
-  std::shared_ptr<Outbox> Find(StreamId stream) const;
+  std::shared_ptr<NodeSink> Find(StreamId stream) const;
   // Closes the stream for IfOpen and Find, and then runs `then`, before any other IfOpen.
-  std::shared_ptr<Outbox> Take(
+  std::shared_ptr<NodeSink> Take(
       StreamId stream, absl::FunctionRef<void()> then = [] {});
 
   // After EndAll the call is answered before this returns.
@@ -58,7 +58,7 @@ class Connections {
   mutable absl::Mutex mutex_;
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<StreamId, std::shared_ptr<Outbox>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<StreamId, std::shared_ptr<NodeSink>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<CallId, Call> calls_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 };

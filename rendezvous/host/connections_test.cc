@@ -8,7 +8,7 @@
 namespace cadre::host {
 namespace {
 
-class Closed final : public Outbox {
+class Closed final : public NodeSink {
  public:
   void Send(v1::ServerMessage) override {}
   void Close(const absl::Status& status) override { with.push_back(status); }
@@ -32,23 +32,23 @@ class ConnectionsTest : public ::testing::Test {
   }
 
   std::vector<v1::StoreReply> replies_;
-  const std::shared_ptr<Closed> outbox_ = std::make_shared<Closed>();
+  const std::shared_ptr<Closed> sink_ = std::make_shared<Closed>();
   Connections connections_;
 };
 
 TEST_F(ConnectionsTest, AStreamIsOpenUntilItIsTaken) {
-  const StreamId stream = connections_.OpenStream(outbox_);
+  const StreamId stream = connections_.OpenStream(sink_);
   EXPECT_TRUE(IsOpen(stream));
-  EXPECT_EQ(connections_.Find(stream), outbox_);
+  EXPECT_EQ(connections_.Find(stream), sink_);
   EXPECT_EQ(connections_.streams(), 1u);
   bool then = false;
-  EXPECT_EQ(connections_.Take(stream, [&] { then = true; }), outbox_);
+  EXPECT_EQ(connections_.Take(stream, [&] { then = true; }), sink_);
   EXPECT_TRUE(then);
   EXPECT_FALSE(IsOpen(stream));
   EXPECT_EQ(connections_.Find(stream), nullptr);
   EXPECT_EQ(connections_.Take(stream), nullptr);
-  EXPECT_FALSE(connections_.OpenStream(outbox_) == stream) << "numbers are not used again";
-  EXPECT_TRUE(outbox_->with.empty());
+  EXPECT_FALSE(connections_.OpenStream(sink_) == stream) << "numbers are not used again";
+  EXPECT_TRUE(sink_->with.empty());
 }
 
 TEST_F(ConnectionsTest, ACallIsTakenOnce) {
@@ -63,14 +63,14 @@ TEST_F(ConnectionsTest, ACallIsTakenOnce) {
 
 TEST_F(ConnectionsTest, AtTheEndAllAreTold_AndWhoComesLater) {
   const absl::Status why = absl::UnavailableError("another server leads");
-  connections_.OpenStream(outbox_);
+  connections_.OpenStream(sink_);
   Call(1);
   EXPECT_FALSE(connections_.ended().has_value());
   connections_.EndAll(why);
   EXPECT_EQ(connections_.ended(), why);
-  EXPECT_FALSE(IsOpen(connections_.OpenStream(outbox_)));
+  EXPECT_FALSE(IsOpen(connections_.OpenStream(sink_)));
   Call(2);
-  EXPECT_EQ(outbox_->with, std::vector<absl::Status>(2, why));
+  EXPECT_EQ(sink_->with, std::vector<absl::Status>(2, why));
   ASSERT_EQ(replies_.size(), 2u);
   for (uint64_t i = 0; i < 2; ++i) {
     EXPECT_EQ(replies_[i].request_id(), i + 1);

@@ -42,7 +42,7 @@ void CoreHost::Handle(Event event) {
 }
 
 void CoreHost::Flush() {
-  for (const auto& [stream, outbox] : unflushed_) outbox->Flush();
+  for (const auto& [stream, sink] : unflushed_) sink->Flush();
   unflushed_.clear();
 }
 
@@ -141,19 +141,19 @@ void CoreHost::CarryOut(Effects effects) {
 void CoreHost::Send(StreamId stream, v1::ServerMessage message) {
   auto found = unflushed_.find(stream);
   if (found == unflushed_.end()) {
-    std::shared_ptr<Outbox> outbox = connections_.Find(stream);
-    if (outbox == nullptr) return;
-    found = unflushed_.emplace(stream, std::move(outbox)).first;
+    std::shared_ptr<NodeSink> sink = connections_.Find(stream);
+    if (sink == nullptr) return;
+    found = unflushed_.emplace(stream, std::move(sink)).first;
   }
   found->second->Send(std::move(message));
 }
 
 void CoreHost::Close(StreamId stream, const absl::Status& why) {
   unflushed_.erase(stream);
-  const std::shared_ptr<Outbox> outbox = connections_.Take(stream);
-  if (outbox == nullptr) return;
+  const std::shared_ptr<NodeSink> sink = connections_.Take(stream);
+  if (sink == nullptr) return;
   closed_by_core_.insert(stream);
-  outbox->Close(why);
+  sink->Close(why);
 }
 
 void CoreHost::Reply(const ReplyToCall& reply) {

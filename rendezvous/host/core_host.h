@@ -88,7 +88,7 @@ class CoreHost {
   // Until their StreamClosed.
   std::set<StreamId> closed_by_core_;
   // Something was sent to them since the last Flush.
-  std::map<StreamId, std::shared_ptr<Outbox>> unflushed_;
+  std::map<StreamId, std::shared_ptr<NodeSink>> unflushed_;
   web::Counters counters_;
   CommitQueue commits_;
   bool can_save_ = true;  // as the core was told

@@ -121,8 +121,8 @@ void CoreThread::Stop(const absl::Status& why) {
   state_->EndAll(why);
 }
 
-StreamId CoreThread::OpenStream(std::shared_ptr<Outbox> outbox) {
-  return state_->connections.OpenStream(std::move(outbox));
+StreamId CoreThread::OpenStream(std::shared_ptr<NodeSink> sink) {
+  return state_->connections.OpenStream(std::move(sink));
 }
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {

@@ -1,7 +1,10 @@
 // The one thread that owns the core. Everything else in the server only decodes and posts. What is
 // posted while the thread has nothing to do is handled on the poster's own thread
 // (base/executor.h); one thread at a time runs the core, and events are handled in the order in
-// which they came.
+// which they came. An event's way, here and back:
+//
+//   Post → base/executor.h (whose turn it is) → CoreHost::Handle → Core::Step → CommitQueue (saves
+//   the records) → CoreHost::CarryOut → NodeSink of the node's stream
 //
 // With a log the state outlives this object: records are saved by the thread, those of one batch of
 // events together, before anything that follows from them is said. Without one it lives as long as
@@ -25,7 +28,7 @@
 #include "rendezvous/core/core.h"
 #include "rendezvous/host/core_host.h"
 #include "rendezvous/host/log_reads.h"
-#include "rendezvous/host/outbox.h"
+#include "rendezvous/host/node_sink.h"
 #include "rendezvous/host/server_view.h"
 #include "rendezvous/log/record_log.h"
 
@@ -56,16 +59,17 @@ class CoreThread {
   void Stop(const absl::Status& why);
 
   // All other methods are thread safe and return without waiting for the core or a disk, except the
-  // last three. Post and CallStore may call outboxes and `done` before they return.
+  // last three. Post and CallStore may call sinks and `done` before they return.
 
-  // The outbox is kept until Close was called on it or CloseStream returns. What the core
+  // The sink is kept until Close was called on it or CloseStream returns. What the core
   // has for it at that moment may come a little later. After Stop it is closed before this returns.
-  StreamId OpenStream(std::shared_ptr<Outbox> outbox);
+  StreamId OpenStream(std::shared_ptr<NodeSink> sink);
   // The message and those that it carries (`more`). RESOURCE_EXHAUSTED when the queue is full
   // (kEventQueueLimit): the sender should be closed. On a stream that was closed they are dropped.
   absl::Status Post(StreamId stream, v1::NodeMessage message);
   void CloseStream(StreamId stream);
 
+  // For who speaks no node's stream: gRPC's Store.Execute. What workers ask comes through Post.
   // `done` is called once, by the thread that runs the core, unless DropCall came first. When the
   // queue is full it is called with RESOURCE_EXHAUSTED before CallStore returns.
   CallId CallStore(v1::StoreRequest request, std::function<void(const v1::StoreReply&)> done);

@@ -20,7 +20,7 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 // Notes on which thread the core speaks to a node.
-class Listener final : public Outbox {
+class Listener final : public NodeSink {
  public:
   void Send(v1::ServerMessage message) override {
     const absl::MutexLock lock(&mutex_);

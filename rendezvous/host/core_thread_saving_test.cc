@@ -66,7 +66,7 @@ class CoreThreadSavingTest : public ::testing::Test {
   }
   ~CoreThreadSavingTest() override { LetGo(absl::OkStatus()); }
 
-  class Deaf final : public Outbox {
+  class Deaf final : public NodeSink {
    public:
     void Send(v1::ServerMessage) override {}
     void Close(const absl::Status&) override {}

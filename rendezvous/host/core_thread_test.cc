@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 // Keeps what the core sends.
-class Inbox final : public Outbox {
+class Inbox final : public NodeSink {
  public:
   void Send(v1::ServerMessage message) override {
     const absl::MutexLock lock(&mutex_);
@@ -263,7 +263,7 @@ TEST_F(CoreThreadTest, ADeposedServerSaysNothingMore) {
 }
 
 // A node that stops its workers as soon as it is told.
-class ObedientNode final : public Outbox {
+class ObedientNode final : public NodeSink {
  public:
   explicit ObedientNode(CoreThread& core) : core_(core) {}
   void set_stream(StreamId stream) { stream_ = stream; }

@@ -1,4 +1,4 @@
-// Generations form, run, stop and end.
+// Methods of Job: generations form, run, stop and end.
 #include <algorithm>
 #include <csignal>
 #include <set>

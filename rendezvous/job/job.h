@@ -40,7 +40,10 @@
 // clang-format on
 //
 // A stopped generation is followed by another where the restart policy says so (restart.h). What is
-// durable changes by records alone.
+// durable changes by records alone: a handler commits one, state::Apply changes the state at once
+// (rendezvous/state/apply_job.cc, apply_generation.cc) and Touch asks the core for an Advance at
+// the end of the step. So what follows from a change, such as forming a generation when the last
+// node has come or has stopped, is decided in Advance, and no handler calls it.
 #ifndef CADRE_RENDEZVOUS_JOB_JOB_H_
 #define CADRE_RENDEZVOUS_JOB_JOB_H_
 

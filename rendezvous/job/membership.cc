@@ -1,4 +1,4 @@
-// Nodes come to a job, go and are lost.
+// Methods of Job: nodes come, go and are lost.
 #include <algorithm>
 #include <utility>
 

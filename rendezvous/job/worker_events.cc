@@ -1,4 +1,4 @@
-// Nodes tell of their workers: started, ended, gave up, hang, all gone.
+// Methods of Job: nodes tell of their workers: started, ended, gave up, hang, all gone.
 #include <csignal>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Those who wait in a store: woken, late, gone, or told that it is over.
+// Methods of Keyspace: those who wait are woken, late, gone, or told that it is over.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -30,7 +30,7 @@ struct Door {
 // At most one read and one write are in flight. Reactions run on the call threads and only decode,
 // check and post; Send and Close come from who has the core. Operations are started under mutex_,
 // which keeps Finish the last of them; none of them calls a reaction.
-class NodeStream final : public host::Outbox, public std::enable_shared_from_this<NodeStream> {
+class NodeStream final : public host::NodeSink, public std::enable_shared_from_this<NodeStream> {
  public:
   explicit NodeStream(const Door& door) : door_(door) {}
 
@@ -42,18 +42,18 @@ class NodeStream final : public host::Outbox, public std::enable_shared_from_thi
                                 &came_);
   }
 
-  // --- Outbox ---
+  // --- NodeSink ---
 
   void Send(v1::ServerMessage message) override {
     {
       const absl::MutexLock lock(&mutex_);
       if (closing_.has_value()) return;
       const size_t size = message.ByteSizeLong();
-      const bool fits = outbox_.size() < kOutboxMessagesMax &&
-                        (outbox_.empty() || outbox_bytes_ + size <= kOutboxBytesMax);
+      const bool fits = waiting_.size() < kWaitingMessagesMax &&
+                        (waiting_.empty() || waiting_bytes_ + size <= kWaitingBytesMax);
       if (fits) {
-        outbox_.push_back({std::move(message), size});
-        outbox_bytes_ += size;
+        waiting_.push_back({std::move(message), size});
+        waiting_bytes_ += size;
         return;
       }
       EndNow(absl::ResourceExhaustedError("this node does not read its stream; connect again"));
@@ -119,7 +119,7 @@ class NodeStream final : public host::Outbox, public std::enable_shared_from_thi
     {
       const absl::MutexLock lock(&mutex_);
       writing_ = false;
-      outbox_bytes_ -= outgoing_bytes_;
+      waiting_bytes_ -= outgoing_bytes_;
       if (ok) {
         WriteNext();
         if (!writing_ && closing_.has_value()) FinishOnce();
@@ -204,16 +204,16 @@ class NodeStream final : public host::Outbox, public std::enable_shared_from_thi
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || finished_ || outbox_.empty()) return;
+    if (writing_ || finished_ || waiting_.empty()) return;
     writing_ = true;
-    outgoing_ = std::move(outbox_.front().message);
-    outgoing_bytes_ = outbox_.front().bytes;
-    outbox_.pop_front();
+    outgoing_ = std::move(waiting_.front().message);
+    outgoing_bytes_ = waiting_.front().bytes;
+    waiting_.pop_front();
     // A write costs more than a message.
-    while (!outbox_.empty() && outgoing_bytes_ + outbox_.front().bytes <= rpc::kBundleBytesMax) {
-      *outgoing_.add_more() = std::move(outbox_.front().message);
-      outgoing_bytes_ += outbox_.front().bytes;
-      outbox_.pop_front();
+    while (!waiting_.empty() && outgoing_bytes_ + waiting_.front().bytes <= rpc::kBundleBytesMax) {
+      *outgoing_.add_more() = std::move(waiting_.front().message);
+      outgoing_bytes_ += waiting_.front().bytes;
+      waiting_.pop_front();
     }
     stream_.Write(outgoing_, Begin(&written_));
   }
@@ -222,8 +222,8 @@ class NodeStream final : public host::Outbox, public std::enable_shared_from_thi
   void EndNow(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     closing_ = status;
-    outbox_.clear();
-    outbox_bytes_ = writing_ ? outgoing_bytes_ : 0;
+    waiting_.clear();
+    waiting_bytes_ = writing_ ? outgoing_bytes_ : 0;
     LimitClosing();
     FinishOnce();
   }
@@ -273,9 +273,9 @@ class NodeStream final : public host::Outbox, public std::enable_shared_from_thi
     v1::ServerMessage message;
     size_t bytes;
   };
-  std::deque<Waiting> outbox_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   // Of these and of what is being written.
-  size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // gRPC's while writing_ holds.
   v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mutex_);
   size_t outgoing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -16,8 +16,8 @@ namespace cadre::service {
 // Messages that may wait for a node that does not read. More than any burst: a key of the largest
 // size to each of 250 workers of one node. A node that is further behind is closed with
 // RESOURCE_EXHAUSTED; it connects again and learns the newest state.
-inline constexpr size_t kOutboxMessagesMax = 4096;
-inline constexpr size_t kOutboxBytesMax = 16 << 20;
+inline constexpr size_t kWaitingMessagesMax = 4096;
+inline constexpr size_t kWaitingBytesMax = 16 << 20;
 // How long a stream that is being closed waits for its node to read the rest.
 inline constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 

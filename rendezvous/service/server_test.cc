@@ -229,7 +229,7 @@ TEST_F(ServerTest, NodeThatDoesNotReadIsClosed) {
   ask.set_incarnation(host::JoinForTest("node0", 1, 1).incarnation());
   *ask.mutable_store() = host::SetForTest("k", std::string(64 << 10, 'x'), 1);
   ASSERT_TRUE(stream->Write(ask));
-  // Answers of 64 KiB each, far more than the outbox and all buffers on the way hold.
+  // Answers of 64 KiB each, far more than the stream's queue and all buffers on the way hold.
   constexpr uint64_t kQuestions = 4096;
   for (uint64_t asked = 2; asked <= kQuestions; ++asked) {
     *ask.mutable_store() = host::GetForTest("k", asked);

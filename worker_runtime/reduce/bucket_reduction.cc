@@ -78,7 +78,7 @@ std::shared_ptr<Work> BucketReduction::Start(size_t bucket, double weight,
   // Multiplied before the sum, so that the sum cannot overflow where the average does not.
   return communicator_.AllReduce(
       buckets_.WithTail(bucket),
-      Reduction(ReduceOp::kSum, TailFactor(weight, communicator_.size())));
+      Reduction(ReduceOp::kSum, AverageFactor(weight, communicator_.size())));
 }
 
 BucketReduction::Waited BucketReduction::Wait(MonoTime deadline) {

@@ -36,12 +36,12 @@ int64_t GetWord(const Buffer& tail, size_t at) { return std::llround(Get(tail, a
 
 size_t TailCount(int ranks, size_t parameters) { return PlaceOf(ranks) + parameters; }
 
-double TailFactor(double weight, int ranks) { return (weight > 0 ? weight : 1) / ranks; }
+double AverageFactor(double weight, int ranks) { return (weight > 0 ? weight : 1) / ranks; }
 
 void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& tail) {
   CADRE_CHECK(tail.count == TailCount(ranks, summary.used.size()), "a tail of ", tail.count,
               " elements for ", summary.used.size(), " gradients of ", ranks, " ranks");
-  const double factor = TailFactor(summary.weight, ranks);
+  const double factor = AverageFactor(summary.weight, ranks);
   for (size_t i = 0; i < tail.count; ++i) Put(tail, i, 0);
   Put(tail, kWeight, summary.weight / factor);
   Put(tail, kUneven, (summary.weight == 1 ? 0 : 1) / factor);

@@ -56,7 +56,7 @@ size_t TailCount(int ranks, size_t parameters);
 
 // The factor of a rank of this weight for its gradients, so that their sum is the average when
 // all weights are 1. A rank of weight 0 sends zeros; its tail is multiplied all the same.
-double TailFactor(double weight, int ranks);
+double AverageFactor(double weight, int ranks);
 
 // kFloat32 or kFloat64, with TailCount() elements.
 void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& tail);

@@ -21,7 +21,7 @@ StepSummaries Exchange(const std::vector<StepSummary>& summaries, DataType type)
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<T> own(sum.size(), T{99});
     WriteTail(summaries[rank], rank, ranks, {own.data(), own.size(), type});
-    const T factor = static_cast<T>(TailFactor(summaries[rank].weight, ranks));
+    const T factor = static_cast<T>(AverageFactor(summaries[rank].weight, ranks));
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += own[i] * factor;
   }
   return ReadTail({sum.data(), sum.size(), type}, ranks, parameters);

@@ -27,19 +27,19 @@ using ::testing::StartsWith;
 
 constexpr char kToken[] = "0123456789abcdef";
 
-class NoOutbox final : public host::Outbox {
+class NoSink final : public host::NodeSink {
  public:
   void Send(v1::ServerMessage) override {}
   void Close(const absl::Status&) override {}
 };
 
 // The agent of node "node", on which every worker wrote the same.
-class AgentForTest final : public host::Outbox {
+class AgentForTest final : public host::NodeSink {
  public:
   explicit AgentForTest(host::CoreThread& core) : core_(core) {}
 
   // `self` is this.
-  void Join(const std::shared_ptr<host::Outbox>& self) {
+  void Join(const std::shared_ptr<host::NodeSink>& self) {
     stream_ = core_.OpenStream(self);
     v1::NodeMessage message = FromAgent();
     v1::AgentJoined* joined = message.mutable_agent()->mutable_joined();
@@ -110,7 +110,7 @@ class DashboardTest : public ::testing::Test {
   }
   // Job "job" of two nodes, of which one has come.
   void AddJob() {
-    stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
+    stream_ = core_.OpenStream(std::make_shared<NoSink>());
     ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 2, 2)));
     ASSERT_OK(core_.Status("job"));
   }
@@ -130,7 +130,7 @@ class DashboardTest : public ::testing::Test {
     v1::NodeMessage launcher = join;
     launcher.mutable_join()->set_part(1);
     launcher.mutable_join()->clear_spec();
-    stream_ = core_.OpenStream(std::make_shared<NoOutbox>());
+    stream_ = core_.OpenStream(std::make_shared<NoSink>());
     ASSERT_OK(core_.Post(stream_, launcher));
     const auto status = core_.Status("job");
     ASSERT_OK(status);

@@ -1,6 +1,6 @@
 // Where the core's messages for one node's stream go.
-#ifndef CADRE_RENDEZVOUS_HOST_OUTBOX_H_
-#define CADRE_RENDEZVOUS_HOST_OUTBOX_H_
+#ifndef CADRE_RENDEZVOUS_HOST_NODE_SINK_H_
+#define CADRE_RENDEZVOUS_HOST_NODE_SINK_H_
 
 #include "absl/status/status.h"
 #include "proto/rendezvous.pb.h"
@@ -9,9 +9,9 @@ namespace cadre::host {
 
 // Called by the thread that runs the core, which may be one within CoreThread::Post or CallStore.
 // Must not block.
-class Outbox {
+class NodeSink {
  public:
-  virtual ~Outbox() = default;
+  virtual ~NodeSink() = default;
   // The message may wait for Flush or Close.
   virtual void Send(v1::ServerMessage message) = 0;
   // Called when nothing more follows at once.
@@ -22,4 +22,4 @@ class Outbox {
 
 }  // namespace cadre::host
 
-#endif  // CADRE_RENDEZVOUS_HOST_OUTBOX_H_
+#endif  // CADRE_RENDEZVOUS_HOST_NODE_SINK_H_
