@@ -167,7 +167,8 @@ class Oracle {
   void CheckOldWorkers(const std::string& name, const saved::Generation& formed);
   void CheckFormed(const std::string& name, const saved::Generation& formed,
                    absl::Duration running);
-  void CheckSettleWindow(const std::string& name, const JobView& job, v1::GenerationFormed::Why why);
+  void CheckSettleWindow(const std::string& name, const JobView& job,
+                         v1::GenerationFormed::Why why);
   void OnRemoved(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
   void CheckLost(const std::string& name, const v1::NodeRemoved& removed, absl::Duration running);
   void CheckHang(const std::string& name, uint32_t named);
