@@ -152,6 +152,29 @@ TEST_F(WorkerRemainsTest, AWorkerThatHangsBecauseOfItCostsWhatALostNodeDoes) {
   EXPECT_THAT(Status().timeline().generations(0).end_reason(), HasSubstr(kRemains));
 }
 
+// Two of one node, which tells of one after the other, and again after a reconnection.
+TEST_F(WorkerRemainsTest, WhatWasSaidOfAWorkerFirstStays) {
+  spec_ = SpecOf("job", 2, 2, 3);
+  Join("a");
+  streams_["b"] = StreamId{++last_stream_};
+  Say("b", JoinFrom(Self("b", 0), spec_, 2));
+  ASSERT_EQ(Status().generation(), 1u);
+  const std::string both =
+      std::string(kRemains) +
+      " (state D); only the file system or device that it waits for, or a "
+      "restart of the machine, ends it, rank 2 (local rank 1) on b outlives SIGKILL: pid 8 is in ";
+  for (const bool again : {false, true}) {
+    if (again) {
+      Step(StreamClosed{streams_.at("b")});
+      Join("b", 1);
+    }
+    Say("b", RemainsFrom(Self("b"), 0, 7, "nfs_wait"));
+    Say("b", RemainsFrom(Self("b"), 1, 8, "nfs_wait"));
+    EXPECT_THAT(RemainsOn("b"), HasSubstr(both));
+    EXPECT_THAT(Explained(), HasSubstr(both));
+  }
+}
+
 TEST_F(WorkerRemainsTest, ANodeThatReconnectsIsStillOut_AlsoForAnotherServer) {
   Run(SpecOf("job", 1, 2, 3), {"a", "b"});
   Say("a", ExitedFrom(Self("a"), 0, 1, 0));

@@ -107,13 +107,19 @@ void Connections::SetLauncherEnd(const std::string& node, const std::string& how
   all_.at(node).launcher_end = how;
 }
 
-void Connections::SetOldGeneration(const std::string& node, const GenerationId& old) {
-  Update(&all_.at(node), [&](Connection* changed) { changed->old_generation = old; });
-  all_.at(node).remains.clear();
+void Connections::SetOldGeneration(const std::string& node, const GenerationId& old,
+                                   int64_t first_rank) {
+  Connection& connection = all_.at(node);
+  // After a reconnection what was known of it holds.
+  if (old == connection.old_generation) return;
+  Update(&connection, [&](Connection* changed) { changed->old_generation = old; });
+  connection.old_first_rank = first_rank;
+  connection.remains.clear();
 }
 
-void Connections::SetRemains(const std::string& node, const std::string& remains) {
-  all_.at(node).remains = remains;
+void Connections::AddRemains(const std::string& node, uint32_t local_rank,
+                             const std::string& remains) {
+  all_.at(node).remains.emplace(local_rank, remains);
 }
 
 MonoTime Connections::LostAt(const Connection& connection) const {

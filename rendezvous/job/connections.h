@@ -4,6 +4,7 @@
 #define CADRE_RENDEZVOUS_JOB_CONNECTIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,8 +41,11 @@ struct Connection {
   std::string launcher_end;
   // The node still stops workers of this generation, which is over or another server's.
   GenerationId old_generation;
-  // Because SIGKILL does not end this one; in words. Empty: it only takes its time.
-  std::string remains;
+  // The first rank that the node had in it; -1: that is not known any more.
+  int64_t old_first_rank = -1;
+  // By local rank, those of them that SIGKILL does not end, in words. Empty: it only takes its
+  // time.
+  std::map<uint32_t, std::string> remains;
   // When its timer fires; it may be early, then it is set again.
   MonoTime timer = MonoTime::Never();
 };
@@ -74,8 +78,9 @@ class Connections {
   void AwaitLeaving();
   void Heard(const std::string& node);
   void SetLauncherEnd(const std::string& node, const std::string& how);
-  void SetOldGeneration(const std::string& node, const GenerationId& old);
-  void SetRemains(const std::string& node, const std::string& remains);
+  void SetOldGeneration(const std::string& node, const GenerationId& old, int64_t first_rank = -1);
+  // What was said of a worker first stays.
+  void AddRemains(const std::string& node, uint32_t local_rank, const std::string& remains);
 
   // A node whose lease is over, if there is one.
   std::optional<std::string> NextLost();

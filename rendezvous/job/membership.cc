@@ -259,8 +259,8 @@ void Job::NodeRemains(v1::Failure failure) {
   }
   out_.Commit(NodeRemoved(node, failure.cause(), v1::NodeRemoved::REMAINS, failure.message()));
   live_.store.ForgetNode(node);
-  live_.connections.SetOldGeneration(node, generation);
-  live_.connections.SetRemains(node, failure.message());
+  live_.connections.SetOldGeneration(node, generation, failure.rank() - failure.local_rank());
+  live_.connections.AddRemains(node, failure.local_rank(), failure.message());
   out_.SendTo(node, StopOfOld(name_, state_, generation));
   out_.Note(absl::StrCat("node ", node, " is out: ", failure.message()));
   Touch(true);

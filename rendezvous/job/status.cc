@@ -36,16 +36,19 @@ std::pair<std::vector<std::string>, size_t> MissingNodes(const state::Job& job,
   return {missing, total};
 }
 
-// Of nodes that are out because SIGKILL does not end their workers; empty: there are none.
+// The workers that SIGKILL does not end of one node, or of all; empty: there are none.
+std::string WhatRemains(const Connection& connection) {
+  std::vector<std::string> workers;
+  for (const auto& [local_rank, remains] : connection.remains) workers.push_back(remains);
+  return FirstFew(workers, workers.size());
+}
+
 std::string WhatRemains(const View& view) {
-  std::vector<std::string> first;
-  size_t total = 0;
+  std::vector<std::string> workers;
   for (const auto& [node, connection] : view.live.connections.all()) {
-    if (connection.remains.empty()) continue;
-    ++total;
-    if (first.size() < kFirstFew) first.push_back(connection.remains);
+    for (const auto& [local_rank, remains] : connection.remains) workers.push_back(remains);
   }
-  return total == 0 ? "" : FirstFew(first, total);
+  return FirstFew(workers, workers.size());
 }
 
 // Nodes that are in no generation: in reserve, or out because of what remains there.
@@ -187,7 +190,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       entry->set_host(node.node().host());
       entry->set_slots(node.node().slots());
       const Connection* connection = view.live.connections.Find(node_name);
-      if (connection != nullptr) entry->set_remains(connection->remains);
+      if (connection != nullptr) entry->set_remains(WhatRemains(*connection));
       const int rank = NodeRankOf(job, node_name);
       entry->set_node_rank(rank);
       entry->set_first_rank(-1);

@@ -24,12 +24,15 @@ v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, ui
   return failure;
 }
 
-// After a reconnection it is not known any more which ranks the node had.
-std::string TextOfOldRemains(const v1::WorkerRemains& remains, const GenerationId& generation,
+std::string TextOfOldRemains(const v1::WorkerRemains& remains, const Connection& connection,
                              const std::string& node) {
-  return OneLine(absl::StrCat("a worker of generation ", generation.number, " (local rank ",
-                              remains.local_rank(), ") on ", node, " ", rpc::WhatRemains(remains)),
-                 state::kMaxMessageBytes);
+  const uint32_t local_rank = remains.local_rank();
+  const std::string who =
+      connection.old_first_rank < 0
+          ? absl::StrCat("a worker of generation ", connection.old_generation.number,
+                         " (local rank ", local_rank, ") on ", node)
+          : rpc::WorkerName(connection.old_first_rank + local_rank, local_rank, node);
+  return OneLine(absl::StrCat(who, " ", rpc::WhatRemains(remains)), state::kMaxMessageBytes);
 }
 
 }  // namespace
@@ -38,10 +41,14 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
   const GenerationId named = NamedBy(message, context_);
   const uint64_t generation = named.number;
   const bool ours = named.server_id == context_.config.server_id;
-  if (named.exists() && named == live_.connections.Find(node)->old_generation) {
+  const Connection& connection = *live_.connections.Find(node);
+  if (named.exists() && named == connection.old_generation) {
     if (message.has_node_stopped()) OldWorkersStopped(node, message.node_stopped());
-    if (message.has_worker_remains()) {
-      live_.connections.SetRemains(node, TextOfOldRemains(message.worker_remains(), named, node));
+    const v1::WorkerRemains& remains = message.worker_remains();
+    if (message.has_worker_remains() &&
+        remains.local_rank() < state_.nodes.at(node).node().slots()) {
+      live_.connections.AddRemains(node, remains.local_rank(),
+                                   TextOfOldRemains(remains, connection, node));
       Touch(true);
     }
     return;
