@@ -229,6 +229,11 @@ void Cluster::Drain(const std::string& node, bool drained, const std::string& re
 }
 
 void Cluster::LauncherLost(const std::string& job, const std::string& node) {
+  changed_ = true;
+  TakeBackFrom(job, node);
+}
+
+void Cluster::TakeBackFrom(const std::string& job, const std::string& node) {
   for (const auto& [id, part] : context_.state.cluster.parts) {
     if (part.taken_back() || part.part().job() != job || part.part().node() != node) continue;
     return TakeBack(id);
@@ -295,7 +300,7 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
   for (const Withdrawn& withdrawn : schedule.withdraw) {
     out_.Note(withdrawn.job,
               absl::StrCat("gives up node ", withdrawn.node, ": ", withdrawn.reason));
-    LauncherLost(withdrawn.job, withdrawn.node);
+    TakeBackFrom(withdrawn.job, withdrawn.node);
   }
   std::vector<uint64_t> placed;
   for (const Placed& one : schedule.place) {

@@ -70,7 +70,8 @@ class Cluster {
   void Drain(const std::string& node, bool drained, const std::string& reason);
   // A job was submitted, or one that was submitted has ended.
   void JobsChanged() { changed_ = true; }
-  // The job gave up its launcher there, which may still run: nobody else would end it.
+  // The job gave up its launcher there, which may still run: nobody else would end it. Until it has
+  // ended its slots are taken, and the job may get another node.
   void LauncherLost(const std::string& job, const std::string& node);
   void RunTimers();
 
@@ -115,6 +116,7 @@ class Cluster {
   // Gives back what jobs have that have never begun and cannot at present.
   void TakeBackFromUnstarted(const cluster::Schedule& schedule);
   void TakeBack(uint64_t id);
+  void TakeBackFrom(const std::string& job, const std::string& node);
   void CarryOut(const cluster::Schedule& schedule);
 
   void SendToAgent(const std::string& node, v1::AgentOrder order);

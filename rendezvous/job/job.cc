@@ -38,11 +38,13 @@ MonoTime PushAt(const Live& live, MonoTime now) {
 
 }  // namespace
 
-Job::Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits)
+Job::Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits,
+         ForCluster* for_cluster)
     : name_(std::move(name)),
       context_(*context),
       state_(context->state.jobs.at(name_)),
       cluster_waits_(*cluster_waits),
+      for_cluster_(*for_cluster),
       live_(context, state_),
       out_(name_, state_, live_.connections, &context->out) {}
 

@@ -50,6 +50,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,10 +70,19 @@ namespace cadre::job {
 // What a job waits for in the cluster at a moment of the host's clock; empty: nothing.
 using ClusterWaits = std::function<std::string(const state::Job& job, MonoTime at)>;
 
+// What the cluster is to hear of jobs.
+struct ForCluster {
+  // One was submitted, or one that was submitted has ended.
+  bool changed = false;
+  // By job and node: launchers that were connected and given up: they may still run.
+  std::vector<std::pair<std::string, std::string>> launchers_lost;
+};
+
 class Job {
  public:
   // The job is in the state, and stays there as long as this.
-  Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits);
+  Job(std::string name, step::Context* context, const ClusterWaits* cluster_waits,
+      ForCluster* for_cluster);
   Job(const Job&) = delete;
 
   View view() const { return {state_, live_, context_}; }
@@ -97,9 +107,8 @@ class Job {
   void LauncherEnded(const std::string& node, const std::string& how);
   // The job has never begun and cannot: now (`try_later`), or ever.
   void CannotBegin(const std::string& why, bool try_later);
-  // Nodes whose leases are over are lost. Returns those that were connected: their launchers may
-  // still run.
-  std::vector<std::string> EndLeases();
+  // Nodes whose leases are over are lost.
+  void EndLeases();
   // Decides all that follows from what happened and from time, and says what has changed.
   void Advance();
   // Something happened after which it is to be advanced. `changed`: what its nodes are shown has.
@@ -113,7 +122,7 @@ class Job {
   void Attach(StreamId stream, const v1::Join& join);
   void OldWorkersStopped(const std::string& node, const v1::NodeStopped& stopped);
   // SIGKILL does not end a worker there, as the failure says: the generation ends without the node,
-  // which takes part in none until it has stopped.
+  // which takes part in none until it has stopped. One of the cluster is given up for another.
   void NodeRemains(v1::Failure failure);
   // Takes the node out of the job and, where its workers are missed, stops the others.
   void RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
@@ -145,6 +154,7 @@ class Job {
   step::Context& context_;
   const state::Job& state_;
   const ClusterWaits& cluster_waits_;
+  ForCluster& for_cluster_;
   Live live_;
   Outbox out_;
 };

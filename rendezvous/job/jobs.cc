@@ -31,7 +31,7 @@ const Job* Jobs::Find(const std::string& name) const {
 
 void Jobs::Add(const std::string& name) {
   Remove(name);
-  jobs_.try_emplace(name, name, &context_, &cluster_waits_);
+  jobs_.try_emplace(name, name, &context_, &cluster_waits_, &for_cluster_);
 }
 
 void Jobs::Remove(const std::string& name) {
@@ -235,13 +235,7 @@ void Jobs::EndLeases() {
   for (auto next = leases_.begin(); next != leases_.end() && next->first <= now; ++next) {
     due.push_back(next->second);
   }
-  for (const std::string& name : due) {
-    With(name, [&](Job& job) {
-      for (std::string& node : job.EndLeases()) {
-        for_cluster_.launchers_lost.emplace_back(name, std::move(node));
-      }
-    });
-  }
+  for (const std::string& name : due) With(name, [](Job& job) { job.EndLeases(); });
 }
 
 void Jobs::Advance() {

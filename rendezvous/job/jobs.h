@@ -19,14 +19,6 @@
 
 namespace cadre::job {
 
-// What the cluster is to hear of jobs.
-struct ForCluster {
-  // One was submitted, or one that was submitted has ended.
-  bool changed = false;
-  // By job and node: launchers that were connected and given up.
-  std::vector<std::pair<std::string, std::string>> launchers_lost;
-};
-
 class Jobs {
  public:
   Jobs(step::Context* context, ClusterWaits cluster_waits)
@@ -81,8 +73,9 @@ class Jobs {
 
  private:
   struct Entry {
-    Entry(const std::string& name, step::Context* context, const ClusterWaits* cluster_waits)
-        : job(name, context, cluster_waits) {}
+    Entry(const std::string& name, step::Context* context, const ClusterWaits* cluster_waits,
+          ForCluster* for_cluster)
+        : job(name, context, cluster_waits, for_cluster) {}
     Job job;
     // As they are in `leases_` and `deadlines_`.
     MonoTime lease = MonoTime::Never();

@@ -190,8 +190,7 @@ void Job::Attach(StreamId stream, const v1::Join& join) {
   Touch(true);
 }
 
-std::vector<std::string> Job::EndLeases() {
-  std::vector<std::string> connected;
+void Job::EndLeases() {
   while (const std::optional<std::string> lost = live_.connections.NextLost()) {
     const std::string& node = *lost;
     const Connection& connection = *live_.connections.Find(node);
@@ -205,7 +204,7 @@ std::vector<std::string> Job::EndLeases() {
                  absl::StrCat("nothing was heard of it for ", silence),
                  absl::DeadlineExceededError(
                      absl::StrCat("nothing was heard of this node for ", silence)));
-      connected.push_back(node);
+      for_cluster_.launchers_lost.emplace_back(name_, node);
     } else {
       RemoveNode(
           node, v1::NODE_LOST,
@@ -214,7 +213,6 @@ std::vector<std::string> Job::EndLeases() {
           absl::OkStatus());
     }
   }
-  return connected;
 }
 
 void Job::RemoveNode(const std::string& node, v1::FailureCause cause, v1::NodeRemoved::How how,
@@ -261,6 +259,7 @@ void Job::NodeRemains(v1::Failure failure) {
   live_.store.ForgetNode(node);
   live_.connections.SetOldGeneration(node, generation, failure.rank() - failure.local_rank());
   live_.connections.AddRemains(node, failure.local_rank(), failure.message());
+  for_cluster_.launchers_lost.emplace_back(name_, node);
   out_.SendTo(node, StopOfOld(name_, state_, generation));
   out_.Note(absl::StrCat("node ", node, " is out: ", failure.message()));
   Touch(true);

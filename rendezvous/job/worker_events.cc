@@ -49,6 +49,7 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
         remains.local_rank() < state_.nodes.at(node).node().slots()) {
       live_.connections.AddRemains(node, remains.local_rank(),
                                    TextOfOldRemains(remains, connection, node));
+      for_cluster_.launchers_lost.emplace_back(name_, node);
       Touch(true);
     }
     return;

@@ -1,0 +1,107 @@
+// Submitted jobs that lose a node on which something outlives SIGKILL: nothing may run beside it,
+// and the job gets another node.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/testing/cluster_rig.h"
+#include "rendezvous/testing/test_messages.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class ClusterRemainsTest : public ClusterRig {
+ protected:
+  // Node i of `nodes` has agent i + 1; job j runs on the first `max`, with part i + 1 and launcher
+  // 10 + i on node i.
+  void Run(int nodes, uint32_t min, uint32_t max) {
+    for (int i = 0; i < nodes; ++i) Join(1, i + 1, Name(i));
+    spec_ = Spec("j", min, max);
+    spec_.mutable_restart()->set_max(1);
+    spec_.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
+    Submit(2, spec_);
+    for (uint32_t i = 0; i < max; ++i) JoinJob(3, 10 + i, spec_, i + 1, Name(i));
+    ASSERT_EQ(PhaseOf("j"), v1::RUNNING);
+  }
+  static std::string Name(int node) { return absl::StrCat("n", node); }
+  static Speaker Launcher(int node) {
+    return {"j", Name(node), static_cast<uint64_t>(10 + node), 1};
+  }
+  std::vector<std::string> Say(double at, int node, const v1::NodeMessage& message) {
+    return Orders(Step(at, NodeSaid{StreamId{static_cast<uint64_t>(10 + node)}, message}));
+  }
+  v1::JobStatus Status() const { return *core_->Status(Second(20), "j"); }
+
+  v1::JobSpec spec_;
+};
+
+TEST_F(ClusterRemainsTest, AJobGetsAnotherNodeForOneWhoseWorkerRemains) {
+  Run(3, 2, 2);
+  EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")),
+              ElementsAre("stop 2", "start 3 j on n2"));
+  EXPECT_EQ(core_->ClusterNodes()[1].parts_size(), 1) << "until it is gone its slots are taken";
+  JoinJob(5, 12, spec_, 3, "n2");
+  Say(6, 0, StoppedFrom(Launcher(0)));
+  EXPECT_EQ(Status().phase(), v1::RUNNING);
+  EXPECT_EQ(Status().generation(), 2u);
+  EXPECT_EQ(Status().world_size(), 8u);
+  StartAnew();
+  EXPECT_THAT(Join(7, 31, "n0", {1}), IsEmpty());
+  EXPECT_THAT(Join(7, 32, "n1", {2}), ElementsAre("stop 2"));
+  EXPECT_THAT(Join(7, 33, "n2", {3}), IsEmpty());
+  EXPECT_THAT(Ended(8, 32, 2), IsEmpty()) << "the job has what it needs";
+  EXPECT_EQ(core_->ClusterNodes()[1].parts_size(), 0);
+  EXPECT_EQ(Status().avoided_size(), 0);
+}
+
+TEST_F(ClusterRemainsTest, SoDoesAnElasticOneThatGoesOnWithoutIt) {
+  Run(4, 2, 3);
+  EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")),
+              ElementsAre("stop 2", "start 4 j on n3"));
+}
+
+TEST_F(ClusterRemainsTest, WithoutAnotherItWaitsForTheNode) {
+  Run(2, 2, 2);
+  EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")), ElementsAre("stop 2"));
+  Say(5, 0, StoppedFrom(Launcher(0)));
+  EXPECT_EQ(Status().phase(), v1::GATHERING);
+  EXPECT_THAT(Ended(6, 2, 2), ElementsAre("start 3 j on n1"));
+}
+
+// It comes back with workers of a generation that went on without it, and then one remains.
+TEST_F(ClusterRemainsTest, ANodeThatCameBackIsGivenUpToo) {
+  Run(3, 2, 2);
+  Orders(Step(4, StreamClosed{StreamId{11}}));
+  Pass(4.2, 4.2);
+  v1::NodeMessage again = LauncherJoin(11, spec_, 2, "n1");
+  again.set_generation(1);
+  Orders(Step(5, NodeSaid{StreamId{21}, again}));
+  EXPECT_THAT(Orders(Step(6, NodeSaid{StreamId{21}, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")})),
+              ElementsAre("stop 2", "start 3 j on n2"));
+}
+
+TEST_F(ClusterRemainsTest, AJobThatGivesUpALauncherGetsAnotherNodeAtOnce) {
+  Run(3, 2, 2);
+  std::vector<std::string> orders;
+  for (double at = 3.1; at < 14; at += 0.1) {
+    v1::NodeMessage renew = MessageFrom(Launcher(0));
+    renew.mutable_renew();
+    for (std::string& order : Say(at, 0, renew)) orders.push_back(std::move(order));
+    for (const uint64_t agent : {1, 2, 3}) {
+      for (std::string& order : Renew(at, agent)) orders.push_back(std::move(order));
+    }
+  }
+  EXPECT_THAT(orders, ElementsAre("stop 2", "start 3 j on n2"));
+}
+
+}  // namespace
+}  // namespace cadre
