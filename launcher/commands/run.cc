@@ -72,6 +72,8 @@ int RunHere(const Settings& settings, const std::optional<Identity>& identity,
       options->job, options->workers.gpus_per_worker_own || options->workers.virtual_local_rank,
       ThisMachine());
   if (!slots.ok()) return Fail(lacking, slots.status().message());
+  const absl::Status bound = CheckBinding(options->job, *slots, ThisMachine());
+  if (!bound.ok()) return Fail(lacking, bound.message());
   const absl::Status here = CheckNode(*options);
   if (!here.ok()) return Fail(lacking, here.message());
   const absl::StatusOr<std::optional<log::EtcdOptions>> etcd =

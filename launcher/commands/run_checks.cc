@@ -1,15 +1,21 @@
 #include "launcher/commands/run_checks.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "agent/run_files.h"
 #include "base/status_macros.h"
 
@@ -58,12 +64,46 @@ absl::Status CheckScript(const RunOptions& options) {
                    path == options.script ? "" : absl::StrCat(" (", path.string(), ")")));
 }
 
+bool IsOnPath(const std::string& program, const RunOptions& options) {
+  const auto set = options.job.env().find("PATH");
+  const char* const inherited = getenv("PATH");
+  const std::string path = set != options.job.env().end() ? set->second
+                           : inherited != nullptr         ? inherited
+                                                          : "";
+  for (const absl::string_view directory : absl::StrSplit(path, ':')) {
+    if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+// Why the kernel will say that there is no such file, where one is: what a person would look for
+// next. Empty: no reason is seen.
+std::string WhyNotFound(const RunOptions& options) {
+  const std::string& program = options.job.command(0);
+  const std::filesystem::path path = std::filesystem::path(options.job.working_dir()) / program;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";
+  if (!absl::StrContains(program, '/')) {
+    if (IsOnPath(program, options)) return "";
+    return absl::StrCat(program, " is not on PATH; ./", program, " would be the one that is here");
+  }
+  std::string line;
+  std::ifstream file(path, std::ios::binary);
+  if (file.get() != '#' || file.get() != '!' || !std::getline(file, line)) return "";
+  const std::vector<std::string> words =
+      absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  if (words.empty() || access(words[0].c_str(), F_OK) == 0) return "";
+  return absl::StrCat(program, " is to be run by ", words[0], ", which is not there");
+}
+
 }  // namespace
 
 absl::Status CheckNode(RunOptions& options) {
   const bool of_cluster = options.part != 0;
   if (of_cluster) RETURN_IF_ERROR(CheckWorkingDir(options.job.working_dir()));
   RETURN_IF_ERROR(CheckScript(options));
+  const std::string missing = WhyNotFound(options);
+  if (!missing.empty()) options.notices.push_back(missing);
   const std::string logs = Absolute(options.job.logs().dir());
   options.job.mutable_logs()->set_dir(logs);
   return CheckLogDir(of_cluster ? "logs.dir" : "--log-dir", logs);

@@ -9,7 +9,8 @@
 namespace cadre::launcher {
 
 // The working directory of a cluster's job, the script, and the directory of logs, which is made
-// and from now on is absolute in `options`. INVALID_ARGUMENT.
+// and from now on is absolute in `options`. INVALID_ARGUMENT. A program that will not be found gets
+// a notice: the worker that cannot start says so too.
 absl::Status CheckNode(RunOptions& options);
 
 }  // namespace cadre::launcher

@@ -7,13 +7,15 @@
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace cadre::launcher {
 namespace {
 
 absl::Status TooFewGpus(uint64_t needed, uint64_t workers, const GpuCount& gpus) {
   return absl::InvalidArgumentError(absl::StrCat(
-      workers, " workers need ", needed, " GPUs, but this node has ", gpus.count,
+      Count(workers, "worker"), workers == 1 ? " needs " : " need ", Count(needed, "GPU"),
+      ", but this node has ", gpus.count,
       gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"), "; start fewer workers"));
 }
 
@@ -52,13 +54,27 @@ absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const
     if (kind == v1::WorkersPerNode::GPU || gpus.count > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "one worker for every ", per_worker == 1 ? "GPU" : absl::StrCat(per_worker, " GPUs"),
-          " is asked for, but this node has ", gpus.count, " GPUs",
+          " is asked for, but this node has ", Count(gpus.count, "GPU"),
           gpus.reason.empty() ? "" : absl::StrCat(" (", gpus.reason, ")"),
           "; say how many workers, or cpu"));
     }
   }
   ASSIGN_OR_RETURN(const uint32_t cores, machine.cores());
   return std::max<uint32_t>(1, cores / cpus_each);
+}
+
+absl::Status CheckBinding(const v1::JobSpec& job, uint32_t workers, const Machine& machine) {
+  const std::string& bind = job.placement().bind();
+  if (bind == "core") {
+    ASSIGN_OR_RETURN(const uint32_t cores, machine.cores());
+    return agent::PlanBinding(bind, workers, std::vector<agent::CpuCore>(cores)).status();
+  }
+  if (bind != "gpu") return absl::OkStatus();
+  const uint64_t needed = uint64_t{workers} * std::max(1u, job.resources().gpus_per_worker());
+  const GpuCount gpus = machine.gpus();
+  if (needed <= gpus.count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--bind gpu: ", TooFewGpus(needed, workers, gpus).message()));
 }
 
 }  // namespace cadre::launcher

@@ -29,6 +29,9 @@ Machine ThisMachine();
 // `own_gpus`: every worker needs a GPU of its own.
 absl::StatusOr<uint32_t> CountSlots(const v1::JobSpec& job, bool own_gpus, const Machine& machine);
 
+// INVALID_ARGUMENT when the node has fewer cores, or GPUs, than so many workers are to be bound to.
+absl::Status CheckBinding(const v1::JobSpec& job, uint32_t workers, const Machine& machine);
+
 }  // namespace cadre::launcher
 
 #endif  // CADRE_LAUNCHER_ENVIRONMENT_SLOTS_H_

@@ -45,5 +45,20 @@ TEST(SlotsTest, TooFewGpus_NamesBothNumbers) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 GPUs")));
 }
 
+TEST(SlotsTest, TooFewToBindTo_IsSaidBeforeTheJobForms) {
+  v1::JobSpec job = Job("3");
+  EXPECT_OK(CheckBinding(job, 3, Machine{}));
+  job.mutable_placement()->set_bind("core");
+  EXPECT_OK(CheckBinding(job, 2, With(0, 2)));
+  EXPECT_THAT(CheckBinding(job, 3, With(0, 2)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("each of 3 workers, but only 2 may be used here")));
+  job.mutable_placement()->set_bind("gpu");
+  EXPECT_OK(CheckBinding(job, 3, With(3, 2)));
+  EXPECT_THAT(CheckBinding(job, 1, With(0, 2)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--bind gpu: 1 worker needs 1 GPU, but this node has 0")));
+}
+
 }  // namespace
 }  // namespace cadre::launcher

@@ -184,6 +184,22 @@ TEST(BadProgramTest, Absent_Status127) {
               AllOf(HasSubstr("/nonexistent/program"), HasSubstr("No such file")));
 }
 
+TEST(BadProgramTest, HereButNotOnPath_SaysHowToNameIt) {
+  const std::filesystem::path script = WriteFile("here.sh", "x");
+  auto run = StartStandalone(
+      {"--env", "PATH=/usr/bin:/bin", "--working-dir", script.parent_path(), "--", "here.sh"});
+  EXPECT_EQ(run->Wait(), 127) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("here.sh is not on PATH; ./here.sh"));
+}
+
+TEST(BadProgramTest, WithoutItsInterpreter_SaysWhichIsMissing) {
+  const std::string script = WriteFile("script", "#!/nonexistent/sh -e\n");
+  chmod(script.c_str(), 0755);
+  auto run = StartStandalone({"--", script});
+  EXPECT_EQ(run->Wait(), 127) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("run by /nonexistent/sh, which is not there"));
+}
+
 TEST(BadProgramTest, NotExecutable_Status126) {
   auto run = StartStandalone({"--", WriteFile("data", "x")});
   EXPECT_EQ(run->Wait(), 126) << Said(*run);
