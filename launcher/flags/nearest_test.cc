@@ -14,6 +14,7 @@ TEST(NearestTest, SwappedLetters_CountOnce) { EXPECT_EQ(Nearest("evn", {"env", "
 
 TEST(NearestTest, NothingClose_IsEmpty) {
   EXPECT_EQ(Nearest("zebra", {"name", "command"}), "");
+  EXPECT_EQ(Nearest("log-dir", {"tls-dir"}), "");
   EXPECT_EQ(Nearest("x", {}), "");
   EXPECT_EQ(Nearest(std::string(1000, 'a'), {"a"}), "");
 }

@@ -5,10 +5,12 @@
 #include <iterator>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "launcher/flags/nearest.h"
 
@@ -28,11 +30,15 @@ std::string UnknownFlag(const Command& command, const std::string& argument) {
   const std::string given =
       absl::StrReplaceAll(argument.substr(0, argument.find('=')), {{"_", "-"}});
   std::vector<std::string> names;
-  for (const Flag& flag : command.flags) names.push_back(absl::StrCat("--", flag.name));
-  const std::string nearest = Nearest(given, names);
+  for (const Flag& flag : command.flags) names.push_back(flag.name);
+  names.push_back("help");
+  std::string nearest = Nearest(absl::StripPrefix(given, "--"), names);
+  // mpirun's and other launchers' words.
+  const bool count = given == "--nprocs" || given == "-np" || given == "--np" || given == "-n";
+  if (count && absl::c_linear_search(names, "nproc-per-node")) nearest = "nproc-per-node";
   std::string text = absl::StrCat("unknown flag '", argument, "'");
   if (!nearest.empty()) {
-    absl::StrAppend(&text, "; did you mean '", nearest, "'?");
+    absl::StrAppend(&text, "; did you mean '--", nearest, "'?");
   } else {
     absl::StrAppend(&text, "; see 'cadre ", command.name, " --help'");
   }

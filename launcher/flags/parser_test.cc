@@ -100,6 +100,12 @@ TEST(ParserTest, UnknownFlag_NamesTheNearest) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("unknown flag '--nproc-per-nod'; did you mean "
                                  "'--nproc-per-node'?")));
+  for (const char* argument : {"-np", "--nprocs"}) {
+    EXPECT_THAT(ParseArguments(Example(), {argument, "2", "prog"}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'--nproc-per-node'?")));
+  }
+  EXPECT_THAT(ParseArguments(Example(), {"--hlep", "prog"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("did you mean '--help'?")));
   EXPECT_THAT(ParseArguments(Example(), {"--zzzzzz", "prog"}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cadre run --help")));
 }
