@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/duration.h"
@@ -102,6 +103,13 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
               });
 }
 
+// "2", or "1 to 3".
+std::string NodesAskedFor(const RunOptions& options) {
+  const v1::NodeRange& nodes = options.job.nodes();
+  return nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
+                                    : absl::StrCat(nodes.min(), " to ", nodes.max());
+}
+
 // The launcher around this one has decided how many nodes there are.
 absl::Status CheckNodes(const Settings& settings, const Identity& identity,
                         const RunOptions& options) {
@@ -112,11 +120,27 @@ absl::Status CheckNodes(const Settings& settings, const Identity& identity,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "the job asks for ",
-      nodes.min() == nodes.max() ? absl::StrCat(nodes.min())
-                                 : absl::StrCat(nodes.min(), " to ", nodes.max()),
-      nodes.max() == 1 ? " node" : " nodes", ", but ", identity.source, " runs this on ",
-      identity.nodes, "; make them agree, or leave the job's number out"));
+      "the job asks for ", NodesAskedFor(options), nodes.max() == 1 ? " node" : " nodes", ", but ",
+      identity.source, " runs this on ", identity.nodes,
+      "; make them agree, or leave the job's number out"));
+}
+
+// "host:0", in which torchrun has any free port.
+bool IsAnyPort(absl::string_view endpoint) {
+  return absl::EndsWith(endpoint, "]:0") ||
+         (absl::EndsWith(endpoint, ":0") && endpoint.find(':') == endpoint.size() - 2);
+}
+
+// A node that waits in reserve may have a rank beyond those that take part.
+absl::Status CheckNodeRank(const Settings& settings, const RunOptions& options) {
+  const std::optional<Setting> rank = settings.Get("node-rank");
+  const int64_t nodes = int64_t{options.job.nodes().max()} + options.job.spares();
+  if (!rank.has_value() || options.job.nodes().max() == 1 || options.node_rank < nodes) {
+    return absl::OkStatus();
+  }
+  return Named(*rank, absl::InvalidArgumentError(absl::StrCat("expected a rank from 0 to ",
+                                                              nodes - 1, " of ", nodes,
+                                                              " nodes, got '", rank->value, "'")));
 }
 
 absl::Status StandAlone(const Settings& settings, RunOptions& options) {
@@ -130,6 +154,8 @@ absl::Status StandAlone(const Settings& settings, RunOptions& options) {
     const std::optional<Setting> idle = settings.Get(flag);
     // The dashboard has a use for them.
     if (!idle.has_value() || !options.http.empty()) continue;
+    // A variable is set once for all that is run.
+    if (!absl::StartsWith(idle->origin, "--")) continue;
     options.notices.push_back(
         absl::StrCat(idle->origin, " has no effect here: --standalone listens for nobody"));
   }
@@ -170,8 +196,18 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
                             RunOptions& options) {
   ASSIGN_OR_RETURN(const bool standalone, settings.Switch("standalone"));
   if (standalone) return StandAlone(settings, options);
+  RETURN_IF_ERROR(CheckNodeRank(settings, options));
   const std::optional<Setting> given = settings.Get("rdzv-endpoint");
+  const bool several = options.job.nodes().max() > 1;
   if (given.has_value()) {
+    // Nobody else comes to such a job of one node, so it needs no port at all.
+    if (IsAnyPort(given->value) && !several) return absl::OkStatus();
+    if (IsAnyPort(given->value)) {
+      return Named(*given, absl::InvalidArgumentError(absl::StrCat(
+                               "port 0 is any free port, which the other nodes cannot know; name "
+                               "one, the same on every node, for ",
+                               NodesAskedFor(options), " nodes")));
+    }
     absl::StatusOr<std::vector<Endpoint>> endpoints =
         ParseEndpoints(given->value, kDefaultRendezvousPort);
     if (!endpoints.ok()) return Named(*given, endpoints.status());
@@ -184,13 +220,16 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
     }
     return absl::OkStatus();
   }
-  const bool several = options.job.nodes().max() > 1;
   if (!several && !identity.has_value()) return absl::OkStatus();
   if (!options.master_addr.empty() && several) {
     options.endpoints = {
         Endpoint{options.master_addr,
                  options.master_port == 0 ? 29500 : static_cast<int>(options.master_port)}};
     // The rendezvous has that port now; workers get one that is free.
+    if (const std::optional<Setting> port = settings.Get("master-port")) {
+      options.notices.push_back(absl::StrCat(port->origin, ": the nodes meet at ", port->value,
+                                             ", so workers get another MASTER_PORT"));
+    }
     options.master_addr.clear();
     options.master_port = 0;
     return absl::OkStatus();
@@ -204,7 +243,7 @@ absl::Status ChooseEndpoint(const Settings& settings, const std::optional<Identi
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      options.job.nodes().max(), " nodes are asked for, but not where they meet",
+      NodesAskedFor(options), " nodes are asked for, but not where they meet",
       identity.has_value() ? absl::StrCat(" (", identity->source, " does not say)") : "",
       "; add --rdzv-endpoint HOST[:PORT], the same on every node"));
 }

@@ -30,7 +30,8 @@ std::vector<Flag> SizeFlags() {
       Torchrun(kSize, "standalone", "", "This node alone; no rendezvous."),
       Own(kSize, "spec", "FILE", "Read the job from a YAML file; flags win over it."),
       Own(kSize, "job-name", "NAME", "Name of the job [the program's name]."),
-      Own(kSize, "spares", "N", "Nodes kept in reserve [0]."),
+      Own(kSize, "spares", "N",
+          "Nodes in reserve that a launch (srun, a host file) may have beyond --nnodes [0]."),
       Own(kSize, "scale-up", "WHEN",
           "When a node that joins later comes in: immediately, at_checkpoint, never."),
       Own(kSize, "checkpoint-signal", "NAME",
@@ -46,7 +47,8 @@ std::vector<Flag> RendezvousFlags() {
       Torchrun(kWhere, "rdzv-backend", "NAME", "c10d, static or etcd: all meet at the endpoint."),
       Torchrun(kWhere, "rdzv-id", "ID", "torchrun's word for --job-name."),
       Torchrun(kWhere, "rdzv-conf", "K=V,...", "join_timeout, last_call_timeout in seconds."),
-      Torchrun(kWhere, "node-rank", "N", "Rank of this node among the nodes."),
+      Torchrun(kWhere, "node-rank", "N",
+               "The rank that this node asks for; the first to ask for one gets it."),
       Torchrun(kWhere, "master-addr", "HOST", "Rank 0's host; the endpoint where none is given."),
       Torchrun(kWhere, "master-port", "PORT", "Likewise its port [29500]."),
       Torchrun(kWhere, "local-addr", "ADDRESS", "Address under which others reach this node."),
@@ -137,7 +139,8 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "total-timeout", "TIME", "Limit for the whole job [none]."),
       Torchrun(kFailure, "signals-to-handle", "LIST",
                "Signals at which the job ends in order [SIGTERM,SIGINT,SIGHUP,SIGQUIT]; others do "
-               "what they do to any program."),
+               "what they do to any program, but for SIGUSR1: a scheduler's warning, at which it "
+               "ends with 75, to go on later."),
       Torchrun(kFailure, "shutdown-timeout", "SECONDS", "torchrun's word for --stop-grace."),
   };
 }

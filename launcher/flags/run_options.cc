@@ -79,7 +79,16 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
                                       const std::optional<Identity>& identity) {
   RunOptions options;
   if (spec.has_value()) options.job = *std::move(spec);
+  // Before the program is looked for: a flag without its value has taken that for one. First those
+  // that --join-timeout and --settle win over.
+  RETURN_IF_ERROR(TakeRendezvousFlags(settings, options));
+  RETURN_IF_ERROR(TakeJobFlags(settings, options));
   std::vector<std::string> program = settings.rest();
+  if (!program.empty() && !options.job.command().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's file names the program already; leave '", program[0],
+                     "' out, or change 'command' in the file"));
+  }
   if (program.empty()) program.assign(options.job.command().begin(), options.job.command().end());
   if (program.empty()) {
     return absl::InvalidArgumentError(
@@ -95,9 +104,6 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
   // A macro is filled in for each worker.
   const bool macro = absl::StrContains(program[0], "${");
   if (command.size() > program.size() && !module && !macro) options.script = program[0];
-  // First those that --join-timeout and --settle win over.
-  RETURN_IF_ERROR(TakeRendezvousFlags(settings, options));
-  RETURN_IF_ERROR(TakeJobFlags(settings, options));
   RETURN_IF_ERROR(ChooseName(settings, identity, program, options.job));
   if (identity.has_value()) RETURN_IF_ERROR(TakeIdentity(settings, *identity, options));
   FillSpecDefaults(options.job);

@@ -124,14 +124,48 @@ TEST(RunOptionsTest, Precedence_FlagThenCadreThenPetThenSpec) {
                 ->job.restart()
                 .max(),
             3u);
-  EXPECT_EQ(Resolve({"--max-restarts", "4", "y"}, {{"CADRE_MAX_RESTARTS", "3"}}, spec)
-                ->job.restart()
-                .max(),
-            4u);
+  EXPECT_EQ(
+      Resolve({"--max-restarts", "4"}, {{"CADRE_MAX_RESTARTS", "3"}}, spec)->job.restart().max(),
+      4u);
   EXPECT_EQ(Resolve({"x"})->job.restart().max(), 0u);
   // PET_ is torchrun's: our own flags do not listen to it.
   EXPECT_EQ(Resolve({"x"}, {{"PET_SPARES", "2"}})->job.spares(), 0u);
   EXPECT_EQ(Resolve({"x"}, {{"CADRE_SPARES", "2"}})->job.spares(), 2u);
+}
+
+TEST(RunOptionsTest, AJobsFileAndAProgram_AreOneTooMany) {
+  const v1::JobSpec spec = *ReadSpec("command: [x]\n", "f");
+  EXPECT_THAT(Resolve({"y"}, {}, spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("leave 'y' out")));
+}
+
+TEST(RunOptionsTest, AFlagThatTookTheProgramForItsValue_IsNamed) {
+  EXPECT_THAT(Resolve({"--max-restarts", "train.py"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--max-restarts: expected a number, got 'train.py'"));
+}
+
+TEST(RunOptionsTest, PortZero_IsForAJobOfOneNodeOnly) {
+  for (const char* endpoint : {"localhost:0", "[::1]:0"}) {
+    const auto one = Resolve({"--rdzv-endpoint", endpoint, "--rdzv-backend", "c10d", "train"});
+    ASSERT_OK(one);
+    EXPECT_THAT(one->endpoints, IsEmpty());
+    EXPECT_THAT(Resolve({"--rdzv-endpoint", endpoint, "--nnodes", "1:2", "train"}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("for 1 to 2 nodes")));
+  }
+}
+
+TEST(RunOptionsTest, ANodeRankOutOfRange_IsRefused) {
+  const std::vector<std::string> two = {"--nnodes", "2", "--rdzv-endpoint", "head", "--node-rank"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), two.begin(), two.end());
+    return Resolve(more);
+  };
+  EXPECT_OK(with({"1", "train"}));
+  EXPECT_OK(with({"2", "--spares", "1", "train"}));
+  EXPECT_THAT(with({"2", "train"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--node-rank: expected a rank from 0 to 1 of 2 nodes, got '2'"));
 }
 
 TEST(RunFlagsTest, FifteenAreOfAnOrdinaryDay) {
@@ -190,6 +224,7 @@ TEST(RunOptionsTest, Standalone_SaysWhichFlagsHaveNoEffect) {
   ASSERT_OK(options);
   EXPECT_THAT(options->notices, ElementsAre(HasSubstr("--token-file has no effect here")));
   EXPECT_TRUE(Resolve({"--standalone", "--http", "0", "--token-file", "t", "x"})->notices.empty());
+  EXPECT_TRUE(Resolve({"--standalone", "x"}, {{"CADRE_TOKEN_FILE", "t"}})->notices.empty());
 }
 
 TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
@@ -200,6 +235,7 @@ TEST(RunOptionsTest, StaticBackend_UsesMasterAddr) {
   EXPECT_EQ(options->endpoints[0].port, 29501);
   EXPECT_EQ(options->node_rank, 0);
   EXPECT_EQ(options->master_addr, "");
+  EXPECT_THAT(options->notices, ElementsAre(HasSubstr("workers get another MASTER_PORT")));
 }
 
 TEST(RunOptionsTest, SeveralEndpoints_ServeNoneWithoutEtcd) {
