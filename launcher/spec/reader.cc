@@ -75,6 +75,12 @@ absl::StatusOr<int32_t> ParsePriority(const std::string& text) {
   return negative ? -static_cast<int32_t>(*size) : static_cast<int32_t>(*size);
 }
 
+absl::StatusOr<uint32_t> ParseUnit(const std::string& text) {
+  const absl::StatusOr<uint32_t> unit = ParseCount(text);
+  if (!unit.ok() || *unit > 0) return unit;
+  return absl::InvalidArgumentError("expected a number of nodes from 1, got '0'");
+}
+
 const std::vector<Key>* ResourceKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"gpus_per_worker", kText,
@@ -145,7 +151,7 @@ const std::vector<Key>* RestartKeys() {
 const std::vector<Key>* ElasticKeys() {
   static const std::vector<Key>* const keys = new std::vector<Key>{
       {"scale_up", kText, CADRE_SCALAR(ParseScaleUp, spec.mutable_elastic()->set_scale_up(parsed))},
-      {"unit", kText, CADRE_SCALAR(ParseCount, spec.mutable_elastic()->set_unit(parsed))},
+      {"unit", kText, CADRE_SCALAR(ParseUnit, spec.mutable_elastic()->set_unit(parsed))},
       {"checkpoint_signal", kText,
        CADRE_SCALAR(ParseSignal, spec.mutable_elastic()->set_checkpoint_signal(parsed))},
   };
@@ -321,7 +327,11 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text, absl::string_view f
 
 absl::StatusOr<v1::JobSpec> ReadSpecFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxSpecBytes));
-  return ReadSpec(text, path);
+  absl::StatusOr<v1::JobSpec> spec = ReadSpec(text, path);
+  const bool named = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
+  if (spec.ok() || named) return spec;
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.status().message(), "; expected a job's file, which is YAML"));
 }
 
 absl::Status SpecErrorAt(const std::string& path, absl::string_view error) {

@@ -79,6 +79,8 @@ TEST(ReaderTest, BadInput_IsOneLineWithItsPlace) {
        "job.yaml:2:8: 'nodes': expected a number of nodes from 1, or a range such as 2..4, got "
        "'many'"},
       {"command: [x]\nrestart: {on: [sometimes]}\n", "'on': expected crash, hang"},
+      {"command: [x]\nrestart: {on: [exec_failed]}\n", "exec_failed is never tried again"},
+      {"command: [x]\nelastic: {unit: 0}\n", "'unit': expected a number of nodes from 1, got '0'"},
       {"command: [x]\nrestart: {in_place: yes}\n", "expected true or false, got 'yes'"},
       {"command: [x]\nrestart: {never_exit_codes: [300]}\n", "exit code from 1 to 255"},
       {"command: [[x]]\n", "expected a list of single values"},

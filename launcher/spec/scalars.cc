@@ -171,14 +171,16 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text) {
                  {"hang", v1::HANG},
                  {"out_of_memory", v1::OUT_OF_MEMORY},
                  {"node_lost", v1::NODE_LOST},
-                 {"exec_failed", v1::EXEC_FAILED},
                  {"preempted", v1::PREEMPTED},
                  {"start_timeout", v1::START_TIMEOUT}};
   for (const auto& known : kCauses) {
     if (known.name == text) return known.cause;
   }
-  return Expected("crash, hang, out_of_memory, node_lost, preempted, start_timeout or exec_failed",
-                  text);
+  if (text == "exec_failed") {
+    return absl::InvalidArgumentError(
+        "exec_failed is never tried again: the program would be missing again");
+  }
+  return Expected("crash, hang, out_of_memory, node_lost, preempted or start_timeout", text);
 }
 
 absl::StatusOr<v1::ElasticPolicy::ScaleUp> ParseScaleUp(absl::string_view text) {
