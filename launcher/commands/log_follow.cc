@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/terminal_line.h"
@@ -55,6 +56,7 @@ class Follower {
         return Fail(ControlExit(job.status()), job.status().message());
       }
       heard_ = absl::Now();
+      if (what_.follow) SayAvoided(*job);
       const absl::Status looked = Look(*job);
       if (!looked.ok()) return Fail(ControlExit(looked), looked.message());
       if (IsOver(*job)) return End(*job);
@@ -93,8 +95,8 @@ class Follower {
     if (what_.previous && generation_ != 0) return generation_;
     if (!what_.previous && !what_.generation.has_value()) return newest;
     if (what_.previous && all.size() < 2) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job ", job.name(), " has had ", all.size(), " generations so far"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "job ", job.name(), " has had ", Count(all.size(), "generation"), " so far"));
     }
     const uint64_t wanted = what_.previous ? (all.rbegin() + 1)->generation() : *what_.generation;
     for (const v1::GenerationTimeline& one : all) {
@@ -116,7 +118,7 @@ class Follower {
       if (*what_.rank >= world_size_) {
         return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " has no rank ",
                                                           *what_.rank, "; generation ", generation_,
-                                                          " has ", world_size_, " workers"));
+                                                          " has ", Count(world_size_, "worker")));
       }
       first = *what_.rank;
       end = first + 1;
@@ -193,6 +195,9 @@ class Follower {
   int End(const v1::JobStatus& job) {
     ShowRests();
     if (write_error_ != 0) return CannotWrite();
+    if (generation_ == 0 && !what_.follow) {
+      Fail(0, absl::StrCat("job ", job.name(), " has begun no generation, so there is no output"));
+    }
     const bool past = job.has_verdict() || generation_ != job.generation();
     // Before its worker has started there is none.
     const bool due = past || job.workers_running() == job.world_size();
@@ -205,6 +210,16 @@ class Follower {
                   absl::StrCat("job ", job.name(), " ", OutcomeText(job.verdict())));
     }
     return missed_;
+  }
+
+  // Why it begins nowhere, or not where it was to: who follows a job asks nobody else.
+  void SayAvoided(const v1::JobStatus& job) {
+    for (const v1::AvoidedNode& avoided : job.avoided()) {
+      const std::string why = absl::StrCat(" avoids ", avoided.node(), ": ", avoided.reason());
+      if (!told_.insert(why).second) continue;
+      Fail(0, absl::StrCat("job ", job.name(), why,
+                           job.waiting_for().empty() ? "" : "; it waits for ", job.waiting_for()));
+    }
   }
 
   void SayMissed(const CursorName& name, const absl::Status& why) {

@@ -199,6 +199,27 @@ TEST_F(LogFollowTest, AnotherRunOfTheNameIsNotShown) {
   EXPECT_THAT(err_, HasSubstr("was submitted again"));
 }
 
+TEST_F(LogFollowTest, AJobThatBeganNowhere_IsSaidToHaveNoOutput) {
+  job_.clear_timeline();
+  job_.set_generation(0);
+  LogFollow what = All(false);
+  what.rank = 9;
+  EXPECT_EQ(Follow(what), 0);
+  EXPECT_THAT(err_, HasSubstr("job j has begun no generation"));
+}
+
+TEST_F(LogFollowTest, ANodeThatIsAvoidedIsSaidOnceToWhoFollows) {
+  v1::AvoidedNode* avoided = job_.add_avoided();
+  avoided->set_node("n1");
+  avoided->set_reason("working_dir: No such file");
+  job_.set_waiting_for("a node");
+  steps_ = {[] {}, [] {}, [this] { End(75); }};
+  EXPECT_EQ(Follow(All(true)), 75);
+  const std::string said = "job j avoids n1: working_dir: No such file; it waits for a node\n";
+  EXPECT_THAT(err_, HasSubstr(said));
+  EXPECT_EQ(err_.find(said), err_.rfind(said));
+}
+
 TEST_F(LogFollowTest, WhatGoesToATerminalIsMadeSafe) {
   texts_["g1r0"] = "\x1b]0;mine\x07 \x1b[31mred\n";
   End(0);

@@ -23,6 +23,7 @@
 #include "base/exit_codes.h"
 #include "base/loopback_token.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/attach/attach.h"
 #include "launcher/attach/etcd.h"
 #include "launcher/attach/http.h"
@@ -185,7 +186,7 @@ void Announce(const RunOptions& options, const Attachment& attachment, uint32_t 
   for (const uint32_t local_rank : options.output.terminal_local_ranks) {
     if (local_rank < slots) continue;
     display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,
-                              " here; this node runs ", slots, " workers"));
+                              " here; this node runs ", Count(slots, "worker")));
   }
   if (!attachment.serves.empty()) {
     display.Line(absl::StrCat("serving the rendezvous at ", attachment.serves,

@@ -128,10 +128,10 @@ struct Served {
 absl::Status StartAlone(const Asked& asked, const host::LogFunction& log, Served* serving) {
   const CoreConfig config = host::NewCoreConfig();
   ASSIGN_OR_RETURN(log::OpenedLog state, OpenState(asked.state_dir, config));
-  serving->state =
-      asked.state_dir == kNoStateDir
-          ? ", keeping no state"
-          : absl::StrCat(", state in ", asked.state_dir, " (", state.records.size(), " records)");
+  serving->state = asked.state_dir == kNoStateDir
+                       ? ", keeping no state"
+                       : absl::StrCat(", state in ", asked.state_dir, " (",
+                                      Count(state.records.size(), "record"), ")");
   serving->core = std::make_unique<host::CoreThread>(config, log, std::move(state));
   ASSIGN_OR_RETURN(serving->server, service::Server::Start(asked.listen, *serving->core));
   return absl::OkStatus();

@@ -63,7 +63,10 @@ absl::StatusOr<std::string> Make(const Parsed& parsed) {
 int Run(const Parsed& parsed) {
   if (parsed.rest[0] != "new") {
     return Fail(kExitUsage,
-                absl::StrCat("expected 'cadre token new FILE', got '", parsed.rest[0], "'"));
+                absl::StrCat("unknown action '", parsed.rest[0], "'; usage: cadre token new FILE"));
+  }
+  if (parsed.rest.size() < 2) {
+    return Fail(kExitUsage, "the file is missing; usage: cadre token new FILE");
   }
   const std::string& path = parsed.rest[1];
   const absl::StatusOr<std::string> token = Make(parsed);
@@ -87,7 +90,8 @@ Command TokenCommand() {
   command.name = "token";
   command.summary = "Make a token file, readable by you only.";
   command.positionals = "new FILE";
-  command.min_positionals = command.max_positionals = 2;
+  command.min_positionals = 1;
+  command.max_positionals = 2;
   command.flags = {
       {"force", "", "Replace FILE where it exists."},
       {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},

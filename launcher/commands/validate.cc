@@ -1,6 +1,7 @@
 // cadre validate: reads a spec and says what is wrong with it.
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "launcher/commands/commands.h"
 #include "launcher/slurm/job_script.h"
 #include "launcher/spec/reader.h"
@@ -18,7 +19,7 @@ std::string Workers(const v1::WorkersPerNode& workers) {
     case v1::WorkersPerNode::AUTO:
       return "one worker per GPU, or per core where there is none";
     default:
-      return absl::StrCat(workers.count(), workers.count() == 1 ? " worker" : " workers");
+      return Count(workers.count(), "worker");
   }
 }
 

@@ -28,7 +28,7 @@ int Run(const Parsed& parsed) {
     absl::StrAppend(&text, " and waits for ", job->waiting_for());
   } else if (!job->has_verdict()) {
     absl::StrAppend(&text, " and waits for nothing: ", job->workers_running(), " of ",
-                    job->world_size(), " workers run");
+                    Count(job->world_size(), "worker"), " run");
     if (job->has_progress()) absl::StrAppend(&text, ", ", ProgressText(job->progress()));
   }
   text = absl::StrCat(EscapeControl(text), "\n", AvoidedText(*job));

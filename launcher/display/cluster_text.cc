@@ -83,7 +83,8 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
     for (const auto& [name, value] : node.labels()) labels.push_back(name + "=" + value);
     std::sort(labels.begin(), labels.end());
     rows.push_back({node.name(), StateOf(node), Used(node, use.cpus, use.all_cpus),
-                    Used(node, use.gpus, use.all_gpus), node.user().empty() ? "any" : node.user(),
+                    Used(node, use.gpus, use.all_gpus),
+                    node.user().empty() ? "any but root" : node.user(),
                     labels.empty() ? "-" : absl::StrJoin(labels, ","),
                     jobs.empty() ? "-" : absl::StrJoin(jobs, " ")});
   }

@@ -73,11 +73,12 @@ std::string ExitText(const v1::Failure& failure) {
 // Who failed first, and how.
 std::string RootCauseText(const v1::Failure& root) {
   const std::string who = Who(root);
-  if (root.cause() == v1::HANG) {
-    // The message begins with the rank.
-    return root.message().empty() ? absl::StrCat(who, " made no progress")
-                                  : EscapeControl(root.message());
+  // The message begins with the rank, and names the program.
+  const bool exec = root.cause() == v1::EXEC_FAILED;
+  if ((exec || root.cause() == v1::HANG) && !root.message().empty()) {
+    return EscapeControl(root.message());
   }
+  if (root.cause() == v1::HANG) return absl::StrCat(who, " made no progress");
   return root.has_exit() ? absl::StrCat(who, " ", ExitText(root)) : who;
 }
 

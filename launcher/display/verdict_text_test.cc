@@ -52,6 +52,16 @@ TEST(VerdictTextTest, AJobThatNeverBegan_SaysNothingOfExecutionsAndGenerations) 
   EXPECT_THAT(text, Not(HasSubstr("exec")));
 }
 
+TEST(VerdictTextTest, AProgramThatCannotBeStarted_IsNamed) {
+  v1::Verdict verdict = Failed();
+  v1::Failure& root = *verdict.mutable_root_cause();
+  root.set_cause(v1::EXEC_FAILED);
+  root.mutable_exit()->set_exec_errno(2);
+  root.set_message("rank 3 on node1: cannot start ./x: No such file or directory");
+  EXPECT_THAT(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
+              HasSubstr("failure): rank 3 on node1: cannot start ./x: No such file"));
+}
+
 TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {
   v1::Verdict verdict = Failed();
   v1::Failure& root = *verdict.mutable_root_cause();
