@@ -322,6 +322,12 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
           {"cadre status [JOB]", "exited with status 3"},
           {"cadre timeline JOB", "GENERATION"},
           {"cadre why JOB --log-dir logs", "failed: "},
+          {"cadre run --standalone --adopt-timeout 1m --state-dir state --job-name mnist "
+           "--nproc-per-node 2 train.py",
+           "2 workers",
+           {"node3"},
+           Until::kEnd,
+           "generation 1 running"},
           {adopting, "generation 1 running", {"node3"}, Until::kForever}});
   running_.back()->Kill(SIGKILL);
   running_.back()->Wait(kPatience);
@@ -361,8 +367,8 @@ TEST_F(DocumentationTest, Elasticity) {
                                  Until::kEnd, "formed: 2 nodes"},
                                 {"cadre run --nnodes 2:4 --scale-up immediately " + where,
                                  "trained 2 of 3", three, Until::kEnd, "formed: 3 nodes"},
-                                {"cadre run --nnodes 2 --spares 1 " + where, "trained 1 of 2",
-                                 three, Until::kEnd, "generation 1 running"}});
+                                {"cadre run --nnodes 2 --spares 1 --max-restarts 3 " + where,
+                                 "trained 1 of 2", three, Until::kEnd, "generation 1 running"}});
 }
 
 TEST_F(DocumentationTest, Checkpoints) {
@@ -385,6 +391,9 @@ TEST_F(DocumentationTest, FromTorchrun) {
                {"cadre run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint head:29400 --token-file "
                 "job.token train.py",
                 "trained 15 of 16", kTwo},
+               {"cadre run --rdzv-backend c10d --rdzv-endpoint localhost:0 --nnodes 1 "
+                "--nproc-per-node 2 train.py",
+                "trained 1 of 2"},
                {"cadre run --nnodes 1:4 --max-restarts 3 ...", "trained 0 of 1"}});
 }
 
