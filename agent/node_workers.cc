@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -200,6 +201,7 @@ void NodeWorkers::Stop(const StopWorkers& command) {
   uses_.local.EndGeneration(command.kept, command.reason);
   const std::vector<uint64_t> groups = groups_.Stop(command.kept);
   if (groups_.Stopped() || !supervisor_.exists()) return EmitGone();
+  if (!lost_supervisor_.empty()) return;  // they are killed already
   const int64_t grace_ms = absl::ToInt64Milliseconds(command.grace);
   supervisor::StopFrame frame;
   frame.grace_ms = static_cast<uint32_t>(std::min<int64_t>(grace_ms, UINT32_MAX));
@@ -233,6 +235,7 @@ void NodeWorkers::Collect(const CollectEvidence& command) {
 void NodeWorkers::Poll(MonoTime now) {
   if (now < poll_at_) return;
   poll_at_ = now + kPoll;
+  if (!lost_supervisor_.empty() && supervisor_.KillLeftovers().empty()) return OnLeftoversGone();
   StartStandbys(now);
   supervisor_.ContinueIfStopped();
   std::vector<AgentEvent> events = follower_.Poll(now);
@@ -321,17 +324,37 @@ void NodeWorkers::OnAllGone(const supervisor::AllGoneFrame& gone) {
 void NodeWorkers::OnSupervisorGone(const std::string& how) {
   if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{});
   standbys_.Clear();
-  groups_.AllGone();
-  // The core knows which of them had ended before.
-  for (auto& [local_rank, worker] : workers_) {
-    outputs_.Flush(local_rank);
-    v1::WorkerExit exit;
-    exit.set_signal(SIGKILL);
-    exit.set_ended_with(how);
-    exit.set_pid(std::exchange(worker.pid, 0));
-    uses_.emit(WorkerDied{generation(), local_rank, std::move(exit)});
+  std::map<uint32_t, v1::WorkerRemains> left;
+  for (const supervisor::RemainsFrame& remains : supervisor_.KillLeftovers()) {
+    const uint32_t local_rank = groups_.LocalRank(remains.group).value_or(0);
+    left[local_rank].MergeFrom(RemainsOf(remains, local_rank));
   }
+  lost_supervisor_ = how;
+  for (const auto& [local_rank, worker] : workers_) {
+    if (left.count(local_rank) == 0) EmitKilled(local_rank);
+  }
+  // What is left when nothing runs any more, as processes that stood by, is in nobody's way.
+  if (left.empty() || groups_.all().empty()) return OnLeftoversGone();
+  for (const auto& [local_rank, remains] : left) {
+    uses_.emit(WorkerUnkillable{generation(), remains});
+  }
+}
+
+void NodeWorkers::OnLeftoversGone() {
+  groups_.AllGone();
+  for (const auto& [local_rank, worker] : workers_) EmitKilled(local_rank);
+  lost_supervisor_.clear();
   if (groups_.Stopped()) EmitGone();
+}
+
+// The core knows which of them had ended before.
+void NodeWorkers::EmitKilled(uint32_t local_rank) {
+  outputs_.Flush(local_rank);
+  v1::WorkerExit exit;
+  exit.set_signal(SIGKILL);
+  exit.set_ended_with(lost_supervisor_);
+  exit.set_pid(std::exchange(workers_.at(local_rank).pid, 0));
+  uses_.emit(WorkerDied{generation(), local_rank, std::move(exit)});
 }
 
 void NodeWorkers::EmitAll(std::vector<AgentEvent> events) {

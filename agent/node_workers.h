@@ -63,8 +63,9 @@ class NodeWorkers {
   // What is read from it goes to OnFrame, and its end to OnSupervisorGone.
   WorkerSupervisor& worker_supervisor() { return supervisor_; }
   void OnFrame(const supervisor::Frame& frame);
-  // Its workers went with it. Another one takes its place, and the core hears of the workers' ends;
-  // without another one it hears that there is none.
+  // Its workers were killed with it. Another one takes its place, and the core hears of the
+  // workers' ends, and of those that SIGKILL has not ended; without another one it hears that there
+  // is none.
   void OnSupervisorGone(const std::string& how);
 
   // When to call Poll, which looks at what does not come by itself: progress, a supervisor that was
@@ -102,6 +103,8 @@ class NodeWorkers {
   void OnExited(const supervisor::ExitedFrame& exited);
   void OnRemains(const supervisor::RemainsFrame& remains);
   void OnAllGone(const supervisor::AllGoneFrame& gone);
+  void OnLeftoversGone();
+  void EmitKilled(uint32_t local_rank);
   void EmitAll(std::vector<AgentEvent> events);
   void EmitGone();
   void Send(const supervisor::Frame& frame);
@@ -115,6 +118,8 @@ class NodeWorkers {
   NodeWorkersByRank workers_;
   WorkerOutputs outputs_;
   Standbys standbys_;
+  // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.
+  std::string lost_supervisor_;
   MonoTime poll_at_ = MonoTime::Never();
   WorkerFollower follower_;  // last: its thread reports
 };

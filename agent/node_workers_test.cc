@@ -14,6 +14,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/freezer.h"
 
 namespace cadre::agent {
 namespace {
@@ -175,6 +176,28 @@ TEST_F(NodeWorkersTest, ALostSupervisorIsReplaced_AndItsWorkersHaveDied) {
   EXPECT_THAT(Of<AllGone>(), SizeIs(1));
   workers_->Start(Assignment(2));
   EXPECT_THAT(Wait<WorkerRuns>(2), SizeIs(2));
+}
+
+TEST_F(NodeWorkersTest, WhatALostSupervisorLeftAndSigkillDoesNotEndIsAwaited) {
+  auto freezer = Freezer::Make();
+  if (!freezer.ok()) GTEST_SKIP() << freezer.status();
+  Run("exec sleep 1000");
+  workers_->Start(Assignment(1));
+  const WorkerRuns frozen = Wait<WorkerRuns>(2)[1];
+  ASSERT_OK((*freezer)->Freeze(frozen.pid));
+  kill(supervisor_pid_, SIGKILL);
+  const auto unkillable = Wait<WorkerUnkillable>(1);
+  EXPECT_EQ(unkillable[0].remains.local_rank(), frozen.local_rank);
+  EXPECT_EQ(unkillable[0].remains.processes(0).pid(), frozen.pid);
+  EXPECT_THAT(Of<WorkerDied>(), SizeIs(1));
+  workers_->Stop({1, absl::ZeroDuration()});
+  workers_->Poll(workers_->next_poll());
+  EXPECT_THAT(Of<AllGone>(), SizeIs(0));
+  ASSERT_OK((*freezer)->Thaw());
+  // It is sent SIGKILL at each look, and ends in a moment.
+  const MonoTime end = MonoNow() + absl::Milliseconds(kPatienceMs);
+  while (Of<AllGone>().empty() && MonoNow() < end) workers_->Poll(workers_->next_poll());
+  EXPECT_THAT(Of<AllGone>(), SizeIs(1));
 }
 
 TEST_F(NodeWorkersTest, WithoutASupervisorTheCoreHearsSo_AndStopsEndAtOnce) {

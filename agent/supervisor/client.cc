@@ -40,6 +40,7 @@ constexpr size_t kChunkBytes = 256 << 10;
 constexpr int kSocketBytes = 1 << 20;
 constexpr absl::Duration kExitLimit = absl::Seconds(2);
 constexpr absl::Duration kEndLimit = absl::Milliseconds(200);
+constexpr absl::Duration kLeftoversLimit = absl::Seconds(1);
 constexpr int kAdoptPollMs = 20;
 
 std::string FindSupervisor() {
@@ -221,6 +222,7 @@ void Client::LetGo() {
 int Client::fd() const { return state_->socket.get(); }
 bool Client::WantsWrite() const { return state_->written < state_->queue.size(); }
 pid_t Client::pid() const { return state_->pid; }
+const Leftovers& Client::leftovers() const { return state_->leftovers; }
 
 std::string Client::ContinueIfStopped() {
   const auto process = InspectProcess(state_->pid);
@@ -309,7 +311,7 @@ absl::Status Client::State::Lost(absl::string_view why) {
     if (!ended) SignalPidfd(pidfd.get(), SIGKILL);
     ReapSupervisor();
     how = ended ? HowItEnded() : absl::StrCat("was killed because ", why);
-    KillLeftovers(leftovers);
+    KillLeftovers(leftovers, kLeftoversLimit);
   }
   return absl::UnavailableError(absl::StrCat("cadre-supervisor, pid ", pid, ", ", how));
 }

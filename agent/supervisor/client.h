@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
+#include "agent/supervisor/leftovers.h"
 
 namespace cadre::supervisor {
 
@@ -47,8 +48,10 @@ class Client {
   absl::Status Send(const Frame& frame);
   absl::Status Flush();
   // All frames that can be read without blocking. UNAVAILABLE: the supervisor is gone; its workers
-  // have been killed before this returns.
+  // have been killed before this returns, for 1 s at most. What SIGKILL has not ended by then is in
+  // leftovers().
   absl::StatusOr<std::vector<Frame>> Read();
+  const Leftovers& leftovers() const;
   pid_t pid() const;
   // Lets a supervisor go on that somebody stopped (SIGSTOP): it would neither see a worker's end
   // nor end one. Returns what happened, in words; empty: it was not stopped.

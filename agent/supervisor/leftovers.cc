@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <iterator>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/match.h"
@@ -17,7 +18,6 @@
 namespace cadre::supervisor {
 namespace {
 
-constexpr absl::Duration kLimit = absl::Seconds(1);
 constexpr int kPollMs = 2;
 
 // Reaps it where it is our child. Where it is not, its parent may itself be dying, and the process
@@ -32,11 +32,13 @@ bool IsReaped(pid_t process, const std::set<pid_t>& killed) {
   return left->parent != getpid() && killed.count(left->parent) == 0;
 }
 
-// False: something is left. `killed`: so far, and not reaped.
-bool KillOnce(const Leftovers& leftovers, std::set<pid_t>& killed) {
+// False: something is left. `alive`: of it, what has not ended.
+bool KillOnce(Leftovers& leftovers, std::set<pid_t>* alive) {
+  std::set<pid_t>& killed = leftovers.killed;
   bool left = false;
+  alive->clear();
   if (!leftovers.cgroup.empty()) {
-    for (const pid_t pid : CgroupProcesses(leftovers.cgroup)) killed.insert(pid);
+    for (const pid_t pid : CgroupProcesses(leftovers.cgroup)) alive->insert(pid);
     KillCgroup(leftovers.cgroup);
     left = !RemoveCgroup(leftovers.cgroup);
   }
@@ -45,10 +47,11 @@ bool KillOnce(const Leftovers& leftovers, std::set<pid_t>& killed) {
          return leftovers.sessions.count(process.session) > 0 ||
                 absl::StartsWith(ReadMarker(process.pid), marker);
        })) {
-    killed.insert(pid);
+    alive->insert(pid);
     left = true;
   }
-  killed.insert(leftovers.sessions.begin(), leftovers.sessions.end());
+  killed.insert(alive->begin(), alive->end());
+  for (const auto& [session, group] : leftovers.sessions) killed.insert(session);
   for (auto it = killed.begin(); it != killed.end();) {
     const bool reaped = IsReaped(*it, killed);
     left = left || !reaped;
@@ -61,14 +64,31 @@ bool KillOnce(const Leftovers& leftovers, std::set<pid_t>& killed) {
 
 void Leftovers::Note(const Frame& frame) {
   if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
-  if (const auto* started = std::get_if<StartedFrame>(&frame)) sessions.insert(started->pid);
+  if (const auto* started = std::get_if<StartedFrame>(&frame))
+    sessions[started->pid] = started->group;
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) sessions.erase(exited->pid);
 }
 
-void KillLeftovers(const Leftovers& leftovers) {
-  std::set<pid_t> killed;
-  const MonoTime end = MonoNow() + kLimit;
-  while (!KillOnce(leftovers, killed) && MonoNow() < end) poll(nullptr, 0, kPollMs);
+std::vector<RemainsFrame> KillLeftovers(Leftovers& leftovers, absl::Duration limit) {
+  std::set<pid_t> alive;
+  const MonoTime end = MonoNow() + limit;
+  while (!KillOnce(leftovers, &alive)) {
+    if (MonoNow() >= end) break;
+    poll(nullptr, 0, kPollMs);
+  }
+  std::map<uint64_t, RemainsFrame> remains;
+  for (const pid_t pid : alive) {
+    const auto process = InspectProcess(pid);
+    if (!process.has_value() || process->state == 'Z') continue;
+    const auto session = leftovers.sessions.find(process->session);
+    const uint64_t group = session == leftovers.sessions.end() ? 0 : session->second;
+    RemainsFrame& frame = remains[group];
+    frame.group = group;
+    frame.processes.push_back({pid, process->state, KernelFunction(absl::StrCat("/proc/", pid))});
+  }
+  std::vector<RemainsFrame> frames;
+  for (auto& [group, frame] : remains) frames.push_back(std::move(frame));
+  return frames;
 }
 
 }  // namespace cadre::supervisor

@@ -6,9 +6,13 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 
 namespace cadre::supervisor {
@@ -17,13 +21,15 @@ namespace cadre::supervisor {
 struct Leftovers {
   std::string supervisor_id;
   std::string cgroup;
-  std::set<pid_t> sessions;  // of processes that were started and have not exited
+  std::map<pid_t, uint64_t> sessions;  // of processes that were started and have not exited: groups
+  std::set<pid_t> killed;              // so far, and not reaped
 
   void Note(const Frame& frame);
 };
 
-// Until there is nothing, for one second at most. Reaps those that came to us as subreaper.
-void KillLeftovers(const Leftovers& leftovers);
+// Until there is nothing, for `limit` at most. Reaps those that came to us as subreaper. Returns
+// what SIGKILL has not ended by then; what is in no session of a group counts as group 0's.
+std::vector<RemainsFrame> KillLeftovers(Leftovers& leftovers, absl::Duration limit);
 
 }  // namespace cadre::supervisor
 

@@ -163,8 +163,7 @@ absl::Status RunLoop(State& state) {
     goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsAbandoned(state, MonoNow());
   }
   StopListening(state);
-  if (ShutDown(state)) return absl::OkStatus();
-  return absl::DeadlineExceededError("some processes of the workers outlive SIGKILL");
+  return ShutDown(state);
 }
 
 }  // namespace cadre::supervisor

@@ -65,7 +65,7 @@ int Main(const std::string& id) {
   state.outbox.Flush();
   const absl::Status status = RunLoop(state);
   if (status.ok()) return 0;
-  fprintf(stderr, "cadre-supervisor: %s\n", status.ToString().c_str());
+  fprintf(stderr, "cadre-supervisor: %s\n", std::string(status.message()).c_str());
   return kExitInternal;
 }
 

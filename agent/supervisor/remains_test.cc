@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/processes/process_scan.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
@@ -19,6 +21,7 @@
 namespace cadre::supervisor {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -28,6 +31,9 @@ class RemainsTest : public ::testing::TestWithParam<const char*> {
     auto freezer = Freezer::Make();
     if (!freezer.ok()) GTEST_SKIP() << freezer.status();
     freezer_ = *std::move(freezer);
+    StartSupervisor();
+  }
+  void StartSupervisor() {
     setenv("CADRE_CGROUPS", GetParam(), 1);
     rig_ = std::make_unique<SupervisorRig>();
     unsetenv("CADRE_CGROUPS");
@@ -98,6 +104,32 @@ TEST_P(RemainsTest, OfAWorkerThatHasEnded_AreReportedToo) {
   ASSERT_OK(freezer_->Thaw());
   rig_->Until([&] { return rig_->AllGoneCount() == 1; });
   EXPECT_TRUE(WaitUntilDead(pid));
+}
+
+TEST_P(RemainsTest, AreNamedBySupervisorsThatLeaveBefore) {
+  testing::internal::CaptureStderr();
+  StartSupervisor();
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  rig_->Close();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(absl::StrCat("outlive SIGKILL; pid ", pid, " is in ")));
+  ASSERT_OK(freezer_->Thaw());
+  EXPECT_TRUE(WaitUntilDead(pid));
+}
+
+TEST_P(RemainsTest, OfASupervisorThatWasKilled_AreLeftOvers) {
+  const pid_t pid = StartFrozen("echo $$; exec sleep 1000");
+  kill(rig_->client().pid(), SIGKILL);
+  ASSERT_TRUE(WaitUntilDead(rig_->client().pid()));
+  auto read = rig_->client().Read();
+  while (read.ok()) read = rig_->client().Read();
+  Leftovers leftovers = rig_->client().leftovers();
+  const auto remains = KillLeftovers(leftovers, absl::ZeroDuration());
+  ASSERT_EQ(remains.size(), 1u);
+  ExpectNames(pid, remains.front());
+  ASSERT_OK(freezer_->Thaw());
+  EXPECT_THAT(KillLeftovers(leftovers, kPatience), IsEmpty());
+  EXPECT_FALSE(InspectProcess(pid).has_value()) << "it is reaped";
 }
 
 }  // namespace

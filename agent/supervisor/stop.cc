@@ -262,7 +262,7 @@ MonoTime NextDeadline(const State& state) {
   return next;
 }
 
-bool ShutDown(State& state) {
+absl::Status ShutDown(State& state) {
   const MonoTime now = MonoNow();
   const MonoTime end = now + kShutDownLimit;
   bool scan = !state.cgroups.usable();
@@ -271,21 +271,30 @@ bool ShutDown(State& state) {
     scan = scan || NeedsScan(group);
   }
   state.cgroups.KillAll();
-  const std::string marker = absl::StrCat(state.id, ".");
+  const auto is_ours = [marker = absl::StrCat(state.id, ".")](const ProcessInfo& process) {
+    return process.parent == getpid() || absl::StartsWith(ReadMarker(process.pid), marker);
+  };
   bool done = false;
   while (!done && MonoNow() < end) {
     ReapAll(state);
-    const bool left = scan && !KillProcesses([&](const ProcessInfo& process) {
-                                 return process.parent == getpid() ||
-                                        absl::StartsWith(ReadMarker(process.pid), marker);
-                               }).empty();
+    const bool left = scan && !KillProcesses(is_ours).empty();
     const bool childless = !HasChildren();
     const bool removed = state.cgroups.RemoveAll();
     done = childless && !left && removed;
     scan = scan || (removed && !childless);
     if (!done) poll(nullptr, 0, kShutDownPollMs);
   }
-  return done;
+  if (done) return absl::OkStatus();
+  std::string left;
+  for (const pid_t pid : KillProcesses(is_ours)) {
+    const auto process = InspectProcess(pid);
+    if (!process.has_value()) continue;
+    const std::string where = KernelFunction(absl::StrCat("/proc/", pid));
+    absl::StrAppend(&left, "; pid ", pid, " is in ", where.empty() ? "the kernel" : where,
+                    " (state ", std::string(1, process->state), ")");
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("processes of the workers outlive SIGKILL", left));
 }
 
 }  // namespace cadre::supervisor

@@ -7,6 +7,7 @@
 #ifndef CADRE_AGENT_SUPERVISOR_STOP_H_
 #define CADRE_AGENT_SUPERVISOR_STOP_H_
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/state.h"
@@ -30,8 +31,8 @@ void AdvanceGroups(State& state, MonoTime now);
 MonoTime NextDeadline(const State& state);
 
 // The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up.
-// False when something is left.
-bool ShutDown(State& state);
+// DEADLINE_EXCEEDED: names what is left.
+absl::Status ShutDown(State& state);
 
 }  // namespace cadre::supervisor
 

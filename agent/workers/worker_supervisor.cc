@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<supervisor::Frame>> WorkerSupervisor::Read() {
 }
 
 bool WorkerSupervisor::Replace(const std::string& how) {
-  client_.reset();  // kills what is left
+  if (exists()) leftovers_ = client_->leftovers();
+  client_.reset();
   absl::StatusOr<std::unique_ptr<supervisor::Client>> another =
       absl::UnavailableError("it had started no worker");
   if (std::exchange(has_started_a_worker_, false)) another = supervisor::Client::Start();
@@ -49,6 +50,10 @@ bool WorkerSupervisor::Replace(const std::string& how) {
   display_.Line(absl::StrCat(how, "; another one is started, this node's workers were killed"));
   client_ = *std::move(another);
   return true;
+}
+
+std::vector<supervisor::RemainsFrame> WorkerSupervisor::KillLeftovers() {
+  return supervisor::KillLeftovers(leftovers_, absl::ZeroDuration());
 }
 
 void WorkerSupervisor::ContinueIfStopped() {

@@ -11,6 +11,7 @@
 #include "agent/display.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
+#include "agent/supervisor/leftovers.h"
 
 namespace cadre::agent {
 
@@ -32,6 +33,8 @@ class WorkerSupervisor {
   // Starts another one in its place, if it had started a worker before: one that cannot even do
   // that has no better successor. False: it is lost for good.
   bool Replace(const std::string& how);
+  // Kills once more what the replaced one has left, and returns what SIGKILL has not ended.
+  std::vector<supervisor::RemainsFrame> KillLeftovers();
 
   // Somebody may have stopped it.
   void ContinueIfStopped();
@@ -43,6 +46,7 @@ class WorkerSupervisor {
   std::unique_ptr<supervisor::Client> client_;  // null once it is lost for good
   Display& display_;
   bool has_started_a_worker_ = false;
+  supervisor::Leftovers leftovers_;
 };
 
 }  // namespace cadre::agent
