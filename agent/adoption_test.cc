@@ -91,6 +91,15 @@ TEST_F(FindAdoptionTest, WhatAnAgentOfTheSameRunLeft) {
   EXPECT_TRUE(SupervisorEnds()) << "the one who carried on has ended";
 }
 
+TEST_F(FindAdoptionTest, OneOfThemIsGone) {
+  Complete();
+  rig_.Stop(0, 5);
+  rig_.Die();
+  std::optional<Adoption> found = Find(TheRun());
+  ASSERT_TRUE(found.has_value());
+  EXPECT_THAT(found->inventory.groups, ElementsAre(6, 5));
+}
+
 TEST_F(FindAdoptionTest, AnotherRunIsLeftAlone) {
   Complete();
   rig_.Die();

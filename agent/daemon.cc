@@ -34,7 +34,8 @@ AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port) {
   if (options.adoption.has_value()) {
     const v1::AgentRun& run = options.adoption->run;
     config.adopted = {GenerationOf(run), run.assign().local_world_size(),
-                      MonoTime::FromMicros(options.adoption->inventory.hold_until_us)};
+                      MonoTime::FromMicros(options.adoption->inventory.hold_until_us),
+                      options.adoption->inventory.stopping, run.assign().first_rank()};
   }
   return config;
 }
@@ -128,11 +129,9 @@ void Daemon::StartLink() {
 }
 
 absl::StatusOr<Exit> Daemon::Run() {
+  if (options_.adoption.has_value()) workers_->TakeOver();
   Feed(AgentTick{});  // from now on the core counts how long the server is away
-  if (options_.adoption.has_value()) {
-    workers_->TakeOver();
-    ReadSupervisor();
-  }
+  if (options_.adoption.has_value()) ReadSupervisor();
   StartLink();
   const absl::Status status = Loop();
   Leave();

@@ -57,6 +57,21 @@ TEST_F(AdoptionTest, AJobThatWentOnWithoutItsNodeFencesIt) {
   EXPECT_THAT(Assign(5), ElementsAre("start 5"));
 }
 
+TEST_F(AdoptionTest, AStopThatIsUnderWayGoesOn_AndWhoEndedByItIsNoFailure) {
+  AgentConfig config = Config();
+  config.adopted = AdoptedWorkers{{1, 3}, 2, MonoTime(), /*stopping=*/true, /*first_rank=*/6};
+  core_.emplace(std::move(config));
+  EXPECT_THAT(Feed(AgentTick{}), ElementsAre("stop 3 grace=5s"));
+  EXPECT_THAT(Died(3, 0, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=3"));
+  EXPECT_THAT(Welcome(), ElementsAre("begin", "up exited 3/0 CRASH"));
+  EXPECT_THAT(Stop(3), IsEmpty());
+  EXPECT_THAT(Remains(3, 1), ElementsAre(testing::StartsWith("say rank 7 (local rank 1) outlives"),
+                                         "up remains 3/1"));
+  EXPECT_THAT(Died(3, 1, 0, SIGKILL), ElementsAre("up exited 3/1 CRASH"));
+  EXPECT_THAT(Feed(AllGone{3, 501}), Contains("up stopped 3 port=501"));
+}
+
 TEST_F(AdoptionTest, WhoIsRefusedLeavesTheWorkersAsTheyWere) {
   v1::ServerMessage refused;
   refused.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));

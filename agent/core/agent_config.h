@@ -20,6 +20,10 @@ struct AdoptedWorkers {
   uint32_t workers = 0;
   // Until when the supervisor was to hold them, with strict fencing.
   MonoTime held_until;
+  // They are being stopped, and what is left of their grace counts.
+  bool stopping = false;
+  // Of local rank 0.
+  uint32_t first_rank = 0;
 };
 
 struct AgentConfig {

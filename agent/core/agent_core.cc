@@ -19,8 +19,10 @@ AgentCore::Impl::Impl(AgentConfig c)
       generation(out),
       held_port(config.join.held_port()) {
   if (!config.adopted) return;
-  generation.Adopt(config.adopted->generation, config.adopted->workers);
+  generation.Adopt(config.adopted->generation, config.adopted->first_rank, config.adopted->workers);
   orders.newest = config.adopted->generation.number;
+  // The longest grace: the supervisor counts the one that is under way.
+  if (config.adopted->stopping) Stop(session.StopGrace());
 }
 
 void AgentCore::Impl::Take(const AgentEvent& event) {

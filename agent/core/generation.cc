@@ -17,9 +17,10 @@ constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);
 
 }  // namespace
 
-void Generation::Adopt(const GenerationId& id, uint32_t workers) {
+void Generation::Adopt(const GenerationId& id, uint32_t first_rank, uint32_t workers) {
   phase_ = Phase::kRunning;
   id_ = id;
+  first_rank_ = first_rank;
   for (uint32_t i = 0; i < workers; ++i) workers_.try_emplace(i);
 }
 

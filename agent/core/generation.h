@@ -36,7 +36,7 @@ class Generation {
 
   // --- from the server, or its absence ---
   // Workers that another process of this incarnation started.
-  void Adopt(const GenerationId& id, uint32_t workers);
+  void Adopt(const GenerationId& id, uint32_t first_rank, uint32_t workers);
   // Not Alive(). `tell`: the server hears of the workers that go on.
   void Start(MonoTime now, const GenerationId& id, const v1::Assign& assign, bool tell);
   // Again with fewer to keep, or less grace: those go too. With `wait_for_look` the order goes out

@@ -59,7 +59,7 @@ void Fields(Io& io, AdoptFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, AdoptedFrame& f) {
-  io(f.id, f.groups, f.alone_ms, f.hold_until_us);
+  io(f.id, f.groups, f.alone_ms, f.hold_until_us, f.stopping);
 }
 template <typename Io>
 void Fields(Io& io, RemainingProcess& p) {

@@ -56,7 +56,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 4;
+inline constexpr uint32_t kFramesVersion = 5;
 
 struct StartFrame {
   uint64_t group = 0;
@@ -137,13 +137,15 @@ struct OutputFrame {
 struct AllGoneFrame {
   uint64_t group = 0;
 };
-// What there is to take over. StartedFrame and ExitedFrame follow although the agent before was
-// sent them, and so does what was written since it died.
+// What there is to take over: groups that are there, and those that are gone since one was started
+// last. StartedFrame and ExitedFrame follow although the agent before was sent them, and so does
+// what was written since it died.
 struct AdoptedFrame {
   std::string id;  // the supervisor's, as the agent before had chosen it
   std::vector<uint64_t> groups;
   uint32_t alone_ms = 0;      // for so long there was no agent
   int64_t hold_until_us = 0;  // the earliest of them; 0: there is none
+  bool stopping = false;      // a group that is there is being ended, and its grace goes on
 };
 
 // A process that sits in the kernel, where no signal reaches it: in a file system that does not

@@ -90,7 +90,7 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
   EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));
   EXPECT_EQ(std::get<AdoptFrame>(RoundTrip(AdoptFrame{"t"})).token, "t");
-  const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4}));
+  const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4, true}));
   EXPECT_THAT(adopted.groups, ElementsAre(1, 9));
   EXPECT_EQ(adopted.hold_until_us, -4);
   const auto remains =

@@ -65,8 +65,10 @@ AdoptedFrame Inventory(const State& state, MonoTime now) {
   MonoTime hold_until = MonoTime::Never();
   for (const auto& [serial, group] : state.groups) {
     adopted.groups.push_back(group.id);
+    adopted.stopping = adopted.stopping || group.ending.asked;
     hold_until = std::min(hold_until, group.ending.hold_until);
   }
+  for (const ExitedFrame& end : state.keeping.ended) adopted.groups.push_back(end.group);
   if (hold_until != MonoTime::Never()) adopted.hold_until_us = hold_until.micros();
   return adopted;
 }
@@ -90,6 +92,7 @@ void BecomeAgent(State& state, MonoTime now) {
   for (const auto& [serial, group] : state.groups) {
     if (group.exited) state.outbox.Send(group.end);
   }
+  for (const ExitedFrame& end : keeping.ended) state.outbox.Send(end);
   state.Watch(state.agent.socket.get(), Source::kAgent, 0, uint32_t{EPOLLIN} | EPOLLOUT);
   state.agent.watched_for_room = true;
 }

@@ -1,5 +1,6 @@
 // Workers that outlive their agent, with the real supervisor.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -71,6 +72,7 @@ TEST_F(KeepTest, AnotherAgentCarriesOn) {
   const AdoptedFrame inventory = rig_.Adopt();
   EXPECT_THAT(inventory.groups, ElementsAre(1));
   EXPECT_EQ(inventory.hold_until_us, 0);
+  EXPECT_FALSE(inventory.stopping);
   rig_.Until([&] { return rig_.Started().has_value(); });
   EXPECT_EQ(WorkerPid(), pid);
   EXPECT_EQ(rig_.client().pid(), rig_.ready().pid);
@@ -121,6 +123,33 @@ TEST_F(KeepTest, AnExitBeforeIsReportedAgain) {
   EXPECT_EQ(rig_.Exit(2)->exit_code, 3);
   EXPECT_EQ(rig_.Exit(3)->exec_step, "open log");
   EXPECT_FALSE(rig_.Exit(1).has_value());
+}
+
+TEST_F(KeepTest, AStopThatIsUnderWayGoesOn_AndWhoIsGoneIsToldOfAgain) {
+  rig_.Keep(kLong);
+  rig_.Send(rig_.Shell("echo up; exec sleep 1000"));
+  rig_.Send(rig_.Shell("trap '' TERM; echo up; while :; do sleep 0.01; done", 2));
+  rig_.Lines(1);
+  rig_.Lines(1, 2);
+  const pid_t pid = WorkerPid(2);
+  rig_.Send(StopFrame{2, 3600000});
+  rig_.Stop(3600000);
+  for (int i = 0; i < 2; ++i) {
+    rig_.Die();
+    const AdoptedFrame inventory = rig_.Adopt();
+    EXPECT_THAT(inventory.groups, ElementsAre(2, 1));
+    EXPECT_TRUE(inventory.stopping);
+    rig_.Until([&] { return rig_.Exit().has_value(); });
+    EXPECT_EQ(rig_.Exit()->signal, SIGTERM);
+    // A longer grace than what is left changes nothing.
+    rig_.Send(StopFrame{2, 7200000});
+    rig_.Stop(3600000);
+    EXPECT_TRUE(Alive(pid));
+  }
+  rig_.Send(rig_.Shell("echo up; exec sleep 1000", 3));
+  rig_.Lines(1, 3);
+  rig_.Die();
+  EXPECT_THAT(rig_.Adopt().groups, ElementsAre(2, 3)) << "the first is of a time before";
 }
 
 TEST_F(KeepTest, OutputMeanwhileIsBounded) {

@@ -170,6 +170,7 @@ void StartGroup(State& state, const StartFrame& start) {
                           "ignored"));
     return;
   }
+  if (!start.stands_by) state.keeping.ended.clear();
   if (!start.assignment.empty()) {
     Group* standby = AssignStandby(state, start.assignment);
     if (standby != nullptr) return TakeOver(state, start, *standby);

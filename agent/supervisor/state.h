@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
@@ -80,6 +81,8 @@ struct Keeping {
   // The newest connection, which may become the agent once it has shown the token.
   Agent candidate;
   bool candidate_knows_token = false;
+  // Of groups that are gone, since one was started last: whoever takes over may never have heard.
+  std::vector<ExitedFrame> ended;
   // While there is no agent: since when, and until when groups are kept.
   MonoTime alone_since = MonoTime::Never();
   MonoTime until = MonoTime::Never();

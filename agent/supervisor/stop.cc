@@ -170,6 +170,7 @@ void Finish(State& state, uint64_t serial, Group& group) {
   state.by_id.erase(group.id);
   state.cgroups.Remove(serial);
   state.outbox.Send(AllGoneFrame{group.id});
+  if (state.keeping.time > absl::ZeroDuration()) state.keeping.ended.push_back(group.end);
 }
 
 // Says what SIGKILL has not ended. The group is waited for all the same.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -33,12 +35,15 @@ class UnkillableTest : public testing::Test {
   // Nodes of two workers each, of which generation 1 runs.
   void StartJob(int nodes, const std::string& nnodes) {
     for (int node = 0; node < nodes; ++node) {
-      nodes_.push_back(server_.StartNode(
-          node, nnodes,
-          {"--stop-grace", "1s", "--max-restarts", "3", "--scale-up", "immediately", kProbe}));
+      nodes_.push_back(StartNode(node, nnodes));
       ASSERT_NE(nodes_.back(), nullptr);
     }
     for (const auto& node : nodes_) workers_.push_back(Workers(*node, 1));
+  }
+  std::unique_ptr<Process> StartNode(int node, const std::string& nnodes) {
+    return server_.StartNode(node, nnodes,
+                             {"--stop-grace", "1s", "--max-restarts", "3", "--scale-up",
+                              "immediately", "--adopt-timeout", adopt_timeout_, kProbe});
   }
   static std::vector<ProbeLine> Workers(Process& node, int generation) {
     const std::vector<ProbeLine> probes = NextProbes(node, 2, kPatience);
@@ -73,6 +78,7 @@ class UnkillableTest : public testing::Test {
     EXPECT_TRUE(WaitGone(workers_.back().at(1).pid, kPatience));
   }
 
+  std::string adopt_timeout_ = "0s";
   MortalServer server_;
   std::vector<std::unique_ptr<Process>> nodes_;
   std::vector<std::vector<ProbeLine>> workers_;
@@ -107,6 +113,50 @@ TEST_F(UnkillableTest, FixedSize_TheJobWaits_AndFormsWhenTheProcessIsGone) {
   EXPECT_TRUE(nodes_.front()->WaitForLine("outlives SIGKILL", kPatience).has_value())
       << Said(*nodes_.front());
   EXPECT_THAT(Status(), AllOf(HasSubstr("1 of 2 in"), HasSubstr(" outlives SIGKILL: pid ")));
+  Thaw();
+  for (const auto& node : nodes_) Workers(*node, 2);
+}
+
+TEST_F(UnkillableTest, TheSupervisorIsKilledToo_AndTheJobWaitsAsBefore) {
+  StartJob(2, "2");
+  FailWithOneFrozen();
+  // "pid (name) state parent ..."
+  const std::vector<std::string> stat = absl::StrSplit(
+      ReadFileOrEmpty(absl::StrCat("/proc/", workers_.back().at(1).pid, "/stat")), ' ');
+  int supervisor = 0;
+  ASSERT_TRUE(stat.size() > 3 && absl::SimpleAtoi(stat[3], &supervisor));
+  ASSERT_EQ(kill(supervisor, SIGKILL), 0);
+  EXPECT_TRUE(nodes_.back()->WaitForLine("another one is started", kPatience).has_value());
+  EXPECT_THAT(Status(), AllOf(HasSubstr("1 of 2 in"), HasSubstr(" outlives SIGKILL: pid ")));
+  Thaw();
+  for (const auto& node : nodes_) Workers(*node, 2);
+}
+
+TEST_F(UnkillableTest, TheLauncherIsKilledToo_AndTheNextOneTakesItOver) {
+  adopt_timeout_ = "60s";
+  StartJob(2, "2");
+  FailWithOneFrozen();
+  nodes_.back()->Kill(SIGKILL);
+  nodes_.back()->Wait();
+  nodes_.back() = StartNode(1, "2");
+  EXPECT_TRUE(nodes_.back()->WaitForLine("took over 2 workers", kPatience).has_value());
+  EXPECT_TRUE(nodes_.back()->WaitForLine(Remains(), kPatience).has_value());
+  EXPECT_THAT(Status(), AllOf(HasSubstr("1 of 2 in"), HasSubstr(" outlives SIGKILL: pid ")));
+  Thaw();
+  for (const auto& node : nodes_) Workers(*node, 2);
+}
+
+TEST_F(UnkillableTest, TheLauncherIsKilledBeforeItSaysSo_AndTheNextOneDoes) {
+  adopt_timeout_ = "60s";
+  StartJob(2, "2");
+  ASSERT_OK(freezer_->Freeze(workers_.back().at(1).pid));
+  ASSERT_EQ(kill(workers_.front().at(0).pid, SIGKILL), 0);
+  ASSERT_TRUE(WaitGone(workers_.back().at(0).pid, kPatience));
+  nodes_.back()->Kill(SIGKILL);
+  nodes_.back()->Wait();
+  nodes_.back() = StartNode(1, "2");
+  EXPECT_TRUE(nodes_.back()->WaitForLine("took over 2 workers", kPatience).has_value());
+  EXPECT_TRUE(nodes_.back()->WaitForLine(Remains(), kPatience).has_value());
   Thaw();
   for (const auto& node : nodes_) Workers(*node, 2);
 }
