@@ -73,11 +73,13 @@ void Generation::SendStop(absl::Duration grace) {
   out_.Add(StopWorkers{id_.number, grace, kept_, reason_});
 }
 
-void Generation::SpeakAgain() {
+void Generation::SpeakAgain(bool known) {
   for (auto& [local_rank, worker] : workers_) {
-    worker.Take(WorkerEvent::kServerIsBack);
-    if (worker.pid != 0) SayStarted(local_rank);
-    if (worker.exited()) SayExited(local_rank);
+    if (known) {
+      worker.Take(WorkerEvent::kServerIsBack);
+      if (worker.pid != 0) SayStarted(local_rank);
+      if (worker.exited()) SayExited(local_rank);
+    }
     if (worker.remains && Alive()) SayRemains(local_rank);
   }
 }
@@ -165,6 +167,9 @@ void Generation::OnKeptDied(uint32_t local_rank, MonoTime now) {
 bool Generation::OnUnkillable(const WorkerUnkillable& event, MonoTime now) {
   Worker* worker = Find(event.generation, event.remains.local_rank());
   if (worker == nullptr) return false;
+  const bool known = worker->remains.has_value() &&
+                     worker->remains->SerializeAsString() == event.remains.SerializeAsString();
+  if (known) return false;
   worker->Take(WorkerEvent::kRemains);
   worker->remains = event.remains;
   if (!kept_.empty()) Stop(now, absl::ZeroDuration(), {}, reason_, false);

@@ -46,8 +46,9 @@ class Generation {
   void LookEnded();
   // They are killed because the server does not answer.
   void Fenced() { fenced_ = true; }
-  // A new connection: the server hears everything again.
-  void SpeakAgain();
+  // A new connection: the server hears everything again; one that lost its state and does not know
+  // the generation, why it has to wait for this node.
+  void SpeakAgain(bool known);
 
   // --- from the node; false: it is not about a worker that is here ---
   void OnRuns(const WorkerRuns& event, MonoTime now, bool tell);
@@ -55,6 +56,7 @@ class Generation {
   bool OnDied(const WorkerDied& event, MonoTime now, const std::string& node,
               const std::string& fenced_because);
   // The job will go on without this node: kept workers, which would wait in vain, are stopped.
+  // False too where that was known.
   bool OnUnkillable(const WorkerUnkillable& event, MonoTime now);
   bool OnAllGone(const AllGone& event);
   void OnMayRejoin(const WorkerMayRejoin& event);

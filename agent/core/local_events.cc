@@ -38,13 +38,13 @@ void AgentCore::Impl::OnUnkillable(const WorkerUnkillable& event) {
   const uint32_t local_rank = event.remains.local_rank();
   if (!generation.OnUnkillable(event, now)) return;
   out.Add(Say{absl::StrCat(generation.NameOf(local_rank), " ", rpc::WhatRemains(event.remains),
-                           "; until then this node takes no part in the job")});
-  if (Tells()) generation.SayRemains(local_rank);
+                           "; until then this launcher starts no workers")});
+  if (session.welcomed()) generation.SayRemains(local_rank);
 }
 
 void AgentCore::Impl::GoOnIfClear() {
   if (!generation.EndIfClear()) return;
-  if (HasRemains(generation.workers())) {
+  if (HasRemains(generation.workers()) && !departure.exit) {
     out.Add(Say{"what SIGKILL had not ended is gone: this node can take part in the job again"});
   }
   if (departure.exit) return Finish();

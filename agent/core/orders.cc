@@ -71,7 +71,7 @@ void AgentCore::Impl::OnWelcome(const v1::Welcome& welcome) {
 }
 
 void AgentCore::Impl::SpeakAgain() {
-  if (session.Owns(generation.id())) generation.SpeakAgain();
+  generation.SpeakAgain(session.Owns(generation.id()));
   if (hangs.hang() && generation.running()) {
     v1::NodeMessage message;
     *message.mutable_evidence() = *hangs.hang();
@@ -167,7 +167,8 @@ void AgentCore::Impl::OnStop(const GenerationId& stopped, const v1::Stop& stop) 
   }
   orders.stop = stopped;
   const std::string reason = OneLine(stop.reason(), kMaxErrorText);
-  if (stop.fenced() && of_this_server) {
+  // What is being stopped anyway may be all there was of the generation, or of the job.
+  if (stop.fenced() && of_this_server && generation.running()) {
     out.Add(Say{absl::StrCat("fenced: ", reason, "; its workers here are stopped")});
   }
   FailStoreCalls(absl::AbortedError(

@@ -25,7 +25,7 @@ class RemainsTest : public AgentCoreTest {
   static constexpr char kSaid[] =
       "say rank 1 (local rank 1) outlives SIGKILL: pid 77 is in nfs_wait (state D); only the file "
       "system or device that it waits for, or a restart of the machine, ends it; until then this "
-      "node takes no part in the job";
+      "launcher starts no workers";
   static constexpr char kGone[] =
       "say what SIGKILL had not ended is gone: this node can take part in the job again";
 };
@@ -51,6 +51,24 @@ TEST_F(RemainsTest, AServerThatComesBackIsToldAgain_AsLongAsItIsSo) {
   EXPECT_THAT(said, Not(Contains("up remains 1/1")));
 }
 
+TEST_F(RemainsTest, AServerThatLostItsStateHearsWhyTheNodeDoesNotCome) {
+  RunAndRemain();
+  Down();
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up join port=0 gen=1"));
+  EXPECT_THAT(Welcome(2), Contains("up remains 1/1"));
+  EXPECT_THAT(Remains(1, 0), Contains("up remains 1/0"));
+}
+
+TEST_F(RemainsTest, AreSaidOnce_AndNothingWentOnWithoutTheNode) {
+  RunAndRemain();
+  EXPECT_THAT(Remains(1, 1), IsEmpty()) << "the supervisor tells whoever asks for a stop";
+  v1::ServerMessage stop;
+  SetGeneration(&stop, {1, 1});
+  stop.mutable_stop()->set_fenced(true);
+  stop.mutable_stop()->set_reason("generation 1 went on without this node");
+  EXPECT_THAT(Feed(ServerSaid{stop}), Not(Contains(HasSubstr("say fenced"))));
+}
+
 TEST_F(RemainsTest, WhatAnEndedWorkerStartedRemainsToo) {
   Run();
   EXPECT_THAT(Died(1, 1, 7), ElementsAre("up exited 1/1 CRASH"));
@@ -68,6 +86,12 @@ TEST_F(RemainsTest, KeptWorkersWouldWaitInVain) {
   EXPECT_THAT(Remains(1, 1), ElementsAre("stop 1 grace=0", kSaid, "up remains 1/1"));
   EXPECT_THAT(Feed(AllGone{1, 501, {0}}), IsEmpty()) << "of the order before";
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(kGone, "up stopped 1 port=501"));
+}
+
+TEST_F(RemainsTest, AJobThatEndsTakesNoNodeBack) {
+  RunAndRemain();
+  EXPECT_THAT(Finished(v1::FAILED, 1), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre("exit 1"));
 }
 
 TEST_F(RemainsTest, AJobThatEndsDoesNotWaitForThem) {
