@@ -74,6 +74,8 @@ absl::Status SqliteFile::Error(int code) const {
   if (no_room) return absl::ResourceExhaustedError("no space is left");
   // SQLite goes on to files that it could not open, and names the last error of those.
   if (IsReadOnly(db_)) return absl::UnavailableError("the disk is read-only");
+  // No statement here is wrong: a table or a column is missing.
+  if (code == SQLITE_ERROR) return absl::DataLossError(sqlite3_errmsg(db_));
   const std::string text = absl::StrCat(
       sqlite3_errstr(code), system == 0 ? "" : absl::StrCat(" (", strerror(system), ")"));
   if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {

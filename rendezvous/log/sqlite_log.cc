@@ -151,12 +151,12 @@ class SqliteLog final : public RecordLog {
         [&](sqlite3_stmt* statement) { check = std::string(ColumnBytes(statement, 0)); });
     if (!checked.ok()) return Broken(checked);
     if (check != "ok") return Damaged(check);
-    RETURN_IF_ERROR(file_->Run(
+    RETURN_IF_ERROR(Broken(file_->Run(
         "SELECT server_id, first, snapshot_bytes FROM header", {}, [&](sqlite3_stmt* statement) {
           server_id_ = static_cast<uint64_t>(sqlite3_column_int64(statement, 0));
           first_ = sqlite3_column_int64(statement, 1);
           snapshot_bytes_ = sqlite3_column_int64(statement, 2);
-        }));
+        })));
     return server_id_ == 0 ? Damaged("it has no header") : absl::OkStatus();
   }
 
@@ -174,12 +174,13 @@ class SqliteLog final : public RecordLog {
 
   absl::Status ReadRecords(std::vector<v1::Record>* records) {
     std::vector<std::pair<int64_t, ClockBase>> lives;  // from which record on
-    RETURN_IF_ERROR(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first",
-                               {}, [&](sqlite3_stmt* statement) {
-                                 life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
-                                                   sqlite3_column_int64(statement, 2)};
-                                 lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
-                               }));
+    RETURN_IF_ERROR(
+        Broken(file_->Run("SELECT first, boot_id, unix_us_at_zero FROM life ORDER BY first", {},
+                          [&](sqlite3_stmt* statement) {
+                            life_ = ClockBase{std::string(ColumnBytes(statement, 1)),
+                                              sqlite3_column_int64(statement, 2)};
+                            lives.emplace_back(sqlite3_column_int64(statement, 0), *life_);
+                          })));
     int64_t next = first_;
     std::vector<WrittenOn> written_on;
     bool good = true;

@@ -29,6 +29,21 @@ TEST_F(SqliteLogDamageTest, MissingRecordInTheMiddle) {
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(SqliteLogDamageTest, MissingTable) {
+  for (const char* table : {"life", "log", "header"}) {
+    SCOPED_TRACE(table);
+    std::filesystem::remove_all(options_.directory);
+    Fill(3);
+    Change(absl::StrCat("DROP TABLE ", table).c_str());
+    const absl::Status status = Open().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("the state in ", options_.directory,
+                                       " is damaged: no such table: ", table,
+                                       "; restore the directory from a copy")));
+  }
+}
+
 TEST_F(SqliteLogDamageTest, FlippedByteInTheWriteAheadLog) {
   Fill(20);
   const int64_t size = std::filesystem::file_size(File("state.db-wal"));
