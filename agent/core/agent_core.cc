@@ -68,11 +68,13 @@ void AgentCore::Impl::OnLinkDown(const absl::Status& status) {
   if (departure.exit) return;
   const std::string reason = OneLine(status.message(), kMaxErrorText);
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
-    return LeaveRefused(Exit{kExitUnavailable,
-                             absl::StrCat(session.Server(), " refuses this token (", reason,
-                                          "); every node of a job needs the same one"),
-                             {},
-                             {}});
+    return LeaveRefused(Exit{
+        kExitUnavailable,
+        absl::StrCat(
+            session.Server(), " refuses this token (", reason, ")",
+            absl::IsPermissionDenied(status) ? "" : "; every node of a job needs the same one"),
+        {},
+        {}});
   }
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     return LeaveRefused(Exit{kExitInternal,

@@ -134,6 +134,12 @@ TEST_F(AgentCoreTest, WrongToken_IsNotRetried) {
                           "wrong); every node of a job needs the same one"));
 }
 
+TEST_F(AgentCoreTest, WhatAnothersTokenIsGoodForIsSaid) {
+  EXPECT_THAT(Down(absl::PermissionDeniedError("this is another part's")),
+              ElementsAre("exit 69 the rendezvous server at h:1 refuses this token (this is "
+                          "another part's)"));
+}
+
 TEST_F(AgentCoreTest, Rejected_Table) {
   struct Case {
     absl::StatusCode code;

@@ -40,7 +40,9 @@ absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first) {
     return part == 0 ? absl::OkStatus() : Denied(bearer, "starts no part of a submitted job");
   }
   if (first.job() == bearer.job && part == bearer.part) return absl::OkStatus();
-  return Denied(bearer, absl::StrCat("is good for its part ", bearer.part, " alone"));
+  return Denied(bearer, absl::StrCat("is good for its part ", bearer.part, " alone; this one is ",
+                                     first.job() == bearer.job ? absl::StrCat("part ", part)
+                                                               : "of another job"));
 }
 
 absl::Status MayCallStore(const Bearer& bearer) {
