@@ -94,6 +94,10 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
 std::string AvoidedText(const v1::JobStatus& job) {
   std::string text;
   for (const v1::AvoidedNode& avoided : job.avoided()) {
+    const bool runs_there =
+        std::any_of(job.nodes().begin(), job.nodes().end(),
+                    [&](const v1::NodeStatus& node) { return node.name() == avoided.node(); });
+    if (runs_there) continue;
     absl::StrAppend(&text,
                     EscapeControl(absl::StrCat("avoids ", avoided.node(), ": ", avoided.reason())),
                     "\n");
