@@ -118,10 +118,7 @@ void ClusterAgent::OnFrame(const supervisor::Frame& frame) {
     Feed(PartGone{*part});
   } else if (const auto* remains = std::get_if<supervisor::RemainsFrame>(&frame)) {
     const std::optional<uint64_t> part = groups_.PartOf(remains->group);
-    if (!part.has_value()) return;
-    options_.log(absl::StrCat("the launcher of part ", *part, " ",
-                              rpc::WhatRemains(RemainsOf(*remains, 0)),
-                              "; until then its place is taken"));
+    if (part.has_value()) Feed(PartRemains{*part, rpc::WhatRemains(RemainsOf(*remains, 0))});
   }
 }
 

@@ -88,7 +88,17 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
                     labels.empty() ? "-" : absl::StrJoin(labels, ","),
                     jobs.empty() ? "-" : absl::StrJoin(jobs, " ")});
   }
-  return FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
+  std::string text =
+      FormatTable({"NODE", "STATE", "CPUS", "GPUS", "USERS", "LABELS", "JOBS"}, rows);
+  for (const v1::ClusterNodeStatus& node : nodes.nodes()) {
+    for (const std::string& remains : node.remains()) {
+      absl::StrAppend(&text,
+                      EscapeControl(absl::StrCat("on ", node.name(), " ", remains,
+                                                 "; until then its slots are taken")),
+                      "\n");
+    }
+  }
+  return text;
 }
 
 std::string AvoidedText(const v1::JobStatus& job) {

@@ -69,6 +69,15 @@ TEST_F(ClusterTextTest, TheNodesThatAJobAvoidsAreNamedWithTheReason) {
   avoided->set_node("n0");
   avoided->set_reason("no user\x1b ann");
   EXPECT_EQ(AvoidedText(job), "avoids n0: no user\\x1b ann\n");
+  job.add_nodes()->set_name("n0");
+  EXPECT_EQ(AvoidedText(job), "") << "it could not run without it";
+}
+
+TEST_F(ClusterTextTest, WhatHoldsSlotsAfterItsJobIsNamed) {
+  nodes_.mutable_nodes(0)->add_remains("a process of job mnist outlives SIGKILL: pid 7 is in \x1b");
+  EXPECT_THAT(ClusterNodesTable(nodes_),
+              HasSubstr("\non n0 a process of job mnist outlives SIGKILL: pid 7 is in \\x1b; until "
+                        "then its slots are taken\n"));
 }
 
 TEST_F(ClusterTextTest, AFewLinesForAll) {

@@ -36,6 +36,7 @@ void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnat
   agent.incarnation = incarnation;
   agent.last_heard = now;
   agent.leftovers.clear();
+  remains_.erase(node);
   SetTimer(node, now + lease_);
 }
 
@@ -55,11 +56,25 @@ void Agents::AddLeftover(const std::string& node, uint64_t part) {
   agents_.at(node).leftovers.insert(part);
 }
 
-void Agents::RemoveLeftover(const std::string& node, uint64_t part) {
+bool Agents::Remains(const std::string& node, uint64_t part) const {
+  const auto found = remains_.find(node);
+  return found != remains_.end() && found->second.count(part) != 0;
+}
+
+void Agents::AddRemains(const std::string& node, uint64_t part, const std::string& text) {
+  remains_[node][part] = text;
+}
+
+void Agents::PartEnded(const std::string& node, uint64_t part) {
   agents_.at(node).leftovers.erase(part);
+  const auto found = remains_.find(node);
+  if (found == remains_.end()) return;
+  found->second.erase(part);
+  if (found->second.empty()) remains_.erase(found);
 }
 
 void Agents::Erase(const std::string& node) {
+  remains_.erase(node);
   SetTimer(node, MonoTime::Never());
   const auto found = agents_.find(node);
   expected_ -= found->second.expected;

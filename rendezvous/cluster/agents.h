@@ -50,7 +50,12 @@ class Agents {
   void Disconnect(StreamId stream, MonoTime now);
   void Heard(const std::string& node, MonoTime now);
   void AddLeftover(const std::string& node, uint64_t part);
-  void RemoveLeftover(const std::string& node, uint64_t part);
+  // By node and part, what SIGKILL does not end of them: "outlives SIGKILL: ...".
+  const std::map<std::string, std::map<uint64_t, std::string>>& remains() const { return remains_; }
+  bool Remains(const std::string& node, uint64_t part) const;
+  void AddRemains(const std::string& node, uint64_t part, const std::string& text);
+  // Nothing is left of it.
+  void PartEnded(const std::string& node, uint64_t part);
   void Erase(const std::string& node);
 
   // A node whose agent's lease is over, if there is one.
@@ -67,6 +72,7 @@ class Agents {
   std::map<std::string, Agent> agents_;
   size_t expected_ = 0;
   std::map<StreamId, std::string> streams_;
+  std::map<std::string, std::map<uint64_t, std::string>> remains_;
   std::set<std::pair<MonoTime, std::string>> timers_;
 };
 

@@ -57,5 +57,23 @@ TEST(AgentsTest, AfterTheServerBeganAnewAgentsAreExpectedForALease) {
   EXPECT_EQ(agents.NextLost(At(25)), "a");
 }
 
+TEST(AgentsTest, WhatRemainsIsKnownUntilItIsGone_AndSaidAgainByOneThatComesBack) {
+  Agents agents(absl::Seconds(10));
+  agents.Connect("a", StreamId{1}, 1, At(0));
+  agents.AddRemains("a", 7, "stays");
+  EXPECT_TRUE(agents.Remains("a", 7));
+  EXPECT_FALSE(agents.Remains("a", 8));
+  agents.PartEnded("a", 7);
+  EXPECT_TRUE(agents.remains().empty());
+  agents.AddRemains("a", 8, "stays");
+  agents.Disconnect(StreamId{1}, At(1));
+  EXPECT_TRUE(agents.Remains("a", 8));
+  agents.Connect("a", StreamId{2}, 1, At(2));
+  EXPECT_TRUE(agents.remains().empty());
+  agents.AddRemains("a", 8, "stays");
+  agents.Erase("a");
+  EXPECT_TRUE(agents.remains().empty());
+}
+
 }  // namespace
 }  // namespace cadre::cluster

@@ -42,6 +42,7 @@ void Cluster::AgentSaid(StreamId stream, const v1::NodeMessage& message) {
   const std::string node = *known;
   agents_.Heard(node, context_.clock.lease_now());
   if (report.has_ended()) return PartEnded(node, report.ended());
+  if (report.has_remains()) return PartRemains(node, report.remains());
   if (report.leaving()) return AgentLeaving(node);
 }
 
@@ -125,7 +126,7 @@ void Cluster::CompareParts(const std::string& node, const std::set<uint64_t>& ru
 
 void Cluster::PartEnded(const std::string& node, const v1::PartReport& report) {
   changed_ = true;
-  agents_.RemoveLeftover(node, report.id());
+  agents_.PartEnded(node, report.id());
   const std::map<uint64_t, saved::PlacedPart>& parts = context_.state.cluster.parts;
   const auto found = parts.find(report.id());
   if (found == parts.end() || found->second.part().node() != node) return;
@@ -135,6 +136,20 @@ void Cluster::PartEnded(const std::string& node, const v1::PartReport& report) {
     return PartEndedUnasked(part, OneLine(report.text(), kMaxEndTextBytes), report.blame());
   }
   EndPart(part, nullptr);
+}
+
+void Cluster::PartRemains(const std::string& node, const v1::PartRemains& remains) {
+  const auto found = context_.state.cluster.parts.find(remains.id());
+  const bool its =
+      found != context_.state.cluster.parts.end() && found->second.part().node() == node;
+  if (!its && agents_.Find(node)->leftovers.count(remains.id()) == 0) return;
+  const std::string text = OneLine(remains.text(), kMaxEndTextBytes);
+  agents_.AddRemains(node, remains.id(), text);
+  changed_ = true;
+  if (!its || found->second.taken_back()) return;
+  const std::string how = absl::StrCat("its launcher ended, and a process that it left ", text);
+  for_jobs_.push_back(LauncherEnded{found->second.part().job(), node, how});
+  TakeBack(remains.id());
 }
 
 void Cluster::PartEndedUnasked(const saved::PlacedPart& part, const std::string& how,
@@ -254,7 +269,7 @@ void Cluster::Schedule() {
   if (agents_.AnyExpected()) return;
   cluster::Schedule schedule =
       PlaceJobs(NodesToSchedule(context_.state, agents_),
-                JobsToSchedule(context_.state, context_.config.stop_margin), context_.now);
+                JobsToSchedule(context_.state, agents_, context_.config.stop_margin), context_.now);
   CarryOut(schedule);
   for (const auto& [name, why] : schedule.hopeless) {
     const state::Job* job = FindJob(context_.state, name);
@@ -326,18 +341,19 @@ void Cluster::CarryOut(const cluster::Schedule& schedule) {
 
 std::string Cluster::WaitsFor(const state::Job& job, MonoTime at) const {
   if (job.user().empty() || (job.phase() != v1::QUEUED && job.phase() != v1::GATHERING)) return "";
-  const std::string& name = job.name();
-  const auto lacking = queue_.find(name);
-  if (job.phase() == v1::QUEUED) {
-    if (lacking == queue_.end()) return "the agents of the cluster's nodes to come back";
-    const MonoTime until = lacking->second.until;
-    return until == MonoTime::Never() ? lacking->second.reason
-                                      : absl::StrCat(lacking->second.reason, "; within ",
-                                                     ShortDuration(until - at), " at the latest");
+  const bool queued = job.phase() == v1::QUEUED;
+  const std::string launchers = queued ? "" : LaunchersAwaited(context_.state, job);
+  const auto lacking = queue_.find(job.name());
+  if (lacking == queue_.end()) {
+    return queued ? "the agents of the cluster's nodes to come back" : launchers;
   }
-  const std::string text = LaunchersAwaited(context_.state, job);
-  if (lacking == queue_.end()) return text;
-  return absl::StrCat(text, text.empty() ? "" : ", and for ", lacking->second.reason);
+  const auto& [reason, until] = lacking->second;
+  const bool known = queued && until != MonoTime::Never();
+  const std::string remains = WhatRemains(context_.state, agents_);
+  return absl::StrCat(
+      launchers, launchers.empty() ? "" : ", and for ", reason,
+      known ? absl::StrCat("; within ", ShortDuration(until - at), " at the latest") : "",
+      remains.empty() ? "" : "; ", remains);
 }
 
 void Cluster::SendToAgent(const std::string& node, v1::AgentOrder order) {

@@ -106,6 +106,8 @@ class Cluster {
   void CompareParts(const std::string& node, const std::set<uint64_t>& runs);
   void AgentLeaving(const std::string& node);
   void PartEnded(const std::string& node, const v1::PartReport& report);
+  // Its job is done with it, and may get another node.
+  void PartRemains(const std::string& node, const v1::PartRemains& remains);
   void PartEndedUnasked(const saved::PlacedPart& part, const std::string& how, v1::PartBlame blame);
   // Nothing of the node's parts counts any more.
   void EndPartsOf(const std::string& node);

@@ -13,6 +13,16 @@ namespace {
 
 constexpr size_t kMaxTriedTextBytes = 160;
 
+// "a process of job j outlives SIGKILL: ...".
+std::string RemainsText(const state::State& state, uint64_t part, const std::string& text) {
+  const auto found = state.cluster.parts.find(part);
+  return absl::StrCat("a process of ",
+                      found == state.cluster.parts.end()
+                          ? "an earlier job"
+                          : absl::StrCat("job ", found->second.part().job()),
+                      " ", text);
+}
+
 }  // namespace
 
 const state::Job* FindJob(const state::State& state, const std::string& name) {
@@ -90,6 +100,16 @@ std::string NodesTried(const state::Job& job) {
   return FirstFew(tried, tried.size());
 }
 
+std::string WhatRemains(const state::State& state, const Agents& agents) {
+  std::vector<std::string> texts;
+  for (const auto& [node, parts] : agents.remains()) {
+    for (const auto& [part, text] : parts) {
+      texts.push_back(absl::StrCat("on ", node, " ", RemainsText(state, part, text)));
+    }
+  }
+  return FirstFew(texts, texts.size());
+}
+
 std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const Agents& agents) {
   std::map<std::string, std::vector<v1::Part>> parts;
   for (const auto& [id, part] : state.cluster.parts) {
@@ -109,6 +129,11 @@ std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const
     const Agent* agent = agents.Find(name);
     if (agent != nullptr) status.set_leftovers(agent->leftovers.size());
     for (v1::Part& part : parts[name]) *status.add_parts() = std::move(part);
+    const auto remains = agents.remains().find(name);
+    if (remains == agents.remains().end()) continue;
+    for (const auto& [part, text] : remains->second) {
+      status.add_remains(RemainsText(state, part, text));
+    }
   }
   return all;
 }

@@ -38,6 +38,10 @@ std::string LaunchersAwaited(const state::State& state, const state::Job& job);
 // "n0 (no user alice), n1 (...)".
 std::string NodesTried(const state::Job& job);
 
+// Processes that SIGKILL does not end: "on n1 a process of job j outlives SIGKILL: ...". Empty:
+// none.
+std::string WhatRemains(const state::State& state, const Agents& agents);
+
 // The cluster's nodes with their parts, by name.
 std::vector<v1::ClusterNodeStatus> NodeStatuses(const state::State& state, const Agents& agents);
 

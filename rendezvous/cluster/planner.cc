@@ -27,7 +27,8 @@ Planner::Planner(const std::vector<ScheduleNode>& nodes, const std::vector<Sched
       const auto node = index_.find(held.node);
       if (node == index_.end()) continue;
       free_[node->second].Add(held.share, -1);
-      if (!held.ending) coming_[node->second].Add(held.share, -1);
+      if (!held.ending || held.remains) coming_[node->second].Add(held.share, -1);
+      if (held.remains) whole_[node->second].Add(held.share, -1);
     }
   }
 }

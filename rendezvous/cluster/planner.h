@@ -75,7 +75,7 @@ class Planner {
   const MonoTime now_;
   std::map<std::string, size_t> index_;
   std::vector<Plan> plans_;
-  Rooms whole_;   // of open nodes
+  Rooms whole_;   // of open nodes, once all that can end has ended
   Rooms free_;    // now
   Rooms coming_;  // and once what has been taken back is free
   // With a head: what others may take for longer than until `head_at_`.

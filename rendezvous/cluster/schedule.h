@@ -50,6 +50,8 @@ struct HeldShare {
   Share share;
   // Taken back, and not yet free.
   bool ending = false;
+  // SIGKILL does not end what is left there: nobody knows when it will be free.
+  bool remains = false;
 };
 
 struct ScheduleJob {

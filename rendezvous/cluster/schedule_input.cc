@@ -26,13 +26,14 @@ std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agent
   return nodes;
 }
 
-std::vector<ScheduleJob> JobsToSchedule(const state::State& state, absl::Duration stop_margin) {
+std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents& agents,
+                                        absl::Duration stop_margin) {
   // What ended jobs still hold is held all the same.
   std::map<std::string, std::vector<HeldShare>> held;
   for (const auto& [id, part] : state.cluster.parts) {
     held[part.part().job()].push_back(
         {part.part().node(), Share{part.part().workers(), part.part().cpus(), part.part().gpus()},
-         part.taken_back()});
+         part.taken_back(), agents.Remains(part.part().node(), id)});
   }
   std::vector<ScheduleJob> jobs;
   jobs.reserve(state.jobs.size());

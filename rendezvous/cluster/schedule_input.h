@@ -14,7 +14,8 @@ namespace cadre::cluster {
 std::vector<ScheduleNode> NodesToSchedule(const state::State& state, const Agents& agents);
 
 // All jobs that want nodes or have some. `stop_margin`: as in CoreConfig.
-std::vector<ScheduleJob> JobsToSchedule(const state::State& state, absl::Duration stop_margin);
+std::vector<ScheduleJob> JobsToSchedule(const state::State& state, const Agents& agents,
+                                        absl::Duration stop_margin);
 
 }  // namespace cadre::cluster
 

@@ -99,6 +99,19 @@ TEST(ScheduleTest, WhatCannotFitKeepsNobodyWaiting) {
   EXPECT_EQ(schedule.head, "");
 }
 
+TEST(ScheduleTest, WhatRemainsIsNotCountedOn) {
+  ScheduleJob over = Running(Job(1, 0), 0, 1);
+  over.min = over.max = 0;
+  over.held[0].ending = true;
+  Schedule schedule = PlaceJobs(Nodes(2), {over, Job(2, 2), Job(3, 1)}, kNow);
+  EXPECT_EQ(schedule.head, "j2");
+  EXPECT_THAT(schedule.waiting["j2"].reason, HasSubstr("what it lacks is being given up"));
+  over.held[0].remains = true;
+  schedule = PlaceJobs(Nodes(2), {over, Job(2, 2), Job(3, 1)}, kNow);
+  EXPECT_THAT(Placements(schedule), ElementsAre("j3:n1"));
+  EXPECT_EQ(schedule.waiting["j2"].reason, "2 nodes with 4 CPUs: 1 of 2 can take it");
+}
+
 TEST(ScheduleTest, WithoutALimitOnlyWhatTheHeadCannotUseIsTaken) {
   // j1 runs for nobody knows how long; j2 needs all four nodes' CPUs, j3 would sit on one of them.
   std::vector<ScheduleNode> nodes = Nodes(4);

@@ -23,10 +23,11 @@ class ClusterRemainsTest : public ClusterRig {
  protected:
   // Node i of `nodes` has agent i + 1; job j runs on the first `max`, with part i + 1 and launcher
   // 10 + i on node i.
-  void Run(int nodes, uint32_t min, uint32_t max) {
+  void Run(int nodes, uint32_t min, uint32_t max, int join_timeout_s = 600) {
     for (int i = 0; i < nodes; ++i) Join(1, i + 1, Name(i));
     spec_ = Spec("j", min, max);
     spec_.mutable_restart()->set_max(1);
+    spec_.mutable_rendezvous()->mutable_join_timeout()->set_seconds(join_timeout_s);
     spec_.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
     Submit(2, spec_);
     for (uint32_t i = 0; i < max; ++i) JoinJob(3, 10 + i, spec_, i + 1, Name(i));
@@ -38,6 +39,13 @@ class ClusterRemainsTest : public ClusterRig {
   }
   std::vector<std::string> Say(double at, int node, const v1::NodeMessage& message) {
     return Orders(Step(at, NodeSaid{StreamId{static_cast<uint64_t>(10 + node)}, message}));
+  }
+  // The agent says so of a part.
+  std::vector<std::string> Remains(double at, uint64_t agent, uint64_t part) {
+    v1::NodeMessage message;
+    message.mutable_agent()->mutable_remains()->set_id(part);
+    message.mutable_agent()->mutable_remains()->set_text("outlives SIGKILL: pid 7");
+    return Orders(Step(at, NodeSaid{StreamId{agent}, message}));
   }
   v1::JobStatus Status() const { return *core_->Status(Second(20), "j"); }
 
@@ -87,6 +95,44 @@ TEST_F(ClusterRemainsTest, ANodeThatCameBackIsGivenUpToo) {
   Orders(Step(5, NodeSaid{StreamId{21}, again}));
   EXPECT_THAT(Orders(Step(6, NodeSaid{StreamId{21}, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")})),
               ElementsAre("stop 2", "start 3 j on n2"));
+}
+
+// The launcher was killed, and its agent sees that a worker is left.
+TEST_F(ClusterRemainsTest, APartThatIsOverButForWhatRemainsIsTheJobsNoMore) {
+  Run(3, 2, 2);
+  Orders(Step(4, StreamClosed{StreamId{11}}));
+  EXPECT_THAT(Pass(4.2, 4.2), IsEmpty()) << "its launcher may come back";
+  EXPECT_THAT(Remains(9, 2, 2), ElementsAre("stop 2", "start 3 j on n2"));
+  EXPECT_EQ(Status().avoided_size(), 0);
+}
+
+TEST_F(ClusterRemainsTest, WhatHoldsSlotsIsNamedToWhoeverWaitsForThem) {
+  Run(2, 2, 2, 3);
+  EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")), ElementsAre("stop 2"));
+  Say(5, 0, StoppedFrom(Launcher(0)));
+  Orders(Step(5, StreamClosed{StreamId{11}}));
+  EXPECT_THAT(Remains(6, 2, 2), IsEmpty());
+  const char kText[] = "on n1 a process of job j outlives SIGKILL: pid 7";
+  EXPECT_THAT(Status().waiting_for(), HasSubstr(kText));
+  EXPECT_THAT(core_->ClusterNodes()[1].remains(),
+              ElementsAre("a process of job j outlives SIGKILL: pid 7"));
+  Pass(7, 9);
+  EXPECT_EQ(Status().phase(), v1::FAILED);
+  EXPECT_THAT(Status().verdict().message(), HasSubstr(kText));
+  EXPECT_THAT(Submit(9, Spec("next", 2)), IsEmpty());
+  EXPECT_THAT(core_->Status(Second(9), "next")->waiting_for(),
+              HasSubstr(absl::StrCat("1 of 2 can take it; ", kText)));
+  // Its agent says it again to a server that was started anew.
+  StartAnew();
+  Join(10, 31, "n0");
+  EXPECT_THAT(Join(10, 32, "n1", {2}), ElementsAre("stop 2"));
+  EXPECT_THAT(core_->Status(Second(10), "next")->waiting_for(), Not(HasSubstr("SIGKILL")));
+  Remains(10, 32, 2);
+  EXPECT_THAT(core_->Status(Second(10), "next")->waiting_for(), HasSubstr(kText));
+  EXPECT_THAT(Ended(11, 32, 2), ElementsAre("start 3 next on n0", "start 4 next on n1"));
+  EXPECT_TRUE(core_->ClusterNodes()[1].remains().empty());
+  Remains(12, 32, 2);
+  EXPECT_TRUE(core_->ClusterNodes()[1].remains().empty()) << "it is long gone";
 }
 
 TEST_F(ClusterRemainsTest, AJobThatGivesUpALauncherGetsAnotherNodeAtOnce) {

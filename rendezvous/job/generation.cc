@@ -116,7 +116,8 @@ bool Job::AdvanceGathering() {
       break;
   }
   const v1::Failure failure =
-      PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(), JoinTimeoutText(view()));
+      PlainFailure(v1::JOIN_TIMEOUT, "", state_.generation.number(),
+                   JoinTimeoutText(view(), cluster_waits_(state_, context_.now)));
   End(v1::FAILED, ExitStatusFor(failure), failure.message(), failure);
   return true;
 }

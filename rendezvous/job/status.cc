@@ -103,7 +103,7 @@ v1::WorkerState StateOf(saved::RankState rank) {
 
 }  // namespace
 
-std::string JoinTimeoutText(const View& view) {
+std::string JoinTimeoutText(const View& view, const std::string& cluster_waits) {
   const state::Job& job = view.job;
   const std::vector<std::string> here = ReadyNodes(view);
   std::vector<std::string> shown(here.begin(), here.begin() + std::min(here.size(), kFirstFew));
@@ -120,7 +120,8 @@ std::string JoinTimeoutText(const View& view) {
   }
   if (!here.empty()) absl::StrAppend(&text, " (here: ", FirstFew(shown, here.size()), ")");
   const std::string remains = WhatRemains(view);
-  return absl::StrCat(text, remains.empty() ? "" : "; ", remains);
+  return absl::StrCat(text, remains.empty() ? "" : "; ", remains,
+                      cluster_waits.empty() ? "" : "; it waited for ", cluster_waits);
 }
 
 std::string RanksNotStarted(const state::Generation& generation) {

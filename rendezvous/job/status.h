@@ -26,7 +26,7 @@ std::string Explain(const View& view, const std::string& cluster_waits, MonoTime
 std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoTime at);
 
 // "1 of 2 nodes came within 10m: missing 1 (here: a)", with names where they are known.
-std::string JoinTimeoutText(const View& view);
+std::string JoinTimeoutText(const View& view, const std::string& cluster_waits);
 
 // The first three and a count.
 std::string RanksNotStarted(const state::Generation& generation);

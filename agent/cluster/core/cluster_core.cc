@@ -41,6 +41,8 @@ std::vector<ClusterCommand> ClusterCore::Step(MonoTime now, const ClusterEvent& 
     if (running_.count(failed->id) != 0) Forget(failed->id, std::move(end));
   } else if (const auto* ended = std::get_if<LauncherEnded>(&event)) {
     OnLauncherEnded(*ended);
+  } else if (const auto* remains = std::get_if<PartRemains>(&event)) {
+    OnRemains(*remains);
   } else if (const auto* gone = std::get_if<PartGone>(&event)) {
     const auto found = running_.find(gone->id);
     if (found != running_.end()) Forget(gone->id, std::move(found->second.end));
@@ -89,6 +91,9 @@ void ClusterCore::SayJoined() {
   for (const auto& [id, end] : unreported_) report.mutable_joined()->add_parts(id);
   Send(std::move(report));
   for (const auto& [id, end] : unreported_) Report(end);
+  for (const auto& [id, part] : running_) {
+    if (!part.remains.empty()) ReportRemains(id, part.remains);
+  }
 }
 
 void ClusterCore::OnServerSaid(const v1::ServerMessage& message) {
@@ -166,6 +171,16 @@ void ClusterCore::OnLauncherEnded(const LauncherEnded& ended) {
   commands_.push_back(StopLauncher{ended.id, absl::ZeroDuration()});
 }
 
+void ClusterCore::OnRemains(const PartRemains& remains) {
+  const auto found = running_.find(remains.id);
+  // The supervisor says it again to whoever asks again for an end.
+  if (found == running_.end() || found->second.remains == remains.text) return;
+  found->second.remains = remains.text;
+  commands_.push_back(Say{absl::StrCat("a process of part ", remains.id, " ", remains.text,
+                                       "; until then its slots are taken")});
+  if (up_) ReportRemains(remains.id, remains.text);
+}
+
 void ClusterCore::Forget(uint64_t id, v1::PartReport end) {
   const auto found = running_.find(id);
   CADRE_CHECK(found != running_.end(), "part ", id, " does not run");
@@ -201,6 +216,13 @@ void ClusterCore::Report(v1::PartReport end) {
   }
   v1::AgentReport report;
   *report.mutable_ended() = std::move(end);
+  Send(std::move(report));
+}
+
+void ClusterCore::ReportRemains(uint64_t id, const std::string& text) {
+  v1::AgentReport report;
+  report.mutable_remains()->set_id(id);
+  report.mutable_remains()->set_text(text);
   Send(std::move(report));
 }
 

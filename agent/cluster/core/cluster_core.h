@@ -38,8 +38,13 @@ struct LauncherEnded {
 struct PartGone {
   uint64_t id;
 };
+// SIGKILL does not end a process of the part: "outlives SIGKILL: ...".
+struct PartRemains {
+  uint64_t id;
+  std::string text;
+};
 using ClusterEvent = std::variant<LinkUp, LinkDown, ServerSaid, SignalReceived, LauncherFailed,
-                                  LauncherEnded, PartGone, AgentTick>;
+                                  LauncherEnded, PartGone, PartRemains, AgentTick>;
 
 // --- commands; SendUp and Say are agent/core's ---
 // Ends with LauncherFailed, or with LauncherEnded and, after a StopLauncher, PartGone.
@@ -94,6 +99,8 @@ class ClusterCore {
     MonoTime stop_at = MonoTime::Never();
     // Once its launcher has ended: what is said of it when nothing else of it is left.
     v1::PartReport end;
+    // What SIGKILL does not end of it; empty: nothing is known to be so.
+    std::string remains;
   };
 
   void OnLinkDown(const absl::Status& status);
@@ -103,6 +110,8 @@ class ClusterCore {
   void OnStop(const v1::StopPart& stop);
   void OnSignal(int signal);
   void OnLauncherEnded(const LauncherEnded& ended);
+  void OnRemains(const PartRemains& remains);
+  void ReportRemains(uint64_t id, const std::string& text);
   // What it had is free again.
   void Forget(uint64_t id, v1::PartReport end);
   void OnDeadlines();

@@ -25,6 +25,9 @@ std::string Said(const v1::NodeMessage& message) {
   if (report.has_ended()) {
     return absl::StrCat("up ended ", report.ended().id(), " ", report.ended().text());
   }
+  if (report.has_remains()) {
+    return absl::StrCat("up remains ", report.remains().id(), " ", report.remains().text());
+  }
   return report.leaving() ? "up leaving" : "up ?";
 }
 
@@ -137,6 +140,21 @@ TEST_F(ClusterCoreTest, AnEndThatTheServerDidNotHearOfCountsAsRunningUntilItIsBa
   Welcome();
   Feed(LinkDown{absl::UnavailableError("gone")});
   EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [2]"));
+}
+
+TEST_F(ClusterCoreTest, WhatOutlivesSigkillIsSaidOnce_AndAgainToAServerThatComesBack) {
+  Feed(LinkUp{});
+  Welcome();
+  Start(1, 0);
+  Feed(Ended(1, "signal 15"));
+  EXPECT_THAT(Feed(PartRemains{1, "stays"}), ElementsAre("up remains 1 stays"));
+  EXPECT_THAT(Feed(PartRemains{1, "stays"}), IsEmpty());
+  EXPECT_THAT(Feed(PartRemains{7, "stays"}), IsEmpty());
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined [1]", "up remains 1 stays"));
+  EXPECT_THAT(Feed(PartGone{1}), ElementsAre("remove 1", "up ended 1 signal 15"));
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(LinkUp{}), ElementsAre("up joined []"));
 }
 
 TEST_F(ClusterCoreTest, ASignalEndsAllWithGrace_ASecondOneAtOnce) {
