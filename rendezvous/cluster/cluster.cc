@@ -235,8 +235,10 @@ void Cluster::Drain(const std::string& node, bool drained, const std::string& re
   v1::Record record;
   saved::ClusterNode* changed = record.mutable_cluster_node_set()->mutable_node();
   *changed = found->second;
+  // Asked a second time without a reason, it stays drained for the first one.
+  if (!drained || !why.empty() || !changed->drained())
+    changed->set_drain_reason(drained ? why : "");
   changed->set_drained(drained);
-  changed->set_drain_reason(drained ? why : "");
   out_.Commit(std::move(record));
   out_.Note("", absl::StrCat("node ", node, drained ? " is drained" : " takes work again",
                              why.empty() ? "" : ": ", why));

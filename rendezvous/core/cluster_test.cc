@@ -48,6 +48,7 @@ TEST_F(ClusterTest, TheQueueSurvivesTheServerAndSoDoesWhatWasPlaced) {
   Submit(2, Spec("j", 1));
   Submit(2, Spec("k", 2));
   Orders(Step(3, NodeDrained{"n1", true, "fan"}));
+  Orders(Step(3, NodeDrained{"n1", true, ""}));
   StartAnew();
   EXPECT_EQ(core_->NextDeadline(), MonoTime());
   Orders(Step(4, Tick{}));

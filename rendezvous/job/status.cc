@@ -162,12 +162,14 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
                           " to start (", RanksNotStarted(job.generation), ")",
                           left(StartDeadline(view)));
     case v1::STOPPING: {
-      // Until the grace is over those that go on may still come.
-      const MonoTime come_by = StopDeadline(view) + -view.context.config.stop_margin;
-      const bool may_come = job.generation.saved.stop().rejoin() && at < come_by;
+      // Workers have the grace, in which those that go on may still come; the margin after it is
+      // for their nodes to say that they are gone.
+      const MonoTime grace_ends = StopDeadline(view) + -view.context.config.stop_margin;
+      const bool has_grace = at < grace_ends;
+      const bool may_come = job.generation.saved.stop().rejoin() && has_grace;
       return absl::StrCat("workers on ", NodesNotStopped(job.generation),
                           may_come ? " to stop or to rejoin" : " to stop",
-                          left(may_come ? come_by : StopDeadline(view)));
+                          left(has_grace ? grace_ends : StopDeadline(view)));
     }
     default:
       return "";
