@@ -48,7 +48,8 @@ class ClusterTextTest : public testing::Test {
 
 TEST_F(ClusterTextTest, ALineForEachNode) {
   const std::string table = ClusterNodesTable(nodes_);
-  EXPECT_THAT(table, testing::ContainsRegex("n0 +up +3/4 +0/0 +any but root +rack=7,switch=s1 +mnist\n"));
+  EXPECT_THAT(table,
+              testing::ContainsRegex("n0 +up +3/4 +0/0 +any but root +rack=7,switch=s1 +mnist\n"));
   EXPECT_THAT(table, testing::ContainsRegex("n1 +up, drained: fan[^\n\x1b]* +0/4 +0/0 +bob"));
 }
 

@@ -205,10 +205,7 @@ TEST_F(DocumentationTest, OperatingAServer) {
           {"cadre run --rdzv-endpoint node0 --token-file token --state-dir ./state …",
            "trained 0 of 1",
            {"node1"}},
-          {"cadre server --host 10.0.0.5 --token-file token",
-           "serving at 10.0.0.5",
-           {"node1"},
-           Until::kSpoken},
+          {"cadre server --host 10.0.0.5 --token-file token", "serving", {"node1"}, Until::kSpoken},
           {"cadre server --host 10.0.0.5 --token-file token --etcd " + etcd,
            "leads",
            {"node1"},
@@ -299,11 +296,9 @@ TEST_F(DocumentationTest, Watching) {
 TEST_F(DocumentationTest, WhenSomethingFails) {
   for_ = {{"[JOB]", "failed"}, {"JOB", "failed"}};
   Type({"cadre server --host 127.0.0.1", "serving at", {"node1"}, Until::kForever});
-  EXPECT_EQ(
-      On("node1",
-         "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'exit 3'")
-          ->Wait(kPatience),
-      3);
+  const std::string fails =
+      "cadre run --job-name failed --rdzv-endpoint 127.0.0.1 --log-dir logs sh -c 'exit 3'";
+  EXPECT_EQ(On("node1", fails)->Wait(kPatience), 3);
   Type({"cadre server --host 10.77.0.1 --port 29401 --token-file job.token",
         "serving at",
         {"node1"},
@@ -314,6 +309,9 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
   const auto other = On("node2",
                         "cadre run --adopt-timeout 1m --node-name n2 --rdzv-endpoint head:29401 "
                         "--token-file job.token --nnodes 2 train.py");
+  const std::string standalone =
+      "cadre run --standalone --adopt-timeout 1m --state-dir state --job-name mnist "
+      "--nproc-per-node 2 train.py";
   const std::string adopting =
       "cadre run --adopt-timeout 1m --node-name n1 --rdzv-endpoint head --token-file job.token "
       "--nnodes 2 train.py";
@@ -322,12 +320,7 @@ TEST_F(DocumentationTest, WhenSomethingFails) {
           {"cadre status [JOB]", "exited with status 3"},
           {"cadre timeline JOB", "GENERATION"},
           {"cadre why JOB --log-dir logs", "failed: "},
-          {"cadre run --standalone --adopt-timeout 1m --state-dir state --job-name mnist "
-           "--nproc-per-node 2 train.py",
-           "2 workers",
-           {"node3"},
-           Until::kEnd,
-           "generation 1 running"},
+          {standalone, "2 workers", {"node3"}, Until::kEnd, "generation 1 running"},
           {adopting, "generation 1 running", {"node3"}, Until::kForever}});
   running_.back()->Kill(SIGKILL);
   running_.back()->Wait(kPatience);
