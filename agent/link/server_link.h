@@ -1,21 +1,26 @@
 // An agent's connection to the server as the agent sees it: messages up, messages down, and whether
 // the server is there. One implementation speaks gRPC (agent/link/grpc_link.h); `cadre run
 // --standalone` has one that talks to the server in its own process
-// (launcher/attach/embedded_link.h). What travels on it, and where each end handles it (agent/core
-// and rendezvous/job):
+// (launcher/attach/embedded_link.h).
 //
+// What travels on it, with the file that says or hears it: the agent's in agent/core, the server's
+// in rendezvous/job.
+//
+// clang-format off
 //   agent                                 server
 //   session.cc      Join            ──▶   membership.cc     admits the node
 //   orders.cc       Welcome         ◀──   membership.cc
 //   orders.cc       Assign          ◀──   generation.cc     Form, once enough nodes are there
 //   generation.cc   WorkerStarted   ──▶   worker_events.cc
 //   session.cc      Renew           ──▶   job.cc            every third of the lease
+//   hangs.cc        NodeEvidence    ──▶   worker_events.cc  a worker makes no progress; or as asked:
+//   hangs.cc        Inspect         ◀──   inquiry.cc        the other nodes are asked as well
 //   generation.cc   WorkerExited    ──▶   worker_events.cc  the first failure is the root cause
 //   orders.cc       Stop            ◀──   generation.cc     OrderStop
-//   orders.cc       NodeStopped     ──▶   worker_events.cc  once nothing of the generation runs
-//   orders.cc       Assign          ◀──   generation.cc     RestartOrEnd, after the last
-//   NodeStopped orders.cc       Finished        ◀──   generation.cc     or this, where the job has
-//   ended
+//   orders.cc       NodeStopped     ──▶   worker_events.cc  nothing of the generation runs any more
+//   orders.cc       Assign          ◀──   generation.cc     Form again, after the last NodeStopped,
+//   orders.cc       Finished        ◀──   generation.cc     or End
+// clang-format on
 #ifndef CADRE_AGENT_LINK_SERVER_LINK_H_
 #define CADRE_AGENT_LINK_SERVER_LINK_H_
 

@@ -23,9 +23,8 @@
 //     Started   once exec has succeeded, or one that stood by has its assignment
 //     Output    as it comes
 //     Exited    after all output of the process; what that has started may live on
-//     Remains   once SIGKILL has not ended processes of the group for 5 s; again after each Stop
-//     that
-//               follows
+//     Remains   once SIGKILL has not ended processes of the group for 5 s, and after each later
+//               Stop
 //     AllGone   after Stop or Hold, once no process of the group is left
 //     Adopted   to an agent that takes over
 //
