@@ -26,6 +26,7 @@ namespace cadre::agent {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(250);
+constexpr absl::Duration kLeftoversPoll = absl::Seconds(1);
 
 WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService& local) {
   WorkerStartOptions start;
@@ -234,8 +235,12 @@ void NodeWorkers::Collect(const CollectEvidence& command) {
 
 void NodeWorkers::Poll(MonoTime now) {
   if (now < poll_at_) return;
-  poll_at_ = now + kPoll;
-  if (!lost_supervisor_.empty() && supervisor_.KillLeftovers().empty()) return OnLeftoversGone();
+  // Looking for what is left goes through all processes of the machine.
+  poll_at_ = now + (lost_supervisor_.empty() ? kPoll : kLeftoversPoll);
+  if (!lost_supervisor_.empty()) {
+    if (supervisor_.KillLeftovers().empty()) OnLeftoversGone();
+    return;
+  }
   StartStandbys(now);
   supervisor_.ContinueIfStopped();
   std::vector<AgentEvent> events = follower_.Poll(now);
@@ -335,6 +340,7 @@ void NodeWorkers::OnSupervisorGone(const std::string& how) {
   }
   // What is left when nothing runs any more, as processes that stood by, is in nobody's way.
   if (left.empty() || groups_.all().empty()) return OnLeftoversGone();
+  poll_at_ = MonoNow() + kLeftoversPoll;
   for (const auto& [local_rank, remains] : left) {
     uses_.emit(WorkerUnkillable{generation(), remains});
   }

@@ -165,7 +165,11 @@ void Generation::OnKeptDied(uint32_t local_rank, MonoTime now) {
 }
 
 bool Generation::OnUnkillable(const WorkerUnkillable& event, MonoTime now) {
-  Worker* worker = Find(event.generation, event.remains.local_rank());
+  const uint32_t local_rank = event.remains.local_rank();
+  // One that waits in its process for the next assignment gets none: it has been sent SIGKILL.
+  const bool waits =
+      HasProcesses() && event.generation == id_.number && kept_.count(local_rank) != 0;
+  Worker* worker = waits ? &workers_.at(local_rank) : Find(event.generation, local_rank);
   if (worker == nullptr) return false;
   const bool known = worker->remains.has_value() &&
                      worker->remains->SerializeAsString() == event.remains.SerializeAsString();

@@ -88,6 +88,17 @@ TEST_F(RemainsTest, KeptWorkersWouldWaitInVain) {
   EXPECT_THAT(Feed(AllGone{1, 501}), ElementsAre(kGone, "up stopped 1 port=501"));
 }
 
+TEST_F(RemainsTest, WhoWaitsForTheNextAssignmentAndRemains_GetsNone) {
+  Run();
+  Feed(WorkerMayRejoin{1, 1, true});
+  EXPECT_THAT(StopToRejoin(1), ElementsAre("stop 1 grace=5s keep 1"));
+  Waits(1, 1);
+  EXPECT_THAT(Feed(AllGone{1, 501, {1}}), ElementsAre("up stopped 1 port=501"));
+  EXPECT_THAT(Remains(1, 1), ElementsAre("stop 1 grace=0", kSaid, "up remains 1/1"));
+  EXPECT_THAT(Assign(2, 2), IsEmpty());
+  EXPECT_THAT(Feed(AllGone{1, 501}), Contains("start 2"));
+}
+
 TEST_F(RemainsTest, AJobThatEndsTakesNoNodeBack) {
   RunAndRemain();
   EXPECT_THAT(Finished(v1::FAILED, 1), IsEmpty());

@@ -43,9 +43,13 @@ bool KillOnce(Leftovers& leftovers, std::set<pid_t>* alive) {
     left = !RemoveCgroup(leftovers.cgroup);
   }
   const std::string marker = absl::StrCat(leftovers.supervisor_id, ".");
+  std::set<pid_t> seen;  // sessions with a process
   for (const pid_t pid : KillProcesses([&](const ProcessInfo& process) {
-         return leftovers.sessions.count(process.session) > 0 ||
-                absl::StartsWith(ReadMarker(process.pid), marker);
+         if (leftovers.sessions.count(process.session) > 0) {
+           seen.insert(process.session);
+           return true;
+         }
+         return absl::StartsWith(ReadMarker(process.pid), marker);
        })) {
     alive->insert(pid);
     left = true;
@@ -57,6 +61,11 @@ bool KillOnce(Leftovers& leftovers, std::set<pid_t>* alive) {
     left = left || !reaped;
     it = reaped ? killed.erase(it) : std::next(it);
   }
+  // The number of a session that is gone may be a stranger's by the next look.
+  for (auto it = leftovers.sessions.begin(); it != leftovers.sessions.end();) {
+    const bool gone = killed.count(it->first) == 0 && seen.count(it->first) == 0;
+    it = gone ? leftovers.sessions.erase(it) : std::next(it);
+  }
   return !left;
 }
 
@@ -64,8 +73,9 @@ bool KillOnce(Leftovers& leftovers, std::set<pid_t>* alive) {
 
 void Leftovers::Note(const Frame& frame) {
   if (const auto* ready = std::get_if<ReadyFrame>(&frame)) cgroup = ready->cgroup;
-  if (const auto* started = std::get_if<StartedFrame>(&frame))
+  if (const auto* started = std::get_if<StartedFrame>(&frame)) {
     sessions[started->pid] = started->group;
+  }
   if (const auto* exited = std::get_if<ExitedFrame>(&frame)) sessions.erase(exited->pid);
 }
 

@@ -130,6 +130,7 @@ TEST_P(RemainsTest, OfASupervisorThatWasKilled_AreLeftOvers) {
   ASSERT_OK(freezer_->Thaw());
   EXPECT_THAT(KillLeftovers(leftovers, kPatience), IsEmpty());
   EXPECT_FALSE(InspectProcess(pid).has_value()) << "it is reaped";
+  EXPECT_THAT(leftovers.sessions, IsEmpty()) << "their numbers may be a stranger's from now on";
 }
 
 }  // namespace
