@@ -136,9 +136,9 @@ struct OutputFrame {
 struct AllGoneFrame {
   uint64_t group = 0;
 };
-// What there is to take over: groups that are there, and those that are gone since one was started
-// last. StartedFrame and ExitedFrame follow although the agent before was sent them, and so does
-// what was written since it died.
+// What there is to take over: groups that are there, and those that are gone since a worker was
+// started last. StartedFrame and ExitedFrame follow although the agent before was sent them, and so
+// does what was written since it died.
 struct AdoptedFrame {
   std::string id;  // the supervisor's, as the agent before had chosen it
   std::vector<uint64_t> groups;

@@ -93,6 +93,7 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4, true}));
   EXPECT_THAT(adopted.groups, ElementsAre(1, 9));
   EXPECT_EQ(adopted.hold_until_us, -4);
+  EXPECT_TRUE(adopted.stopping);
   const auto remains =
       std::get<RemainsFrame>(RoundTrip(RemainsFrame{5, {{7, 'D', "nfs_wait"}, {8, 'R', ""}}}));
   ASSERT_EQ(remains.processes.size(), 2u);

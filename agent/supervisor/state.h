@@ -81,7 +81,8 @@ struct Keeping {
   // The newest connection, which may become the agent once it has shown the token.
   Agent candidate;
   bool candidate_knows_token = false;
-  // Of groups that are gone, since one was started last: whoever takes over may never have heard.
+  // Of groups that are gone, since a worker was started last: whoever takes over may never have
+  // heard of them.
   std::vector<ExitedFrame> ended;
   // While there is no agent: since when, and until when groups are kept.
   MonoTime alone_since = MonoTime::Never();

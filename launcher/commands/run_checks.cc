@@ -71,6 +71,8 @@ bool IsOnPath(const std::string& program, const RunOptions& options) {
                            : inherited != nullptr         ? inherited
                                                           : "";
   for (const absl::string_view directory : absl::StrSplit(path, ':')) {
+    // An empty entry is the working directory, where the caller has found it.
+    if (directory.empty()) return true;
     if (access(absl::StrCat(directory, "/", program).c_str(), X_OK) == 0) return true;
   }
   return false;
@@ -92,7 +94,10 @@ std::string WhyNotFound(const RunOptions& options) {
   if (file.get() != '#' || file.get() != '!' || !std::getline(file, line)) return "";
   const std::vector<std::string> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
-  if (words.empty() || access(words[0].c_str(), F_OK) == 0) return "";
+  if (words.empty()) return "";
+  const std::filesystem::path interpreter =
+      std::filesystem::path(options.job.working_dir()) / words[0];
+  if (access(interpreter.c_str(), F_OK) == 0) return "";
   return absl::StrCat(program, " is to be run by ", words[0], ", which is not there");
 }
 

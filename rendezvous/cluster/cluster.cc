@@ -236,8 +236,9 @@ void Cluster::Drain(const std::string& node, bool drained, const std::string& re
   saved::ClusterNode* changed = record.mutable_cluster_node_set()->mutable_node();
   *changed = found->second;
   // Asked a second time without a reason, it stays drained for the first one.
-  if (!drained || !why.empty() || !changed->drained())
+  if (!drained || !why.empty() || !changed->drained()) {
     changed->set_drain_reason(drained ? why : "");
+  }
   changed->set_drained(drained);
   out_.Commit(std::move(record));
   out_.Note("", absl::StrCat("node ", node, drained ? " is drained" : " takes work again",

@@ -205,7 +205,7 @@ TEST_F(DocumentationTest, OperatingAServer) {
           {"cadre run --rdzv-endpoint node0 --token-file token --state-dir ./state …",
            "trained 0 of 1",
            {"node1"}},
-          {"cadre server --host 10.0.0.5 --token-file token", "serving", {"node1"}, Until::kSpoken},
+          {"cadre server --host 10.0.0.5 --token-file token", "0.0.5:", {"node1"}, Until::kSpoken},
           {"cadre server --host 10.0.0.5 --token-file token --etcd " + etcd,
            "leads",
            {"node1"},
