@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/display/cluster_text.h"
 #include "launcher/display/terminal_line.h"
 #include "launcher/display/verdict_text.h"
 #include "rendezvous/host/log_reads.h"
@@ -56,7 +57,7 @@ class Follower {
         return Fail(ControlExit(job.status()), job.status().message());
       }
       heard_ = absl::Now();
-      if (what_.follow) SayAvoided(*job);
+      if (what_.follow && !job->has_verdict()) SayAvoided(*job);
       const absl::Status looked = Look(*job);
       if (!looked.ok()) return Fail(ControlExit(looked), looked.message());
       if (IsOver(*job)) return End(*job);
@@ -214,10 +215,9 @@ class Follower {
 
   // Why it begins nowhere, or not where it was to: who follows a job asks nobody else.
   void SayAvoided(const v1::JobStatus& job) {
-    for (const v1::AvoidedNode& avoided : job.avoided()) {
-      const std::string why = absl::StrCat(" avoids ", avoided.node(), ": ", avoided.reason());
-      if (!told_.insert(why).second) continue;
-      Fail(0, absl::StrCat("job ", job.name(), why,
+    for (const std::string& avoided : AvoidedNodes(job)) {
+      if (!told_.insert(avoided).second) continue;
+      Fail(0, absl::StrCat("job ", job.name(), " ", avoided,
                            job.waiting_for().empty() ? "" : "; it waits for ", job.waiting_for()));
     }
   }

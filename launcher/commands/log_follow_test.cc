@@ -208,6 +208,18 @@ TEST_F(LogFollowTest, AJobThatBeganNowhere_IsSaidToHaveNoOutput) {
   EXPECT_THAT(err_, HasSubstr("job j has begun no generation"));
 }
 
+TEST_F(LogFollowTest, ANodeThatIsAvoidedIsNotSaid_WhereTheJobRunsOnItOrIsOver) {
+  job_.add_avoided()->set_node("n1");
+  job_.add_nodes()->set_name("n1");
+  steps_ = {[] {},
+            [this] {
+              job_.clear_nodes();
+              End(75);
+            }};
+  EXPECT_EQ(Follow(All(true)), 75);
+  EXPECT_THAT(err_, Not(HasSubstr("avoids")));
+}
+
 TEST_F(LogFollowTest, ANodeThatIsAvoidedIsSaidOnceToWhoFollows) {
   v1::AvoidedNode* avoided = job_.add_avoided();
   avoided->set_node("n1");

@@ -101,16 +101,22 @@ std::string ClusterNodesTable(const v1::ListNodesReply& nodes) {
   return text;
 }
 
-std::string AvoidedText(const v1::JobStatus& job) {
-  std::string text;
+std::vector<std::string> AvoidedNodes(const v1::JobStatus& job) {
+  std::vector<std::string> lines;
   for (const v1::AvoidedNode& avoided : job.avoided()) {
     const bool runs_there =
         std::any_of(job.nodes().begin(), job.nodes().end(),
                     [&](const v1::NodeStatus& node) { return node.name() == avoided.node(); });
     if (runs_there) continue;
-    absl::StrAppend(&text,
-                    EscapeControl(absl::StrCat("avoids ", avoided.node(), ": ", avoided.reason())),
-                    "\n");
+    lines.push_back(absl::StrCat("avoids ", avoided.node(), ": ", avoided.reason()));
+  }
+  return lines;
+}
+
+std::string AvoidedText(const v1::JobStatus& job) {
+  std::string text;
+  for (const std::string& line : AvoidedNodes(job)) {
+    absl::StrAppend(&text, EscapeControl(line), "\n");
   }
   return text;
 }

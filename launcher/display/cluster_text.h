@@ -14,7 +14,10 @@ namespace cadre::launcher {
 // A table with a line for each node.
 std::string ClusterNodesTable(const v1::ListNodesReply& nodes);
 
-// A line for each node that the job is kept off, and why; empty: it avoids none.
+// "avoids n0: WHY" of each node that the job is kept off; of one that it runs on all the same,
+// since it could not without, nothing is said.
+std::vector<std::string> AvoidedNodes(const v1::JobStatus& job);
+// Them as lines to be shown.
 std::string AvoidedText(const v1::JobStatus& job);
 
 // A few lines, however large the cluster: its nodes, which are away or drained, what is in use, how
