@@ -1,5 +1,6 @@
 #include "rendezvous/cluster/agents.h"
 
+#include <iterator>
 #include <utility>
 
 namespace cadre::cluster {
@@ -27,7 +28,8 @@ void Agents::Expect(const std::string& node, MonoTime now) {
   SetTimer(node, now + lease_);
 }
 
-void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnation, MonoTime now) {
+void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnation,
+                     const std::set<uint64_t>& runs, MonoTime now) {
   Agent& agent = agents_[node];
   if (agent.stream.has_value()) streams_.erase(*agent.stream);
   streams_[stream] = node;
@@ -36,7 +38,7 @@ void Agents::Connect(const std::string& node, StreamId stream, uint64_t incarnat
   agent.incarnation = incarnation;
   agent.last_heard = now;
   agent.leftovers.clear();
-  remains_.erase(node);
+  ForgetRemainsBut(node, runs);
   SetTimer(node, now + lease_);
 }
 
@@ -63,6 +65,16 @@ bool Agents::Remains(const std::string& node, uint64_t part) const {
 
 void Agents::AddRemains(const std::string& node, uint64_t part, const std::string& text) {
   remains_[node][part] = text;
+}
+
+void Agents::ForgetRemainsBut(const std::string& node, const std::set<uint64_t>& runs) {
+  const auto found = remains_.find(node);
+  if (found == remains_.end()) return;
+  std::map<uint64_t, std::string>& parts = found->second;
+  for (auto part = parts.begin(); part != parts.end();) {
+    part = runs.count(part->first) != 0 ? std::next(part) : parts.erase(part);
+  }
+  if (parts.empty()) remains_.erase(found);
 }
 
 void Agents::PartEnded(const std::string& node, uint64_t part) {

@@ -44,8 +44,10 @@ class Agents {
 
   // The node is in the state; its agent may come within a lease.
   void Expect(const std::string& node, MonoTime now);
-  // The stream that the agent had before it, if any, is its no more.
-  void Connect(const std::string& node, StreamId stream, uint64_t incarnation, MonoTime now);
+  // The stream that the agent had before it, if any, is its no more. Of the parts that it `runs`,
+  // what remains stays known: the agent says it again, but only after this.
+  void Connect(const std::string& node, StreamId stream, uint64_t incarnation,
+               const std::set<uint64_t>& runs, MonoTime now);
   // The agent has a lease to come back.
   void Disconnect(StreamId stream, MonoTime now);
   void Heard(const std::string& node, MonoTime now);
@@ -67,6 +69,7 @@ class Agents {
 
  private:
   void SetTimer(const std::string& node, MonoTime at);
+  void ForgetRemainsBut(const std::string& node, const std::set<uint64_t>& runs);
 
   const absl::Duration lease_;
   std::map<std::string, Agent> agents_;

@@ -9,7 +9,7 @@ MonoTime At(int seconds) { return MonoTime() + absl::Seconds(seconds); }
 
 TEST(AgentsTest, OneThatIsHeardIsLostALeaseAfterIt) {
   Agents agents(absl::Seconds(10));
-  agents.Connect("a", StreamId{1}, 1, At(0));
+  agents.Connect("a", StreamId{1}, 1, {}, At(0));
   agents.Heard("a", At(8));
   EXPECT_EQ(agents.NextLost(At(10)), std::nullopt);
   EXPECT_EQ(agents.NextDeadline(), At(18));
@@ -21,18 +21,18 @@ TEST(AgentsTest, OneThatIsHeardIsLostALeaseAfterIt) {
 
 TEST(AgentsTest, OneThatIsGoneHasALeaseToComeBack) {
   Agents agents(absl::Seconds(10));
-  agents.Connect("a", StreamId{1}, 1, At(0));
+  agents.Connect("a", StreamId{1}, 1, {}, At(0));
   agents.Disconnect(StreamId{1}, At(5));
   EXPECT_EQ(agents.NextLost(At(14)), std::nullopt);
-  agents.Connect("a", StreamId{2}, 1, At(14));
+  agents.Connect("a", StreamId{2}, 1, {}, At(14));
   EXPECT_TRUE(agents.IsConnected("a"));
   EXPECT_EQ(agents.NextLost(At(15)), std::nullopt);
 }
 
 TEST(AgentsTest, ANewStreamTakesTheOlderOnesPlace) {
   Agents agents(absl::Seconds(10));
-  agents.Connect("a", StreamId{1}, 1, At(0));
-  agents.Connect("a", StreamId{2}, 1, At(1));
+  agents.Connect("a", StreamId{1}, 1, {}, At(0));
+  agents.Connect("a", StreamId{2}, 1, {}, At(1));
   EXPECT_EQ(agents.NodeOf(StreamId{1}), nullptr);
   ASSERT_NE(agents.NodeOf(StreamId{2}), nullptr);
   // The end of the older one, when it is reported, is nobody's.
@@ -44,7 +44,7 @@ TEST(AgentsTest, AfterTheServerBeganAnewAgentsAreExpectedForALease) {
   Agents agents(absl::Seconds(10));
   agents.Expect("a", At(0));
   agents.Expect("b", At(0));
-  agents.Connect("a", StreamId{1}, 1, At(3));
+  agents.Connect("a", StreamId{1}, 1, {}, At(3));
   EXPECT_TRUE(agents.AnyExpected());
   EXPECT_EQ(agents.NextLost(At(10)), "b");
   agents.Erase("b");
@@ -57,21 +57,31 @@ TEST(AgentsTest, AfterTheServerBeganAnewAgentsAreExpectedForALease) {
   EXPECT_EQ(agents.NextLost(At(25)), "a");
 }
 
-TEST(AgentsTest, WhatRemainsIsKnownUntilItIsGone_AndSaidAgainByOneThatComesBack) {
+TEST(AgentsTest, WhatRemainsIsKnownUntilItIsGone) {
   Agents agents(absl::Seconds(10));
-  agents.Connect("a", StreamId{1}, 1, At(0));
+  agents.Connect("a", StreamId{1}, 1, {}, At(0));
   agents.AddRemains("a", 7, "stays");
   EXPECT_TRUE(agents.Remains("a", 7));
   EXPECT_FALSE(agents.Remains("a", 8));
   agents.PartEnded("a", 7);
   EXPECT_TRUE(agents.remains().empty());
   agents.AddRemains("a", 8, "stays");
-  agents.Disconnect(StreamId{1}, At(1));
-  EXPECT_TRUE(agents.Remains("a", 8));
-  agents.Connect("a", StreamId{2}, 1, At(2));
-  EXPECT_TRUE(agents.remains().empty());
-  agents.AddRemains("a", 8, "stays");
   agents.Erase("a");
+  EXPECT_TRUE(agents.remains().empty());
+}
+
+TEST(AgentsTest, OneThatComesBackStillHasWhatRemainsOfThePartsThatItRuns) {
+  Agents agents(absl::Seconds(10));
+  agents.Connect("a", StreamId{1}, 1, {}, At(0));
+  agents.AddRemains("a", 7, "stays");
+  agents.AddRemains("a", 8, "stays");
+  agents.Disconnect(StreamId{1}, At(1));
+  EXPECT_TRUE(agents.Remains("a", 7));
+  agents.Connect("a", StreamId{2}, 1, {8, 9}, At(2));
+  EXPECT_FALSE(agents.Remains("a", 7)) << "it is gone";
+  EXPECT_TRUE(agents.Remains("a", 8));
+  EXPECT_FALSE(agents.Remains("a", 9));
+  agents.Connect("a", StreamId{3}, 1, {}, At(3));
   EXPECT_TRUE(agents.remains().empty());
 }
 

@@ -72,12 +72,13 @@ void Cluster::AgentJoined(StreamId stream, const v1::NodeMessage& message) {
                absl::AbortedError("a newer stream of the same agent took this one's place"));
   }
   Remember(joined);
-  agents_.Connect(node, stream, message.incarnation(), context_.clock.lease_now());
+  const std::set<uint64_t> runs(joined.parts().begin(), joined.parts().end());
+  agents_.Connect(node, stream, message.incarnation(), runs, context_.clock.lease_now());
   v1::ServerMessage welcome = step::MessageFor("", 0);
   welcome.mutable_welcome()->set_server_id(context_.config.server_id);
   *welcome.mutable_welcome()->mutable_lease() = ToProto(context_.config.lease);
   out_.Send(stream, std::move(welcome));
-  CompareParts(node, {joined.parts().begin(), joined.parts().end()});
+  CompareParts(node, runs);
   changed_ = true;
 }
 

@@ -102,7 +102,7 @@ TEST_F(PartsTest, ANodesStatusHasItsPartsAndItsAgent) {
   state_.cluster.nodes["n0"].set_name("n0");
   state_.cluster.nodes["n0"].set_drained(true);
   Agents agents(absl::Seconds(10));
-  agents.Connect("n0", StreamId{1}, 1, MonoTime());
+  agents.Connect("n0", StreamId{1}, 1, {}, MonoTime());
   agents.AddLeftover("n0", 3);
   const std::vector<v1::ClusterNodeStatus> nodes = NodeStatuses(state_, agents);
   ASSERT_EQ(nodes.size(), 1u);

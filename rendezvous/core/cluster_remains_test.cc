@@ -135,6 +135,21 @@ TEST_F(ClusterRemainsTest, WhatHoldsSlotsIsNamedToWhoeverWaitsForThem) {
   EXPECT_TRUE(core_->ClusterNodes()[1].remains().empty()) << "it is long gone";
 }
 
+// In the step in which it is back jobs are placed, and nobody is to count on its slots.
+TEST_F(ClusterRemainsTest, AnAgentThatComesBackStillHasWhatRemains) {
+  Run(2, 2, 2);
+  EXPECT_THAT(Say(4, 1, RemainsFrom(Launcher(1), 0, 7, "nfs_wait")), ElementsAre("stop 2"));
+  Orders(Step(5, StreamClosed{StreamId{11}}));
+  EXPECT_THAT(Remains(6, 2, 2), IsEmpty());
+  Orders(Step(7, StreamClosed{StreamId{2}}));
+  EXPECT_THAT(Join(8, 22, "n1", {2}), ElementsAre("stop 2"));
+  EXPECT_THAT(core_->ClusterNodes()[1].remains(),
+              ElementsAre("a process of job j outlives SIGKILL: pid 7"));
+  Orders(Step(9, StreamClosed{StreamId{22}}));
+  EXPECT_THAT(Join(10, 23, "n1"), ElementsAre("start 3 j on n1")) << "it is gone";
+  EXPECT_TRUE(core_->ClusterNodes()[1].remains().empty());
+}
+
 TEST_F(ClusterRemainsTest, AJobThatGivesUpALauncherGetsAnotherNodeAtOnce) {
   Run(3, 2, 2);
   std::vector<std::string> orders;
