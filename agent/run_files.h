@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 
 namespace cadre::agent {

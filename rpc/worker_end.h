@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::rpc {

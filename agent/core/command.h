@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::agent {
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {

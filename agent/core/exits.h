@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {

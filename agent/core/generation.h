@@ -22,7 +22,7 @@
 #include "agent/core/worker.h"
 #include "base/generation_id.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {

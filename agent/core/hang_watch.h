@@ -11,8 +11,9 @@
 #include "absl/time/time.h"
 #include "agent/core/worker.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::agent {
 

@@ -13,8 +13,8 @@
 #include "agent/core/outbox.h"
 #include "base/generation_id.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::agent {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "agent/supervisor/frames.h"
 #include "agent/workers/worker_start.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::agent {

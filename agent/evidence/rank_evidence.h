@@ -7,7 +7,7 @@
 #include "agent/evidence/process_look.h"
 #include "base/progress_snapshot.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 
 namespace cadre::agent {
 

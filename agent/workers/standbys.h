@@ -15,7 +15,7 @@
 #include "agent/supervisor/frames.h"
 #include "agent/workers/worker_options.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::agent {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

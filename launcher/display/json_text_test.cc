@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 
 namespace cadre::launcher {
 namespace {

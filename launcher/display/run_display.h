@@ -10,6 +10,7 @@
 #include "launcher/display/output_writer.h"
 #include "launcher/display/status_block.h"
 #include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

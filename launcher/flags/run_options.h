@@ -18,7 +18,7 @@
 #include "launcher/environment/endpoint.h"
 #include "launcher/environment/identity.h"
 #include "launcher/flags/settings.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/command.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

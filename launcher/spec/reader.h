@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

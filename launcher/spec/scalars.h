@@ -10,7 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 

@@ -17,7 +17,7 @@
 
 #include "absl/time/time.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::cluster {
 

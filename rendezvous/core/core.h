@@ -26,6 +26,7 @@
 #include "proto/control.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
+#include "proto/spec.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/cluster/cluster.h"
 #include "rendezvous/cluster/log_source.h"

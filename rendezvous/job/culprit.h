@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 
 namespace cadre::job {
 

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/job/connections.h"

@@ -54,6 +54,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"

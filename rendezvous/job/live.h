@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/time.h"
-#include "proto/job.pb.h"
+#include "proto/failure.pb.h"
 #include "rendezvous/job/connections.h"
 #include "rendezvous/job/inquiry.h"
 #include "rendezvous/job/progress_log.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "proto/rendezvous.pb.h"

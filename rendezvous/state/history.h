@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/state/state.h"

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/state.pb.h"
 #include "rendezvous/keyspace/stored.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/failure.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "rendezvous/core/event.h"

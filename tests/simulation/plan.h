@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "proto/job.pb.h"
+#include "proto/spec.pb.h"
 #include "rendezvous/core/core.h"
 #include "tests/simulation/world.h"
 
