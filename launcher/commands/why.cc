@@ -8,6 +8,7 @@
 #include "launcher/display/cluster_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/verdict_text.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::launcher {
 namespace {
@@ -20,7 +21,7 @@ int Run(const Parsed& parsed) {
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   std::string text = job->has_verdict()
                          ? absl::StrCat(job->name(), " ", OutcomeText(job->verdict()))
-                         : absl::StrCat(job->name(), " is ", PhaseName(job->phase()));
+                         : absl::StrCat(job->name(), " is ", rpc::PhaseName(job->phase()));
   if (!job->has_verdict() && !job->stop_reason().empty()) {
     absl::StrAppend(&text, ": ", job->stop_reason());
   }

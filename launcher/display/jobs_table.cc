@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/table.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::launcher {
 namespace {
@@ -27,7 +28,7 @@ std::string ReasonOf(const v1::JobStatus& job) {
 std::string JobsTable(const std::vector<v1::JobStatus>& jobs) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::JobStatus& job : jobs) {
-    rows.push_back({job.name(), PhaseName(job.phase()), absl::StrCat(job.generation()),
+    rows.push_back({job.name(), rpc::PhaseName(job.phase()), absl::StrCat(job.generation()),
                     absl::StrCat(job.nodes_size()), WorkersOf(job),
                     absl::StrCat(job.restarts(), "/", job.max_restarts()),
                     job.has_progress() ? ProgressText(job.progress()) : "-", ReasonOf(job)});

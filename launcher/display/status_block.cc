@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/text.h"
 #include "launcher/display/table.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::launcher {
 namespace {
@@ -56,12 +56,6 @@ v1::JobProgress SumOf(const std::vector<v1::Progress>& here) {
 
 }  // namespace
 
-std::string PhaseName(v1::JobPhase phase) {
-  if (phase == v1::CANCELLED_PHASE) return "cancelled";
-  if (phase == v1::JOB_PHASE_UNSPECIFIED) return "starting";
-  return absl::AsciiStrToLower(v1::JobPhase_Name(phase));
-}
-
 std::string ProgressText(const v1::JobProgress& progress) {
   std::string text = absl::StrCat("step ", progress.step());
   // One step apart is how ranks always are.
@@ -104,7 +98,7 @@ std::vector<std::string> StatusBlock(const v1::JobStatus& status,
                                      const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color) {
   std::string head =
-      absl::StrCat("cadre ", EscapeControl(status.name()), " | ", PhaseName(status.phase()),
+      absl::StrCat("cadre ", EscapeControl(status.name()), " | ", rpc::PhaseName(status.phase()),
                    " | nodes ", NodesIn(status), "/", nodes.max(), " | workers ",
                    status.workers_running() + status.workers_succeeded(), "/", status.world_size());
   if (status.workers_succeeded() > 0) {

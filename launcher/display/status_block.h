@@ -8,6 +8,7 @@
 
 #include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/spec.pb.h"
 
 namespace cadre::launcher {
 
@@ -19,9 +20,6 @@ std::string ProgressText(const v1::JobProgress& progress);
 std::vector<std::string> StatusBlock(const v1::JobStatus& status,
                                      const std::vector<v1::Progress>& here,
                                      const v1::NodeRange& nodes, size_t width, bool color);
-
-// "gathering", "running", ...
-std::string PhaseName(v1::JobPhase phase);
 
 // A table of the job's nodes and their ranks.
 std::string NodesTable(const v1::JobStatus& job);

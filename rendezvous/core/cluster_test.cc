@@ -203,7 +203,7 @@ TEST_F(ClusterTest, WhoseANameIsAndSinceWhen) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
     return std::string(status.message());
   };
-  EXPECT_EQ(refused(), "job j is alice's: it has not ended (QUEUED); take another name");
+  EXPECT_EQ(refused(), "job j is alice's: it has not ended (queued); take another name");
   Orders(Step(2, JobCancelled{"j", "", 0}));
   EXPECT_EQ(refused(),
             "job j is alice's: it ended before it ran, and keeps its name; take another name");

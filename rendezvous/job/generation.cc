@@ -12,6 +12,7 @@
 #include "rendezvous/job/restart.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::job {
 namespace {
@@ -274,8 +275,7 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
       MakeVerdict(name_, state_, outcome, exit_status, message, root_cause);
   record.mutable_job_ended()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
-  out_.Note(
-      absl::StrCat("ended, ", v1::JobPhase_Name(outcome), message.empty() ? "" : ": ", message));
+  out_.Note(absl::StrCat("ended, ", rpc::PhaseName(outcome), message.empty() ? "" : ": ", message));
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();

@@ -10,6 +10,7 @@
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/store_records.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::job {
 namespace {
@@ -271,7 +272,7 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
   const Job* known = Find(name);
   if (known != nullptr && !state::HasEnded(known->view().job.phase())) {
     return absl::AlreadyExistsError(absl::StrCat("job ", name, " is here already (",
-                                                 v1::JobPhase_Name(known->view().job.phase()),
+                                                 rpc::PhaseName(known->view().job.phase()),
                                                  "); take another name, or cancel it"));
   }
   const state::State& state = context_.state;
@@ -303,7 +304,7 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
   const state::Job& job = found->view().job;
   std::string text = absl::StrCat("job ", name, " is ", job.user(), "'s: it ");
   if (!state::HasEnded(job.phase())) {
-    absl::StrAppend(&text, "has not ended (", v1::JobPhase_Name(job.phase()), ")");
+    absl::StrAppend(&text, "has not ended (", rpc::PhaseName(job.phase()), ")");
   } else if (job.saved.timeline().generations().empty()) {
     absl::StrAppend(&text, "ended before it ran, and keeps its name");
   } else {

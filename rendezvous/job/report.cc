@@ -4,6 +4,7 @@
 #include "base/duration.h"
 #include "base/text.h"
 #include "rendezvous/state/policy.h"
+#include "rpc/job_phase.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::job {
@@ -115,7 +116,7 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
 }
 
 std::string EndText(const v1::Verdict& verdict) {
-  return absl::StrCat("ended (", v1::JobPhase_Name(verdict.outcome()), ")",
+  return absl::StrCat("ended (", rpc::PhaseName(verdict.outcome()), ")",
                       verdict.message().empty() ? "" : ": ", verdict.message());
 }
 

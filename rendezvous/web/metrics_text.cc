@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/store.pb.h"
+#include "rpc/job_phase.h"
 
 namespace cadre::web {
 namespace {
@@ -70,11 +71,6 @@ class Page {
   std::string text_;
 };
 
-std::string PhaseLabel(v1::JobPhase phase) {
-  return phase == v1::CANCELLED_PHASE ? "cancelled"
-                                      : absl::AsciiStrToLower(v1::JobPhase_Name(phase));
-}
-
 template <typename Key>
 uint64_t Of(const std::map<Key, uint64_t>& counts, int key) {
   const auto found = counts.find(static_cast<Key>(key));
@@ -106,7 +102,7 @@ void Totals(Page& page, const host::ServerView& view) {
   }
   page.Family("cadre_jobs", "gauge", "Jobs that the server knows, by phase.");
   for (int phase = v1::QUEUED; phase <= v1::JobPhase_MAX; ++phase) {
-    page.Sample("phase", PhaseLabel(static_cast<v1::JobPhase>(phase)), Of(phases, phase));
+    page.Sample("phase", rpc::PhaseName(static_cast<v1::JobPhase>(phase)), Of(phases, phase));
   }
   page.Gauge("cadre_nodes", "Nodes in jobs that live, spares included.", nodes);
   page.Gauge("cadre_workers_running", "Workers that run.", running);
@@ -127,7 +123,7 @@ void Counted(Page& page, const Counters& counters) {
   ByCause(page, counters.restarts());
   page.Family("cadre_jobs_ended_total", "counter", "Jobs that ended, by outcome.");
   for (const v1::JobPhase outcome : {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED_PHASE}) {
-    page.Sample("outcome", PhaseLabel(outcome), Of(counters.jobs_ended(), outcome));
+    page.Sample("outcome", rpc::PhaseName(outcome), Of(counters.jobs_ended(), outcome));
   }
   page.Family("cadre_node_messages_total", "counter",
               "Messages of nodes, by kind; renew is a heartbeat.");
