@@ -46,7 +46,7 @@ absl::Status CheckCurrent(const std::string& name, const state::Job& job,
 void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& request) {
   const std::string& name = job_.name();
   absl::Status current = CheckCurrent(name, job_, request);
-  const std::optional<keyspace::Request> operation = state::FromProto(request);
+  std::optional<keyspace::Request> operation = state::FromProto(request);
   if (current.ok() && !operation.has_value()) {
     current = absl::InvalidArgumentError("the request holds no operation");
   }
@@ -54,10 +54,10 @@ void Store::Execute(const keyspace::Asker& asker, const v1::StoreRequest& reques
     return Deliver({{asker, keyspace::ErrorReply(request.client(), request.request_id(),
                                                  current.code(), current.message())}});
   }
-  keyspace::Outcome outcome = keyspace_.Execute(context_.clock.now(), job_.store,
-                                                job_.generation.world_size(), asker, *operation);
+  keyspace::Outcome outcome = keyspace_.Execute(
+      context_.clock.now(), job_.store, job_.generation.world_size(), asker, *std::move(operation));
   if (outcome.change.has_value()) {
-    v1::Record record = state::RecordOf(job_.generation.number(), *outcome.change);
+    v1::Record record = state::RecordOf(job_.generation.number(), *std::move(outcome.change));
     record.set_job(name);
     context_.out.Commit(std::move(record));
   }

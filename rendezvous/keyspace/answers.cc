@@ -1,6 +1,7 @@
 #include "rendezvous/keyspace/answers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/keyspace/limits.h"
 
@@ -15,6 +16,8 @@ size_t BytesOf(const Reply& reply) {
 template <typename Replies>
 auto PlaceOf(Replies& replies, uint64_t request_id) {
   if (replies.empty() || replies.back().id < request_id) return replies.end();
+  // What is forgotten is the oldest, which its client mostly has in front.
+  if (replies.front().id >= request_id) return replies.begin();
   return std::lower_bound(replies.begin(), replies.end(), request_id,
                           [](const Reply& reply, uint64_t id) { return reply.id < id; });
 }
@@ -29,13 +32,13 @@ const Reply* Answers::Find(uint64_t client, uint64_t request_id) const {
   return found ? &*answer : nullptr;
 }
 
-void Answers::Remember(const Reply& reply) {
+void Answers::Remember(Reply reply) {
   OfClient& of_client = by_client_[reply.client];
   const auto place = PlaceOf(of_client, reply.id);
   if (place != of_client.end() && place->id == reply.id) return;
-  of_client.insert(place, reply);
   bytes_ += BytesOf(reply);
   order_.emplace_back(reply.client, reply.id);
+  of_client.insert(place, std::move(reply));
   if (of_client.size() > kMaxAnswersPerClient) {
     bytes_ -= BytesOf(of_client.front());
     of_client.pop_front();
@@ -59,9 +62,17 @@ void Answers::Forget(const RequestKey& request) {
 
 std::vector<const Reply*> Answers::All() const {
   std::vector<const Reply*> all;
-  for (const RequestKey& request : order_) {
-    const Reply* reply = Find(request.first, request.second);
-    if (reply != nullptr) all.push_back(reply);
+  all.reserve(order_.size());
+  // By client, where its next one should be: its answers mostly came in the order of their ids.
+  absl::flat_hash_map<uint64_t, OfClient::const_iterator> nexts;
+  for (const auto& [client, id] : order_) {
+    const auto of_client = by_client_.find(client);
+    if (of_client == by_client_.end()) continue;
+    const OfClient& replies = of_client->second;
+    const auto next = nexts.try_emplace(client, replies.begin()).first;
+    OfClient::const_iterator& at = next->second;
+    if (at == replies.end() || at->id != id) at = PlaceOf(replies, id);
+    if (at != replies.end() && at->id == id) all.push_back(&*at++);
   }
   return all;
 }

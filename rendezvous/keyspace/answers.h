@@ -18,7 +18,7 @@ class Answers {
  public:
   // nullptr: none, or forgotten.
   const Reply* Find(uint64_t client, uint64_t id) const;
-  void Remember(const Reply& reply);
+  void Remember(Reply reply);
   size_t size() const { return order_.size(); }
   // Oldest first. Remembering them in this order gives the same memory.
   std::vector<const Reply*> All() const;

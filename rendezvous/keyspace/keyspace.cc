@@ -45,7 +45,7 @@ struct Keyspace::Call {
 };
 
 Outcome Keyspace::Execute(MonoTime now, const Stored& stored, uint32_t world_size,
-                          const Asker& asker, const Request& request) {
+                          const Asker& asker, Request request) {
   Outcome outcome;
   const Call call{now, stored, world_size, asker, request, &outcome};
   const absl::Status valid = std::visit(CheckOperation(), request.operation);
@@ -63,7 +63,7 @@ Outcome Keyspace::Execute(MonoTime now, const Stored& stored, uint32_t world_siz
   if (pending != by_request_.end()) {
     WaitAsWell(call, pending->second);
   } else {
-    std::visit([&](const auto& operation) { Do(call, operation); }, request.operation);
+    std::visit([&](auto& operation) { Do(call, operation); }, request.operation);
   }
   return outcome;
 }
@@ -79,13 +79,13 @@ void Keyspace::WaitAsWell(const Call& call, uint64_t id) {
   if (call.asker.call != 0) by_call_[call.asker.call] = id;
 }
 
-void Keyspace::Do(const Call& call, const Set& set) {
+void Keyspace::Do(const Call& call, Set& set) {
   if (!MayWrite(call, call.stored.keys, set.key, set.value.size())) return;
-  WriteKey(call, set.key, set.value);
+  WriteKey(call, std::move(set.key), std::move(set.value));
   Answer(call, ReplyTo(call.request));
 }
 
-void Keyspace::Do(const Call& call, const Add& add) {
+void Keyspace::Do(const Call& call, Add& add) {
   int64_t number = 0;
   const auto found = call.stored.keys.find(add.key);
   if (found != call.stored.keys.end() && !absl::SimpleAtoi(found->second, &number)) {
@@ -96,15 +96,15 @@ void Keyspace::Do(const Call& call, const Add& add) {
     return Fail(call, absl::StatusCode::kFailedPrecondition,
                 absl::StrCat("the sum under key ", Quoted(add.key), " exceeds 64 bits"));
   }
-  const std::string value = absl::StrCat(number);
+  std::string value = absl::StrCat(number);
   if (!MayWrite(call, call.stored.keys, add.key, value.size())) return;
-  WriteKey(call, add.key, value);
+  WriteKey(call, std::move(add.key), std::move(value));
   Reply reply = ReplyTo(call.request);
   reply.number = number;
   Answer(call, std::move(reply));
 }
 
-void Keyspace::Do(const Call& call, const CompareAndSet& swap) {
+void Keyspace::Do(const Call& call, CompareAndSet& swap) {
   const auto found = call.stored.keys.find(swap.key);
   const bool absent = found == call.stored.keys.end();
   const bool equal = absent ? swap.expected.empty() : found->second == swap.expected;
@@ -116,9 +116,9 @@ void Keyspace::Do(const Call& call, const CompareAndSet& swap) {
     return Answer(call, std::move(reply));
   }
   if (!MayWrite(call, call.stored.keys, swap.key, swap.desired.size())) return;
-  WriteKey(call, swap.key, swap.desired);
   Reply reply = ReplyTo(call.request);
   reply.value = swap.desired;
+  WriteKey(call, std::move(swap.key), std::move(swap.desired));
   Answer(call, std::move(reply));
 }
 
@@ -232,9 +232,9 @@ bool Keyspace::MayWrite(const Call& call, const std::map<std::string, std::strin
   return true;
 }
 
-void Keyspace::WriteKey(const Call& call, const std::string& key, const std::string& value) {
-  call.outcome->change = Change{KeyWritten{key, value}, {}};
+void Keyspace::WriteKey(const Call& call, std::string key, std::string value) {
   Wake(WaitsFor::kKey, key, value, call.outcome);
+  call.outcome->change = Change{KeyWritten{std::move(key), std::move(value)}, {}};
 }
 
 void Keyspace::Answer(const Call& call, Reply reply) {

@@ -49,7 +49,7 @@ class Keyspace {
  public:
   // One operation on what is stored for `world_size` ranks.
   Outcome Execute(MonoTime now, const Stored& stored, uint32_t world_size, const Asker& asker,
-                  const Request& request);
+                  Request request);
 
   // Answers those whose time has run out.
   std::vector<AnswerTo> Expire(MonoTime now);
@@ -93,10 +93,10 @@ class Keyspace {
   };
   struct Call;  // one Execute's arguments
 
-  void Do(const Call& call, const Set& set);
+  void Do(const Call& call, Set& set);
   void Do(const Call& call, const Get& get);
-  void Do(const Call& call, const Add& add);
-  void Do(const Call& call, const CompareAndSet& swap);
+  void Do(const Call& call, Add& add);
+  void Do(const Call& call, CompareAndSet& swap);
   void Do(const Call& call, const Delete& erase);
   void Do(const Call& call, const EnterBarrier& enter);
   void Do(const Call& call, const PublishId& publish);
@@ -110,7 +110,7 @@ class Keyspace {
   // False, with the answer given, when the key or the value may not be written.
   bool MayWrite(const Call& call, const std::map<std::string, std::string>& to,
                 const std::string& key, size_t value_bytes);
-  void WriteKey(const Call& call, const std::string& key, const std::string& value);
+  void WriteKey(const Call& call, std::string key, std::string value);
   void Answer(const Call& call, Reply reply);
   void Fail(const Call& call, absl::StatusCode code, absl::string_view message);
   // False, with the answer given, when there is no room.

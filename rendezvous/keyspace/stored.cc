@@ -1,27 +1,25 @@
 #include "rendezvous/keyspace/stored.h"
 
+#include <utility>
+
 namespace cadre::keyspace {
 namespace {
 
-void Write(const std::string& key, const std::string& value,
-           std::map<std::string, std::string>* keys, size_t* bytes) {
-  const auto [at, inserted] = keys->try_emplace(key, value);
-  if (inserted) {
-    *bytes += key.size() + value.size();
-  } else {
-    *bytes += value.size();
-    *bytes -= at->second.size();
-    at->second = value;
-  }
+void Write(std::string key, std::string value, std::map<std::string, std::string>* keys,
+           size_t* bytes) {
+  const auto [at, inserted] = keys->try_emplace(std::move(key));
+  *bytes += (inserted ? at->first.size() : 0) + value.size();
+  *bytes -= at->second.size();
+  at->second = std::move(value);
 }
 
 }  // namespace
 
-void Stored::Apply(const Change& change) {
-  if (const auto* written = std::get_if<KeyWritten>(&change.what)) {
-    Write(written->key, written->value, &keys, &bytes);
-  } else if (const auto* published = std::get_if<IdPublished>(&change.what)) {
-    Write(published->communicator, published->id, &communicator_ids, &bytes);
+void Stored::Apply(Change change) {
+  if (auto* written = std::get_if<KeyWritten>(&change.what)) {
+    Write(std::move(written->key), std::move(written->value), &keys, &bytes);
+  } else if (auto* published = std::get_if<IdPublished>(&change.what)) {
+    Write(std::move(published->communicator), std::move(published->id), &communicator_ids, &bytes);
   } else if (const auto* erased = std::get_if<KeyErased>(&change.what)) {
     const auto found = keys.find(erased->key);
     if (found != keys.end()) {
@@ -29,7 +27,7 @@ void Stored::Apply(const Change& change) {
       keys.erase(found);
     }
   }
-  for (const Reply& reply : change.answers) answers.Remember(reply);
+  for (Reply& reply : change.answers) answers.Remember(std::move(reply));
 }
 
 }  // namespace cadre::keyspace

@@ -40,7 +40,7 @@ struct Stored {
   size_t bytes = 0;
   Answers answers;
 
-  void Apply(const Change& change);
+  void Apply(Change change);
 };
 
 }  // namespace cadre::keyspace

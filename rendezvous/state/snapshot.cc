@@ -1,5 +1,7 @@
 #include "rendezvous/state/snapshot.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "rendezvous/state/store_records.h"
 
@@ -24,8 +26,8 @@ saved::State JobPiece(const Job& job) {
 }
 
 void AddKeys(const std::string& name, const Job& job, std::vector<v1::Record>* records) {
-  const auto add = [&](const keyspace::Change& change) {
-    records->push_back(RecordOf(job.generation.number(), change));
+  const auto add = [&](keyspace::Change change) {
+    records->push_back(RecordOf(job.generation.number(), std::move(change)));
     records->back().set_job(name);
   };
   for (const auto& [key, value] : job.store.keys) add({keyspace::KeyWritten{key, value}, {}});
@@ -36,10 +38,9 @@ void AddKeys(const std::string& name, const Job& job, std::vector<v1::Record>* r
   for (const keyspace::Reply* reply : job.store.answers.All()) {
     answered.answers.push_back(*reply);
     if (answered.answers.size() < kAnswersPerRecord) continue;
-    add(answered);
-    answered.answers.clear();
+    add(std::exchange(answered, {}));
   }
-  if (!answered.answers.empty()) add(answered);
+  if (!answered.answers.empty()) add(std::move(answered));
 }
 
 }  // namespace

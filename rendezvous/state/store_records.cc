@@ -9,23 +9,23 @@ void Put(uint64_t generation, const keyspace::Answered&, v1::Record* record) {
   record->mutable_store_answered()->set_generation(generation);
 }
 
-void Put(uint64_t generation, const keyspace::KeyWritten& change, v1::Record* record) {
+void Put(uint64_t generation, keyspace::KeyWritten& change, v1::Record* record) {
   v1::KeyWritten* written = record->mutable_key_written();
   written->set_generation(generation);
-  written->set_key(change.key);
-  written->set_value(change.value);
+  written->set_key(std::move(change.key));
+  written->set_value(std::move(change.value));
 }
 
-void Put(uint64_t generation, const keyspace::KeyErased& change, v1::Record* record) {
+void Put(uint64_t generation, keyspace::KeyErased& change, v1::Record* record) {
   record->mutable_key_erased()->set_generation(generation);
-  record->mutable_key_erased()->set_key(change.key);
+  record->mutable_key_erased()->set_key(std::move(change.key));
 }
 
-void Put(uint64_t generation, const keyspace::IdPublished& change, v1::Record* record) {
+void Put(uint64_t generation, keyspace::IdPublished& change, v1::Record* record) {
   v1::CommunicatorIdPublished* published = record->mutable_communicator_id_published();
   published->set_generation(generation);
-  published->set_communicator(change.communicator);
-  published->set_id(change.id);
+  published->set_communicator(std::move(change.communicator));
+  published->set_id(std::move(change.id));
 }
 
 std::optional<keyspace::Operation> OperationOf(const v1::StoreRequest& request) {
@@ -56,9 +56,9 @@ std::optional<keyspace::Operation> OperationOf(const v1::StoreRequest& request) 
 
 }  // namespace
 
-v1::Record RecordOf(uint64_t generation, const keyspace::Change& change) {
+v1::Record RecordOf(uint64_t generation, keyspace::Change change) {
   v1::Record record;
-  std::visit([&](const auto& what) { Put(generation, what, &record); }, change.what);
+  std::visit([&](auto& what) { Put(generation, what, &record); }, change.what);
   for (const keyspace::Reply& reply : change.answers) *record.add_answers() = ToProto(reply);
   return record;
 }
@@ -99,8 +99,9 @@ v1::StoreReply ToProto(const keyspace::Reply& reply) {
   message.set_client(reply.client);
   message.set_request_id(reply.id);
   message.set_code(static_cast<int>(reply.code));
-  message.set_message(reply.message);
-  message.set_value(reply.value);
+  // Most have neither, and a field that is set has a string of its own even where that is empty.
+  if (!reply.message.empty()) message.set_message(reply.message);
+  if (!reply.value.empty()) message.set_value(reply.value);
   message.set_number(reply.number);
   return message;
 }

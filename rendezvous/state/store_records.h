@@ -14,7 +14,7 @@
 namespace cadre::state {
 
 // Of one generation; the record's job is not set.
-v1::Record RecordOf(uint64_t generation, const keyspace::Change& change);
+v1::Record RecordOf(uint64_t generation, keyspace::Change change);
 // The change that a record of the store keeps.
 keyspace::Change ChangeOf(const v1::Record& record);
 // The generation that such a record belongs to; nullopt: it is a record of something else.
