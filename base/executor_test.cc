@@ -99,6 +99,19 @@ TEST_F(ExecutorTest, RoomIsCountedInTasksAndBytes_AndThoseOfNoBytesAlwaysFit) {
   EXPECT_EQ(executor_.load().bytes, 0u);
 }
 
+TEST_F(ExecutorTest, SeveralAreAddedAsFarAsThereIsRoom) {
+  const auto three = [this] {
+    std::vector<Executor::Task> tasks;
+    for (const char* name : {"a", "b", "c"}) tasks.push_back(Named(name, false, 1));
+    return tasks;
+  };
+  EXPECT_FALSE(executor_.AddAll(three(), {2, 100}));
+  RunTaken();
+  EXPECT_THAT(ran_, ElementsAre("a", "b"));
+  EXPECT_TRUE(executor_.AddAll(three(), {3, 3}));
+  EXPECT_EQ(executor_.load().tasks, 3u);
+}
+
 TEST_F(ExecutorTest, AfterCloseNothingIsAdded) {
   EXPECT_TRUE(executor_.Add(Named("a", false, 1)));
   EXPECT_EQ(executor_.Close().size(), 1u);

@@ -24,7 +24,7 @@ CoreHost::CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog dur
   for (const v1::Record& record : durable.records) core_.Apply(record);
 }
 
-void CoreHost::Handle(Event event) {
+void CoreHost::Handle(Event&& event) {
   counters_.Count(event);
   if (!commits_.trouble().ok() && Refuse(&event)) return;
   // Messages on a stream that the core has closed are of no interest. Those that a node sent before

@@ -35,7 +35,7 @@ class CoreHost {
   CoreHost(const CoreConfig& config, LogFunction log, log::OpenedLog durable,
            Connections& connections);
 
-  void Handle(Event event);
+  void Handle(Event&& event);
   // All that was said to a stream since the last Flush goes out at once: a write costs more than a
   // message.
   void Flush();

@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/executor.h"
@@ -44,16 +45,30 @@ struct CoreThread::State {
       : host(config, std::move(log), std::move(durable), connections) {}
 
   // An event that is handled by the thread. `bytes` as in Executor::Task.
-  bool Enqueue(Event event, size_t bytes = 0) {
-    return executor.Add({[this, event = std::move(event)]() mutable {
-                           if (!connections.ended().has_value()) host.Handle(std::move(event));
-                         },
-                         false, bytes},
-                        kRoom);
+  Executor::Task TaskOf(Event&& event, size_t bytes) {
+    return {[this, event = std::move(event)]() mutable {
+              if (!over) host.Handle(std::move(event));
+            },
+            false, bytes};
   }
-  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message) {
-    const size_t bytes = message.ByteSizeLong() + 1;
-    if (Enqueue(NodeSaid{stream, std::move(message)}, bytes)) return absl::OkStatus();
+  bool Enqueue(Event&& event, size_t bytes = 0) {
+    return executor.Add(TaskOf(std::move(event), bytes), kRoom);
+  }
+  // One message and the `more` that came with it.
+  template <typename Messages>
+  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message, Messages more) {
+    std::vector<Executor::Task> tasks;
+    tasks.reserve(static_cast<size_t>(more.size()) + 1);
+    const auto add = [&](v1::NodeMessage&& said) {
+      const size_t bytes = said.ByteSizeLong() + 1;
+      tasks.push_back(TaskOf(NodeSaid{stream, std::move(said)}, bytes));
+    };
+    add(std::move(message));
+    for (v1::NodeMessage& next : more) add(std::move(next));
+    bool room = true;
+    // Behind a StreamClosed it would bring back a node that has gone.
+    connections.IfOpen(stream, [&] { room = executor.AddAll(std::move(tasks), kRoom); });
+    if (room) return absl::OkStatus();
     return absl::ResourceExhaustedError("the server has too much to do; connect again later");
   }
   void Leave() {
@@ -95,6 +110,7 @@ struct CoreThread::State {
   // Nobody is left waiting. The thread has ended.
   void EndAll(const absl::Status& why) {
     connections.EndAll(why);
+    over = true;
     for (Executor::Task& task : executor.Close()) task.run();
   }
 
@@ -102,6 +118,8 @@ struct CoreThread::State {
   // Used by the thread that has the executor's turn.
   CoreHost host;
   bool stopping = false;
+  // Events that are left change nothing any more.
+  bool over = false;
   Executor executor{{[this] { return host.Due(); }, nullptr}};
   std::thread thread;
 };
@@ -127,18 +145,14 @@ StreamId CoreThread::OpenStream(std::shared_ptr<NodeSink> sink) {
 
 absl::Status CoreThread::Post(StreamId stream, v1::NodeMessage message) {
   auto more = std::move(*message.mutable_more());
+  bool open = false;
   bool here = false;
-  // Behind a StreamClosed it would bring back a node that has gone.
-  absl::Status added;
   state_->connections.IfOpen(stream, [&] {
+    open = true;
     here = state_->executor.Enter();
-    if (here) return;
-    added = state_->EnqueueSaid(stream, std::move(message));
-    for (v1::NodeMessage& next : more) {
-      if (added.ok()) added = state_->EnqueueSaid(stream, std::move(next));
-    }
   });
-  if (!here) return added;
+  if (!open) return absl::OkStatus();
+  if (!here) return state_->EnqueueSaid(stream, std::move(message), std::move(more));
   state_->host.Handle(NodeSaid{stream, std::move(message)});
   for (v1::NodeMessage& next : more) state_->host.Handle(NodeSaid{stream, std::move(next)});
   state_->Leave();
