@@ -32,8 +32,8 @@ absl::Status MakeDirectories(const std::string& path, int* error_number = nullpt
 // not empty.
 absl::Status LinkDirectory(const std::string& path, const std::string& to);
 
-// Writes verdict.json and timeline.json, each in one step, with the field names of proto/job.proto,
-// and links them to <log_dir>/<job>.
+// Writes verdict.json and timeline.json, each in one step, with the field names of proto/job.proto
+// and proto/failure.proto, and links them to <log_dir>/<job>.
 absl::Status WriteVerdict(const std::string& run_directory, const v1::Verdict& verdict,
                           const v1::Timeline& timeline);
 

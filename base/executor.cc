@@ -46,11 +46,13 @@ bool Executor::Add(Task task, const Load& room) {
 
 bool Executor::AddAll(std::vector<Task> tasks, const Load& room) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::all_of(tasks.begin(), tasks.end(),
-                     [&](Task& task) { return AddLocked(std::move(task), room); });
+  for (Task& task : tasks) {
+    if (!AddLocked(std::move(task), room)) return false;
+  }
+  return true;
 }
 
-bool Executor::AddLocked(Task task, const Load& room) {
+bool Executor::AddLocked(Task&& task, const Load& room) {
   if (closed_) return false;
   if (task.bytes > 0) {
     if (load_.tasks >= room.tasks || load_.bytes + task.bytes > room.bytes) return false;

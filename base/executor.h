@@ -55,8 +55,9 @@ class Executor {
   // False: more would wait than `room` allows, or Close was called; the task is destroyed.
   bool Add(Task task, const Load& room) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Add(Task task) { return Add(std::move(task), Load()); }
-  // As Add of one after another, but none of them is taken before all are there. False: there was
-  // no room for one of them; it and those after it are destroyed.
+  // As Add of one after another, but under one lock: the loop, which would else begin with the
+  // first of them, takes all. False: there was no room for one of them, which is destroyed with
+  // those after it, or Close was called.
   bool AddAll(std::vector<Task> tasks, const Load& room) ABSL_LOCKS_EXCLUDED(mutex_);
   Load load() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -75,7 +76,7 @@ class Executor {
  private:
   enum class Runner { kNobody, kLoop, kPoster };
 
-  bool AddLocked(Task task, const Load& room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AddLocked(Task&& task, const Load& room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeLoop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::deque<Task> TakeTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next task that the poster who has the turn runs; false: it has the turn no longer.

@@ -102,14 +102,18 @@ TEST_F(ExecutorTest, RoomIsCountedInTasksAndBytes_AndThoseOfNoBytesAlwaysFit) {
 TEST_F(ExecutorTest, SeveralAreAddedAsFarAsThereIsRoom) {
   const auto three = [this] {
     std::vector<Executor::Task> tasks;
-    for (const char* name : {"a", "b", "c"}) tasks.push_back(Named(name, false, 1));
+    tasks.push_back(Named("a", false, 1));
+    tasks.push_back(Named("large", false, 10));
+    tasks.push_back(Named("c", false, 1));
     return tasks;
   };
-  EXPECT_FALSE(executor_.AddAll(three(), {2, 100}));
+  EXPECT_FALSE(executor_.AddAll(three(), {3, 5}));
   RunTaken();
-  EXPECT_THAT(ran_, ElementsAre("a", "b"));
-  EXPECT_TRUE(executor_.AddAll(three(), {3, 3}));
+  EXPECT_THAT(ran_, ElementsAre("a")) << "nothing overtakes the one that found no room";
+  EXPECT_TRUE(executor_.AddAll(three(), {3, 12}));
   EXPECT_EQ(executor_.load().tasks, 3u);
+  executor_.Close();
+  EXPECT_FALSE(executor_.AddAll(three(), {3, 12}));
 }
 
 TEST_F(ExecutorTest, AfterCloseNothingIsAdded) {

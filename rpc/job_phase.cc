@@ -5,7 +5,8 @@
 namespace cadre::rpc {
 
 std::string PhaseName(v1::JobPhase phase) {
-  // The bare word is a cause's: values of one package have one namespace.
+  // It has that name because FailureCause has a CANCELLED, and the values of all enums of a package
+  // share its namespace.
   if (phase == v1::CANCELLED_PHASE) return "cancelled";
   if (phase == v1::JOB_PHASE_UNSPECIFIED) return "starting";
   return absl::AsciiStrToLower(v1::JobPhase_Name(phase));

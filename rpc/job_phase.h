@@ -1,4 +1,4 @@
-// A job's phase in words. The one place that server and launcher have them from.
+// A job's phase in words, for server and launcher; the dashboard's are in its dom.js.
 #ifndef CADRE_RPC_JOB_PHASE_H_
 #define CADRE_RPC_JOB_PHASE_H_
 

@@ -118,7 +118,7 @@ struct CoreThread::State {
   // Used by the thread that has the executor's turn.
   CoreHost host;
   bool stopping = false;
-  // Events that are left change nothing any more.
+  // EndAll was called: events that are still queued are dropped.
   bool over = false;
   Executor executor{{[this] { return host.Due(); }, nullptr}};
   std::thread thread;

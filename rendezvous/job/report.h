@@ -36,7 +36,7 @@ v1::Verdict MakeVerdict(const std::string& name, const state::Job& job, v1::JobP
                         int exit_status, absl::string_view message,
                         const std::optional<v1::Failure>& root_cause);
 
-// "ended (FAILED): WHY"; a cancelled job may have no reason.
+// "ended (failed): WHY"; a cancelled job may have no reason.
 std::string EndText(const v1::Verdict& verdict);
 
 // Position of a node in the current generation, or -1 for a spare.

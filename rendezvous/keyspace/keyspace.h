@@ -93,6 +93,7 @@ class Keyspace {
   };
   struct Call;  // one Execute's arguments
 
+  // Those that write a key take key and value out of the operation.
   void Do(const Call& call, Set& set);
   void Do(const Call& call, const Get& get);
   void Do(const Call& call, Add& add);

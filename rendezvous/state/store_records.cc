@@ -99,7 +99,7 @@ v1::StoreReply ToProto(const keyspace::Reply& reply) {
   message.set_client(reply.client);
   message.set_request_id(reply.id);
   message.set_code(static_cast<int>(reply.code));
-  // Most have neither, and a field that is set has a string of its own even where that is empty.
+  // Setting a field allocates a string even where that is empty, and most answers have neither.
   if (!reply.message.empty()) message.set_message(reply.message);
   if (!reply.value.empty()) message.set_value(reply.value);
   message.set_number(reply.number);

@@ -119,8 +119,8 @@ absl::Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view 
   request.wait_ms = asked->wait_ms;
   request.operation = std::move(asked->operation);
   keyspace::Outcome outcome =
-      store.Execute(MonoNow(), stored, world_size, {0, absl::StrCat(connection)}, request);
-  if (outcome.change.has_value()) stored.Apply(*outcome.change);
+      store.Execute(MonoNow(), stored, world_size, {0, absl::StrCat(connection)}, std::move(request));
+  if (outcome.change.has_value()) stored.Apply(*std::move(outcome.change));
   Send(outcome.answers);
   return absl::OkStatus();
 }

@@ -31,7 +31,7 @@ class InProcessStore {
     const uint64_t call = ++last_call_;
     keyspace::Outcome outcome =
         keyspace_.Execute(MonoNow(), stored_, world_size_, {call, ""}, request);
-    if (outcome.change.has_value()) stored_.Apply(*outcome.change);
+    if (outcome.change.has_value()) stored_.Apply(*std::move(outcome.change));
     Deliver(outcome.answers);
     const MonoTime deadline = MonoNow() + absl::Milliseconds(request.wait_ms);
     while (answers_.count(call) == 0) {

@@ -1,5 +1,5 @@
-// Jobs as JSON, with the field names of proto/job.proto. Numbers of 64 bits are strings, as
-// Protobuf's JSON has them. Pure.
+// Jobs as JSON, with the field names of proto/job.proto and what it imports. Numbers of 64 bits are
+// strings, as Protobuf's JSON has them. Pure.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_JOB_JSON_H_
 
