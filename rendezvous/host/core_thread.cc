@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/executor.h"
+#include "google/protobuf/repeated_field.h"
 #include "rpc/store_reply.h"
 
 namespace cadre::host {
@@ -55,8 +56,8 @@ struct CoreThread::State {
     return executor.Add(TaskOf(std::move(event), bytes), kRoom);
   }
   // One message and the `more` that came with it.
-  template <typename Messages>
-  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message, Messages more) {
+  absl::Status EnqueueSaid(StreamId stream, v1::NodeMessage message,
+                           google::protobuf::RepeatedPtrField<v1::NodeMessage> more) {
     std::vector<Executor::Task> tasks;
     tasks.reserve(static_cast<size_t>(more.size()) + 1);
     const auto add = [&](v1::NodeMessage&& said) {
@@ -66,7 +67,7 @@ struct CoreThread::State {
     add(std::move(message));
     for (v1::NodeMessage& next : more) add(std::move(next));
     bool room = true;
-    // Behind a StreamClosed it would bring back a node that has gone.
+    // Behind a StreamClosed they would bring back a node that has gone.
     connections.IfOpen(stream, [&] { room = executor.AddAll(std::move(tasks), kRoom); });
     if (room) return absl::OkStatus();
     return absl::ResourceExhaustedError("the server has too much to do; connect again later");

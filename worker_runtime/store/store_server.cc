@@ -118,8 +118,8 @@ absl::Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view 
   request.rank = asked->rank;
   request.wait_ms = asked->wait_ms;
   request.operation = std::move(asked->operation);
-  keyspace::Outcome outcome =
-      store.Execute(MonoNow(), stored, world_size, {0, absl::StrCat(connection)}, std::move(request));
+  keyspace::Outcome outcome = store.Execute(MonoNow(), stored, world_size,
+                                            {0, absl::StrCat(connection)}, std::move(request));
   if (outcome.change.has_value()) stored.Apply(*std::move(outcome.change));
   Send(outcome.answers);
   return absl::OkStatus();
