@@ -1,8 +1,5 @@
 #include "base/bearer_token.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -12,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/keyed_digest.h"
 #include "base/token.h"
 
 namespace cadre {
@@ -21,13 +19,7 @@ constexpr size_t kUserNameBytesMax = 64;
 
 // The claim, and its proof.
 std::string Signed(absl::string_view secret, absl::string_view said) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-       reinterpret_cast<const unsigned char*>(said.data()), said.size(), digest, &size);
-  return absl::StrCat(
-      said, ":",
-      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size)));
+  return absl::StrCat(said, ":", absl::BytesToHexString(KeyedDigest(secret, said)));
 }
 
 }  // namespace
