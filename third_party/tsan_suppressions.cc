@@ -14,10 +14,5 @@ extern "C" const char* __tsan_default_suppressions() {
          "called_from_lib:libabsl_random_internal_pool_urbg.so\n"
          "called_from_lib:libabsl_status.so\n"
          "called_from_lib:libabsl_strerror.so\n"
-         "called_from_lib:libabsl_strings.so\n"
-         // Gloo's mutexes are pthreads and seen; its buffers wait for their last user by other
-         // means, also those of its ring, whose memory it frees after that.
-         "race:gloo::transport::tcp::Pair::read\n"
-         "race:gloo::transport::tcp::UnboundBuffer::~UnboundBuffer\n"
-         "race:std::default_delete<gloo::transport::UnboundBuffer>\n";
+         "called_from_lib:libabsl_strings.so\n";
 }

@@ -46,6 +46,11 @@ std::shared_ptr<Work> Communicator::ReduceScatter(Buffer, Buffer, Reduction) {
   return FinishedWork(Lacks("reduce-scatter"));
 }
 
+std::shared_ptr<Work> Communicator::ReduceScatterVarying(Buffer, Buffer, absl::Span<const size_t>,
+                                                         Reduction) {
+  return FinishedWork(Lacks("reduce-scatter of varying sizes"));
+}
+
 std::shared_ptr<Work> Communicator::AllGatherVarying(Buffer, Buffer, absl::Span<const size_t>) {
   return FinishedWork(Lacks("all-gather of varying sizes"));
 }

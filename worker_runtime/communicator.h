@@ -1,4 +1,4 @@
-// Collectives over the workers of one generation. Backends: shared memory (CPU, one node), Gloo
+// Collectives over the workers of one generation. Backends: shared memory (CPU, one node), sockets
 // (CPU, any nodes), hierarchical (both), NCCL (GPU); connect.h picks the one for CPU memory.
 #ifndef CADRE_WORKER_RUNTIME_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_COMMUNICATOR_H_
@@ -62,6 +62,10 @@ class Communicator {
   // Rank r gets the r-th part of what an all-reduce of `input` would give. `input` has size() times
   // the elements of `output`, and may contain it at its own place.
   virtual std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction);
+  // As above, where rank r gets counts[r] elements; all ranks know all counts.
+  virtual std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
+                                                     absl::Span<const size_t> counts,
+                                                     Reduction reduction);
   virtual std::shared_ptr<Work> Broadcast(Buffer buffer, int root) = 0;
   // `output` has size() times the elements of `input`, in rank order, and may contain it at its own
   // place.

@@ -27,7 +27,7 @@ void Work::Complete(const absl::Status& status, absl::Duration duration) {
   completed_.notify_all();
 }
 
-std::shared_ptr<Work> FinishedWork(const absl::Status& status) {
+std::shared_ptr<Work> FinishedWork(const absl::Status& status, absl::Duration duration) {
   // One for all that went well, and one that nobody counts: the smallest collectives take less time
   // than an allocation.
   static Work* const ok = [] {
@@ -35,9 +35,11 @@ std::shared_ptr<Work> FinishedWork(const absl::Status& status) {
     work->Complete(absl::OkStatus(), absl::ZeroDuration());
     return work;
   }();
-  if (status.ok()) return std::shared_ptr<Work>(std::shared_ptr<Work>(), ok);
+  if (status.ok() && duration == absl::ZeroDuration()) {
+    return std::shared_ptr<Work>(std::shared_ptr<Work>(), ok);
+  }
   auto work = std::make_shared<Work>();
-  work->Complete(status, absl::ZeroDuration());
+  work->Complete(status, duration);
   return work;
 }
 

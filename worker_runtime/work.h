@@ -18,8 +18,8 @@ class Work {
   // OK, or what the communicator said; DEADLINE_EXCEEDED when it is not done after `timeout`.
   absl::Status Wait(absl::Duration timeout);
   bool done() const;
-  // How long the collective itself ran; zero until it is done, and when the call that started it
-  // also finished it.
+  // How long the collective itself ran; zero until it is done, and where the call that started it
+  // also finished it without looking at a clock.
   absl::Duration duration() const;
 
   // For communicators: called once.
@@ -36,7 +36,8 @@ class Work {
 };
 
 // A work that is done already.
-std::shared_ptr<Work> FinishedWork(const absl::Status& status);
+std::shared_ptr<Work> FinishedWork(const absl::Status& status,
+                                   absl::Duration duration = absl::ZeroDuration());
 
 }  // namespace cadre
 

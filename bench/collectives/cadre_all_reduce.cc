@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "bench/collectives/bare_loop.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
 
 namespace cadre {
@@ -20,8 +20,8 @@ constexpr absl::Duration kTimeout = absl::Minutes(2);
 int RunRank(Worker& worker, Backend backend, BareLoop* bound,
             const std::vector<Measurement>& schedule, double* results) {
   const CommunicatorOptions options = {"bench", kTimeout};
-  auto communicator = backend == Backend::kGloo
-                          ? gloo::ConnectGloo(worker, options)
+  auto communicator = backend == Backend::kSockets
+                          ? sockets::ConnectSockets(worker, options)
                           : shared_memory::ConnectSharedMemory(worker, options);
   if (!communicator.ok()) {
     fprintf(stderr, "%s\n", communicator.status().ToString().c_str());

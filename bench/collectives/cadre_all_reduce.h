@@ -11,7 +11,7 @@ namespace cadre {
 enum class Backend {
   kSharedMemory,        // buffers of AllocateBuffer
   kSharedMemoryStaged,  // buffers of the caller's
-  kGloo
+  kSockets
 };
 
 // Microseconds, one per measurement; empty when a rank failed, which has said why. With

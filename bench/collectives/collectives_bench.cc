@@ -113,7 +113,7 @@ std::vector<Contestant> RunOnce(int ranks, const std::vector<Measurement>& sched
       {"cadre shared", in_place},
       {"cadre staged", cadre(Backend::kSharedMemoryStaged)},
       {"open mpi", program(mpi)},
-      {"cadre gloo", cadre(Backend::kGloo)},
+      {"cadre sockets", cadre(Backend::kSockets)},
       {"torch gloo", program(torch)},
   };
 }

@@ -20,7 +20,7 @@ class Engine {
   virtual bool Finish() = 0;
 };
 
-// "cadre" over shared memory, "cadre-gloo", or "local" without any exchange. Null: it failed.
+// "cadre" over shared memory, "cadre-sockets", or "local" without any exchange. Null: it failed.
 std::unique_ptr<Engine> MakeOwnEngine(const std::string& name, Worker& worker,
                                       std::shared_ptr<Model> model);
 // c10d's reducer over its Gloo; `folder` is for its rendezvous. Before a step it drops gradients

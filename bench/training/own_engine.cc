@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "bench/training/engine.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/torch/data_parallel.h"
 
@@ -48,7 +48,7 @@ std::unique_ptr<Engine> MakeOwnEngine(const std::string& name, Worker& worker,
   if (name == "local") return std::make_unique<Local>(std::move(model));
   auto communicator = name == "cadre"
                           ? shared_memory::ConnectSharedMemory(worker, CommunicatorOptions())
-                          : gloo::ConnectGloo(worker, CommunicatorOptions());
+                          : sockets::ConnectSockets(worker, CommunicatorOptions());
   if (!Ok(communicator.status())) return nullptr;
   auto parallel = nn::DataParallel<Model>::Create(std::move(model), **communicator);
   if (!Ok(parallel.status())) return nullptr;

@@ -31,7 +31,7 @@ const std::vector<Contestant> kContestants = {
     {"C++, no exchange", kOwn, "local", 0},
     {"Python, no exchange", kPython, "local", 1},
     {"cadre, shared memory", kOwn, "cadre", 0},
-    {"cadre, Gloo", kOwn, "cadre-gloo", 0},
+    {"cadre, sockets", kOwn, "cadre-sockets", 0},
     {"c10d in C++, zeroes", kOwn, "c10d", 0},
     {"c10d in C++, drops", kOwn, "c10d-drop", 0},
     {"Python DDP, zeroes", kPython, "ddp", 1},

@@ -14,7 +14,7 @@
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
 #include "worker_runtime/torch/data_parallel.h"
 
@@ -61,7 +61,7 @@ class DdpGradients : public ::testing::Test {
     double worst = -1;
     testing::InProcessWorkers workers(kWorldSize);
     workers.Run([&](Worker& worker) {
-      auto communicator = gloo::ConnectGloo(worker, CommunicatorOptions());
+      auto communicator = sockets::ConnectSockets(worker, CommunicatorOptions());
       ASSERT_OK(communicator);
       const double difference = TrainAsRank(**communicator, factor);
       if (worker.rank() == 0) worst = difference;

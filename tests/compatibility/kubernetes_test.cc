@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/faults/node_network.h"
+#include "tests/testing/node_network.h"
 #include "yaml-cpp/yaml.h"
 
 namespace cadre {

@@ -10,7 +10,7 @@
 #include "tests/compatibility/documented_commands.h"
 #include "tests/compatibility/node_shell.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/faults/node_network.h"
+#include "tests/testing/node_network.h"
 
 namespace cadre {
 namespace {

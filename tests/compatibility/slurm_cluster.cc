@@ -22,7 +22,7 @@
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
-#include "tests/faults/node_network.h"
+#include "tests/testing/node_network.h"
 
 namespace cadre {
 namespace {

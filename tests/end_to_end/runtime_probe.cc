@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/nccl/unique_id.h"
 #include "worker_runtime/worker.h"
 
@@ -33,7 +33,7 @@ absl::Status UseStore(Worker& worker) {
 }
 
 absl::Status UseCommunicator(Worker& worker) {
-  ASSIGN_OR_RETURN(auto communicator, gloo::ConnectGloo(worker, {"probe", kTimeout}));
+  ASSIGN_OR_RETURN(auto communicator, sockets::ConnectSockets(worker, {"probe", kTimeout}));
   float sum = static_cast<float>(worker.rank() + 1);
   RETURN_IF_ERROR(
       communicator->AllReduce({&sum, 1, DataType::kFloat32}, ReduceOp::kSum)->Wait(kTimeout));

@@ -44,7 +44,7 @@ TEST(RuntimeTest, TwoNodesByTwo_StoreBarrierReduceAndOneNcclIdForAll) {
 
 // The others fail because of it, and are not faster.
 TEST(RuntimeTest, OneRankEndsForAnErrorOfItsOwn_IsTheCause) {
-  for (const std::string backend : {"shared_memory", "gloo"}) {
+  for (const std::string backend : {"shared_memory", "sockets"}) {
     auto run = StartStandalone(
         {"--nproc-per-node", "3", "--log-dir", MakeTempDir("logs"), "--", kOwnError, backend});
     EXPECT_EQ(run->Wait(absl::Seconds(60)), 1) << Said(*run);

@@ -11,7 +11,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/faults/node_network.h"
+#include "tests/testing/node_network.h"
 #include "tests/faults/server_group.h"
 #include "tests/testing/etcd_process.h"
 

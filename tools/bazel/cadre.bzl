@@ -34,7 +34,7 @@ def cadre_static_binary(name, deps = [], **kwargs):
         **kwargs
     )
 
-_TORCH = ["//third_party:torch", "//third_party:gloo", "//third_party:rpc_shared"]
+_TORCH = ["//third_party:torch", "//third_party:rpc_shared"]
 
 def torch_binary(name, deps = [], **kwargs):
     """A program with libtorch in it."""

@@ -42,21 +42,37 @@ absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
                    Name(output.type), ", not ", input.count, " ", Name(input.type)));
 }
 
-absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
-                                absl::Span<const size_t> counts, int rank, int size) {
+namespace {
+
+// `part`: counts[rank] elements; `whole`: those of all ranks.
+absl::Status CheckVarying(absl::string_view operation, const Buffer& input, const Buffer& output,
+                          const Buffer& part, const Buffer& whole, absl::Span<const size_t> counts,
+                          int rank, int size) {
   RETURN_IF_ERROR(CheckBuffer(input));
   RETURN_IF_ERROR(CheckBuffer(output));
   if (counts.size() != static_cast<size_t>(size)) {
-    return absl::InvalidArgumentError(absl::StrCat("all-gather from ", size, " ranks needs ", size,
+    return absl::InvalidArgumentError(absl::StrCat(operation, " of ", size, " ranks needs ", size,
                                                    " counts, not ", counts.size()));
   }
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
-  if (input.type == output.type && input.count == counts[rank] && output.count == total) {
+  if (part.type == whole.type && part.count == counts[rank] && whole.count == total) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "all-gather of ", counts[rank], " of ", total, " elements got an input of ", input.count, " ",
-      Name(input.type), " and an output of ", output.count, " ", Name(output.type)));
+      operation, " of ", counts[rank], " of ", total, " elements got an input of ", input.count,
+      " ", Name(input.type), " and an output of ", output.count, " ", Name(output.type)));
+}
+
+}  // namespace
+
+absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
+                                absl::Span<const size_t> counts, int rank, int size) {
+  return CheckVarying("all-gather", input, output, input, output, counts, rank, size);
+}
+
+absl::Status CheckVaryingScatter(const Buffer& input, const Buffer& output,
+                                 absl::Span<const size_t> counts, int rank, int size) {
+  return CheckVarying("reduce-scatter", input, output, output, input, counts, rank, size);
 }
 
 absl::Status CheckScaling(DataType type) {

@@ -28,6 +28,9 @@ absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size);
 // INVALID_ARGUMENT: other types, not `size` counts, or buffers that do not fit them.
 absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
                                 absl::Span<const size_t> counts, int rank, int size);
+// INVALID_ARGUMENT: other types, not `size` counts, or buffers that do not fit them.
+absl::Status CheckVaryingScatter(const Buffer& input, const Buffer& output,
+                                 absl::Span<const size_t> counts, int rank, int size);
 // INVALID_ARGUMENT: integers cannot be averaged or multiplied.
 inline absl::Status CheckReduction(const Reduction& reduction, DataType type) {
   if (reduction.op != ReduceOp::kAverage && reduction.premultiply == 1) return absl::OkStatus();

@@ -5,15 +5,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "worker_runtime/communicator.h"
 
 namespace cadre::backend {
 
 // The ranks that gave the same color, ordered by key and then by rank; empty for a negative color.
 // Collective over `communicator`.
-absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key,
-                                         absl::Duration timeout);
+absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key);
 
 }  // namespace cadre::backend
 

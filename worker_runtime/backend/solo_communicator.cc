@@ -31,6 +31,12 @@ class SoloCommunicator : public Communicator {
     Copy(input, output);
     return AllReduce(output, reduction);
   }
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
+                                             absl::Span<const size_t> counts,
+                                             Reduction reduction) override {
+    const absl::Status status = CheckVaryingScatter(input, output, counts, 0, 1);
+    return status.ok() ? ReduceScatter(input, output, reduction) : Finish(status);
+  }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
     absl::Status status = CheckRoot(root, 1);
     status.Update(CheckBuffer(buffer));

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/clock.h"
 #include "base/status_macros.h"
+#include "worker_runtime/backend/call_text.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/gloo/call_watch.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
-#include "worker_runtime/gloo/peer_links.h"
+#include "worker_runtime/hierarchical/node_layout.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/sockets/call_watch.h"
+#include "worker_runtime/sockets/meeting.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/store/group_worker.h"
 
 namespace cadre::hierarchical {
@@ -37,17 +37,16 @@ struct Parts {
 
 class HierarchicalCommunicator : public Communicator {
  public:
-  // `first_ranks[n]` is the first rank of node n; the last entry is the number of ranks.
-  HierarchicalCommunicator(Parts parts, std::unique_ptr<gloo::PeerLinks> links,
-                           std::vector<int> first_ranks, int node_rank,
-                           const CommunicatorOptions& options)
+  HierarchicalCommunicator(Parts parts, std::unique_ptr<sockets::PeerLinks> links,
+                           NodeLayout layout, int node_rank, const CommunicatorOptions& options)
       : parts_(std::move(parts)),
-        first_ranks_(std::move(first_ranks)),
+        layout_(std::move(layout)),
         node_rank_(node_rank),
         name_(options.name),
         timeout_(options.timeout + 2 * kNodePatience),
         watch_(rank(), size(), std::move(links),
-               {[this](const absl::Status&) { AbortParts(); }, [] {}}) {}
+               // The parts notice for themselves what they have lost.
+               {[this](const absl::Status&) { AbortParts(); }, [](int) {}}) {}
   ~HierarchicalCommunicator() override { Abort(); }
 
   int rank() const override { return parts_.direct->rank(); }
@@ -56,8 +55,7 @@ class HierarchicalCommunicator : public Communicator {
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
     absl::Status status = backend::CheckBuffer(buffer);
     status.Update(backend::CheckReduction(reduction, buffer.type));
-    return Start(status,
-                 absl::StrCat("all-reduce (", backend::Name(reduction.op), ") of ", Text(buffer)),
+    return Start(status, backend::AllReduceText(buffer, reduction),
                  [this, buffer, reduction] { return AllReduceNow(buffer, reduction); });
   }
 
@@ -65,52 +63,53 @@ class HierarchicalCommunicator : public Communicator {
     absl::Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     status.Update(backend::CheckReduction(reduction, buffer.type));
-    const std::string call = absl::StrCat("reduce (", backend::Name(reduction.op), ") to rank ",
-                                          root, " of ", Text(buffer));
-    return Start(status, call, [this, buffer, reduction, root]() -> absl::Status {
-      std::vector<char> copy = CopyOf(buffer);
-      RETURN_IF_ERROR(AllReduceNow({copy.data(), buffer.count, buffer.type}, reduction));
-      if (rank() == root && !copy.empty()) memcpy(buffer.data, copy.data(), copy.size());
-      return absl::OkStatus();
-    });
+    return Start(status, backend::ReduceText(buffer, reduction, root),
+                 [this, buffer, reduction, root] { return ReduceNow(buffer, reduction, root); });
   }
 
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
     absl::Status status = backend::CheckScatter(input, output, size());
     status.Update(backend::CheckReduction(reduction, input.type));
-    const std::string call =
-        absl::StrCat("reduce-scatter (", backend::Name(reduction.op), ") of ", Text(output));
-    return Start(status, call, [this, input, output, reduction]() -> absl::Status {
-      std::vector<char> copy = CopyOf(input);
-      RETURN_IF_ERROR(AllReduceNow({copy.data(), input.count, input.type}, reduction));
-      const size_t bytes = output.count * SizeOf(output.type);
-      if (bytes > 0) memcpy(output.data, copy.data() + rank() * bytes, bytes);
-      return absl::OkStatus();
-    });
+    return Start(status, backend::ReduceScatterText(output, reduction),
+                 [this, input, output, reduction] {
+                   const std::vector<size_t> counts(size(), output.count);
+                   return ReduceScatterNow(input, output, counts, reduction);
+                 });
+  }
+
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
+                                             absl::Span<const size_t> counts,
+                                             Reduction reduction) override {
+    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    status.Update(backend::CheckReduction(reduction, input.type));
+    return Start(status, backend::ReduceScatterVaryingText(input, reduction, counts),
+                 [this, input, output, reduction,
+                  parts = std::vector<size_t>(counts.begin(), counts.end())] {
+                   return ReduceScatterNow(input, output, parts, reduction);
+                 });
   }
 
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
     absl::Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
-    return Start(status, absl::StrCat("broadcast from rank ", root, " of ", Text(buffer)),
+    return Start(status, backend::BroadcastText(buffer, root),
                  [this, buffer, root] { return BroadcastNow(buffer, root); });
   }
 
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
-    return Start(backend::CheckGather(input, output, size()),
-                 absl::StrCat("all-gather of ", Text(input)), [this, input, output] {
+    return Start(backend::CheckGather(input, output, size()), backend::AllGatherText(input),
+                 [this, input, output] {
                    return GatherNow(input, output, std::vector<size_t>(size(), input.count));
                  });
   }
 
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
                                          absl::Span<const size_t> counts) override {
-    return Start(
-        backend::CheckVaryingGather(input, output, counts, rank(), size()),
-        absl::StrCat("all-gather of ", Text(output), " in parts ", absl::StrJoin(counts, "+")),
-        [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
-          return GatherNow(input, output, parts);
-        });
+    return Start(backend::CheckVaryingGather(input, output, counts, rank(), size()),
+                 backend::AllGatherVaryingText(output, counts),
+                 [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
+                   return GatherNow(input, output, parts);
+                 });
   }
 
   std::shared_ptr<Work> Barrier() override {
@@ -171,60 +170,126 @@ class HierarchicalCommunicator : public Communicator {
     parts_.direct->Abort();
   }
 
-  static std::string Text(const Buffer& buffer) {
-    return absl::StrCat(buffer.count, " ", backend::Name(buffer.type));
-  }
-
   static std::vector<char> CopyOf(const Buffer& buffer) {
     const char* const data = static_cast<const char*>(buffer.data);
     return std::vector<char>(data, data + buffer.count * SizeOf(buffer.type));
   }
 
+  // Not before the work is done: it uses memory of this collective.
+  absl::Status EndOf(const std::shared_ptr<Work>& work) {
+    const absl::Status status = work->Wait(timeout_);
+    if (work->done()) return status;
+    AbortParts();
+    work->Wait(absl::InfiniteDuration()).IgnoreError();
+    return status;
+  }
   absl::Status InNode(const std::shared_ptr<Work>& work) {
-    return Said("within node ", work->Wait(timeout_));
+    return Said("within node ", EndOf(work));
   }
   absl::Status BetweenNodes(const std::shared_ptr<Work>& work) {
-    return Said("between the leaders of the nodes, as of node ", work->Wait(timeout_));
+    return Said("between the leaders of the nodes, as of node ", EndOf(work));
   }
   absl::Status Said(const char* where, const absl::Status& status) const {
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(where, node_rank_, ": ", status.message()));
   }
 
-  absl::Status AllReduceNow(const Buffer& buffer, Reduction reduction);
+  absl::Status AllReduceNow(const Buffer& buffer, const Reduction& reduction);
+  absl::Status ReduceNow(const Buffer& buffer, const Reduction& reduction, int root);
+  absl::Status ReduceScatterNow(const Buffer& input, const Buffer& output,
+                                const std::vector<size_t>& counts, const Reduction& reduction);
+  absl::Status HandOut(const Buffer& node_part, const Buffer& output,
+                       const std::vector<size_t>& counts);
   absl::Status BroadcastNow(const Buffer& buffer, int root);
   absl::Status GatherNow(const Buffer& input, const Buffer& output,
                          const std::vector<size_t>& counts);
-  int NodeOf(int rank) const {
-    return static_cast<int>(std::upper_bound(first_ranks_.begin(), first_ranks_.end(), rank) -
-                            first_ranks_.begin()) -
-           1;
+  // Of sums over nodes, those of averages: divided before the sum, so that the nodes' sums of
+  // 16-bit elements stay in range.
+  Reduction WithinNode(const Reduction& reduction) const {
+    if (reduction.op != ReduceOp::kAverage) return reduction;
+    return Reduction(ReduceOp::kSum, reduction.premultiply / size());
   }
 
   const Parts parts_;
-  const std::vector<int> first_ranks_;
+  const NodeLayout layout_;
   const int node_rank_;
   const std::string name_;
   const absl::Duration timeout_;
-  gloo::CallWatch watch_;
+  sockets::CallWatch watch_;
   // Last, so that it stops first.
   backend::OperationThread thread_;
 };
 
-absl::Status HierarchicalCommunicator::AllReduceNow(const Buffer& buffer, Reduction reduction) {
-  if (reduction.op == ReduceOp::kAverage) {
-    // Divided before the sum: the nodes' sums of 16-bit elements stay in range.
-    reduction = Reduction(ReduceOp::kSum, reduction.premultiply / size());
-  }
-  RETURN_IF_ERROR(InNode(parts_.node->Reduce(buffer, reduction, 0)));
-  if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->AllReduce(buffer, reduction.op)));
+absl::Status HierarchicalCommunicator::AllReduceNow(const Buffer& buffer,
+                                                    const Reduction& reduction) {
+  const Reduction within = WithinNode(reduction);
+  RETURN_IF_ERROR(InNode(parts_.node->Reduce(buffer, within, 0)));
+  if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->AllReduce(buffer, within.op)));
   return InNode(parts_.node->Broadcast(buffer, 0));
 }
 
+absl::Status HierarchicalCommunicator::ReduceNow(const Buffer& buffer, const Reduction& reduction,
+                                                 int root) {
+  const Reduction within = WithinNode(reduction);
+  const int root_node = layout_.NodeOf(root), root_on_node = root - layout_.FirstRank(root_node);
+  // Only the root's elements may change.
+  std::vector<char> copy;
+  Buffer sums = buffer;
+  if (leads() && rank() != root) {
+    copy = CopyOf(buffer);
+    sums.data = copy.data();
+  }
+  RETURN_IF_ERROR(InNode(parts_.node->Reduce(sums, within, 0)));
+  if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Reduce(sums, within.op, root_node)));
+  if (root_node != node_rank_ || root_on_node == 0) return absl::OkStatus();
+  if (leads()) return InNode(parts_.node->Send(sums, root_on_node, 0));
+  return rank() == root ? InNode(parts_.node->Receive(buffer, 0, 0)) : absl::OkStatus();
+}
+
+absl::Status HierarchicalCommunicator::ReduceScatterNow(const Buffer& input, const Buffer& output,
+                                                        const std::vector<size_t>& counts,
+                                                        const Reduction& reduction) {
+  const Reduction within = WithinNode(reduction);
+  std::vector<char> copy;
+  Buffer sums = input;
+  if (leads()) {
+    copy = CopyOf(input);
+    sums.data = copy.data();
+  }
+  RETURN_IF_ERROR(InNode(parts_.node->Reduce(sums, within, 0)));
+  if (!leads()) return InNode(parts_.node->Receive(output, 0, 0));
+  const std::vector<size_t> node_counts = layout_.Sums(counts);
+  std::vector<char> part(node_counts[node_rank_] * SizeOf(input.type));
+  const Buffer node_part = {part.data(), node_counts[node_rank_], input.type};
+  RETURN_IF_ERROR(
+      BetweenNodes(parts_.leaders->ReduceScatterVarying(sums, node_part, node_counts, within.op)));
+  return HandOut(node_part, output, counts);
+}
+
+absl::Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Buffer& output,
+                                               const std::vector<size_t>& counts) {
+  std::vector<std::shared_ptr<Work>> sends;
+  char* at = static_cast<char*>(node_part.data);
+  const int first = layout_.FirstRank(node_rank_);
+  for (int to = first; to < layout_.EndRank(node_rank_); ++to) {
+    const size_t bytes = counts[to] * SizeOf(node_part.type);
+    if (to != rank()) {
+      sends.push_back(parts_.node->Send({at, counts[to], node_part.type}, to - first, 0));
+    } else if (bytes > 0) {
+      memcpy(output.data, at, bytes);
+    }
+    at += bytes;
+  }
+  // All of them, whatever becomes of one: they read the part.
+  absl::Status status;
+  for (const auto& send : sends) status.Update(InNode(send));
+  return status;
+}
+
 absl::Status HierarchicalCommunicator::BroadcastNow(const Buffer& buffer, int root) {
-  const int root_node = NodeOf(root);
+  const int root_node = layout_.NodeOf(root);
   if (root_node == node_rank_) {
-    RETURN_IF_ERROR(InNode(parts_.node->Broadcast(buffer, root - first_ranks_[root_node])));
+    RETURN_IF_ERROR(InNode(parts_.node->Broadcast(buffer, root - layout_.FirstRank(root_node))));
   }
   if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Broadcast(buffer, root_node)));
   if (root_node == node_rank_) return absl::OkStatus();
@@ -234,13 +299,9 @@ absl::Status HierarchicalCommunicator::BroadcastNow(const Buffer& buffer, int ro
 absl::Status HierarchicalCommunicator::GatherNow(const Buffer& input, const Buffer& output,
                                                  const std::vector<size_t>& counts) {
   const size_t element = SizeOf(input.type);
-  std::vector<size_t> node_counts;
-  for (size_t node = 0; node + 1 < first_ranks_.size(); ++node) {
-    node_counts.push_back(std::accumulate(counts.begin() + first_ranks_[node],
-                                          counts.begin() + first_ranks_[node + 1], size_t{0}));
-  }
-  const std::vector<size_t> own_counts(counts.begin() + first_ranks_[node_rank_],
-                                       counts.begin() + first_ranks_[node_rank_ + 1]);
+  const std::vector<size_t> node_counts = layout_.Sums(counts);
+  const std::vector<size_t> own_counts(counts.begin() + layout_.FirstRank(node_rank_),
+                                       counts.begin() + layout_.EndRank(node_rank_));
   // The node's part lies in the output where it will stay.
   const size_t before =
       std::accumulate(node_counts.begin(), node_counts.begin() + node_rank_, size_t{0});
@@ -258,13 +319,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> HierarchicalCommunicator::Split(in
   std::vector<int32_t> colors(size());
   RETURN_IF_ERROR(
       AllGather({&own, 1, DataType::kInt32}, {colors.data(), colors.size(), DataType::kInt32})
-          ->Wait(timeout_));
+          ->Wait(absl::InfiniteDuration()));
   std::map<int32_t, int> node_of_color;
   bool within_nodes = true;
   for (int rank = 0; rank < size(); ++rank) {
     if (colors[rank] < 0) continue;
-    const auto [found, is_new] = node_of_color.emplace(colors[rank], NodeOf(rank));
-    within_nodes = within_nodes && found->second == NodeOf(rank);
+    const auto [found, is_new] = node_of_color.emplace(colors[rank], layout_.NodeOf(rank));
+    within_nodes = within_nodes && found->second == layout_.NodeOf(rank);
   }
   return within_nodes ? parts_.node->Split(color, key) : parts_.direct->Split(color, key);
 }
@@ -294,39 +355,23 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
   if (place.local_rank == 0) {
     store::GroupWorker leader(&worker, "leaders",
                               PlaceAmong(place, place.node_rank, place.nodes, false));
-    ASSIGN_OR_RETURN(parts.leaders, gloo::ConnectGloo(leader, options));
+    ASSIGN_OR_RETURN(parts.leaders, sockets::ConnectSockets(leader, options));
   }
   store::GroupWorker everybody(&worker, "direct", place);
-  ASSIGN_OR_RETURN(parts.direct, gloo::ConnectGloo(everybody, options));
+  ASSIGN_OR_RETURN(parts.direct, sockets::ConnectSockets(everybody, options));
 
   int32_t node = place.node_rank;
   std::vector<int32_t> nodes(place.world_size);
   RETURN_IF_ERROR(
       parts.direct
           ->AllGather({&node, 1, DataType::kInt32}, {nodes.data(), nodes.size(), DataType::kInt32})
-          ->Wait(options.timeout));
-  std::vector<int> first_ranks = {0};
-  for (int rank = 1; rank < place.world_size; ++rank) {
-    if (nodes[rank] == nodes[rank - 1]) continue;
-    if (nodes[rank] != nodes[rank - 1] + 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("ranks are not contiguous per node: rank ", rank, " is on node ",
-                       nodes[rank], ", rank ", rank - 1, " on node ", nodes[rank - 1]));
-    }
-    first_ranks.push_back(rank);
-  }
-  first_ranks.push_back(place.world_size);
-  const auto all_gather = [&](void* own, void* all, size_t bytes) {
-    return parts.direct
-        ->AllGather({own, bytes, DataType::kUint8},
-                    {all, bytes * place.world_size, DataType::kUint8})
-        ->Wait(options.timeout);
-  };
-  ASSIGN_OR_RETURN(std::unique_ptr<gloo::PeerLinks> links,
-                   gloo::PeerLinks::Connect(place.rank, place.world_size, place.address, all_gather,
-                                            MonoNow() + options.timeout));
+          ->Wait(absl::InfiniteDuration()));
+  ASSIGN_OR_RETURN(NodeLayout layout, NodeLayout::Of(nodes));
+  store::GroupWorker calls(&worker, "calls", place);
+  ASSIGN_OR_RETURN(std::unique_ptr<sockets::PeerLinks> links,
+                   sockets::ConnectPeerLinks(calls, options.name, options.timeout));
   return std::unique_ptr<Communicator>(std::make_unique<HierarchicalCommunicator>(
-      std::move(parts), std::move(links), std::move(first_ranks), place.node_rank, options));
+      std::move(parts), std::move(links), std::move(layout), place.node_rank, options));
 }
 
 }  // namespace cadre::hierarchical

@@ -1,5 +1,5 @@
 // Collectives over several nodes, each with several ranks: within a node through shared memory,
-// between the nodes through one rank of each, the leader, by Gloo.
+// between the nodes through one rank of each, the leader, over sockets.
 #ifndef CADRE_WORKER_RUNTIME_HIERARCHICAL_HIERARCHICAL_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_HIERARCHICAL_HIERARCHICAL_COMMUNICATOR_H_
 

@@ -3,7 +3,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::reduce {
@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 TEST(AgreeOnReadyOrder, IsRankZerosEverywhere) {
   testing::InProcessWorkers workers(3);
   workers.Run([](Worker& worker) {
-    auto communicator = gloo::ConnectGloo(worker, {});
+    auto communicator = sockets::ConnectSockets(worker, {});
     ASSERT_OK(communicator);
     const std::vector<size_t> ready =
         worker.rank() == 0 ? std::vector<size_t>{3, 1} : std::vector<size_t>{0, 1, 2, 3, 4};

@@ -7,7 +7,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/ranks.h"
 
 namespace cadre::reduce {
@@ -36,7 +36,7 @@ TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
 }
 
 TEST(StepVerdict, WhereNobodyDriftedNobodyIsAsked) {
-  testing::OnEachRank(gloo::ConnectGloo, 2, [](Communicator& communicator) {
+  testing::OnEachRank(sockets::ConnectSockets, 2, [](Communicator& communicator) {
     float value = 1;
     const std::vector<Parameter> parameters = {{"one", {&value, 1}, {1}}};
     // A collective of one rank alone would not be the other's barrier.
@@ -48,7 +48,7 @@ TEST(StepVerdict, WhereNobodyDriftedNobodyIsAsked) {
 }
 
 TEST(StepVerdict, NamesTheParameterThatDriftedWhereItCan) {
-  testing::OnEachRank(gloo::ConnectGloo, 3, [](Communicator& communicator) {
+  testing::OnEachRank(sockets::ConnectSockets, 3, [](Communicator& communicator) {
     float first = 1, second = communicator.rank() == 2 ? 5 : 4;
     const std::vector<Parameter> parameters = {{"first", {&first, 1}, {1}},
                                                {"second", {&second, 1}, {1}}};

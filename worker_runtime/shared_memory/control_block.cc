@@ -22,10 +22,23 @@ std::string Describe(const CollectiveCall& call) {
       return absl::StrCat("an all-gather", what, " from each");
     case Collective::kAllGatherVarying:
       return absl::StrCat("an all-gather", what, " in parts of fingerprint ", call.root);
+    case Collective::kReduceScatterVarying:
+      return absl::StrCat("a reduce-scatter (", backend::Name(call.op), ")", what,
+                          " in parts of fingerprint ", call.root);
     case Collective::kBarrier:
       return "a barrier";
   }
   return "";
+}
+
+uint32_t FingerprintOf(absl::Span<const size_t> counts) {
+  uint32_t hash = 2166136261u;
+  for (const size_t count : counts) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash = (hash ^ ((count >> shift) & 0xff)) * 16777619u;
+    }
+  }
+  return hash;
 }
 
 }  // namespace cadre::shared_memory

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 
 namespace cadre::shared_memory {
@@ -19,6 +20,7 @@ enum class Collective : uint8_t {
   kBroadcast,
   kAllGather,
   kAllGatherVarying,
+  kReduceScatterVarying,
   kBarrier
 };
 
@@ -27,7 +29,7 @@ struct CollectiveCall {
   Collective kind = Collective::kNone;
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
-  // Where there is none: 0, or a fingerprint of the counts of an all-gather.
+  // Where there is none: 0, or a fingerprint of the counts of all ranks.
   uint32_t root = 0;
   uint64_t count = 0;
 
@@ -39,6 +41,9 @@ struct CollectiveCall {
 
 // "an all-reduce (sum) of 4 float32".
 std::string Describe(const CollectiveCall& call);
+
+// FNV-1a over what all ranks must know alike.
+uint32_t FingerprintOf(absl::Span<const size_t> counts);
 
 struct ControlBlock {
   // The lower half counts the barriers this rank has arrived at, and is the word that others sleep

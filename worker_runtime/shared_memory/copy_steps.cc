@@ -4,19 +4,6 @@
 #include <cstring>
 
 namespace cadre::shared_memory {
-namespace {
-
-// FNV-1a over what ranks must know alike.
-uint32_t Fingerprint(absl::Span<const size_t> counts) {
-  uint32_t hash = 2166136261u;
-  for (const size_t count : counts) {
-    for (int shift = 0; shift < 64; shift += 8)
-      hash = (hash ^ ((count >> shift) & 0xff)) * 16777619u;
-  }
-  return hash;
-}
-
-}  // namespace
 
 BroadcastSteps::BroadcastSteps(const Buffer& buffer, int root)
     : buffer_(buffer), bytes_(buffer.count * SizeOf(buffer.type)), root_(root) {
@@ -78,7 +65,7 @@ GatherSteps::GatherSteps(Collective kind, const Buffer& input, const Buffer& out
     : input_(input), output_(output), offsets_(1, 0) {
   call_.kind = kind;
   call_.type = input.type;
-  call_.root = kind == Collective::kAllGatherVarying ? Fingerprint(counts) : 0;
+  call_.root = kind == Collective::kAllGatherVarying ? FingerprintOf(counts) : 0;
   call_.count = kind == Collective::kAllGatherVarying ? output.count : input.count;
   for (const size_t count : counts) {
     const size_t bytes = count * SizeOf(input.type);

@@ -170,14 +170,21 @@ bool ReduceSteps::CopyOut(CollectiveContext& context) {
   return false;
 }
 
-ReduceScatterSteps::ReduceScatterSteps(const Buffer& input, const Buffer& output,
-                                       const Reduction& reduction)
-    : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {}
+ReduceScatterSteps::ReduceScatterSteps(Collective kind, const Buffer& input, const Buffer& output,
+                                       absl::Span<const size_t> counts, const Reduction& reduction)
+    : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {
+  const bool varies = kind == Collective::kReduceScatterVarying;
+  call_ = CallOf(kind, varies ? input : output, reduction.op, 0);
+  if (varies) call_.root = FingerprintOf(counts);
+  for (const size_t count : counts) {
+    longest_ = std::max(longest_, count);
+    begins_.push_back(begins_.back() + count);
+  }
+}
 
 void ReduceScatterSteps::Begin(CollectiveContext& context) {
-  is_shared_ =
-      Publish(context, CallOf(Collective::kReduceScatter, output_, reduction_.op, 0),
-              reduction_.premultiply, static_cast<char*>(input_.data), input_.count * element_);
+  is_shared_ = Publish(context, call_, reduction_.premultiply, static_cast<char*>(input_.data),
+                       input_.count * element_);
   if (!is_shared_) CopyIn(context);
 }
 
@@ -201,39 +208,44 @@ absl::StatusOr<bool> ReduceScatterSteps::Next(CollectiveContext& context) {
   Reduce(context, /*in_place=*/false);
   done_ += PieceCount(context);
   ++context.pieces;
-  last_ = done_ == output_.count;
+  last_ = done_ == longest_;
   if (!last_) CopyIn(context);
   return false;
 }
 
 size_t ReduceScatterSteps::PieceCount(const CollectiveContext& context) const {
-  return std::min(kStagingHalfBytes / element_ / context.size(), output_.count - done_);
+  return std::min(kStagingHalfBytes / element_ / context.size(), longest_ - done_);
+}
+
+size_t ReduceScatterSteps::PieceCountOf(const CollectiveContext& context, int rank) const {
+  return Count(rank) <= done_ ? 0 : std::min(PieceCount(context), Count(rank) - done_);
 }
 
 void ReduceScatterSteps::CopyIn(CollectiveContext& context) {
-  const size_t bytes = PieceCount(context) * element_;
-  if (bytes == 0) return;
-  const char* const input = static_cast<const char*>(input_.data) + done_ * element_;
+  const size_t stride = PieceCount(context) * element_;
+  const char* const input = static_cast<const char*>(input_.data);
   for (int peer = 0; peer < context.size(); ++peer) {
     if (peer == context.rank()) continue;
-    memcpy(context.Staging(context.rank()) + peer * bytes, input + peer * output_.count * element_,
-           bytes);
+    Copy(context.Staging(context.rank()) + peer * stride,
+         input + (begins_[peer] + done_) * element_, PieceCountOf(context, peer) * element_);
   }
 }
 
 void ReduceScatterSteps::Reduce(CollectiveContext& context, bool in_place) {
   const int ranks = context.size(), rank = context.rank();
+  ElementReduction call;
+  call.count = in_place ? output_.count : PieceCountOf(context, rank);
+  if (call.count == 0) return;
   char* inputs[kMaxSharedMemoryRanks];
   for (int peer = 0; peer < ranks; ++peer) {
-    inputs[peer] = in_place ? SharedOf(context, peer, input_.count * element_) +
-                                  rank * output_.count * element_
-                            : context.Staging(peer) + rank * PieceCount(context) * element_;
+    inputs[peer] = in_place
+                       ? SharedOf(context, peer, input_.count * element_) + begins_[rank] * element_
+                       : context.Staging(peer) + rank * PieceCount(context) * element_;
   }
   if (!in_place) {
-    inputs[rank] = static_cast<char*>(input_.data) + (rank * output_.count + done_) * element_;
+    inputs[rank] = static_cast<char*>(input_.data) + (begins_[rank] + done_) * element_;
   }
   char* output = static_cast<char*>(output_.data) + (in_place ? 0 : done_ * element_);
-  ElementReduction call;
   call.type = input_.type;
   call.op = reduction_.op;
   call.inputs = inputs;
@@ -241,7 +253,6 @@ void ReduceScatterSteps::Reduce(CollectiveContext& context, bool in_place) {
   call.ranks = ranks;
   call.outputs = &output;
   call.output_count = 1;
-  call.count = in_place ? output_.count : PieceCount(context);
   ReduceElements(call);
 }
 

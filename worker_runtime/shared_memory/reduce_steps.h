@@ -4,8 +4,10 @@
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_REDUCE_STEPS_H_
 
 #include <cstddef>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker_runtime/communicator.h"
 #include "worker_runtime/shared_memory/collective_context.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
@@ -72,24 +74,32 @@ class ReduceSteps {
   State state_ = State::kPublished;
 };
 
+// Reduce-scatter of equal and of varying parts.
 class ReduceScatterSteps {
  public:
-  ReduceScatterSteps(const Buffer& input, const Buffer& output, const Reduction& reduction);
+  ReduceScatterSteps(Collective kind, const Buffer& input, const Buffer& output,
+                     absl::Span<const size_t> counts, const Reduction& reduction);
 
   void Begin(CollectiveContext& context);
   absl::StatusOr<bool> Next(CollectiveContext& context);
 
  private:
-  // Of a rank's part, as many as may be staged for each rank at a time.
+  size_t Count(int rank) const { return begins_[rank + 1] - begins_[rank]; }
+  // Of the longest part, as many as may be staged for each rank at a time.
   size_t PieceCount(const CollectiveContext& context) const;
+  // Of them, those that `rank`'s part has.
+  size_t PieceCountOf(const CollectiveContext& context, int rank) const;
   void CopyIn(CollectiveContext& context);
   void Reduce(CollectiveContext& context, bool in_place);
 
+  CollectiveCall call_;
   Buffer input_;
   Buffer output_;
   Reduction reduction_;
   size_t element_;
-  size_t done_ = 0;  // elements of the output
+  std::vector<size_t> begins_ = {0};  // of the ranks' parts, in elements
+  size_t longest_ = 0;
+  size_t done_ = 0;  // elements of each part
   bool is_shared_ = false;
   bool compared_ = false;
   bool last_ = false;

@@ -82,7 +82,18 @@ class SharedMemoryCommunicator : public Communicator {
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
     absl::Status status = backend::CheckScatter(input, output, size());
     status.Update(backend::CheckReduction(reduction, input.type));
-    return Start(status, input, ReduceScatterSteps(input, output, reduction));
+    const std::vector<size_t> counts(size(), output.count);
+    return Start(status, input,
+                 ReduceScatterSteps(Collective::kReduceScatter, input, output, counts, reduction));
+  }
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
+                                             absl::Span<const size_t> counts,
+                                             Reduction reduction) override {
+    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    status.Update(backend::CheckReduction(reduction, input.type));
+    return Start(
+        status, input,
+        ReduceScatterSteps(Collective::kReduceScatterVarying, input, output, counts, reduction));
   }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
     absl::Status status = backend::CheckRoot(root, size());
@@ -301,7 +312,7 @@ absl::StatusOr<Segments> SharedMemoryCommunicator::Share(
   std::string all(kAddressBytes * size(), '\0');
   RETURN_IF_ERROR(AllGather({text.data(), kAddressBytes, DataType::kUint8},
                             {all.data(), all.size(), DataType::kUint8})
-                      ->Wait(timeout_));
+                      ->Wait(absl::InfiniteDuration()));
   Segments segments;
   absl::Status opened = own.status();
   for (const int peer : members) {
@@ -333,7 +344,7 @@ absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(s
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
-  ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key, timeout_));
+  ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
   const int ranks = static_cast<int>(members.size());
   absl::StatusOr<std::unique_ptr<SharedSegment>> own(nullptr);
   if (ranks > 1) own = SharedSegment::Create(SegmentBytes(ranks));

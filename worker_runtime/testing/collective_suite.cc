@@ -144,6 +144,34 @@ TEST_P(CollectiveSuite, ReduceScatter) {
   });
 }
 
+TEST_P(CollectiveSuite, ReduceScatterVarying) {
+  WithRanks([](Communicator& communicator) {
+    const int rank = communicator.rank(), ranks = communicator.size();
+    uint32_t seed = 200;
+    for (const DataType type : kTypes) {
+      for (const bool multiplies : {false, true}) {
+        if (multiplies && !IsFloatingPoint(type)) continue;
+        // Nothing for rank 0, and more than one piece for the last.
+        std::vector<size_t> counts, begins = {0};
+        for (int peer = 0; peer < ranks; ++peer) {
+          counts.push_back(peer == 0 && ranks > 1 ? 0 : size_t{1} << (4 * peer % 20));
+          begins.push_back(begins.back() + counts.back());
+        }
+        const auto inputs = ElementsOfAll(type, begins.back(), ranks, ++seed);
+        std::vector<char> input = inputs[rank], output(counts[rank] * SizeOf(type));
+        const Reduction reduction(ReduceOp::kSum, multiplies ? FactorOf(rank) : 1);
+        ASSERT_OK(communicator
+                      .ReduceScatterVarying({input.data(), begins.back(), type},
+                                            {output.data(), counts[rank], type}, counts, reduction)
+                      ->Wait(kLong));
+        EXPECT_TRUE(input == inputs[rank]) << "the input has changed";
+        ExpectReduced(output.data(), counts[rank], inputs, type, reduction, multiplies,
+                      begins[rank]);
+      }
+    }
+  });
+}
+
 // Whole numbers, of which float32 sums exactly.
 float HugeElement(size_t i, int rank) { return static_cast<float>((i * 7 + rank * 13) % 101); }
 

@@ -1,7 +1,7 @@
 // The suite that every backend must pass: each collective against a float64
 // reference, over sizes, types, operations and numbers of ranks.
 //
-//   INSTANTIATE_TEST_SUITE_P(Gloo, CollectiveSuite, AllRanksOf("gloo", ConnectGloo, 1));
+//   INSTANTIATE_TEST_SUITE_P(Sockets, CollectiveSuite, AllRanksOf("sockets", ConnectSockets, 1));
 #ifndef CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_
 #define CADRE_WORKER_RUNTIME_TESTING_COLLECTIVE_SUITE_H_
 

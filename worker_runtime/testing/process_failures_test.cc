@@ -19,10 +19,10 @@
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "worker_runtime/backend/exit_grace.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
 
 namespace cadre::testing {
@@ -90,7 +90,7 @@ constexpr Row kRows[] = {
 };
 
 constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMemory, 3, 1, 1},
-                                 {"Gloo", gloo::ConnectGloo, 3, 1, 1},
+                                 {"Sockets", sockets::ConnectSockets, 3, 1, 1},
                                  {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3}};
 
 struct Ended {
@@ -270,7 +270,7 @@ struct ExitGraceCase {
 
 constexpr ExitGraceCase kExitGraceCases[] = {
     {"SharedMemory", kBackends[0], 0, 2, false},
-    {"Gloo", kBackends[1], 0, 2, false},
+    {"Sockets", kBackends[1], 0, 2, false},
     {"Hierarchical", kBackends[2], 0, 2, false},
     // Of one node, which knows nothing of the other's dead.
     {"WithinANode", kBackends[2], 1, 0, true},

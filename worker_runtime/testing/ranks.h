@@ -12,7 +12,7 @@
 
 namespace cadre::testing {
 
-// ConnectGloo, ConnectSharedMemory and the like.
+// ConnectSockets, ConnectSharedMemory and the like.
 using ConnectFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
     Worker&, const CommunicatorOptions&)>;
 

@@ -8,8 +8,8 @@
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
 #include "worker_runtime/reducer.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/ranks.h"
 
 namespace cadre::testing {
@@ -53,7 +53,7 @@ inline void Fill(const Reducer& reducer, size_t i, float value) {
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
                        absl::Duration timeout = kLong) {
-  OnEachRank(gloo::ConnectGloo, world_size, body, timeout);
+  OnEachRank(sockets::ConnectSockets, world_size, body, timeout);
 }
 
 inline void MarkAll(Reducer& reducer, float value) {

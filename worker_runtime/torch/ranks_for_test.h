@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "torch/utils.h"
-#include "worker_runtime/gloo/gloo_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/ranks.h"
 #include "worker_runtime/torch/data_parallel.h"
 
@@ -17,7 +17,7 @@ inline constexpr absl::Duration kLong = absl::Seconds(30);
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
   torch::set_num_threads(1);
-  testing::OnEachRank(gloo::ConnectGloo, world_size, body, kLong);
+  testing::OnEachRank(sockets::ConnectSockets, world_size, body, kLong);
 }
 
 // A bucket for each parameter.

@@ -1,0 +1,39 @@
+// The connections on which a communicator's data goes, and the end of them all.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_DATA_CONNECTIONS_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_DATA_CONNECTIONS_H_
+
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/scoped_fd.h"
+
+namespace cadre::sockets {
+
+// Thread safe.
+class DataConnections {
+ public:
+  // By rank.
+  DataConnections(std::vector<ScopedFd> collectives, std::vector<ScopedFd> messages);
+
+  const std::vector<ScopedFd>& collectives() const { return collectives_; }
+  const std::vector<ScopedFd>& messages() const { return messages_; }
+
+  // Ends all waits for these sockets, now and later, here and at the peers. The first reason stays.
+  void Break(const absl::Status& reason);
+  // Ends those for this peer's, once what it has sent is read.
+  void Lose(int peer);
+  // OK until Break().
+  absl::Status broken() const;
+
+ private:
+  const std::vector<ScopedFd> collectives_;
+  const std::vector<ScopedFd> messages_;
+  mutable absl::Mutex mutex_;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_DATA_CONNECTIONS_H_

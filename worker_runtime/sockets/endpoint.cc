@@ -1,0 +1,118 @@
+#include "worker_runtime/sockets/endpoint.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace cadre::sockets {
+namespace {
+
+// A silent peer is asked after this long, then so often.
+constexpr int kSilenceSeconds = 20;
+constexpr int kAskAgainSeconds = 10;
+constexpr int kQuestions = 3;
+constexpr unsigned kUntakenMillis = 50000;
+// All ranks may come at once, and strangers too; the system has a limit of its own.
+constexpr int kBacklog = 4096;
+
+absl::Status Failed(absl::string_view what, int error) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", ErrnoText(error)));
+}
+
+ScopedFd NewSocket(int family) {
+  return ScopedFd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+absl::StatusOr<ScopedFd> Listen(const std::string& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(address.c_str(), "0", &hints, &found);
+  if (unknown != 0) {
+    return absl::UnavailableError(absl::StrCat("'", address, "': ", gai_strerror(unknown)));
+  }
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  int error = 0;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    ScopedFd listener = NewSocket(at->ai_family);
+    if (listener.ok() && bind(listener.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(listener.get(), kBacklog) == 0) {
+      return listener;
+    }
+    error = errno;
+  }
+  return Failed(absl::StrCat("cannot listen at ", address), error);
+}
+
+std::string EndpointOf(const ScopedFd& listener) {
+  sockaddr_storage own = {};
+  socklen_t bytes = sizeof(own);
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  getsockname(listener.get(), address, &bytes);
+  getnameinfo(address, bytes, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return own.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                   : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<ScopedFd> StartConnecting(const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  absl::string_view host = absl::string_view(endpoint).substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (colon == std::string::npos ||
+      getaddrinfo(std::string(host).c_str(), &endpoint[colon + 1], &hints, &found) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(endpoint), " is no endpoint such as 10.0.0.1:4567"));
+  }
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  ScopedFd socket = NewSocket(found->ai_family);
+  if (socket.ok() &&
+      (connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS)) {
+    return socket;
+  }
+  return Failed(endpoint, errno);
+}
+
+int ErrorOf(const ScopedFd& socket) {
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+void SetUp(const ScopedFd& socket) {
+  const int fd = socket.get(), on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kSilenceSeconds, sizeof(kSilenceSeconds));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kAskAgainSeconds, sizeof(kAskAgainSeconds));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kQuestions, sizeof(kQuestions));
+}
+
+void NoticeUntaken(const ScopedFd& socket) {
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUntakenMillis, sizeof(kUntakenMillis));
+}
+
+int MillisUntil(MonoTime deadline, int limit) {
+  const absl::Duration left =
+      std::clamp(deadline - MonoNow(), absl::ZeroDuration(), absl::Milliseconds(limit));
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
+
+}  // namespace cadre::sockets

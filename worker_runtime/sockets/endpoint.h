@@ -1,0 +1,38 @@
+// TCP sockets, and the addresses by which ranks name them to each other: IPv4 and IPv6.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_ENDPOINT_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_ENDPOINT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/scoped_fd.h"
+#include "base/time.h"
+
+namespace cadre::sockets {
+
+// A non-blocking socket that listens at this address (or name) of the machine, on a free port.
+// UNAVAILABLE: it cannot be; says why.
+absl::StatusOr<ScopedFd> Listen(const std::string& address);
+
+// Of a listening socket: "10.0.0.1:4567", "[fe80::1%eth0]:4567".
+std::string EndpointOf(const ScopedFd& listener);
+
+// A non-blocking socket that is being connected; it can be written when that is over.
+// INVALID_ARGUMENT: not as EndpointOf() says it. UNAVAILABLE: it cannot be; says why.
+absl::StatusOr<ScopedFd> StartConnecting(const std::string& endpoint);
+
+// What went wrong with the socket since this was last asked, as errno says it; 0: nothing.
+int ErrorOf(const ScopedFd& socket);
+
+// What is sent leaves at once, and a silent peer whose machine is gone is noticed within a minute.
+void SetUp(const ScopedFd& socket);
+// Also one that was sent something which its machine never took. Not for data: a peer that lives
+// may take that as late as it likes, and is lost all the same (TCP_USER_TIMEOUT in tcp(7)).
+void NoticeUntaken(const ScopedFd& socket);
+
+// For poll(): whole milliseconds until `deadline`, rounded up; `limit` at most, 0 if it has passed.
+int MillisUntil(MonoTime deadline, int limit);
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_ENDPOINT_H_

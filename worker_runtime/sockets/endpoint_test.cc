@@ -1,0 +1,51 @@
+#include "worker_runtime/sockets/endpoint.h"
+
+#include <poll.h>
+
+#include "base/status_matchers.h"
+
+namespace cadre::sockets {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// 0, or why it could not connect.
+int OutcomeOf(const ScopedFd& socket) {
+  pollfd one = {socket.get(), POLLOUT, 0};
+  EXPECT_EQ(poll(&one, 1, 60000), 1);
+  return ErrorOf(socket);
+}
+
+TEST(EndpointTest, WhoListensCanBeReached_AndWhoDoesNotCannot) {
+  auto listener = Listen("127.0.0.1");
+  ASSERT_OK(listener);
+  const std::string endpoint = EndpointOf(*listener);
+  EXPECT_THAT(endpoint, StartsWith("127.0.0.1:"));
+  auto socket = StartConnecting(endpoint);
+  ASSERT_OK(socket);
+  EXPECT_EQ(OutcomeOf(*socket), 0);
+  listener->Reset();
+  auto late = StartConnecting(endpoint);
+  EXPECT_TRUE(!late.ok() || OutcomeOf(*late) == ECONNREFUSED);
+}
+
+TEST(EndpointTest, KnowsTheNewerAddresses) {
+  const auto listener = Listen("::1");
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here: " << listener.status();
+  EXPECT_THAT(EndpointOf(*listener), StartsWith("[::1]:"));
+  const auto socket = StartConnecting(EndpointOf(*listener));
+  ASSERT_OK(socket);
+  EXPECT_EQ(OutcomeOf(*socket), 0);
+}
+
+TEST(EndpointTest, RefusesWhatIsNone) {
+  for (const char* const text : {"", "10.0.0.1", "host.example:1", "10.0.0.1:http", "[::1]"}) {
+    EXPECT_THAT(StartConnecting(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+  }
+  EXPECT_THAT(Listen("no such host"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'no such host'")));
+}
+
+}  // namespace
+}  // namespace cadre::sockets

@@ -1,0 +1,67 @@
+// For tests: the flows of all ranks of a collective in one thread, over sockets in this process.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
+
+#include <sys/socket.h>
+
+#include <iterator>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/scoped_fd.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/sockets/flow.h"
+
+namespace cadre::sockets {
+
+class FlowRig {
+ public:
+  explicit FlowRig(int size) : sockets_(size) {
+    for (auto& own : sockets_) own.resize(size);
+    for (int rank = 0; rank < size; ++rank) {
+      for (int peer = 0; peer < rank; ++peer) {
+        int ends[2] = {-1, -1};
+        EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+        sockets_[rank][peer] = ScopedFd(ends[0]);
+        sockets_[peer][rank] = ScopedFd(ends[1]);
+      }
+    }
+  }
+
+  int size() const { return static_cast<int>(sockets_.size()); }
+
+  Flow& Begin(int rank, Plan plan, const Opening& opening = {1, 1}) {
+    flows_.push_back(std::make_unique<Flow>(rank, sockets_[rank], opening, std::move(plan)));
+    return *flows_.back();
+  }
+  void HangUp(int rank) {
+    for (ScopedFd& socket : sockets_[rank]) socket.Reset();
+  }
+
+  // Until all flows are done, in turn.
+  void Finish() {
+    bool moves = true;
+    while (moves && !flows_.empty()) {
+      moves = false;
+      for (auto flow = flows_.begin(); flow != flows_.end();) {
+        (*flow)->Await(0);
+        const Flow::State state = (*flow)->Advance();
+        ASSERT_TRUE(state != Flow::State::kLost && state != Flow::State::kDiffers)
+            << (*flow)->lost_reason();
+        moves = moves || state != Flow::State::kStuck;
+        flow = state == Flow::State::kDone ? flows_.erase(flow) : std::next(flow);
+      }
+    }
+    EXPECT_EQ(flows_.size(), 0) << "are stuck";
+  }
+
+ private:
+  std::vector<std::vector<ScopedFd>> sockets_;
+  std::list<std::unique_ptr<Flow>> flows_;
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_

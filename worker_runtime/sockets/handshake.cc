@@ -1,0 +1,141 @@
+#include "worker_runtime/sockets/handshake.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/keyed_digest.h"
+#include "base/text.h"
+#include "base/token.h"
+
+namespace cadre::sockets {
+namespace {
+
+// The last byte is the protocol's version.
+constexpr absl::string_view kMagic("cadre-s\1", 8);
+
+// As it crosses the network, between machines of one byte order.
+struct Hello {
+  char magic[8];
+  int32_t from;
+  int32_t to;
+  uint32_t purpose;
+  char nonce[kNonceBytes];
+};
+static_assert(sizeof(Hello) == 36);
+
+constexpr size_t kChallengeBytes = kNonceBytes + kKeyedDigestBytes;
+constexpr absl::string_view kWelcome = "W";
+
+}  // namespace
+
+Handshake::Handshake(std::string key, std::string nonce)
+    : key_(std::move(key)), own_nonce_(std::move(nonce)) {
+  CADRE_CHECK(own_nonce_.size() == kNonceBytes, own_nonce_.size(), " bytes");
+}
+
+Handshake Handshake::Call(std::string key, int own_rank, int peer, Purpose purpose,
+                          std::string nonce) {
+  Handshake call(std::move(key), std::move(nonce));
+  call.own_rank_ = own_rank;
+  call.peer_ = peer;
+  call.purpose_ = purpose;
+  Hello hello = {};
+  kMagic.copy(hello.magic, sizeof(hello.magic));
+  hello.from = own_rank;
+  hello.to = peer;
+  hello.purpose = static_cast<uint32_t>(purpose);
+  call.own_nonce_.copy(hello.nonce, kNonceBytes);
+  call.hello_.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  call.output_ = call.hello_;
+  call.step_ = Step::kChallenge;
+  call.wanted_ = kChallengeBytes;
+  return call;
+}
+
+Handshake Handshake::Answer(std::string key, int own_rank, int size, std::string nonce) {
+  Handshake answer(std::move(key), std::move(nonce));
+  answer.own_rank_ = own_rank;
+  answer.size_ = size;
+  answer.wanted_ = sizeof(Hello);
+  return answer;
+}
+
+absl::Status Handshake::Receive(absl::string_view bytes) {
+  CADRE_CHECK(bytes.size() == wanted_ && wanted_ > 0, bytes.size(), " of ", wanted_);
+  switch (step_) {
+    case Step::kHello:
+      return ReceiveHello(bytes);
+    case Step::kChallenge:
+      return ReceiveChallenge(bytes);
+    case Step::kProof:
+      return ReceiveProof(bytes);
+    case Step::kWelcome:
+      return ReceiveWelcome(bytes);
+  }
+  return absl::InternalError("no such step");
+}
+
+// The side is part of what is proved: an answer to a stranger is no use for calling.
+std::string Handshake::ProofOf(absl::string_view side) const {
+  return KeyedDigest(key_, absl::StrCat(side, hello_, challenge_));
+}
+
+absl::Status Handshake::ReceiveHello(absl::string_view bytes) {
+  Hello hello;
+  memcpy(&hello, bytes.data(), sizeof(hello));
+  const absl::string_view magic(hello.magic, sizeof(hello.magic));
+  if (magic != kMagic) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a stranger connected, and began with ", Quoted(magic)));
+  }
+  const bool knows_purpose = hello.purpose >= static_cast<uint32_t>(Purpose::kControl) &&
+                             hello.purpose <= static_cast<uint32_t>(Purpose::kMessages);
+  if (hello.to != own_rank_ || hello.from <= own_rank_ || hello.from >= size_ || !knows_purpose) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", hello.from, " calls rank ", hello.to,
+                                                   " for ", hello.purpose, "; this is rank ",
+                                                   own_rank_, " of ", size_));
+  }
+  peer_ = hello.from;
+  purpose_ = static_cast<Purpose>(hello.purpose);
+  hello_ = std::string(bytes);
+  challenge_ = own_nonce_;
+  output_ = absl::StrCat(challenge_, ProofOf("called"));
+  step_ = Step::kProof;
+  wanted_ = kKeyedDigestBytes;
+  return absl::OkStatus();
+}
+
+absl::Status Handshake::ReceiveChallenge(absl::string_view bytes) {
+  challenge_ = std::string(bytes.substr(0, kNonceBytes));
+  if (!EqualConstantTime(bytes.substr(kNonceBytes), ProofOf("called"))) {
+    return absl::PermissionDeniedError(absl::StrCat("who answers for rank ", peer_,
+                                                    " does not know the key of this communicator"));
+  }
+  output_ = ProofOf("caller");
+  step_ = Step::kWelcome;
+  wanted_ = kWelcome.size();
+  return absl::OkStatus();
+}
+
+absl::Status Handshake::ReceiveProof(absl::string_view bytes) {
+  if (!EqualConstantTime(bytes, ProofOf("caller"))) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("who calls as rank ", peer_, " does not know the key of this communicator"));
+  }
+  output_ = std::string(kWelcome);
+  wanted_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status Handshake::ReceiveWelcome(absl::string_view bytes) {
+  if (bytes != kWelcome) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", peer_, " answered with ", Quoted(bytes)));
+  }
+  wanted_ = 0;
+  return absl::OkStatus();
+}
+
+}  // namespace cadre::sockets

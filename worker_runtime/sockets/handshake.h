@@ -1,0 +1,73 @@
+// How two ranks prove to each other, on a connection between them, that they know the same key:
+// each answers the other's random bytes with a keyed digest (HMAC-SHA256) of them and of what the
+// connection is for. A last byte tells the side that called that it was taken. The key never
+// crosses the network, and what was overheard serves no other connection. Pure.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_HANDSHAKE_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_HANDSHAKE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace cadre::sockets {
+
+// What a connection carries.
+enum class Purpose : uint32_t { kControl = 1, kCollectives = 2, kMessages = 3 };
+
+// Random bytes of each side.
+inline constexpr size_t kNonceBytes = 16;
+
+// One side's part: send what output() holds, give Receive() exactly wanted() bytes, until
+// is_done(). One thread.
+class Handshake {
+ public:
+  // The side that connects, which knows whom it calls. `nonce`: kNonceBytes random ones.
+  static Handshake Call(std::string key, int own_rank, int peer, Purpose purpose,
+                        std::string nonce);
+  // The side that was called: by a rank above its own and below `size`.
+  static Handshake Answer(std::string key, int own_rank, int size, std::string nonce);
+
+  // What is to be sent now; whoever sends it takes it away.
+  std::string& output() { return output_; }
+  // Bytes that Receive() wants next; 0: none any more.
+  size_t wanted() const { return wanted_; }
+  // PERMISSION_DENIED: the other side does not know the key. INVALID_ARGUMENT: it is none of ours,
+  // or looks for another rank.
+  absl::Status Receive(absl::string_view bytes);
+  // Both sides have proved themselves, once what output() holds is sent.
+  bool is_done() const { return wanted_ == 0; }
+
+  // Of whoever called: known once is_done().
+  int peer() const { return peer_; }
+  Purpose purpose() const { return purpose_; }
+
+ private:
+  Handshake(std::string key, std::string nonce);
+
+  absl::Status ReceiveHello(absl::string_view bytes);
+  absl::Status ReceiveChallenge(absl::string_view bytes);
+  absl::Status ReceiveProof(absl::string_view bytes);
+  absl::Status ReceiveWelcome(absl::string_view bytes);
+  std::string ProofOf(absl::string_view side) const;
+
+  enum class Step { kHello, kChallenge, kProof, kWelcome };
+
+  const std::string key_;
+  std::string own_nonce_;
+  Step step_ = Step::kHello;
+  int own_rank_ = -1;
+  int size_ = 0;
+  int peer_ = -1;
+  Purpose purpose_ = Purpose::kControl;
+  std::string hello_;      // as it was sent
+  std::string challenge_;  // the called side's nonce
+  std::string output_;
+  size_t wanted_ = 0;
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_HANDSHAKE_H_

@@ -1,0 +1,56 @@
+// How the ranks of a communicator find each other: through the store, or through the communicator
+// that they are split from.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_MEETING_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_MEETING_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/sockets/mesh.h"
+#include "worker_runtime/sockets/peer_links.h"
+#include "worker_runtime/worker.h"
+
+namespace cadre::sockets {
+
+constexpr size_t kMaxCommunicatorName = 100;
+
+struct Met {
+  Mesh mesh;
+  // Known to the ranks that met, and nobody else: for those that are split from them.
+  std::string key;
+};
+
+// All ranks of the worker's world call it the same number of times with the same name. Errors as
+// ConnectMesh() and the store's; INVALID_ARGUMENT: the name.
+absl::StatusOr<Met> MeetInStore(Worker& worker, const std::string& name,
+                                absl::Span<const Purpose> purposes, absl::Duration timeout);
+
+// Only connections for what ranks say of their calls.
+absl::StatusOr<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
+                                                            absl::Duration timeout);
+
+struct GroupMeeting {
+  // Ranks of the parent, by rank in the group; empty: this one is in none.
+  std::vector<int> members;
+  // Known to the parent's ranks, and of this split alone.
+  std::string key;
+  std::string address;  // this node's for the others
+  absl::Duration timeout;
+  // As MeshRequest's.
+  std::function<absl::Status()> check;
+};
+// All ranks of `parent` call it, those in no group, or alone in theirs, too: these get no mesh.
+// Errors count ranks within the group.
+absl::StatusOr<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
+                                absl::Span<const Purpose> purposes);
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_MEETING_H_

@@ -1,0 +1,278 @@
+#include "worker_runtime/sockets/mesh.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <list>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "worker_runtime/sockets/endpoint.h"
+
+namespace cadre::sockets {
+namespace {
+
+constexpr absl::Duration kCheckInterval = absl::Seconds(1);
+constexpr int kPollMillis = 1000;
+// Before a rank that dropped a call is called again.
+constexpr absl::Duration kRedialPause = absl::Milliseconds(50);
+// Taken at once, so that those who are here already are served in between.
+constexpr int kAccepts = 16;
+
+// A connection on its way.
+struct Pending {
+  ScopedFd socket;
+  Handshake handshake;
+  MonoTime give_up;
+  bool connected = false;
+  std::string received = "";
+  int peer = -1;  // whom this rank calls; -1: a connection that was accepted
+  Purpose purpose = Purpose::kControl;
+};
+
+// A call that has yet to be made.
+struct Redial {
+  int peer;
+  Purpose purpose;
+  MonoTime at;
+};
+
+bool IsOutOfDescriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+absl::Status OutOfDescriptors(int error) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no socket for a connection between ranks: ", ErrnoText(error),
+                   "; `ulimit -n` says how many files a process may open"));
+}
+
+class Connecting {
+ public:
+  Connecting(const MeshRequest& request, const ScopedFd& listener)
+      : request_(request), listener_(listener) {
+    for (const Purpose purpose : request.purposes) {
+      mesh_[purpose].resize(static_cast<size_t>(request.size));
+    }
+    missing_ = request.purposes.size() * static_cast<size_t>(request.size - 1);
+  }
+
+  absl::StatusOr<Mesh> Run();
+
+ private:
+  absl::StatusOr<std::string> Nonce();
+  absl::Status CallRank(int peer, Purpose purpose);
+  absl::Status CallAgain();
+  absl::Status Accept();
+  void MakeRoom();
+  // Moves one on; false: it is not pending any more.
+  absl::StatusOr<bool> Serve(Pending& pending, short events);
+  absl::StatusOr<bool> Shake(Pending& pending);
+  absl::StatusOr<bool> Lost(Pending& pending, int error);
+  void Complete(Pending& pending);
+  absl::Status DropTheLate();
+  absl::Status Missing() const;
+
+  const MeshRequest& request_;
+  const ScopedFd& listener_;
+  Mesh mesh_;
+  size_t missing_ = 0;
+  std::list<Pending> pending_;
+  std::vector<Redial> redials_;
+};
+
+absl::StatusOr<std::string> Connecting::Nonce() {
+  std::string nonce(kNonceBytes, '\0');
+  if (getrandom(&nonce[0], kNonceBytes, 0) == static_cast<ssize_t>(kNonceBytes)) return nonce;
+  return absl::InternalError(absl::StrCat("no random bytes: ", ErrnoText(errno)));
+}
+
+absl::Status Connecting::CallRank(int peer, Purpose purpose) {
+  const std::string& endpoint = request_.endpoints[peer];
+  errno = 0;
+  absl::StatusOr<ScopedFd> socket = StartConnecting(endpoint);
+  if (!socket.ok() && IsOutOfDescriptors(errno)) return OutOfDescriptors(errno);
+  if (!socket.ok()) {
+    return absl::Status(
+        socket.status().code(),
+        absl::StrCat("rank ", peer, " cannot be reached: ", socket.status().message()));
+  }
+  ASSIGN_OR_RETURN(std::string nonce, Nonce());
+  pending_.push_back({*std::move(socket),
+                      Handshake::Call(request_.key, request_.rank, peer, purpose, std::move(nonce)),
+                      request_.deadline, false, "", peer, purpose});
+  return absl::OkStatus();
+}
+
+absl::Status Connecting::CallAgain() {
+  const MonoTime now = MonoNow();
+  const std::vector<Redial> redials = std::exchange(redials_, {});
+  for (const Redial& redial : redials) {
+    if (now < redial.at) {
+      redials_.push_back(redial);
+    } else {
+      RETURN_IF_ERROR(CallRank(redial.peer, redial.purpose));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Connecting::MakeRoom() {
+  const auto oldest = [this](bool only_silent) {
+    return std::find_if(pending_.begin(), pending_.end(), [only_silent](const Pending& one) {
+      return one.peer < 0 && (!only_silent || one.handshake.peer() < 0);
+    });
+  };
+  auto dropped = oldest(/*only_silent=*/true);
+  if (dropped == pending_.end()) dropped = oldest(/*only_silent=*/false);
+  if (dropped != pending_.end()) pending_.erase(dropped);
+}
+
+absl::Status Connecting::Accept() {
+  for (int i = 0; i < kAccepts; ++i) {
+    ScopedFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.ok()) {
+      return IsOutOfDescriptors(errno) ? OutOfDescriptors(errno) : absl::OkStatus();
+    }
+    if (pending_.size() >= missing_ + kMaxStrangers) MakeRoom();
+    ASSIGN_OR_RETURN(std::string nonce, Nonce());
+    pending_.push_back(
+        {std::move(socket),
+         Handshake::Answer(request_.key, request_.rank, request_.size, std::move(nonce)),
+         MonoNow() + kHandshakePatience, true});
+  }
+  return absl::OkStatus();
+}
+
+void Connecting::Complete(Pending& pending) {
+  const auto sockets = mesh_.find(pending.handshake.purpose());
+  if (sockets == mesh_.end()) return;
+  ScopedFd& socket = sockets->second[pending.handshake.peer()];
+  // A rank that called again, since it did not see that its first call was taken: the last counts.
+  if (!socket.ok()) --missing_;
+  SetUp(pending.socket);
+  if (pending.handshake.purpose() == Purpose::kControl) NoticeUntaken(pending.socket);
+  socket = std::move(pending.socket);
+}
+
+// A rank may have dropped the call to make room for others; who called this rank calls again.
+absl::StatusOr<bool> Connecting::Lost(Pending& pending, int error) {
+  if (pending.peer < 0) return false;
+  if (pending.connected && (error == 0 || error == ECONNRESET || error == EPIPE)) {
+    redials_.push_back({pending.peer, pending.purpose, MonoNow() + kRedialPause});
+    return false;
+  }
+  return absl::UnavailableError(absl::StrCat("rank ", pending.peer, " cannot be reached at ",
+                                             request_.endpoints[pending.peer], ": ",
+                                             ErrnoText(error)));
+}
+
+absl::StatusOr<bool> Connecting::Serve(Pending& pending, short events) {
+  if (events == 0) return true;
+  if (!pending.connected) {
+    const int error = ErrorOf(pending.socket);
+    if (error != 0) return Lost(pending, error);
+    pending.connected = true;
+  }
+  return Shake(pending);
+}
+
+absl::StatusOr<bool> Connecting::Shake(Pending& pending) {
+  Handshake& handshake = pending.handshake;
+  while (true) {
+    if (!handshake.output().empty()) {
+      const ssize_t sent = send(pending.socket.get(), handshake.output().data(),
+                                handshake.output().size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) return Lost(pending, errno);
+      if (sent > 0) handshake.output().erase(0, static_cast<size_t>(sent));
+      if (!handshake.output().empty()) return true;
+    }
+    if (handshake.is_done()) {
+      Complete(pending);
+      return false;
+    }
+    // Not a byte more than that: what follows the handshake is not ours.
+    char bytes[256];
+    const ssize_t got =
+        recv(pending.socket.get(), bytes,
+             std::min(sizeof(bytes), handshake.wanted() - pending.received.size()), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (got <= 0) return Lost(pending, got == 0 ? 0 : errno);
+    pending.received.append(bytes, static_cast<size_t>(got));
+    if (pending.received.size() < handshake.wanted()) continue;
+    const absl::Status status = handshake.Receive(std::exchange(pending.received, ""));
+    if (status.ok()) continue;
+    // A stranger is not worth a word; one who answers in a rank's place is.
+    if (pending.peer < 0) return false;
+    return status;
+  }
+}
+
+absl::Status Connecting::Missing() const {
+  std::set<int> ranks;
+  for (const auto& [purpose, sockets] : mesh_) {
+    for (int peer = 0; peer < request_.size; ++peer) {
+      if (peer != request_.rank && !sockets[peer].ok()) ranks.insert(peer);
+    }
+  }
+  std::vector<std::string> first;
+  for (const int peer : ranks) {
+    if (first.size() < kFirstFew) first.push_back(absl::StrCat("rank ", peer));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("no connection in time with ", FirstFew(first, ranks.size())));
+}
+
+absl::Status Connecting::DropTheLate() {
+  const MonoTime now = MonoNow();
+  if (now >= request_.deadline) return Missing();
+  pending_.remove_if([now](const Pending& one) { return one.peer < 0 && now >= one.give_up; });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Mesh> Connecting::Run() {
+  for (int peer = 0; peer < request_.rank; ++peer) {
+    for (const Purpose purpose : request_.purposes) RETURN_IF_ERROR(CallRank(peer, purpose));
+  }
+  MonoTime next_check = MonoNow() + kCheckInterval;
+  while (missing_ > 0) {
+    std::vector<pollfd> descriptors = {{listener_.get(), POLLIN, 0}};
+    for (Pending& one : pending_) {
+      const bool writes = !one.connected || !one.handshake.output().empty();
+      descriptors.push_back({one.socket.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
+    }
+    MonoTime wake = std::min(request_.deadline, next_check);
+    for (const Redial& redial : redials_) wake = std::min(wake, redial.at);
+    const int ready = poll(descriptors.data(), descriptors.size(), MillisUntil(wake, kPollMillis));
+    if (ready > 0) {
+      size_t at = 0;
+      const size_t polled = descriptors.size();
+      for (auto one = pending_.begin(); one != pending_.end() && ++at < polled;) {
+        ASSIGN_OR_RETURN(const bool goes_on, Serve(*one, descriptors[at].revents));
+        one = goes_on ? std::next(one) : pending_.erase(one);
+      }
+      if (descriptors[0].revents != 0) RETURN_IF_ERROR(Accept());
+    }
+    RETURN_IF_ERROR(DropTheLate());
+    RETURN_IF_ERROR(CallAgain());
+    if (MonoNow() < next_check) continue;
+    next_check = MonoNow() + kCheckInterval;
+    RETURN_IF_ERROR(request_.check());
+  }
+  return std::move(mesh_);
+}
+
+}  // namespace
+
+absl::StatusOr<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener) {
+  return Connecting(request, listener).Run();
+}
+
+}  // namespace cadre::sockets

@@ -1,0 +1,131 @@
+#include "worker_runtime/sockets/mesh.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "worker_runtime/sockets/endpoint.h"
+
+namespace cadre::sockets {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+
+class MeshTest : public ::testing::Test {
+ protected:
+  void Listen(int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      auto listener = sockets::Listen("127.0.0.1");
+      ASSERT_OK(listener);
+      endpoints_.push_back(EndpointOf(*listener));
+      listeners_.push_back(*std::move(listener));
+    }
+  }
+
+  absl::StatusOr<Mesh> Connect(int rank, const std::string& key, absl::Duration timeout = kLong) {
+    MeshRequest request;
+    request.rank = rank;
+    request.size = static_cast<int>(endpoints_.size());
+    request.key = key;
+    request.purposes = {Purpose::kControl, Purpose::kMessages};
+    request.endpoints = endpoints_;
+    request.deadline = MonoNow() + timeout;
+    request.check = [this] { return check_; };
+    return ConnectMesh(request, listeners_[rank]);
+  }
+
+  std::vector<Mesh> ConnectAll() {
+    std::vector<Mesh> meshes(endpoints_.size());
+    std::vector<std::thread> ranks;
+    for (size_t rank = 0; rank < meshes.size(); ++rank) {
+      ranks.emplace_back([this, rank, &meshes] {
+        auto mesh = Connect(static_cast<int>(rank), "key");
+        ASSERT_OK(mesh);
+        meshes[rank] = *std::move(mesh);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    return meshes;
+  }
+
+  // What rank `from` says to `to` arrives there.
+  static void ExpectConnected(const std::vector<Mesh>& meshes, int from, int to, Purpose purpose) {
+    const char word = static_cast<char>('a' + from);
+    ASSERT_EQ(send(meshes[from].at(purpose)[to].get(), &word, 1, MSG_NOSIGNAL), 1);
+    pollfd one = {meshes[to].at(purpose)[from].get(), POLLIN, 0};
+    ASSERT_EQ(poll(&one, 1, 60000), 1);
+    char heard = 0;
+    ASSERT_EQ(recv(one.fd, &heard, 1, 0), 1);
+    EXPECT_EQ(heard, word);
+  }
+
+  ScopedFd Stranger(int rank) {
+    auto socket = StartConnecting(endpoints_[rank]);
+    EXPECT_OK(socket);
+    return socket.ok() ? *std::move(socket) : ScopedFd();
+  }
+
+  std::vector<std::string> endpoints_;
+  std::vector<ScopedFd> listeners_;
+  absl::Status check_;
+};
+
+TEST_F(MeshTest, EveryTwoRanksAreConnectedForEachPurpose) {
+  constexpr int kRanks = 4;
+  Listen(kRanks);
+  const std::vector<Mesh> meshes = ConnectAll();
+  for (int from = 0; from < kRanks; ++from) {
+    for (int to = 0; to < kRanks; ++to) {
+      if (from == to) continue;
+      ExpectConnected(meshes, from, to, Purpose::kControl);
+      ExpectConnected(meshes, from, to, Purpose::kMessages);
+    }
+  }
+}
+
+TEST_F(MeshTest, StrangersDelayNobody) {
+  Listen(2);
+  // Those who say nothing, more than may wait, and one who says something else.
+  std::vector<ScopedFd> silent;
+  for (size_t i = 0; i < kMaxStrangers + 20; ++i) silent.push_back(Stranger(0));
+  const ScopedFd loud = Stranger(0);
+  const std::string request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n and more, so that it is enough";
+  EXPECT_GE(send(loud.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  const MonoTime start = MonoNow();
+  const std::vector<Mesh> meshes = ConnectAll();
+  EXPECT_LT(MonoNow() - start, kHandshakePatience / 2);
+  ExpectConnected(meshes, 1, 0, Purpose::kControl);
+}
+
+TEST_F(MeshTest, WhoDoesNotKnowTheKeyIsNotConnected) {
+  Listen(2);
+  std::thread other([this] {
+    EXPECT_THAT(Connect(1, "another"),
+                StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("rank 0")));
+  });
+  EXPECT_THAT(Connect(0, "key", absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+  other.join();
+}
+
+TEST_F(MeshTest, SaysWhoCannotBeReached) {
+  Listen(2);
+  listeners_[0].Reset();
+  EXPECT_THAT(Connect(1, "key"), StatusIs(absl::StatusCode::kUnavailable,
+                                          HasSubstr("rank 0 cannot be reached at 127.0.0.1:")));
+}
+
+TEST_F(MeshTest, TheWaitForTheOthersEndsWithTheirGeneration) {
+  Listen(2);
+  check_ = absl::AbortedError("the generation has ended");
+  EXPECT_THAT(Connect(0, "key"), StatusIs(absl::StatusCode::kAborted));
+}
+
+}  // namespace
+}  // namespace cadre::sockets

@@ -1,0 +1,36 @@
+// Messages from one rank to another on a connection of their own.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_MESSAGE_CHANNEL_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_MESSAGE_CHANNEL_H_
+
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "worker_runtime/communicator.h"
+
+namespace cadre::sockets {
+
+// One direction; one thread at a time. The socket, non-blocking, must outlive this.
+//   UNAVAILABLE        the connection has ended
+//   DEADLINE_EXCEEDED  the peer did not take, or send, all of it
+//   INVALID_ARGUMENT   what comes is not what is received: says what came
+class MessageChannel {
+ public:
+  MessageChannel(int socket, int own_rank, int peer)
+      : socket_(socket), own_rank_(own_rank), peer_(peer) {}
+
+  absl::Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
+  absl::Status Receive(const Buffer& buffer, int tag, MonoTime deadline) const;
+
+ private:
+  absl::Status SendBytes(const void* data, size_t bytes, MonoTime deadline) const;
+  absl::Status ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const;
+  absl::Status Await(short event, MonoTime deadline) const;
+  absl::Status Lost(int error) const;
+
+  const int socket_;
+  const int own_rank_;
+  const int peer_;
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_MESSAGE_CHANNEL_H_

@@ -1,0 +1,67 @@
+// A rank's messages: for each other rank and direction a thread that sends, or receives, one after
+// the other.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/scoped_fd.h"
+#include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/communicator.h"
+#include "worker_runtime/sockets/message_channel.h"
+#include "worker_runtime/work.h"
+
+namespace cadre::sockets {
+
+enum class Direction { kSend, kReceive };
+
+// Thread safe.
+class Messages {
+ public:
+  struct Listener {
+    std::function<void()> begin;
+    // What the message ends with, given how the channel ended; `call` says which message it was.
+    std::function<absl::Status(const std::string& call, int peer, const absl::Status& status)> end;
+  };
+
+  // The sockets, by rank, must outlive this.
+  Messages(int rank, const std::vector<ScopedFd>& sockets, absl::Duration timeout,
+           Listener listener);
+
+  // The arguments are checked.
+  std::shared_ptr<Work> Start(Direction direction, const Buffer& buffer, int peer, int tag);
+
+  // Those that wait, and those that come, fail with `status`; the first one stays.
+  void Fail(const absl::Status& status);
+  // Waits for those under way, which the caller makes end first. Nothing may be started any more.
+  void Stop();
+
+ private:
+  struct Traffic {
+    Traffic(int socket, int own_rank, int peer) : channel(socket, own_rank, peer) {}
+    const MessageChannel channel;
+    backend::OperationThread thread;
+  };
+  using Key = std::pair<int, Direction>;
+
+  const int rank_;
+  const std::vector<ScopedFd>& sockets_;
+  const absl::Duration timeout_;
+  const Listener listener_;
+  absl::Mutex mutex_;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  std::map<Key, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_

@@ -1,0 +1,397 @@
+#include "worker_runtime/sockets/socket_communicator.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "base/keyed_digest.h"
+#include "base/status_macros.h"
+#include "worker_runtime/backend/call_text.h"
+#include "worker_runtime/backend/collective_check.h"
+#include "worker_runtime/backend/group.h"
+#include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/backend/solo_communicator.h"
+#include "worker_runtime/sockets/call_watch.h"
+#include "worker_runtime/sockets/data_connections.h"
+#include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/sockets/flow.h"
+#include "worker_runtime/sockets/meeting.h"
+#include "worker_runtime/sockets/messages.h"
+#include "worker_runtime/sockets/plans.h"
+
+namespace cadre::sockets {
+namespace {
+
+// Up to this size a collective is tried on the caller's thread first: to hand it to another costs
+// as much as the collective, or not much less. It never waits there longer than a spin.
+constexpr size_t kInlineBytes = size_t{1} << 20;
+// How long a rank looks at its sockets, and lets others run in between, before it sleeps: longer
+// than a thread that slept takes to run again. Else a rank that slept once makes the others sleep,
+// and they it, for good.
+constexpr absl::Duration kSpin = absl::Microseconds(100);
+constexpr int kPollMillis = 1000;
+constexpr Purpose kPurposes[] = {Purpose::kControl, Purpose::kCollectives, Purpose::kMessages};
+
+// FNV-1a over what must be equal on all ranks.
+uint64_t Fingerprint(absl::string_view call) {
+  uint64_t hash = 1469598103934665603u;
+  for (const char c : call) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+class SocketCommunicator : public Communicator {
+ public:
+  SocketCommunicator(int rank, int size, Met met, std::string name, std::string address,
+                     absl::Duration timeout)
+      : team_{rank, size},
+        key_(std::move(met.key)),
+        name_(std::move(name)),
+        address_(std::move(address)),
+        timeout_(timeout),
+        connections_(std::move(met.mesh.at(Purpose::kCollectives)),
+                     std::move(met.mesh.at(Purpose::kMessages))),
+        watch_(rank, size, std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl))),
+               {[this](const absl::Status& reason) { connections_.Break(reason); },
+                [this](int peer) { connections_.Lose(peer); }}),
+        messages_(rank, connections_.messages(), timeout,
+                  {[this] { watch_.BeginMessage(); },
+                   [this](const std::string& call, int peer, const absl::Status& status) {
+                     return EndMessage(call, peer, status);
+                   }}) {}
+  ~SocketCommunicator() override {
+    Abort();
+    messages_.Stop();
+  }
+
+  int rank() const override { return team_.rank; }
+  int size() const override { return team_.size; }
+
+  std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
+    absl::Status status = backend::CheckBuffer(buffer);
+    status.Update(backend::CheckReduction(reduction, buffer.type));
+    return Start({status, backend::AllReduceText(buffer, reduction), BytesOf(buffer),
+                  [this, buffer, op = reduction.op] { return PlanAllReduce(team_, buffer, op); },
+                  reduction.premultiply});
+  }
+
+  std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
+    status.Update(backend::CheckReduction(reduction, buffer.type));
+    return Start(
+        {status, backend::ReduceText(buffer, reduction, root), BytesOf(buffer),
+         [this, buffer, op = reduction.op, root] { return PlanReduce(team_, buffer, op, root); },
+         reduction.premultiply});
+  }
+
+  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
+    absl::Status status = backend::CheckScatter(input, output, size());
+    status.Update(backend::CheckReduction(reduction, input.type));
+    return Start({status, backend::ReduceScatterText(output, reduction), BytesOf(input),
+                  [this, input, output, op = reduction.op] {
+                    const std::vector<size_t> counts(size(), output.count);
+                    return PlanReduceScatter(team_, input, output, counts, op);
+                  },
+                  reduction.premultiply});
+  }
+
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
+                                             absl::Span<const size_t> counts,
+                                             Reduction reduction) override {
+    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    status.Update(backend::CheckReduction(reduction, input.type));
+    return Start({status, backend::ReduceScatterVaryingText(input, reduction, counts),
+                  BytesOf(input),
+                  [this, input, output, op = reduction.op,
+                   parts = std::vector<size_t>(counts.begin(), counts.end())] {
+                    return PlanReduceScatter(team_, input, output, parts, op);
+                  },
+                  reduction.premultiply});
+  }
+
+  std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
+    absl::Status status = backend::CheckRoot(root, size());
+    status.Update(backend::CheckBuffer(buffer));
+    return Start({status, backend::BroadcastText(buffer, root), BytesOf(buffer),
+                  [this, buffer, root] { return PlanBroadcast(team_, buffer, root); }});
+  }
+
+  std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
+    return Start({backend::CheckGather(input, output, size()), backend::AllGatherText(input),
+                  BytesOf(output), [this, input, output] {
+                    const std::vector<size_t> counts(size(), input.count);
+                    return PlanAllGather(team_, input, output, counts);
+                  }});
+  }
+
+  std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
+                                         absl::Span<const size_t> counts) override {
+    return Start({backend::CheckVaryingGather(input, output, counts, rank(), size()),
+                  backend::AllGatherVaryingText(output, counts), BytesOf(output),
+                  [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
+                    return PlanAllGather(team_, input, output, parts);
+                  }});
+  }
+
+  std::shared_ptr<Work> Barrier() override {
+    return Start({absl::OkStatus(), "barrier", 0, [this] { return PlanBarrier(team_); }});
+  }
+
+  std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override {
+    return Exchange(Direction::kSend, buffer, to, tag);
+  }
+  std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag) override {
+    return Exchange(Direction::kReceive, buffer, from, tag);
+  }
+
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
+
+  void Abort() override {
+    watch_.TellLeave();
+    Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
+  }
+
+ private:
+  // A collective as it is asked for.
+  struct Call {
+    absl::Status check;
+    std::string text;
+    size_t bytes = 0;
+    std::function<Plan()> plan;
+    double factor = 1;
+  };
+  // And from when its turn has come.
+  struct Operation {
+    explicit Operation(Call call) : call(std::move(call)) {}
+    const Call call;
+    uint64_t number = 0;
+    MonoTime start;
+    MonoTime deadline;
+    std::optional<Flow> flow;
+  };
+  // Whether a rank that has looked for long enough may sleep.
+  enum class Patience { kSpin, kSleep };
+
+  static size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
+  static std::string TextOf(const Operation& operation) {
+    return absl::StrCat(operation.call.text, ", collective ", operation.number);
+  }
+
+  std::shared_ptr<Work> Start(Call call);
+  absl::Status Begin(Operation& operation);
+  // Whether it is done; false only where it must not sleep.
+  absl::StatusOr<bool> Run(Operation& operation, Patience patience);
+  // Why the operation cannot go on.
+  absl::Status Lost(const Operation& operation, bool differs);
+  absl::Status Late(const Operation& operation);
+
+  std::shared_ptr<Work> Exchange(Direction direction, const Buffer& buffer, int peer, int tag);
+  absl::Status EndMessage(const std::string& call, int peer, absl::Status status);
+
+  // Ends everything with `status`, here and for those who wait for this rank.
+  void Fail(const absl::Status& status);
+  // And tells the others why.
+  absl::Status FailAll(const std::string& call, const absl::Status& status);
+
+  const Team team_;
+  const std::string key_;
+  const std::string name_;
+  const std::string address_;
+  const absl::Duration timeout_;
+  DataConnections connections_;
+  CallWatch watch_;
+  // Held while a call is started. The counter of calls belongs to the operation thread while
+  // `queued_` is not 0, else to whoever holds `order_`.
+  absl::Mutex order_;
+  std::atomic<int> queued_{0};
+  uint64_t calls_ = 0;
+  int splits_ = 0;
+  Messages messages_;
+  // Last, so that it stops first.
+  backend::OperationThread thread_;
+};
+
+std::shared_ptr<Work> SocketCommunicator::Start(Call call) {
+  const auto operation = std::make_shared<Operation>(std::move(call));
+  absl::MutexLock lock(&order_);
+  bool has_begun = false;
+  // What is bound to fail may take its time to learn why.
+  if (queued_.load() == 0 && operation->call.bytes <= kInlineBytes && operation->call.check.ok() &&
+      watch_.IsUndisturbed()) {
+    absl::Status status = thread_.status();
+    if (!status.ok()) return FinishedWork(status);
+    status = Begin(*operation);
+    if (!status.ok()) return FinishedWork(status);
+    const absl::StatusOr<bool> done = Run(*operation, Patience::kSpin);
+    if (!done.ok()) return FinishedWork(done.status());
+    if (*done) return FinishedWork(absl::OkStatus(), MonoNow() - operation->start);
+    has_begun = true;
+  }
+  ++queued_;
+  return thread_.Enqueue([this, operation, has_begun]() -> absl::Status {
+    absl::Status status = has_begun ? absl::OkStatus() : Begin(*operation);
+    if (status.ok()) status = Run(*operation, Patience::kSleep).status();
+    --queued_;
+    return status;
+  });
+}
+
+absl::Status SocketCommunicator::Begin(Operation& operation) {
+  operation.number = ++calls_;
+  operation.start = MonoNow();
+  operation.deadline = operation.start + timeout_;
+  absl::Status status = operation.call.check;
+  status.Update(watch_.BeginCall(operation.call.text));
+  if (!status.ok()) return FailAll(TextOf(operation), status);
+  operation.flow.emplace(
+      team_.rank, connections_.collectives(),
+      Opening{operation.number, Fingerprint(operation.call.text), operation.call.factor},
+      operation.call.plan());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SocketCommunicator::Run(Operation& operation, Patience patience) {
+  Flow& flow = *operation.flow;
+  MonoTime spin_until = MonoTime::Never();
+  absl::Status status;
+  while (status.ok()) {
+    const Flow::State state = flow.Advance();
+    if (state == Flow::State::kDone) {
+      watch_.EndCall();
+      return true;
+    }
+    if (state == Flow::State::kMoved) {
+      spin_until = MonoTime::Never();
+      continue;
+    }
+    if (state == Flow::State::kStuck) {
+      const MonoTime now = MonoNow();
+      if (spin_until == MonoTime::Never()) spin_until = now + kSpin;
+      if (now < spin_until) {
+        sched_yield();
+        flow.Await(0);
+        continue;
+      }
+    }
+    if (patience == Patience::kSpin) return false;
+    if (state != Flow::State::kStuck || !connections_.broken().ok()) {
+      status = Lost(operation, state == Flow::State::kDiffers);
+    } else if (MonoNow() >= operation.deadline) {
+      status = Late(operation);
+    } else {
+      flow.Await(MillisUntil(operation.deadline, kPollMillis));
+    }
+  }
+  return FailAll(TextOf(operation), status);
+}
+
+absl::Status SocketCommunicator::Lost(const Operation& operation, bool differs) {
+  absl::Status status = connections_.broken();
+  if (!status.ok()) return status;
+  const int peer = operation.flow->lost_peer();
+  const std::string text = absl::StrCat("rank ", peer, ": ", operation.flow->lost_reason());
+  return watch_.Explain({peer},
+                        differs ? absl::InvalidArgumentError(text) : absl::UnavailableError(text),
+                        /*may_wait=*/true);
+}
+
+absl::Status SocketCommunicator::Late(const Operation& operation) {
+  const absl::Status status =
+      watch_.Explain({},
+                     absl::DeadlineExceededError(absl::StrCat(
+                         "rank ", operation.flow->awaited_peer(), " did not answer in time")),
+                     /*may_wait=*/true);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat(status.message(), " (", absl::FormatDuration(timeout_), ")"));
+}
+
+void SocketCommunicator::Fail(const absl::Status& status) {
+  thread_.Fail(status);
+  messages_.Fail(status);
+  connections_.Break(status);
+}
+
+absl::Status SocketCommunicator::FailAll(const std::string& call, const absl::Status& status) {
+  watch_.TellFailure(status);
+  Fail(absl::Status(status.code(),
+                    absl::StrCat(call, " on communicator \"", name_, "\": ", status.message())));
+  // Where something failed earlier, that is the reason for this failure too.
+  return thread_.status();
+}
+
+std::shared_ptr<Work> SocketCommunicator::Exchange(Direction direction, const Buffer& buffer,
+                                                   int peer, int tag) {
+  absl::Status check = backend::CheckPeer(peer, rank(), size());
+  check.Update(backend::CheckBuffer(buffer));
+  if (check.ok()) return messages_.Start(direction, buffer, peer, tag);
+  return FinishedWork(FailAll(direction == Direction::kSend ? "send" : "receive", check));
+}
+
+absl::Status SocketCommunicator::EndMessage(const std::string& call, int peer,
+                                            absl::Status status) {
+  watch_.EndMessage();
+  if (status.ok()) return status;
+  if (!connections_.broken().ok()) {
+    status = connections_.broken();
+  } else if (absl::IsUnavailable(status)) {
+    status = watch_.Explain({peer}, status, /*may_wait=*/true);
+  }
+  return FailAll(call, status);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> SocketCommunicator::Split(int color, int key) {
+  ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
+  const int ranks = static_cast<int>(members.size());
+  const int own =
+      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  const std::set<int> in_group(members.begin(), members.end());
+  // Of a rank that left all that it did counts, but it will connect to nobody.
+  const auto check = [&]() -> absl::Status {
+    const absl::Status broken = connections_.broken();
+    return broken.ok() ? watch_.WhyLost(in_group) : broken;
+  };
+  absl::StatusOr<Met> met = MeetInGroup(
+      *this,
+      {members, KeyedDigest(key_, absl::StrCat("split ", ++splits_)), address_, timeout_, check},
+      kPurposes);
+  const std::string name = absl::StrCat(name_, "/", color);
+  if (!met.ok()) {
+    return FailAll(absl::StrCat("connecting communicator \"", name, "\" of ranks ",
+                                absl::StrJoin(members, ", "), " from ", address_),
+                   met.status());
+  }
+  if (ranks == 0) return nullptr;
+  if (ranks == 1) return backend::MakeSoloCommunicator();
+  return std::make_unique<SocketCommunicator>(own, ranks, *std::move(met), name, address_,
+                                              timeout_);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
+                                                             const CommunicatorOptions& options) {
+  const WorkerPlace& place = worker.place();
+  if (place.world_size == 1) return backend::MakeSoloCommunicator();
+  absl::StatusOr<Met> met = MeetInStore(worker, options.name, kPurposes, options.timeout);
+  if (!met.ok()) {
+    return absl::Status(met.status().code(),
+                        absl::StrCat("connecting communicator \"", options.name, "\" from ",
+                                     place.address, ": ", met.status().message()));
+  }
+  return std::make_unique<SocketCommunicator>(place.rank, place.world_size, *std::move(met),
+                                              options.name, place.address, options.timeout);
+}
+
+}  // namespace cadre::sockets
