@@ -1,6 +1,6 @@
 """PyTorch's all-reduce over Gloo, measured as schedule.h measures. Prints "BYTES MICROSECONDS" a line.
 
-Arguments: ranks, schedule.
+Arguments: ranks, schedule; to be one rank of them, its number and a file for the ranks to meet in.
 """
 
 import datetime
@@ -37,6 +37,9 @@ def run_rank(rank, ranks, schedule, store):
 def main():
     ranks = int(sys.argv[1])
     schedule = [tuple(int(part) for part in one.split(":")) for one in sys.argv[2].split(",")]
+    if len(sys.argv) > 3:
+        run_rank(int(sys.argv[3]), ranks, schedule, sys.argv[4])
+        return
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(ranks):
