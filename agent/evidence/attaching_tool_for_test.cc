@@ -1,17 +1,21 @@
 // attaching_tool_for_test PID: a debugger that attaches to a process, and never comes to its end.
-// attaching_tool_for_test: a process that takes no signal until a line is typed, and says "here" to
-// SIGUSR1.
+// attaching_tool_for_test: a process that says "ready", then takes no signal until a line is typed,
+// and says "here" to SIGUSR1.
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ptrace.h>
 #include <unistd.h>
 
 namespace {
 
-void SayHere(int) {
-  if (write(STDOUT_FILENO, "here\n", 5) != 5) _exit(1);
+void Say(const char* line) {
+  const auto bytes = static_cast<ssize_t>(strlen(line));
+  if (write(STDOUT_FILENO, line, strlen(line)) != bytes) _exit(1);
 }
+
+void SayHere(int) { Say("here\n"); }
 
 int AwaitLine(void*) {
   char typed = 0;
@@ -26,6 +30,7 @@ int main(int argc, char** argv) {
     for (;;) pause();
   }
   signal(SIGUSR1, SayHere);
+  Say("ready\n");
   // The parent waits for its child without taking signals, as that of a vfork().
   static char stack[64 << 10];
   if (clone(AwaitLine, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, nullptr) < 0) return 1;

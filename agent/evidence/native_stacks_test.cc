@@ -105,6 +105,8 @@ class StacksByTest : public testing::Test {
 
 TEST_F(StacksByTest, TheProcessGoesOn) {
   Start({kTool});
+  // While it is loaded it may wait for a disk, and SIGUSR1 would still end it.
+  ASSERT_TRUE(process_->WaitForLine("ready", kPatience).has_value());
   ASSERT_TRUE(AwaitStatus("State:\tD"));
   Look();
   process_->Type("\n");
