@@ -12,9 +12,9 @@ namespace cadre {
 
 // Between CPU memory of all ranks of the world: shared memory on one node; on several, shared
 // memory within each and sockets between one rank of each. CADRE_CPU_BACKEND=shared_memory or
-// sockets in the environment asks for that one instead; INVALID_ARGUMENT: it says something else. All ranks
-// call it the same number of times with the same name; `worker` must outlive the call, not the
-// communicator.
+// sockets in the environment asks for that one instead; INVALID_ARGUMENT: it says something else.
+// All ranks call it the same number of times with the same name; `worker` must outlive the call,
+// not the communicator.
 absl::StatusOr<std::unique_ptr<Communicator>> Connect(Worker& worker,
                                                       const CommunicatorOptions& options);
 

@@ -85,8 +85,9 @@ std::string TorchCommand(Network network, int ranks, const std::string& schedule
   std::string command = "store=$(mktemp -u); ";
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StrAppend(&command, CommandPrefix(network, rank), "env OMP_NUM_THREADS=1 ",
-                    "GLOO_SOCKET_IFNAME=", InterfaceOf(network), " ${CADRE_BENCH_PYTHON:-/usr/bin/python3} ",
-                    kFolder, "torch_gloo_all_reduce.py ", ranks, " ", schedule, " ", rank,
+                    "GLOO_SOCKET_IFNAME=", InterfaceOf(network),
+                    " ${CADRE_BENCH_PYTHON:-/usr/bin/python3} ", kFolder,
+                    "torch_gloo_all_reduce.py ", ranks, " ", schedule, " ", rank,
                     " $store 2>/dev/null & ");
   }
   return absl::StrCat(command, "wait");

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "bench/training/engine.h"
-#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre::bench {

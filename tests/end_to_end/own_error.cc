@@ -6,8 +6,8 @@
 
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre {
@@ -18,7 +18,8 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr absl::Duration kEnding = absl::Milliseconds(100);
 
 absl::Status Train(Worker& worker, absl::string_view backend) {
-  const auto connect = backend == "sockets" ? sockets::ConnectSockets : shared_memory::ConnectSharedMemory;
+  const auto connect =
+      backend == "sockets" ? sockets::ConnectSockets : shared_memory::ConnectSharedMemory;
   ASSIGN_OR_RETURN(const auto communicator, connect(worker, {"world", kTimeout}));
   for (int step = 0; step < 5; ++step) {
     float loss = 1;

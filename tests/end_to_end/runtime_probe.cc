@@ -6,8 +6,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/nccl/unique_id.h"
+#include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/worker.h"
 
 namespace cadre {

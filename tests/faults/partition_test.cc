@@ -11,9 +11,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "tests/end_to_end/launch.h"
-#include "tests/testing/node_network.h"
 #include "tests/faults/server_group.h"
 #include "tests/testing/etcd_process.h"
+#include "tests/testing/node_network.h"
 
 namespace cadre {
 namespace {

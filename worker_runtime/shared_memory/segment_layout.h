@@ -34,6 +34,12 @@ inline size_t SegmentBytes(int ranks) {
 inline ControlBlock* ControlBlockOf(const SharedSegment& segment) {
   return reinterpret_cast<ControlBlock*>(segment.data());
 }
+// In rank order.
+inline std::vector<ControlBlock*> ControlBlocksOf(const Segments& segments) {
+  std::vector<ControlBlock*> blocks;
+  for (const auto& segment : segments) blocks.push_back(ControlBlockOf(*segment));
+  return blocks;
+}
 inline char* StagingOf(const SharedSegment& segment, uint64_t half) {
   return segment.data() + kControlBlockBytes + (half % 2) * kStagingHalfBytes;
 }

@@ -48,7 +48,7 @@ class SharedMemoryCommunicator : public Communicator {
         timeout_(timeout),
         segments_(std::move(segments)),
         allocations_(std::make_shared<Allocations>()),
-        peers_(rank, ControlBlocks(segments_), pids),
+        peers_(rank, ControlBlocksOf(segments_), pids),
         barrier_(&peers_) {
     CADRE_CHECK(rank >= 0 && rank < size() && size() <= kMaxSharedMemoryRanks &&
                     pids.size() == segments_.size(),
@@ -135,12 +135,6 @@ class SharedMemoryCommunicator : public Communicator {
     Channel channel;
     backend::OperationThread thread;
   };
-
-  static std::vector<ControlBlock*> ControlBlocks(const Segments& segments) {
-    std::vector<ControlBlock*> blocks;
-    for (const auto& segment : segments) blocks.push_back(ControlBlockOf(*segment));
-    return blocks;
-  }
 
   template <typename Steps>
   std::shared_ptr<Work> Start(const absl::Status& check, const Buffer& largest, Steps steps);
