@@ -91,7 +91,8 @@ constexpr Row kRows[] = {
 
 constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMemory, 3, 1, 1},
                                  {"Sockets", sockets::ConnectSockets, 3, 1, 1},
-                                 {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3}};
+                                 {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3},
+                                 {"FourNodes", hierarchical::ConnectHierarchical, 8, 4, 7}};
 
 struct Ended {
   absl::Status status;
