@@ -58,15 +58,11 @@ Flow::State Flow::Advance() {
   FinishSteps();
   bool is_over = true;
   for (Stream& stream : outgoing_) {
-    if (MayMove(stream) && !stream.is_blocked && !Move(stream)) {
-      return LostState();
-    }
+    if (MayMove(stream) && !stream.is_blocked && !Move(stream)) return LostState();
     is_over = is_over && stream.is_over();
   }
   for (Stream& stream : incoming_) {
-    if (MayMove(stream) && !stream.is_blocked && !Move(stream)) {
-      return LostState();
-    }
+    if (MayMove(stream) && !stream.is_blocked && !Move(stream)) return LostState();
     is_over = is_over && stream.is_over();
   }
   if (is_over && finished_ == plan_.steps) return State::kDone;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,10 +36,8 @@ struct Plan {
   std::vector<std::vector<Piece>> incoming;
   int steps = 0;
   // `factors`: by rank, what each one's elements are to be multiplied with; of those that a step
-  // got something from.
+  // got something from. Keeps what memory of its own the pieces point to.
   std::function<void(int step, const std::vector<double>& factors)> finish;
-  // Memory that the pieces point to and that is nobody else's.
-  std::shared_ptr<void> memory;
 };
 
 // Goes ahead of the pieces in each direction that has any, so that different calls never mix.

@@ -134,7 +134,6 @@ Plan PlanDirectAllReduce(const Team& team, const Buffer& buffer, ReduceOp op) {
     plan.incoming[peer].push_back({step->Slot(peer, 0), bytes, 0, 0});
   }
   plan.steps = 1;
-  plan.memory = own;
   plan.finish = [step, own, buffer](int, const std::vector<double>& factors) {
     step->Reduce(0, factors, own.get(), static_cast<char*>(buffer.data), buffer.count);
   };
