@@ -158,8 +158,12 @@ class SocketCommunicator : public Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   void Abort() override {
+    const absl::Status status =
+        absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted"));
+    // First of all, so that what fails meanwhile fails for this too.
+    thread_.Fail(status);
     watch_.TellLeave();
-    Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
+    Fail(status);
   }
 
  private:

@@ -91,8 +91,7 @@ constexpr Row kRows[] = {
 
 constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMemory, 3, 1, 1},
                                  {"Sockets", sockets::ConnectSockets, 3, 1, 1},
-                                 {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3},
-                                 {"FourNodes", hierarchical::ConnectHierarchical, 8, 4, 7}};
+                                 {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3}};
 
 struct Ended {
   absl::Status status;
