@@ -158,10 +158,9 @@ class SocketCommunicator : public Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   void Abort() override {
-    const absl::Status status =
-        absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted"));
-    // First of all, so that what fails meanwhile fails for this too.
-    thread_.Fail(status);
+    const std::string what = absl::StrCat("communicator \"", name_, "\" was aborted");
+    const absl::Status status = absl::AbortedError(what);
+    thread_.Fail(status);  // first, so that what fails meanwhile fails for this too
     watch_.TellLeave();
     Fail(status);
   }
