@@ -1,6 +1,9 @@
-// GoogleTest matchers for absl::Status and absl::StatusOr, which Abseil 20220623 does not have.
+// GoogleTest matchers for absl::Status and absl::StatusOr, which Abseil 20220623 does not have, and
+// for what is alike: worker_runtime's Status and Result.
 #ifndef CADRE_BASE_STATUS_MATCHERS_H_
 #define CADRE_BASE_STATUS_MATCHERS_H_
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -9,10 +12,14 @@
 
 namespace cadre {
 
-inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+// Of what has a status, or is one.
 template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+auto StatusOf(const T& result) -> decltype(result.status()) {
   return result.status();
+}
+template <typename T>
+auto StatusOf(const T& status) -> decltype(status.code(), status) {
+  return status;
 }
 
 // EXPECT_THAT(Open(path), IsOk());
@@ -21,16 +28,17 @@ MATCHER(IsOk, negation ? "is not OK" : "is OK") {
   return StatusOf(arg).ok();
 }
 
-// EXPECT_THAT(Open(path), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such")));
+// EXPECT_THAT(Open(path), StatusIs(StatusCode::kNotFound, HasSubstr("no such"))); by number, so
+// that code and status may be of two libraries.
 MATCHER_P2(StatusIs, code, message, "") {
   *result_listener << StatusOf(arg).ToString();
-  return StatusOf(arg).code() == code &&
+  return static_cast<int>(StatusOf(arg).code()) == static_cast<int>(code) &&
          ::testing::ExplainMatchResult(message, std::string(StatusOf(arg).message()),
                                        result_listener);
 }
 MATCHER_P(StatusIs, code, "") {
   *result_listener << StatusOf(arg).ToString();
-  return StatusOf(arg).code() == code;
+  return static_cast<int>(StatusOf(arg).code()) == static_cast<int>(code);
 }
 
 }  // namespace cadre

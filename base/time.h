@@ -2,6 +2,7 @@
 #ifndef CADRE_BASE_TIME_H_
 #define CADRE_BASE_TIME_H_
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 
@@ -23,6 +24,10 @@ class MonoTime {
   friend MonoTime operator+(MonoTime t, absl::Duration d) {
     if (t == Never() || d == absl::InfiniteDuration()) return Never();
     return MonoTime(t.us_ + absl::ToInt64Microseconds(d));
+  }
+  friend MonoTime operator+(MonoTime t, std::chrono::nanoseconds d) {
+    if (d == std::chrono::nanoseconds::max()) return Never();
+    return t + absl::FromChrono(d);
   }
   friend absl::Duration operator-(MonoTime a, MonoTime b) {
     if (a == Never()) return absl::InfiniteDuration();

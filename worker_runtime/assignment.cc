@@ -16,14 +16,14 @@ namespace {
 constexpr char kVariable[] = "CADRE_STANDS_BY";
 
 // The bytes up to the NUL that ends the assignment, which follows that of its last entry.
-absl::StatusOr<std::string> ReadText(int socket) {
+Result<std::string> ReadText(int socket) {
   std::string text;
   char chunk[4096];
   while (text.size() < 2 || text.compare(text.size() - 2, 2, "\0\0", 2) != 0) {
     const ssize_t n = recv(socket, chunk, sizeof(chunk), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      return absl::UnavailableError(
+      return UnavailableError(
           "this process stood by for a worker, and there is no place for it any more");
     }
     text.append(chunk, static_cast<size_t>(n));
@@ -35,12 +35,12 @@ absl::StatusOr<std::string> ReadText(int socket) {
 
 bool StandsBy(const environment::GetVariable& get) { return get(kVariable) != nullptr; }
 
-absl::StatusOr<Assignment> AwaitAssignment(const environment::GetVariable& get) {
+Result<Assignment> AwaitAssignment(const environment::GetVariable& get) {
   int socket = -1;
   // The byte says that this process waits.
   if (!absl::SimpleAtoi(get(kVariable), &socket) ||
       (send(socket, "", 1, MSG_NOSIGNAL) != 1 && errno != EPIPE)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat(kVariable, " is \"", get(kVariable),
                      "\", but must be the number of an open socket: pass descriptors on to the "
                      "program"));

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 #include "worker_runtime/environment/worker_environment.h"
 
 namespace cadre {
@@ -19,7 +19,7 @@ bool StandsBy(const environment::GetVariable& get);
 // Waits until a worker is lost and this process is to take its place: for as long as that takes,
 // since the process ends with the supervisor at the other end. INVALID_ARGUMENT: CADRE_STANDS_BY
 // names no socket. UNAVAILABLE: the other end is closed, or the assignment was read before.
-absl::StatusOr<Assignment> AwaitAssignment(const environment::GetVariable& get);
+Result<Assignment> AwaitAssignment(const environment::GetVariable& get);
 
 // `assignment`, and what `get` says of all else. Refers to `assignment`.
 environment::GetVariable WithAssignment(const Assignment& assignment, environment::GetVariable get);

@@ -55,20 +55,20 @@ TEST_F(AssignmentTest, IsReadOnceItIsSaidThatTheProcessWaits) {
 TEST_F(AssignmentTest, APartOfOneIsNone) {
   Say("RANK=3");
   shutdown(ends_[0], SHUT_WR);
-  EXPECT_THAT(AwaitAssignment(Get()), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(AwaitAssignment(Get()), StatusIs(StatusCode::kUnavailable));
 }
 
 TEST_F(AssignmentTest, OnceItWasReadThereIsNoOther) {
   Say("RANK=3\0");
   ASSERT_OK(AwaitAssignment(Get()));
   shutdown(ends_[0], SHUT_RDWR);
-  EXPECT_THAT(AwaitAssignment(Get()), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(AwaitAssignment(Get()), StatusIs(StatusCode::kUnavailable));
 }
 
 TEST_F(AssignmentTest, NamesADescriptorThatIsNotThere) {
   const environment::GetVariable get = [](const char*) { return "12345"; };
-  EXPECT_THAT(AwaitAssignment(get), StatusIs(absl::StatusCode::kInvalidArgument,
-                                             HasSubstr("CADRE_STANDS_BY is \"12345\"")));
+  EXPECT_THAT(AwaitAssignment(get),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("CADRE_STANDS_BY is \"12345\"")));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-#include "worker_runtime/checkpoint_directory.h"
+#include "cadre/checkpoint_directory.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -12,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/checkpoint/durable_file.h"
 
 namespace cadre {
@@ -49,7 +52,7 @@ std::optional<Checkpoint> ParseName(absl::string_view name) {
 }
 
 // Names in the directory; none when it does not exist.
-absl::StatusOr<std::vector<std::string>> List(const std::string& directory) {
+Result<std::vector<std::string>> List(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator entry(directory, error);
@@ -57,7 +60,7 @@ absl::StatusOr<std::vector<std::string>> List(const std::string& directory) {
     names.push_back(entry->path().filename().string());
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", directory));
+    return ErrnoToStatus(error.value(), absl::StrCat("cannot list ", directory));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -80,37 +83,36 @@ std::string CheckpointDirectory::Name(int64_t step, uint64_t generation) {
   return absl::StrCat("step_", step, "_g", generation);
 }
 
-std::string CheckpointDirectory::Path(absl::string_view name) const {
-  return absl::StrCat(directory_, "/", name);
+std::string CheckpointDirectory::Path(std::string_view name) const {
+  return absl::StrCat(directory_, "/", ToAbsl(name));
 }
 
-std::string CheckpointDirectory::TemporaryPath(uint64_t generation, absl::string_view name) const {
-  return Path(absl::StrCat(kTemporaryPrefix, generation, "_", name));
+std::string CheckpointDirectory::TemporaryPath(uint64_t generation, std::string_view name) const {
+  return Path(absl::StrCat(kTemporaryPrefix, generation, "_", ToAbsl(name)));
 }
 
-absl::Status CheckpointDirectory::Save(int64_t step, uint64_t generation, const Writer& writer,
-                                       const Fence& fence) const {
-  if (step < 0) return absl::InvalidArgumentError(absl::StrCat("step ", step, " is negative"));
+Status CheckpointDirectory::Save(int64_t step, uint64_t generation, const Writer& writer,
+                                 const Fence& fence) const {
+  if (step < 0) return InvalidArgumentError(absl::StrCat("step ", step, " is negative"));
   RETURN_IF_ERROR(Prepare(generation));
   const std::string name = Name(step, generation);
   const std::string temporary = TemporaryPath(generation, name);
-  absl::Status status = Write(temporary, step, writer);
+  Status status = Write(temporary, step, writer);
   if (status.ok()) status = Commit(temporary, name, generation, fence);
   if (!status.ok()) {
     checkpoint::RemoveTree(temporary).IgnoreError();
-    return absl::Status(status.code(),
-                        absl::StrCat("checkpoint of step ", step, ": ", status.message()));
+    return Status(status.code(), absl::StrCat("checkpoint of step ", step, ": ", status.message()));
   }
   RemoveOld({step, generation, ""});
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status CheckpointDirectory::Prepare(uint64_t generation) const {
+Status CheckpointDirectory::Prepare(uint64_t generation) const {
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) {
-    return absl::ErrnoToStatus(error.value(),
-                               absl::StrCat("cannot make the checkpoint directory ", directory_));
+    return ErrnoToStatus(error.value(),
+                         absl::StrCat("cannot make the checkpoint directory ", directory_));
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
   for (const std::string& name : names) {
@@ -119,14 +121,14 @@ absl::Status CheckpointDirectory::Prepare(uint64_t generation) const {
     if (owner.has_value() && *owner <= generation)
       RETURN_IF_ERROR(checkpoint::RemoveTree(Path(name)));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status CheckpointDirectory::Write(const std::string& temporary, int64_t step,
-                                        const Writer& writer) const {
+Status CheckpointDirectory::Write(const std::string& temporary, int64_t step,
+                                  const Writer& writer) const {
   std::error_code error;
   if (!fs::create_directory(temporary, error)) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make ", temporary));
+    return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", temporary));
   }
   const std::string data = absl::StrCat(temporary, "/", kData);
   RETURN_IF_ERROR(writer(data));
@@ -137,8 +139,8 @@ absl::Status CheckpointDirectory::Write(const std::string& temporary, int64_t st
   return checkpoint::Sync(temporary);
 }
 
-absl::Status CheckpointDirectory::Commit(const std::string& temporary, const std::string& name,
-                                         uint64_t generation, const Fence& fence) const {
+Status CheckpointDirectory::Commit(const std::string& temporary, const std::string& name,
+                                   uint64_t generation, const Fence& fence) const {
   const std::string latest = TemporaryPath(generation, kLatest);
   RETURN_IF_ERROR(checkpoint::WriteAndSync(latest, absl::StrCat(name, "\n")));
   RETURN_IF_ERROR(fence());
@@ -154,7 +156,7 @@ absl::Status CheckpointDirectory::Commit(const std::string& temporary, const std
 }
 
 void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
-  const absl::StatusOr<std::vector<std::string>> names = List(directory_);
+  const Result<std::vector<std::string>> names = List(directory_);
   if (!names.ok()) return;
   std::vector<std::pair<int64_t, std::string>> older;
   for (const std::string& name : *names) {
@@ -174,8 +176,7 @@ void CheckpointDirectory::RemoveOld(const Checkpoint& newest) const {
   }
 }
 
-absl::StatusOr<std::vector<Checkpoint>> CheckpointDirectory::Candidates(
-    std::string* warning) const {
+Result<std::vector<Checkpoint>> CheckpointDirectory::Candidates(std::string* warning) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, List(directory_));
   std::vector<Checkpoint> found;
   for (const std::string& name : names) {
@@ -184,8 +185,7 @@ absl::StatusOr<std::vector<Checkpoint>> CheckpointDirectory::Candidates(
     checkpoint->path = absl::StrCat(Path(name), "/", kData);
     found.push_back(*std::move(checkpoint));
   }
-  const absl::StatusOr<std::string> latest =
-      checkpoint::ReadSmallFile(Path(kLatest), kMaxTextBytes);
+  const Result<std::string> latest = checkpoint::ReadSmallFile(Path(kLatest), kMaxTextBytes);
   const std::optional<Checkpoint> first =
       latest.ok() ? ParseName(absl::StripAsciiWhitespace(*latest)) : std::nullopt;
   if (latest.ok() && !first.has_value()) *warning = absl::StrCat(Path(kLatest), " is damaged");
@@ -207,16 +207,15 @@ absl::StatusOr<std::vector<Checkpoint>> CheckpointDirectory::Candidates(
   return found;
 }
 
-absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
-                                                      bool read_data) const {
+Result<Checkpoint> CheckpointDirectory::Check(const std::string& name, bool read_data) const {
   std::optional<Checkpoint> checkpoint = ParseName(name);
   std::error_code error;
   if (!checkpoint.has_value() || !fs::is_directory(Path(name), error)) {
-    return absl::NotFoundError(absl::StrCat("no checkpoint ", name, " in ", directory_));
+    return NotFoundError(absl::StrCat("no checkpoint ", name, " in ", directory_));
   }
   checkpoint->path = absl::StrCat(Path(name), "/", kData);
   const auto damaged = [&name](const auto&... what) {
-    return absl::DataLossError(absl::StrCat("checkpoint ", name, " is damaged: ", what...));
+    return DataLossError(absl::StrCat("checkpoint ", name, " is damaged: ", what...));
   };
   const auto text =
       checkpoint::ReadSmallFile(absl::StrCat(Path(name), "/", kManifest), kMaxTextBytes);
@@ -229,7 +228,7 @@ absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
   }
   checkpoint::FileSum sum{bytes, 0};
   if (read_data) {
-    const absl::StatusOr<checkpoint::FileSum> read = checkpoint::SumFile(checkpoint->path);
+    const Result<checkpoint::FileSum> read = checkpoint::SumFile(checkpoint->path);
     if (!read.ok()) return damaged(read.status().message());
     sum = *read;
   } else {
@@ -246,11 +245,11 @@ absl::StatusOr<Checkpoint> CheckpointDirectory::Check(const std::string& name,
   return *std::move(checkpoint);
 }
 
-absl::StatusOr<NewestCheckpoint> CheckpointDirectory::FindNewest() const {
+Result<NewestCheckpoint> CheckpointDirectory::FindNewest() const {
   NewestCheckpoint newest;
   ASSIGN_OR_RETURN(const std::vector<Checkpoint> candidates, Candidates(&newest.warning));
   for (const Checkpoint& candidate : candidates) {
-    absl::StatusOr<Checkpoint> checked =
+    Result<Checkpoint> checked =
         Check(Name(candidate.step, candidate.generation), /*read_data=*/true);
     if (checked.ok()) {
       newest.checkpoint = *std::move(checked);
@@ -263,9 +262,8 @@ absl::StatusOr<NewestCheckpoint> CheckpointDirectory::FindNewest() const {
     absl::StrAppend(&newest.warning, "; step ", newest.checkpoint->step, " is used instead");
   }
   if (!newest.checkpoint.has_value() && !newest.warning.empty()) {
-    return absl::DataLossError(absl::StrCat(newest.warning, "; no whole checkpoint is left in ",
-                                            directory_,
-                                            ": remove them to start from the beginning"));
+    return DataLossError(absl::StrCat(newest.warning, "; no whole checkpoint is left in ",
+                                      directory_, ": remove them to start from the beginning"));
   }
   return newest;
 }

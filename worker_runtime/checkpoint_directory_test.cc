@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint_directory.h"
+#include "cadre/checkpoint_directory.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr uint64_t kGeneration = 3;
 
-absl::Status NoFence() { return absl::OkStatus(); }
+Status NoFence() { return OkStatus(); }
 
 std::string Content(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -111,14 +111,14 @@ TEST_F(CheckpointDirectoryTest, AWriterThatFailsChangesNothing) {
   Save(5);
   const auto fails = [](const std::string& path) {
     EXPECT_OK(checkpoint::WriteAndSync(path, "half"));
-    return absl::ResourceExhaustedError("no space left");
+    return ResourceExhaustedError("no space left");
   };
   EXPECT_THAT(directory().Save(6, kGeneration, fails, NoFence),
-              StatusIs(absl::StatusCode::kResourceExhausted,
+              StatusIs(StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("step 6"), HasSubstr("no space left"))));
-  const auto writes_nothing = [](const std::string&) { return absl::OkStatus(); };
+  const auto writes_nothing = [](const std::string&) { return OkStatus(); };
   EXPECT_THAT(directory().Save(6, kGeneration, writes_nothing, NoFence),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("data")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("data")));
   EXPECT_EQ(Newest(), 5);
   EXPECT_THAT(Names(), UnorderedElementsAre("step_5_g3", "LATEST"));
 }
@@ -126,9 +126,9 @@ TEST_F(CheckpointDirectoryTest, AWriterThatFailsChangesNothing) {
 TEST_F(CheckpointDirectoryTest, TheFenceStopsAnOlderGeneration) {
   Save(5);
   Save(6, kGeneration + 1);
-  const auto fence = [] { return absl::AbortedError("the current generation is 4"); };
+  const auto fence = [] { return AbortedError("the current generation is 4"); };
   EXPECT_THAT(directory().Save(7, kGeneration, Bytes("late"), fence),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("generation is 4")));
+              StatusIs(StatusCode::kAborted, HasSubstr("generation is 4")));
   EXPECT_EQ(Newest(), 6);
 }
 
@@ -240,26 +240,24 @@ TEST_F(CheckpointDirectoryTest, AllDamagedIsAnError) {
   Save(6);
   fs::resize_file(File("step_5_g3/data"), 1);
   fs::resize_file(File("step_6_g3/data"), 1);
-  EXPECT_THAT(
-      directory().FindNewest(),
-      StatusIs(absl::StatusCode::kDataLoss,
-               AllOf(HasSubstr("step_5_g3"), HasSubstr("step_6_g3"), HasSubstr("remove them"))));
+  EXPECT_THAT(directory().FindNewest(),
+              StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("step_5_g3"), HasSubstr("step_6_g3"),
+                                                    HasSubstr("remove them"))));
 }
 
 TEST_F(CheckpointDirectoryTest, CheckWithoutReadingSeesTheLength) {
   Save(5);
   EXPECT_OK(directory().Check("step_5_g3", false));
-  EXPECT_THAT(directory().Check("step_6_g3", false), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(directory().Check("LATEST", false), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(directory().Check("step_6_g3", false), StatusIs(StatusCode::kNotFound));
+  EXPECT_THAT(directory().Check("LATEST", false), StatusIs(StatusCode::kNotFound));
   fs::resize_file(File("step_5_g3/data"), 1);
-  EXPECT_THAT(directory().Check("step_5_g3", false), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(directory().Check("step_5_g3", false), StatusIs(StatusCode::kDataLoss));
 }
 
 TEST_F(CheckpointDirectoryTest, SaysThatTheDirectoryCannotBeMade) {
   const CheckpointDirectory nowhere("/proc/checkpoints");
   EXPECT_THAT(nowhere.Save(1, 1, Bytes("x"), NoFence).message(), HasSubstr("/proc/checkpoints"));
-  EXPECT_THAT(directory().Save(-1, 1, Bytes("x"), NoFence),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(directory().Save(-1, 1, Bytes("x"), NoFence), StatusIs(StatusCode::kInvalidArgument));
 }
 
 }  // namespace

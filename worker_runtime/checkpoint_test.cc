@@ -1,8 +1,9 @@
-#include "worker_runtime/checkpoint.h"
+#include "cadre/checkpoint.h"
 
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -16,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 class CheckpointTest : public ::testing::Test {
  protected:
@@ -27,9 +28,7 @@ class CheckpointTest : public ::testing::Test {
   }
   ~CheckpointTest() override { std::filesystem::remove_all(path_); }
 
-  static absl::Status Write(const std::string& path) {
-    return checkpoint::WriteAndSync(path, "weights");
-  }
+  static Status Write(const std::string& path) { return checkpoint::WriteAndSync(path, "weights"); }
 
   std::string path_;
   testing::InProcessWorkers workers_{3};
@@ -69,17 +68,17 @@ TEST_F(CheckpointTest, NobodyIsAskedWhereNoNodesWait) {
 TEST_F(CheckpointTest, AllHearThatTheSaveFailed) {
   const CheckpointDirectory directory(path_);
   workers_.Run([&](Worker& worker) {
-    const auto fails = [](const std::string&) { return absl::InternalError("no pickle"); };
+    const auto fails = [](const std::string&) { return InternalError("no pickle"); };
     EXPECT_THAT(SaveCheckpoint(worker, directory, 1, fails, kLong),
-                StatusIs(absl::StatusCode::kInternal, HasSubstr("no pickle")));
+                StatusIs(StatusCode::kInternal, HasSubstr("no pickle")));
     EXPECT_OK(SaveCheckpoint(worker, directory, 2, Write, kLong));
   });
 }
 
 TEST_F(CheckpointTest, AllLoadWhatRankZeroChoseAndHearWhy) {
   const CheckpointDirectory directory(path_);
-  ASSERT_OK(directory.Save(1, 1, Write, [] { return absl::OkStatus(); }));
-  ASSERT_OK(directory.Save(2, 1, Write, [] { return absl::OkStatus(); }));
+  ASSERT_OK(directory.Save(1, 1, Write, [] { return OkStatus(); }));
+  ASSERT_OK(directory.Save(2, 1, Write, [] { return OkStatus(); }));
   std::filesystem::resize_file(path_ + "/step_2_g1/data", 1);
   workers_.Run([&](Worker& worker) {
     const auto newest = LoadNewest(worker, directory, kLong);
@@ -91,7 +90,7 @@ TEST_F(CheckpointTest, AllLoadWhatRankZeroChoseAndHearWhy) {
 
 TEST_F(CheckpointTest, ANewerOneThatAppearsMeanwhileIsNotMixedIn) {
   const CheckpointDirectory directory(path_);
-  ASSERT_OK(directory.Save(1, 1, Write, [] { return absl::OkStatus(); }));
+  ASSERT_OK(directory.Save(1, 1, Write, [] { return OkStatus(); }));
   const auto load = [&](int rank) {
     const auto newest = LoadNewest(workers_.worker(rank), directory, kLong);
     ASSERT_OK(newest);
@@ -101,7 +100,7 @@ TEST_F(CheckpointTest, ANewerOneThatAppearsMeanwhileIsNotMixedIn) {
   std::thread second([&] { load(1); });
   // Rank 0 has chosen, and rank 2 looks only after a newer one has come.
   EXPECT_OK(workers_.worker(2).Get("checkpoint/load/1", kLong));
-  EXPECT_OK(directory.Save(2, 1, Write, [] { return absl::OkStatus(); }));
+  EXPECT_OK(directory.Save(2, 1, Write, [] { return OkStatus(); }));
   load(2);
   first.join();
   second.join();
@@ -110,11 +109,11 @@ TEST_F(CheckpointTest, ANewerOneThatAppearsMeanwhileIsNotMixedIn) {
 TEST_F(CheckpointTest, SaysWhoDoesNotSeeTheDirectory) {
   const CheckpointDirectory shared(path_ + "/shared");
   const CheckpointDirectory own(path_ + "/own");
-  ASSERT_OK(shared.Save(1, 1, Write, [] { return absl::OkStatus(); }));
+  ASSERT_OK(shared.Save(1, 1, Write, [] { return OkStatus(); }));
   workers_.Run([&](Worker& worker) {
     if (worker.rank() == 2) {
       EXPECT_THAT(LoadNewest(worker, own, kLong),
-                  StatusIs(absl::StatusCode::kNotFound,
+                  StatusIs(StatusCode::kNotFound,
                            AllOf(HasSubstr("rank 2"), HasSubstr("step_1_g1"), HasSubstr("share"))));
     } else {
       EXPECT_OK(LoadNewest(worker, shared, kLong));
@@ -124,14 +123,14 @@ TEST_F(CheckpointTest, SaysWhoDoesNotSeeTheDirectory) {
 
 TEST_F(CheckpointTest, AnOlderGenerationCannotCommit) {
   const CheckpointDirectory directory(path_);
-  ASSERT_OK(directory.Save(1, 1, Write, [] { return absl::OkStatus(); }));
+  ASSERT_OK(directory.Save(1, 1, Write, [] { return OkStatus(); }));
   const auto write_while_the_job_moves_on = [this](const std::string& path) {
     workers_.EndGeneration();
     return Write(path);
   };
   workers_.Run([&](Worker& worker) {
     EXPECT_THAT(SaveCheckpoint(worker, directory, 2, write_while_the_job_moves_on, kLong),
-                StatusIs(absl::StatusCode::kAborted, HasSubstr("current one is 2")));
+                StatusIs(StatusCode::kAborted, HasSubstr("current one is 2")));
   });
   EXPECT_EQ(directory.FindNewest()->checkpoint->step, 1);
   EXPECT_FALSE(std::filesystem::exists(path_ + "/step_2_g1"));

@@ -1,4 +1,4 @@
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,8 +32,8 @@ bool IsFloatingPoint(DataType type) {
 
 namespace {
 
-absl::Status Lacks(const char* operation) {
-  return absl::UnimplementedError(absl::StrCat("this backend has no ", operation));
+Status Lacks(const char* operation) {
+  return UnimplementedError(absl::StrCat("this backend has no ", operation));
 }
 
 }  // namespace
@@ -46,12 +46,12 @@ std::shared_ptr<Work> Communicator::ReduceScatter(Buffer, Buffer, Reduction) {
   return FinishedWork(Lacks("reduce-scatter"));
 }
 
-std::shared_ptr<Work> Communicator::ReduceScatterVarying(Buffer, Buffer, absl::Span<const size_t>,
+std::shared_ptr<Work> Communicator::ReduceScatterVarying(Buffer, Buffer, Span<const size_t>,
                                                          Reduction) {
   return FinishedWork(Lacks("reduce-scatter of varying sizes"));
 }
 
-std::shared_ptr<Work> Communicator::AllGatherVarying(Buffer, Buffer, absl::Span<const size_t>) {
+std::shared_ptr<Work> Communicator::AllGatherVarying(Buffer, Buffer, Span<const size_t>) {
   return FinishedWork(Lacks("all-gather of varying sizes"));
 }
 
@@ -61,16 +61,14 @@ std::shared_ptr<Work> Communicator::Receive(Buffer, int, int) {
   return FinishedWork(Lacks("receive"));
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(int, int) {
-  return Lacks("split");
-}
+Result<std::unique_ptr<Communicator>> Communicator::Split(int, int) { return Lacks("split"); }
 
-absl::StatusOr<std::shared_ptr<void>> Communicator::AllocateBuffer(size_t bytes) {
+Result<std::shared_ptr<void>> Communicator::AllocateBuffer(size_t bytes) {
   constexpr size_t kAlignment = 64;
   const size_t rounded = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+    return ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
   }
   std::memset(memory, 0, rounded);
   return std::shared_ptr<void>(memory, std::free);

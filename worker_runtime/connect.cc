@@ -1,9 +1,10 @@
-#include "worker_runtime/connect.h"
+#include "cadre/connect.h"
 
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "worker_runtime/backend/solo_communicator.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 #include "worker_runtime/shared_memory/limits.h"
@@ -12,12 +13,19 @@
 
 namespace cadre {
 
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(Worker& worker,
-                                                      const CommunicatorOptions& options) {
+Result<World> Connect(const CommunicatorOptions& options) {
+  World world;
+  ASSIGN_OR_RETURN(world.worker, Worker::Connect());
+  ASSIGN_OR_RETURN(world.communicator, ConnectCommunicator(*world.worker, options));
+  return world;
+}
+
+Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
+                                                          const CommunicatorOptions& options) {
   const char* const variable = std::getenv("CADRE_CPU_BACKEND");
   const absl::string_view backend = variable == nullptr ? "" : variable;
   if (backend != "" && backend != "sockets" && backend != "shared_memory") {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(absl::StrCat(
         "CADRE_CPU_BACKEND is '", backend, "'; it may be sockets or shared_memory, or not be set"));
   }
   const WorkerPlace& place = worker.place();

@@ -1,6 +1,8 @@
-#include "worker_runtime/connect.h"
+#include "cadre/connect.h"
 
 #include <stdlib.h>
+
+#include <chrono>
 
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
@@ -10,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 const CommunicatorOptions kOptions = {"test", kLong};
 
 class ConnectTest : public ::testing::Test {
@@ -21,7 +23,7 @@ class ConnectTest : public ::testing::Test {
   void ExpectWorks(int ranks, int nodes) {
     testing::InProcessWorkers workers(ranks, nodes);
     workers.Run([&](Worker& worker) {
-      auto communicator = Connect(worker, kOptions);
+      auto communicator = ConnectCommunicator(worker, kOptions);
       ASSERT_OK(communicator);
       int64_t sum = worker.rank() + 1;
       ASSERT_OK(
@@ -44,15 +46,15 @@ TEST_F(ConnectTest, TheEnvironmentMayAskForABackend) {
   setenv("CADRE_CPU_BACKEND", "shared_memory", 1);
   ExpectWorks(2, 1);
   testing::InProcessWorkers two_nodes(2, 2);
-  EXPECT_THAT(Connect(two_nodes.worker(0), kOptions),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("2 nodes")));
+  EXPECT_THAT(ConnectCommunicator(two_nodes.worker(0), kOptions),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("2 nodes")));
 }
 
 TEST_F(ConnectTest, AnotherWordInTheEnvironmentIsAnError) {
   setenv("CADRE_CPU_BACKEND", "infiniband", 1);
   testing::InProcessWorkers workers(2);
-  EXPECT_THAT(Connect(workers.worker(0), kOptions),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'infiniband'")));
+  EXPECT_THAT(ConnectCommunicator(workers.worker(0), kOptions),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'infiniband'")));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-#include "worker_runtime/in_place.h"
+#include "cadre/in_place.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "worker_runtime/connect.h"
+#include "cadre/connect.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/progress/progress_page.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre {
 namespace {
@@ -44,20 +45,20 @@ class EndOfGeneration {
   Communicator* communicator_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-bool MayBeAnothersEnd(const absl::Status& status) {
-  return absl::IsAborted(status) || absl::IsUnavailable(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+bool MayBeAnothersEnd(const Status& status) {
+  return status.code() == StatusCode::kAborted || status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled;
 }
 
-absl::Status RunGeneration(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
-                           const std::function<absl::Status(Worker&, Communicator&)>& train,
-                           EndOfGeneration& end) {
+Status RunGeneration(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
+                     const std::function<Status(Worker&, Communicator&)>& train,
+                     EndOfGeneration& end) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
-                   Connect(worker, options.communicator));
+                   ConnectCommunicator(worker, options.communicator));
   end.Aborts(communicator.get());
   // Also where `train` throws.
   const auto forget = absl::MakeCleanup([&end] { end.Aborts(nullptr); });
-  absl::Status status = ShareState(*communicator, state, options.rejoin_timeout);
+  Status status = ShareState(*communicator, state, options.rejoin_timeout);
   if (status.ok()) status = train(worker, *communicator);
   // The others must not wait for a rank that gives up.
   if (!status.ok()) communicator->Abort();
@@ -66,7 +67,8 @@ absl::Status RunGeneration(Worker& worker, InPlaceState& state, const InPlaceOpt
 
 }  // namespace
 
-absl::Status ShareState(Communicator& communicator, InPlaceState& state, absl::Duration timeout) {
+Status ShareState(Communicator& communicator, InPlaceState& state,
+                  std::chrono::nanoseconds timeout) {
   int64_t mine = state.position();
   std::vector<int64_t> all(static_cast<size_t>(communicator.size()));
   RETURN_IF_ERROR(WaitOrAbort(communicator,
@@ -74,11 +76,11 @@ absl::Status ShareState(Communicator& communicator, InPlaceState& state, absl::D
                                                      {all.data(), all.size(), DataType::kInt64}),
                               timeout));
   const auto furthest = std::max_element(all.begin(), all.end());
-  if (*std::min_element(all.begin(), all.end()) == *furthest) return absl::OkStatus();
+  if (*std::min_element(all.begin(), all.end()) == *furthest) return OkStatus();
   const int source = static_cast<int>(furthest - all.begin());
   std::string bytes;
   if (communicator.rank() == source) {
-    absl::StatusOr<std::string> saved = state.Save();
+    Result<std::string> saved = state.Save();
     if (!saved.ok()) {
       communicator.Abort();
       return saved.status();
@@ -93,11 +95,11 @@ absl::Status ShareState(Communicator& communicator, InPlaceState& state, absl::D
     const Buffer chunk = {&bytes[at], std::min(kChunkBytes, bytes.size() - at), DataType::kUint8};
     RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Broadcast(chunk, source), timeout));
   }
-  return mine == *furthest ? absl::OkStatus() : state.Load(bytes);
+  return mine == *furthest ? OkStatus() : state.Load(bytes);
 }
 
-absl::Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
-                          const std::function<absl::Status(Worker&, Communicator&)>& train) {
+Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOptions& options,
+                    const std::function<Status(Worker&, Communicator&)>& train) {
   Worker* current = &worker;
   std::unique_ptr<Worker> rejoined;
   for (;;) {
@@ -105,15 +107,14 @@ absl::Status TrainInPlace(Worker& worker, InPlaceState& state, const InPlaceOpti
     if (current->in_place()) {
       RETURN_IF_ERROR(current->AnnounceRejoin([end] { end->Happened(); }));
     }
-    const absl::Status status = RunGeneration(*current, state, options, train, *end);
+    const Status status = RunGeneration(*current, state, options, train, *end);
     if (status.ok() || !current->in_place()) return status;
     if (!end->happened() && !MayBeAnothersEnd(status)) return status;
-    absl::StatusOr<std::unique_ptr<Worker>> next =
+    Result<std::unique_ptr<Worker>> next =
         current->Rejoin(status.message(), options.rejoin_timeout);
     if (!next.ok()) {
-      return absl::Status(
-          status.code(),
-          absl::StrCat(status.message(), "; cannot rejoin: ", next.status().message()));
+      return Status(status.code(),
+                    absl::StrCat(status.message(), "; cannot rejoin: ", next.status().message()));
     }
     rejoined = *std::move(next);
     current = rejoined.get();

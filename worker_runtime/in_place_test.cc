@@ -1,6 +1,8 @@
-#include "worker_runtime/in_place.h"
+#include "cadre/in_place.h"
 
+#include <chrono>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/connect.h"
+#include "cadre/connect.h"
 #include "worker_runtime/store/group_worker.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 // A sum over steps; a step adds what the ranks have together.
 class Sum : public InPlaceState {
@@ -27,29 +29,29 @@ class Sum : public InPlaceState {
   explicit Sum(int64_t step = -1, double value = 0) : step(step), value(value) {}
 
   int64_t position() const override { return step; }
-  absl::StatusOr<std::string> Save() const override {
+  Result<std::string> Save() const override {
     ++saves;
-    if (broken) return absl::DataLossError("cannot be saved");
+    if (broken) return DataLossError("cannot be saved");
     return absl::StrCat(step, " ", value);
   }
-  absl::Status Load(absl::string_view bytes) override {
+  Status Load(std::string_view bytes) override {
     ++loads;
-    const std::vector<std::string> parts = absl::StrSplit(bytes, ' ');
+    const std::vector<std::string> parts = absl::StrSplit(std::string(bytes), ' ');
     if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &step) ||
         !absl::SimpleAtod(parts[1], &value)) {
-      return absl::InvalidArgumentError("not a sum");
+      return InvalidArgumentError("not a sum");
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status Step(Communicator& communicator) {
+  Status Step(Communicator& communicator) {
     double sum = 1;
-    const absl::Status status =
+    const Status status =
         communicator.AllReduce({&sum, 1, DataType::kFloat64}, ReduceOp::kSum)->Wait(kLong);
     if (!status.ok()) return status;
     value += sum;
     ++step;
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   int64_t step;
@@ -59,10 +61,10 @@ class Sum : public InPlaceState {
   int loads = 0;
 };
 
-absl::Status Share(Worker& worker, Sum& sum) {
-  auto communicator = Connect(worker, {"share", kLong});
+Status Share(Worker& worker, Sum& sum) {
+  auto communicator = ConnectCommunicator(worker, {"share", kLong});
   if (!communicator.ok()) return communicator.status();
-  const absl::Status status = ShareState(**communicator, sum, kLong);
+  const Status status = ShareState(**communicator, sum, kLong);
   // Nobody leaves while another one still reads.
   if (!status.ok()) return status;
   return (*communicator)->Barrier()->Wait(kLong);
@@ -94,7 +96,7 @@ TEST(ShareStateTest, AStateThatCannotBeSavedKeepsNobodyWaiting) {
   sums[0].broken = true;
   workers.Run([&](Worker& worker) {
     EXPECT_EQ(Share(worker, sums[worker.rank()]).code(),
-              worker.rank() == 0 ? absl::StatusCode::kDataLoss : absl::StatusCode::kAborted);
+              worker.rank() == 0 ? StatusCode::kDataLoss : StatusCode::kAborted);
   });
 }
 
@@ -105,13 +107,13 @@ class RejoiningWorker : public store::GroupWorker {
       : store::GroupWorker(&here, "in_place", here.place()), next_(next) {}
 
   bool in_place() const override { return true; }
-  absl::Status AnnounceRejoin(std::function<void()> on_end) override {
+  Status AnnounceRejoin(std::function<void()> on_end) override {
     absl::MutexLock lock(&mutex_);
     on_end_ = std::move(on_end);
-    return absl::OkStatus();
+    return OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<Worker>> Rejoin(absl::string_view, absl::Duration) override {
-    if (next_ == nullptr) return absl::AbortedError("this process is not kept");
+  Result<std::unique_ptr<Worker>> Rejoin(std::string_view, std::chrono::nanoseconds) override {
+    if (next_ == nullptr) return AbortedError("this process is not kept");
     return std::unique_ptr<Worker>(std::make_unique<RejoiningWorker>(*next_, nullptr));
   }
 
@@ -131,11 +133,11 @@ TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
   std::vector<Sum> sums(4);
   // Rank 2 of the first generation is lost; sums[3] is the newcomer's, which becomes rank 0.
   const auto train = [](Sum& sum, int lost) {
-    return [&sum, lost](Worker& worker, Communicator& communicator) -> absl::Status {
+    return [&sum, lost](Worker& worker, Communicator& communicator) -> Status {
       if (sum.step < 0) sum.step = 0;
       while (sum.step < 8) {
-        if (worker.rank() == lost && sum.step == 3) return absl::InternalError("lost");
-        const absl::Status status = sum.Step(communicator);
+        if (worker.rank() == lost && sum.step == 3) return InternalError("lost");
+        const Status status = sum.Step(communicator);
         if (!status.ok()) return status;
       }
       return communicator.Barrier()->Wait(kLong);
@@ -146,10 +148,9 @@ TEST(TrainInPlaceTest, ARankIsLost_TheOthersGoOnWithANewcomer) {
     threads.emplace_back([&, i] {
       Worker& here = i == 3 ? second.worker(0) : first.worker(i);
       RejoiningWorker worker(here, i < 2 ? &second.worker(i + 1) : nullptr);
-      const absl::Status status =
-          TrainInPlace(worker, sums[i], {}, train(sums[i], i == 2 ? 2 : -1));
+      const Status status = TrainInPlace(worker, sums[i], {}, train(sums[i], i == 2 ? 2 : -1));
       // An error of its own is nothing to rejoin for.
-      EXPECT_EQ(status.code(), i == 2 ? absl::StatusCode::kInternal : absl::StatusCode::kOk);
+      EXPECT_EQ(status.code(), i == 2 ? StatusCode::kInternal : StatusCode::kOk);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -174,13 +175,13 @@ TEST(TrainInPlaceTest, AGenerationThatEndsWithoutAFailure_IsLeft) {
     threads.emplace_back([&, i] {
       bool again = false;
       EXPECT_OK(TrainInPlace(*workers[i], sums[i], {},
-                             [&](Worker&, Communicator& communicator) -> absl::Status {
-                               if (std::exchange(again, true)) return absl::OkStatus();
+                             [&](Worker&, Communicator& communicator) -> Status {
+                               if (std::exchange(again, true)) return OkStatus();
                                {
                                  absl::MutexLock lock(&mutex);
                                  ++running;
                                }
-                               absl::Status status;
+                               Status status;
                                while (status.ok()) status = sums[i].Step(communicator);
                                return status;
                              }));
@@ -202,10 +203,10 @@ TEST(TrainInPlaceTest, WhoIsNotKept_GetsTheErrorThatEndedItsTraining) {
   RejoiningWorker worker(first.worker(0), nullptr);
   Sum sum;
   EXPECT_THAT(TrainInPlace(worker, sum, {},
-                           [](Worker&, Communicator&) -> absl::Status {
-                             return absl::UnavailableError("rank 1 is gone");
+                           [](Worker&, Communicator&) -> Status {
+                             return UnavailableError("rank 1 is gone");
                            }),
-              StatusIs(absl::StatusCode::kUnavailable,
+              StatusIs(StatusCode::kUnavailable,
                        HasSubstr("rank 1 is gone; cannot rejoin: this process is not kept")));
 }
 
@@ -214,11 +215,11 @@ TEST(TrainInPlaceTest, InAnyOtherJob_ItIsCalledOnce) {
   Sum sum;
   int calls = 0;
   EXPECT_THAT(TrainInPlace(first.worker(0), sum, {},
-                           [&](Worker&, Communicator&) -> absl::Status {
+                           [&](Worker&, Communicator&) -> Status {
                              ++calls;
-                             return absl::UnavailableError("rank 1 is gone");
+                             return UnavailableError("rank 1 is gone");
                            }),
-              StatusIs(absl::StatusCode::kUnavailable));
+              StatusIs(StatusCode::kUnavailable));
   EXPECT_EQ(calls, 1);
 }
 

@@ -1,7 +1,8 @@
-#include "worker_runtime/parameter.h"
+#include "cadre/parameter.h"
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -11,9 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/backend/collective_check.h"
-#include "worker_runtime/wait_or_abort.h"
+#include "worker_runtime/shared_memory/huge_pages.h"
 
 namespace cadre {
 namespace {
@@ -33,7 +36,7 @@ std::string Describe(const Parameter& parameter) {
   return text;
 }
 
-std::vector<std::string> DescribeAll(absl::Span<const Parameter> parameters) {
+std::vector<std::string> DescribeAll(Span<const Parameter> parameters) {
   std::vector<std::string> lines;
   lines.reserve(parameters.size());
   for (const Parameter& parameter : parameters) lines.push_back(Describe(parameter));
@@ -42,14 +45,14 @@ std::vector<std::string> DescribeAll(absl::Span<const Parameter> parameters) {
 
 Buffer Bytes(void* data, size_t count) { return {data, count, DataType::kUint8}; }
 
-absl::StatusOr<std::string> BroadcastText(Communicator& communicator, std::string text,
-                                          absl::Duration timeout) {
+Result<std::string> BroadcastText(Communicator& communicator, std::string text,
+                                  std::chrono::nanoseconds timeout) {
   int64_t size = text.size();
   RETURN_IF_ERROR(
       WaitOrAbort(communicator, communicator.Broadcast({&size, 1, DataType::kInt64}, 0), timeout));
   if (size < 0 || size > kMaxTableBytes) {
-    return absl::DataLossError(absl::StrCat("rank 0 announced a table of parameters of ", size,
-                                            " bytes; at most ", kMaxTableBytes, " are accepted"));
+    return DataLossError(absl::StrCat("rank 0 announced a table of parameters of ", size,
+                                      " bytes; at most ", kMaxTableBytes, " are accepted"));
   }
   text.resize(size);
   if (size == 0) return text;
@@ -109,33 +112,33 @@ uint64_t HashOf(const Parameter& parameter) {
 
 }  // namespace
 
-absl::Status CheckReducible(absl::Span<const Parameter> parameters, size_t most) {
+Status CheckReducible(Span<const Parameter> parameters, size_t most) {
   if (parameters.empty()) {
-    return absl::InvalidArgumentError("there are no parameters whose gradients could be reduced");
+    return InvalidArgumentError("there are no parameters whose gradients could be reduced");
   }
   if (parameters.size() > most) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat(parameters.size(), " parameters; at most ", most, " can be reduced together"));
   }
   std::set<std::string> names;
   for (const Parameter& parameter : parameters) {
     if (!names.insert(parameter.name).second) {
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           absl::StrCat("two parameters have the name '", absl::CHexEscape(parameter.name), "'"));
     }
     if (parameter.value.type != DataType::kFloat32 && parameter.value.type != DataType::kFloat64) {
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           absl::StrCat("parameter '", absl::CHexEscape(parameter.name), "' is ",
                        backend::Name(parameter.value.type),
                        "; gradients that are reduced must be float32 or float64"));
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status CheckSameParameters(Communicator& communicator, absl::Span<const Parameter> parameters,
-                                 absl::Duration timeout) {
-  if (communicator.size() == 1) return absl::OkStatus();
+Status CheckSameParameters(Communicator& communicator, Span<const Parameter> parameters,
+                           std::chrono::nanoseconds timeout) {
+  if (communicator.size() == 1) return OkStatus();
   const std::vector<std::string> mine = DescribeAll(parameters);
   ASSIGN_OR_RETURN(const std::string text,
                    BroadcastText(communicator, absl::StrJoin(mine, "\n"), timeout));
@@ -152,34 +155,40 @@ absl::Status CheckSameParameters(Communicator& communicator, absl::Span<const Pa
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const char* complaint = all.data() + rank * kVerdictBytes;
     if (*complaint == '\0') continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(complaint, "; all ranks must build the same model"));
+    return InvalidArgumentError(absl::StrCat(complaint, "; all ranks must build the same model"));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status BroadcastParameters(Communicator& communicator, absl::Span<const Parameter> parameters,
-                                 absl::Duration timeout) {
-  if (communicator.size() == 1) return absl::OkStatus();
+Status BroadcastParameters(Communicator& communicator, Span<const Parameter> parameters,
+                           std::chrono::nanoseconds timeout) {
+  if (communicator.size() == 1) return OkStatus();
   std::vector<std::shared_ptr<Work>> works;
   works.reserve(parameters.size());
   for (const Parameter& parameter : parameters) {
     if (parameter.value.count > 0) works.push_back(communicator.Broadcast(parameter.value, 0));
   }
-  absl::Status status;
+  Status status;
   for (const auto& work : works) status.Update(WaitOrAbort(communicator, work, timeout));
   return status;
 }
 
-uint64_t Fingerprint(absl::Span<const Parameter> parameters) {
+void MoveToHugePages(Span<const Parameter> parameters, std::chrono::nanoseconds patience) {
+  const MonoTime deadline = MonoNow() + patience;
+  for (const Parameter& parameter : parameters) {
+    const Buffer& value = parameter.value;
+    shared_memory::MoveToHugePages(value.data, value.count * SizeOf(value.type), deadline);
+  }
+}
+
+uint64_t Fingerprint(Span<const Parameter> parameters) {
   uint64_t total = 0;
   for (const Parameter& parameter : parameters) total = Mix(total, HashOf(parameter));
   return total == 0 ? 1 : total;
 }
 
-absl::StatusOr<uint64_t> CheckEqualValues(Communicator& communicator,
-                                          absl::Span<const Parameter> parameters,
-                                          absl::Duration timeout) {
+Result<uint64_t> CheckEqualValues(Communicator& communicator, Span<const Parameter> parameters,
+                                  std::chrono::nanoseconds timeout) {
   std::vector<int64_t> mine;
   uint64_t total = 0;
   for (const Parameter& parameter : parameters) {
@@ -199,7 +208,7 @@ absl::StatusOr<uint64_t> CheckEqualValues(Communicator& communicator,
       if (all[rank * mine.size() + i] != all[i]) differing.push_back(rank);
     }
     if (differing.empty()) continue;
-    return absl::DataLossError(absl::StrCat(
+    return DataLossError(absl::StrCat(
         "parameter '", absl::CHexEscape(parameters[i].name), "' differs from rank 0's on rank",
         differing.size() > 1 ? "s " : " ", absl::StrJoin(differing, ", ")));
   }

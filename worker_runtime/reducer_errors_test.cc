@@ -1,4 +1,5 @@
 // The reducer's errors when ranks do not agree, do not come, or do what they must not.
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/reduce/step_tail.h"
 #include "worker_runtime/testing/reducer_rig.h"
 
@@ -38,9 +40,9 @@ TEST(Reducer, NamesTheRankWhoseGradientIsNotFinite) {
     if (communicator.rank() == 1) gradient[150] = -INFINITY;
     ASSERT_OK((*reducer)->MarkReady(1, gradient.data()));
     ASSERT_OK((*reducer)->MarkReady(0));
-    EXPECT_THAT((*reducer)->Finish(kLong),
-                StatusIs(absl::StatusCode::kOutOfRange,
-                         HasSubstr("not finite in step 2: on rank 1 of 'p1'")));
+    EXPECT_THAT(
+        (*reducer)->Finish(kLong),
+        StatusIs(StatusCode::kOutOfRange, HasSubstr("not finite in step 2: on rank 1 of 'p1'")));
   });
 }
 
@@ -59,10 +61,10 @@ TEST(Reducer, NamesTheReplicaThatDrifted) {
     if (communicator.rank() == 2) model.values[1][3] = 1.0000001f;
     ASSERT_OK((*reducer)->BeginStep());
     MarkAll(**reducer, 1);
-    EXPECT_THAT((*reducer)->Finish(kLong),
-                StatusIs(absl::StatusCode::kDataLoss,
-                         AllOf(HasSubstr("before step 4 on rank 2"),
-                               HasSubstr("'p1' differs from rank 0's on rank 2"))));
+    EXPECT_THAT(
+        (*reducer)->Finish(kLong),
+        StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("before step 4 on rank 2"),
+                                              HasSubstr("'p1' differs from rank 0's on rank 2"))));
   });
 }
 
@@ -89,8 +91,8 @@ TEST(Reducer, SaysWhereTheRanksAreWhenOneDoesNotCome) {
            std::string::npos) {
       std::this_thread::yield();
     }
-    EXPECT_THAT((*reducer)->Finish(absl::Milliseconds(50)),
-                StatusIs(absl::StatusCode::kDeadlineExceeded,
+    EXPECT_THAT((*reducer)->Finish(std::chrono::milliseconds(50)),
+                StatusIs(StatusCode::kDeadlineExceeded,
                          AllOf(HasSubstr("rank 0, step 1, bucket 0 of 1 (p0)"),
                                ContainsRegex("rank 0 .*: step 1, waits for bucket 0"),
                                ContainsRegex("rank 1 .*: step 1, is in the forward pass"))));
@@ -106,7 +108,7 @@ TEST(Reducer, RefusesTheSameGradientTwice) {
     ASSERT_OK(reducer);
     ASSERT_OK((*reducer)->BeginStep());
     ASSERT_OK((*reducer)->MarkReady(1));
-    EXPECT_THAT((*reducer)->MarkReady(1), StatusIs(absl::StatusCode::kFailedPrecondition,
+    EXPECT_THAT((*reducer)->MarkReady(1), StatusIs(StatusCode::kFailedPrecondition,
                                                    HasSubstr("'p1' became ready twice in step 1")));
   });
 }
@@ -117,7 +119,7 @@ TEST(Reducer, RefusesAGradientOutsideAStep) {
     auto reducer = Reducer::Create(communicator, model.parameters(), Small());
     ASSERT_OK(reducer);
     EXPECT_THAT((*reducer)->MarkReady(0),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
   });
 }
 
@@ -125,7 +127,7 @@ TEST(Reducer, NamesTheParameterOnWhichRanksDisagree) {
   OnEachRank(3, [](Communicator& communicator) {
     Model model({4, communicator.rank() == 2 ? size_t{9} : size_t{8}}, 0);
     EXPECT_THAT(Reducer::Create(communicator, model.parameters(), Small()),
-                StatusIs(absl::StatusCode::kInvalidArgument,
+                StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("'p1' float32 with 9 elements on rank 2"),
                                HasSubstr("'p1' float32 with 8 elements on rank 0"))));
   });
@@ -136,7 +138,7 @@ TEST(Reducer, NoticesEqualParametersInAnotherOrder) {
     Model model({4, 4}, 0);
     if (communicator.rank() == 1) std::swap(model.names[0], model.names[1]);
     EXPECT_THAT(Reducer::Create(communicator, model.parameters(), Small()),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("parameter 0 is 'p1'")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("parameter 0 is 'p1'")));
   });
 }
 
@@ -147,7 +149,7 @@ TEST(Reducer, NamesAParameterThatOnlyOneRankHas) {
     if (communicator.rank() == 1) parameters.pop_back();
     EXPECT_THAT(
         Reducer::Create(communicator, parameters, Small()),
-        StatusIs(absl::StatusCode::kInvalidArgument,
+        StatusIs(StatusCode::kInvalidArgument,
                  HasSubstr("rank 1 has 1 parameters but rank 0 has 2; only rank 0 has 'p1'")));
   });
 }
@@ -157,7 +159,7 @@ TEST(Reducer, RefusesTypesThatCannotBeAveraged) {
     std::vector<int64_t> values(3);
     EXPECT_THAT(Reducer::Create(communicator, {{"steps", {values.data(), 3, DataType::kInt64}, {}}},
                                 Small()),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'steps' is int64")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("'steps' is int64")));
   });
 }
 
@@ -173,8 +175,8 @@ TEST(Reducer, ARankThatNeverComesEndsTheStepOfTheOthers) {
       return;
     }
     ASSERT_OK((*reducer)->MarkReady(0));
-    EXPECT_THAT((*reducer)->Finish(absl::Milliseconds(50)),
-                StatusIs(absl::StatusCode::kDeadlineExceeded,
+    EXPECT_THAT((*reducer)->Finish(std::chrono::milliseconds(50)),
+                StatusIs(StatusCode::kDeadlineExceeded,
                          AllOf(HasSubstr("step 1"), HasSubstr("bucket 0 of 1 (p0)"))));
     gave_up.Notify();
   });
@@ -189,7 +191,7 @@ TEST(Reducer, ARankThatNeverComesEndsTheConstructionOfTheOthers) {
       return;
     }
     ReducerOptions options = Small();
-    options.timeout = absl::Milliseconds(50);
+    options.timeout = std::chrono::milliseconds(50);
     EXPECT_FALSE(Reducer::Create(communicator, model.parameters(), options).ok());
     // Rank 0 broadcasts without waiting for the others, so it may get as far as to the first
     // collective that needs them; whichever it was, none of its buffers is in use any more.
@@ -204,9 +206,8 @@ TEST(CheckEqualValues, NamesTheParameterAndTheRank) {
     ASSERT_OK(hash);
     EXPECT_NE(*hash, 0u);
     if (communicator.rank() == 2) model.values[1][3] = 1.0000001f;
-    EXPECT_THAT(
-        CheckEqualValues(communicator, model.parameters(), kLong),
-        StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'p1' differs from rank 0's on rank 2")));
+    EXPECT_THAT(CheckEqualValues(communicator, model.parameters(), kLong),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("'p1' differs from rank 0's on rank 2")));
   });
 }
 

@@ -1,5 +1,6 @@
-#include "worker_runtime/reducer.h"
+#include "cadre/reducer.h"
 
+#include <chrono>
 #include <cmath>
 #include <thread>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/reduce/step_tail.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/reducer_rig.h"
 
@@ -44,7 +46,7 @@ TEST(Reducer, AveragesOverRanksWhateverTheOrderOfReadiness) {
       EXPECT_EQ(report->step, step + 1);
       EXPECT_EQ(report->buckets, 4u);
       EXPECT_EQ(report->bytes, (323 + reduce::TailCount(3, 4)) * sizeof(float));
-      EXPECT_GT(report->communication, absl::ZeroDuration());
+      EXPECT_GT(report->communication, std::chrono::nanoseconds(0));
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_THAT(Floats((*reducer)->Gradient(i)),
                     Each(::testing::FloatNear(10 * i + 1 + step, 1e-4)));
@@ -199,10 +201,10 @@ TEST(Reducer, WithAStaticGraphGradientsMayBecomeReadySeveralTimes) {
     ASSERT_OK((*reducer)->MarkReady(0));
     ASSERT_OK((*reducer)->MarkReady(1));
     EXPECT_THAT((*reducer)->Finish(kLong),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
+                StatusIs(StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("in step 4"), HasSubstr("first step: p0;"))));
     // The first error stays.
-    EXPECT_THAT((*reducer)->BeginStep(), StatusIs(absl::StatusCode::kFailedPrecondition));
+    EXPECT_THAT((*reducer)->BeginStep(), StatusIs(StatusCode::kFailedPrecondition));
   });
 }
 
@@ -258,7 +260,7 @@ TEST(Reducer, RanksCountByTheirWeight) {
     ASSERT_OK(report);
     EXPECT_EQ(report->weight, 0);
     EXPECT_THAT(Floats((*reducer)->Gradient(0)), Each(5.0f + communicator.rank()));
-    EXPECT_THAT((*reducer)->BeginStep(true, -1), StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT((*reducer)->BeginStep(true, -1), StatusIs(StatusCode::kInvalidArgument));
   });
 }
 
@@ -320,8 +322,8 @@ TEST(Reducer, ReducesInSharedMemory) {
     }
     ASSERT_OK((*reducer)->BeginStep());
     MarkAll(**reducer, communicator.rank() == 2 ? NAN : 1);
-    EXPECT_THAT((*reducer)->Finish(kLong), StatusIs(absl::StatusCode::kOutOfRange,
-                                                    HasSubstr("not finite in step 5: on rank 2")));
+    EXPECT_THAT((*reducer)->Finish(kLong),
+                StatusIs(StatusCode::kOutOfRange, HasSubstr("not finite in step 5: on rank 2")));
   });
 }
 

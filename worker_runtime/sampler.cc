@@ -1,4 +1,4 @@
-#include "worker_runtime/sampler.h"
+#include "cadre/sampler.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,27 +17,27 @@ std::vector<int64_t> Order(int64_t samples, bool shuffle, uint64_t seed, int64_t
   return order;
 }
 
-absl::Status CheckShuffle(int64_t samples, bool shuffle) {
-  if (!shuffle || samples <= kMaxShuffledSamples) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+Status CheckShuffle(int64_t samples, bool shuffle) {
+  if (!shuffle || samples <= kMaxShuffledSamples) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("cannot shuffle ", samples, " samples: at most ", kMaxShuffledSamples));
 }
 
-absl::Status CheckWorld(int64_t samples, int world_size, int rank) {
+Status CheckWorld(int64_t samples, int world_size, int rank) {
   if (samples < 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("a data set of ", samples, " samples: the number must not be negative"));
   }
   if (world_size < 1 || rank < 0 || rank >= world_size) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("rank ", rank, " of ", world_size, ": ranks are 0 to world size - 1"));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<DistributedSampler> DistributedSampler::Create(const SamplerOptions& options) {
+Result<DistributedSampler> DistributedSampler::Create(const SamplerOptions& options) {
   RETURN_IF_ERROR(CheckWorld(options.samples, options.world_size, options.rank));
   RETURN_IF_ERROR(CheckShuffle(options.samples, options.shuffle));
   return DistributedSampler(options);
@@ -60,7 +60,7 @@ std::vector<int64_t> DistributedSampler::Epoch(int64_t epoch) const {
   return mine;
 }
 
-absl::StatusOr<EpochCursor> EpochCursor::Create(int64_t samples, bool shuffle, uint64_t seed) {
+Result<EpochCursor> EpochCursor::Create(int64_t samples, bool shuffle, uint64_t seed) {
   RETURN_IF_ERROR(CheckWorld(samples, /*world_size=*/1, /*rank=*/0));
   RETURN_IF_ERROR(CheckShuffle(samples, shuffle));
   return EpochCursor(samples, shuffle, seed);
@@ -100,7 +100,7 @@ std::vector<int64_t> RandomPermutation(int64_t n, uint64_t seed) {
   return order;
 }
 
-absl::StatusOr<EvaluationShard> ShardForEvaluation(int64_t samples, int world_size, int rank) {
+Result<EvaluationShard> ShardForEvaluation(int64_t samples, int world_size, int rank) {
   RETURN_IF_ERROR(CheckWorld(samples, world_size, rank));
   const int64_t each = samples / world_size;
   const int64_t larger = samples % world_size;  // so many ranks take one more

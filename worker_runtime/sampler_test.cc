@@ -1,4 +1,4 @@
-#include "worker_runtime/sampler.h"
+#include "cadre/sampler.h"
 
 #include <stdio.h>
 
@@ -93,13 +93,13 @@ TEST(SamplerTest, RefusesWhatMakesNoSense) {
   SamplerOptions options = Options(10, 3);
   options.rank = 3;
   EXPECT_THAT(DistributedSampler::Create(options),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank 3 of 3")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 3 of 3")));
   EXPECT_THAT(DistributedSampler::Create(Options(-1, 3)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 samples")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("-1 samples")));
   EXPECT_OK(DistributedSampler::Create(Options(kMaxShuffledSamples, 3)));
   options = Options(kMaxShuffledSamples + 1, 3);
   EXPECT_THAT(DistributedSampler::Create(options),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cannot shuffle")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("cannot shuffle")));
   options.shuffle = false;
   EXPECT_OK(DistributedSampler::Create(options));
 }
@@ -119,7 +119,7 @@ TEST(EvaluationShardTest, EverySampleIsTakenOnce) {
       EXPECT_EQ(next, samples);
     }
   }
-  EXPECT_THAT(ShardForEvaluation(5, 2, 2), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ShardForEvaluation(5, 2, 2), StatusIs(StatusCode::kInvalidArgument));
 }
 
 // One line of output per case: the samples of rank 0, 1, ... one after the other.
@@ -262,9 +262,9 @@ TEST(EpochCursorTest, AtTheEndARankMayHaveNothing) {
 }
 
 TEST(EpochCursorTest, RefusesWhatMakesNoSense) {
-  EXPECT_THAT(EpochCursor::Create(-1, true, 0), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(EpochCursor::Create(-1, true, 0), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(EpochCursor::Create(kMaxShuffledSamples + 1, true, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cannot shuffle")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("cannot shuffle")));
 }
 
 }  // namespace

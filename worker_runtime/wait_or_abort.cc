@@ -1,10 +1,12 @@
-#include "worker_runtime/wait_or_abort.h"
+#include "cadre/wait_or_abort.h"
+
+#include <chrono>
 
 namespace cadre {
 
-absl::Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
-                         absl::Duration timeout) {
-  absl::Status status = work->Wait(timeout);
+Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
+                   std::chrono::nanoseconds timeout) {
+  Status status = work->Wait(timeout);
   if (status.ok()) return status;
   communicator.Abort();
   work->Wait(kAbortGrace).IgnoreError();

@@ -1,25 +1,30 @@
-#include "worker_runtime/work.h"
+#include "cadre/work.h"
+
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/steady_wait.h"
 
 namespace cadre {
 
-absl::Status Work::Wait(absl::Duration timeout) {
+Status Work::Wait(std::chrono::nanoseconds timeout) {
   if (done()) return status_;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!WaitFor(completed_, lock, timeout, [this] { return done(); })) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the collective was not done after ", absl::FormatDuration(timeout)));
+  if (!WaitFor(completed_, lock, absl::FromChrono(timeout), [this] { return done(); })) {
+    return DeadlineExceededError(absl::StrCat("the collective was not done after ",
+                                              absl::FormatDuration(absl::FromChrono(timeout))));
   }
   return status_;
 }
 
 bool Work::done() const { return done_.load(std::memory_order_acquire); }
 
-absl::Duration Work::duration() const { return done() ? duration_ : absl::ZeroDuration(); }
+std::chrono::nanoseconds Work::duration() const {
+  return done() ? duration_ : std::chrono::nanoseconds(0);
+}
 
-void Work::Complete(const absl::Status& status, absl::Duration duration) {
+void Work::Complete(const Status& status, std::chrono::nanoseconds duration) {
   const std::lock_guard<std::mutex> lock(mutex_);
   status_ = status;
   duration_ = duration;
@@ -27,15 +32,15 @@ void Work::Complete(const absl::Status& status, absl::Duration duration) {
   completed_.notify_all();
 }
 
-std::shared_ptr<Work> FinishedWork(const absl::Status& status, absl::Duration duration) {
+std::shared_ptr<Work> FinishedWork(const Status& status, std::chrono::nanoseconds duration) {
   // One for all that went well, and one that nobody counts: the smallest collectives take less time
   // than an allocation.
   static Work* const ok = [] {
     auto* const work = new Work;
-    work->Complete(absl::OkStatus(), absl::ZeroDuration());
+    work->Complete(OkStatus(), std::chrono::nanoseconds(0));
     return work;
   }();
-  if (status.ok() && duration == absl::ZeroDuration()) {
+  if (status.ok() && duration == std::chrono::nanoseconds(0)) {
     return std::shared_ptr<Work>(std::shared_ptr<Work>(), ok);
   }
   auto work = std::make_shared<Work>();

@@ -1,11 +1,13 @@
 // A work's deadline while the wall clock is set.
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
+#include "cadre/work.h"
 #include "tests/testing/wall_clock.h"
-#include "worker_runtime/work.h"
 
 namespace cadre {
 namespace {
@@ -14,7 +16,7 @@ TEST(WorkClockTest, AClockThatIsSetBackDoesNotMoveTheDeadline) {
   Work work;
   std::atomic<bool> over{false};
   std::thread waits([&] {
-    EXPECT_THAT(work.Wait(absl::Milliseconds(20)), StatusIs(absl::StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(work.Wait(std::chrono::milliseconds(20)), StatusIs(StatusCode::kDeadlineExceeded));
     over = true;
   });
   for (long hours = 5; !over; hours += 5) {

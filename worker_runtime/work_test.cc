@@ -1,5 +1,6 @@
-#include "worker_runtime/work.h"
+#include "cadre/work.h"
 
+#include <chrono>
 #include <thread>
 
 #include "base/status_matchers.h"
@@ -12,26 +13,26 @@ using ::testing::HasSubstr;
 TEST(WorkTest, IsNotDoneAtFirst) {
   Work work;
   EXPECT_FALSE(work.done());
-  EXPECT_EQ(work.duration(), absl::ZeroDuration());
-  EXPECT_THAT(work.Wait(absl::ZeroDuration()),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not done after 0")));
+  EXPECT_EQ(work.duration(), std::chrono::nanoseconds(0));
+  EXPECT_THAT(work.Wait(std::chrono::nanoseconds(0)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("not done after 0")));
 }
 
 TEST(WorkTest, WaitReturnsWhatTheCommunicatorSaid) {
   Work work;
   std::thread communicator(
-      [&work] { work.Complete(absl::AbortedError("moved on"), absl::Seconds(2)); });
-  EXPECT_THAT(work.Wait(absl::Minutes(1)), StatusIs(absl::StatusCode::kAborted, "moved on"));
+      [&work] { work.Complete(AbortedError("moved on"), std::chrono::seconds(2)); });
+  EXPECT_THAT(work.Wait(std::chrono::minutes(1)), StatusIs(StatusCode::kAborted, "moved on"));
   communicator.join();
   EXPECT_TRUE(work.done());
-  EXPECT_EQ(work.duration(), absl::Seconds(2));
+  EXPECT_EQ(work.duration(), std::chrono::seconds(2));
 }
 
 TEST(WorkTest, ManyMayWait) {
   Work work;
-  std::thread first([&work] { EXPECT_OK(work.Wait(absl::Minutes(1))); });
-  std::thread second([&work] { EXPECT_OK(work.Wait(absl::Minutes(1))); });
-  work.Complete(absl::OkStatus(), absl::ZeroDuration());
+  std::thread first([&work] { EXPECT_OK(work.Wait(std::chrono::minutes(1))); });
+  std::thread second([&work] { EXPECT_OK(work.Wait(std::chrono::minutes(1))); });
+  work.Complete(OkStatus(), std::chrono::nanoseconds(0));
   first.join();
   second.join();
 }

@@ -1,13 +1,16 @@
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
+
+#include <chrono>
+#include <string_view>
 
 namespace cadre {
 
-absl::Status Worker::AnnounceRejoin(std::function<void()>) {
-  return absl::FailedPreconditionError("this worker cannot rejoin");
+Status Worker::AnnounceRejoin(std::function<void()>) {
+  return FailedPreconditionError("this worker cannot rejoin");
 }
 
-absl::StatusOr<std::unique_ptr<Worker>> Worker::Rejoin(absl::string_view, absl::Duration) {
-  return absl::FailedPreconditionError("this worker cannot rejoin");
+Result<std::unique_ptr<Worker>> Worker::Rejoin(std::string_view, std::chrono::nanoseconds) {
+  return FailedPreconditionError("this worker cannot rejoin");
 }
 
 }  // namespace cadre

@@ -1,17 +1,17 @@
 #include <stdlib.h>
 
 #include "base/status_macros.h"
+#include "cadre/worker.h"
 #include "worker_runtime/assignment.h"
 #include "worker_runtime/environment/mpi_environment.h"
 #include "worker_runtime/environment/worker_environment.h"
 #include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/store/agent_worker.h"
 #include "worker_runtime/store/mpi_worker.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre {
 
-absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect() {
+Result<std::unique_ptr<Worker>> Worker::Connect() {
   const environment::GetVariable get = [](const char* name) { return getenv(name); };
   if (!environment::StartedByCadre(get) && environment::StartedByMpi(get)) {
     ASSIGN_OR_RETURN(const environment::MpiEnvironment mpi, environment::ReadMpiEnvironment(get));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "agent/local/local_service.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
@@ -24,7 +26,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 v1::Assign AssignOf(uint32_t first_rank, uint32_t world_size) {
   v1::Assign assign;
@@ -100,7 +102,7 @@ class RejoinCallsTest : public ::testing::Test {
   bool Await(const std::function<bool()>& condition) {
     const auto holds = [&condition] { return condition(); };
     absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&holds), kLong);
+    return mutex_.AwaitWithTimeout(absl::Condition(&holds), absl::FromChrono(kLong));
   }
   // Waits until the worker has said that it can rejoin, or no longer can.
   void AwaitMay(uint32_t local_rank, bool may) {

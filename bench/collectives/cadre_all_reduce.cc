@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(2);
 
 // `bound`: null, or what takes turns.
 int RunRank(Worker& worker, Backend backend, BareLoop* bound,
@@ -42,7 +43,7 @@ int RunRank(Worker& worker, Backend backend, BareLoop* bound,
     data = static_cast<float*>(allocated.get());
   }
   if (bound != nullptr) bound->Enter(worker.rank());
-  absl::Status failed;
+  Status failed;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const Buffer buffer = {data, schedule[i].bytes / sizeof(float), DataType::kFloat32};
     const auto reduce = [&](int times) {

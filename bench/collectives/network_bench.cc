@@ -4,6 +4,7 @@
 //   bazel run //bench/collectives:network -- [--json FILE] [--quick] [--ranks 2] [--over veth]
 #include <stdio.h>
 
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -26,15 +27,15 @@ namespace {
 constexpr int kPasses = 3;
 constexpr int kMostRanks = 4;
 constexpr char kFolder[] = "bench/collectives/";
-constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(2);
 // Columns that are compared, and their place.
 enum Column { kPolling = 1, kSockets = 2, kOpenMpi = 3, kTorch = 4 };
 
-absl::Status RunLoop(Worker& worker, SocketLoop::Wait wait,
-                     const std::vector<Measurement>& schedule, double* results) {
+Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurement>& schedule,
+               double* results) {
   ASSIGN_OR_RETURN(SocketLoop loop, SocketLoop::Connect(worker, wait));
   std::vector<float> data(schedule.back().bytes / sizeof(float));
-  absl::Status failed;
+  Status failed;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const auto reduce = [&](int times) {
       for (int k = 0; k < times && failed.ok(); ++k) {
@@ -48,11 +49,11 @@ absl::Status RunLoop(Worker& worker, SocketLoop::Wait wait,
   return failed;
 }
 
-absl::Status RunSockets(Worker& worker, const std::vector<Measurement>& schedule, double* results) {
+Status RunSockets(Worker& worker, const std::vector<Measurement>& schedule, double* results) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
                    sockets::ConnectSockets(worker, {"bench", kTimeout}));
   std::vector<float> data(schedule.back().bytes / sizeof(float));
-  absl::Status failed;
+  Status failed;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const Buffer buffer = {data.data(), schedule[i].bytes / sizeof(float), DataType::kFloat32};
     const auto reduce = [&](int times) {
@@ -166,7 +167,7 @@ int Main(int argc, char** argv) {
   for (const std::string& name : networks) {
     const Network network = name == "veth" ? Network::kVeth : Network::kLoopback;
     // Loopback comes first: from here on this process has a network of its own.
-    const absl::Status made = network == Network::kVeth ? MakeNodes(kMostRanks) : absl::OkStatus();
+    const Status made = network == Network::kVeth ? MakeNodes(kMostRanks) : OkStatus();
     if (!made.ok()) {
       fprintf(stderr, "no nodes over veth: %s\n", std::string(made.message()).c_str());
       return 1;

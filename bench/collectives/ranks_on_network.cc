@@ -11,17 +11,18 @@
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "tests/testing/node_network.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/store/group_worker.h"
 #include "worker_runtime/testing/forked_workers.h"
 
 namespace cadre {
 namespace {
 
-absl::Status EnterNode(int rank) {
+Status EnterNode(int rank) {
   const std::string path = absl::StrCat("/run/netns/", NodeNetwork::NameOf(rank + 1));
   const ScopedFd node(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (node.ok() && setns(node.get(), CLONE_NEWNET) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, path);
+  if (node.ok() && setns(node.get(), CLONE_NEWNET) == 0) return OkStatus();
+  return ErrnoToStatus(errno, path);
 }
 
 WorkerPlace PlaceOn(Network network, const Worker& worker) {
@@ -43,14 +44,14 @@ std::string CommandPrefix(Network network, int rank) {
 
 std::string InterfaceOf(Network network) { return network == Network::kLoopback ? "lo" : "eth0"; }
 
-absl::Status MakeNodes(int nodes) {
+Status MakeNodes(int nodes) {
   RETURN_IF_ERROR(NodeNetwork::Enter());
   for (int node = 1; node <= nodes; ++node) RETURN_IF_ERROR(NodeNetwork::Add(node));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 std::vector<double> RunRanks(Network network, int ranks, size_t measurements,
-                             const std::function<absl::Status(Worker&, double* results)>& rank) {
+                             const std::function<Status(Worker&, double* results)>& rank) {
   void* const memory = mmap(nullptr, measurements * sizeof(double), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
@@ -60,7 +61,7 @@ std::vector<double> RunRanks(Network network, int ranks, size_t measurements,
   auto* const results = static_cast<double*>(memory);
   testing::ForkedWorkers workers(ranks, ranks);
   workers.Start([&](Worker& worker) {
-    absl::Status status = network == Network::kVeth ? EnterNode(worker.rank()) : absl::OkStatus();
+    Status status = network == Network::kVeth ? EnterNode(worker.rank()) : OkStatus();
     store::GroupWorker placed(&worker, "network", PlaceOn(network, worker));
     if (status.ok()) status = rank(placed, results);
     if (!status.ok()) fprintf(stderr, "rank %d: %s\n", worker.rank(), status.ToString().c_str());

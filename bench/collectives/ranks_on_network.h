@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "bench/collectives/schedule.h"
-#include "worker_runtime/worker.h"
+#include "cadre/status.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 
@@ -23,12 +23,12 @@ std::string CommandPrefix(Network network, int rank);
 std::string InterfaceOf(Network network);
 
 // Makes the nodes of kVeth, for this process and its children. One thread, once.
-absl::Status MakeNodes(int nodes);
+Status MakeNodes(int nodes);
 
 // Runs `rank` as each rank, in a process of its own where it belongs; results[i], in rank 0, is
 // what measurement i gives. Empty when a rank failed, which has said why. One thread.
 std::vector<double> RunRanks(Network network, int ranks, size_t measurements,
-                             const std::function<absl::Status(Worker&, double* results)>& rank);
+                             const std::function<Status(Worker&, double* results)>& rank);
 
 }  // namespace cadre
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "base/scoped_fd.h"
-#include "worker_runtime/worker.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 
@@ -18,16 +18,16 @@ class SocketLoop {
   enum class Wait { kSpin, kPoll };
 
   // Both ranks, of two.
-  static absl::StatusOr<SocketLoop> Connect(Worker& worker, Wait wait);
+  static Result<SocketLoop> Connect(Worker& worker, Wait wait);
 
   // Of the first `count` elements; `data` holds the sums afterwards.
-  absl::Status AllReduce(float* data, size_t count);
-  absl::Status Barrier();
+  Status AllReduce(float* data, size_t count);
+  Status Barrier();
 
  private:
   SocketLoop(ScopedFd socket, int rank, Wait wait)
       : socket_(std::move(socket)), rank_(rank), wait_(wait) {}
-  absl::Status Exchange(const void* send, size_t send_bytes, void* receive, size_t receive_bytes);
+  Status Exchange(const void* send, size_t send_bytes, void* receive, size_t receive_bytes);
 
   ScopedFd socket_;
   int rank_;

@@ -1,6 +1,7 @@
 // How fast the GPU's kernels are, against the bandwidth of its memory measured in the same run by
 // a plain copy. Prints a table and writes JSON; says why and ends with 0 where there is no GPU.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -10,6 +11,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker_runtime/cuda/device.h"
@@ -24,16 +26,16 @@ constexpr size_t kCount = size_t{64} << 20;
 constexpr size_t kParts = 256;
 constexpr int kWarmUps = 3;
 
-struct Result {
+struct Measured {
   std::string name;
   // What must be read and written at least.
   size_t bytes = 0;
-  absl::Duration median;
+  std::chrono::nanoseconds median;
 };
 
 class Bench {
  public:
-  static absl::StatusOr<std::unique_ptr<Bench>> Create(int runs) {
+  static Result<std::unique_ptr<Bench>> Create(int runs) {
     auto bench = std::unique_ptr<Bench>(new Bench(runs));
     ASSIGN_OR_RETURN(bench->stream_, cuda::CudaStream::Create());
     ASSIGN_OR_RETURN(bench->begin_, cuda::CudaEvent::Create());
@@ -42,23 +44,22 @@ class Bench {
   }
 
   cuda::CudaStreamHandle stream() const { return stream_->handle(); }
-  const std::vector<Result>& results() const { return results_; }
+  const std::vector<Measured>& results() const { return results_; }
 
   // The median of `runs`, by the device's clock.
-  absl::Status Measure(const std::string& name, size_t bytes,
-                       const std::function<absl::Status()>& work) {
-    std::vector<absl::Duration> durations;
+  Status Measure(const std::string& name, size_t bytes, const std::function<Status()>& work) {
+    std::vector<std::chrono::nanoseconds> durations;
     for (int i = 0; i < kWarmUps + runs_; ++i) {
       RETURN_IF_ERROR(begin_->Record(stream()));
       RETURN_IF_ERROR(work());
       RETURN_IF_ERROR(end_->Record(stream()));
       RETURN_IF_ERROR(stream_->Synchronize());
-      ASSIGN_OR_RETURN(const absl::Duration duration, end_->Since(*begin_));
+      ASSIGN_OR_RETURN(const std::chrono::nanoseconds duration, end_->Since(*begin_));
       if (i >= kWarmUps) durations.push_back(duration);
     }
     std::sort(durations.begin(), durations.end());
     results_.push_back({name, bytes, durations[durations.size() / 2]});
-    return absl::OkStatus();
+    return OkStatus();
   }
 
  private:
@@ -67,14 +68,14 @@ class Bench {
   const int runs_;
   std::unique_ptr<cuda::CudaStream> stream_;
   std::unique_ptr<cuda::CudaEvent> begin_, end_;
-  std::vector<Result> results_;
+  std::vector<Measured> results_;
 };
 
 // Memory that all measurements share.
 struct Memory {
   std::shared_ptr<void> wide, other, half, indices, chosen, found, scratch;
 
-  absl::Status Allocate() {
+  Status Allocate() {
     ASSIGN_OR_RETURN(wide, cuda::AllocateOnCudaDevice(kCount * 4));
     ASSIGN_OR_RETURN(other, cuda::AllocateOnCudaDevice(kCount * 4));
     ASSIGN_OR_RETURN(half, cuda::AllocateOnCudaDevice(kCount * 2));
@@ -82,11 +83,11 @@ struct Memory {
     ASSIGN_OR_RETURN(chosen, cuda::AllocateOnCudaDevice(kCount * 4));
     ASSIGN_OR_RETURN(found, cuda::AllocateOnCudaDevice(sizeof(uint64_t)));
     ASSIGN_OR_RETURN(scratch, cuda::AllocateOnCudaDevice(cuda::SelectionScratchBytes(kCount)));
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   // Gradients are spread over many magnitudes; a linear congruence is enough.
-  absl::Status Fill(cuda::CudaStreamHandle stream) {
+  Status Fill(cuda::CudaStreamHandle stream) {
     std::vector<float> values(kCount);
     uint32_t state = 1;
     for (float& value : values) {
@@ -97,7 +98,7 @@ struct Memory {
   }
 };
 
-absl::Status MeasureConversions(Bench* bench, const Memory& memory) {
+Status MeasureConversions(Bench* bench, const Memory& memory) {
   const Buffer wide = {memory.wide.get(), kCount, DataType::kFloat32};
   const Buffer half = {memory.half.get(), kCount, DataType::kFloat16};
   const Buffer brain = {memory.half.get(), kCount, DataType::kBfloat16};
@@ -127,7 +128,7 @@ absl::Status MeasureConversions(Bench* bench, const Memory& memory) {
                         [&] { return cuda::UnpackOnGpu(other, parts, 2.0f, bench->stream()); });
 }
 
-absl::Status MeasureSelections(Bench* bench, const Memory& memory) {
+Status MeasureSelections(Bench* bench, const Memory& memory) {
   const Buffer wide = {memory.wide.get(), kCount, DataType::kFloat32};
   cuda::Selection selection;
   selection.indices = static_cast<uint32_t*>(memory.indices.get());
@@ -148,7 +149,7 @@ absl::Status MeasureSelections(Bench* bench, const Memory& memory) {
   });
 }
 
-absl::Status MeasureAll(Bench* bench) {
+Status MeasureAll(Bench* bench) {
   Memory memory;
   RETURN_IF_ERROR(memory.Allocate());
   RETURN_IF_ERROR(memory.Fill(bench->stream()));
@@ -160,43 +161,45 @@ absl::Status MeasureAll(Bench* bench) {
   return MeasureSelections(bench, memory);
 }
 
-double GigabytesPerSecond(const Result& result) {
-  return static_cast<double>(result.bytes) / absl::ToDoubleSeconds(result.median) / 1e9;
+double GigabytesPerSecond(const Measured& result) {
+  return static_cast<double>(result.bytes) /
+         absl::ToDoubleSeconds(absl::FromChrono(result.median)) / 1e9;
 }
 
-void Print(const std::string& device, const std::vector<Result>& results) {
+void Print(const std::string& device, const std::vector<Measured>& results) {
   std::printf("%s, %zu MiB of float32\n", device.c_str(), kCount * 4 >> 20);
   std::printf("%-32s %12s %10s %10s\n", "", "median us", "GB/s", "of copy");
   const double bound = GigabytesPerSecond(results.front());
-  for (const Result& result : results) {
+  for (const Measured& result : results) {
     std::printf("%-32s %12.1f %10.0f %9.0f%%\n", result.name.c_str(),
-                absl::ToDoubleMicroseconds(result.median), GigabytesPerSecond(result),
-                100 * GigabytesPerSecond(result) / bound);
+                absl::ToDoubleMicroseconds(absl::FromChrono(result.median)),
+                GigabytesPerSecond(result), 100 * GigabytesPerSecond(result) / bound);
   }
 }
 
-absl::Status Write(const std::string& path, const std::string& device,
-                   const std::vector<Result>& results) {
+Status Write(const std::string& path, const std::string& device,
+             const std::vector<Measured>& results) {
   nlohmann::json json = {{"device", device}, {"elements", kCount}};
-  for (const Result& result : results) {
-    json["results"].push_back({{"name", result.name},
-                               {"median_us", absl::ToDoubleMicroseconds(result.median)},
-                               {"gigabytes_per_second", GigabytesPerSecond(result)}});
+  for (const Measured& result : results) {
+    json["results"].push_back(
+        {{"name", result.name},
+         {"median_us", absl::ToDoubleMicroseconds(absl::FromChrono(result.median))},
+         {"gigabytes_per_second", GigabytesPerSecond(result)}});
   }
   std::ofstream file(path);
   file << json.dump(2) << "\n";
-  if (file.flush()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  if (file.flush()) return OkStatus();
+  return UnavailableError(absl::StrCat("cannot write ", path));
 }
 
-absl::Status Run(int runs, const std::string& path) {
+Status Run(int runs, const std::string& path) {
   const cuda::CudaDeviceScope scope(0);
   RETURN_IF_ERROR(scope.status());
   ASSIGN_OR_RETURN(const std::string device, cuda::DescribeCudaDevice(0));
   ASSIGN_OR_RETURN(const auto bench, Bench::Create(runs));
   RETURN_IF_ERROR(MeasureAll(bench.get()));
   Print(device, bench->results());
-  return path.empty() ? absl::OkStatus() : Write(path, device, bench->results());
+  return path.empty() ? OkStatus() : Write(path, device, bench->results());
 }
 
 }  // namespace
@@ -214,7 +217,7 @@ int main(int argc, char** argv) {
     std::printf("skipped: %s\n", devices.status().ToString().c_str());
     return 0;
   }
-  const absl::Status status = cadre::Run(runs, json);
+  const cadre::Status status = cadre::Run(runs, json);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;

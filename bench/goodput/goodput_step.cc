@@ -6,11 +6,13 @@
 // that steps are worth the same in every program and under any load. What checkpoints take is not
 // hidden in that. Writes DIR/steps and DIR/events: see ledger.h. Goes on from DIR/checkpoints;
 // where the job recovers in place, from the others' state.
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -19,20 +21,21 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "bench/goodput/ledger.h"
+#include "cadre/checkpoint.h"
+#include "cadre/in_place.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/worker.h"
 #include "examples/mnist_cnn/net.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/checkpoint.h"
-#include "worker_runtime/in_place.h"
-#include "worker_runtime/torch/data_parallel.h"
-#include "worker_runtime/worker.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::bench {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
 struct Options {
   std::string dir;
@@ -51,19 +54,19 @@ class Training : public InPlaceState {
         optimizer_(net_->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9)) {}
 
   // Returns only with an error.
-  absl::Status Run(Worker& worker, Communicator& communicator);
+  Status Run(Worker& worker, Communicator& communicator);
 
   int64_t position() const override { return step_; }
-  absl::StatusOr<std::string> Save() const override;
-  absl::Status Load(absl::string_view bytes) override;
+  Result<std::string> Save() const override;
+  Status Load(std::string_view bytes) override;
 
  private:
   void Write(torch::serialize::OutputArchive& archive) const;
   void Read(torch::serialize::InputArchive& archive);
-  absl::Status Resume(Worker& worker);
-  absl::Status SaveToDisk(Worker& worker) const;
-  absl::Status Step(nn::DataParallel<mnist::Net>& model, const torch::Tensor& images,
-                    const torch::Tensor& labels);
+  Status Resume(Worker& worker);
+  Status SaveToDisk(Worker& worker) const;
+  Status Step(nn::DataParallel<mnist::Net>& model, const torch::Tensor& images,
+              const torch::Tensor& labels);
 
   const Options& options_;
   Ledger& ledger_;
@@ -94,7 +97,7 @@ void Training::Read(torch::serialize::InputArchive& archive) {
   step_ = step.item<int64_t>();
 }
 
-absl::StatusOr<std::string> Training::Save() const {
+Result<std::string> Training::Save() const {
   torch::serialize::OutputArchive archive;
   Write(archive);
   std::ostringstream bytes;
@@ -102,45 +105,45 @@ absl::StatusOr<std::string> Training::Save() const {
   return bytes.str();
 }
 
-absl::Status Training::Load(absl::string_view bytes) {
+Status Training::Load(std::string_view bytes) {
   torch::serialize::InputArchive archive;
   archive.load_from(bytes.data(), bytes.size());
   Read(archive);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Training::Resume(Worker& worker) {
+Status Training::Resume(Worker& worker) {
   ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints_, kTimeout));
   step_ = 0;
-  if (!newest.checkpoint.has_value()) return absl::OkStatus();
+  if (!newest.checkpoint.has_value()) return OkStatus();
   torch::serialize::InputArchive archive;
   archive.load_from(newest.checkpoint->path);
   Read(archive);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Training::SaveToDisk(Worker& worker) const {
+Status Training::SaveToDisk(Worker& worker) const {
   const auto write = [this](const std::string& path) {
     torch::serialize::OutputArchive archive;
     Write(archive);
     archive.save_to(path);
-    return absl::OkStatus();
+    return OkStatus();
   };
   return SaveCheckpoint(worker, checkpoints_, step_, write, kTimeout);
 }
 
-absl::Status Training::Step(nn::DataParallel<mnist::Net>& model, const torch::Tensor& images,
-                            const torch::Tensor& labels) {
+Status Training::Step(nn::DataParallel<mnist::Net>& model, const torch::Tensor& images,
+                      const torch::Tensor& labels) {
   model.ZeroGrad();
   torch::nn::functional::cross_entropy(model.forward(images), labels).backward();
   RETURN_IF_ERROR(model.Finish().status());
   RETURN_IF_ERROR(model.BeforeOptimizerStep());
   optimizer_.step();
   ++step_;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Training::Run(Worker& worker, Communicator& communicator) {
+Status Training::Run(Worker& worker, Communicator& communicator) {
   ledger_.Event(worker.rank(), "connected");
   if (step_ < 0) RETURN_IF_ERROR(Resume(worker));
   ledger_.Event(worker.rank(), "resumed");
@@ -161,7 +164,7 @@ absl::Status Training::Run(Worker& worker, Communicator& communicator) {
   }
 }
 
-absl::Status Train(const Options& options) {
+Status Train(const Options& options) {
   ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.dir));
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
   ledger.Event(worker->rank(), "main");
@@ -187,7 +190,7 @@ int main(int argc, char** argv) {
   app.add_option("--save-every", options.save_every)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
-    const absl::Status status = cadre::bench::Train(options);
+    const cadre::Status status = cadre::bench::Train(options);
     std::fprintf(stderr, "goodput_step: %s\n", status.ToString().c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "goodput_step: %s\n", error.what());

@@ -6,6 +6,7 @@
 // Each client has a connection of its own and a thread that sets, and then gets, one by one. Rank 0
 // writes the figures to FILE as JSON.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,15 +17,16 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/worker.h"
 #include "nlohmann/json.hpp"
-#include "worker_runtime/worker.h"
 
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
 constexpr int kKeysPerClient = 4;
 // Both in thousandths of an operation per second, because the store adds whole numbers.
 constexpr double kRateUnit = 1000;
@@ -36,9 +38,9 @@ std::string KeyOf(int rank, size_t client, int64_t number) {
 }
 
 // Operations each second of all clients of this process.
-absl::StatusOr<double> Run(const Clients& clients, absl::Duration span, bool set) {
+Result<double> Run(const Clients& clients, absl::Duration span, bool set) {
   std::atomic<int64_t> done{0};
-  std::vector<absl::Status> ended(clients.size());
+  std::vector<Status> ended(clients.size());
   std::vector<std::thread> threads;
   const MonoTime start = MonoNow();
   const MonoTime end = start + span;
@@ -54,11 +56,11 @@ absl::StatusOr<double> Run(const Clients& clients, absl::Duration span, bool set
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& status : ended) RETURN_IF_ERROR(status);
+  for (const Status& status : ended) RETURN_IF_ERROR(status);
   return static_cast<double>(done) / absl::ToDoubleSeconds(MonoNow() - start);
 }
 
-absl::Status Measure(size_t count, absl::Duration span, const std::string& path) {
+Status Measure(size_t count, absl::Duration span, const std::string& path) {
   Clients clients;
   for (size_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(auto client, Worker::Connect());
@@ -75,11 +77,11 @@ absl::Status Measure(size_t count, absl::Duration span, const std::string& path)
     ASSIGN_OR_RETURN(const int64_t total, worker.Add(name, 0));
     figures[name] = static_cast<double>(total) / kRateUnit;
   }
-  if (worker.rank() != 0) return absl::OkStatus();
+  if (worker.rank() != 0) return OkStatus();
   std::ofstream file(path);
   file << figures.dump() << "\n";
   file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return file ? OkStatus() : UnavailableError(absl::StrCat("cannot write ", path));
 }
 
 }  // namespace
@@ -92,7 +94,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: worker_load CLIENTS_OF_EACH SECONDS FILE\n");
     return 64;
   }
-  const absl::Status status = cadre::Measure(clients, absl::Seconds(seconds), argv[3]);
+  const cadre::Status status = cadre::Measure(clients, absl::Seconds(seconds), argv[3]);
   if (!status.ok()) std::fprintf(stderr, "worker_load: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bench/training/models.h"
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
 
 namespace cadre::bench {
 

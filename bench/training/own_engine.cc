@@ -2,14 +2,14 @@
 #include <utility>
 
 #include "bench/training/engine.h"
+#include "cadre/torch/data_parallel.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/socket_communicator.h"
-#include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre::bench {
 namespace {
 
-bool Ok(const absl::Status& status) {
+bool Ok(const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok();
 }

@@ -6,12 +6,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 
 #include "absl/strings/match.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "bench/training/engine.h"
 #include "torch/optim/sgd.h"
@@ -62,7 +64,7 @@ int RunRank(Worker& worker, const std::string& model_name, const std::string& en
   std::sort(times.begin(), times.end());
   if (worker.rank() == 0) std::printf("%.3f %.3f\n", times[times.size() / 2], processor);
   std::fflush(stdout);
-  if (!worker.Barrier("end", absl::Minutes(2)).ok()) return 1;
+  if (!worker.Barrier("end", std::chrono::minutes(2)).ok()) return 1;
   // Without destructors: the peers' engines end in no order.
   std::_Exit(0);
 }

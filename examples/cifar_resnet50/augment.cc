@@ -1,6 +1,6 @@
-#include "examples/cifar_resnet50/augment.h"
+#include "augment.h"
 
-#include "examples/cifar_resnet50/cifar.h"
+#include "cifar.h"
 
 namespace cadre::cifar {
 namespace {

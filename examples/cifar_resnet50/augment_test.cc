@@ -1,10 +1,10 @@
-#include "examples/cifar_resnet50/augment.h"
+#include "augment.h"
 
 #include <set>
 #include <tuple>
 #include <vector>
 
-#include "examples/cifar_resnet50/cifar.h"
+#include "cifar.h"
 #include "gtest/gtest.h"
 
 namespace cadre::cifar {

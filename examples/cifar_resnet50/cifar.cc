@@ -1,4 +1,4 @@
-#include "examples/cifar_resnet50/cifar.h"
+#include "cifar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,7 @@
 #include <fstream>
 #include <random>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
 
 namespace cadre::cifar {
 namespace {
@@ -15,66 +14,65 @@ namespace {
 constexpr size_t kRecordBytes = 1 + kPixels;
 constexpr int kTrainingFiles = 5;
 
-absl::Status Append(const std::string& path, size_t limit, Images& images) {
+Status Append(const std::string& path, size_t limit, Images& images) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
   if (error || !file) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": cannot be read; expected a file of CIFAR-10's binary version (cifar-10-binary)"));
+    return NotFoundError(
+        path + ": cannot be read; expected a file of CIFAR-10's binary version (cifar-10-binary)");
   }
   if (bytes % kRecordBytes != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", bytes,
-                                                   " bytes; expected a multiple of ", kRecordBytes,
-                                                   " (a label, then 3 x 32 x 32 pixels)"));
+    return InvalidArgumentError(path + ": " + std::to_string(bytes) +
+                                " bytes; expected a multiple of " + std::to_string(kRecordBytes) +
+                                " (a label, then 3 x 32 x 32 pixels)");
   }
   for (uintmax_t i = 0; i < bytes / kRecordBytes; ++i) {
     if (limit != 0 && images.size() == limit) break;
     char record[kRecordBytes];
     if (!file.read(record, kRecordBytes)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": ends within record ", i));
+      return InvalidArgumentError(path + ": ends within record " + std::to_string(i));
     }
     const auto label = static_cast<uint8_t>(record[0]);
     if (label >= kClasses) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": record ", i, " has label ", label, "; expected 0 to 9"));
+      return InvalidArgumentError(path + ": record " + std::to_string(i) + " has label " +
+                                  std::to_string(label) + "; expected 0 to 9");
     }
     images.labels.push_back(label);
     images.pixels.insert(images.pixels.end(), record + 1, record + kRecordBytes);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<Images> ReadImages(const std::vector<std::string>& paths, size_t limit) {
+Result<Images> ReadImages(const std::vector<std::string>& paths, size_t limit) {
   Images images;
   for (const std::string& path : paths) CADRE_RETURN_IF_ERROR(Append(path, limit, images));
   return images;
 }
 
-absl::Status WriteImages(const Images& images, const std::string& path) {
+Status WriteImages(const Images& images, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   for (size_t i = 0; i < images.size(); ++i) {
     file.put(static_cast<char>(images.labels[i]));
     file.write(reinterpret_cast<const char*>(images.image(i)), kPixels);
   }
   file.close();
-  return file ? absl::OkStatus()
-              : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  return file ? OkStatus() : UnavailableError(path + ": cannot be written");
 }
 
-absl::StatusOr<Images> ReadTrainingImages(const std::string& directory, size_t limit) {
+Result<Images> ReadTrainingImages(const std::string& directory, size_t limit) {
   std::vector<std::string> paths;
   for (int i = 1; i <= kTrainingFiles; ++i) {
-    const std::string path = absl::StrCat(directory, "/data_batch_", i, ".bin");
+    const std::string path = directory + "/data_batch_" + std::to_string(i) + ".bin";
     // The first one must be there: reading it says what is missing.
     if (i == 1 || std::filesystem::exists(path)) paths.push_back(path);
   }
   return ReadImages(paths, limit);
 }
 
-absl::StatusOr<Images> ReadTestImages(const std::string& directory, size_t limit) {
+Result<Images> ReadTestImages(const std::string& directory, size_t limit) {
   return ReadImages({directory + "/test_batch.bin"}, limit);
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::cifar {
 
@@ -28,15 +28,15 @@ struct Images {
 
 // `paths` one after the other, and at most `limit` images; 0: all. NOT_FOUND; INVALID_ARGUMENT says
 // which file is not in this format and why.
-absl::StatusOr<Images> ReadImages(const std::vector<std::string>& paths, size_t limit);
+Result<Images> ReadImages(const std::vector<std::string>& paths, size_t limit);
 
-absl::Status WriteImages(const Images& images, const std::string& path);
+Status WriteImages(const Images& images, const std::string& path);
 
 // The names that CIFAR-10 comes with, in `directory`: data_batch_1.bin to data_batch_5.bin, as far
 // as they are there; at least one.
-absl::StatusOr<Images> ReadTrainingImages(const std::string& directory, size_t limit);
+Result<Images> ReadTrainingImages(const std::string& directory, size_t limit);
 // test_batch.bin.
-absl::StatusOr<Images> ReadTestImages(const std::string& directory, size_t limit);
+Result<Images> ReadTestImages(const std::string& directory, size_t limit);
 
 // Images that a network can learn: each class has a color and a direction of its stripes.
 Images DrawImages(size_t count, uint32_t seed);

@@ -1,4 +1,4 @@
-#include "examples/cifar_resnet50/cifar.h"
+#include "cifar.h"
 
 #include <filesystem>
 #include <fstream>
@@ -21,7 +21,7 @@ TEST(CifarTest, ReadsWhatWasWritten) {
   const Images images = DrawImages(12, 1);
   ASSERT_OK(WriteImages(images, Path("a.bin")));
   EXPECT_EQ(std::filesystem::file_size(Path("a.bin")), 12 * 3073u);
-  const absl::StatusOr<Images> read = ReadImages({Path("a.bin"), Path("a.bin")}, 0);
+  const Result<Images> read = ReadImages({Path("a.bin"), Path("a.bin")}, 0);
   ASSERT_OK(read);
   ASSERT_EQ(read->size(), 24u);
   for (size_t i = 0; i < 24; ++i) {
@@ -32,7 +32,7 @@ TEST(CifarTest, ReadsWhatWasWritten) {
 
 TEST(CifarTest, ReadsAsManyAsAskedFor) {
   ASSERT_OK(WriteImages(DrawImages(5, 1), Path("five.bin")));
-  const absl::StatusOr<Images> read = ReadImages({Path("five.bin"), Path("five.bin")}, 7);
+  const Result<Images> read = ReadImages({Path("five.bin"), Path("five.bin")}, 7);
   ASSERT_OK(read);
   EXPECT_EQ(read->size(), 7u);
   EXPECT_EQ(read->pixels.size(), 7 * kPixels);
@@ -43,25 +43,25 @@ TEST(CifarTest, TrainsOnTheFilesThatAreThere) {
   std::filesystem::create_directory(directory);
   ASSERT_OK(WriteImages(DrawImages(3, 1), directory + "/data_batch_1.bin"));
   ASSERT_OK(WriteImages(DrawImages(4, 2), directory + "/data_batch_2.bin"));
-  const absl::StatusOr<Images> training = ReadTrainingImages(directory, 0);
+  const Result<Images> training = ReadTrainingImages(directory, 0);
   ASSERT_OK(training);
   EXPECT_EQ(training->size(), 7u);
   EXPECT_THAT(ReadTestImages(directory, 0),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("two_files/test_batch.bin")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("two_files/test_batch.bin")));
   EXPECT_THAT(ReadTrainingImages(Path("nowhere"), 0),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere/data_batch_1.bin")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("nowhere/data_batch_1.bin")));
 }
 
 TEST(CifarTest, SaysWhatIsWrongWithAFile) {
   std::ofstream(Path("short.bin")) << std::string(3000, 'x');
   EXPECT_THAT(ReadImages({Path("short.bin")}, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument,
+              StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("short.bin"), HasSubstr("3000 bytes"), HasSubstr("3073"))));
   Images images = DrawImages(2, 1);
   images.labels[1] = 10;
   ASSERT_OK(WriteImages(images, Path("label.bin")));
   EXPECT_THAT(ReadImages({Path("label.bin")}, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("record 1 has label 10")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("record 1 has label 10")));
 }
 
 TEST(CifarTest, DrawnImagesAreTheSameForOneSeed) {

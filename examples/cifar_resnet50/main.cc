@@ -5,19 +5,17 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "examples/cifar_resnet50/train.h"
-#include "worker_runtime/worker.h"
+#include "cadre/connect.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "train.h"
 
 namespace {
 
 constexpr int kFailed = 1;
 
-int Fail(const char* who, const absl::Status& status) {
-  std::fprintf(stderr, "cifar_resnet50: %s%s: %s\n", who,
-               absl::StatusCodeToString(status.code()).c_str(),
-               std::string(status.message()).c_str());
+int Fail(const std::string& who, const cadre::Status& status) {
+  std::fprintf(stderr, "cifar_resnet50: %s%s\n", who.c_str(), status.ToString().c_str());
   return kFailed;
 }
 
@@ -66,15 +64,17 @@ int main(int argc, char** argv) {
   AddFlags(app, options);
   CLI11_PARSE(app, argc, argv);
 
-  auto worker = cadre::Worker::Connect();
-  if (!worker.ok()) return Fail("", worker.status());
-  const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
+  cadre::CommunicatorOptions communication;
+  communication.timeout = options.timeout();
+  cadre::Result<cadre::World> world = cadre::Connect(communication);
+  if (!world.ok()) return Fail("", world.status());
+  const std::string who = "rank " + std::to_string(world->worker->rank()) + ": ";
   try {
-    const absl::Status status = cadre::cifar::Train(**worker, options);
-    return status.ok() ? 0 : Fail(who.c_str(), status);
+    const cadre::Status status = cadre::cifar::Train(*world, options);
+    return status.ok() ? 0 : Fail(who, status);
   } catch (const std::exception& error) {
     // libtorch adds a backtrace.
     const std::string what = error.what();
-    return Fail(who.c_str(), absl::InternalError(what.substr(0, what.find('\n'))));
+    return Fail(who, cadre::InternalError(what.substr(0, what.find('\n'))));
   }
 }

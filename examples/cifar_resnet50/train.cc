@@ -1,35 +1,39 @@
-#include "examples/cifar_resnet50/train.h"
+#include "train.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/status_macros.h"
-#include "examples/cifar_resnet50/augment.h"
-#include "examples/cifar_resnet50/cifar.h"
-#include "examples/cifar_resnet50/resnet.h"
+#include "augment.h"
+#include "cadre/checkpoint.h"
+#include "cadre/sampler.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/archive_file.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
+#include "cifar.h"
+#include "resnet.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/checkpoint.h"
-#include "worker_runtime/connect.h"
-#include "worker_runtime/sampler.h"
-#include "worker_runtime/torch/archive_file.h"
-#include "worker_runtime/torch/data_parallel.h"
-#include "worker_runtime/torch/tensors.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::cifar {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
 // Steps between two lines.
 constexpr int64_t kLogEvery = 10;
 constexpr int64_t kEvaluationBatch = 100;
+// Longer than the communicator's own timeout, whose error names the rank that did not come.
+constexpr std::chrono::seconds kLonger(5);
 // Without --data-dir.
 constexpr size_t kDrawnTraining = 2000;
 constexpr size_t kDrawnTest = 500;
@@ -59,7 +63,7 @@ class Trainer {
       : worker_(worker),
         communicator_(communicator),
         options_(options),
-        timeout_(absl::Seconds(options.timeout_seconds)),
+        timeout_(options.timeout()),
         rank_batch_(options.batch_size / worker.world_size()),
         training_(std::move(training)),
         test_(std::move(test)),
@@ -70,20 +74,20 @@ class Trainer {
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
 
-  absl::Status Run();
+  Status Run();
 
  private:
   bool IsFirst() const { return worker_.rank() == 0; }
-  absl::StatusOr<int> Resume();
-  absl::Status Save(int epoch);
-  absl::Status RunEpoch(int epoch);
-  absl::StatusOr<float> RunStep(const Batch& batch);
-  absl::StatusOr<double> Evaluate();
+  Result<int> Resume();
+  Status Save(int epoch);
+  Status RunEpoch(int epoch);
+  Result<float> RunStep(const Batch& batch);
+  Result<double> Evaluate();
 
   Worker& worker_;
   Communicator& communicator_;
   const TrainOptions& options_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   const int64_t rank_batch_;
   const Images training_, test_;
   const DistributedSampler sampler_;
@@ -94,28 +98,28 @@ class Trainer {
   int64_t total_steps_ = 0;
 };
 
-absl::Status Trainer::Run() {
+Status Trainer::Run() {
   CADRE_ASSIGN_OR_RETURN(const int done, Resume());
   if (done > 0 && IsFirst()) std::printf("resumed after epoch %d\n", done);
   nn::DataParallelOptions options;
-  options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
+  options.timeout = options.reducer.timeout = timeout_ + kLonger;
   CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
-  const MonoTime begin = MonoNow();
+  const Clock::time_point begin = Clock::now();
   for (int epoch = done + 1; epoch <= options_.epochs; ++epoch) {
     CADRE_RETURN_IF_ERROR(RunEpoch(epoch));
     CADRE_RETURN_IF_ERROR(Save(epoch));
   }
-  const absl::Duration took = MonoNow() - begin;
+  const Seconds took = Clock::now() - begin;
   CADRE_ASSIGN_OR_RETURN(const double accuracy, Evaluate());
   CADRE_RETURN_IF_ERROR(model_->CheckParametersEqual(timeout_).status());
   if (IsFirst()) {
     std::printf("Test accuracy: %.4f\n", accuracy);
-    std::printf(">>> Training complete in: %.3f s\n", absl::ToDoubleSeconds(took));
+    std::printf(">>> Training complete in: %.3f s\n", took.count());
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<int> Trainer::Resume() {
+Result<int> Trainer::Resume() {
   if (options_.checkpoint_dir.empty()) return 0;
   CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
                          LoadNewest(worker_, checkpoints_, timeout_));
@@ -133,8 +137,8 @@ absl::StatusOr<int> Trainer::Resume() {
   return epoch.item<int>();
 }
 
-absl::Status Trainer::Save(int epoch) {
-  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+Status Trainer::Save(int epoch) {
+  if (options_.checkpoint_dir.empty()) return OkStatus();
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive archive;
     torch::serialize::OutputArchive model(archive.compilation_unit());
@@ -149,7 +153,7 @@ absl::Status Trainer::Save(int epoch) {
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
-absl::Status Trainer::RunEpoch(int epoch) {
+Status Trainer::RunEpoch(int epoch) {
   const std::vector<int64_t> order = sampler_.Epoch(epoch - 1);
   const auto count = static_cast<int64_t>(order.size());
   // A rest that does not fill a batch waits for another epoch's order.
@@ -158,38 +162,37 @@ absl::Status Trainer::RunEpoch(int epoch) {
   std::seed_seq seeds = {static_cast<int64_t>(options_.seed), int64_t{epoch},
                          int64_t{worker_.rank()}};
   std::mt19937_64 random(seeds);
-  absl::Duration loading, training;
+  Milliseconds loading(0), training(0);
   int64_t steps_since_log = 0;
   net_->train();
   for (int64_t step = 1; step <= steps; ++step) {
-    const MonoTime begin = MonoNow();
+    const Clock::time_point begin = Clock::now();
     const int64_t from = (step - 1) * rank_batch_;
     const int64_t size = std::min(rank_batch_, count - from);
     const Batch batch = Load(training_, order.data() + from, size, &random);
-    const MonoTime loaded = MonoNow();
+    const Clock::time_point loaded = Clock::now();
     CADRE_ASSIGN_OR_RETURN(const float loss, RunStep(batch));
     loading += loaded - begin;
-    training += MonoNow() - loaded;
+    training += Clock::now() - loaded;
     ++total_steps_;
     ++steps_since_log;
     if (step % kLogEvery != 0 && step != steps) continue;
-    const double seconds = absl::ToDoubleSeconds(loading + training) / steps_since_log;
+    const double seconds = Seconds(loading + training).count() / steps_since_log;
     worker_.ReportProgress(total_steps_, size * worker_.world_size() / seconds, loss);
     if (IsFirst()) {
       std::printf(
           "Epoch [%d/%d], Step [%lld/%lld], Loss: %.4f, Time data load: %.3fms, "
           "Time training: %.3fms\n",
           epoch, options_.epochs, static_cast<long long>(step), static_cast<long long>(steps), loss,
-          absl::ToDoubleMilliseconds(loading) / steps_since_log,
-          absl::ToDoubleMilliseconds(training) / steps_since_log);
+          loading.count() / steps_since_log, training.count() / steps_since_log);
     }
-    loading = training = absl::ZeroDuration();
+    loading = training = Milliseconds(0);
     steps_since_log = 0;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<float> Trainer::RunStep(const Batch& batch) {
+Result<float> Trainer::RunStep(const Batch& batch) {
   optimizer_.zero_grad();
   const torch::Tensor loss =
       torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
@@ -200,11 +203,11 @@ absl::StatusOr<float> Trainer::RunStep(const Batch& batch) {
 }
 
 // Each rank looks at its part: no image counts twice.
-absl::StatusOr<double> Trainer::Evaluate() {
+Result<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   // Each rank has averaged over its own samples since the last exchange.
-  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
+  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + kLonger));
   CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
                          ShardForEvaluation(test_.size(), worker_.world_size(), worker_.rank()));
   int64_t correct = 0;
@@ -218,25 +221,27 @@ absl::StatusOr<double> Trainer::Evaluate() {
   }
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_, communicator_.AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
-      timeout_ + absl::Seconds(5)));
+      timeout_ + kLonger));
   return static_cast<double>(correct) / test_.size();
 }
 
-absl::Status CheckBatchSize(int batch_size, int world_size) {
+Status CheckBatchSize(int batch_size, int world_size) {
   if (batch_size < 2 * world_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--batch-size ", batch_size, " is too small for ", world_size,
-                     " ranks: batch normalization needs two images on each"));
+    return InvalidArgumentError("--batch-size " + std::to_string(batch_size) +
+                                " is too small for " + std::to_string(world_size) +
+                                " ranks: batch normalization needs two images on each");
   }
-  if (batch_size % world_size == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--batch-size ", batch_size, " cannot be divided by ", world_size,
-      " ranks; the nearest that can is ", (batch_size + world_size / 2) / world_size * world_size));
+  if (batch_size % world_size == 0) return OkStatus();
+  const int nearest = (batch_size + world_size / 2) / world_size * world_size;
+  return InvalidArgumentError("--batch-size " + std::to_string(batch_size) +
+                              " cannot be divided by " + std::to_string(world_size) +
+                              " ranks; the nearest that can is " + std::to_string(nearest));
 }
 
 }  // namespace
 
-absl::Status Train(Worker& worker, const TrainOptions& options) {
+Status Train(World& world, const TrainOptions& options) {
+  Worker& worker = *world.worker;
   CADRE_RETURN_IF_ERROR(CheckBatchSize(options.batch_size, worker.world_size()));
   torch::manual_seed(options.seed);
   const size_t limit = options.limit;
@@ -248,10 +253,7 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
     CADRE_ASSIGN_OR_RETURN(training, ReadTrainingImages(options.data_dir, limit));
     CADRE_ASSIGN_OR_RETURN(test, ReadTestImages(options.data_dir, 0));
   }
-  if (test.size() == 0) return absl::InvalidArgumentError("there are no test images");
-  CommunicatorOptions communication;
-  communication.timeout = absl::Seconds(options.timeout_seconds);
-  CADRE_ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
+  if (test.size() == 0) return InvalidArgumentError("there are no test images");
   if (worker.rank() == 0) {
     std::printf("%zu training images, %zu test images, %d ranks with batches of %d\n",
                 training.size(), test.size(), worker.world_size(),
@@ -263,7 +265,7 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   sampling.rank = worker.rank();
   sampling.seed = options.seed;
   CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
-  return Trainer(worker, *communicator, options, std::move(training), std::move(test),
+  return Trainer(worker, *world.communicator, options, std::move(training), std::move(test),
                  std::move(sampler))
       .Run();
 }

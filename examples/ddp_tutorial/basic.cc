@@ -1,19 +1,22 @@
 // One step on every rank, each with samples of its own; afterwards all have the same parameters.
+#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
-#include "base/status_macros.h"
-#include "examples/ddp_tutorial/program.h"
-#include "examples/ddp_tutorial/toy_model.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/data_parallel.h"
+#include "program.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/torch/data_parallel.h"
+#include "toy_model.h"
 
 namespace cadre {
 namespace {
 
-absl::Status Basic(Worker& worker, Communicator& communicator, const torch::Device& device) {
+Status Basic(Worker& worker, Communicator& communicator, const torch::Device& device) {
   // Other numbers on each rank: DataParallel gives all of them rank 0's parameters.
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<ToyModel>();
@@ -32,7 +35,7 @@ absl::Status Basic(Worker& worker, Communicator& communicator, const torch::Devi
   CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model->CheckParametersEqual(kTimeout));
   std::printf("rank %d of %d: loss %.4f, parameters equal on all ranks: %016llx\n", worker.rank(),
               worker.world_size(), loss.item<float>(), static_cast<unsigned long long>(hash));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace

@@ -1,26 +1,27 @@
 // Rank 0 saves; all ranks load, each onto its own device, and train on.
-#include "worker_runtime/checkpoint.h"
+#include "cadre/checkpoint.h"
 
 #include <cstdio>
+#include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "examples/ddp_tutorial/program.h"
-#include "examples/ddp_tutorial/toy_model.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/archive_file.h"
+#include "cadre/torch/data_parallel.h"
+#include "program.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/torch/archive_file.h"
-#include "worker_runtime/torch/data_parallel.h"
+#include "toy_model.h"
 
 namespace cadre {
 namespace {
 
 // One step of `net` on random samples; data-parallel.
-absl::Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyModel>& net,
-                          const torch::Device& device) {
+Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyModel>& net,
+                    const torch::Device& device) {
   CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<ToyModel>::Create(net, communicator));
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.001);
   optimizer.zero_grad();
@@ -31,8 +32,8 @@ absl::Status TrainOneStep(Communicator& communicator, const std::shared_ptr<ToyM
   return model->CheckParametersEqual(kTimeout).status();
 }
 
-absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string& directory,
-                         const torch::Device& device) {
+Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::string& directory,
+                   const torch::Device& device) {
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<ToyModel>();
   net->to(device);
@@ -49,7 +50,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
   CADRE_RETURN_IF_ERROR(SaveCheckpoint(worker, checkpoints, /*step=*/1, write, kTimeout));
 
   CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest, LoadNewest(worker, checkpoints, kTimeout));
-  if (!newest.checkpoint) return absl::DataLossError(absl::StrCat("nothing in ", directory));
+  if (!newest.checkpoint) return DataLossError("nothing in " + directory);
   torch::serialize::InputArchive archive;
   // Rank 0's device was another one: what it saved comes to this rank's.
   archive.load_from(newest.checkpoint->path, device);
@@ -58,7 +59,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
   loaded->load(archive);
   for (const auto& item : loaded->named_parameters()) {
     if (!torch::equal(item.value(), net->named_parameters()[item.key()])) {
-      return absl::DataLossError(absl::StrCat(item.key(), " is not what was saved"));
+      return DataLossError(item.key() + " is not what was saved");
     }
   }
   std::printf("rank %d of %d: loaded the parameters of step %lld onto %s\n", worker.rank(),
@@ -66,7 +67,7 @@ absl::Status SaveAndLoad(Worker& worker, Communicator& communicator, const std::
               device.str().c_str());
   CADRE_RETURN_IF_ERROR(TrainOneStep(communicator, loaded, device));
   std::printf("rank %d of %d: trained on\n", worker.rank(), worker.world_size());
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace

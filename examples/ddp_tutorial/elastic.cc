@@ -1,20 +1,23 @@
 // A training that goes on after a worker died: each life begins where the last checkpoint was made.
 #include <signal.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
-#include "base/status_macros.h"
-#include "examples/ddp_tutorial/program.h"
-#include "examples/ddp_tutorial/toy_model.h"
+#include "cadre/checkpoint.h"
+#include "cadre/sampler.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/archive_file.h"
+#include "cadre/torch/data_parallel.h"
+#include "program.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/checkpoint.h"
-#include "worker_runtime/sampler.h"
-#include "worker_runtime/torch/archive_file.h"
-#include "worker_runtime/torch/data_parallel.h"
+#include "toy_model.h"
 
 namespace cadre {
 namespace {
@@ -38,7 +41,7 @@ class ElasticTraining {
         options_(options),
         checkpoints_(options.checkpoint_dir) {}
 
-  absl::Status Run() {
+  Status Run() {
     torch::manual_seed(1);
     inputs_ = torch::randn({kSamples, 10});
     labels_ = torch::randn({kSamples, 5});
@@ -70,11 +73,11 @@ class ElasticTraining {
       std::printf("%d steps done, parameters equal on all ranks: %016llx\n", options_.steps,
                   static_cast<unsigned long long>(hash));
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
  private:
-  absl::StatusOr<int64_t> Resume() {
+  Result<int64_t> Resume() {
     CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
                            LoadNewest(worker_, checkpoints_, kTimeout));
     if (!newest.checkpoint) return 0;
@@ -84,7 +87,7 @@ class ElasticTraining {
     return newest.checkpoint->step;
   }
 
-  absl::Status Save(int64_t step) {
+  Status Save(int64_t step) {
     const auto write = [&](const std::string& path) {
       torch::serialize::OutputArchive archive;
       net_->save(archive);

@@ -1,15 +1,18 @@
 // A model that is spread over two devices inside each rank, and trained by all ranks together.
+#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
-#include "base/status_macros.h"
-#include "examples/ddp_tutorial/program.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/data_parallel.h"
+#include "program.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre {
 namespace {
@@ -35,8 +38,8 @@ struct SplitModel : torch::nn::Module {
   torch::nn::Linear net1, net2;
 };
 
-absl::Status Train(Worker& worker, Communicator& communicator, const torch::Device& first,
-                   const torch::Device& second) {
+Status Train(Worker& worker, Communicator& communicator, const torch::Device& first,
+             const torch::Device& second) {
   torch::manual_seed(worker.rank());
   auto net = std::make_shared<SplitModel>(first, second);
   CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<SplitModel>::Create(net, communicator));
@@ -54,7 +57,7 @@ absl::Status Train(Worker& worker, Communicator& communicator, const torch::Devi
   std::printf("rank %d of %d: layers on %s and %s, parameters equal on all ranks: %016llx\n",
               worker.rank(), worker.world_size(), net->net1->weight.device().str().c_str(),
               outputs.device().str().c_str(), static_cast<unsigned long long>(hash));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // "cuda" stands for the `index`-th GPU of the two that belong to this rank.

@@ -2,22 +2,21 @@
 #ifndef CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 #define CADRE_EXAMPLES_DDP_TUTORIAL_PROGRAM_H_
 
+#include <chrono>
 #include <functional>
 
-#include "absl/status/status.h"
-#include "absl/time/time.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/worker.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 
 // For every exchange between ranks.
-inline constexpr absl::Duration kTimeout = absl::Minutes(1);
+inline constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
 // Connects this worker with its agent and with the other ranks, calls `body`, and gives main()'s
 // result.
-int RunAsWorker(const char* program,
-                const std::function<absl::Status(Worker&, Communicator&)>& body);
+int RunAsWorker(const char* program, const std::function<Status(Worker&, Communicator&)>& body);
 
 }  // namespace cadre
 

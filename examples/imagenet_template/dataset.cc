@@ -1,12 +1,11 @@
-#include "examples/imagenet_template/dataset.h"
+#include "dataset.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
 
 namespace cadre::imagenet {
 namespace {
@@ -42,7 +41,7 @@ class Folder : public Dataset {
   int64_t size() const override { return labels_.size(); }
   int64_t classes() const override { return classes_; }
   int64_t label(int64_t i) const override { return labels_[i]; }
-  absl::StatusOr<Picture> Read(int64_t i) const override { return ReadPpm(pictures_[i]); }
+  Result<Picture> Read(int64_t i) const override { return ReadPpm(pictures_[i]); }
 
  private:
   std::vector<std::string> pictures_;
@@ -57,7 +56,7 @@ class Drawn : public Dataset {
   int64_t size() const override { return size_; }
   int64_t classes() const override { return kDrawnClasses; }
   int64_t label(int64_t i) const override { return i % kDrawnClasses; }
-  absl::StatusOr<Picture> Read(int64_t i) const override {
+  Result<Picture> Read(int64_t i) const override {
     std::mt19937_64 random(seed_ + i);
     Picture picture = {kDrawnSide, kDrawnSide, {}};
     picture.points.reserve(size_t{kChannels} * kDrawnSide * kDrawnSide);
@@ -77,11 +76,11 @@ class Drawn : public Dataset {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory) {
+Result<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory) {
   auto folder = std::make_unique<Folder>(directory);
   if (folder->size() > 0) return folder;
-  return absl::NotFoundError(absl::StrCat(
-      directory, ": no pictures; expected one subdirectory per class with .ppm files in it"));
+  return NotFoundError(directory +
+                       ": no pictures; expected one subdirectory per class with .ppm files in it");
 }
 
 std::unique_ptr<Dataset> DrawDataset(int64_t size, uint64_t seed) {
@@ -104,7 +103,7 @@ void BatchLoader::Order() {
   ordered_.push_back(std::async(when, [this, batch = next_++] { return Make(batch); }));
 }
 
-absl::StatusOr<Batch> BatchLoader::Make(int64_t batch) const {
+Result<Batch> BatchLoader::Make(int64_t batch) const {
   const size_t from = batch * options_.batch_size;
   const size_t to = std::min(order_.size(), from + options_.batch_size);
   const size_t picture_size = size_t{kChannels} * options_.side * options_.side;
@@ -122,7 +121,7 @@ absl::StatusOr<Batch> BatchLoader::Make(int64_t batch) const {
   return result;
 }
 
-absl::StatusOr<std::optional<Batch>> BatchLoader::Next() {
+Result<std::optional<Batch>> BatchLoader::Next() {
   if (ordered_.empty()) return std::nullopt;
   CADRE_ASSIGN_OR_RETURN(Batch batch, ordered_.front().get());
   ordered_.pop_front();

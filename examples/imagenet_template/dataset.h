@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "examples/imagenet_template/picture.h"
+#include "cadre/result.h"
+#include "picture.h"
 
 namespace cadre::imagenet {
 
@@ -22,12 +22,12 @@ class Dataset {
   virtual int64_t size() const = 0;
   virtual int64_t classes() const = 0;
   virtual int64_t label(int64_t i) const = 0;
-  virtual absl::StatusOr<Picture> Read(int64_t i) const = 0;
+  virtual Result<Picture> Read(int64_t i) const = 0;
 };
 
 // The .ppm files in `directory`: one subdirectory for each class, classes in the order of their
 // names. NOT_FOUND: there is no such directory, or no picture in it.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory);
+Result<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory);
 
 // Pictures of 64 by 64 points in ten colors, which are their classes.
 std::unique_ptr<Dataset> DrawDataset(int64_t size, uint64_t seed);
@@ -59,10 +59,10 @@ class BatchLoader {
 
   int64_t batches() const { return batches_; }
   // nullopt after the last one. Errors are Dataset::Read()'s.
-  absl::StatusOr<std::optional<Batch>> Next();
+  Result<std::optional<Batch>> Next();
 
  private:
-  absl::StatusOr<Batch> Make(int64_t batch) const;
+  Result<Batch> Make(int64_t batch) const;
   void Order();
 
   const Dataset& dataset_;
@@ -71,7 +71,7 @@ class BatchLoader {
   int64_t batches_ = 0;
   int64_t next_ = 0;
   // Their destructors wait: nothing runs longer than this lives.
-  std::deque<std::future<absl::StatusOr<Batch>>> ordered_;
+  std::deque<std::future<Result<Batch>>> ordered_;
 };
 
 }  // namespace cadre::imagenet

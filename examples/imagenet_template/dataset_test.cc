@@ -1,4 +1,4 @@
-#include "examples/imagenet_template/dataset.h"
+#include "dataset.h"
 
 #include <filesystem>
 #include <string>
@@ -18,7 +18,7 @@ Batch All(const Dataset& dataset, const LoaderOptions& options, std::vector<int6
   BatchLoader loader(dataset, std::move(order), options);
   Batch all;
   for (int64_t batches = 0;; ++batches) {
-    absl::StatusOr<std::optional<Batch>> batch = loader.Next();
+    Result<std::optional<Batch>> batch = loader.Next();
     EXPECT_OK(batch);
     if (!batch.ok() || !*batch) {
       EXPECT_EQ(batches, loader.batches());
@@ -53,7 +53,7 @@ TEST(DatasetTest, AFolderHasAClassPerDirectory) {
   EXPECT_EQ((*folder)->label(2), 1);
   EXPECT_EQ((*folder)->Read(1)->points, two.points);
   EXPECT_THAT(OpenFolder(directory + "/cat"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("folder/cat: no pictures")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("folder/cat: no pictures")));
 }
 
 TEST(DatasetTest, BatchesComeInOrder) {
@@ -94,7 +94,7 @@ TEST(DatasetTest, APictureThatCannotBeReadIsAnError) {
     LoaderOptions options = Small();
     options.workers = workers;
     BatchLoader loader(**folder, {0}, options);
-    EXPECT_THAT(loader.Next(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("cat/a.ppm")));
+    EXPECT_THAT(loader.Next(), StatusIs(StatusCode::kNotFound, HasSubstr("cat/a.ppm")));
   }
 }
 

@@ -1,10 +1,8 @@
-#include "examples/imagenet_template/picture.h"
+#include "picture.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-
-#include "absl/strings/str_cat.h"
 
 namespace cadre::imagenet {
 namespace {
@@ -33,9 +31,9 @@ float Mix(float a, float b, float weight) { return a + (b - a) * weight; }
 
 }  // namespace
 
-absl::StatusOr<Picture> ReadPpm(const std::string& path) {
+Result<Picture> ReadPpm(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  if (!file) return NotFoundError(path + ": cannot be read");
   std::string magic;
   Picture picture;
   int levels = 0;
@@ -43,24 +41,24 @@ absl::StatusOr<Picture> ReadPpm(const std::string& path) {
   file.get();
   if (!file || magic != "P6" || levels != 255 || picture.width < 1 || picture.height < 1 ||
       picture.width > kMaxPictureSide || picture.height > kMaxPictureSide) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": not a binary PPM picture with 255 levels and sides of at most ", kMaxPictureSide));
+    return InvalidArgumentError(path +
+                                ": not a binary PPM picture with 255 levels and sides of at most " +
+                                std::to_string(kMaxPictureSide));
   }
   picture.points.resize(size_t{kChannels} * picture.width * picture.height);
   if (!file.read(reinterpret_cast<char*>(picture.points.data()), picture.points.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": shorter than ", picture.width, " by ", picture.height, " points"));
+    return InvalidArgumentError(path + ": shorter than " + std::to_string(picture.width) + " by " +
+                                std::to_string(picture.height) + " points");
   }
   return picture;
 }
 
-absl::Status WritePpm(const Picture& picture, const std::string& path) {
+Status WritePpm(const Picture& picture, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   file << "P6\n" << picture.width << " " << picture.height << "\n255\n";
   file.write(reinterpret_cast<const char*>(picture.points.data()), picture.points.size());
   file.close();
-  return file ? absl::OkStatus()
-              : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  return file ? OkStatus() : UnavailableError(path + ": cannot be written");
 }
 
 Box RandomBox(const Picture& picture, std::mt19937_64& random) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::imagenet {
 
@@ -25,8 +25,8 @@ struct Picture {
 
 // A binary PPM file ("P6", 255 levels). NOT_FOUND; INVALID_ARGUMENT names the file and what is
 // wrong.
-absl::StatusOr<Picture> ReadPpm(const std::string& path);
-absl::Status WritePpm(const Picture& picture, const std::string& path);
+Result<Picture> ReadPpm(const std::string& path);
+Status WritePpm(const Picture& picture, const std::string& path);
 
 // A part of a picture.
 struct Box {

@@ -1,4 +1,4 @@
-#include "examples/imagenet_template/picture.h"
+#include "picture.h"
 
 #include <fstream>
 #include <string>
@@ -32,7 +32,7 @@ float Red(float normalized) { return (normalized * 0.229f + 0.485f) * 255; }
 TEST(PictureTest, ReadsWhatWasWritten) {
   const Picture picture = Gradient(7, 3);
   ASSERT_OK(WritePpm(picture, Path("a.ppm")));
-  const absl::StatusOr<Picture> read = ReadPpm(Path("a.ppm"));
+  const Result<Picture> read = ReadPpm(Path("a.ppm"));
   ASSERT_OK(read);
   EXPECT_EQ(read->width, 7);
   EXPECT_EQ(read->height, 3);
@@ -41,17 +41,17 @@ TEST(PictureTest, ReadsWhatWasWritten) {
 
 TEST(PictureTest, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(ReadPpm(Path("nowhere.ppm")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere.ppm")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("nowhere.ppm")));
   for (const std::string content : {"", "P5\n1 1\n255\nabc", "P6\n0 1\n255\n",
                                     "P6\n99999 1\n255\nabc", "P6\n1 1\n65535\nabc"}) {
     std::ofstream(Path("bad.ppm")) << content;
     EXPECT_THAT(ReadPpm(Path("bad.ppm")),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bad.ppm: not a binary")))
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("bad.ppm: not a binary")))
         << content;
   }
   std::ofstream(Path("short.ppm")) << "P6\n2 1\n255\nabc";
   EXPECT_THAT(ReadPpm(Path("short.ppm")),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("shorter than 2 by 1")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("shorter than 2 by 1")));
 }
 
 TEST(PictureTest, ResamplesABox) {

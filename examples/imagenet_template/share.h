@@ -2,7 +2,7 @@
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_SHARE_H_
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::imagenet {
 
@@ -24,7 +24,7 @@ struct Share {
 // The share of the process for one device of one node: there are as many processes as devices, a
 // batch is divided between those of the node, and data workers too, rounded up. INVALID_ARGUMENT
 // says which number makes no sense.
-absl::StatusOr<Share> ShareOf(const JobSize& job, int node_rank, int device);
+Result<Share> ShareOf(const JobSize& job, int node_rank, int device);
 
 }  // namespace cadre::imagenet
 

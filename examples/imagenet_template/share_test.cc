@@ -1,4 +1,4 @@
-#include "examples/imagenet_template/share.h"
+#include "share.h"
 
 #include <set>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 TEST(ShareTest, ComesFromNodeRankAndDevice) {
   const JobSize job = {/*nodes=*/2, /*devices_per_node=*/4, /*batch_size=*/256, /*data_workers=*/6};
-  const absl::StatusOr<Share> share = ShareOf(job, /*node_rank=*/1, /*device=*/2);
+  const Result<Share> share = ShareOf(job, /*node_rank=*/1, /*device=*/2);
   ASSERT_OK(share);
   EXPECT_EQ(share->world_size, 8);
   EXPECT_EQ(share->rank, 6);
@@ -26,7 +26,7 @@ TEST(ShareTest, EveryRankExistsOnce) {
   std::set<int> ranks;
   for (int node = 0; node < 3; ++node) {
     for (int device = 0; device < 5; ++device) {
-      const absl::StatusOr<Share> share = ShareOf(job, node, device);
+      const Result<Share> share = ShareOf(job, node, device);
       ASSERT_OK(share);
       ranks.insert(share->rank);
     }
@@ -51,7 +51,7 @@ TEST(ShareTest, RefusesWhatMakesNoSense) {
   };
   for (const auto& wrong : cases) {
     EXPECT_THAT(ShareOf(wrong.job, wrong.node_rank, wrong.device),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(wrong.words)));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr(wrong.words)));
   }
 }
 

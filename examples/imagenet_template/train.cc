@@ -1,34 +1,38 @@
-#include "examples/imagenet_template/train.h"
+#include "train.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/status_macros.h"
-#include "examples/cifar_resnet50/resnet.h"
-#include "examples/imagenet_template/dataset.h"
-#include "examples/imagenet_template/share.h"
+#include "../cifar_resnet50/resnet.h"
+#include "cadre/checkpoint.h"
+#include "cadre/sampler.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/archive_file.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
+#include "dataset.h"
+#include "share.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/checkpoint.h"
-#include "worker_runtime/connect.h"
-#include "worker_runtime/sampler.h"
-#include "worker_runtime/torch/archive_file.h"
-#include "worker_runtime/torch/data_parallel.h"
-#include "worker_runtime/torch/tensors.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::imagenet {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// Longer than the communicator's own timeout, whose error names the rank that did not come.
+constexpr std::chrono::seconds kLonger(5);
 // The learning rate is divided by ten after so many epochs.
 constexpr int kEpochsPerDecay = 30;
 
@@ -71,7 +75,7 @@ class Trainer {
         communicator_(communicator),
         options_(options),
         share_(share),
-        timeout_(absl::Seconds(options.timeout_seconds)),
+        timeout_(options.timeout()),
         training_(training),
         validation_(validation),
         sampler_(std::move(sampler)),
@@ -82,24 +86,24 @@ class Trainer {
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
 
-  absl::Status Run();
+  Status Run();
 
  private:
   bool IsFirst() const { return share_.rank == 0; }
-  absl::Status Resume();
-  absl::Status Load(const std::string& path);
-  absl::Status Save(bool best);
-  absl::Status CopyToBest(const std::string& path) const;
+  Status Resume();
+  Status Load(const std::string& path);
+  Status Save(bool best);
+  Status CopyToBest(const std::string& path) const;
   void DecayLearningRate();
-  absl::Status RunEpoch();
-  absl::StatusOr<Score> Validate();
+  Status RunEpoch();
+  Result<Score> Validate();
   LoaderOptions Loading() const;
 
   Worker& worker_;
   Communicator& communicator_;
   const TrainOptions& options_;
   const Share share_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   const Dataset& training_;
   const Dataset& validation_;
   const DistributedSampler sampler_;
@@ -113,10 +117,10 @@ class Trainer {
   double best_top1_ = 0;
 };
 
-absl::Status Trainer::Run() {
+Status Trainer::Run() {
   CADRE_RETURN_IF_ERROR(Resume());
   nn::DataParallelOptions options;
-  options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
+  options.timeout = options.reducer.timeout = timeout_ + kLonger;
   CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
   if (options_.evaluate_only) return Validate().status();
   while (epoch_ < options_.epochs) {
@@ -133,10 +137,10 @@ absl::Status Trainer::Run() {
     std::printf("best Acc@1 %.3f; parameters equal on %d ranks: %016llx\n", best_top1_,
                 share_.world_size, static_cast<unsigned long long>(hash));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Trainer::Resume() {
+Status Trainer::Resume() {
   std::string path = options_.resume;
   if (!options_.checkpoint_dir.empty()) {
     CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
@@ -144,17 +148,17 @@ absl::Status Trainer::Resume() {
     if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
     if (newest.checkpoint) path = newest.checkpoint->path;
   }
-  if (path.empty()) return absl::OkStatus();
+  if (path.empty()) return OkStatus();
   CADRE_RETURN_IF_ERROR(Load(path));
   if (IsFirst()) {
     std::printf("resumed after epoch %d, best Acc@1 %.3f\n", epoch_, best_top1_);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Trainer::Load(const std::string& path) {
+Status Trainer::Load(const std::string& path) {
   if (!std::filesystem::exists(path)) {
-    return absl::NotFoundError(absl::StrCat(path, ": there is no such checkpoint"));
+    return NotFoundError(path + ": there is no such checkpoint");
   }
   torch::serialize::InputArchive archive, model, optimizer;
   archive.load_from(path);
@@ -169,11 +173,11 @@ absl::Status Trainer::Load(const std::string& path) {
   epoch_ = epoch.item<int>();
   total_steps_ = steps.item<int64_t>();
   best_top1_ = best_top1.item<double>();
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Trainer::Save(bool best) {
-  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+Status Trainer::Save(bool best) {
+  if (options_.checkpoint_dir.empty()) return OkStatus();
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive archive;
     torch::serialize::OutputArchive model(archive.compilation_unit());
@@ -186,20 +190,20 @@ absl::Status Trainer::Save(bool best) {
     archive.write("steps", torch::tensor(total_steps_));
     archive.write("best_top1", torch::tensor(best_top1_, torch::kFloat64));
     CADRE_RETURN_IF_ERROR(SaveArchive(archive, path));
-    return best ? CopyToBest(path) : absl::OkStatus();
+    return best ? CopyToBest(path) : OkStatus();
   };
   return SaveCheckpoint(worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
 // Under another name first, so that the best one is whole at any moment.
-absl::Status Trainer::CopyToBest(const std::string& path) const {
-  const std::string copy = absl::StrCat(options_.checkpoint_dir, "/", kBestCheckpoint);
+Status Trainer::CopyToBest(const std::string& path) const {
+  const std::string copy = options_.checkpoint_dir + "/" + kBestCheckpoint;
   std::error_code error;
   std::filesystem::copy_file(path, copy + ".new", std::filesystem::copy_options::overwrite_existing,
                              error);
   if (!error) std::filesystem::rename(copy + ".new", copy, error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(copy, ": ", error.message()));
+  if (!error) return OkStatus();
+  return UnavailableError(copy + ": " + error.message());
 }
 
 void Trainer::DecayLearningRate() {
@@ -217,19 +221,19 @@ LoaderOptions Trainer::Loading() const {
   return options;
 }
 
-absl::Status Trainer::RunEpoch() {
+Status Trainer::RunEpoch() {
   LoaderOptions loading = Loading();
   loading.augment = loading.drop_last = true;
   loading.seed = options_.seed + epoch_;
   BatchLoader loader(training_, sampler_.Epoch(epoch_), loading);
-  absl::Duration data_time, step_time;
+  Seconds data_time(0), step_time(0);
   Score score;
   int64_t since_line = 0;
   net_->train();
   for (int64_t step = 1; step <= loader.batches(); ++step) {
-    const MonoTime begin = MonoNow();
+    const Clock::time_point begin = Clock::now();
     CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
-    data_time += MonoNow() - begin;
+    data_time += Clock::now() - begin;
     const torch::Tensor labels = LabelsOf(*batch);
     optimizer_.zero_grad();
     const torch::Tensor scores = model_->forward(PixelsOf(*batch, options_.side));
@@ -237,33 +241,32 @@ absl::Status Trainer::RunEpoch() {
     loss.backward();
     CADRE_RETURN_IF_ERROR(model_->Finish().status());
     optimizer_.step();
-    step_time += MonoNow() - begin;
+    step_time += Clock::now() - begin;
     score.Add(loss.detach(), scores.detach(), labels);
     ++total_steps_;
     ++since_line;
     if (step % options_.print_every != 0 && step != loader.batches()) continue;
-    const double seconds = absl::ToDoubleSeconds(step_time) / since_line;
+    const double seconds = step_time.count() / since_line;
     worker_.ReportProgress(total_steps_, labels.size(0) * share_.world_size / seconds,
                            score.Loss());
     if (IsFirst()) {
       std::printf(
           "Epoch: [%d][%lld/%lld]  Time %.3f  Data %.3f  Loss %.4f  Acc@1 %.2f  Acc@5 %.2f\n",
           epoch_ + 1, static_cast<long long>(step), static_cast<long long>(loader.batches()),
-          seconds, absl::ToDoubleSeconds(data_time) / since_line, score.Loss(), score.Top1(),
-          score.Top5());
+          seconds, data_time.count() / since_line, score.Loss(), score.Top1(), score.Top5());
     }
-    data_time = step_time = absl::ZeroDuration();
+    data_time = step_time = Seconds(0);
     since_line = 0;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // Each rank looks at its part: no picture counts twice.
-absl::StatusOr<Score> Trainer::Validate() {
+Result<Score> Trainer::Validate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   // Each rank has averaged over its own pictures since the last exchange.
-  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + absl::Seconds(5)));
+  CADRE_RETURN_IF_ERROR(nn::BroadcastBuffers(communicator_, *net_, timeout_ + kLonger));
   CADRE_ASSIGN_OR_RETURN(const EvaluationShard shard,
                          ShardForEvaluation(validation_.size(), share_.world_size, share_.rank));
   std::vector<int64_t> mine(shard.end - shard.begin);
@@ -280,7 +283,7 @@ absl::StatusOr<Score> Trainer::Validate() {
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator_,
       communicator_.AllReduce({sums, std::size(sums), DataType::kFloat64}, ReduceOp::kSum),
-      timeout_ + absl::Seconds(5)));
+      timeout_ + kLonger));
   score = {sums[0], sums[1], sums[2], sums[3]};
   if (IsFirst()) {
     std::printf(" * Loss %.4f Acc@1 %.3f Acc@5 %.3f on %.0f pictures\n", score.Loss(), score.Top1(),
@@ -289,11 +292,12 @@ absl::StatusOr<Score> Trainer::Validate() {
   return score;
 }
 
-absl::StatusOr<Share> FindShare(const Worker& worker, const TrainOptions& options) {
+Result<Share> FindShare(const Worker& worker, const TrainOptions& options) {
   const WorkerPlace& place = worker.place();
   if (options.nodes != 0 && options.nodes != place.nodes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--world-size ", options.nodes, " is given in nodes, and the job has ", place.nodes));
+    return InvalidArgumentError("--world-size " + std::to_string(options.nodes) +
+                                " is given in nodes, and the job has " +
+                                std::to_string(place.nodes));
   }
   JobSize job;
   job.nodes = place.nodes;
@@ -302,15 +306,17 @@ absl::StatusOr<Share> FindShare(const Worker& worker, const TrainOptions& option
   job.data_workers = options.data_workers;
   CADRE_ASSIGN_OR_RETURN(const Share share, ShareOf(job, place.node_rank, place.local_rank));
   if (share.rank == place.rank && share.world_size == place.world_size) return share;
-  return absl::FailedPreconditionError(
-      absl::StrCat("nodes have different numbers of workers: rank ", place.rank, " of ",
-                   place.world_size, " is local rank ", place.local_rank, " of ",
-                   place.local_world_size, " on node ", place.node_rank));
+  std::ostringstream text;
+  text << "nodes have different numbers of workers: rank " << place.rank << " of "
+       << place.world_size << " is local rank " << place.local_rank << " of "
+       << place.local_world_size << " on node " << place.node_rank;
+  return FailedPreconditionError(text.str());
 }
 
 }  // namespace
 
-absl::Status Train(Worker& worker, const TrainOptions& options) {
+Status Train(World& world, const TrainOptions& options) {
+  Worker& worker = *world.worker;
   CADRE_ASSIGN_OR_RETURN(const Share share, FindShare(worker, options));
   torch::manual_seed(options.seed);
   std::unique_ptr<Dataset> training, validation;
@@ -322,13 +328,10 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
     CADRE_ASSIGN_OR_RETURN(validation, OpenFolder(options.data_dir + "/val"));
   }
   if (training->classes() != validation->classes()) {
-    return absl::InvalidArgumentError(absl::StrCat(options.data_dir, ": ", training->classes(),
-                                                   " classes in train, ", validation->classes(),
-                                                   " in val"));
+    return InvalidArgumentError(options.data_dir + ": " + std::to_string(training->classes()) +
+                                " classes in train, " + std::to_string(validation->classes()) +
+                                " in val");
   }
-  CommunicatorOptions communication;
-  communication.timeout = absl::Seconds(options.timeout_seconds);
-  CADRE_ASSIGN_OR_RETURN(auto communicator, Connect(worker, communication));
   std::printf("rank %d of %d: batches of %d, %d data workers\n", share.rank, share.world_size,
               share.batch_size, share.data_workers);
   SamplerOptions sampling;
@@ -337,7 +340,8 @@ absl::Status Train(Worker& worker, const TrainOptions& options) {
   sampling.rank = share.rank;
   sampling.seed = options.seed;
   CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
-  return Trainer(worker, *communicator, options, share, *training, *validation, std::move(sampler))
+  return Trainer(worker, *world.communicator, options, share, *training, *validation,
+                 std::move(sampler))
       .Run();
 }
 

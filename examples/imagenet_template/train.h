@@ -2,12 +2,14 @@
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_TRAIN_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_TRAIN_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "worker_runtime/worker.h"
+#include "cadre/connect.h"
+#include "cadre/status.h"
 
 namespace cadre::imagenet {
 
@@ -40,13 +42,17 @@ struct TrainOptions {
   int64_t width = 64;
   // For every exchange between ranks.
   double timeout_seconds = 600;
+  // The same; thirty years are as good as any longer time, and fit.
+  std::chrono::nanoseconds timeout() const {
+    return std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout_seconds, 1e9) * 1e9));
+  }
 };
 
 // The best checkpoint so far, in checkpoint_dir.
 inline constexpr char kBestCheckpoint[] = "model_best.pt";
 
 // The whole program, as this rank. Returns the first error that any part of it had.
-absl::Status Train(Worker& worker, const TrainOptions& options);
+Status Train(World& world, const TrainOptions& options);
 
 }  // namespace cadre::imagenet
 

@@ -1,4 +1,4 @@
-#include "examples/mnist_cnn/digits.h"
+#include "digits.h"
 
 #include <unistd.h>
 
@@ -10,8 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
 
 namespace cadre::mnist {
 namespace {
@@ -122,12 +121,12 @@ void Draw(const std::vector<Stroke>& strokes, Random& random, uint8_t* pixels) {
   }
 }
 
-absl::StatusOr<fs::path> CacheDirectory() {
+Result<fs::path> CacheDirectory() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache != '\0') return fs::path(cache);
   const char* home = std::getenv("HOME");
   if (home != nullptr && *home != '\0') return fs::path(home) / ".cache";
-  return absl::NotFoundError(
+  return NotFoundError(
       "neither XDG_CACHE_HOME nor HOME says where to put the drawn digits; set one or pass "
       "--data-dir");
 }
@@ -147,14 +146,16 @@ ImageSet DrawDigits(size_t count, uint64_t seed) {
   return set;
 }
 
-absl::StatusOr<std::string> DrawnDigitsDirectory() {
+Result<std::string> DrawnDigitsDirectory() {
   CADRE_ASSIGN_OR_RETURN(const fs::path cache, CacheDirectory());
-  const fs::path target = cache / "cadre" / absl::StrCat("digits-1-", kTrainCount, "-", kTestCount);
+  const fs::path target =
+      cache / "cadre" /
+      ("digits-1-" + std::to_string(kTrainCount) + "-" + std::to_string(kTestCount));
   std::error_code error;
   if (fs::exists(target, error)) return target.string();
-  const fs::path partial = absl::StrCat(target.string(), ".", getpid());
+  const fs::path partial = target.string() + "." + std::to_string(getpid());
   fs::create_directories(partial, error);
-  if (error) return absl::UnavailableError(absl::StrCat(partial.string(), ": ", error.message()));
+  if (error) return UnavailableError(partial.string() + ": " + error.message());
   CADRE_RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTrainCount, kTrainSeed), partial, "train"));
   CADRE_RETURN_IF_ERROR(WriteImageSet(DrawDigits(kTestCount, kTestSeed), partial, "t10k"));
   fs::rename(partial, target, error);
@@ -163,7 +164,7 @@ absl::StatusOr<std::string> DrawnDigitsDirectory() {
   fs::remove_all(partial, error);
   // Another process may have been faster.
   if (fs::exists(target, error)) return target.string();
-  return absl::UnavailableError(absl::StrCat(target.string(), ": ", reason));
+  return UnavailableError(target.string() + ": " + reason);
 }
 
 }  // namespace cadre::mnist

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "examples/mnist_cnn/idx.h"
+#include "cadre/result.h"
+#include "idx.h"
 
 namespace cadre::mnist {
 
@@ -18,7 +18,7 @@ ImageSet DrawDigits(size_t count, uint64_t seed);
 // A directory with 6,000 training and 1,000 test images as IDX files, under the user's cache
 // directory; made if it is not there. Several processes may do so at once: the directory appears
 // complete or not at all.
-absl::StatusOr<std::string> DrawnDigitsDirectory();
+Result<std::string> DrawnDigitsDirectory();
 
 }  // namespace cadre::mnist
 

@@ -1,4 +1,4 @@
-#include "examples/mnist_cnn/digits.h"
+#include "digits.h"
 
 #include <algorithm>
 #include <cstdlib>

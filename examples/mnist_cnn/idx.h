@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::mnist {
 
@@ -24,12 +24,11 @@ struct ImageSet {
 
 // Reads <directory>/<prefix>-images-idx3-ubyte and <prefix>-labels-idx1-ubyte, each also with
 // ".gz". `prefix` is "train" or "t10k". A limit other than 0 keeps only the first images.
-absl::StatusOr<ImageSet> ReadImageSet(const std::string& directory, const std::string& prefix,
-                                      size_t limit);
+Result<ImageSet> ReadImageSet(const std::string& directory, const std::string& prefix,
+                              size_t limit);
 
 // Writes the two plain files.
-absl::Status WriteImageSet(const ImageSet& set, const std::string& directory,
-                           const std::string& prefix);
+Status WriteImageSet(const ImageSet& set, const std::string& directory, const std::string& prefix);
 
 }  // namespace cadre::mnist
 

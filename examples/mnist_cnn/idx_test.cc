@@ -1,4 +1,4 @@
-#include "examples/mnist_cnn/idx.h"
+#include "idx.h"
 
 #include <zlib.h>
 
@@ -80,14 +80,14 @@ TEST_F(IdxTest, KeepsTheFirstImages) {
 
 TEST_F(IdxTest, SaysWhichFileIsMissing) {
   EXPECT_THAT(ReadImageSet(directory_, "t10k", 0),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("t10k-images-idx3-ubyte")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("t10k-images-idx3-ubyte")));
 }
 
 TEST_F(IdxTest, RefusesAnotherKindOfFile) {
   Overwrite("train-images-idx3-ubyte", 3, 1);
   EXPECT_THAT(
       ReadImageSet(directory_, "train", 0),
-      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("begins with 00000801 instead of 00000803")));
+      StatusIs(StatusCode::kDataLoss, HasSubstr("begins with 00000801 instead of 00000803")));
 }
 
 TEST_F(IdxTest, RefusesAFileThatEndsTooEarly) {
@@ -95,19 +95,19 @@ TEST_F(IdxTest, RefusesAFileThatEndsTooEarly) {
   Overwrite("train-images-idx3-ubyte", 7, 4);
   Overwrite("train-labels-idx1-ubyte", 7, 4);
   EXPECT_THAT(ReadImageSet(directory_, "train", 0),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ends too early")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("ends too early")));
 }
 
 TEST_F(IdxTest, RefusesFilesThatDoNotBelongTogether) {
   Overwrite("train-labels-idx1-ubyte", 7, 2);
   EXPECT_THAT(ReadImageSet(directory_, "train", 0),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("2 labels for 3 images")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("2 labels for 3 images")));
 }
 
 TEST_F(IdxTest, RefusesALabelThatIsNoDigit) {
   Overwrite("train-labels-idx1-ubyte", 9, 10);
   EXPECT_THAT(ReadImageSet(directory_, "train", 0),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("label 10 at position 1")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("label 10 at position 1")));
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "worker_runtime/worker.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/worker.h"
 
 namespace cadre::mnist {
 
@@ -19,7 +19,7 @@ namespace cadre::mnist {
 class Ledger {
  public:
   // Appends to `directory`/<pid>; an empty directory: writes nothing.
-  static absl::StatusOr<Ledger> Open(const std::string& directory);
+  static Result<Ledger> Open(const std::string& directory);
   ~Ledger();
   Ledger(Ledger&& other) noexcept;
   Ledger(const Ledger&) = delete;
@@ -27,15 +27,15 @@ class Ledger {
 
   // "take generation=2 rank=1 world=4 epoch=0 step=7 at_us=123 samples=3,5,9". A step that is taken
   // in several generations counts in the last of them.
-  absl::Status Take(const WorkerPlace& place, int64_t epoch, int64_t step,
-                    const std::vector<int64_t>& samples) const;
+  Status Take(const WorkerPlace& place, int64_t epoch, int64_t step,
+              const std::vector<int64_t>& samples) const;
   // "done generation=2 rank=1 step=7 at_us=123": its gradients were applied. Times are the
   // machine's monotonic clock.
-  absl::Status Done(const WorkerPlace& place, int64_t step) const;
+  Status Done(const WorkerPlace& place, int64_t step) const;
 
  private:
   Ledger(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
-  absl::Status Append(const std::string& line) const;
+  Status Append(const std::string& line) const;
 
   std::string path_;
   int fd_ = -1;

@@ -5,19 +5,17 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "examples/mnist_cnn/train.h"
-#include "worker_runtime/worker.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/worker.h"
+#include "train.h"
 
 namespace {
 
 constexpr int kFailed = 1;
 
-int Fail(const char* who, const absl::Status& status) {
-  std::fprintf(stderr, "mnist_cnn: %s%s: %s\n", who,
-               absl::StatusCodeToString(status.code()).c_str(),
-               std::string(status.message()).c_str());
+int Fail(const std::string& who, const cadre::Status& status) {
+  std::fprintf(stderr, "mnist_cnn: %s%s\n", who.c_str(), status.ToString().c_str());
   return kFailed;
 }
 
@@ -79,9 +77,9 @@ int main(int argc, char** argv) {
   if (!worker.ok()) return Fail("", worker.status());
   const std::string who = "rank " + std::to_string((*worker)->rank()) + ": ";
   try {
-    const absl::StatusOr<int> status = cadre::mnist::Train(**worker, options);
-    return status.ok() ? *status : Fail(who.c_str(), status.status());
+    const cadre::Result<int> status = cadre::mnist::Train(**worker, options);
+    return status.ok() ? *status : Fail(who, status.status());
   } catch (const std::exception& error) {
-    return Fail(who.c_str(), absl::InternalError(error.what()));
+    return Fail(who, cadre::InternalError(error.what()));
   }
 }

@@ -1,8 +1,7 @@
-#include "examples/mnist_cnn/samples.h"
+#include "samples.h"
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "examples/mnist_cnn/idx.h"
+#include "cadre/status_macros.h"
+#include "idx.h"
 
 namespace cadre::mnist {
 namespace {
@@ -14,12 +13,11 @@ constexpr float kDeviation = 0.3081f;
 
 }  // namespace
 
-absl::StatusOr<Samples> LoadSamples(const std::string& directory, const std::string& prefix,
-                                    int limit) {
+Result<Samples> LoadSamples(const std::string& directory, const std::string& prefix, int limit) {
   CADRE_ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
   if (set.rows != kSide || set.columns != kSide) {
-    return absl::InvalidArgumentError(absl::StrCat("the images in ", directory, " are ", set.rows,
-                                                   " by ", set.columns, "; expected 28 by 28"));
+    return InvalidArgumentError("the images in " + directory + " are " + std::to_string(set.rows) +
+                                " by " + std::to_string(set.columns) + "; expected 28 by 28");
   }
   const auto count = static_cast<int64_t>(set.size());
   const torch::Tensor pixels = torch::from_blob(

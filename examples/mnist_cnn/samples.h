@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 #include "torch/types.h"
 
 namespace cadre::mnist {
@@ -20,8 +20,7 @@ struct Samples {
 // Reads the files of `directory` whose names begin with `prefix` ("train", "t10k"); at most `limit`
 // samples, or all with 0. Errors: those of ReadImageSet(); INVALID_ARGUMENT where the images are
 // not 28 by 28.
-absl::StatusOr<Samples> LoadSamples(const std::string& directory, const std::string& prefix,
-                                    int limit);
+Result<Samples> LoadSamples(const std::string& directory, const std::string& prefix, int limit);
 
 }  // namespace cadre::mnist
 

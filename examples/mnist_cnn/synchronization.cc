@@ -1,15 +1,14 @@
-#include "examples/mnist_cnn/synchronization.h"
+#include "synchronization.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "cadre/hooks/sixteen_bit.h"
+#include "cadre/hooks/sparse.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
 #include "torch/types.h"
-#include "worker_runtime/hooks/sixteen_bit.h"
-#include "worker_runtime/hooks/sparse.h"
-#include "worker_runtime/torch/tensors.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::mnist {
 namespace {
@@ -28,8 +27,8 @@ std::shared_ptr<CommunicationHook> Sparse(hooks::SparseOptions::Select select) {
 }
 
 // Row r is rank r's.
-absl::StatusOr<torch::Tensor> Gather(Communicator& communicator, const torch::Tensor& mine,
-                                     absl::Duration timeout) {
+Result<torch::Tensor> Gather(Communicator& communicator, const torch::Tensor& mine,
+                             std::chrono::nanoseconds timeout) {
   const torch::Tensor all = torch::zeros({communicator.size(), mine.numel()}, mine.scalar_type());
   CADRE_RETURN_IF_ERROR(
       WaitOrAbort(communicator,
@@ -41,8 +40,8 @@ absl::StatusOr<torch::Tensor> Gather(Communicator& communicator, const torch::Te
 
 }  // namespace
 
-absl::StatusOr<Synchronization> Synchronization::Create(const std::string& way,
-                                                        const torch::nn::Module& module) {
+Result<Synchronization> Synchronization::Create(const std::string& way,
+                                                const torch::nn::Module& module) {
   Synchronization result;
   if (way == "fp16") {
     result.hook_ = hooks::Fp16Hook();
@@ -58,28 +57,26 @@ absl::StatusOr<Synchronization> Synchronization::Create(const std::string& way,
                            hooks::PartialHook::Create(trained.parameters, kPartialThreshold));
     result.hook_ = result.partial_;
   } else if (way != "fp32") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no way to synchronize called \"", way,
-                     "\"; expected fp32, fp16, bf16, partial, topk or threshold"));
+    return InvalidArgumentError("there is no way to synchronize called \"" + way +
+                                "\"; expected fp32, fp16, bf16, partial, topk or threshold");
   }
   return result;
 }
 
-absl::Status Synchronization::AfterStep(Communicator& communicator, absl::Duration timeout) {
-  if (partial_ == nullptr) return absl::OkStatus();
+Status Synchronization::AfterStep(Communicator& communicator, std::chrono::nanoseconds timeout) {
+  if (partial_ == nullptr) return OkStatus();
   return partial_->AverageNextGroup(communicator, timeout);
 }
 
-absl::Status Synchronization::MakeReplicasEqual(Communicator& communicator,
-                                                absl::Duration timeout) {
-  if (partial_ == nullptr) return absl::OkStatus();
+Status Synchronization::MakeReplicasEqual(Communicator& communicator,
+                                          std::chrono::nanoseconds timeout) {
+  if (partial_ == nullptr) return OkStatus();
   return partial_->AverageAll(communicator, timeout);
 }
 
-absl::Status Synchronization::Save(Communicator& communicator,
-                                   torch::serialize::OutputArchive& archive,
-                                   absl::Duration timeout) const {
-  if (hook_ == nullptr) return absl::OkStatus();
+Status Synchronization::Save(Communicator& communicator, torch::serialize::OutputArchive& archive,
+                             std::chrono::nanoseconds timeout) const {
+  if (hook_ == nullptr) return OkStatus();
   CADRE_ASSIGN_OR_RETURN(const std::string state, hook_->SaveState());
   const torch::Tensor size = torch::full({1}, static_cast<int64_t>(state.size()), torch::kInt64);
   CADRE_ASSIGN_OR_RETURN(const torch::Tensor sizes, Gather(communicator, size, timeout));
@@ -88,14 +85,14 @@ absl::Status Synchronization::Save(Communicator& communicator,
   CADRE_ASSIGN_OR_RETURN(const torch::Tensor states, Gather(communicator, mine, timeout));
   archive.write(kSizesKey, sizes);
   archive.write(kStatesKey, states);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Synchronization::Load(int rank, torch::serialize::InputArchive& archive) {
+Status Synchronization::Load(int rank, torch::serialize::InputArchive& archive) {
   torch::Tensor sizes, states;
-  if (hook_ == nullptr || !archive.try_read(kSizesKey, sizes)) return absl::OkStatus();
+  if (hook_ == nullptr || !archive.try_read(kSizesKey, sizes)) return OkStatus();
   archive.read(kStatesKey, states);
-  if (rank >= sizes.size(0)) return absl::OkStatus();
+  if (rank >= sizes.size(0)) return OkStatus();
   const torch::Tensor mine = states[rank].contiguous();
   const auto size = std::min<int64_t>(sizes[rank].item<int64_t>(), mine.numel());
   return hook_->LoadState({static_cast<const char*>(mine.data_ptr()), static_cast<size_t>(size)});

@@ -2,16 +2,16 @@
 #ifndef CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
 #define CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "cadre/communication_hook.h"
+#include "cadre/hooks/partial.h"
+#include "cadre/result.h"
 #include "torch/nn/module.h"
 #include "torch/serialize/archive.h"
-#include "worker_runtime/communication_hook.h"
-#include "worker_runtime/hooks/partial.h"
 
 namespace cadre::mnist {
 
@@ -20,21 +20,20 @@ class Synchronization {
  public:
   // `way` is fp32, fp16, bf16, partial, topk or threshold; INVALID_ARGUMENT otherwise. The
   // parameters must stay where they are.
-  static absl::StatusOr<Synchronization> Create(const std::string& way,
-                                                const torch::nn::Module& module);
+  static Result<Synchronization> Create(const std::string& way, const torch::nn::Module& module);
 
   // For ReducerOptions; null for fp32.
   const std::shared_ptr<CommunicationHook>& hook() const { return hook_; }
 
   // Collective. After each step of the optimizer, and before the model is looked at as a whole.
-  absl::Status AfterStep(Communicator& communicator, absl::Duration timeout);
-  absl::Status MakeReplicasEqual(Communicator& communicator, absl::Duration timeout);
+  Status AfterStep(Communicator& communicator, std::chrono::nanoseconds timeout);
+  Status MakeReplicasEqual(Communicator& communicator, std::chrono::nanoseconds timeout);
 
   // Collective: every rank's part goes into the archive. Loading takes this rank's part, and leaves
   // things as they are where the archive has none.
-  absl::Status Save(Communicator& communicator, torch::serialize::OutputArchive& archive,
-                    absl::Duration timeout) const;
-  absl::Status Load(int rank, torch::serialize::InputArchive& archive);
+  Status Save(Communicator& communicator, torch::serialize::OutputArchive& archive,
+              std::chrono::nanoseconds timeout) const;
+  Status Load(int rank, torch::serialize::InputArchive& archive);
 
   // Bytes that this rank gave to collectives so far, those of the reducer's steps as it says.
   uint64_t bytes() const {

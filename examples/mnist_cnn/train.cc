@@ -1,9 +1,10 @@
-#include "examples/mnist_cnn/train.h"
+#include "train.h"
 
 #include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -11,30 +12,34 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/exit_codes.h"
-#include "base/status_macros.h"
-#include "examples/mnist_cnn/digits.h"
-#include "examples/mnist_cnn/ledger.h"
-#include "examples/mnist_cnn/net.h"
-#include "examples/mnist_cnn/samples.h"
-#include "examples/mnist_cnn/synchronization.h"
+#include "cadre/checkpoint.h"
+#include "cadre/exit_codes.h"
+#include "cadre/in_place.h"
+#include "cadre/sampler.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/archive_file.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/wait_or_abort.h"
+#include "digits.h"
+#include "ledger.h"
+#include "net.h"
+#include "samples.h"
+#include "synchronization.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
-#include "worker_runtime/checkpoint.h"
-#include "worker_runtime/in_place.h"
-#include "worker_runtime/sampler.h"
-#include "worker_runtime/torch/archive_file.h"
-#include "worker_runtime/torch/data_parallel.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::mnist {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
 constexpr size_t kEvaluationBatch = 500;
+// Longer than the communicator's own timeout, whose error names the rank that did not come.
+constexpr std::chrono::seconds kLonger(5);
 
 // Several ranks share the cores; libtorch and the BLAS behind it each have a pool of their own.
 void SetThreads(int threads, int world_size) {
@@ -48,13 +53,13 @@ void SetThreads(int threads, int world_size) {
 
 // Every node draws its own digits, once, before anybody reads them. A worker that comes later finds
 // them, or draws them without the others, which are beyond that.
-absl::StatusOr<std::string> FindData(Worker& worker, const TrainOptions& options) {
+Result<std::string> FindData(Worker& worker, const TrainOptions& options) {
   if (!options.data_dir.empty()) return options.data_dir;
   if (worker.place().restart_count > 0) return DrawnDigitsDirectory();
-  absl::StatusOr<std::string> directory = std::string();
+  Result<std::string> directory = std::string();
   if (worker.place().local_rank == 0) directory = DrawnDigitsDirectory();
   CADRE_RETURN_IF_ERROR(directory.status());
-  CADRE_RETURN_IF_ERROR(worker.Barrier("digits drawn", absl::Seconds(options.timeout_seconds)));
+  CADRE_RETURN_IF_ERROR(worker.Barrier("digits drawn", options.timeout()));
   return DrawnDigitsDirectory();
 }
 
@@ -64,7 +69,7 @@ class Trainer : public InPlaceState {
   Trainer(const TrainOptions& options, Samples train, Samples test, EpochCursor cursor,
           Ledger ledger)
       : options_(options),
-        timeout_(absl::Seconds(options.timeout_seconds)),
+        timeout_(options.timeout()),
         train_(std::move(train)),
         test_(std::move(test)),
         cursor_(std::move(cursor)),
@@ -75,32 +80,32 @@ class Trainer : public InPlaceState {
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
 
-  absl::Status Run(Worker& worker, Communicator& communicator);
-  int exit_status() const { return leaves_ ? kExitForNextGeneration : 0; }
+  Status Run(Worker& worker, Communicator& communicator);
+  int exit_status() const { return leaves_ ? kWorkerExitForNextGeneration : 0; }
 
   // An epoch's end is a change of the state too.
   int64_t position() const override { return begun_ ? total_steps_ + cursor_.epoch() : -1; }
-  absl::StatusOr<std::string> Save() const override;
-  absl::Status Load(absl::string_view bytes) override;
+  Result<std::string> Save() const override;
+  Status Load(std::string_view bytes) override;
 
  private:
   bool IsFirst() const { return worker_->rank() == 0; }
-  absl::Status TrainToTheEnd();
-  absl::Status Prepare();
-  absl::Status Begin();
-  absl::StatusOr<int> Resume();
-  absl::Status SaveEpoch(int epoch);
-  absl::Status RunEpoch(int epoch);
-  absl::StatusOr<float> RunStep();
-  absl::StatusOr<float> ComputeGradients(const std::vector<int64_t>& samples);
-  absl::StatusOr<double> Evaluate();
+  Status TrainToTheEnd();
+  Status Prepare();
+  Status Begin();
+  Result<int> Resume();
+  Status SaveEpoch(int epoch);
+  Status RunEpoch(int epoch);
+  Result<float> RunStep();
+  Result<float> ComputeGradients(const std::vector<int64_t>& samples);
+  Result<double> Evaluate();
   void FailOnPurpose(int epoch, int64_t step, int64_t steps) const;
   void Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples);
 
   Worker* worker_ = nullptr;
   Communicator* communicator_ = nullptr;
   const TrainOptions& options_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   const Samples train_, test_;
   EpochCursor cursor_;
   const Ledger ledger_;
@@ -112,29 +117,29 @@ class Trainer : public InPlaceState {
 
   bool begun_ = false;
   int64_t total_steps_ = 0;
-  MonoTime last_log_;
-  absl::Duration communication_, exposed_wait_;
+  Clock::time_point last_log_;
+  Milliseconds communication_{0}, exposed_wait_{0};
   // After the last epoch that this process ran.
   std::optional<double> accuracy_;
   // The rest is left to the next generation, which has more nodes.
   bool leaves_ = false;
 };
 
-absl::Status Trainer::Run(Worker& worker, Communicator& communicator) {
+Status Trainer::Run(Worker& worker, Communicator& communicator) {
   worker_ = &worker;
   communicator_ = &communicator;
   SetThreads(options_.threads, worker.world_size());
-  absl::Status status = TrainToTheEnd();
+  Status status = TrainToTheEnd();
   // It must not outlive the communicator.
   model_.reset();
   return status;
 }
 
-absl::Status Trainer::TrainToTheEnd() {
+Status Trainer::TrainToTheEnd() {
   // Only the first time: who comes later was given the state.
   CADRE_RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
   nn::DataParallelOptions options;
-  options.timeout = options.reducer.timeout = timeout_ + absl::Seconds(5);
+  options.timeout = options.reducer.timeout = timeout_ + kLonger;
   options.reducer.hook = synchronization_->hook();
   CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, *communicator_, options));
   model_->ZeroGrad();
@@ -145,7 +150,7 @@ absl::Status Trainer::TrainToTheEnd() {
     cursor_.MoveTo(epoch, 0);
     if (options_.checkpoint_dir.empty() || epoch == options_.epochs) continue;
     CADRE_ASSIGN_OR_RETURN(leaves_, CheckpointWanted(*worker_, timeout_));
-    if (leaves_) return absl::OkStatus();
+    if (leaves_) return OkStatus();
   }
   // All epochs may have been done before a restart.
   if (!accuracy_) {
@@ -157,15 +162,15 @@ absl::Status Trainer::TrainToTheEnd() {
     std::printf("parameters equal on %d ranks: %016llx\n", worker_->world_size(),
                 static_cast<unsigned long long>(hash));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Trainer::Prepare() {
+Status Trainer::Prepare() {
   CADRE_ASSIGN_OR_RETURN(synchronization_, Synchronization::Create(options_.sync, *net_));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Trainer::Begin() {
+Status Trainer::Begin() {
   if (IsFirst()) {
     std::printf("%lld training images, %lld test images, %d ranks with batches of %d\n",
                 static_cast<long long>(train_.size()), static_cast<long long>(test_.size()),
@@ -175,10 +180,10 @@ absl::Status Trainer::Begin() {
   if (done > 0 && IsFirst()) std::printf("resumed from epoch %d\n", done);
   cursor_.MoveTo(done, 0);
   begun_ = true;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<std::string> Trainer::Save() const {
+Result<std::string> Trainer::Save() const {
   torch::serialize::OutputArchive archive;
   torch::serialize::OutputArchive model(archive.compilation_unit());
   torch::serialize::OutputArchive optimizer(archive.compilation_unit());
@@ -192,7 +197,7 @@ absl::StatusOr<std::string> Trainer::Save() const {
   return bytes.str();
 }
 
-absl::Status Trainer::Load(absl::string_view bytes) {
+Status Trainer::Load(std::string_view bytes) {
   torch::serialize::InputArchive archive, model, optimizer;
   archive.load_from(bytes.data(), bytes.size());
   archive.read("model", model);
@@ -204,10 +209,10 @@ absl::Status Trainer::Load(absl::string_view bytes) {
   cursor_.MoveTo(place[0].item<int64_t>(), place[1].item<int64_t>());
   total_steps_ = place[2].item<int64_t>();
   begun_ = true;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<int> Trainer::Resume() {
+Result<int> Trainer::Resume() {
   if (options_.checkpoint_dir.empty()) {
     CADRE_RETURN_IF_ERROR(Prepare());
     return 0;
@@ -234,8 +239,8 @@ absl::StatusOr<int> Trainer::Resume() {
   return epoch.item<int>();
 }
 
-absl::Status Trainer::SaveEpoch(int epoch) {
-  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+Status Trainer::SaveEpoch(int epoch) {
+  if (options_.checkpoint_dir.empty()) return OkStatus();
   torch::serialize::OutputArchive archive;
   CADRE_RETURN_IF_ERROR(synchronization_->Save(*communicator_, archive, timeout_));
   const auto write = [&](const std::string& path) {
@@ -251,14 +256,14 @@ absl::Status Trainer::SaveEpoch(int epoch) {
   return SaveCheckpoint(*worker_, checkpoints_, total_steps_, write, timeout_);
 }
 
-absl::Status Trainer::RunEpoch(int epoch) {
+Status Trainer::RunEpoch(int epoch) {
   // Samples that the ranks take together in one step.
   const int64_t batch = int64_t{options_.batch_size} * worker_->world_size();
   const int64_t left = train_.size() - cursor_.taken();
   int64_t step = cursor_.taken() / batch;
   const int64_t steps = step + (left + batch - 1) / batch;
-  const MonoTime begin = last_log_ = MonoNow();
-  communication_ = exposed_wait_ = absl::ZeroDuration();
+  const Clock::time_point begin = last_log_ = Clock::now();
+  communication_ = exposed_wait_ = Milliseconds(0);
   const uint64_t bytes_before = synchronization_->bytes();
   const int64_t steps_before = total_steps_;
   net_->train();
@@ -272,7 +277,7 @@ absl::Status Trainer::RunEpoch(int epoch) {
     Log(epoch, step, steps, loss, cursor_.taken() - logged);
     logged = cursor_.taken();
   }
-  const absl::Duration took = MonoNow() - begin;
+  const Seconds took = Clock::now() - begin;
   const auto ran = static_cast<double>(std::max<int64_t>(total_steps_ - steps_before, 1));
   const double bytes_per_step = static_cast<double>(synchronization_->bytes() - bytes_before) / ran;
   CADRE_RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(*communicator_, timeout_));
@@ -281,15 +286,14 @@ absl::Status Trainer::RunEpoch(int epoch) {
     std::printf(
         "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
         "after backward %.0f ms; %.0f bytes per step\n",
-        epoch, options_.epochs, loss_sum / ran, *accuracy_, absl::ToDoubleSeconds(took),
-        absl::ToDoubleMilliseconds(communication_), absl::ToDoubleMilliseconds(exposed_wait_),
-        bytes_per_step);
+        epoch, options_.epochs, loss_sum / ran, *accuracy_, took.count(), communication_.count(),
+        exposed_wait_.count(), bytes_per_step);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // The loss on this rank's samples. At the end of an epoch it may have none, while others do.
-absl::StatusOr<float> Trainer::ComputeGradients(const std::vector<int64_t>& samples) {
+Result<float> Trainer::ComputeGradients(const std::vector<int64_t>& samples) {
   if (samples.empty()) return 0.0f;
   const torch::Tensor indices = torch::tensor(samples);
   const torch::Tensor images = train_.images.index_select(0, indices);
@@ -301,7 +305,7 @@ absl::StatusOr<float> Trainer::ComputeGradients(const std::vector<int64_t>& samp
   return loss.item<float>();
 }
 
-absl::StatusOr<float> Trainer::RunStep() {
+Result<float> Trainer::RunStep() {
   const std::vector<int64_t> samples =
       cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
@@ -322,7 +326,7 @@ absl::StatusOr<float> Trainer::RunStep() {
 }
 
 // Each rank looks at every n-th image: no image counts twice.
-absl::StatusOr<double> Trainer::Evaluate() {
+Result<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   int64_t correct = 0;
@@ -333,7 +337,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   }
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
       *communicator_, communicator_->AllReduce({&correct, 1, DataType::kInt64}, ReduceOp::kSum),
-      timeout_ + absl::Seconds(5)));
+      timeout_ + kLonger));
   return static_cast<double>(correct) / test_.size();
 }
 
@@ -345,8 +349,8 @@ void Trainer::FailOnPurpose(int epoch, int64_t step, int64_t steps) const {
 }
 
 void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples) {
-  const MonoTime now = MonoNow();
-  const double seconds = std::max(absl::ToDoubleSeconds(now - last_log_), 1e-6);
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::max(Seconds(now - last_log_).count(), 1e-6);
   last_log_ = now;
   const double rate = samples / seconds;
   worker_->ReportProgress(total_steps_, rate, loss);
@@ -357,7 +361,7 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 
 }  // namespace
 
-absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options) {
+Result<int> Train(Worker& worker, const TrainOptions& options) {
   torch::manual_seed(options.seed);
   CADRE_ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
   CADRE_ASSIGN_OR_RETURN(Samples train, LoadSamples(directory, "train", options.limit));
@@ -367,7 +371,7 @@ absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options) {
   CADRE_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));
   Trainer trainer(options, std::move(train), std::move(test), std::move(cursor), std::move(ledger));
   InPlaceOptions in_place;
-  in_place.communicator.timeout = absl::Seconds(options.timeout_seconds);
+  in_place.communicator.timeout = options.timeout();
   CADRE_RETURN_IF_ERROR(TrainInPlace(
       worker, trainer, in_place,
       [&](Worker& now, Communicator& communicator) { return trainer.Run(now, communicator); }));

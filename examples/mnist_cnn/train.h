@@ -2,11 +2,13 @@
 #ifndef CADRE_EXAMPLES_MNIST_CNN_TRAIN_H_
 #define CADRE_EXAMPLES_MNIST_CNN_TRAIN_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/worker.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 
 namespace cadre::mnist {
 
@@ -32,6 +34,10 @@ struct TrainOptions {
   int log_every = 10;
   // For every exchange between ranks.
   double timeout_seconds = 60;
+  // The same; thirty years are as good as any longer time, and fit.
+  std::chrono::nanoseconds timeout() const {
+    return std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout_seconds, 1e9) * 1e9));
+  }
   // Empty: none is written; see ledger.h.
   std::string ledger_dir;
   // For demonstrations: this rank kills itself in this epoch of the job's first attempt. -1:
@@ -42,7 +48,7 @@ struct TrainOptions {
 
 // The whole program, as this rank, with what it is to exit with; or the first error that any part
 // of it had.
-absl::StatusOr<int> Train(Worker& worker, const TrainOptions& options);
+Result<int> Train(Worker& worker, const TrainOptions& options);
 
 }  // namespace cadre::mnist
 

@@ -1,14 +1,14 @@
-#include "examples/mnist_cnn/train.h"
+#include "train.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "base/status_matchers.h"
-#include "examples/mnist_cnn/digits.h"
-#include "examples/mnist_cnn/idx.h"
+#include "digits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "idx.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::mnist {
@@ -97,7 +97,7 @@ TEST_F(TrainTest, SaysWhichWaysToSynchronizeThereAre) {
   testing::InProcessWorkers workers(1);
   workers.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"telepathy\"; expected")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"telepathy\"; expected")));
   });
 }
 
@@ -118,7 +118,7 @@ TEST_F(TrainTest, SaysWhatIsWrongWithTheData) {
   testing::InProcessWorkers workers(1);
   workers.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),
-                StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere/train-images")));
+                StatusIs(StatusCode::kNotFound, HasSubstr("nowhere/train-images")));
   });
 }
 

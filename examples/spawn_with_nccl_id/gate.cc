@@ -1,4 +1,4 @@
-#include "examples/spawn_with_nccl_id/gate.h"
+#include "gate.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,36 +12,47 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
 
 namespace cadre {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr char kWelcome[] = "all are here";
 // Of the gate's answers.
 constexpr size_t kMaxAnswer = 256;
 constexpr int kBacklog = 64;
 // Whoever connects has this long to say who it is, so that nobody holds up the others.
-constexpr absl::Duration kSpeakUp = absl::Seconds(2);
+constexpr std::chrono::seconds kSpeakUp(2);
 
-absl::Status ErrnoStatus(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
+// Closes a descriptor in the end.
+class Closer {
+ public:
+  explicit Closer(int fd) : fd_(fd) {}
+  ~Closer() { close(fd_); }
+  Closer(const Closer&) = delete;
+  Closer& operator=(const Closer&) = delete;
+
+ private:
+  const int fd_;
+};
+
+Status ErrnoStatus(const std::string& what) {
+  return UnavailableError(what + ": " + strerror(errno));
 }
 
-absl::Status WaitReadable(int fd, absl::Time deadline) {
+Status WaitReadable(int fd, Clock::time_point deadline) {
   pollfd waiting = {fd, POLLIN, 0};
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
-  const int ready = poll(&waiting, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
-  if (ready > 0 || (ready < 0 && errno == EINTR)) return absl::OkStatus();
-  return ready == 0 ? absl::DeadlineExceededError("nothing came in time") : ErrnoStatus("poll");
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  const auto timeout = std::clamp<int64_t>(left.count(), 0, 1 << 30);
+  const int ready = poll(&waiting, 1, static_cast<int>(timeout));
+  if (ready > 0 || (ready < 0 && errno == EINTR)) return OkStatus();
+  return ready == 0 ? DeadlineExceededError("nothing came in time") : ErrnoStatus("poll");
 }
 
 // Up to `size` bytes, fewer when the other end closes.
-absl::StatusOr<std::string> Receive(int fd, size_t size, absl::Time deadline) {
+Result<std::string> Receive(int fd, size_t size, Clock::time_point deadline) {
   std::string bytes;
   while (bytes.size() < size) {
     CADRE_RETURN_IF_ERROR(WaitReadable(fd, deadline));
@@ -54,25 +65,25 @@ absl::StatusOr<std::string> Receive(int fd, size_t size, absl::Time deadline) {
   return bytes;
 }
 
-absl::Status SendAll(int fd, absl::string_view bytes) {
+Status SendAll(int fd, std::string_view bytes) {
   // Small enough for the socket's buffer: it never waits.
   const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return sent == static_cast<ssize_t>(bytes.size()) ? absl::OkStatus() : ErrnoStatus("send");
+  return sent == static_cast<ssize_t>(bytes.size()) ? OkStatus() : ErrnoStatus("send");
 }
 
 // Takes the same time wherever the two differ.
-bool SameSecret(absl::string_view a, absl::string_view b) {
+bool SameSecret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == 0;
 }
 
-absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+Result<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is too long for a socket"));
+    return InvalidArgumentError("\"" + path + "\" is too long for a socket");
   }
   path.copy(address.sun_path, path.size());
   return address;
@@ -101,10 +112,10 @@ Gate::~Gate() {
   rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
-absl::StatusOr<Gate> Gate::Open(std::string id, int ranks) {
+Result<Gate> Gate::Open(std::string id, int ranks) {
   Gate gate(std::move(id), ranks);
   const char* base = getenv("TMPDIR");
-  std::string directory = absl::StrCat(base == nullptr ? "/tmp" : base, "/gate_XXXXXX");
+  std::string directory = std::string(base == nullptr ? "/tmp" : base) + "/gate_XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) return ErrnoStatus(directory);
   gate.path_ = directory + "/socket";
   CADRE_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(gate.path_));
@@ -116,77 +127,78 @@ absl::StatusOr<Gate> Gate::Open(std::string id, int ranks) {
   return gate;
 }
 
-absl::StatusOr<int> Gate::AskRank(int connection, absl::Time deadline) const {
+Result<int> Gate::AskRank(int connection, Clock::time_point deadline) const {
   int32_t rank = 0;
   // More than is right, so that too much is seen.
   CADRE_ASSIGN_OR_RETURN(const std::string said,
                          Receive(connection, sizeof(rank) + id_.size() + kMaxAnswer, deadline));
   if (said.size() < sizeof(rank) || !SameSecret(said.substr(sizeof(rank)), id_)) {
-    return absl::PermissionDeniedError("it does not hold the id");
+    return PermissionDeniedError("it does not hold the id");
   }
   memcpy(&rank, said.data(), sizeof(rank));
   if (rank < 0 || rank >= static_cast<int32_t>(connections_.size())) {
-    return absl::PermissionDeniedError(absl::StrCat("there is no rank ", rank));
+    return PermissionDeniedError("there is no rank " + std::to_string(rank));
   }
   if (connections_[rank] >= 0) {
-    return absl::PermissionDeniedError(absl::StrCat("rank ", rank, " is here already"));
+    return PermissionDeniedError("rank " + std::to_string(rank) + " is here already");
   }
   return rank;
 }
 
-absl::Status Gate::AnswerOne(absl::Time deadline) {
+Status Gate::AnswerOne(Clock::time_point deadline) {
   if (!WaitReadable(fd_, deadline).ok()) {
-    std::vector<size_t> missing;
+    std::string missing;
     for (size_t rank = 0; rank < connections_.size(); ++rank) {
-      if (connections_[rank] < 0) missing.push_back(rank);
+      if (connections_[rank] >= 0) continue;
+      if (!missing.empty()) missing += ", ";
+      missing += std::to_string(rank);
     }
-    return absl::DeadlineExceededError(
-        absl::StrCat("ranks that have not come in time: ", absl::StrJoin(missing, ", ")));
+    return DeadlineExceededError("ranks that have not come in time: " + missing);
   }
   const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
   if (connection < 0) return ErrnoStatus("accept");
-  const absl::StatusOr<int> rank = AskRank(connection, std::min(deadline, absl::Now() + kSpeakUp));
+  const Result<int> rank = AskRank(connection, std::min(deadline, Clock::now() + kSpeakUp));
   if (rank.ok()) {
     connections_[*rank] = connection;
-    return absl::OkStatus();
+    return OkStatus();
   }
   // It may have gone already.
   SendAll(connection, rank.status().message()).IgnoreError();
   close(connection);
-  return absl::PermissionDeniedError(rank.status().message());
+  return PermissionDeniedError(rank.status().message());
 }
 
 bool Gate::AllAreIn() const {
   return std::count(connections_.begin(), connections_.end(), -1) == 0;
 }
 
-absl::Status Gate::Welcome() {
+Status Gate::Welcome() {
   for (const int fd : connections_) {
     CADRE_RETURN_IF_ERROR(SendAll(fd, kWelcome));
     shutdown(fd, SHUT_WR);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status EnterGate(const std::string& path, absl::string_view id, int rank,
-                       absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+Status EnterGate(const std::string& path, std::string_view id, int rank,
+                 std::chrono::nanoseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
   const int fd = NewSocket();
   if (fd < 0) return ErrnoStatus("socket");
-  const auto closer = absl::MakeCleanup([fd] { close(fd); });
+  const Closer closer(fd);
   CADRE_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoStatus(path);
   }
   const int32_t claimed = rank;
-  CADRE_RETURN_IF_ERROR(SendAll(
-      fd, absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&claimed), sizeof(claimed)),
-                       id)));
+  std::string hello(reinterpret_cast<const char*>(&claimed), sizeof(claimed));
+  hello += id;
+  CADRE_RETURN_IF_ERROR(SendAll(fd, hello));
   shutdown(fd, SHUT_WR);
   CADRE_ASSIGN_OR_RETURN(const std::string answer, Receive(fd, kMaxAnswer, deadline));
-  if (answer == kWelcome) return absl::OkStatus();
-  if (answer.empty()) return absl::UnavailableError("the gate closed before all were here");
-  return absl::PermissionDeniedError(answer);
+  if (answer == kWelcome) return OkStatus();
+  if (answer.empty()) return UnavailableError("the gate closed before all were here");
+  return PermissionDeniedError(answer);
 }
 
 }  // namespace cadre

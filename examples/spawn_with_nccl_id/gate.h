@@ -3,20 +3,20 @@
 #ifndef CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GATE_H_
 #define CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_GATE_H_
 
+#include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre {
 
 class Gate {
  public:
   // A unix socket in a new directory that only this user may enter, for the ranks 0 to `ranks` - 1.
-  static absl::StatusOr<Gate> Open(std::string id, int ranks);
+  static Result<Gate> Open(std::string id, int ranks);
   ~Gate();
   Gate(Gate&& other) noexcept;
   Gate& operator=(Gate&&) = delete;
@@ -26,14 +26,14 @@ class Gate {
   // Answers whoever comes next: OK, it waits inside. PERMISSION_DENIED: it does not hold the id, or
   // takes a rank that is not free, and was sent away with these words. DEADLINE_EXCEEDED names the
   // ranks that have not come.
-  absl::Status AnswerOne(absl::Time deadline);
+  Status AnswerOne(std::chrono::steady_clock::time_point deadline);
   bool AllAreIn() const;
   // Tells those who wait inside that all are here.
-  absl::Status Welcome();
+  Status Welcome();
 
  private:
   Gate(std::string id, int ranks);
-  absl::StatusOr<int> AskRank(int connection, absl::Time deadline) const;
+  Result<int> AskRank(int connection, std::chrono::steady_clock::time_point deadline) const;
 
   const std::string id_;
   std::string path_;
@@ -43,8 +43,8 @@ class Gate {
 };
 
 // Returns when all ranks are in. PERMISSION_DENIED with the gate's words: sent away.
-absl::Status EnterGate(const std::string& path, absl::string_view id, int rank,
-                       absl::Duration timeout);
+Status EnterGate(const std::string& path, std::string_view id, int rank,
+                 std::chrono::nanoseconds timeout);
 
 }  // namespace cadre
 

@@ -1,10 +1,10 @@
-#include "examples/spawn_with_nccl_id/gate.h"
+#include "gate.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,16 +14,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(20);
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kTimeout(20);
 constexpr char kId[] = "the id";
 
 std::unique_ptr<Gate> Open(int ranks) {
-  absl::StatusOr<Gate> gate = Gate::Open(kId, ranks);
+  Result<Gate> gate = Gate::Open(kId, ranks);
   EXPECT_OK(gate);
   return std::make_unique<Gate>(*std::move(gate));
 }
 
-absl::Status Answer(Gate& gate) { return gate.AnswerOne(absl::Now() + kTimeout); }
+Status Answer(Gate& gate) { return gate.AnswerOne(Clock::now() + kTimeout); }
 
 // The answer that a connection to the gate gets in the end.
 class Caller {
@@ -35,13 +37,13 @@ class Caller {
   ~Caller() {
     if (thread_.joinable()) thread_.join();
   }
-  absl::Status Told() {
+  Status Told() {
     thread_.join();
     return status_;
   }
 
  private:
-  absl::Status status_;
+  Status status_;
   std::thread thread_;
 };
 
@@ -74,23 +76,20 @@ TEST(GateTest, SendsOthersAway) {
   };
   for (const auto& other : cases) {
     Caller caller(*gate, other.id, other.rank);
-    EXPECT_THAT(Answer(*gate),
-                StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(other.words)));
-    EXPECT_THAT(caller.Told(),
-                StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(other.words)));
+    EXPECT_THAT(Answer(*gate), StatusIs(StatusCode::kPermissionDenied, HasSubstr(other.words)));
+    EXPECT_THAT(caller.Told(), StatusIs(StatusCode::kPermissionDenied, HasSubstr(other.words)));
   }
   EXPECT_FALSE(gate->AllAreIn());
   gate.reset();
-  EXPECT_THAT(holder.Told(),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("before all were here")));
+  EXPECT_THAT(holder.Told(), StatusIs(StatusCode::kUnavailable, HasSubstr("before all were here")));
 }
 
 TEST(GateTest, NamesWhoHasNotCome) {
   auto gate = Open(3);
   Caller holder(*gate, kId, 1);
   ASSERT_OK(Answer(*gate));
-  EXPECT_THAT(gate->AnswerOne(absl::Now()),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("in time: 0, 2")));
+  EXPECT_THAT(gate->AnswerOne(Clock::now()),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("in time: 0, 2")));
   gate.reset();
 }
 

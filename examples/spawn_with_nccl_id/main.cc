@@ -4,20 +4,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "base/status_macros.h"
-#include "examples/spawn_with_nccl_id/gate.h"
-#include "examples/spawn_with_nccl_id/nccl_group.h"
-#include "examples/spawn_with_nccl_id/spawn.h"
-#include "worker_runtime/nccl/unique_id.h"
+#include "cadre/nccl/unique_id.h"
+#include "cadre/status_macros.h"
+#include "gate.h"
+#include "nccl_group.h"
+#include "spawn.h"
 
 namespace cadre {
 namespace {
@@ -34,33 +33,35 @@ struct Options {
 };
 
 // Tells ids apart without giving them away.
-std::string Fingerprint(absl::string_view id) {
+std::string Fingerprint(std::string_view id) {
   uint64_t hash = 14695981039346656037u;
   for (const unsigned char byte : id) hash = (hash ^ byte) * 1099511628211u;
-  return absl::StrFormat("%016x", hash);
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 // A process that the parent started.
-absl::Status RunProcess(const Options& options) {
+Status RunProcess(const Options& options) {
   // The other ranks may never come, and NCCL would wait for them.
   alarm(options.timeout_seconds);
-  const std::string who =
-      absl::StrCat("local rank ", options.local_rank, " of ", options.processes);
+  const std::string who = "local rank " + std::to_string(options.local_rank) + " of " +
+                          std::to_string(options.processes);
   CADRE_ASSIGN_OR_RETURN(const std::string id, ReadSecret());
   std::printf("%s: got an id of %zu bytes, fingerprint %s\n", who.c_str(), id.size(),
               Fingerprint(id).c_str());
-  const absl::Status entered =
-      EnterGate(options.gate, id, options.local_rank, absl::Seconds(options.timeout_seconds));
+  const Status entered = EnterGate(options.gate, id, options.local_rank,
+                                   std::chrono::seconds(options.timeout_seconds));
   if (!entered.ok()) {
-    return absl::Status(entered.code(), absl::StrCat(who, ": ", entered.message()));
+    return Status(entered.code(), who + ": " + entered.message());
   }
   std::printf("%s: joined\n", who.c_str());
-  if (!CountGpus().ok()) return absl::OkStatus();  // the parent says so
+  if (!CountGpus().ok()) return OkStatus();  // the parent says so
   CADRE_ASSIGN_OR_RETURN(const float sum,
                          SumRanksWithNccl(id, options.local_rank, options.processes));
   std::printf("%s: NCCL's sum of 1 to %d is %g\n", who.c_str(), options.processes, sum);
   const float expected = options.processes * (options.processes + 1) / 2.0f;
-  return sum == expected ? absl::OkStatus() : absl::DataLossError("the sum is wrong");
+  return sum == expected ? OkStatus() : DataLossError("the sum is wrong");
 }
 
 // Killed when this ends before they do.
@@ -73,16 +74,16 @@ class Children {
     }
   }
 
-  absl::Status Start(const Options& options, int local_rank, const std::string& gate,
-                     absl::string_view id) {
+  Status Start(const Options& options, int local_rank, const std::string& gate,
+               std::string_view id) {
     CADRE_ASSIGN_OR_RETURN(
         const pid_t pid,
-        SpawnWithSecret({"/proc/self/exe", "--processes", absl::StrCat(options.processes),
-                         "--timeout", absl::StrCat(options.timeout_seconds), "--local-rank",
-                         absl::StrCat(local_rank), "--gate", gate},
+        SpawnWithSecret({"/proc/self/exe", "--processes", std::to_string(options.processes),
+                         "--timeout", std::to_string(options.timeout_seconds), "--local-rank",
+                         std::to_string(local_rank), "--gate", gate},
                         id));
     pids_.push_back(pid);
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   // How many did not end well. Each ends within its own timeout.
@@ -101,22 +102,25 @@ class Children {
   std::vector<pid_t> pids_;
 };
 
-absl::Status RunParent(const Options& options) {
-  const absl::StatusOr<std::string> id = nccl::MintNcclUniqueId();
+Status RunParent(const Options& options) {
+  const Result<std::string> id = nccl::MintNcclUniqueId();
   if (!id.ok()) {
-    std::printf("stops here, without an id: %s\n", std::string(id.status().message()).c_str());
-    return absl::OkStatus();
+    std::printf("stops here, without an id: %s\n", id.status().message().c_str());
+    return OkStatus();
   }
   std::printf("minted an id, fingerprint %s\n", Fingerprint(*id).c_str());
   CADRE_ASSIGN_OR_RETURN(Gate gate, Gate::Open(*id, options.processes));
-  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout_seconds);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(options.timeout_seconds);
   Children strangers, holders;
   if (options.with_stranger) {
     // It knows the way and claims a rank, but its id is another one.
     CADRE_RETURN_IF_ERROR(strangers.Start(options, 0, gate.path(), std::string(id->size(), 'x')));
-    const absl::Status answer = gate.AnswerOne(deadline);
-    if (!absl::IsPermissionDenied(answer)) return absl::InternalError("the stranger came in");
-    std::printf("sent a stranger away: %s\n", std::string(answer.message()).c_str());
+    const Status answer = gate.AnswerOne(deadline);
+    if (answer.code() != StatusCode::kPermissionDenied) {
+      return InternalError("the stranger came in");
+    }
+    std::printf("sent a stranger away: %s\n", answer.message().c_str());
   }
   for (int rank = 0; rank < options.processes; ++rank) {
     CADRE_RETURN_IF_ERROR(holders.Start(options, rank, gate.path(), *id));
@@ -126,15 +130,14 @@ absl::Status RunParent(const Options& options) {
   std::printf("all %d joined\n", options.processes);
   // The id holds a listening socket of this process: it stays until all are done.
   const int failed = holders.Wait();
-  if (failed > 0) return absl::UnavailableError(absl::StrCat(failed, " processes failed"));
+  if (failed > 0) return UnavailableError(std::to_string(failed) + " processes failed");
   if (options.with_stranger && strangers.Wait() == 0) {
-    return absl::InternalError("the stranger was not told");
+    return InternalError("the stranger was not told");
   }
-  if (const absl::StatusOr<int> gpus = CountGpus(); !gpus.ok()) {
-    std::printf("stops here, before ncclCommInitRank: %s\n",
-                std::string(gpus.status().message()).c_str());
+  if (const Result<int> gpus = CountGpus(); !gpus.ok()) {
+    std::printf("stops here, before ncclCommInitRank: %s\n", gpus.status().message().c_str());
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
@@ -153,7 +156,7 @@ int main(int argc, char** argv) {
   app.add_option("--local-rank", options.local_rank)->group("");
   app.add_option("--gate", options.gate)->group("");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status =
+  const cadre::Status status =
       options.local_rank < 0 ? cadre::RunParent(options) : cadre::RunProcess(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "spawn_with_nccl_id: %s\n", status.ToString().c_str());

@@ -1,4 +1,4 @@
-#include "examples/spawn_with_nccl_id/nccl_group.h"
+#include "nccl_group.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -6,8 +6,7 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
 
 #if defined(CADRE_HAVE_CUDA_HEADERS) && defined(CADRE_HAVE_NCCL_HEADERS)
 #include <cuda.h>
@@ -20,9 +19,9 @@ namespace cadre {
 #ifdef CADRE_EXAMPLE_WITH_NCCL
 namespace {
 
-absl::Status Load(void* library, const char* name, void** function) {
+Status Load(void* library, const char* name, void** function) {
   *function = dlsym(library, name);
-  return *function != nullptr ? absl::OkStatus() : absl::NotFoundError(dlerror());
+  return *function != nullptr ? OkStatus() : NotFoundError(dlerror());
 }
 
 // Declares `name` as the function of that name in `library`. CUDA's headers rename some functions
@@ -32,29 +31,29 @@ absl::Status Load(void* library, const char* name, void** function) {
   decltype(&name) local = nullptr; \
   CADRE_RETURN_IF_ERROR(Load(library, CADRE_STRING(name), reinterpret_cast<void**>(&local)))
 
-absl::StatusOr<void*> OpenDriver() {
+Result<void*> OpenDriver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library != nullptr) return library;
-  return absl::FailedPreconditionError(absl::StrCat("no NVIDIA driver here: ", dlerror()));
+  return FailedPreconditionError(std::string("no NVIDIA driver here: ") + dlerror());
 }
 
 // The one that minted the id.
-absl::StatusOr<void*> OpenNccl() {
+Result<void*> OpenNccl() {
   const char* override = getenv("CADRE_NCCL_LIBRARY");
   for (const char* path : {override, "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}) {
     if (path == nullptr) continue;
     if (void* library = dlopen(path, RTLD_NOW); library != nullptr) return library;
   }
-  return absl::FailedPreconditionError(absl::StrCat("no NCCL here: ", dlerror()));
+  return FailedPreconditionError(std::string("no NCCL here: ") + dlerror());
 }
 
-absl::Status Cuda(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": CUDA error ", static_cast<int>(result)));
+Status Cuda(CUresult result, const std::string& what) {
+  if (result == CUDA_SUCCESS) return OkStatus();
+  return UnavailableError(what + ": CUDA error " + std::to_string(static_cast<int>(result)));
 }
 
 // A float on the GPU.
-absl::StatusOr<float> SumOverRanks(void* driver, void* nccl, ncclComm_t communicator, float value) {
+Result<float> SumOverRanks(void* driver, void* nccl, ncclComm_t communicator, float value) {
   LOAD(driver, cuMemAlloc, allocate);
   LOAD(driver, cuMemFree, release);
   LOAD(driver, cuMemcpyHtoD, to_device);
@@ -69,7 +68,7 @@ absl::StatusOr<float> SumOverRanks(void* driver, void* nccl, ncclComm_t communic
   const ncclResult_t result =
       all_reduce(place, place, 1, ncclFloat32, ncclSum, communicator, /*stream=*/nullptr);
   if (result != ncclSuccess) {
-    return absl::UnavailableError(absl::StrCat("ncclAllReduce: ", explain(result)));
+    return UnavailableError(std::string("ncclAllReduce: ") + explain(result));
   }
   CADRE_RETURN_IF_ERROR(Cuda(synchronize(), "cuCtxSynchronize"));
   CADRE_RETURN_IF_ERROR(Cuda(to_host(&value, memory, sizeof(value)), "cuMemcpyDtoH"));
@@ -77,7 +76,7 @@ absl::StatusOr<float> SumOverRanks(void* driver, void* nccl, ncclComm_t communic
   return value;
 }
 
-absl::Status UseGpu(void* driver, int index) {
+Status UseGpu(void* driver, int index) {
   LOAD(driver, cuDeviceGet, get_device);
   LOAD(driver, cuDevicePrimaryCtxRetain, retain);
   LOAD(driver, cuCtxSetCurrent, set_current);
@@ -90,25 +89,25 @@ absl::Status UseGpu(void* driver, int index) {
 
 }  // namespace
 
-absl::StatusOr<int> CountGpus() {
+Result<int> CountGpus() {
   CADRE_ASSIGN_OR_RETURN(void* const driver, OpenDriver());
   LOAD(driver, cuInit, initialize);
   LOAD(driver, cuDeviceGetCount, get_count);
   int count = 0;
   if (initialize(0) != CUDA_SUCCESS || get_count(&count) != CUDA_SUCCESS || count == 0) {
-    return absl::FailedPreconditionError("the NVIDIA driver sees no GPU");
+    return FailedPreconditionError("the NVIDIA driver sees no GPU");
   }
   return count;
 }
 
-absl::StatusOr<float> SumRanksWithNccl(absl::string_view id, int local_rank, int world_size) {
+Result<float> SumRanksWithNccl(std::string_view id, int local_rank, int world_size) {
   ncclUniqueId unique_id;
-  if (id.size() != sizeof(unique_id.internal)) return absl::InvalidArgumentError("not NCCL's id");
+  if (id.size() != sizeof(unique_id.internal)) return InvalidArgumentError("not NCCL's id");
   memcpy(unique_id.internal, id.data(), id.size());
   CADRE_ASSIGN_OR_RETURN(const int gpus, CountGpus());
   // NCCL refuses two ranks on one GPU of one host, so ranks that share one say they are hosts.
   if (world_size > gpus) {
-    setenv("NCCL_HOSTID", absl::StrCat("rank", local_rank).c_str(), /*replace=*/0);
+    setenv("NCCL_HOSTID", ("rank" + std::to_string(local_rank)).c_str(), /*replace=*/0);
   }
   CADRE_ASSIGN_OR_RETURN(void* const driver, OpenDriver());
   CADRE_ASSIGN_OR_RETURN(void* const nccl, OpenNccl());
@@ -119,20 +118,20 @@ absl::StatusOr<float> SumRanksWithNccl(absl::string_view id, int local_rank, int
   ncclComm_t communicator = nullptr;
   const ncclResult_t result = join(&communicator, world_size, unique_id, local_rank);
   if (result != ncclSuccess) {
-    return absl::UnavailableError(absl::StrCat("ncclCommInitRank: ", explain(result)));
+    return UnavailableError(std::string("ncclCommInitRank: ") + explain(result));
   }
-  absl::StatusOr<float> sum = SumOverRanks(driver, nccl, communicator, local_rank + 1.0f);
+  Result<float> sum = SumOverRanks(driver, nccl, communicator, local_rank + 1.0f);
   leave(communicator);
   return sum;
 }
 
 #else
 
-absl::StatusOr<int> CountGpus() {
-  return absl::FailedPreconditionError("built on a machine without CUDA's and NCCL's headers");
+Result<int> CountGpus() {
+  return FailedPreconditionError("built on a machine without CUDA's and NCCL's headers");
 }
 
-absl::StatusOr<float> SumRanksWithNccl(absl::string_view, int, int) { return CountGpus().status(); }
+Result<float> SumRanksWithNccl(std::string_view, int, int) { return CountGpus().status(); }
 
 #endif
 

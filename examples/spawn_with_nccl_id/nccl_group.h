@@ -2,18 +2,19 @@
 #ifndef CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_NCCL_GROUP_H_
 #define CADRE_EXAMPLES_SPAWN_WITH_NCCL_ID_NCCL_GROUP_H_
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include <string_view>
+
+#include "cadre/result.h"
 
 namespace cadre {
 
 // How many GPUs this process sees. FAILED_PRECONDITION says why there is none.
-absl::StatusOr<int> CountGpus();
+Result<int> CountGpus();
 
 // Joins the communicator of `id` on GPU `local_rank` (modulo their number), sums (rank + 1) over
 // all ranks with an all-reduce, and gives the result. Errors are NCCL's and CUDA's own words. Waits
 // for the other ranks without a limit of its own.
-absl::StatusOr<float> SumRanksWithNccl(absl::string_view id, int local_rank, int world_size);
+Result<float> SumRanksWithNccl(std::string_view id, int local_rank, int world_size);
 
 }  // namespace cadre
 

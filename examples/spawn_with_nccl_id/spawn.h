@@ -4,11 +4,12 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "cadre/result.h"
 
 namespace cadre {
 
@@ -19,11 +20,10 @@ inline constexpr int kSecretFd = 3;
 inline constexpr size_t kMaxSecretBytes = 4096;
 
 // `argv[0]` is the program's path.
-absl::StatusOr<pid_t> SpawnWithSecret(const std::vector<std::string>& argv,
-                                      absl::string_view secret);
+Result<pid_t> SpawnWithSecret(const std::vector<std::string>& argv, std::string_view secret);
 
 // In the started process, once: everything that kSecretFd holds.
-absl::StatusOr<std::string> ReadSecret();
+Result<std::string> ReadSecret();
 
 }  // namespace cadre
 

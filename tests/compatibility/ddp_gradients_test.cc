@@ -2,6 +2,7 @@
 // steps of an optimizer.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "cadre/torch/data_parallel.h"
 #include "examples/mnist_cnn/net.h"
 #include "gtest/gtest.h"
 #include "torch/nn/functional/loss.h"
@@ -16,7 +18,6 @@
 #include "torch/utils.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
-#include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre {
 namespace {
@@ -92,7 +93,7 @@ class DdpGradients : public ::testing::Test {
       worst = std::max(worst, CompareGradients(*net, step));
       optimizer.step();
     }
-    EXPECT_OK((*model)->CheckParametersEqual(absl::Minutes(1)));
+    EXPECT_OK((*model)->CheckParametersEqual(std::chrono::minutes(1)));
     return std::max(worst, CompareParameters(*net));
   }
 

@@ -2,6 +2,7 @@
 // model, same data, fifty steps.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,15 +10,15 @@
 #include <string>
 
 #include "base/status_matchers.h"
+#include "cadre/hooks/sixteen_bit.h"
+#include "cadre/torch/data_parallel.h"
 #include "gtest/gtest.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
-#include "worker_runtime/hooks/sixteen_bit.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
-#include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre {
 namespace {
@@ -68,7 +69,8 @@ class DdpHooks : public ::testing::Test {
     double worst = -1;
     testing::InProcessWorkers workers(kWorldSize);
     workers.Run([&](Worker& worker) {
-      auto communicator = shared_memory::ConnectSharedMemory(worker, {"test", absl::Minutes(1)});
+      auto communicator =
+          shared_memory::ConnectSharedMemory(worker, {"test", std::chrono::minutes(1)});
       ASSERT_OK(communicator);
       const double difference = TrainAsRank(**communicator, directory, theirs, ours);
       if (worker.rank() == 0) worst = difference;
@@ -104,7 +106,7 @@ class DdpHooks : public ::testing::Test {
       optimizer.step();
       worst = std::max(worst, Difference(*net, expected));
     }
-    EXPECT_OK((*model)->CheckParametersEqual(absl::Minutes(1)));
+    EXPECT_OK((*model)->CheckParametersEqual(std::chrono::minutes(1)));
     return worst;
   }
 

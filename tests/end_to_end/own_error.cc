@@ -1,23 +1,24 @@
 // A worker of which rank 1 ends for an error of its own, while the others wait for it:
 // own_error shared_memory|sockets.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "cadre/worker.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/socket_communicator.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(20);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(20);
 // What libraries may take to be unloaded.
-constexpr absl::Duration kEnding = absl::Milliseconds(100);
+constexpr std::chrono::milliseconds kEnding{100};
 
-absl::Status Train(Worker& worker, absl::string_view backend) {
+Status Train(Worker& worker, absl::string_view backend) {
   const auto connect =
       backend == "sockets" ? sockets::ConnectSockets : shared_memory::ConnectSharedMemory;
   ASSIGN_OR_RETURN(const auto communicator, connect(worker, {"world", kTimeout}));
@@ -25,15 +26,15 @@ absl::Status Train(Worker& worker, absl::string_view backend) {
     float loss = 1;
     RETURN_IF_ERROR(
         communicator->AllReduce({&loss, 1, DataType::kFloat32}, ReduceOp::kSum)->Wait(kTimeout));
-    if (worker.rank() == 1 && step == 3) return absl::NotFoundError("cannot read shard 7");
+    if (worker.rank() == 1 && step == 3) return NotFoundError("cannot read shard 7");
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 int Run(absl::string_view backend) {
   const auto worker = Worker::Connect();
   if (!worker.ok()) return EXIT_FAILURE;
-  const absl::Status status = Train(**worker, backend);
+  const Status status = Train(**worker, backend);
   std::fprintf(stderr, "own_error: %s\n", status.ToString().c_str());
   if ((*worker)->rank() == 1) (*worker)->Get("what nobody sets", kEnding).IgnoreError();
   return status.ok() ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,16 +21,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "worker_runtime/connect.h"
-#include "worker_runtime/reducer.h"
-#include "worker_runtime/worker.h"
+#include "cadre/connect.h"
+#include "cadre/reducer.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 namespace {
 
 constexpr int kHangsAtStep = 20;
 // Longer than any test.
-constexpr absl::Duration kForever = absl::Minutes(30);
+constexpr std::chrono::nanoseconds kForever = std::chrono::minutes(30);
 constexpr useconds_t kStepUs = 10000;
 
 struct Orders {
@@ -50,14 +51,14 @@ void Hang(const Orders& orders, Worker& worker) {
   for (volatile uint64_t turns = 0; orders.how == "loop";) turns = turns + 1;
 }
 
-absl::Status Run(const Orders& orders) {
+Status Run(const Orders& orders) {
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
   const bool hangs = worker->rank() == orders.rank && worker->place().generation == 1;
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<Reducer> reducer;
   std::vector<float> parameter(256);
   if (!orders.plain) {
-    ASSIGN_OR_RETURN(communicator, Connect(*worker, {"world", kForever}));
+    ASSIGN_OR_RETURN(communicator, ConnectCommunicator(*worker, {"world", kForever}));
     const std::vector<Parameter> parameters = {{"p", {parameter.data(), parameter.size()}, {256}}};
     ASSIGN_OR_RETURN(reducer, Reducer::Create(*communicator, parameters, {}));
   }
@@ -74,7 +75,7 @@ absl::Status Run(const Orders& orders) {
     worker->ReportProgress(step, 100, 1.0 / step);
   }
   std::printf("done rank=%d\n", worker->rank());
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
     if (name == "--steps") orders.steps = std::atoi(value);
     ++i;
   }
-  const absl::Status status = cadre::Run(orders);
+  const cadre::Status status = cadre::Run(orders);
   if (!status.ok()) std::fprintf(stderr, "hanging_worker: %s\n", status.ToString().c_str());
   return status.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
 }

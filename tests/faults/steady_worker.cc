@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,13 +16,13 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(10);
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
 constexpr int kToldToDie = 7;
 
 void Beat(const std::string& die, const std::atomic<bool>& over) {
@@ -36,12 +37,12 @@ void Beat(const std::string& die, const std::atomic<bool>& over) {
   }
 }
 
-absl::Status Steps(Worker& worker, const std::string& directory) {
+Status Steps(Worker& worker, const std::string& directory) {
   const std::string done = directory + "/done";
   for (int64_t step = 1;; ++step) {
     ASSIGN_OR_RETURN(const int64_t sum, worker.Add(absl::StrCat("count/", worker.rank()), 1));
     if (sum != step) {
-      return absl::DataLossError(absl::StrCat("addition ", step, " gave ", sum));
+      return DataLossError(absl::StrCat("addition ", step, " gave ", sum));
     }
     const std::string key = absl::StrCat("step/", step);
     std::string word = access(done.c_str(), F_OK) == 0 ? "end" : "go";
@@ -53,12 +54,12 @@ absl::Status Steps(Worker& worker, const std::string& directory) {
     RETURN_IF_ERROR(worker.Barrier(key, kPatience));
     std::printf("step %d\n", static_cast<int>(step));
     std::fflush(stdout);
-    if (word == "end") return absl::OkStatus();
+    if (word == "end") return OkStatus();
     absl::SleepFor(kPause);
   }
 }
 
-absl::Status Run(const std::string& directory) {
+Status Run(const std::string& directory) {
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
   std::printf("probe rank=%d generation=%d restarts=%d pid=%d world=%d\n", worker->rank(),
               static_cast<int>(worker->place().generation), worker->place().restart_count,
@@ -67,7 +68,7 @@ absl::Status Run(const std::string& directory) {
   std::atomic<bool> over{false};
   const std::string die = absl::StrCat(directory, "/die.", worker->rank());
   std::thread beat([&] { Beat(die, over); });
-  const absl::Status status = Steps(*worker, directory);
+  const Status status = Steps(*worker, directory);
   over = true;
   beat.join();
   return status;
@@ -78,7 +79,7 @@ absl::Status Run(const std::string& directory) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return EXIT_FAILURE;
-  const absl::Status status = cadre::Run(argv[1]);
+  const cadre::Status status = cadre::Run(argv[1]);
   if (status.ok()) return EXIT_SUCCESS;
   std::printf("error: %s\n", status.ToString().c_str());
   return EXIT_FAILURE;

@@ -13,12 +13,12 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 namespace {
 
-absl::Status Run(const std::string& done, bool aloud) {
+Status Run(const std::string& done, bool aloud) {
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
   const int generation = static_cast<int>(worker->place().generation);
   std::printf("probe rank=%d generation=%d restarts=%d pid=%d world=%d at_ns=%lld\n",
@@ -33,7 +33,7 @@ absl::Status Run(const std::string& done, bool aloud) {
     ASSIGN_OR_RETURN(const int64_t sum, worker->Add(key, 1));
     longest = std::max(longest, absl::Now() - begin);
     if (sum != ++count) {
-      return absl::DataLossError(absl::StrCat("addition ", count, " gave ", sum));
+      return DataLossError(absl::StrCat("addition ", count, " gave ", sum));
     }
     if (aloud) {
       std::printf("added generation=%d %d\n", generation, static_cast<int>(count));
@@ -43,7 +43,7 @@ absl::Status Run(const std::string& done, bool aloud) {
   }
   std::printf("store ok rank=%d additions=%d longest=%dms\n", worker->rank(),
               static_cast<int>(count), static_cast<int>(absl::ToInt64Milliseconds(longest)));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::Status Run(const std::string& done, bool aloud) {
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) return EXIT_FAILURE;
-  const absl::Status status = cadre::Run(argv[1], argc == 3);
+  const cadre::Status status = cadre::Run(argv[1], argc == 3);
   if (status.ok()) return EXIT_SUCCESS;
   std::printf("store error: %s\n", status.ToString().c_str());
   return EXIT_FAILURE;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,24 +19,24 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "worker_runtime/connect.h"
-#include "worker_runtime/wait_or_abort.h"
-#include "worker_runtime/worker.h"
+#include "cadre/connect.h"
+#include "cadre/wait_or_abort.h"
+#include "cadre/worker.h"
 
 namespace cadre {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(30);
 constexpr size_t kElements = 4096;
 constexpr int kStepsPerAddition = 10;
 constexpr useconds_t kStepUs = 20000;
 
-absl::Status Run(const std::string& steps_dir, const std::string& done) {
+Status Run(const std::string& steps_dir, const std::string& done) {
   ASSIGN_OR_RETURN(auto worker, Worker::Connect());
-  ASSIGN_OR_RETURN(auto communicator, Connect(*worker, {"world", kTimeout}));
+  ASSIGN_OR_RETURN(auto communicator, ConnectCommunicator(*worker, {"world", kTimeout}));
   const std::string file = absl::StrCat(steps_dir, "/rank_", worker->rank());
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", file));
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", file));
   const int world = worker->world_size();
   std::vector<float> values(kElements);
   for (int64_t step = 1;; ++step) {
@@ -46,9 +47,9 @@ absl::Status Run(const std::string& steps_dir, const std::string& done) {
                                 communicator->AllReduce({values.data(), kElements}, ReduceOp::kSum),
                                 kTimeout));
     if (values[0] != static_cast<float>(world)) {
-      return absl::DataLossError(absl::StrCat("the sum over ", world, " ranks is ", values[0]));
+      return DataLossError(absl::StrCat("the sum over ", world, " ranks is ", values[0]));
     }
-    if (values.back() > 0) return absl::OkStatus();
+    if (values.back() > 0) return OkStatus();
     worker->ReportProgress(step, /*samples_per_second=*/0, /*loss=*/0);
     if (step % kStepsPerAddition == 0) {
       RETURN_IF_ERROR(worker->Add(absl::StrCat("count/", worker->rank()), 1).status());
@@ -56,7 +57,7 @@ absl::Status Run(const std::string& steps_dir, const std::string& done) {
     const std::string line =
         absl::StrFormat("%12u %12d %12d %12d\n", worker->place().generation, world, step, getpid());
     if (pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", file));
+      return ErrnoToStatus(errno, absl::StrCat("cannot write ", file));
     }
     usleep(kStepUs);
   }
@@ -67,7 +68,7 @@ absl::Status Run(const std::string& steps_dir, const std::string& done) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return EXIT_FAILURE;
-  const absl::Status status = cadre::Run(argv[1], argv[2]);
+  const cadre::Status status = cadre::Run(argv[1], argv[2]);
   if (status.ok()) return EXIT_SUCCESS;
   std::fprintf(stderr, "soak_worker: %s\n", status.ToString().c_str());
   return EXIT_FAILURE;

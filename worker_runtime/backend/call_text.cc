@@ -23,7 +23,7 @@ std::string ReduceScatterText(const Buffer& output, const Reduction& reduction) 
 }
 
 std::string ReduceScatterVaryingText(const Buffer& input, const Reduction& reduction,
-                                     absl::Span<const size_t> counts) {
+                                     Span<const size_t> counts) {
   return absl::StrCat("reduce-scatter (", Name(reduction.op), ") of ", TextOf(input), " in parts ",
                       absl::StrJoin(counts, "+"));
 }
@@ -36,7 +36,7 @@ std::string AllGatherText(const Buffer& input) {
   return absl::StrCat("all-gather of ", TextOf(input));
 }
 
-std::string AllGatherVaryingText(const Buffer& output, absl::Span<const size_t> counts) {
+std::string AllGatherVaryingText(const Buffer& output, Span<const size_t> counts) {
   return absl::StrCat("all-gather of ", TextOf(output), " in parts ", absl::StrJoin(counts, "+"));
 }
 

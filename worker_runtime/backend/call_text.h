@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string>
 
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/span.h"
 
 namespace cadre::backend {
 
@@ -19,10 +19,10 @@ std::string AllReduceText(const Buffer& buffer, const Reduction& reduction);
 std::string ReduceText(const Buffer& buffer, const Reduction& reduction, int root);
 std::string ReduceScatterText(const Buffer& output, const Reduction& reduction);
 std::string ReduceScatterVaryingText(const Buffer& input, const Reduction& reduction,
-                                     absl::Span<const size_t> counts);
+                                     Span<const size_t> counts);
 std::string BroadcastText(const Buffer& buffer, int root);
 std::string AllGatherText(const Buffer& input);
-std::string AllGatherVaryingText(const Buffer& output, absl::Span<const size_t> counts);
+std::string AllGatherVaryingText(const Buffer& output, Span<const size_t> counts);
 
 }  // namespace cadre::backend
 

@@ -3,40 +3,41 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 namespace cadre::backend {
 
-absl::Status PointsToNothing(const Buffer& buffer) {
-  return absl::InvalidArgumentError(
+Status PointsToNothing(const Buffer& buffer) {
+  return InvalidArgumentError(
       absl::StrCat("a buffer of ", buffer.count, " elements points to nothing"));
 }
 
-absl::Status CheckRoot(int root, int size) {
-  if (root >= 0 && root < size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+Status CheckRoot(int root, int size) {
+  if (root >= 0 && root < size) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("root is rank ", root, ", but ranks are 0 to ", size - 1));
 }
 
-absl::Status CheckGather(const Buffer& input, const Buffer& output, int size) {
+Status CheckGather(const Buffer& input, const Buffer& output, int size) {
   RETURN_IF_ERROR(CheckBuffer(input));
   RETURN_IF_ERROR(CheckBuffer(output));
   if (input.type == output.type && output.count == input.count * static_cast<size_t>(size)) {
-    return absl::OkStatus();
+    return OkStatus();
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgumentError(
       absl::StrCat("all-gather of ", input.count, " ", Name(input.type), " from ", size,
                    " ranks needs an output of ", input.count * static_cast<size_t>(size), " ",
                    Name(input.type), ", not ", output.count, " ", Name(output.type)));
 }
 
-absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
+Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
   RETURN_IF_ERROR(CheckBuffer(input));
   RETURN_IF_ERROR(CheckBuffer(output));
   if (input.type == output.type && input.count == output.count * static_cast<size_t>(size)) {
-    return absl::OkStatus();
+    return OkStatus();
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgumentError(
       absl::StrCat("reduce-scatter to ", output.count, " ", Name(output.type), " on each of ", size,
                    " ranks needs an input of ", output.count * static_cast<size_t>(size), " ",
                    Name(output.type), ", not ", input.count, " ", Name(input.type)));
@@ -45,45 +46,45 @@ absl::Status CheckScatter(const Buffer& input, const Buffer& output, int size) {
 namespace {
 
 // `part`: counts[rank] elements; `whole`: those of all ranks.
-absl::Status CheckVarying(absl::string_view operation, const Buffer& input, const Buffer& output,
-                          const Buffer& part, const Buffer& whole, absl::Span<const size_t> counts,
-                          int rank, int size) {
+Status CheckVarying(absl::string_view operation, const Buffer& input, const Buffer& output,
+                    const Buffer& part, const Buffer& whole, Span<const size_t> counts, int rank,
+                    int size) {
   RETURN_IF_ERROR(CheckBuffer(input));
   RETURN_IF_ERROR(CheckBuffer(output));
   if (counts.size() != static_cast<size_t>(size)) {
-    return absl::InvalidArgumentError(absl::StrCat(operation, " of ", size, " ranks needs ", size,
-                                                   " counts, not ", counts.size()));
+    return InvalidArgumentError(absl::StrCat(operation, " of ", size, " ranks needs ", size,
+                                             " counts, not ", counts.size()));
   }
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
   if (part.type == whole.type && part.count == counts[rank] && whole.count == total) {
-    return absl::OkStatus();
+    return OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgumentError(absl::StrCat(
       operation, " of ", counts[rank], " of ", total, " elements got an input of ", input.count,
       " ", Name(input.type), " and an output of ", output.count, " ", Name(output.type)));
 }
 
 }  // namespace
 
-absl::Status CheckVaryingGather(const Buffer& input, const Buffer& output,
-                                absl::Span<const size_t> counts, int rank, int size) {
+Status CheckVaryingGather(const Buffer& input, const Buffer& output, Span<const size_t> counts,
+                          int rank, int size) {
   return CheckVarying("all-gather", input, output, input, output, counts, rank, size);
 }
 
-absl::Status CheckVaryingScatter(const Buffer& input, const Buffer& output,
-                                 absl::Span<const size_t> counts, int rank, int size) {
+Status CheckVaryingScatter(const Buffer& input, const Buffer& output, Span<const size_t> counts,
+                           int rank, int size) {
   return CheckVarying("reduce-scatter", input, output, output, input, counts, rank, size);
 }
 
-absl::Status CheckScaling(DataType type) {
-  if (IsFloatingPoint(type)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+Status CheckScaling(DataType type) {
+  if (IsFloatingPoint(type)) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("only floating point elements can be averaged or multiplied, not ", Name(type)));
 }
 
-absl::Status CheckPeer(int peer, int rank, int size) {
-  if (peer >= 0 && peer < size && peer != rank) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+Status CheckPeer(int peer, int rank, int size) {
+  if (peer >= 0 && peer < size && peer != rank) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("rank ", rank, " of ", size, " cannot exchange messages with rank ", peer));
 }
 

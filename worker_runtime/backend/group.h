@@ -4,14 +4,14 @@
 
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
 
 namespace cadre::backend {
 
 // The ranks that gave the same color, ordered by key and then by rank; empty for a negative color.
 // Collective over `communicator`.
-absl::StatusOr<std::vector<int>> GroupOf(Communicator& communicator, int color, int key);
+Result<std::vector<int>> GroupOf(Communicator& communicator, int color, int key);
 
 }  // namespace cadre::backend
 

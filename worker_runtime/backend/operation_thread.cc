@@ -1,8 +1,10 @@
 #include "worker_runtime/backend/operation_thread.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 
 namespace cadre::backend {
@@ -14,7 +16,7 @@ OperationThread::OperationThread() {
 OperationThread::~OperationThread() {
   {
     absl::MutexLock lock(&mutex_);
-    FailLocked(absl::CancelledError("the communicator was destroyed"));
+    FailLocked(CancelledError("the communicator was destroyed"));
     stopping_ = true;
   }
   thread_.join();
@@ -23,7 +25,7 @@ OperationThread::~OperationThread() {
 std::shared_ptr<Work> OperationThread::Enqueue(Operation operation) {
   absl::MutexLock lock(&mutex_);
   if (status_.ok() && queue_.size() >= kMaxQueuedOperations) {
-    FailLocked(absl::ResourceExhaustedError(absl::StrCat(
+    FailLocked(ResourceExhaustedError(absl::StrCat(
         kMaxQueuedOperations, " collectives wait already; wait for some of them first")));
   }
   if (!status_.ok()) return FinishedWork(status_);
@@ -32,19 +34,19 @@ std::shared_ptr<Work> OperationThread::Enqueue(Operation operation) {
   return work;
 }
 
-void OperationThread::Fail(const absl::Status& status) {
+void OperationThread::Fail(const Status& status) {
   absl::MutexLock lock(&mutex_);
   FailLocked(status);
 }
 
-absl::Status OperationThread::status() const {
+Status OperationThread::status() const {
   absl::MutexLock lock(&mutex_);
   return status_;
 }
 
-void OperationThread::FailLocked(const absl::Status& status) {
+void OperationThread::FailLocked(const Status& status) {
   if (status_.ok()) status_ = status;
-  for (Entry& entry : queue_) entry.work->Complete(status_, absl::ZeroDuration());
+  for (Entry& entry : queue_) entry.work->Complete(status_, std::chrono::nanoseconds(0));
   queue_.clear();
 }
 
@@ -67,7 +69,7 @@ void OperationThread::Run() {
 
 void OperationThread::RunOne(const Entry& entry) {
   const MonoTime start = MonoNow();
-  absl::Status result = entry.operation();
+  Status result = entry.operation();
   {
     absl::MutexLock lock(&mutex_);
     if (!result.ok()) {
@@ -76,7 +78,7 @@ void OperationThread::RunOne(const Entry& entry) {
       result = status_;
     }
   }
-  entry.work->Complete(result, MonoNow() - start);
+  entry.work->Complete(result, absl::ToChronoNanoseconds(MonoNow() - start));
 }
 
 }  // namespace cadre::backend

@@ -9,9 +9,9 @@
 #include <memory>
 #include <thread>
 
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "worker_runtime/work.h"
+#include "cadre/status.h"
+#include "cadre/work.h"
 
 namespace cadre::backend {
 
@@ -21,7 +21,7 @@ constexpr size_t kMaxQueuedOperations = 4096;
 // Thread safe.
 class OperationThread {
  public:
-  using Operation = std::function<absl::Status()>;
+  using Operation = std::function<Status()>;
 
   OperationThread();
   // Fails the operations that wait with CANCELLED, and joins: the caller makes the one that runs
@@ -36,10 +36,10 @@ class OperationThread {
 
   // Fails the operations that wait and those that come. One that runs goes on, and ends with this
   // status as well. The first status given stays.
-  void Fail(const absl::Status& status);
+  void Fail(const Status& status);
 
   // OK until something failed.
-  absl::Status status() const;
+  Status status() const;
 
  private:
   struct Entry {
@@ -49,11 +49,11 @@ class OperationThread {
 
   void Run();
   void RunOne(const Entry& entry);
-  void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLocked(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::deque<Entry> queue_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Status status_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

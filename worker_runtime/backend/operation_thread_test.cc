@@ -1,8 +1,10 @@
 #include "worker_runtime/backend/operation_thread.h"
 
+#include <chrono>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 
 namespace cadre::backend {
@@ -11,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 TEST(OperationThreadTest, RunsInOrder) {
   std::vector<int> order;
@@ -20,7 +22,7 @@ TEST(OperationThreadTest, RunsInOrder) {
   for (int i = 0; i < 3; ++i) {
     last = thread.Enqueue([&order, i] {
       order.push_back(i);
-      return absl::OkStatus();
+      return OkStatus();
     });
   }
   EXPECT_OK(last->Wait(kLong));
@@ -32,20 +34,20 @@ TEST(OperationThreadTest, AfterAFailureEverythingFailsWithItsStatus) {
   absl::Notification go;
   auto first = thread.Enqueue([&go] {
     go.WaitForNotification();
-    return absl::UnavailableError("rank 1 is gone");
+    return UnavailableError("rank 1 is gone");
   });
   bool ran = false;
   auto second = thread.Enqueue([&ran] {
     ran = true;
-    return absl::OkStatus();
+    return OkStatus();
   });
   go.Notify();
-  EXPECT_THAT(first->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
-  EXPECT_THAT(second->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_THAT(first->Wait(kLong), StatusIs(StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_THAT(second->Wait(kLong), StatusIs(StatusCode::kUnavailable, "rank 1 is gone"));
   EXPECT_FALSE(ran);
-  auto third = thread.Enqueue([] { return absl::OkStatus(); });
-  EXPECT_THAT(third->Wait(kLong), StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone"));
-  EXPECT_THAT(thread.status(), StatusIs(absl::StatusCode::kUnavailable));
+  auto third = thread.Enqueue([] { return OkStatus(); });
+  EXPECT_THAT(third->Wait(kLong), StatusIs(StatusCode::kUnavailable, "rank 1 is gone"));
+  EXPECT_THAT(thread.status(), StatusIs(StatusCode::kUnavailable));
 }
 
 TEST(OperationThreadTest, TheFirstReasonStays) {
@@ -53,12 +55,12 @@ TEST(OperationThreadTest, TheFirstReasonStays) {
   absl::Notification go;
   auto running = thread.Enqueue([&go] {
     go.WaitForNotification();
-    return absl::UnavailableError("broken by the abort");
+    return UnavailableError("broken by the abort");
   });
-  thread.Fail(absl::AbortedError("aborted"));
-  thread.Fail(absl::InternalError("later"));
+  thread.Fail(AbortedError("aborted"));
+  thread.Fail(InternalError("later"));
   go.Notify();
-  EXPECT_THAT(running->Wait(kLong), StatusIs(absl::StatusCode::kAborted, "aborted"));
+  EXPECT_THAT(running->Wait(kLong), StatusIs(StatusCode::kAborted, "aborted"));
 }
 
 TEST(OperationThreadTest, TheQueueIsBounded) {
@@ -67,18 +69,18 @@ TEST(OperationThreadTest, TheQueueIsBounded) {
   auto running = thread.Enqueue([&] {
     started.Notify();
     go.WaitForNotification();
-    return absl::OkStatus();
+    return OkStatus();
   });
   started.WaitForNotification();
   std::shared_ptr<Work> waiting;
   for (size_t i = 0; i < kMaxQueuedOperations; ++i) {
-    waiting = thread.Enqueue([] { return absl::OkStatus(); });
+    waiting = thread.Enqueue([] { return OkStatus(); });
   }
   EXPECT_FALSE(waiting->done());
-  auto over = thread.Enqueue([] { return absl::OkStatus(); });
+  auto over = thread.Enqueue([] { return OkStatus(); });
   EXPECT_THAT(over->Wait(kLong),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4096 collectives")));
-  EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kResourceExhausted));
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("4096 collectives")));
+  EXPECT_THAT(waiting->Wait(kLong), StatusIs(StatusCode::kResourceExhausted));
   go.Notify();
 }
 
@@ -90,12 +92,12 @@ TEST(OperationThreadTest, DestructionFailsWhatWaits) {
     thread->Enqueue([&] {
       started.Notify();
       go.WaitForNotification();
-      return absl::OkStatus();
+      return OkStatus();
     });
-    waiting = thread->Enqueue([] { return absl::OkStatus(); });
+    waiting = thread->Enqueue([] { return OkStatus(); });
     started.WaitForNotification();
     std::thread release([&] {
-      EXPECT_THAT(waiting->Wait(kLong), StatusIs(absl::StatusCode::kCancelled));
+      EXPECT_THAT(waiting->Wait(kLong), StatusIs(StatusCode::kCancelled));
       go.Notify();
     });
     thread.reset();
@@ -109,10 +111,10 @@ TEST(OperationThreadTest, MeasuresHowLongAnOperationRan) {
   absl::Notification never;
   auto work = thread.Enqueue([&never] {
     never.WaitForNotificationWithTimeout(absl::Milliseconds(5));
-    return absl::OkStatus();
+    return OkStatus();
   });
   EXPECT_OK(work->Wait(kLong));
-  EXPECT_GE(work->duration(), absl::Milliseconds(5));
+  EXPECT_GE(work->duration(), std::chrono::milliseconds(5));
 }
 
 }  // namespace

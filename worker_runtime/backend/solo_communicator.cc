@@ -1,5 +1,6 @@
 #include "worker_runtime/backend/solo_communicator.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "absl/synchronization/mutex.h"
@@ -16,57 +17,56 @@ class SoloCommunicator : public Communicator {
   int size() const override { return 1; }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = CheckBuffer(buffer);
+    Status status = CheckBuffer(buffer);
     status.Update(CheckReduction(reduction, buffer.type));
     if (status.ok()) reduce::MultiplyInPlace(buffer, reduction.premultiply);
     return Finish(status);
   }
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    const absl::Status status = CheckRoot(root, 1);
+    const Status status = CheckRoot(root, 1);
     return status.ok() ? AllReduce(buffer, reduction) : Finish(status);
   }
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = CheckScatter(input, output, 1);
+    Status status = CheckScatter(input, output, 1);
     if (!status.ok()) return Finish(status);
     Copy(input, output);
     return AllReduce(output, reduction);
   }
-  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
-                                             absl::Span<const size_t> counts,
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output, Span<const size_t> counts,
                                              Reduction reduction) override {
-    const absl::Status status = CheckVaryingScatter(input, output, counts, 0, 1);
+    const Status status = CheckVaryingScatter(input, output, counts, 0, 1);
     return status.ok() ? ReduceScatter(input, output, reduction) : Finish(status);
   }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = CheckRoot(root, 1);
+    Status status = CheckRoot(root, 1);
     status.Update(CheckBuffer(buffer));
     return Finish(status);
   }
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
-    const absl::Status status = CheckGather(input, output, 1);
+    const Status status = CheckGather(input, output, 1);
     if (status.ok()) Copy(input, output);
     return Finish(status);
   }
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
-                                         absl::Span<const size_t> counts) override {
-    const absl::Status status = CheckVaryingGather(input, output, counts, 0, 1);
+                                         Span<const size_t> counts) override {
+    const Status status = CheckVaryingGather(input, output, counts, 0, 1);
     if (status.ok()) Copy(input, output);
     return Finish(status);
   }
-  std::shared_ptr<Work> Barrier() override { return Finish(absl::OkStatus()); }
+  std::shared_ptr<Work> Barrier() override { return Finish(OkStatus()); }
   std::shared_ptr<Work> Send(Buffer, int to, int) override { return Finish(CheckPeer(to, 0, 1)); }
   std::shared_ptr<Work> Receive(Buffer, int from, int) override {
     return Finish(CheckPeer(from, 0, 1));
   }
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int) override {
-    const absl::Status status = Finish(absl::OkStatus())->Wait(absl::ZeroDuration());
+  Result<std::unique_ptr<Communicator>> Split(int color, int) override {
+    const Status status = Finish(OkStatus())->Wait(std::chrono::nanoseconds(0));
     if (!status.ok()) return status;
     return color < 0 ? nullptr : MakeSoloCommunicator();
   }
 
   void Abort() override {
     absl::MutexLock lock(&mutex_);
-    if (status_.ok()) status_ = absl::AbortedError("the communicator was aborted");
+    if (status_.ok()) status_ = AbortedError("the communicator was aborted");
   }
 
  private:
@@ -74,14 +74,14 @@ class SoloCommunicator : public Communicator {
     if (input.count > 0) memmove(output.data, input.data, input.count * SizeOf(input.type));
   }
 
-  std::shared_ptr<Work> Finish(const absl::Status& status) {
+  std::shared_ptr<Work> Finish(const Status& status) {
     absl::MutexLock lock(&mutex_);
     status_.Update(status);
     return FinishedWork(status_);
   }
 
   absl::Mutex mutex_;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

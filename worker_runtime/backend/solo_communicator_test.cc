@@ -1,5 +1,6 @@
 #include "worker_runtime/backend/solo_communicator.h"
 
+#include <chrono>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -10,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 TEST(SoloCommunicatorTest, LeavesTheBufferAsItIs) {
   const auto alone = MakeSoloCommunicator();
@@ -38,19 +39,19 @@ TEST(SoloCommunicatorTest, RefusesWhatABiggerWorldWouldRefuse) {
   const Buffer two{values.data(), 2, DataType::kFloat32};
   const Buffer four{values.data(), 4, DataType::kFloat32};
   EXPECT_THAT(MakeSoloCommunicator()->AllGather(two, four)->Wait(kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2 float32, not 4 float32")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 float32, not 4 float32")));
   EXPECT_THAT(MakeSoloCommunicator()->Broadcast(two, 1)->Wait(kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ranks are 0 to 0")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("ranks are 0 to 0")));
   const Buffer nothing{nullptr, 1, DataType::kFloat32};
   EXPECT_THAT(MakeSoloCommunicator()->AllReduce(nothing, ReduceOp::kSum)->Wait(kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("points to nothing")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("points to nothing")));
 }
 
 TEST(SoloCommunicatorTest, FailsAfterAbort) {
   const auto alone = MakeSoloCommunicator();
   alone->Abort();
   alone->Abort();
-  EXPECT_THAT(alone->Barrier()->Wait(kLong), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(alone->Barrier()->Wait(kLong), StatusIs(StatusCode::kAborted));
 }
 
 }  // namespace

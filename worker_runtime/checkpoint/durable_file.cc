@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "worker_runtime/checkpoint/crc32c.h"
 
@@ -34,22 +35,22 @@ class File {
   const int fd_;
 };
 
-absl::Status Failed(absl::string_view what, const std::string& path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+Status Failed(absl::string_view what, const std::string& path) {
+  return ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
 // For files to be read: a pipe or a device in a file's place might keep the reader for ever.
 constexpr int kRead = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
-absl::Status CheckIsFile(const File& file, const std::string& path) {
+Status CheckIsFile(const File& file, const std::string& path) {
   struct stat info;
   if (file.fd() < 0 || fstat(file.fd(), &info) != 0) return Failed("open", path);
-  if (S_ISREG(info.st_mode)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
+  if (S_ISREG(info.st_mode)) return OkStatus();
+  return FailedPreconditionError(absl::StrCat(path, " is no regular file"));
 }
 
 // 0 at the end of the file.
-absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, char* to, size_t bytes) {
+Result<size_t> ReadSome(int fd, const std::string& path, char* to, size_t bytes) {
   ssize_t got;
   do {
     got = read(fd, to, bytes);
@@ -60,7 +61,7 @@ absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, char* to, size_
 
 }  // namespace
 
-absl::StatusOr<FileSum> SumFile(const std::string& path) {
+Result<FileSum> SumFile(const std::string& path) {
   const File file(path, kRead);
   RETURN_IF_ERROR(CheckIsFile(file, path));
   const auto chunk = std::make_unique<char[]>(kChunkBytes);
@@ -73,7 +74,7 @@ absl::StatusOr<FileSum> SumFile(const std::string& path) {
   }
 }
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
+Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
   const File file(path, kRead);
   RETURN_IF_ERROR(CheckIsFile(file, path));
   std::string content(max_bytes + 1, '\0');
@@ -85,13 +86,13 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_by
     size += got;
   }
   if (size > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is longer than ", max_bytes, " bytes"));
+    return InvalidArgumentError(absl::StrCat(path, " is longer than ", max_bytes, " bytes"));
   }
   content.resize(size);
   return content;
 }
 
-absl::Status WriteAndSync(const std::string& path, absl::string_view bytes) {
+Status WriteAndSync(const std::string& path, absl::string_view bytes) {
   const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (file.fd() < 0) return Failed("create", path);
   while (!bytes.empty()) {
@@ -101,26 +102,26 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   if (fsync(file.fd()) != 0) return Failed("sync", path);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Sync(const std::string& path) {
+Status Sync(const std::string& path) {
   const File file(path, O_RDONLY);
   if (file.fd() < 0) return Failed("open", path);
   if (fsync(file.fd()) != 0) return Failed("sync", path);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+Status Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return OkStatus();
   return Failed(absl::StrCat("rename ", from, " to"), to);
 }
 
-absl::Status RemoveTree(const std::string& path) {
+Status RemoveTree(const std::string& path) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
+  if (!error) return OkStatus();
+  return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
 }
 
 }  // namespace cadre::checkpoint

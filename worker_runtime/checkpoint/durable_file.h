@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::checkpoint {
 
@@ -17,18 +17,18 @@ struct FileSum {
 };
 
 // Reads the whole file; FAILED_PRECONDITION when it is a directory, a pipe or a device.
-absl::StatusOr<FileSum> SumFile(const std::string& path);
+Result<FileSum> SumFile(const std::string& path);
 // The content of a file of at most `max_bytes`; NOT_FOUND when there is none,
 // FAILED_PRECONDITION as above.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
+Result<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
 // Writes and syncs; the directory is the caller's to sync.
-absl::Status WriteAndSync(const std::string& path, absl::string_view bytes);
+Status WriteAndSync(const std::string& path, absl::string_view bytes);
 // Of a file or a directory.
-absl::Status Sync(const std::string& path);
-absl::Status Rename(const std::string& from, const std::string& to);
+Status Sync(const std::string& path);
+Status Rename(const std::string& from, const std::string& to);
 // With all it holds; fine when it does not exist.
-absl::Status RemoveTree(const std::string& path);
+Status RemoveTree(const std::string& path);
 
 }  // namespace cadre::checkpoint
 

@@ -86,31 +86,31 @@ void WriteSelected(const Buffer& data, uint32_t bound, uint64_t equal_wanted,
 
 }  // namespace
 
-absl::Status ConvertOnCpu(const Buffer& from, const Buffer& to, float scale) {
+Status ConvertOnCpu(const Buffer& from, const Buffer& to, float scale) {
   RETURN_IF_ERROR(CheckConvert(from, to));
   Convert(from.type, from.data, to.type, to.data, from.count, scale);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status PackOnCpu(absl::Span<const BucketPart> parts, const Buffer& bucket, float scale) {
+Status PackOnCpu(Span<const BucketPart> parts, const Buffer& bucket, float scale) {
   RETURN_IF_ERROR(CheckParts(parts, bucket));
   for (const BucketPart& part : parts) {
     Convert(part.tensor.type, part.tensor.data, bucket.type, At(bucket, part.offset),
             part.tensor.count, scale);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status UnpackOnCpu(const Buffer& bucket, absl::Span<const BucketPart> parts, float scale) {
+Status UnpackOnCpu(const Buffer& bucket, Span<const BucketPart> parts, float scale) {
   RETURN_IF_ERROR(CheckParts(parts, bucket));
   for (const BucketPart& part : parts) {
     Convert(bucket.type, At(bucket, part.offset), part.tensor.type, part.tensor.data,
             part.tensor.count, scale);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status FirstNonFiniteOnCpu(const Buffer& data, uint64_t* first) {
+Status FirstNonFiniteOnCpu(const Buffer& data, uint64_t* first) {
   RETURN_IF_ERROR(CheckKernelBuffer(data));
   if (data.type == DataType::kFloat32) {
     *first = FirstWithExponent<uint32_t>(data.data, data.count, 0x7f800000u);
@@ -118,14 +118,14 @@ absl::Status FirstNonFiniteOnCpu(const Buffer& data, uint64_t* first) {
     *first = FirstWithExponent<uint16_t>(data.data, data.count,
                                          data.type == DataType::kFloat16 ? 0x7c00 : 0x7f80);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status SelectTopKOnCpu(const Buffer& data, size_t k, const Selection& selection) {
+Status SelectTopKOnCpu(const Buffer& data, size_t k, const Selection& selection) {
   RETURN_IF_ERROR(CheckSelection(data, selection, &kNoScratch));
   RETURN_IF_ERROR(CheckTopK(data, k, selection));
   *selection.found = 0;
-  if (k == 0) return absl::OkStatus();
+  if (k == 0) return OkStatus();
   const float* values = static_cast<const float*>(data.data);
   std::vector<uint32_t> magnitudes(data.count);
   std::transform(values, values + data.count, magnitudes.begin(), Magnitude);
@@ -136,14 +136,14 @@ absl::Status SelectTopKOnCpu(const Buffer& data, size_t k, const Selection& sele
   const auto above = std::count_if(magnitudes.begin(), last,
                                    [bound](uint32_t magnitude) { return magnitude > bound; });
   WriteSelected(data, bound, k - static_cast<uint64_t>(above), selection);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status SelectThresholdOnCpu(const Buffer& data, float threshold, const Selection& selection) {
+Status SelectThresholdOnCpu(const Buffer& data, float threshold, const Selection& selection) {
   RETURN_IF_ERROR(CheckSelection(data, selection, &kNoScratch));
   RETURN_IF_ERROR(CheckThreshold(threshold));
   WriteSelected(data, Magnitude(threshold), ~uint64_t{0}, selection);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace cadre::cuda

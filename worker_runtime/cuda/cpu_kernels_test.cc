@@ -75,13 +75,13 @@ TEST(ConvertOnCpuTest, RefusesWhatCannotBe) {
   std::vector<uint16_t> halves(3);
   std::vector<int32_t> whole(4);
   EXPECT_THAT(ConvertOnCpu(Of(values), Of(halves, DataType::kFloat16), 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 elements into 3")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("4 elements into 3")));
   EXPECT_THAT(ConvertOnCpu(Of(values), Of(whole, DataType::kInt32), 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not int32")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not int32")));
   EXPECT_THAT(ConvertOnCpu(Of(values), {values.data(), 4, DataType::kFloat16}, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("in place")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("in place")));
   EXPECT_THAT(ConvertOnCpu({nullptr, 4}, Of(values), 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("points to nothing")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("points to nothing")));
 }
 
 TEST(PackOnCpuTest, GoesThereAndBack) {
@@ -101,11 +101,11 @@ TEST(PackOnCpuTest, RefusesPartsThatDoNotFit) {
   std::vector<uint16_t> half(1);
   EXPECT_OK(PackOnCpu({}, Of(bucket), 1));
   EXPECT_THAT(PackOnCpu({{Of(part), 2}}, Of(bucket), 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3 elements at 2")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("3 elements at 2")));
   EXPECT_THAT(PackOnCpu({{Of(part), ~size_t{0}}}, Of(bucket), 1),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(UnpackOnCpu(Of(bucket), {{Of(part), 0}, {Of(half, DataType::kFloat16), 3}}, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("float32 and float16")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("float32 and float16")));
 }
 
 TEST(FirstNonFiniteOnCpuTest, FindsTheFirstOfEveryType) {
@@ -181,19 +181,19 @@ TEST(SelectOnCpuTest, RefusesWhatCannotBe) {
   std::vector<uint16_t> halves(4);
   Selected selected(2);
   EXPECT_THAT(SelectTopKOnCpu(Of(values), 3, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("room for 2")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("room for 2")));
   EXPECT_THAT(SelectTopKOnCpu({values.data(), 1}, 2, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2 of 1")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 of 1")));
   EXPECT_THAT(SelectThresholdOnCpu(Of(values), -1, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no magnitude")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no magnitude")));
   EXPECT_THAT(SelectThresholdOnCpu(Of(values), kNan, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(SelectTopKOnCpu(Of(halves, DataType::kFloat16), 1, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not float16")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not float16")));
   EXPECT_THAT(SelectTopKOnCpu({values.data(), kMaxSelectable + 1}, 1, selected.selection()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2147483647")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("2147483647")));
   EXPECT_THAT(SelectTopKOnCpu(Of(values), 1, {nullptr, nullptr, 2, &selected.found}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no memory")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no memory")));
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "worker_runtime/cuda/device.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 #ifdef CADRE_HAVE_CUDA_RUNTIME
@@ -14,10 +16,10 @@ namespace cadre::cuda {
 #ifdef CADRE_HAVE_CUDA_RUNTIME
 namespace {
 
-absl::StatusCode CodeOf(cudaError_t error) {
+StatusCode CodeOf(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:
-      return absl::StatusCode::kResourceExhausted;
+      return StatusCode::kResourceExhausted;
     case cudaErrorInsufficientDriver:
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
@@ -29,13 +31,13 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorSystemNotReady:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-      return absl::StatusCode::kFailedPrecondition;
+      return StatusCode::kFailedPrecondition;
     case cudaErrorInvalidValue:
     case cudaErrorInvalidResourceHandle:
     case cudaErrorInvalidConfiguration:
-      return absl::StatusCode::kInvalidArgument;
+      return StatusCode::kInvalidArgument;
     default:
-      return absl::StatusCode::kInternal;
+      return StatusCode::kInternal;
   }
 }
 
@@ -57,34 +59,34 @@ std::string DriverText() {
                       VersionText(runtime));
 }
 
-absl::Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                  CudaStreamHandle stream) {
-  if (bytes == 0) return absl::OkStatus();
+Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+            CudaStreamHandle stream) {
+  if (bytes == 0) return OkStatus();
   return CudaStatus(cudaMemcpyAsync(to, from, bytes, kind, Stream(stream)), "cudaMemcpyAsync");
 }
 
 }  // namespace
 
-absl::Status CudaStatus(int error, absl::string_view what) {
-  if (error == cudaSuccess) return absl::OkStatus();
+Status CudaStatus(int error, absl::string_view what) {
+  if (error == cudaSuccess) return OkStatus();
   const auto code = static_cast<cudaError_t>(error);
   // Errors that the next call would report again are taken back.
   cudaGetLastError();
-  return absl::Status(CodeOf(code), absl::StrCat(what, ": ", cudaGetErrorString(code)));
+  return Status(CodeOf(code), absl::StrCat(what, ": ", cudaGetErrorString(code)));
 }
 
-absl::StatusOr<int> CountCudaDevices() {
+Result<int> CountCudaDevices() {
   int count = 0;
-  const absl::Status status = CudaStatus(cudaGetDeviceCount(&count), "looking for a GPU");
+  const Status status = CudaStatus(cudaGetDeviceCount(&count), "looking for a GPU");
   if (!status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(status.message(), " (", DriverText(), ")"));
+    return Status(status.code(), absl::StrCat(status.message(), " (", DriverText(), ")"));
   }
   if (count > 0) return count;
-  return absl::FailedPreconditionError(absl::StrCat("looking for a GPU: none (", DriverText(),
-                                                    "; CUDA_VISIBLE_DEVICES may hide it)"));
+  return FailedPreconditionError(absl::StrCat("looking for a GPU: none (", DriverText(),
+                                              "; CUDA_VISIBLE_DEVICES may hide it)"));
 }
 
-absl::StatusOr<std::string> DescribeCudaDevice(int device) {
+Result<std::string> DescribeCudaDevice(int device) {
   cudaDeviceProp properties;
   RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
@@ -94,7 +96,7 @@ absl::StatusOr<std::string> DescribeCudaDevice(int device) {
                       properties.minor, ", driver ", VersionText(driver));
 }
 
-absl::Status SetCudaDevice(int device) {
+Status SetCudaDevice(int device) {
   return CudaStatus(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")"));
 }
 
@@ -108,7 +110,7 @@ CudaDeviceScope::~CudaDeviceScope() {
   if (before_ >= 0) cudaSetDevice(before_);
 }
 
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
+Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
   int lowest = 0, highest = 0;
   RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
                              "cudaDeviceGetStreamPriorityRange"));
@@ -121,11 +123,11 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
 
 CudaStream::~CudaStream() { cudaStreamDestroy(Stream(handle_)); }
 
-absl::Status CudaStream::Synchronize() {
+Status CudaStream::Synchronize() {
   return CudaStatus(cudaStreamSynchronize(Stream(handle_)), "cudaStreamSynchronize");
 }
 
-absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
+Result<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
   cudaEvent_t event = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaEventCreate(&event), "cudaEventCreate"));
   return std::unique_ptr<CudaEvent>(new CudaEvent(event));
@@ -133,15 +135,15 @@ absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
 
 CudaEvent::~CudaEvent() { cudaEventDestroy(Event(handle_)); }
 
-absl::Status CudaEvent::Record(CudaStreamHandle stream) {
+Status CudaEvent::Record(CudaStreamHandle stream) {
   return CudaStatus(cudaEventRecord(Event(handle_), Stream(stream)), "cudaEventRecord");
 }
 
-absl::Status CudaEvent::MakeWait(CudaStreamHandle stream) const {
+Status CudaEvent::MakeWait(CudaStreamHandle stream) const {
   return CudaStatus(cudaStreamWaitEvent(Stream(stream), Event(handle_), 0), "cudaStreamWaitEvent");
 }
 
-absl::StatusOr<bool> CudaEvent::Happened() const {
+Result<bool> CudaEvent::Happened() const {
   const cudaError_t result = cudaEventQuery(Event(handle_));
   if (result == cudaErrorNotReady) {
     cudaGetLastError();
@@ -151,35 +153,35 @@ absl::StatusOr<bool> CudaEvent::Happened() const {
   return true;
 }
 
-absl::StatusOr<absl::Duration> CudaEvent::Since(const CudaEvent& earlier) const {
+Result<std::chrono::nanoseconds> CudaEvent::Since(const CudaEvent& earlier) const {
   float milliseconds = 0;
   RETURN_IF_ERROR(
       CudaStatus(cudaEventElapsedTime(&milliseconds, Event(earlier.handle_), Event(handle_)),
                  "cudaEventElapsedTime"));
-  return absl::Milliseconds(milliseconds);
+  return std::chrono::nanoseconds(static_cast<int64_t>(double{milliseconds} * 1e6));
 }
 
-absl::StatusOr<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes) {
+Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes) {
   void* memory = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaMalloc(&memory, std::max<size_t>(bytes, 1)),
                              absl::StrCat("allocating ", bytes, " bytes")));
   return std::shared_ptr<void>(memory, [](void* data) { cudaFree(data); });
 }
 
-absl::Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream) {
-  if (bytes == 0) return absl::OkStatus();
+Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream) {
+  if (bytes == 0) return OkStatus();
   return CudaStatus(cudaMemsetAsync(data, byte, bytes, Stream(stream)), "cudaMemsetAsync");
 }
 
-absl::Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
+Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
   return Copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
 }
 
-absl::Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
+Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
   return Copy(to, from, bytes, cudaMemcpyDeviceToHost, stream);
 }
 
-absl::Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
+Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
   return Copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
@@ -187,35 +189,33 @@ absl::Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStre
 
 namespace {
 
-absl::Status NotBuilt() {
-  return absl::UnimplementedError("this program was built without CUDA's runtime");
-}
+Status NotBuilt() { return UnimplementedError("this program was built without CUDA's runtime"); }
 
 }  // namespace
 
-absl::Status CudaStatus(int error, absl::string_view what) {
-  if (error == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(what, ": CUDA error ", error));
+Status CudaStatus(int error, absl::string_view what) {
+  if (error == 0) return OkStatus();
+  return InternalError(absl::StrCat(what, ": CUDA error ", error));
 }
-absl::StatusOr<int> CountCudaDevices() { return NotBuilt(); }
-absl::StatusOr<std::string> DescribeCudaDevice(int) { return NotBuilt(); }
-absl::Status SetCudaDevice(int) { return NotBuilt(); }
+Result<int> CountCudaDevices() { return NotBuilt(); }
+Result<std::string> DescribeCudaDevice(int) { return NotBuilt(); }
+Status SetCudaDevice(int) { return NotBuilt(); }
 CudaDeviceScope::CudaDeviceScope(int) : status_(NotBuilt()) {}
 CudaDeviceScope::~CudaDeviceScope() { before_ = -1; }
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() { return NotBuilt(); }
+Result<std::unique_ptr<CudaStream>> CudaStream::Create() { return NotBuilt(); }
 CudaStream::~CudaStream() = default;
-absl::Status CudaStream::Synchronize() { return NotBuilt(); }
-absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create() { return NotBuilt(); }
+Status CudaStream::Synchronize() { return NotBuilt(); }
+Result<std::unique_ptr<CudaEvent>> CudaEvent::Create() { return NotBuilt(); }
 CudaEvent::~CudaEvent() = default;
-absl::Status CudaEvent::Record(CudaStreamHandle) { return NotBuilt(); }
-absl::Status CudaEvent::MakeWait(CudaStreamHandle) const { return NotBuilt(); }
-absl::StatusOr<bool> CudaEvent::Happened() const { return NotBuilt(); }
-absl::StatusOr<absl::Duration> CudaEvent::Since(const CudaEvent&) const { return NotBuilt(); }
-absl::StatusOr<std::shared_ptr<void>> AllocateOnCudaDevice(size_t) { return NotBuilt(); }
-absl::Status FillOnCudaDevice(void*, uint8_t, size_t, CudaStreamHandle) { return NotBuilt(); }
-absl::Status CopyToCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
-absl::Status CopyFromCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
-absl::Status CopyOnCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
+Status CudaEvent::Record(CudaStreamHandle) { return NotBuilt(); }
+Status CudaEvent::MakeWait(CudaStreamHandle) const { return NotBuilt(); }
+Result<bool> CudaEvent::Happened() const { return NotBuilt(); }
+Result<std::chrono::nanoseconds> CudaEvent::Since(const CudaEvent&) const { return NotBuilt(); }
+Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t) { return NotBuilt(); }
+Status FillOnCudaDevice(void*, uint8_t, size_t, CudaStreamHandle) { return NotBuilt(); }
+Status CopyToCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
+Status CopyFromCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
+Status CopyOnCudaDevice(void*, const void*, size_t, CudaStreamHandle) { return NotBuilt(); }
 
 #endif
 

@@ -5,15 +5,16 @@
 #ifndef CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 #define CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::cuda {
 
@@ -25,16 +26,16 @@ using CudaStreamHandle = void*;
 //   FAILED_PRECONDITION  no GPU, no driver, or one that does not fit the runtime or the kernels
 //   INVALID_ARGUMENT     so CUDA says
 //   INTERNAL             everything else
-absl::Status CudaStatus(int error, absl::string_view what);
+Status CudaStatus(int error, absl::string_view what);
 
 // How many GPUs this process sees, at least 1. FAILED_PRECONDITION: none; says why.
-absl::StatusOr<int> CountCudaDevices();
+Result<int> CountCudaDevices();
 
 // "NVIDIA H200, compute capability 9.0, driver 13.0".
-absl::StatusOr<std::string> DescribeCudaDevice(int device);
+Result<std::string> DescribeCudaDevice(int device);
 
 // Makes `device` the one that later calls on this thread concern.
-absl::Status SetCudaDevice(int device);
+Status SetCudaDevice(int device);
 
 // As SetCudaDevice(), until this is destroyed.
 class CudaDeviceScope {
@@ -44,24 +45,24 @@ class CudaDeviceScope {
   CudaDeviceScope(const CudaDeviceScope&) = delete;
   CudaDeviceScope& operator=(const CudaDeviceScope&) = delete;
 
-  const absl::Status& status() const { return status_; }
+  const Status& status() const { return status_; }
 
  private:
   int before_ = -1;
-  absl::Status status_;
+  Status status_;
 };
 
 // On the current device. Operations of a stream run in order, beside those of other streams.
 class CudaStream {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaStream>> Create();
+  static Result<std::unique_ptr<CudaStream>> Create();
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
   CudaStreamHandle handle() const { return handle_; }
   // Waits for all that was given to it. Has no deadline: for tests and for measuring.
-  absl::Status Synchronize();
+  Status Synchronize();
 
  private:
   explicit CudaStream(CudaStreamHandle handle) : handle_(handle) {}
@@ -71,18 +72,18 @@ class CudaStream {
 // A moment in a stream's work. Never recorded: has happened.
 class CudaEvent {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaEvent>> Create();
+  static Result<std::unique_ptr<CudaEvent>> Create();
   ~CudaEvent();
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  absl::Status Record(CudaStreamHandle stream);
+  Status Record(CudaStreamHandle stream);
   // Work that `stream` is given from now on begins after the event.
-  absl::Status MakeWait(CudaStreamHandle stream) const;
+  Status MakeWait(CudaStreamHandle stream) const;
   // Whether it has happened. An error is that of whatever ran on the device before.
-  absl::StatusOr<bool> Happened() const;
+  Result<bool> Happened() const;
   // On the device's clock; both have happened.
-  absl::StatusOr<absl::Duration> Since(const CudaEvent& earlier) const;
+  Result<std::chrono::nanoseconds> Since(const CudaEvent& earlier) const;
 
  private:
   explicit CudaEvent(void* handle) : handle_(handle) {}
@@ -90,13 +91,13 @@ class CudaEvent {
 };
 
 // On the current device; not initialized. Freed with the last owner, from any thread.
-absl::StatusOr<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes);
+Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes);
 
 // In the order of `stream`. Host memory must live until the copy is done.
-absl::Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream);
-absl::Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
-absl::Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
-absl::Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
+Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream);
+Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
+Status CopyFromCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
+Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream);
 
 }  // namespace cadre::cuda
 

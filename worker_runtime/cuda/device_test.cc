@@ -1,5 +1,6 @@
 #include "worker_runtime/cuda/device.h"
 
+#include <chrono>
 #include <string>
 
 #include "base/status_matchers.h"
@@ -16,36 +17,36 @@ constexpr int kOutOfMemory = 2;
 constexpr int kInsufficientDriver = 35;
 constexpr int kIllegalAddress = 700;
 
-bool HasRuntime() { return !absl::IsUnimplemented(CountCudaDevices().status()); }
+bool HasRuntime() { return CountCudaDevices().status().code() != StatusCode::kUnimplemented; }
 
 TEST(CudaStatusTest, SaysWhatAndWhyInCudasWords) {
   EXPECT_OK(CudaStatus(0, "nothing"));
   if (!HasRuntime()) GTEST_SKIP() << CountCudaDevices().status();
   EXPECT_THAT(CudaStatus(kOutOfMemory, "allocating 8 bytes"),
-              StatusIs(absl::StatusCode::kResourceExhausted, "allocating 8 bytes: out of memory"));
+              StatusIs(StatusCode::kResourceExhausted, "allocating 8 bytes: out of memory"));
   EXPECT_THAT(CudaStatus(kInvalidValue, "x"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "x: invalid argument"));
+              StatusIs(StatusCode::kInvalidArgument, "x: invalid argument"));
   EXPECT_THAT(
       CudaStatus(kInsufficientDriver, "x"),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("driver version is insufficient")));
+      StatusIs(StatusCode::kFailedPrecondition, HasSubstr("driver version is insufficient")));
   EXPECT_THAT(CudaStatus(kIllegalAddress, "x"),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("illegal memory access")));
+              StatusIs(StatusCode::kInternal, HasSubstr("illegal memory access")));
 }
 
 TEST(CudaDeviceTest, SaysWhyThereIsNoGpu) {
   const auto devices = CountCudaDevices();
   if (devices.ok()) GTEST_SKIP() << *devices << " GPUs are here";
   if (!HasRuntime()) GTEST_SKIP() << devices.status();
-  EXPECT_THAT(devices, StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(devices, StatusIs(StatusCode::kFailedPrecondition,
                                 AnyOf(HasSubstr("no NVIDIA driver is installed here"),
                                       HasSubstr("the driver is for CUDA"))));
   // Everything else fails cleanly as well.
-  EXPECT_THAT(CudaStream::Create(), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(CudaEvent::Create(), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(AllocateOnCudaDevice(8), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(DescribeCudaDevice(0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(CudaStream::Create(), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(CudaEvent::Create(), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(AllocateOnCudaDevice(8), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(DescribeCudaDevice(0), StatusIs(StatusCode::kFailedPrecondition));
   const CudaDeviceScope scope(0);
-  EXPECT_THAT(scope.status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(scope.status(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
 TEST(CudaDeviceTest, CopiesAndTimesWork) {
@@ -76,7 +77,7 @@ TEST(CudaDeviceTest, CopiesAndTimesWork) {
   EXPECT_TRUE(*happened);
   const auto duration = (*end)->Since(**begin);
   ASSERT_OK(duration);
-  EXPECT_GT(*duration, absl::ZeroDuration());
+  EXPECT_GT(*duration, std::chrono::nanoseconds(0));
 }
 
 }  // namespace

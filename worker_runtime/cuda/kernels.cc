@@ -17,7 +17,7 @@ cuda::Element ElementOf(DataType type) {
   return cuda::Element::kFloat32;
 }
 
-std::vector<cuda::Part> PartsOf(absl::Span<const BucketPart> parts) {
+std::vector<cuda::Part> PartsOf(Span<const BucketPart> parts) {
   std::vector<cuda::Part> result;
   result.reserve(parts.size());
   for (const BucketPart& part : parts) {
@@ -28,18 +28,17 @@ std::vector<cuda::Part> PartsOf(absl::Span<const BucketPart> parts) {
 
 }  // namespace
 
-absl::Status ConvertOnGpu(const Buffer& from, const Buffer& to, float scale,
-                          CudaStreamHandle stream) {
+Status ConvertOnGpu(const Buffer& from, const Buffer& to, float scale, CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckConvert(from, to));
   return CudaStatus(cuda::LaunchConvert(from.data, ElementOf(from.type), to.data,
                                         ElementOf(to.type), from.count, scale, stream),
                     "converting elements");
 }
 
-absl::Status PackOnGpu(absl::Span<const BucketPart> parts, const Buffer& bucket, float scale,
-                       CudaStreamHandle stream) {
+Status PackOnGpu(Span<const BucketPart> parts, const Buffer& bucket, float scale,
+                 CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckParts(parts, bucket));
-  if (parts.empty()) return absl::OkStatus();
+  if (parts.empty()) return OkStatus();
   const std::vector<cuda::Part> list = PartsOf(parts);
   return CudaStatus(cuda::LaunchPack(list.data(), static_cast<int>(list.size()),
                                      ElementOf(parts.front().tensor.type), bucket.data,
@@ -47,10 +46,10 @@ absl::Status PackOnGpu(absl::Span<const BucketPart> parts, const Buffer& bucket,
                     "packing a bucket");
 }
 
-absl::Status UnpackOnGpu(const Buffer& bucket, absl::Span<const BucketPart> parts, float scale,
-                         CudaStreamHandle stream) {
+Status UnpackOnGpu(const Buffer& bucket, Span<const BucketPart> parts, float scale,
+                   CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckParts(parts, bucket));
-  if (parts.empty()) return absl::OkStatus();
+  if (parts.empty()) return OkStatus();
   const std::vector<cuda::Part> list = PartsOf(parts);
   return CudaStatus(cuda::LaunchUnpack(bucket.data, ElementOf(bucket.type), list.data(),
                                        static_cast<int>(list.size()),
@@ -58,7 +57,7 @@ absl::Status UnpackOnGpu(const Buffer& bucket, absl::Span<const BucketPart> part
                     "unpacking a bucket");
 }
 
-absl::Status FirstNonFiniteOnGpu(const Buffer& data, uint64_t* first, CudaStreamHandle stream) {
+Status FirstNonFiniteOnGpu(const Buffer& data, uint64_t* first, CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckKernelBuffer(data));
   RETURN_IF_ERROR(FillOnCudaDevice(first, 0xff, sizeof(*first), stream));
   return CudaStatus(cuda::LaunchFirstNonFinite(data.data, ElementOf(data.type), data.count,
@@ -68,8 +67,8 @@ absl::Status FirstNonFiniteOnGpu(const Buffer& data, uint64_t* first, CudaStream
 
 size_t SelectionScratchBytes(size_t count) { return cuda::SelectionScratch(count); }
 
-absl::Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& selection,
-                             void* scratch, CudaStreamHandle stream) {
+Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& selection, void* scratch,
+                       CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckSelection(data, selection, scratch));
   RETURN_IF_ERROR(CheckTopK(data, k, selection));
   return CudaStatus(
@@ -78,8 +77,8 @@ absl::Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& sele
       "selecting the greatest elements");
 }
 
-absl::Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Selection& selection,
-                                  void* scratch, CudaStreamHandle stream) {
+Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Selection& selection,
+                            void* scratch, CudaStreamHandle stream) {
   RETURN_IF_ERROR(CheckSelection(data, selection, scratch));
   RETURN_IF_ERROR(CheckThreshold(threshold));
   return CudaStatus(cuda::LaunchSelectThreshold(static_cast<const float*>(data.data), data.count,
@@ -92,27 +91,25 @@ absl::Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Sel
 
 namespace {
 
-absl::Status NotBuilt() {
-  return absl::UnimplementedError("this program was built without CUDA's compiler nvcc");
+Status NotBuilt() {
+  return UnimplementedError("this program was built without CUDA's compiler nvcc");
 }
 
 }  // namespace
 
-absl::Status ConvertOnGpu(const Buffer&, const Buffer&, float, CudaStreamHandle) {
+Status ConvertOnGpu(const Buffer&, const Buffer&, float, CudaStreamHandle) { return NotBuilt(); }
+Status PackOnGpu(Span<const BucketPart>, const Buffer&, float, CudaStreamHandle) {
   return NotBuilt();
 }
-absl::Status PackOnGpu(absl::Span<const BucketPart>, const Buffer&, float, CudaStreamHandle) {
+Status UnpackOnGpu(const Buffer&, Span<const BucketPart>, float, CudaStreamHandle) {
   return NotBuilt();
 }
-absl::Status UnpackOnGpu(const Buffer&, absl::Span<const BucketPart>, float, CudaStreamHandle) {
-  return NotBuilt();
-}
-absl::Status FirstNonFiniteOnGpu(const Buffer&, uint64_t*, CudaStreamHandle) { return NotBuilt(); }
+Status FirstNonFiniteOnGpu(const Buffer&, uint64_t*, CudaStreamHandle) { return NotBuilt(); }
 size_t SelectionScratchBytes(size_t) { return 0; }
-absl::Status SelectTopKOnGpu(const Buffer&, size_t, const Selection&, void*, CudaStreamHandle) {
+Status SelectTopKOnGpu(const Buffer&, size_t, const Selection&, void*, CudaStreamHandle) {
   return NotBuilt();
 }
-absl::Status SelectThresholdOnGpu(const Buffer&, float, const Selection&, void*, CudaStreamHandle) {
+Status SelectThresholdOnGpu(const Buffer&, float, const Selection&, void*, CudaStreamHandle) {
   return NotBuilt();
 }
 

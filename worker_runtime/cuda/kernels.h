@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/span.h"
+#include "cadre/status.h"
 #include "worker_runtime/cuda/device.h"
 
 namespace cadre::cuda {
@@ -33,19 +33,18 @@ struct BucketPart {
 
 // to = from * scale, element by element. Both may be the same memory where their types have one
 // size.
-absl::Status ConvertOnGpu(const Buffer& from, const Buffer& to, float scale,
-                          CudaStreamHandle stream);
+Status ConvertOnGpu(const Buffer& from, const Buffer& to, float scale, CudaStreamHandle stream);
 
 // The bucket gets the parts' elements times `scale`; elements between parts stay. All parts have
 // one type. The list itself may go when the call returns.
-absl::Status PackOnGpu(absl::Span<const BucketPart> parts, const Buffer& bucket, float scale,
-                       CudaStreamHandle stream);
+Status PackOnGpu(Span<const BucketPart> parts, const Buffer& bucket, float scale,
+                 CudaStreamHandle stream);
 // The parts get the bucket's elements times `scale`.
-absl::Status UnpackOnGpu(const Buffer& bucket, absl::Span<const BucketPart> parts, float scale,
-                         CudaStreamHandle stream);
+Status UnpackOnGpu(const Buffer& bucket, Span<const BucketPart> parts, float scale,
+                   CudaStreamHandle stream);
 
 // *first becomes the least index of an element that is infinite or not a number, or kAllFinite.
-absl::Status FirstNonFiniteOnGpu(const Buffer& data, uint64_t* first, CudaStreamHandle stream);
+Status FirstNonFiniteOnGpu(const Buffer& data, uint64_t* first, CudaStreamHandle stream);
 
 // Where a selection goes: float32 elements with their indices, in the order of the indices.
 struct Selection {
@@ -61,11 +60,11 @@ size_t SelectionScratchBytes(size_t count);
 
 // The `k` elements of greatest magnitude; of equal ones those with the least index. NaN is greater
 // than everything, so it is passed on and not hidden.
-absl::Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& selection,
-                             void* scratch, CudaStreamHandle stream);
+Status SelectTopKOnGpu(const Buffer& data, size_t k, const Selection& selection, void* scratch,
+                       CudaStreamHandle stream);
 // Those whose magnitude is `threshold` or more, and NaN.
-absl::Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Selection& selection,
-                                  void* scratch, CudaStreamHandle stream);
+Status SelectThresholdOnGpu(const Buffer& data, float threshold, const Selection& selection,
+                            void* scratch, CudaStreamHandle stream);
 
 }  // namespace cadre::cuda
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "cadre/status.h"
 
 namespace cadre::environment {
 namespace {
@@ -20,15 +20,15 @@ absl::string_view TextOf(const GetVariable& get, const char* name) {
   return text == nullptr ? "" : text;
 }
 
-absl::StatusOr<int> NumberOf(const GetVariable& get, const char* name) {
+Result<int> NumberOf(const GetVariable& get, const char* name) {
   const absl::string_view text = TextOf(get, name);
   int number = 0;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return number;
   if (text.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(absl::StrCat(
         name, " is not set although OMPI_COMM_WORLD_RANK is: pass all of Open MPI's variables on"));
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgumentError(
       absl::StrCat(name, " is \"", text, "\", but must be a number that is not negative"));
 }
 
@@ -53,7 +53,7 @@ std::string FileName(absl::string_view text) {
 
 bool StartedByMpi(const GetVariable& get) { return !TextOf(get, "OMPI_COMM_WORLD_RANK").empty(); }
 
-absl::StatusOr<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get) {
+Result<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get) {
   MpiEnvironment mpi;
   ASSIGN_OR_RETURN(mpi.rank, NumberOf(get, "OMPI_COMM_WORLD_RANK"));
   ASSIGN_OR_RETURN(mpi.world_size, NumberOf(get, "OMPI_COMM_WORLD_SIZE"));
@@ -61,20 +61,19 @@ absl::StatusOr<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get) {
   ASSIGN_OR_RETURN(mpi.local_world_size, NumberOf(get, "OMPI_COMM_WORLD_LOCAL_SIZE"));
   if (mpi.rank >= mpi.world_size || mpi.local_rank >= mpi.local_world_size ||
       mpi.local_world_size > mpi.world_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Open MPI's variables contradict each other: rank ", mpi.rank, " of ", mpi.world_size, ", ",
-        mpi.local_rank, " of ", mpi.local_world_size, " on this node"));
+    return InvalidArgumentError(absl::StrCat("Open MPI's variables contradict each other: rank ",
+                                             mpi.rank, " of ", mpi.world_size, ", ", mpi.local_rank,
+                                             " of ", mpi.local_world_size, " on this node"));
   }
   if (mpi.world_size > kMaxMpiRanks) {
-    return absl::FailedPreconditionError(absl::StrCat("mpirun started ", mpi.world_size,
-                                                      " processes; without Cadre's launcher at "
-                                                      "most ",
-                                                      kMaxMpiRanks,
-                                                      " find each other: ", kOtherwise));
+    return FailedPreconditionError(absl::StrCat("mpirun started ", mpi.world_size,
+                                                " processes; without Cadre's launcher at "
+                                                "most ",
+                                                kMaxMpiRanks, " find each other: ", kOtherwise));
   }
   const absl::string_view launch = TextOf(get, "PMIX_NAMESPACE");
   if (launch.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(absl::StrCat(
         "PMIX_NAMESPACE is not set, so this mpirun has no name by which its processes find each "
         "other: ",
         kOtherwise));
@@ -83,13 +82,13 @@ absl::StatusOr<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get) {
   if (mpi.one_node()) return mpi;
   mpi.address = FirstAddress(TextOf(get, "OMPI_MCA_orte_local_daemon_uri"));
   if (!mpi.address.empty()) return mpi;
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(absl::StrCat(
       "this mpirun does not say at which address its other nodes reach this one (Open MPI 4 does, "
       "in OMPI_MCA_orte_local_daemon_uri): ",
       kOtherwise));
 }
 
-absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank) {
+Result<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank) {
   MpiNode node;
   for (size_t first = 0; first < seats.size();) {
     const size_t size = seats[first].local_world_size;
@@ -99,7 +98,7 @@ absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank)
           seats[first + i].local_world_size == static_cast<int>(size)) {
         continue;
       }
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(absl::StrCat(
           "mpirun spreads the ranks so that rank ", first + i, " does not sit beside rank ", first,
           " on its node; those of one node must follow each other (--map-by slot), or ",
           kOtherwise));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 #include "worker_runtime/environment/worker_environment.h"
 
 namespace cadre::environment {
@@ -32,7 +32,7 @@ bool StartedByMpi(const GetVariable& get);
 
 // Where StartedByMpi. FAILED_PRECONDITION: a variable is missing, or more than kMaxMpiRanks;
 // INVALID_ARGUMENT: they make no sense. Both say what to do.
-absl::StatusOr<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get);
+Result<MpiEnvironment> ReadMpiEnvironment(const GetVariable& get);
 
 // A rank's place on its node.
 struct MpiSeat {
@@ -47,7 +47,7 @@ struct MpiNode {
 
 // The node of `rank`, where the ranks of each node follow each other. INVALID_ARGUMENT: they do
 // not.
-absl::StatusOr<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank);
+Result<MpiNode> FindMpiNode(const std::vector<MpiSeat>& seats, int rank);
 
 }  // namespace cadre::environment
 

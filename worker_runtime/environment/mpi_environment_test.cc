@@ -20,7 +20,7 @@ class MpiEnvironmentTest : public ::testing::Test {
       return found == variables_.end() ? nullptr : found->second.c_str();
     };
   }
-  absl::StatusOr<MpiEnvironment> Read() { return ReadMpiEnvironment(Get()); }
+  Result<MpiEnvironment> Read() { return ReadMpiEnvironment(Get()); }
 
   // Of the third of four processes on two nodes, as Open MPI 4.1 has them.
   std::map<std::string, std::string> variables_ = {
@@ -60,7 +60,7 @@ TEST_F(MpiEnvironmentTest, OneNodeNeedsNoAddress) {
 TEST_F(MpiEnvironmentTest, SeveralNodesNeedOne) {
   for (const char* uri : {"", "425263104.1;tcp6://[fe80::1]:4321"}) {
     variables_["OMPI_MCA_orte_local_daemon_uri"] = uri;
-    EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+    EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                  AllOf(HasSubstr("address"), HasSubstr("cadre run"))));
   }
 }
@@ -71,19 +71,18 @@ TEST_F(MpiEnvironmentTest, TheLaunchIsAFilesName) {
   ASSERT_OK(mpi);
   EXPECT_EQ(mpi->launch, "mpi-.._prterun-host@1_x_y");
   variables_.erase("PMIX_NAMESPACE");
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                AllOf(HasSubstr("PMIX_NAMESPACE"), HasSubstr("cadre run"))));
 }
 
 TEST_F(MpiEnvironmentTest, NamesWhatMakesNoSense) {
   variables_["OMPI_COMM_WORLD_SIZE"] = "many";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument,
                                HasSubstr("OMPI_COMM_WORLD_SIZE is \"many\"")));
   variables_["OMPI_COMM_WORLD_SIZE"] = "2";
-  EXPECT_THAT(Read(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("contradict each other")));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("contradict each other")));
   variables_.erase("OMPI_COMM_WORLD_SIZE");
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                HasSubstr("OMPI_COMM_WORLD_SIZE is not set")));
 }
 
@@ -91,7 +90,7 @@ TEST_F(MpiEnvironmentTest, ManyRanksNeedTheLauncher) {
   variables_["OMPI_COMM_WORLD_SIZE"] = "1024";
   EXPECT_OK(Read());
   variables_["OMPI_COMM_WORLD_SIZE"] = "1025";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                AllOf(HasSubstr("1025"), HasSubstr("cadre run"))));
 }
 
@@ -111,7 +110,7 @@ TEST(FindMpiNodeTest, RanksOfANodeFollowEachOther) {
       {{0, 2}, {0, 2}, {1, 2}, {1, 2}}, {{1, 2}, {0, 2}}, {{0, 2}, {1, 2}, {0, 2}}, {{0, 0}}};
   for (const auto& seats : kSpread) {
     EXPECT_THAT(FindMpiNode(seats, 0),
-                StatusIs(absl::StatusCode::kInvalidArgument,
+                StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("--map-by slot"), HasSubstr("cadre run"))));
   }
 }

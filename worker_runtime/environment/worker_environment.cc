@@ -1,35 +1,37 @@
 #include "worker_runtime/environment/worker_environment.h"
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::environment {
 namespace {
 
 template <typename Number>
-absl::StatusOr<Number> ReadNumber(const GetVariable& get, const char* name) {
+Result<Number> ReadNumber(const GetVariable& get, const char* name) {
   const char* text = get(name);
   if (text == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(absl::StrCat(
         name, " is not set although CADRE_AGENT is: pass Cadre's variables on to the program"));
   }
   Number number = 0;
   if (!absl::SimpleAtoi(text, &number) || number < 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat(name, " is \"", text, "\", but must be a number that is not negative"));
   }
   return number;
 }
 
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
+Result<std::string> ReadToken(const std::string& path) {
   absl::StatusOr<std::string> token = ReadTokenFile(path);
   if (!token.ok()) {
-    return absl::Status(token.status().code(),
-                        absl::StrCat("CADRE_TOKEN_FILE: ", token.status().message()));
+    const Status status = token.status();
+    return Status(status.code(), absl::StrCat("CADRE_TOKEN_FILE: ", status.message()));
   }
-  return token;
+  return *std::move(token);
 }
 
 }  // namespace
@@ -39,13 +41,13 @@ bool StartedByCadre(const GetVariable& get) {
   return agent != nullptr && *agent != '\0';
 }
 
-absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
+Result<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
   WorkerEnvironment environment;
   if (!StartedByCadre(get)) {
     const char* before = get("PMI_RANK") != nullptr        ? "mpirun ... "
                          : get("SLURM_STEP_ID") != nullptr ? "srun ... "
                                                            : "";
-    return absl::FailedPreconditionError(
+    return FailedPreconditionError(
         absl::StrCat("CADRE_AGENT is not set: this process was not started by Cadre; start it with "
                      "\"",
                      before, "cadre run -- PROGRAM\""));

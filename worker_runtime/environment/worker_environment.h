@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::environment {
 
@@ -28,7 +28,7 @@ bool StartedByCadre(const GetVariable& get);
 
 // FAILED_PRECONDITION when not StartedByCadre; INVALID_ARGUMENT naming the variable that makes
 // no sense; what ReadTokenFile says about the token's file.
-absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
+Result<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get);
 
 }  // namespace cadre::environment
 

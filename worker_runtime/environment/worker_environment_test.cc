@@ -16,7 +16,7 @@ using ::testing::Not;
 
 class WorkerEnvironmentTest : public ::testing::Test {
  protected:
-  absl::StatusOr<WorkerEnvironment> Read() {
+  Result<WorkerEnvironment> Read() {
     return ReadWorkerEnvironment([this](const char* name) -> const char* {
       const auto found = variables_.find(name);
       return found == variables_.end() ? nullptr : found->second.c_str();
@@ -55,37 +55,36 @@ TEST_F(WorkerEnvironmentTest, TokenAndProgressMayBeAbsent) {
 
 TEST_F(WorkerEnvironmentTest, SaysWhenCadreDidNotStartIt) {
   variables_.erase("CADRE_AGENT");
-  EXPECT_THAT(Read(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not started by Cadre")));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not started by Cadre")));
   variables_["SLURM_STEP_ID"] = "0";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                HasSubstr("srun ... cadre run -- PROGRAM")));
   variables_["PMI_RANK"] = "0";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                HasSubstr("mpirun ... cadre run -- PROGRAM")));
 }
 
 TEST_F(WorkerEnvironmentTest, NamesTheVariableThatMakesNoSense) {
   variables_["RANK"] = "-1";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("RANK is \"-1\"")));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("RANK is \"-1\"")));
   variables_["RANK"] = "3";
   variables_["CADRE_GENERATION"] = "last";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("CADRE_GENERATION is \"last\"")));
+  EXPECT_THAT(Read(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("CADRE_GENERATION is \"last\"")));
   variables_.erase("CADRE_GENERATION");
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                               HasSubstr("CADRE_GENERATION is not set")));
+  EXPECT_THAT(Read(),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("CADRE_GENERATION is not set")));
 }
 
 TEST_F(WorkerEnvironmentTest, NamesTheTokenFileButNotTheToken) {
   variables_["CADRE_TOKEN_FILE"] = "/nowhere/token";
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/token")));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kNotFound, HasSubstr("/nowhere/token")));
   variables_["CADRE_TOKEN_FILE"] = WriteToken("s3cret-s3cret-s3cret\x01");
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("CADRE_TOKEN_FILE"), HasSubstr("printable"),
                                      Not(HasSubstr("s3cret-s3cret-s3cret")))));
   chmod(WriteToken("s3cret-s3cret-s3cret").c_str(), 0644);
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("CADRE_TOKEN_FILE")));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kPermissionDenied, HasSubstr("CADRE_TOKEN_FILE")));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -27,7 +28,7 @@ namespace {
 
 // Of each other, the ranks of a node wait longer than the leaders do: a leader that fails says why
 // before the others of its node lose patience with it.
-constexpr absl::Duration kNodePatience = absl::Seconds(5);
+constexpr std::chrono::nanoseconds kNodePatience = std::chrono::seconds(5);
 
 struct Parts {
   std::unique_ptr<Communicator> node;     // the ranks of this node
@@ -46,21 +47,21 @@ class HierarchicalCommunicator : public Communicator {
         timeout_(options.timeout + 2 * kNodePatience),
         watch_(rank(), size(), std::move(links),
                // The parts notice for themselves what they have lost.
-               {[this](const absl::Status&) { AbortParts(); }, [](int) {}}) {}
+               {[this](const Status&) { AbortParts(); }, [](int) {}}) {}
   ~HierarchicalCommunicator() override { Abort(); }
 
   int rank() const override { return parts_.direct->rank(); }
   int size() const override { return parts_.direct->size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = backend::CheckBuffer(buffer);
+    Status status = backend::CheckBuffer(buffer);
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, backend::AllReduceText(buffer, reduction),
                  [this, buffer, reduction] { return AllReduceNow(buffer, reduction); });
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, backend::ReduceText(buffer, reduction, root),
@@ -68,7 +69,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = backend::CheckScatter(input, output, size());
+    Status status = backend::CheckScatter(input, output, size());
     status.Update(backend::CheckReduction(reduction, input.type));
     return Start(status, backend::ReduceScatterText(output, reduction),
                  [this, input, output, reduction] {
@@ -77,10 +78,9 @@ class HierarchicalCommunicator : public Communicator {
                  });
   }
 
-  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
-                                             absl::Span<const size_t> counts,
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output, Span<const size_t> counts,
                                              Reduction reduction) override {
-    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
     status.Update(backend::CheckReduction(reduction, input.type));
     return Start(status, backend::ReduceScatterVaryingText(input, reduction, counts),
                  [this, input, output, reduction,
@@ -90,7 +90,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     return Start(status, backend::BroadcastText(buffer, root),
                  [this, buffer, root] { return BroadcastNow(buffer, root); });
@@ -104,7 +104,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
-                                         absl::Span<const size_t> counts) override {
+                                         Span<const size_t> counts) override {
     return Start(backend::CheckVaryingGather(input, output, counts, rank(), size()),
                  backend::AllGatherVaryingText(output, counts),
                  [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
@@ -113,7 +113,7 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Barrier() override {
-    return Start(absl::OkStatus(), "barrier", [this]() -> absl::Status {
+    return Start(OkStatus(), "barrier", [this]() -> Status {
       RETURN_IF_ERROR(InNode(parts_.node->Barrier()));
       if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Barrier()));
       return InNode(parts_.node->Barrier());
@@ -127,26 +127,26 @@ class HierarchicalCommunicator : public Communicator {
     return parts_.direct->Receive(buffer, from, tag);
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   // Where the ranks of a node reduce it without copies.
-  absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {
+  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {
     return parts_.node->AllocateBuffer(bytes);
   }
 
   void Abort() override {
     watch_.TellLeave();
-    thread_.Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
+    thread_.Fail(AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
     AbortParts();
   }
 
  private:
   bool leads() const { return parts_.leaders != nullptr; }
 
-  std::shared_ptr<Work> Start(const absl::Status& check, const std::string& call,
-                              const std::function<absl::Status()>& collective) {
-    return thread_.Enqueue([this, check, call, collective]() -> absl::Status {
-      absl::Status status = check;
+  std::shared_ptr<Work> Start(const Status& check, const std::string& call,
+                              const std::function<Status()>& collective) {
+    return thread_.Enqueue([this, check, call, collective]() -> Status {
+      Status status = check;
       status.Update(watch_.BeginCall(call));
       if (status.ok()) {
         status = collective();
@@ -159,8 +159,8 @@ class HierarchicalCommunicator : public Communicator {
       }
       watch_.TellFailure(status);
       AbortParts();
-      return absl::Status(status.code(), absl::StrCat(call, " on communicator \"", name_,
-                                                      "\": ", status.message()));
+      return Status(status.code(),
+                    absl::StrCat(call, " on communicator \"", name_, "\": ", status.message()));
     });
   }
 
@@ -176,33 +176,29 @@ class HierarchicalCommunicator : public Communicator {
   }
 
   // Not before the work is done: it uses memory of this collective.
-  absl::Status EndOf(const std::shared_ptr<Work>& work) {
-    const absl::Status status = work->Wait(timeout_);
+  Status EndOf(const std::shared_ptr<Work>& work) {
+    const Status status = work->Wait(timeout_);
     if (work->done()) return status;
     AbortParts();
-    work->Wait(absl::InfiniteDuration()).IgnoreError();
+    work->Wait(std::chrono::nanoseconds::max()).IgnoreError();
     return status;
   }
-  absl::Status InNode(const std::shared_ptr<Work>& work) {
-    return Said("within node ", EndOf(work));
-  }
-  absl::Status BetweenNodes(const std::shared_ptr<Work>& work) {
+  Status InNode(const std::shared_ptr<Work>& work) { return Said("within node ", EndOf(work)); }
+  Status BetweenNodes(const std::shared_ptr<Work>& work) {
     return Said("between the leaders of the nodes, as of node ", EndOf(work));
   }
-  absl::Status Said(const char* where, const absl::Status& status) const {
+  Status Said(const char* where, const Status& status) const {
     if (status.ok()) return status;
-    return absl::Status(status.code(), absl::StrCat(where, node_rank_, ": ", status.message()));
+    return Status(status.code(), absl::StrCat(where, node_rank_, ": ", status.message()));
   }
 
-  absl::Status AllReduceNow(const Buffer& buffer, const Reduction& reduction);
-  absl::Status ReduceNow(const Buffer& buffer, const Reduction& reduction, int root);
-  absl::Status ReduceScatterNow(const Buffer& input, const Buffer& output,
-                                const std::vector<size_t>& counts, const Reduction& reduction);
-  absl::Status HandOut(const Buffer& node_part, const Buffer& output,
-                       const std::vector<size_t>& counts);
-  absl::Status BroadcastNow(const Buffer& buffer, int root);
-  absl::Status GatherNow(const Buffer& input, const Buffer& output,
-                         const std::vector<size_t>& counts);
+  Status AllReduceNow(const Buffer& buffer, const Reduction& reduction);
+  Status ReduceNow(const Buffer& buffer, const Reduction& reduction, int root);
+  Status ReduceScatterNow(const Buffer& input, const Buffer& output,
+                          const std::vector<size_t>& counts, const Reduction& reduction);
+  Status HandOut(const Buffer& node_part, const Buffer& output, const std::vector<size_t>& counts);
+  Status BroadcastNow(const Buffer& buffer, int root);
+  Status GatherNow(const Buffer& input, const Buffer& output, const std::vector<size_t>& counts);
   // Of sums over nodes, those of averages: divided before the sum, so that the nodes' sums of
   // 16-bit elements stay in range.
   Reduction WithinNode(const Reduction& reduction) const {
@@ -214,22 +210,21 @@ class HierarchicalCommunicator : public Communicator {
   const NodeLayout layout_;
   const int node_rank_;
   const std::string name_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   sockets::CallWatch watch_;
   // Last, so that it stops first.
   backend::OperationThread thread_;
 };
 
-absl::Status HierarchicalCommunicator::AllReduceNow(const Buffer& buffer,
-                                                    const Reduction& reduction) {
+Status HierarchicalCommunicator::AllReduceNow(const Buffer& buffer, const Reduction& reduction) {
   const Reduction within = WithinNode(reduction);
   RETURN_IF_ERROR(InNode(parts_.node->Reduce(buffer, within, 0)));
   if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->AllReduce(buffer, within.op)));
   return InNode(parts_.node->Broadcast(buffer, 0));
 }
 
-absl::Status HierarchicalCommunicator::ReduceNow(const Buffer& buffer, const Reduction& reduction,
-                                                 int root) {
+Status HierarchicalCommunicator::ReduceNow(const Buffer& buffer, const Reduction& reduction,
+                                           int root) {
   const Reduction within = WithinNode(reduction);
   const int root_node = layout_.NodeOf(root), root_on_node = root - layout_.FirstRank(root_node);
   // Only the root's elements may change.
@@ -241,14 +236,14 @@ absl::Status HierarchicalCommunicator::ReduceNow(const Buffer& buffer, const Red
   }
   RETURN_IF_ERROR(InNode(parts_.node->Reduce(sums, within, 0)));
   if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Reduce(sums, within.op, root_node)));
-  if (root_node != node_rank_ || root_on_node == 0) return absl::OkStatus();
+  if (root_node != node_rank_ || root_on_node == 0) return OkStatus();
   if (leads()) return InNode(parts_.node->Send(sums, root_on_node, 0));
-  return rank() == root ? InNode(parts_.node->Receive(buffer, 0, 0)) : absl::OkStatus();
+  return rank() == root ? InNode(parts_.node->Receive(buffer, 0, 0)) : OkStatus();
 }
 
-absl::Status HierarchicalCommunicator::ReduceScatterNow(const Buffer& input, const Buffer& output,
-                                                        const std::vector<size_t>& counts,
-                                                        const Reduction& reduction) {
+Status HierarchicalCommunicator::ReduceScatterNow(const Buffer& input, const Buffer& output,
+                                                  const std::vector<size_t>& counts,
+                                                  const Reduction& reduction) {
   const Reduction within = WithinNode(reduction);
   std::vector<char> copy;
   Buffer sums = input;
@@ -266,8 +261,8 @@ absl::Status HierarchicalCommunicator::ReduceScatterNow(const Buffer& input, con
   return HandOut(node_part, output, counts);
 }
 
-absl::Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Buffer& output,
-                                               const std::vector<size_t>& counts) {
+Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Buffer& output,
+                                         const std::vector<size_t>& counts) {
   std::vector<std::shared_ptr<Work>> sends;
   char* at = static_cast<char*>(node_part.data);
   const int first = layout_.FirstRank(node_rank_);
@@ -281,23 +276,23 @@ absl::Status HierarchicalCommunicator::HandOut(const Buffer& node_part, const Bu
     at += bytes;
   }
   // All of them, whatever becomes of one: they read the part.
-  absl::Status status;
+  Status status;
   for (const auto& send : sends) status.Update(InNode(send));
   return status;
 }
 
-absl::Status HierarchicalCommunicator::BroadcastNow(const Buffer& buffer, int root) {
+Status HierarchicalCommunicator::BroadcastNow(const Buffer& buffer, int root) {
   const int root_node = layout_.NodeOf(root);
   if (root_node == node_rank_) {
     RETURN_IF_ERROR(InNode(parts_.node->Broadcast(buffer, root - layout_.FirstRank(root_node))));
   }
   if (leads()) RETURN_IF_ERROR(BetweenNodes(parts_.leaders->Broadcast(buffer, root_node)));
-  if (root_node == node_rank_) return absl::OkStatus();
+  if (root_node == node_rank_) return OkStatus();
   return InNode(parts_.node->Broadcast(buffer, 0));
 }
 
-absl::Status HierarchicalCommunicator::GatherNow(const Buffer& input, const Buffer& output,
-                                                 const std::vector<size_t>& counts) {
+Status HierarchicalCommunicator::GatherNow(const Buffer& input, const Buffer& output,
+                                           const std::vector<size_t>& counts) {
   const size_t element = SizeOf(input.type);
   const std::vector<size_t> node_counts = layout_.Sums(counts);
   const std::vector<size_t> own_counts(counts.begin() + layout_.FirstRank(node_rank_),
@@ -314,12 +309,12 @@ absl::Status HierarchicalCommunicator::GatherNow(const Buffer& input, const Buff
   return InNode(parts_.node->Broadcast(output, 0));
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> HierarchicalCommunicator::Split(int color, int key) {
+Result<std::unique_ptr<Communicator>> HierarchicalCommunicator::Split(int color, int key) {
   int32_t own = color;
   std::vector<int32_t> colors(size());
   RETURN_IF_ERROR(
       AllGather({&own, 1, DataType::kInt32}, {colors.data(), colors.size(), DataType::kInt32})
-          ->Wait(absl::InfiniteDuration()));
+          ->Wait(std::chrono::nanoseconds::max()));
   std::map<int32_t, int> node_of_color;
   bool within_nodes = true;
   for (int rank = 0; rank < size(); ++rank) {
@@ -343,8 +338,8 @@ WorkerPlace PlaceAmong(const WorkerPlace& place, int rank, int size, bool one_no
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
-    Worker& worker, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> ConnectHierarchical(Worker& worker,
+                                                          const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
   Parts parts;
   store::GroupWorker in_node(&worker, absl::StrCat("node/", place.node_rank),
@@ -365,7 +360,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
   RETURN_IF_ERROR(
       parts.direct
           ->AllGather({&node, 1, DataType::kInt32}, {nodes.data(), nodes.size(), DataType::kInt32})
-          ->Wait(absl::InfiniteDuration()));
+          ->Wait(std::chrono::nanoseconds::max()));
   ASSIGN_OR_RETURN(NodeLayout layout, NodeLayout::Of(nodes));
   store::GroupWorker calls(&worker, "calls", place);
   ASSIGN_OR_RETURN(std::unique_ptr<sockets::PeerLinks> links,

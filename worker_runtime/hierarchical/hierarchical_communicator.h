@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/worker.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 
 namespace cadre::hierarchical {
 
@@ -15,8 +15,8 @@ namespace cadre::hierarchical {
 // not the communicator. Nodes may have different numbers of ranks; ranks are contiguous per node.
 // The operations' errors are those of the two backends, and say whether they count ranks within the
 // node or leaders.
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectHierarchical(
-    Worker& worker, const CommunicatorOptions& options);
+Result<std::unique_ptr<Communicator>> ConnectHierarchical(Worker& worker,
+                                                          const CommunicatorOptions& options);
 
 }  // namespace cadre::hierarchical
 

@@ -8,14 +8,14 @@
 
 namespace cadre::hierarchical {
 
-absl::StatusOr<NodeLayout> NodeLayout::Of(const std::vector<int32_t>& nodes) {
+Result<NodeLayout> NodeLayout::Of(const std::vector<int32_t>& nodes) {
   std::vector<int> first_ranks = {0};
   for (size_t rank = 1; rank < nodes.size(); ++rank) {
     if (nodes[rank] == nodes[rank - 1]) continue;
     if (nodes[rank] != nodes[rank - 1] + 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("ranks are not contiguous per node: rank ", rank, " is on node ",
-                       nodes[rank], ", rank ", rank - 1, " on node ", nodes[rank - 1]));
+      return FailedPreconditionError(absl::StrCat("ranks are not contiguous per node: rank ", rank,
+                                                  " is on node ", nodes[rank], ", rank ", rank - 1,
+                                                  " on node ", nodes[rank - 1]));
     }
     first_ranks.push_back(static_cast<int>(rank));
   }

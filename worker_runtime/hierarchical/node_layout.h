@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::hierarchical {
 
@@ -14,7 +14,7 @@ class NodeLayout {
  public:
   // `nodes[r]`: the node of rank r. FAILED_PRECONDITION: ranks are not contiguous per node, or
   // nodes not in order.
-  static absl::StatusOr<NodeLayout> Of(const std::vector<int32_t>& nodes);
+  static Result<NodeLayout> Of(const std::vector<int32_t>& nodes);
 
   int NodeOf(int rank) const;
   // The ranks of a node are those from its first one to before the next node's.

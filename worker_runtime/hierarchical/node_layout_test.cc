@@ -21,7 +21,7 @@ TEST(NodeLayoutTest, NodesMayHaveDifferentNumbersOfRanks) {
 
 TEST(NodeLayoutTest, RanksThatAreNotContiguousAreNamed) {
   EXPECT_THAT(NodeLayout::Of({0, 1, 0}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
+              StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("rank 2 is on node 0, rank 1 on node 1")));
 }
 

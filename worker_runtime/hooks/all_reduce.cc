@@ -1,12 +1,14 @@
-#include "worker_runtime/hooks/all_reduce.h"
+#include "cadre/hooks/all_reduce.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker_runtime/hooks/bucket_floats.h"
 #include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/hooks/hook_thread.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre::hooks {
@@ -16,27 +18,31 @@ constexpr char kName[] = "all-reduce";
 
 }  // namespace
 
+AllReduceHook::AllReduceHook() : thread_(std::make_unique<HookThread>()) {}
+
+AllReduceHook::~AllReduceHook() = default;
+
+uint64_t AllReduceHook::bytes_given() const { return thread_->bytes_given(); }
+
 std::shared_ptr<Work> AllReduceHook::Start(Communicator& communicator, const BucketView& bucket) {
-  return thread_.Start([this, &communicator, buffer = bucket.buffer]() -> absl::Status {
-    if (buffer.count == 0 || communicator.size() == 1) return absl::OkStatus();
+  return thread_->Start([this, &communicator, buffer = bucket.buffer]() -> Status {
+    if (buffer.count == 0 || communicator.size() == 1) return OkStatus();
     reduce::MultiplyInPlace(buffer, 1.0 / communicator.size());
-    return thread_.AllReduce(communicator, buffer, ReduceOp::kSum);
+    return thread_->AllReduce(communicator, buffer, ReduceOp::kSum);
   });
 }
 
-absl::StatusOr<std::string> AllReduceHook::SaveState() const {
-  return HookStateWriter(kName).Take();
-}
+Result<std::string> AllReduceHook::SaveState() const { return HookStateWriter(kName).Take(); }
 
-absl::Status AllReduceHook::LoadState(absl::string_view state) {
+Status AllReduceHook::LoadState(std::string_view state) {
   HookStateReader reader(state);
   RETURN_IF_ERROR(reader.Expect(kName));
   return reader.End();
 }
 
-absl::Status ClippingHook::Layout(absl::Span<const BucketView> buckets) {
+Status ClippingHook::Layout(Span<const BucketView> buckets) {
   if (!(limit_ > 0)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("gradients cannot be clipped to ", limit_, ": the limit must be positive"));
   }
   RETURN_IF_ERROR(CheckFloatBuckets("clipping", buckets));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
@@ -15,21 +16,21 @@ constexpr size_t kMaxElements = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
-absl::Status CheckFloatBuckets(absl::string_view hook, absl::Span<const BucketView> buckets) {
+Status CheckFloatBuckets(absl::string_view hook, Span<const BucketView> buckets) {
   for (const BucketView& bucket : buckets) {
     const DataType type = bucket.buffer.type;
     if (type != DataType::kFloat32 && type != DataType::kFloat16 && type != DataType::kBfloat16) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(absl::StrCat(
           "the gradients of bucket ", bucket.index, " are ", backend::Name(type), "; ", hook,
           " works on float32: convert the model, or synchronize without this hook"));
     }
     if (bucket.buffer.count > kMaxElements) {
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           absl::StrCat("bucket ", bucket.index, " has ", bucket.buffer.count, " elements; ", hook,
                        " takes at most ", kMaxElements, ": lower bucket_bytes"));
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 std::vector<float> LoadFloats(const Buffer& buffer) {
@@ -43,7 +44,7 @@ std::vector<float> LoadFloats(const Buffer& buffer) {
   return values;
 }
 
-void StoreFloats(absl::Span<const float> values, const Buffer& buffer) {
+void StoreFloats(Span<const float> values, const Buffer& buffer) {
   if (values.empty()) return;
   if (buffer.type == DataType::kFloat32) {
     std::memcpy(buffer.data, values.data(), values.size() * sizeof(float));

@@ -1,13 +1,13 @@
-#include "worker_runtime/hooks/fusion.h"
+#include "cadre/hooks/fusion.h"
 
 #include <utility>
 
 namespace cadre::hooks {
 
-std::vector<reduce::Bucket> FusionGroups(absl::Span<const size_t> counts,
-                                         absl::Span<const size_t> order, size_t threshold) {
-  std::vector<reduce::Bucket> groups;
-  reduce::Bucket open;
+std::vector<std::vector<size_t>> FusionGroups(Span<const size_t> counts, Span<const size_t> order,
+                                              size_t threshold) {
+  std::vector<std::vector<size_t>> groups;
+  std::vector<size_t> open;
   size_t elements = 0;
   for (const size_t i : order) {
     if (counts[i] > threshold) {

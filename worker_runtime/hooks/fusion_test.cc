@@ -1,4 +1,4 @@
-#include "worker_runtime/hooks/fusion.h"
+#include "cadre/hooks/fusion.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

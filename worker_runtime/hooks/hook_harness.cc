@@ -24,7 +24,7 @@ void WithRanks(int ranks, const std::function<void(Communicator&)>& body) {
 float GradientValue(int rank, int step, size_t parameter, size_t i) {
   float value;
   FillRandom(static_cast<uint64_t>(rank) * 1000 + static_cast<uint64_t>(step), parameter, i,
-             absl::MakeSpan(&value, 1));
+             {&value, 1});
   return value;
 }
 
@@ -94,13 +94,13 @@ void TestGradients::Fill(int rank, int step) {
   }
 }
 
-absl::Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
-                       const TestGradients& gradients) {
+Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
+                 const TestGradients& gradients) {
   std::vector<std::shared_ptr<Work>> works;
   for (const BucketView& bucket : gradients.views()) {
     works.push_back(hook.Start(communicator, bucket));
   }
-  absl::Status status;
+  Status status;
   for (const auto& work : works) status.Update(work->Wait(kHookTestTimeout));
   return status;
 }

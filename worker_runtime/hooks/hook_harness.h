@@ -3,19 +3,20 @@
 #ifndef CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
 #define CADRE_WORKER_RUNTIME_HOOKS_HOOK_HARNESS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_runtime/communication_hook.h"
+#include "cadre/communication_hook.h"
+#include "cadre/status.h"
 #include "worker_runtime/reduce/bucket.h"
 
 namespace cadre::hooks {
 
-inline constexpr absl::Duration kHookTestTimeout = absl::Seconds(60);
+inline constexpr std::chrono::nanoseconds kHookTestTimeout = std::chrono::seconds(60);
 
 // Runs `body` as every rank, each with a communicator; returns when all are done.
 void WithRanks(int ranks, const std::function<void(Communicator&)>& body);
@@ -47,8 +48,8 @@ class TestGradients {
 };
 
 // Starts the hook for all buckets and waits for all of them.
-absl::Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
-                       const TestGradients& gradients);
+Status ReduceAll(CommunicationHook& hook, Communicator& communicator,
+                 const TestGradients& gradients);
 
 }  // namespace cadre::hooks
 

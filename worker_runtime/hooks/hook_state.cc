@@ -1,23 +1,24 @@
 #include "worker_runtime/hooks/hook_state.h"
 
 #include <cstring>
+#include <string_view>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::hooks {
 namespace {
 
-constexpr absl::string_view kMark = "cadre hook state 1: ";
+constexpr char kMark[] = "cadre hook state 1: ";
 // Of a foreign state, as much as an error quotes.
 constexpr size_t kQuoted = 60;
 
-std::string FirstLine(absl::string_view hook) { return absl::StrCat(kMark, hook, "\n"); }
+std::string FirstLine(std::string_view hook) { return absl::StrCat(kMark, ToAbsl(hook), "\n"); }
 
-absl::Status TooShort() {
-  return absl::InvalidArgumentError("the state of the communication hook ends too early");
+Status TooShort() {
+  return InvalidArgumentError("the state of the communication hook ends too early");
 }
 
 }  // namespace
@@ -28,21 +29,21 @@ std::vector<float>& Of(FloatsByParameter& floats, const GradientView& gradient) 
   return found;
 }
 
-absl::Status CheckSizes(const FloatsByParameter& floats, absl::Span<const BucketView> buckets) {
+Status CheckSizes(const FloatsByParameter& floats, Span<const BucketView> buckets) {
   for (const BucketView& bucket : buckets) {
     for (const GradientView& gradient : bucket.gradients) {
       const auto found = floats.find(gradient.parameter);
       if (found == floats.end() || found->second.size() == gradient.count) continue;
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           absl::StrCat("parameter ", gradient.parameter, " has ", gradient.count,
                        " elements, and the state of the communication hook ", found->second.size(),
                        ": it was saved for another model"));
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-HookStateWriter::HookStateWriter(absl::string_view hook) : bytes_(FirstLine(hook)) {}
+HookStateWriter::HookStateWriter(std::string_view hook) : bytes_(FirstLine(hook)) {}
 
 void HookStateWriter::Put(uint64_t number) {
   bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -57,15 +58,19 @@ void HookStateWriter::Put(const FloatsByParameter& floats) {
   }
 }
 
-absl::Status HookStateReader::Expect(absl::string_view hook) {
-  if (absl::ConsumePrefix(&rest_, FirstLine(hook))) return absl::OkStatus();
-  const absl::string_view line = rest_.substr(0, std::min(rest_.find('\n'), kQuoted));
-  return absl::InvalidArgumentError(absl::StrCat("this is not a state that the hook \"", hook,
-                                                 "\" saved: it begins with \"",
-                                                 absl::CHexEscape(line), "\""));
+Status HookStateReader::Expect(std::string_view hook) {
+  const std::string first_line = FirstLine(hook);
+  if (rest_.substr(0, first_line.size()) == first_line) {
+    rest_.remove_prefix(first_line.size());
+    return OkStatus();
+  }
+  const std::string_view line = rest_.substr(0, std::min(rest_.find('\n'), kQuoted));
+  return InvalidArgumentError(absl::StrCat("this is not a state that the hook \"", ToAbsl(hook),
+                                           "\" saved: it begins with \"",
+                                           absl::CHexEscape(ToAbsl(line)), "\""));
 }
 
-absl::StatusOr<uint64_t> HookStateReader::Number() {
+Result<uint64_t> HookStateReader::Number() {
   uint64_t number;
   if (rest_.size() < sizeof(number)) return TooShort();
   std::memcpy(&number, rest_.data(), sizeof(number));
@@ -73,7 +78,7 @@ absl::StatusOr<uint64_t> HookStateReader::Number() {
   return number;
 }
 
-absl::StatusOr<FloatsByParameter> HookStateReader::Floats() {
+Result<FloatsByParameter> HookStateReader::Floats() {
   FloatsByParameter floats;
   ASSIGN_OR_RETURN(const uint64_t entries, Number());
   for (uint64_t entry = 0; entry < entries; ++entry) {
@@ -88,9 +93,9 @@ absl::StatusOr<FloatsByParameter> HookStateReader::Floats() {
   return floats;
 }
 
-absl::Status HookStateReader::End() const {
-  if (rest_.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+Status HookStateReader::End() const {
+  if (rest_.empty()) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("the state of the communication hook has ", rest_.size(), " bytes too many"));
 }
 

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "worker_runtime/communication_hook.h"
+#include "cadre/communication_hook.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 namespace cadre::hooks {
 
@@ -23,11 +23,11 @@ using FloatsByParameter = std::map<size_t, std::vector<float>>;
 std::vector<float>& Of(FloatsByParameter& floats, const GradientView& gradient);
 
 // INVALID_ARGUMENT: naming a gradient that has another number of elements.
-absl::Status CheckSizes(const FloatsByParameter& floats, absl::Span<const BucketView> buckets);
+Status CheckSizes(const FloatsByParameter& floats, Span<const BucketView> buckets);
 
 class HookStateWriter {
  public:
-  explicit HookStateWriter(absl::string_view hook);
+  explicit HookStateWriter(std::string_view hook);
   void Put(uint64_t number);
   void Put(const FloatsByParameter& floats);
   std::string Take() { return std::move(bytes_); }
@@ -39,16 +39,16 @@ class HookStateWriter {
 // `state` must live as long as this. All errors are INVALID_ARGUMENT.
 class HookStateReader {
  public:
-  explicit HookStateReader(absl::string_view state) : rest_(state) {}
+  explicit HookStateReader(std::string_view state) : rest_(state) {}
   // First: whether that hook wrote it.
-  absl::Status Expect(absl::string_view hook);
-  absl::StatusOr<uint64_t> Number();
-  absl::StatusOr<FloatsByParameter> Floats();
+  Status Expect(std::string_view hook);
+  Result<uint64_t> Number();
+  Result<FloatsByParameter> Floats();
   // Last: whether that was all.
-  absl::Status End() const;
+  Status End() const;
 
  private:
-  absl::string_view rest_;
+  std::string_view rest_;
 };
 
 }  // namespace cadre::hooks

@@ -1,6 +1,7 @@
 #include "worker_runtime/hooks/hook_state.h"
 
 #include <string>
+#include <string_view>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -18,9 +19,9 @@ std::string Example() {
   return writer.Take();
 }
 
-absl::Status Read(absl::string_view state) {
+Status Read(std::string_view state) {
   HookStateReader reader(state);
-  absl::Status status = reader.Expect("example");
+  Status status = reader.Expect("example");
   if (!status.ok()) return status;
   const auto number = reader.Number();
   if (!number.ok()) return number.status();
@@ -36,21 +37,20 @@ TEST(HookState, ReadsWhatWasWritten) { EXPECT_OK(Read(Example())); }
 TEST(HookState, RefusesWhatIsCutOrTooLong) {
   const std::string state = Example();
   for (size_t length = 0; length < state.size(); ++length) {
-    EXPECT_THAT(Read(state.substr(0, length)), StatusIs(absl::StatusCode::kInvalidArgument))
-        << length;
+    EXPECT_THAT(Read(state.substr(0, length)), StatusIs(StatusCode::kInvalidArgument)) << length;
   }
   EXPECT_THAT(Read(state + "x"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 bytes too many")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("1 bytes too many")));
 }
 
 TEST(HookState, NamesTheHookAndQuotesWhatIsThere) {
   HookStateReader reader("PK\x03\x04");
   EXPECT_THAT(reader.Expect("sparse"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"sparse\"")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"sparse\"")));
   const std::string state = Example();
   HookStateReader other(state);
   EXPECT_THAT(other.Expect("sparse"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("hook state 1: example")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("hook state 1: example")));
 }
 
 TEST(HookState, ComparesSizes) {
@@ -58,7 +58,7 @@ TEST(HookState, ComparesSizes) {
   const BucketView bucket{0, 1, {nullptr, 2, DataType::kFloat32}, {&gradient, 1}};
   EXPECT_OK(CheckSizes({{3, {1, 2}}, {4, {1}}}, {bucket}));
   EXPECT_THAT(CheckSizes({{3, {1}}}, {bucket}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("parameter 3 has 2")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("parameter 3 has 2")));
 }
 
 }  // namespace

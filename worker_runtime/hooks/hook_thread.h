@@ -8,9 +8,9 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/communicator.h"
 
 namespace cadre::hooks {
 
@@ -24,13 +24,13 @@ class HookThread {
   }
 
   // These wait until the collective is done.
-  absl::Status AllReduce(Communicator& communicator, Buffer buffer, ReduceOp op);
+  Status AllReduce(Communicator& communicator, Buffer buffer, ReduceOp op);
   // Sums floats, which travel as elements of `wire` (float32 or a type of 16 bits).
-  absl::Status SumFloats(Communicator& communicator, float* values, size_t count, DataType wire);
-  absl::Status AllGather(Communicator& communicator, Buffer input, Buffer output);
-  absl::Status Broadcast(Communicator& communicator, Buffer buffer, int root);
+  Status SumFloats(Communicator& communicator, float* values, size_t count, DataType wire);
+  Status AllGather(Communicator& communicator, Buffer input, Buffer output);
+  Status Broadcast(Communicator& communicator, Buffer buffer, int root);
   // For a work of another hook.
-  absl::Status Wait(Communicator& communicator, const std::shared_ptr<Work>& work);
+  Status Wait(Communicator& communicator, const std::shared_ptr<Work>& work);
 
   uint64_t bytes_given() const { return bytes_given_; }
 

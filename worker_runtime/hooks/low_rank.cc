@@ -23,7 +23,7 @@ double NextUniform(uint64_t& state) {
 
 }  // namespace
 
-std::optional<MatrixShape> CompressibleShape(absl::Span<const int64_t> shape, size_t rank,
+std::optional<MatrixShape> CompressibleShape(Span<const int64_t> shape, size_t rank,
                                              double min_compression_rate) {
   if (shape.size() < 2) return std::nullopt;
   MatrixShape matrix{static_cast<size_t>(shape[0]), 1, 0};
@@ -93,7 +93,7 @@ void Orthogonalize(float* matrix, size_t rows, size_t columns, double epsilon) {
   }
 }
 
-void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, absl::Span<float> values) {
+void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, Span<float> values) {
   uint64_t state = seed;
   state = NextBits(state) ^ step;
   state = NextBits(state) ^ parameter;

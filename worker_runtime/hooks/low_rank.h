@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/types/span.h"
+#include "cadre/span.h"
 
 namespace cadre::hooks {
 
@@ -23,7 +23,7 @@ struct MatrixShape {
 
 // The first dimension against all others, with rank min(rows, columns, rank), when that takes less
 // than a `min_compression_rate`-th of the elements; else nothing, as for vectors.
-std::optional<MatrixShape> CompressibleShape(absl::Span<const int64_t> shape, size_t rank,
+std::optional<MatrixShape> CompressibleShape(Span<const int64_t> shape, size_t rank,
                                              double min_compression_rate);
 
 // P = M Q, P being rows x rank.
@@ -38,7 +38,7 @@ void Recompose(const MatrixShape& shape, const float* p, const float* q, float* 
 void Orthogonalize(float* matrix, size_t rows, size_t columns, double epsilon);
 
 // Normally distributed numbers; the same for the same arguments, everywhere.
-void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, absl::Span<float> values);
+void FillRandom(uint64_t seed, uint64_t step, uint64_t parameter, Span<float> values);
 
 }  // namespace cadre::hooks
 

@@ -39,7 +39,7 @@ TEST(LowRank, MultipliesAsWrittenDown) {
 
 TEST(Orthogonalize, MakesColumnsOrthonormal) {
   std::vector<float> matrix(30 * 4);
-  FillRandom(1, 2, 3, absl::MakeSpan(matrix));
+  FillRandom(1, 2, 3, MakeSpan(matrix));
   Orthogonalize(matrix.data(), 30, 4, 0);
   for (size_t a = 0; a < 4; ++a) {
     for (size_t b = 0; b < 4; ++b) {
@@ -61,8 +61,8 @@ TEST(Orthogonalize, LeavesZeroColumnsAndAddsEpsilon) {
 
 TEST(FillRandom, IsNormalAndDependsOnEachArgument) {
   std::vector<float> values(10000), same(10000);
-  FillRandom(1, 2, 3, absl::MakeSpan(values));
-  FillRandom(1, 2, 3, absl::MakeSpan(same));
+  FillRandom(1, 2, 3, MakeSpan(values));
+  FillRandom(1, 2, 3, MakeSpan(same));
   EXPECT_EQ(values, same);
   double sum = 0, square = 0;
   for (const float value : values) {
@@ -72,7 +72,7 @@ TEST(FillRandom, IsNormalAndDependsOnEachArgument) {
   EXPECT_NEAR(sum / 10000, 0, 0.05);
   EXPECT_NEAR(square / 10000, 1, 0.05);
   for (const auto& other : {std::vector<uint64_t>{0, 2, 3}, {1, 0, 3}, {1, 2, 0}}) {
-    FillRandom(other[0], other[1], other[2], absl::MakeSpan(same));
+    FillRandom(other[0], other[1], other[2], MakeSpan(same));
     EXPECT_NE(values, same);
   }
 }

@@ -1,16 +1,19 @@
-#include "worker_runtime/hooks/partial.h"
+#include "cadre/hooks/partial.h"
 
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/reduce/element_scaling.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::hooks {
 namespace {
@@ -21,7 +24,7 @@ size_t Bytes(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); 
 
 // Tensors of different types cannot be summed in one message.
 std::vector<reduce::Bucket> SplitByType(const reduce::Bucket& group,
-                                        absl::Span<const Parameter> parameters) {
+                                        Span<const Parameter> parameters) {
   std::map<DataType, reduce::Bucket> parts;
   for (const size_t i : group) parts[parameters[i].value.type].push_back(i);
   std::vector<reduce::Bucket> result;
@@ -31,17 +34,17 @@ std::vector<reduce::Bucket> SplitByType(const reduce::Bucket& group,
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<PartialHook>> PartialHook::Create(std::vector<Parameter> parameters,
-                                                                 size_t threshold) {
+Result<std::shared_ptr<PartialHook>> PartialHook::Create(std::vector<Parameter> parameters,
+                                                         size_t threshold) {
   if (parameters.empty()) {
-    return absl::InvalidArgumentError("there are no parameters that could be averaged in turn");
+    return InvalidArgumentError("there are no parameters that could be averaged in turn");
   }
   std::vector<size_t> counts;
   for (const Parameter& parameter : parameters) {
     if (!IsFloatingPoint(parameter.value.type)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter '", absl::CHexEscape(parameter.name), "' is ",
-          backend::Name(parameter.value.type), "; only floating point parameters can be averaged"));
+      return InvalidArgumentError(absl::StrCat("parameter '", absl::CHexEscape(parameter.name),
+                                               "' is ", backend::Name(parameter.value.type),
+                                               "; only floating point parameters can be averaged"));
     }
     counts.push_back(parameter.value.count);
   }
@@ -53,25 +56,25 @@ absl::StatusOr<std::shared_ptr<PartialHook>> PartialHook::Create(std::vector<Par
   return std::shared_ptr<PartialHook>(new PartialHook(std::move(parameters), std::move(groups)));
 }
 
-absl::Status PartialHook::AverageNextGroup(Communicator& communicator, absl::Duration timeout) {
+Status PartialHook::AverageNextGroup(Communicator& communicator, std::chrono::nanoseconds timeout) {
   RETURN_IF_ERROR(Average(communicator, groups_[next_], timeout));
   next_ = (next_ + 1) % groups_.size();
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status PartialHook::AverageAll(Communicator& communicator, absl::Duration timeout) {
+Status PartialHook::AverageAll(Communicator& communicator, std::chrono::nanoseconds timeout) {
   for (const reduce::Bucket& group : groups_)
     RETURN_IF_ERROR(Average(communicator, group, timeout));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status PartialHook::Average(Communicator& communicator, const reduce::Bucket& group,
-                                  absl::Duration timeout) {
-  if (communicator.size() == 1) return absl::OkStatus();
+Status PartialHook::Average(Communicator& communicator, const reduce::Bucket& group,
+                            std::chrono::nanoseconds timeout) {
+  if (communicator.size() == 1) return OkStatus();
   const DataType type = parameters_[group.front()].value.type;
   size_t bytes = 0;
   for (const size_t i : group) bytes += Bytes(parameters_[i].value);
-  if (bytes == 0) return absl::OkStatus();
+  if (bytes == 0) return OkStatus();
   std::vector<char> fused(bytes);
   char* at = fused.data();
   for (const size_t i : group) {
@@ -89,33 +92,33 @@ absl::Status PartialHook::Average(Communicator& communicator, const reduce::Buck
     if (value.count > 0) std::memcpy(value.data, at, Bytes(value));
     at += Bytes(value);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 std::shared_ptr<Work> PartialHook::Start(Communicator&, const BucketView&) {
-  return FinishedWork(absl::OkStatus());
+  return FinishedWork(OkStatus());
 }
 
-absl::StatusOr<std::string> PartialHook::SaveState() const {
+Result<std::string> PartialHook::SaveState() const {
   HookStateWriter writer(kName);
   writer.Put(groups_.size());
   writer.Put(next_);
   return writer.Take();
 }
 
-absl::Status PartialHook::LoadState(absl::string_view state) {
+Status PartialHook::LoadState(std::string_view state) {
   HookStateReader reader(state);
   RETURN_IF_ERROR(reader.Expect(kName));
   ASSIGN_OR_RETURN(const uint64_t groups, reader.Number());
   ASSIGN_OR_RETURN(const uint64_t next, reader.Number());
   RETURN_IF_ERROR(reader.End());
   if (groups != groups_.size() || next >= groups) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the state of the partial hook is about ", groups, " groups, here are ",
-                     groups_.size(), ": it was saved for another model or threshold"));
+    return InvalidArgumentError(absl::StrCat("the state of the partial hook is about ", groups,
+                                             " groups, here are ", groups_.size(),
+                                             ": it was saved for another model or threshold"));
   }
   next_ = next;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace cadre::hooks

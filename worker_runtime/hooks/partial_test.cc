@@ -1,4 +1,4 @@
-#include "worker_runtime/hooks/partial.h"
+#include "cadre/hooks/partial.h"
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -172,15 +172,15 @@ TEST(PartialHook, State_LoadedMidway_GoesOnWithTheNextGroup) {
     auto other = PartialHook::Create(mine.parameters(), 1000);
     ASSERT_OK(other);
     EXPECT_THAT((*other)->LoadState(state),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("about 3 groups")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("about 3 groups")));
   });
 }
 
 TEST(PartialHook, Create_ParametersThatCannotBeAveraged_Refused) {
-  EXPECT_THAT(PartialHook::Create({}), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(PartialHook::Create({}), StatusIs(StatusCode::kInvalidArgument));
   int32_t value = 0;
   EXPECT_THAT(PartialHook::Create({{"steps", {&value, 1, DataType::kInt32}, {}}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'steps' is int32")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'steps' is int32")));
 }
 
 TEST(PartialHook, Create_DifferentTypes_AreNotFused) {

@@ -1,11 +1,15 @@
-#include "worker_runtime/hooks/power_sgd.h"
+#include "cadre/hooks/power_sgd.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker_runtime/hooks/bucket_floats.h"
+#include "worker_runtime/hooks/hook_state.h"
+#include "worker_runtime/hooks/hook_thread.h"
+#include "worker_runtime/hooks/low_rank.h"
 #include "worker_runtime/reduce/element_scaling.h"
 
 namespace cadre::hooks {
@@ -15,19 +19,35 @@ constexpr char kName[] = "power-sgd";
 
 }  // namespace
 
-absl::Status PowerSgdHook::Layout(absl::Span<const BucketView> buckets) {
+// One matrix of the bucket that is being reduced.
+struct PowerSgdHook::Matrix {
+  GradientView gradient;
+  MatrixShape shape;
+  float* values = nullptr;
+  size_t p = 0;  // where its P starts among all
+  size_t q = 0;
+};
+
+PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options)
+    : options_(options), thread_(std::make_unique<HookThread>()) {}
+
+PowerSgdHook::~PowerSgdHook() = default;
+
+uint64_t PowerSgdHook::bytes_given() const { return thread_->bytes_given(); }
+
+Status PowerSgdHook::Layout(Span<const BucketView> buckets) {
   if (options_.matrix_approximation_rank < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("PowerSGD cannot approximate by rank ",
-                                                   options_.matrix_approximation_rank,
-                                                   ": expected at least 1"));
+    return InvalidArgumentError(absl::StrCat("PowerSGD cannot approximate by rank ",
+                                             options_.matrix_approximation_rank,
+                                             ": expected at least 1"));
   }
   if (options_.start_power_sgd_iter < 2 && (options_.use_error_feedback || options_.warm_start)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("PowerSGD cannot start at step ", options_.start_power_sgd_iter,
                      ": with error feedback or warm start expected at least 2"));
   }
   if (!(options_.min_compression_rate > 0) || !(options_.orthogonalization_epsilon >= 0)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "PowerSGD needs a positive min_compression_rate and an orthogonalization_epsilon of at "
         "least 0");
   }
@@ -36,10 +56,10 @@ absl::Status PowerSgdHook::Layout(absl::Span<const BucketView> buckets) {
 }
 
 std::shared_ptr<Work> PowerSgdHook::Start(Communicator& communicator, const BucketView& bucket) {
-  return thread_.Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
+  return thread_->Start([this, &communicator, bucket] { return Reduce(communicator, bucket); });
 }
 
-absl::Status PowerSgdHook::Reduce(Communicator& communicator, const BucketView& bucket) {
+Status PowerSgdHook::Reduce(Communicator& communicator, const BucketView& bucket) {
   RETURN_IF_ERROR(AgreeOnIteration(communicator));
   if (iteration_ < options_.start_power_sgd_iter) {
     RETURN_IF_ERROR(ReduceInFull(communicator, bucket));
@@ -47,24 +67,24 @@ absl::Status PowerSgdHook::Reduce(Communicator& communicator, const BucketView& 
     RETURN_IF_ERROR(Compress(communicator, bucket));
   }
   if (bucket.index + 1 == bucket.bucket_count) ++iteration_;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // A rank that joined later would still reduce in full.
-absl::Status PowerSgdHook::AgreeOnIteration(Communicator& communicator) {
-  if (iteration_agreed_) return absl::OkStatus();
+Status PowerSgdHook::AgreeOnIteration(Communicator& communicator) {
+  if (iteration_agreed_) return OkStatus();
   iteration_agreed_ = true;
-  if (communicator.size() == 1) return absl::OkStatus();
-  return thread_.Broadcast(communicator, {&iteration_, 1, DataType::kInt64}, 0);
+  if (communicator.size() == 1) return OkStatus();
+  return thread_->Broadcast(communicator, {&iteration_, 1, DataType::kInt64}, 0);
 }
 
-absl::Status PowerSgdHook::ReduceInFull(Communicator& communicator, const BucketView& bucket) {
-  if (bucket.buffer.count == 0 || communicator.size() == 1) return absl::OkStatus();
+Status PowerSgdHook::ReduceInFull(Communicator& communicator, const BucketView& bucket) {
+  if (bucket.buffer.count == 0 || communicator.size() == 1) return OkStatus();
   reduce::MultiplyInPlace(bucket.buffer, 1.0 / communicator.size());
-  return thread_.AllReduce(communicator, bucket.buffer, ReduceOp::kSum);
+  return thread_->AllReduce(communicator, bucket.buffer, ReduceOp::kSum);
 }
 
-absl::Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& bucket) {
+Status PowerSgdHook::Compress(Communicator& communicator, const BucketView& bucket) {
   const DataType type = bucket.buffer.type;
   const float factor = 1.0f / static_cast<float>(communicator.size());
   std::vector<float> values = LoadFloats(bucket.buffer);
@@ -95,13 +115,13 @@ absl::Status PowerSgdHook::Compress(Communicator& communicator, const BucketView
     first.resize(first.size() + matrix.shape.p_count());
     MultiplyByQ(matrix.shape, matrix.values, qs.data() + matrix.q, first.data() + matrix.p);
   }
-  RETURN_IF_ERROR(thread_.SumFloats(communicator, first.data(), first.size(), type));
+  RETURN_IF_ERROR(thread_->SumFloats(communicator, first.data(), first.size(), type));
   for (const Matrix& matrix : matrices) {
     Orthogonalize(first.data() + matrix.p, matrix.shape.rows, matrix.shape.rank,
                   options_.orthogonalization_epsilon);
     MultiplyByP(matrix.shape, matrix.values, first.data() + matrix.p, qs.data() + matrix.q);
   }
-  RETURN_IF_ERROR(thread_.SumFloats(communicator, qs.data(), qs.size(), type));
+  RETURN_IF_ERROR(thread_->SumFloats(communicator, qs.data(), qs.size(), type));
   for (float& value : qs) value *= factor;
   std::vector<float> approximation;
   for (const Matrix& matrix : matrices) {
@@ -122,18 +142,17 @@ absl::Status PowerSgdHook::Compress(Communicator& communicator, const BucketView
     for (size_t k = 0; k < gradient.count; ++k) values[gradient.offset + k] = *at++ * factor;
   }
   StoreFloats(values, bucket.buffer);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // With warm start the last step's; random ones where there is none, or where it has died away.
-absl::StatusOr<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communicator,
-                                                           absl::Span<const Matrix> matrices,
-                                                           size_t count) {
+Result<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communicator,
+                                                   Span<const Matrix> matrices, size_t count) {
   std::vector<float> qs(count);
   bool agreed = true;
   for (const Matrix& matrix : matrices) {
     const size_t parameter = matrix.gradient.parameter;
-    const absl::Span<float> q(qs.data() + matrix.q, matrix.shape.q_count());
+    const Span<float> q(qs.data() + matrix.q, matrix.shape.q_count());
     const auto last = qs_.find(parameter);
     if (options_.warm_start && last != qs_.end() && last->second.size() == q.size()) {
       std::copy(last->second.begin(), last->second.end(), q.begin());
@@ -145,7 +164,8 @@ absl::StatusOr<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communi
   }
   // All ranks come here for the first time together, or else some rank has loaded a state.
   if (!agreed && communicator.size() > 1) {
-    RETURN_IF_ERROR(thread_.Broadcast(communicator, {qs.data(), qs.size(), DataType::kFloat32}, 0));
+    RETURN_IF_ERROR(
+        thread_->Broadcast(communicator, {qs.data(), qs.size(), DataType::kFloat32}, 0));
   }
   for (const Matrix& matrix : matrices) {
     Orthogonalize(qs.data() + matrix.q, matrix.shape.columns, matrix.shape.rank,
@@ -154,7 +174,7 @@ absl::StatusOr<std::vector<float>> PowerSgdHook::InitialQs(Communicator& communi
   return qs;
 }
 
-absl::StatusOr<std::string> PowerSgdHook::SaveState() const {
+Result<std::string> PowerSgdHook::SaveState() const {
   HookStateWriter writer(kName);
   writer.Put(static_cast<uint64_t>(iteration_));
   writer.Put(errors_);
@@ -162,7 +182,7 @@ absl::StatusOr<std::string> PowerSgdHook::SaveState() const {
   return writer.Take();
 }
 
-absl::Status PowerSgdHook::LoadState(absl::string_view state) {
+Status PowerSgdHook::LoadState(std::string_view state) {
   HookStateReader reader(state);
   RETURN_IF_ERROR(reader.Expect(kName));
   ASSIGN_OR_RETURN(const uint64_t iteration, reader.Number());
@@ -174,7 +194,7 @@ absl::Status PowerSgdHook::LoadState(absl::string_view state) {
   qs_ = std::move(qs);
   iteration_agreed_ = false;
   agreed_.clear();
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace cadre::hooks

@@ -1,13 +1,14 @@
-#include "worker_runtime/hooks/power_sgd.h"
+#include "cadre/hooks/power_sgd.h"
 
 #include <cmath>
 #include <map>
 
 #include "base/status_matchers.h"
+#include "cadre/hooks/sixteen_bit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/hooks/hook_harness.h"
-#include "worker_runtime/hooks/sixteen_bit.h"
+#include "worker_runtime/hooks/low_rank.h"
 
 namespace cadre::hooks {
 namespace {
@@ -110,7 +111,7 @@ class Reference {
   Matrix RandomQ(int64_t iteration, size_t columns) const {
     const size_t rank = options_.matrix_approximation_rank;
     std::vector<float> values(columns * rank);
-    FillRandom(options_.random_seed, iteration, parameter_, absl::MakeSpan(values));
+    FillRandom(options_.random_seed, iteration, parameter_, MakeSpan(values));
     Matrix q(columns, std::vector<double>(rank));
     for (size_t i = 0; i < values.size(); ++i) q[i / rank][i % rank] = values[i];
     return q;
@@ -295,15 +296,15 @@ TEST(PowerSgd, Layout_OptionsOutOfRange_Refused) {
     return PowerSgdHook(options).Layout(gradients.views());
   };
   EXPECT_OK(layout(PowerSgdOptions()));
-  EXPECT_THAT(layout(EarlyStart(0)), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(layout(EarlyStart(0)), StatusIs(StatusCode::kInvalidArgument));
   PowerSgdOptions options;
   options.start_power_sgd_iter = 1;
   EXPECT_THAT(layout(options),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("start at step 1")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("start at step 1")));
   options.use_error_feedback = options.warm_start = false;
   EXPECT_OK(layout(options));
   options.min_compression_rate = 0;
-  EXPECT_THAT(layout(options), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(layout(options), StatusIs(StatusCode::kInvalidArgument));
 }
 
 TEST(PowerSgd, DefaultsArePyTorchs) {

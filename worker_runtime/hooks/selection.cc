@@ -22,7 +22,7 @@ constexpr size_t kCoarseBins = size_t{1} << (31 - kCoarseShift);
 
 // The magnitude of the element that is number `count` from the top, 1 <= count <= values.size():
 // one pass that counts coarsely, and then only the elements around the cut are compared.
-uint32_t CutMagnitude(absl::Span<const float> values, size_t count) {
+uint32_t CutMagnitude(Span<const float> values, size_t count) {
   std::vector<size_t> bins(kCoarseBins);
   for (const float value : values) ++bins[MagnitudeBits(value) >> kCoarseShift];
   size_t bin = kCoarseBins - 1;
@@ -40,7 +40,7 @@ uint32_t CutMagnitude(absl::Span<const float> values, size_t count) {
 
 }  // namespace
 
-std::vector<int32_t> LargestElements(absl::Span<const float> values, size_t count) {
+std::vector<int32_t> LargestElements(Span<const float> values, size_t count) {
   count = std::min(count, values.size());
   std::vector<int32_t> indices;
   if (count == 0) return indices;
@@ -58,7 +58,7 @@ std::vector<int32_t> LargestElements(absl::Span<const float> values, size_t coun
   return indices;
 }
 
-std::vector<int32_t> ElementsFrom(absl::Span<const float> values, float magnitude) {
+std::vector<int32_t> ElementsFrom(Span<const float> values, float magnitude) {
   std::vector<int32_t> indices;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!(std::fabs(values[i]) < magnitude)) indices.push_back(static_cast<int32_t>(i));

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/types/span.h"
+#include "cadre/span.h"
 
 namespace cadre::hooks {
 
@@ -15,10 +15,10 @@ namespace cadre::hooks {
 
 // The `count` elements of the largest magnitude; of equal ones those that come first. All, when
 // there are not more.
-std::vector<int32_t> LargestElements(absl::Span<const float> values, size_t count);
+std::vector<int32_t> LargestElements(Span<const float> values, size_t count);
 
 // All elements of at least that magnitude.
-std::vector<int32_t> ElementsFrom(absl::Span<const float> values, float magnitude);
+std::vector<int32_t> ElementsFrom(Span<const float> values, float magnitude);
 
 }  // namespace cadre::hooks
 

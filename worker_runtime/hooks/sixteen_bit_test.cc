@@ -1,16 +1,16 @@
-#include "worker_runtime/hooks/sixteen_bit.h"
+#include "cadre/hooks/sixteen_bit.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/status_matchers.h"
+#include "cadre/hooks/all_reduce.h"
+#include "cadre/hooks/sparse.h"
+#include "cadre/reducer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/hooks/all_reduce.h"
 #include "worker_runtime/hooks/hook_harness.h"
-#include "worker_runtime/hooks/sparse.h"
-#include "worker_runtime/reducer.h"
 
 namespace cadre::hooks {
 namespace {
@@ -136,7 +136,7 @@ TEST(SixteenBit, Layout_Float64_Refused) {
   const GradientView gradient{0, 0, 1, {}};
   const BucketView bucket{0, 1, {&value, 1, DataType::kFloat64}, {&gradient, 1}};
   EXPECT_THAT(Fp16Hook()->Layout({bucket}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bucket 0 are float64")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("bucket 0 are float64")));
 }
 
 TEST(SixteenBit, Start_CommunicatorAborted_FailsAndStaysFailed) {
@@ -148,8 +148,8 @@ TEST(SixteenBit, Start_CommunicatorAborted_FailsAndStaysFailed) {
       communicator.Abort();
       return;
     }
-    EXPECT_THAT(ReduceAll(*hook, communicator, gradients), StatusIs(absl::StatusCode::kAborted));
-    EXPECT_THAT(ReduceAll(*hook, communicator, gradients), StatusIs(absl::StatusCode::kAborted));
+    EXPECT_THAT(ReduceAll(*hook, communicator, gradients), StatusIs(StatusCode::kAborted));
+    EXPECT_THAT(ReduceAll(*hook, communicator, gradients), StatusIs(StatusCode::kAborted));
   });
 }
 

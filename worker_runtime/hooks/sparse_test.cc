@@ -1,4 +1,4 @@
-#include "worker_runtime/hooks/sparse.h"
+#include "cadre/hooks/sparse.h"
 
 #include <algorithm>
 #include <cmath>
@@ -255,9 +255,9 @@ TEST(SparseHook, State_OfAnotherModelOrHook_Refused) {
     SparseHook other(TopK(0.05));
     ASSERT_OK(other.LoadState(*state));
     EXPECT_THAT(other.Layout(others.views()),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("parameter 0 has 41")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("parameter 0 has 41")));
     EXPECT_THAT(other.LoadState("cadre hook state 1: partial\n"),
-                StatusIs(absl::StatusCode::kInvalidArgument));
+                StatusIs(StatusCode::kInvalidArgument));
   });
 }
 
@@ -265,7 +265,7 @@ TEST(SparseHook, Layout_SparsityOutOfRange_SaysWhatIsExpected) {
   TestGradients gradients({{4}}, {{0}});
   for (const SparseOptions& bad : {TopK(0), TopK(1.01), TopK(-1), TopK(NAN), Threshold(0)}) {
     EXPECT_THAT(SparseHook(bad).Layout(gradients.views()),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected more than 0")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected more than 0")));
   }
   EXPECT_OK(SparseHook(TopK(1)).Layout(gradients.views()));
   EXPECT_OK(SparseHook(Threshold(5)).Layout(gradients.views()));

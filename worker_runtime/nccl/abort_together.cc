@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/steady_wait.h"
 
 namespace cadre::nccl {
@@ -20,11 +21,11 @@ struct Pending {
 
 }  // namespace
 
-absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicators,
-                           absl::Duration wait) {
+Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicators,
+                     absl::Duration wait) {
   const size_t all = communicators.size();
   if (all > kMaxAbortedTogether) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat(all, " communicators; ", kMaxAbortedTogether, " can be aborted together"));
   }
   auto pending = std::make_shared<Pending>();
@@ -40,11 +41,11 @@ absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicat
   }
   std::unique_lock<std::mutex> lock(pending->mutex);
   if (WaitFor(pending->changed, lock, wait, [&pending] { return pending->count == 0; })) {
-    return absl::OkStatus();
+    return OkStatus();
   }
-  return absl::DeadlineExceededError(absl::StrCat(pending->count, " of ", all,
-                                                  " communicators did not end within ",
-                                                  absl::FormatDuration(wait)));
+  return DeadlineExceededError(absl::StrCat(pending->count, " of ", all,
+                                            " communicators did not end within ",
+                                            absl::FormatDuration(wait)));
 }
 
 }  // namespace cadre::nccl

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 
 namespace cadre::nccl {
 
@@ -19,8 +19,7 @@ constexpr size_t kMaxAbortedTogether = 64;
 // Aborts and destroys all of them, in parallel: nobody else may hold them any more. Returns after
 // `wait` at the latest. DEADLINE_EXCEEDED: some are not through and go on by themselves; says how
 // many. INVALID_ARGUMENT: more than kMaxAbortedTogether; none was aborted.
-absl::Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicators,
-                           absl::Duration wait);
+Status AbortTogether(std::vector<std::unique_ptr<Communicator>> communicators, absl::Duration wait);
 
 }  // namespace cadre::nccl
 

@@ -5,6 +5,7 @@
 
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
@@ -50,7 +51,7 @@ TEST(AbortTogetherTest, WaitsNoLongerThanItMay) {
       std::make_unique<SlowCommunicator>([may_end] { may_end->WaitForNotification(); }));
   const MonoTime start = MonoNow();
   EXPECT_THAT(AbortTogether(std::move(communicators), absl::Milliseconds(200)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("1 of 2")));
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("1 of 2")));
   EXPECT_LT(MonoNow() - start, absl::Seconds(5));
   may_end->Notify();
 }
@@ -59,7 +60,7 @@ TEST(AbortTogetherTest, RefusesMoreThanItCan) {
   EXPECT_OK(AbortTogether({}, absl::ZeroDuration()));
   EXPECT_THAT(AbortTogether(std::vector<std::unique_ptr<Communicator>>(kMaxAbortedTogether + 1),
                             absl::Seconds(1)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("65")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("65")));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #ifdef CADRE_WITH_NCCL
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -17,29 +18,29 @@ class DeviceCollective : public DeviceOperation {
                    std::function<ncclResult_t(ncclComm_t)> call)
       : handle_(std::move(handle)), stream_(stream), call_(std::move(call)) {}
 
-  absl::Status Prepare(cuda::CudaStreamHandle producer) {
+  Status Prepare(cuda::CudaStreamHandle producer) {
     ASSIGN_OR_RETURN(ready_, cuda::CudaEvent::Create());
     ASSIGN_OR_RETURN(started_, cuda::CudaEvent::Create());
     ASSIGN_OR_RETURN(done_, cuda::CudaEvent::Create());
     return ready_->Record(producer);
   }
 
-  absl::Status Start(MonoTime deadline) override {
+  Status Start(MonoTime deadline) override {
     RETURN_IF_ERROR(ready_->MakeWait(stream_));
     RETURN_IF_ERROR(started_->Record(stream_));
     if (call_) RETURN_IF_ERROR(handle_->Run("NCCL", deadline, call_));
     return done_->Record(stream_);
   }
 
-  absl::StatusOr<Stage> Look() override {
+  Result<Stage> Look() override {
     ASSIGN_OR_RETURN(const bool is_done, done_->Happened());
     if (is_done) return Stage::kDone;
     ASSIGN_OR_RETURN(const bool has_started, started_->Happened());
     return has_started ? Stage::kRunning : Stage::kWaiting;
   }
 
-  absl::Duration duration() const override {
-    return done_->Since(*started_).value_or(absl::ZeroDuration());
+  std::chrono::nanoseconds duration() const override {
+    return done_->Since(*started_).value_or(std::chrono::nanoseconds(0));
   }
 
  private:
@@ -51,13 +52,13 @@ class DeviceCollective : public DeviceOperation {
 
 class HostOperation : public DeviceOperation {
  public:
-  explicit HostOperation(std::function<absl::Status(MonoTime)> body) : body_(std::move(body)) {}
-  absl::Status Start(MonoTime deadline) override { return body_(deadline); }
-  absl::StatusOr<Stage> Look() override { return Stage::kDone; }
-  absl::Duration duration() const override { return absl::ZeroDuration(); }
+  explicit HostOperation(std::function<Status(MonoTime)> body) : body_(std::move(body)) {}
+  Status Start(MonoTime deadline) override { return body_(deadline); }
+  Result<Stage> Look() override { return Stage::kDone; }
+  std::chrono::nanoseconds duration() const override { return std::chrono::nanoseconds(0); }
 
  private:
-  const std::function<absl::Status(MonoTime)> body_;
+  const std::function<Status(MonoTime)> body_;
 };
 
 ncclRedOp_t BuiltIn(ReduceOp op) {
@@ -108,10 +109,10 @@ ncclDataType_t NcclType(DataType type) {
   return ncclUint8;
 }
 
-absl::Status NcclReduction::Check(const Reduction& reduction) {
+Status NcclReduction::Check(const Reduction& reduction) {
   const bool is_sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
-  if (is_sum || reduction.premultiply == 1) return absl::OkStatus();
-  return absl::UnimplementedError("NCCL multiplies before a sum or average only");
+  if (is_sum || reduction.premultiply == 1) return OkStatus();
+  return UnimplementedError("NCCL multiplies before a sum or average only");
 }
 
 ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
@@ -137,7 +138,7 @@ ncclResult_t NcclReduction::With(const NcclApi& api, ncclComm_t communicator,
   return result;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
+Result<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
     std::shared_ptr<NcclHandle> handle, cuda::CudaStreamHandle producer,
     cuda::CudaStreamHandle stream, std::function<ncclResult_t(ncclComm_t)> call) {
   auto operation = std::make_unique<DeviceCollective>(std::move(handle), stream, std::move(call));
@@ -145,7 +146,7 @@ absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
   return std::unique_ptr<DeviceOperation>(std::move(operation));
 }
 
-std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(MonoTime)> body) {
+std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<Status(MonoTime)> body) {
   return std::make_unique<HostOperation>(std::move(body));
 }
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
 #include "worker_runtime/cuda/device.h"
 #include "worker_runtime/nccl/nccl_handle.h"
 #include "worker_runtime/nccl/progress_thread.h"
@@ -23,19 +23,19 @@ ncclDataType_t NcclType(DataType type);
 class NcclReduction {
  public:
   // UNIMPLEMENTED: a factor for maximum or minimum. On the progress thread, inside Run().
-  static absl::Status Check(const Reduction& reduction);
+  static Status Check(const Reduction& reduction);
   static ncclResult_t With(const NcclApi& api, ncclComm_t communicator, const Reduction& reduction,
                            DataType type, const std::function<ncclResult_t(ncclRedOp_t)>& call);
 };
 
 // Runs `call` on `stream` once all that `producer` has been given so far is done. Called on the
 // caller's thread, with the device current.
-absl::StatusOr<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
+Result<std::unique_ptr<DeviceOperation>> MakeDeviceCollective(
     std::shared_ptr<NcclHandle> handle, cuda::CudaStreamHandle producer,
     cuda::CudaStreamHandle stream, std::function<ncclResult_t(ncclComm_t)> call);
 
 // Runs `body` on the progress thread; done when it returns.
-std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<absl::Status(MonoTime)> body);
+std::unique_ptr<DeviceOperation> MakeHostOperation(std::function<Status(MonoTime)> body);
 
 }  // namespace cadre::nccl
 

@@ -10,7 +10,7 @@
 namespace cadre::nccl {
 namespace {
 
-absl::StatusOr<std::shared_ptr<void>> Allocate(const NcclApi& api, size_t bytes) {
+Result<std::shared_ptr<void>> Allocate(const NcclApi& api, size_t bytes) {
   void* data = nullptr;
   if (api.MemAlloc != nullptr && api.MemFree != nullptr &&
       api.MemAlloc(&data, bytes) == ncclSuccess) {
@@ -38,12 +38,12 @@ class Registered {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle,
-                                                      size_t bytes, MonoTime deadline) {
+Result<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle, size_t bytes,
+                                              MonoTime deadline) {
   const size_t size = std::max<size_t>(bytes, 1);
-  absl::StatusOr<std::shared_ptr<void>> memory = Allocate(handle->api(), size);
+  Result<std::shared_ptr<void>> memory = Allocate(handle->api(), size);
   if (!memory.ok()) return memory;
-  const absl::StatusOr<void*> registration = handle->Register(memory->get(), size, deadline);
+  const Result<void*> registration = handle->Register(memory->get(), size, deadline);
   // Unregistered memory works as well, with a copy.
   if (!registration.ok()) return memory;
   void* const data = memory->get();

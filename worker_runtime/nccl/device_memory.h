@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "base/time.h"
+#include "cadre/result.h"
 #include "worker_runtime/nccl/nccl_handle.h"
 
 #ifdef CADRE_WITH_NCCL
@@ -16,8 +16,8 @@ namespace cadre::nccl {
 // On the current device; from NCCL's own allocator and registered with it where it can do that
 // (2.19), else from CUDA's. Freed with the last owner, on any thread; may outlive the communicator.
 // RESOURCE_EXHAUSTED: no memory.
-absl::StatusOr<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle,
-                                                      size_t bytes, MonoTime deadline);
+Result<std::shared_ptr<void>> AllocateForNccl(std::shared_ptr<NcclHandle> handle, size_t bytes,
+                                              MonoTime deadline);
 
 }  // namespace cadre::nccl
 

@@ -3,13 +3,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "worker_runtime/nccl/nccl_library.h"
 
 namespace cadre::nccl {
 
-absl::Status NcclUnavailable() {
-  return absl::UnimplementedError(
+Status NcclUnavailable() {
+  return UnimplementedError(
       "this program was built without NCCL's header nccl.h (2.14 or newer) or CUDA's runtime");
 }
 
@@ -24,19 +25,19 @@ std::string NcclVersionText(int version) {
 namespace {
 
 template <typename F>
-absl::Status Need(const char* name, F* function) {
+Status Need(const char* name, F* function) {
   ASSIGN_OR_RETURN(void* const address, NcclFunction(name));
   *function = reinterpret_cast<F>(address);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 template <typename F>
 void Want(const char* name, F* function) {
-  const absl::StatusOr<void*> address = NcclFunction(name);
+  const Result<void*> address = NcclFunction(name);
   if (address.ok()) *function = reinterpret_cast<F>(*address);
 }
 
-absl::Status Fill(NcclApi* api) {
+Status Fill(NcclApi* api) {
   decltype(&ncclGetVersion) get_version = nullptr;
   RETURN_IF_ERROR(Need("ncclGetVersion", &get_version));
   get_version(&api->version);
@@ -68,50 +69,50 @@ absl::Status Fill(NcclApi* api) {
   Want("ncclCommInitRankScalable", &api->CommInitRankScalable);
   Want("ncclCommShrink", &api->CommShrink);
   Want("ncclCommRevoke", &api->CommRevoke);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<const NcclApi*> Load() {
+Result<const NcclApi*> Load() {
   auto* const api = new NcclApi;
-  const absl::Status status = Fill(api);
+  const Status status = Fill(api);
   if (status.ok()) return api;
   const int version = api->version;
   delete api;
   if (version == 0) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), "; it is ",
-                                                  NcclVersionText(version), ", 2.14 is needed"));
+  return Status(status.code(), absl::StrCat(status.message(), "; it is ", NcclVersionText(version),
+                                            ", 2.14 is needed"));
 }
 
-absl::StatusCode CodeOf(ncclResult_t result) {
+StatusCode CodeOf(ncclResult_t result) {
   switch (result) {
     case ncclSystemError:
     case ncclRemoteError:
-      return absl::StatusCode::kUnavailable;
+      return StatusCode::kUnavailable;
     case ncclInvalidArgument:
-      return absl::StatusCode::kInvalidArgument;
+      return StatusCode::kInvalidArgument;
     case ncclInvalidUsage:
-      return absl::StatusCode::kFailedPrecondition;
+      return StatusCode::kFailedPrecondition;
     default:
-      return absl::StatusCode::kInternal;
+      return StatusCode::kInternal;
   }
 }
 
 }  // namespace
 
-absl::StatusOr<const NcclApi*> LoadNcclApi() {
-  static const auto* const api = new absl::StatusOr<const NcclApi*>(Load());
+Result<const NcclApi*> LoadNcclApi() {
+  static const auto* const api = new Result<const NcclApi*>(Load());
   return *api;
 }
 
-absl::Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
-                        absl::string_view what) {
-  if (result == ncclSuccess) return absl::OkStatus();
+Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
+                  absl::string_view what) {
+  if (result == ncclSuccess) return OkStatus();
   std::string text = absl::StrCat(what, ": ", api.GetErrorString(result));
   const char* const last = api.GetLastError != nullptr ? api.GetLastError(communicator) : nullptr;
   if (last != nullptr && *last != '\0') absl::StrAppend(&text, ": ", last);
   text = absl::StrReplaceAll(text, {{"\n", " "}});
   absl::StripTrailingAsciiWhitespace(&text);
-  return absl::Status(CodeOf(result), text);
+  return Status(CodeOf(result), text);
 }
 
 #endif  // CADRE_WITH_NCCL

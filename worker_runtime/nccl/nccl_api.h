@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 
 #if defined(CADRE_HAVE_NCCL_HEADERS) && defined(CADRE_HAVE_CUDA_RUNTIME)
 #include <nccl.h>
@@ -20,7 +20,7 @@
 namespace cadre::nccl {
 
 // UNIMPLEMENTED: why this program has no NCCL in it.
-absl::Status NcclUnavailable();
+Status NcclUnavailable();
 
 // 22809 is "2.28.9", 2708 is "2.7.8".
 std::string NcclVersionText(int version);
@@ -66,15 +66,15 @@ struct NcclApi {
 
 // Loaded once. NOT_FOUND: no library, saying where it was looked for, or one older than 2.14,
 // saying which function it lacks.
-absl::StatusOr<const NcclApi*> LoadNcclApi();
+Result<const NcclApi*> LoadNcclApi();
 
 // OK, or "WHAT: NCCL's words: NCCL's last error". `communicator` may be null. Not for
 // ncclInProgress.
 //   UNAVAILABLE          a peer or the network failed
 //   INVALID_ARGUMENT, FAILED_PRECONDITION  what NCCL calls invalid argument and usage
 //   INTERNAL             CUDA failed, or NCCL itself
-absl::Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
-                        absl::string_view what);
+Status NcclStatus(const NcclApi& api, ncclResult_t result, ncclComm_t communicator,
+                  absl::string_view what);
 
 #endif  // CADRE_WITH_NCCL
 

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/nccl/device_collective.h"
 #include "worker_runtime/nccl/device_memory.h"
@@ -15,7 +18,6 @@
 #include "worker_runtime/nccl/progress_thread.h"
 #include "worker_runtime/nccl/root_ids.h"
 #include "worker_runtime/nccl/root_plan.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::nccl {
 
@@ -28,8 +30,8 @@ std::string Elements(const Buffer& buffer) {
 
 class NcclBackend : public NcclCommunicator {
  public:
-  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Create(
-      std::shared_ptr<NcclHandle> handle, const NcclOptions& options);
+  static Result<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclHandle> handle,
+                                                          const NcclOptions& options);
   ~NcclBackend() override;
 
   int rank() const override { return handle_->place().rank; }
@@ -42,13 +44,13 @@ class NcclBackend : public NcclCommunicator {
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override;
   std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override;
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
-                                         absl::Span<const size_t> counts) override;
+                                         Span<const size_t> counts) override;
   std::shared_ptr<Work> Barrier() override;
   std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override;
   std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag) override;
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
-  absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
-  absl::StatusOr<std::unique_ptr<NcclCommunicator>> Shrink(absl::Span<const int> leaving) override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
+  Result<std::unique_ptr<NcclCommunicator>> Shrink(Span<const int> leaving) override;
   void Abort() override;
 
  private:
@@ -64,10 +66,10 @@ class NcclBackend : public NcclCommunicator {
 
   ProgressOptions ProgressOptionsFor();
   // `call` is null where there is nothing to send.
-  std::shared_ptr<Work> Start(const absl::Status& check, std::string what, Call call);
-  std::shared_ptr<Work> Fail(const absl::Status& status, absl::string_view what);
+  std::shared_ptr<Work> Start(const Status& check, std::string what, Call call);
+  std::shared_ptr<Work> Fail(const Status& status, absl::string_view what);
   // Lowers the flag to the least of all ranks'.
-  absl::StatusOr<bool> AllAgree(bool agrees);
+  Result<bool> AllAgree(bool agrees);
 
   const std::shared_ptr<NcclHandle> handle_;
   const NcclOptions options_;
@@ -90,8 +92,8 @@ ProgressOptions NcclBackend::ProgressOptionsFor() {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Create(
-    std::shared_ptr<NcclHandle> handle, const NcclOptions& options) {
+Result<std::unique_ptr<NcclCommunicator>> NcclBackend::Create(std::shared_ptr<NcclHandle> handle,
+                                                              const NcclOptions& options) {
   const cuda::CudaDeviceScope scope(handle->place().device);
   RETURN_IF_ERROR(scope.status());
   ASSIGN_OR_RETURN(auto stream, cuda::CudaStream::Create());
@@ -105,14 +107,13 @@ NcclBackend::~NcclBackend() {
   if (progress_.status().ok() && progress_.idle()) handle_->Finish(MonoNow() + kFinishWait);
 }
 
-std::shared_ptr<Work> NcclBackend::Fail(const absl::Status& status, absl::string_view what) {
-  progress_.Fail(absl::Status(
-      status.code(),
-      absl::StrCat(what, " on communicator \"", options_.name, "\": ", status.message())));
+std::shared_ptr<Work> NcclBackend::Fail(const Status& status, absl::string_view what) {
+  progress_.Fail(Status(status.code(), absl::StrCat(what, " on communicator \"", options_.name,
+                                                    "\": ", status.message())));
   return FinishedWork(progress_.status());
 }
 
-std::shared_ptr<Work> NcclBackend::Start(const absl::Status& check, std::string what, Call call) {
+std::shared_ptr<Work> NcclBackend::Start(const Status& check, std::string what, Call call) {
   if (!check.ok()) return Fail(check, what);
   const cuda::CudaDeviceScope scope(handle_->place().device);
   if (!scope.status().ok()) return Fail(scope.status(), what);
@@ -123,7 +124,7 @@ std::shared_ptr<Work> NcclBackend::Start(const absl::Status& check, std::string 
 }
 
 std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction) {
-  absl::Status check = backend::CheckBuffer(buffer);
+  Status check = backend::CheckBuffer(buffer);
   check.Update(backend::CheckReduction(reduction, buffer.type));
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, buffer, reduction](ncclComm_t own) {
@@ -139,7 +140,7 @@ std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction)
 }
 
 std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, int root) {
-  absl::Status check = backend::CheckRoot(root, size());
+  Status check = backend::CheckRoot(root, size());
   check.Update(backend::CheckBuffer(buffer));
   check.Update(backend::CheckReduction(reduction, buffer.type));
   check.Update(NcclReduction::Check(reduction));
@@ -157,7 +158,7 @@ std::shared_ptr<Work> NcclBackend::Reduce(Buffer buffer, Reduction reduction, in
 }
 
 std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Reduction reduction) {
-  absl::Status check = backend::CheckScatter(input, output, size());
+  Status check = backend::CheckScatter(input, output, size());
   check.Update(backend::CheckReduction(reduction, input.type));
   check.Update(NcclReduction::Check(reduction));
   Call call = [this, input, output, reduction](ncclComm_t own) {
@@ -174,7 +175,7 @@ std::shared_ptr<Work> NcclBackend::ReduceScatter(Buffer input, Buffer output, Re
 }
 
 std::shared_ptr<Work> NcclBackend::Broadcast(Buffer buffer, int root) {
-  absl::Status check = backend::CheckRoot(root, size());
+  Status check = backend::CheckRoot(root, size());
   check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, root](ncclComm_t own) {
     return handle_->api().Broadcast(buffer.data, buffer.data, buffer.count, NcclType(buffer.type),
@@ -195,8 +196,8 @@ std::shared_ptr<Work> NcclBackend::AllGather(Buffer input, Buffer output) {
 }
 
 std::shared_ptr<Work> NcclBackend::AllGatherVarying(Buffer input, Buffer output,
-                                                    absl::Span<const size_t> counts) {
-  const absl::Status check = backend::CheckVaryingGather(input, output, counts, rank(), size());
+                                                    Span<const size_t> counts) {
+  const Status check = backend::CheckVaryingGather(input, output, counts, rank(), size());
   // NCCL has no such operation; a group of broadcasts runs as one.
   Call call = [this, input, output,
                all = std::vector<size_t>(counts.begin(), counts.end())](ncclComm_t own) {
@@ -219,14 +220,14 @@ std::shared_ptr<Work> NcclBackend::AllGatherVarying(Buffer input, Buffer output,
 }
 
 std::shared_ptr<Work> NcclBackend::Barrier() {
-  return Start(absl::OkStatus(), "barrier", [this](ncclComm_t own) {
+  return Start(OkStatus(), "barrier", [this](ncclComm_t own) {
     return handle_->api().AllReduce(word_.get(), word_.get(), 1, ncclInt32, ncclMin, own,
                                     static_cast<cudaStream_t>(stream()));
   });
 }
 
 std::shared_ptr<Work> NcclBackend::Send(Buffer buffer, int to, int tag) {
-  absl::Status check = backend::CheckPeer(to, rank(), size());
+  Status check = backend::CheckPeer(to, rank(), size());
   check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, to](ncclComm_t own) {
     return handle_->api().Send(buffer.data, buffer.count, NcclType(buffer.type), to, own,
@@ -237,7 +238,7 @@ std::shared_ptr<Work> NcclBackend::Send(Buffer buffer, int to, int tag) {
 }
 
 std::shared_ptr<Work> NcclBackend::Receive(Buffer buffer, int from, int tag) {
-  absl::Status check = backend::CheckPeer(from, rank(), size());
+  Status check = backend::CheckPeer(from, rank(), size());
   check.Update(backend::CheckBuffer(buffer));
   Call call = [this, buffer, from](ncclComm_t own) {
     return handle_->api().Recv(buffer.data, buffer.count, NcclType(buffer.type), from, own,
@@ -248,14 +249,14 @@ std::shared_ptr<Work> NcclBackend::Receive(Buffer buffer, int from, int tag) {
                buffer.count > 0 ? std::move(call) : nullptr);
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int key) {
+Result<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int key) {
   // Outlives this call should it end early.
   auto child = std::make_shared<std::shared_ptr<NcclHandle>>();
   const auto work = progress_.Enqueue(
       absl::StrCat("split by color ", color),
-      MakeHostOperation([handle = handle_, color, key, child](MonoTime deadline) -> absl::Status {
+      MakeHostOperation([handle = handle_, color, key, child](MonoTime deadline) -> Status {
         ASSIGN_OR_RETURN(*child, handle->Split(color, key, deadline));
-        return absl::OkStatus();
+        return OkStatus();
       }));
   RETURN_IF_ERROR(WaitOrAbort(*this, work, 2 * options_.timeout));
   if (color < 0 || *child == nullptr) return nullptr;
@@ -265,7 +266,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int 
   return group;
 }
 
-absl::StatusOr<bool> NcclBackend::AllAgree(bool agrees) {
+Result<bool> NcclBackend::AllAgree(bool agrees) {
   absl::MutexLock lock(&agreement_mutex_);
   int32_t flag = agrees ? 1 : 0;
   auto word = cuda::AllocateOnCudaDevice(sizeof(flag));
@@ -279,31 +280,30 @@ absl::StatusOr<bool> NcclBackend::AllAgree(bool agrees) {
   return flag == 1;
 }
 
-absl::StatusOr<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
+Result<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
   const cuda::CudaDeviceScope scope(handle_->place().device);
   RETURN_IF_ERROR(scope.status());
-  absl::StatusOr<std::shared_ptr<void>> memory =
+  Result<std::shared_ptr<void>> memory =
       AllocateForNccl(handle_, bytes, MonoNow() + options_.timeout);
   if (memory.ok()) {
-    const absl::Status zeroed = cuda::FillOnCudaDevice(memory->get(), 0, bytes, stream());
+    const Status zeroed = cuda::FillOnCudaDevice(memory->get(), 0, bytes, stream());
     if (!zeroed.ok()) memory = zeroed;
   }
   ASSIGN_OR_RETURN(const bool all_have_it, AllAgree(memory.ok()));
   if (!memory.ok() || all_have_it) return memory;
-  return absl::ResourceExhaustedError(
+  return ResourceExhaustedError(
       absl::StrCat("another rank has no ", bytes, " bytes of GPU memory"));
 }
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(
-    absl::Span<const int> leaving) {
+Result<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(Span<const int> leaving) {
   for (const int other : leaving) {
     if (other >= 0 && other < size() && other != rank()) continue;
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("rank ", rank(), " of ", size(), " cannot shrink without rank ", other));
   }
-  if (leaving.empty()) return absl::InvalidArgumentError("no rank leaves the communicator");
+  if (leaving.empty()) return InvalidArgumentError("no rank leaves the communicator");
   if (!progress_.idle()) {
-    return absl::FailedPreconditionError("a communicator shrinks only when nothing runs on it");
+    return FailedPreconditionError("a communicator shrinks only when nothing runs on it");
   }
   const cuda::CudaDeviceScope scope(handle_->place().device);
   RETURN_IF_ERROR(scope.status());
@@ -314,22 +314,21 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(
 void NcclBackend::Abort() {
   // Whoever fails it first lets the thread out of NCCL; afterwards it is not in there.
   if (progress_.status().ok()) handle_->Interrupt();
-  progress_.Fail(
-      absl::AbortedError(absl::StrCat("communicator \"", options_.name, "\" was aborted")));
+  progress_.Fail(AbortedError(absl::StrCat("communicator \"", options_.name, "\" was aborted")));
 }
 
 // This rank's GPU, or why it has none.
-absl::StatusOr<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
+Result<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
   ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
   const int device = options.device >= 0 ? options.device : worker.place().local_rank;
   if (device < devices) return device;
-  return absl::FailedPreconditionError(
-      absl::StrCat("local rank ", worker.place().local_rank, " needs GPU ", device, ", but only ",
-                   devices, " are visible; start no more workers than GPUs"));
+  return FailedPreconditionError(absl::StrCat("local rank ", worker.place().local_rank,
+                                              " needs GPU ", device, ", but only ", devices,
+                                              " are visible; start no more workers than GPUs"));
 }
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions& options,
-                                                       MonoTime deadline, Formation* formation) {
+Result<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions& options,
+                                               MonoTime deadline, Formation* formation) {
   ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
   NcclHandle::Place place;
   place.rank = worker.rank();
@@ -346,21 +345,20 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const Ncc
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker,
-                                                              const NcclOptions& options) {
+Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const NcclOptions& options) {
   const MonoTime deadline = MonoNow() + options.timeout;
   ASSIGN_OR_RETURN(Formation formation, Formation::Begin(worker, options.name));
   auto communicator = Join(worker, options, deadline, &formation);
   if (communicator.ok()) return communicator;
   formation.ReportFailure(communicator.status());
-  return absl::Status(communicator.status().code(),
-                      absl::StrCat("connecting communicator \"", options.name, "\" as rank ",
-                                   worker.rank(), ": ", communicator.status().message()));
+  return Status(communicator.status().code(),
+                absl::StrCat("connecting communicator \"", options.name, "\" as rank ",
+                             worker.rank(), ": ", communicator.status().message()));
 }
 
 #else
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const NcclOptions&) {
+Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const NcclOptions&) {
   return NcclUnavailable();
 }
 

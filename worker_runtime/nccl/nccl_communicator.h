@@ -4,16 +4,17 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
+#include "cadre/worker.h"
 #include "worker_runtime/cuda/device.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::nccl {
 
@@ -24,7 +25,7 @@ struct NcclOptions {
   // Distinguishes several communicators over the same workers.
   std::string name = "world";
   // For connecting, and for each operation from when it runs on the GPU.
-  absl::Duration timeout = absl::Minutes(10);
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   // The GPU, as CUDA counts them here; -1: the worker's local rank.
   int device = -1;
   // The stream that produces what is sent, asked at every call, on the caller's thread. An
@@ -47,8 +48,7 @@ class NcclCommunicator : public Communicator {
   // A communicator of all but the ranks `leaving`, renumbered in order; only the others call it.
   // This one must be idle, or have failed where NCCL can revoke (2.28.7). UNIMPLEMENTED: NCCL is
   // older than 2.27.3. ABORTED: this one has ended.
-  virtual absl::StatusOr<std::unique_ptr<NcclCommunicator>> Shrink(
-      absl::Span<const int> leaving) = 0;
+  virtual Result<std::unique_ptr<NcclCommunicator>> Shrink(Span<const int> leaving) = 0;
 
   // The stream that operations run on; for measuring.
   virtual cuda::CudaStreamHandle stream() const = 0;
@@ -61,8 +61,7 @@ class NcclCommunicator : public Communicator {
 //   NOT_FOUND            no NCCL here; where it was looked for
 //   UNAVAILABLE          another rank failed; which, and why
 //   UNIMPLEMENTED        this program was built without NCCL or CUDA
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker,
-                                                              const NcclOptions& options);
+Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const NcclOptions& options);
 
 }  // namespace cadre::nccl
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/steady_wait.h"
@@ -28,11 +30,11 @@ ncclConfig_t NonBlocking() {
   return config;
 }
 
-absl::Status Ended() { return absl::AbortedError("the communicator has ended"); }
+Status Ended() { return AbortedError("the communicator has ended"); }
 
-absl::Status Lacks(const NcclApi& api, const char* function, const char* since) {
-  return absl::UnimplementedError(absl::StrCat("NCCL ", NcclVersionText(api.version), " has no ",
-                                               function, "; ", since, " is needed"));
+Status Lacks(const NcclApi& api, const char* function, const char* since) {
+  return UnimplementedError(absl::StrCat("NCCL ", NcclVersionText(api.version), " has no ",
+                                         function, "; ", since, " is needed"));
 }
 
 std::vector<ncclUniqueId> UniqueIds(const std::vector<std::string>& ids) {
@@ -45,11 +47,11 @@ std::vector<ncclUniqueId> UniqueIds(const std::vector<std::string>& ids) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const Place& place,
-                                                             const std::vector<std::string>& ids,
-                                                             MonoTime deadline, const Look& look) {
+Result<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api, const Place& place,
+                                                     const std::vector<std::string>& ids,
+                                                     MonoTime deadline, const Look& look) {
   std::vector<ncclUniqueId> unique_ids = UniqueIds(ids);
-  if (unique_ids.empty()) return absl::InvalidArgumentError("a communicator needs an id");
+  if (unique_ids.empty()) return InvalidArgumentError("a communicator needs an id");
   if (unique_ids.size() > 1 && api.CommInitRankScalable == nullptr) {
     return Lacks(api, "ncclCommInitRankScalable", "2.23");
   }
@@ -66,7 +68,7 @@ absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Form(const NcclApi& api,
         api.CommInitRankScalable(&handle->communicator_, place.size, place.rank,
                                  static_cast<int>(unique_ids.size()), unique_ids.data(), &config);
   }
-  const absl::Status status = handle->Settle(result, handle->communicator_, what, deadline, look);
+  const Status status = handle->Settle(result, handle->communicator_, what, deadline, look);
   if (status.ok()) return handle;
   handle->Abort(kAbortWait).IgnoreError();
   return status;
@@ -94,16 +96,15 @@ void NcclHandle::Leave() {
   changed_.notify_all();
 }
 
-absl::Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator,
-                                absl::string_view what, MonoTime deadline, const Look& look) {
+Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
+                          MonoTime deadline, const Look& look) {
   std::chrono::microseconds pause = kFirstPoll;
   MonoTime next_look = MonoNow() + kLookInterval;
   while (result == ncclInProgress) {
     if (ending_ || interrupted_) return Ended();
     const MonoTime now = MonoNow();
     if (now >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(what, ": NCCL still waits for the other ranks"));
+      return DeadlineExceededError(absl::StrCat(what, ": NCCL still waits for the other ranks"));
     }
     if (look && now >= next_look) {
       RETURN_IF_ERROR(look());
@@ -117,12 +118,12 @@ absl::Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator,
   return NcclStatus(api_, result, communicator, what);
 }
 
-absl::Status NcclHandle::Run(absl::string_view what, MonoTime deadline,
-                             const std::function<ncclResult_t(ncclComm_t)>& call) {
+Status NcclHandle::Run(absl::string_view what, MonoTime deadline,
+                       const std::function<ncclResult_t(ncclComm_t)>& call) {
   if (!Enter(deadline)) {
-    return absl::DeadlineExceededError(absl::StrCat(what, ": another thread is inside NCCL"));
+    return DeadlineExceededError(absl::StrCat(what, ": another thread is inside NCCL"));
   }
-  absl::Status status = Ended();
+  Status status = Ended();
   if (communicator_ != nullptr && !ending_) {
     status = Settle(call(communicator_), communicator_, what, deadline, nullptr);
   }
@@ -130,9 +131,9 @@ absl::Status NcclHandle::Run(absl::string_view what, MonoTime deadline,
   return status;
 }
 
-absl::Status NcclHandle::CheckHealth() {
-  if (ending_ || !Enter(MonoNow())) return absl::OkStatus();
-  absl::Status status;
+Status NcclHandle::CheckHealth() {
+  if (ending_ || !Enter(MonoNow())) return OkStatus();
+  Status status;
   if (communicator_ != nullptr) {
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = api_.CommGetAsyncError(communicator_, &result);
@@ -143,16 +144,17 @@ absl::Status NcclHandle::CheckHealth() {
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
+Result<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
     absl::string_view what, MonoTime deadline,
     const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make) {
   // NCCL writes the child from a thread of its own, before the parent is ready again. When that is
   // not waited for, the place must stay: it is given up.
   auto place = std::make_unique<ncclComm_t>(nullptr);
-  const absl::Status made =
+  const Status made =
       Run(what, deadline, [&](ncclComm_t parent) { return make(parent, place.get()); });
   if (!made.ok()) {
-    if (absl::IsDeadlineExceeded(made) || absl::IsAborted(made)) place.release();
+    if (made.code() == StatusCode::kDeadlineExceeded || made.code() == StatusCode::kAborted)
+      place.release();
     return made;
   }
   if (*place == nullptr) return nullptr;
@@ -166,8 +168,7 @@ absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
   return child;
 }
 
-absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key,
-                                                              MonoTime deadline) {
+Result<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key, MonoTime deadline) {
   if (api_.CommSplit == nullptr) return Lacks(api_, "ncclCommSplit", "2.18");
   ncclConfig_t config = NonBlocking();
   // -1 is NCCL_SPLIT_NOCOLOR, which older headers lack.
@@ -176,8 +177,7 @@ absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key
   });
 }
 
-absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Shrink(absl::Span<const int> leaving,
-                                                               MonoTime deadline) {
+Result<std::shared_ptr<NcclHandle>> NcclHandle::Shrink(Span<const int> leaving, MonoTime deadline) {
   if (api_.CommShrink == nullptr) return Lacks(api_, "ncclCommShrink", "2.27.3");
   ncclConfig_t config = NonBlocking();
   std::vector<int> list(leaving.begin(), leaving.end());
@@ -188,14 +188,14 @@ absl::StatusOr<std::shared_ptr<NcclHandle>> NcclHandle::Shrink(absl::Span<const 
                      return api_.CommShrink(parent, list.data(), static_cast<int>(list.size()),
                                             made, &config, 0);
                    }));
-  if (child == nullptr) return absl::InternalError("ncclCommShrink gave no communicator");
+  if (child == nullptr) return InternalError("ncclCommShrink gave no communicator");
   return child;
 }
 
 bool NcclHandle::RevokeWithin(absl::Duration wait) {
   if (api_.CommRevoke == nullptr || ending_) return false;
-  const absl::Status status = Run("ncclCommRevoke", MonoNow() + wait,
-                                  [this](ncclComm_t own) { return api_.CommRevoke(own, 0); });
+  const Status status = Run("ncclCommRevoke", MonoNow() + wait,
+                            [this](ncclComm_t own) { return api_.CommRevoke(own, 0); });
   if (!status.ok()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   revoked_ = true;
@@ -230,7 +230,7 @@ void NcclHandle::Finish(MonoTime deadline) {
   Leave();
 }
 
-absl::Status NcclHandle::Abort(absl::Duration wait) {
+Status NcclHandle::Abort(absl::Duration wait) {
   ending_ = true;
   const MonoTime deadline = MonoNow() + wait;
   {
@@ -252,13 +252,13 @@ absl::Status NcclHandle::Abort(absl::Duration wait) {
   }
   std::unique_lock<std::mutex> lock(mutex_);
   if (WaitFor(changed_, lock, deadline - MonoNow(), [this] { return ended_; })) {
-    return absl::OkStatus();
+    return OkStatus();
   }
-  return absl::DeadlineExceededError(
+  return DeadlineExceededError(
       absl::StrCat("NCCL did not end its communicator in ", absl::FormatDuration(wait)));
 }
 
-absl::StatusOr<void*> NcclHandle::Register(void* data, size_t bytes, MonoTime deadline) {
+Result<void*> NcclHandle::Register(void* data, size_t bytes, MonoTime deadline) {
   if (api_.CommRegister == nullptr || api_.CommDeregister == nullptr) {
     return Lacks(api_, "ncclCommRegister", "2.19");
   }

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/time.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
+#include "cadre/status.h"
 #include "worker_runtime/nccl/nccl_api.h"
 
 #ifdef CADRE_WITH_NCCL
@@ -34,13 +36,13 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
     int device = 0;
   };
   // Asked about once a second while a communicator forms; an error ends that.
-  using Look = std::function<absl::Status()>;
+  using Look = std::function<Status()>;
 
   // Forms a communicator with the others that have `ids`, on the current device. `api` lives as
   // long as the process.
-  static absl::StatusOr<std::shared_ptr<NcclHandle>> Form(const NcclApi& api, const Place& place,
-                                                          const std::vector<std::string>& ids,
-                                                          MonoTime deadline, const Look& look);
+  static Result<std::shared_ptr<NcclHandle>> Form(const NcclApi& api, const Place& place,
+                                                  const std::vector<std::string>& ids,
+                                                  MonoTime deadline, const Look& look);
   // Ends the communicator without waiting for it.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
@@ -51,16 +53,15 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
 
   // Calls `call` and waits until NCCL has taken it on. `what` names it in errors. ABORTED: the
   // communicator has ended, or ends meanwhile.
-  absl::Status Run(absl::string_view what, MonoTime deadline,
-                   const std::function<ncclResult_t(ncclComm_t)>& call);
+  Status Run(absl::string_view what, MonoTime deadline,
+             const std::function<ncclResult_t(ncclComm_t)>& call);
   // The status of ncclCommGetAsyncError; OK while another thread is inside, and after the end.
-  absl::Status CheckHealth();
+  Status CheckHealth();
 
   // Null: this rank gave no color. UNIMPLEMENTED: NCCL is older than 2.18.
-  absl::StatusOr<std::shared_ptr<NcclHandle>> Split(int color, int key, MonoTime deadline);
+  Result<std::shared_ptr<NcclHandle>> Split(int color, int key, MonoTime deadline);
   // Without the ranks `leaving`; only the others call it. UNIMPLEMENTED: NCCL is older than 2.27.3.
-  absl::StatusOr<std::shared_ptr<NcclHandle>> Shrink(absl::Span<const int> leaving,
-                                                     MonoTime deadline);
+  Result<std::shared_ptr<NcclHandle>> Shrink(Span<const int> leaving, MonoTime deadline);
 
   // Makes Run() and the like, which another thread may be in, return until Quiesce() is called.
   void Interrupt();
@@ -72,10 +73,10 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   void Finish(MonoTime deadline);
   // Ends the communicator; what runs on the device stops. DEADLINE_EXCEEDED: after `wait` a thread
   // of its own goes on with it. Idempotent.
-  absl::Status Abort(absl::Duration wait);
+  Status Abort(absl::Duration wait);
 
   // Of memory that `data` begins; a handle for Deregister.
-  absl::StatusOr<void*> Register(void* data, size_t bytes, MonoTime deadline);
+  Result<void*> Register(void* data, size_t bytes, MonoTime deadline);
   void Deregister(void* registration);
 
  private:
@@ -85,10 +86,10 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   bool Enter(MonoTime deadline);
   void Leave();
   // Until `result`, or what the communicators say after it, is no longer "in progress".
-  absl::Status Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
-                      MonoTime deadline, const Look& look);
+  Status Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
+                MonoTime deadline, const Look& look);
   // Null: `make` gave this rank none.
-  absl::StatusOr<std::shared_ptr<NcclHandle>> MakeChild(
+  Result<std::shared_ptr<NcclHandle>> MakeChild(
       absl::string_view what, MonoTime deadline,
       const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make);
   bool RevokeWithin(absl::Duration wait);

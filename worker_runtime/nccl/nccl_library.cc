@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kLibrary[] = "libnccl.so.2";
 
-absl::StatusOr<void*> Load() {
+Result<void*> Load() {
   const std::vector<std::string> paths =
       NcclLibraryPaths(getenv("CADRE_NCCL_LIBRARY"), getenv("CUDA_HOME"));
   std::string first_error;
@@ -22,9 +22,8 @@ absl::StatusOr<void*> Load() {
     const char* const error = dlerror();
     if (first_error.empty()) first_error = error != nullptr ? error : "unknown reason";
   }
-  return absl::NotFoundError(absl::StrCat("NCCL was not found as ", absl::StrJoin(paths, ", "),
-                                          " (", first_error,
-                                          "); install it or name it in CADRE_NCCL_LIBRARY"));
+  return NotFoundError(absl::StrCat("NCCL was not found as ", absl::StrJoin(paths, ", "), " (",
+                                    first_error, "); install it or name it in CADRE_NCCL_LIBRARY"));
 }
 
 }  // namespace
@@ -41,12 +40,12 @@ std::vector<std::string> NcclLibraryPaths(const char* override, const char* cuda
   return paths;
 }
 
-absl::StatusOr<void*> NcclFunction(const char* name) {
-  static const auto* const library = new absl::StatusOr<void*>(Load());
+Result<void*> NcclFunction(const char* name) {
+  static const auto* const library = new Result<void*>(Load());
   if (!library->ok()) return library->status();
   void* const function = dlsym(**library, name);
   if (function != nullptr) return function;
-  return absl::NotFoundError(absl::StrCat("the NCCL that is installed has no ", name));
+  return NotFoundError(absl::StrCat("the NCCL that is installed has no ", name));
 }
 
 }  // namespace cadre::nccl

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::nccl {
 
@@ -14,7 +14,7 @@ std::vector<std::string> NcclLibraryPaths(const char* override, const char* cuda
 
 // The address of a function of NCCL's. NOT_FOUND when there is no library, or it is too old to have
 // the function. The library is loaded once and stays.
-absl::StatusOr<void*> NcclFunction(const char* name);
+Result<void*> NcclFunction(const char* name);
 
 }  // namespace cadre::nccl
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "base/status_matchers.h"
+#include "cadre/nccl/unique_id.h"
 #include "worker_runtime/nccl/nccl_api.h"
 #include "worker_runtime/nccl/nccl_communicator.h"
-#include "worker_runtime/nccl/unique_id.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::nccl {
@@ -16,12 +16,12 @@ using ::testing::HasSubstr;
 TEST(NcclMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
   setenv("CADRE_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
   const auto says_where =
-      StatusIs(absl::StatusCode::kNotFound,
+      StatusIs(StatusCode::kNotFound,
                AllOf(HasSubstr("NCCL was not found as /nowhere/libnccl.so.2"),
                      HasSubstr("cannot open shared object file"), HasSubstr("CADRE_NCCL_LIBRARY")));
   testing::InProcessWorkers workers(1);
-  const absl::Status connected = ConnectNccl(workers.worker(0), {}).status();
-  if (absl::IsUnimplemented(connected)) {
+  const Status connected = ConnectNccl(workers.worker(0), {}).status();
+  if (connected.code() == StatusCode::kUnimplemented) {
     EXPECT_THAT(std::string(connected.message()), HasSubstr("nccl.h"));
     GTEST_SKIP() << connected;
   }

@@ -1,8 +1,10 @@
 #include "worker_runtime/nccl/progress_thread.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/steady_wait.h"
 
@@ -15,7 +17,7 @@ ProgressThread::ProgressThread(ProgressOptions options) : options_(std::move(opt
 ProgressThread::~ProgressThread() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (status_.ok()) status_ = absl::CancelledError("the communicator was destroyed");
+    if (status_.ok()) status_ = CancelledError("the communicator was destroyed");
     stopping_ = true;
     changed_.notify_all();
   }
@@ -26,9 +28,9 @@ std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
                                               std::unique_ptr<DeviceOperation> operation) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok() && waiting_.size() >= kMaxWaitingDeviceOperations) {
-    status_ = absl::ResourceExhaustedError(absl::StrCat(kMaxWaitingDeviceOperations,
-                                                        " collectives wait already", options_.where,
-                                                        "; wait for some of them first"));
+    status_ = ResourceExhaustedError(absl::StrCat(kMaxWaitingDeviceOperations,
+                                                  " collectives wait already", options_.where,
+                                                  "; wait for some of them first"));
     changed_.notify_all();
   }
   if (!status_.ok()) return FinishedWork(status_);
@@ -44,13 +46,13 @@ std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
   return work;
 }
 
-void ProgressThread::Fail(const absl::Status& status) {
+void ProgressThread::Fail(const Status& status) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok()) status_ = status;
   changed_.notify_all();
 }
 
-absl::Status ProgressThread::status() const {
+Status ProgressThread::status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return status_;
 }
@@ -60,9 +62,9 @@ bool ProgressThread::idle() const {
   return unfinished_ == 0;
 }
 
-absl::Status ProgressThread::Told(const Entry& entry, const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat(entry.what, ", call ", entry.number,
-                                                  options_.where, ": ", status.message()));
+Status ProgressThread::Told(const Entry& entry, const Status& status) const {
+  return Status(status.code(), absl::StrCat(entry.what, ", call ", entry.number, options_.where,
+                                            ": ", status.message()));
 }
 
 void ProgressThread::Run() {
@@ -99,47 +101,47 @@ void ProgressThread::StartNext() {
     entry = std::move(waiting_.front());
     waiting_.pop_front();
   }
-  const absl::Status status = entry.operation->Start(MonoNow() + options_.timeout);
+  const Status status = entry.operation->Start(MonoNow() + options_.timeout);
   if (!status.ok()) Fail(Told(entry, status));
   started_.push_back(std::move(entry));
 }
 
 void ProgressThread::LookAtOldest() {
   Entry& oldest = started_.front();
-  const absl::StatusOr<DeviceOperation::Stage> stage = oldest.operation->Look();
+  const Result<DeviceOperation::Stage> stage = oldest.operation->Look();
   if (!stage.ok()) return Fail(Told(oldest, stage.status()));
   if (*stage == DeviceOperation::Stage::kDone) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       --unfinished_;
     }
-    oldest.work->Complete(absl::OkStatus(), oldest.operation->duration());
+    oldest.work->Complete(OkStatus(), oldest.operation->duration());
     return started_.pop_front();
   }
   if (*stage != DeviceOperation::Stage::kRunning) return;
   const MonoTime now = MonoNow();
   if (oldest.runs_since == MonoTime::Never()) oldest.runs_since = now;
-  if (now - oldest.runs_since < options_.timeout) return;
-  Fail(Told(oldest, absl::DeadlineExceededError(
-                        absl::StrCat("not done after ", absl::FormatDuration(options_.timeout),
-                                     "; some rank is stuck, or has made another call"))));
+  if (now - oldest.runs_since < absl::FromChrono(options_.timeout)) return;
+  Fail(Told(oldest, DeadlineExceededError(absl::StrCat(
+                        "not done after ", absl::FormatDuration(absl::FromChrono(options_.timeout)),
+                        "; some rank is stuck, or has made another call"))));
 }
 
 void ProgressThread::LookAtHealth() {
   const MonoTime now = MonoNow();
   if (now < next_health_check_) return;
   next_health_check_ = now + kHealthInterval;
-  const absl::Status health = options_.check_health();
+  const Status health = options_.check_health();
   if (health.ok()) return;
   if (!started_.empty()) return Fail(Told(started_.front(), health));
-  Fail(absl::Status(health.code(), absl::StrCat(health.message(), options_.where)));
+  Fail(Status(health.code(), absl::StrCat(health.message(), options_.where)));
 }
 
 void ProgressThread::EndAfterFailure() {
   options_.quiesce();
   const std::lock_guard<std::mutex> lock(mutex_);
   for (std::deque<Entry>* const entries : {&started_, &waiting_}) {
-    for (Entry& entry : *entries) entry.work->Complete(status_, absl::ZeroDuration());
+    for (Entry& entry : *entries) entry.work->Complete(status_, std::chrono::nanoseconds(0));
     entries->clear();
   }
   unfinished_ = 0;

@@ -4,6 +4,7 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 #define CADRE_WORKER_RUNTIME_NCCL_PROGRESS_THREAD_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +16,11 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/time.h"
-#include "worker_runtime/work.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/work.h"
 
 namespace cadre::nccl {
 
@@ -42,21 +43,21 @@ class DeviceOperation {
 
   virtual ~DeviceOperation() = default;
   // May wait until `deadline`, but not for the operation itself.
-  virtual absl::Status Start(MonoTime deadline) = 0;
-  virtual absl::StatusOr<Stage> Look() = 0;
+  virtual Status Start(MonoTime deadline) = 0;
+  virtual Result<Stage> Look() = 0;
   // How long it ran; once it is done.
-  virtual absl::Duration duration() const = 0;
+  virtual std::chrono::nanoseconds duration() const = 0;
 };
 
 struct ProgressOptions {
   // For each operation from when it runs.
-  absl::Duration timeout = absl::Minutes(10);
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   // Ends every error's text: which communicator.
   std::string where;
   // Called on the progress thread before anything else.
   std::function<void()> begin = [] {};
   // Whether the library still works.
-  std::function<absl::Status()> check_health = [] { return absl::OkStatus(); };
+  std::function<Status()> check_health = [] { return OkStatus(); };
   // Makes the device leave the buffers of what was started; returns within a second. Called once,
   // after the first failure.
   std::function<void()> quiesce = [] {};
@@ -77,10 +78,10 @@ class ProgressThread {
   std::shared_ptr<Work> Enqueue(std::string what, std::unique_ptr<DeviceOperation> operation);
 
   // Fails what runs, what waits and what comes. The first status given stays.
-  void Fail(const absl::Status& status);
+  void Fail(const Status& status);
 
   // OK until something failed.
-  absl::Status status() const;
+  Status status() const;
   // Whether everything that was enqueued is done.
   bool idle() const;
 
@@ -100,7 +101,7 @@ class ProgressThread {
   void LookAtOldest();
   void LookAtHealth();
   void EndAfterFailure();
-  absl::Status Told(const Entry& entry, const absl::Status& status) const;
+  Status Told(const Entry& entry, const Status& status) const;
 
   const ProgressOptions options_;
   // By the progress thread.
@@ -113,7 +114,7 @@ class ProgressThread {
   std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Status status_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

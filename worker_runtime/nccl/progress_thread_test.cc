@@ -1,9 +1,11 @@
 #include "worker_runtime/nccl/progress_thread.h"
 
 #include <atomic>
+#include <chrono>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
@@ -14,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Stage = DeviceOperation::Stage;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 // A device whose operations are as far as the test says.
 struct Device {
@@ -29,26 +31,26 @@ struct Device {
 class TestOperation : public DeviceOperation {
  public:
   explicit TestOperation(Device* device) : device_(device) {}
-  absl::Status Start(MonoTime) override {
+  Status Start(MonoTime) override {
     ++device_->started;
-    return device_->fails_to_start ? absl::UnavailableError("no link") : absl::OkStatus();
+    return device_->fails_to_start ? UnavailableError("no link") : OkStatus();
   }
-  absl::StatusOr<Stage> Look() override {
-    if (device_->fails_while_running) return absl::InternalError("an illegal memory access");
+  Result<Stage> Look() override {
+    if (device_->fails_while_running) return InternalError("an illegal memory access");
     return device_->stage.load();
   }
-  absl::Duration duration() const override { return absl::Milliseconds(3); }
+  std::chrono::nanoseconds duration() const override { return std::chrono::milliseconds(3); }
 
  private:
   Device* const device_;
 };
 
-ProgressOptions OptionsFor(Device* device, absl::Duration timeout = kLong) {
+ProgressOptions OptionsFor(Device* device, std::chrono::nanoseconds timeout = kLong) {
   ProgressOptions options;
   options.timeout = timeout;
   options.where = " on communicator \"world\"";
   options.check_health = [device] {
-    return device->healthy ? absl::OkStatus() : absl::UnavailableError("rank 1 is gone");
+    return device->healthy ? OkStatus() : UnavailableError("rank 1 is gone");
   };
   options.quiesce = [device] { ++device->quiesced; };
   return options;
@@ -80,7 +82,7 @@ TEST(ProgressThreadTest, StartsAheadAndCompletesWithTheDevicesDuration) {
   device.stage = Stage::kDone;
   for (const auto& work : works) {
     EXPECT_OK(work->Wait(kLong));
-    EXPECT_EQ(work->duration(), absl::Milliseconds(3));
+    EXPECT_EQ(work->duration(), std::chrono::milliseconds(3));
   }
   EXPECT_TRUE(Becomes([&] { return thread.idle(); }));
   EXPECT_EQ(device.quiesced, 0);
@@ -92,8 +94,8 @@ TEST(ProgressThreadTest, NeverStartsMoreThanItMay) {
   std::vector<std::shared_ptr<Work>> works;
   for (size_t i = 0; i < 2 * kMaxStartedOperations; ++i) works.push_back(Enqueue(thread, &device));
   EXPECT_TRUE(Becomes([&] { return device.started == static_cast<int>(kMaxStartedOperations); }));
-  EXPECT_THAT(works.back()->Wait(absl::Milliseconds(20)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(works.back()->Wait(std::chrono::milliseconds(20)),
+              StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_EQ(device.started, static_cast<int>(kMaxStartedOperations));
   device.stage = Stage::kDone;
   EXPECT_OK(works.back()->Wait(kLong));
@@ -101,14 +103,14 @@ TEST(ProgressThreadTest, NeverStartsMoreThanItMay) {
 
 TEST(ProgressThreadTest, TimeCountsFromWhenItRuns) {
   Device device;
-  ProgressThread thread(OptionsFor(&device, absl::Milliseconds(30)));
+  ProgressThread thread(OptionsFor(&device, std::chrono::milliseconds(30)));
   const auto work = Enqueue(thread, &device);
   // The computation before it may take as long as it wants.
-  EXPECT_THAT(work->Wait(absl::Milliseconds(100)), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(work->Wait(std::chrono::milliseconds(100)), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_OK(thread.status());
   device.stage = Stage::kRunning;
   EXPECT_THAT(work->Wait(kLong),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
+              StatusIs(StatusCode::kDeadlineExceeded,
                        "all-reduce, call 1 on communicator \"world\": not done after 30ms; some "
                        "rank is stuck, or has made another call"));
   EXPECT_EQ(device.quiesced, 1);
@@ -128,11 +130,11 @@ TEST(ProgressThreadTest, OneFailureFailsAllAndLeavesTheBuffersFirst) {
   EXPECT_TRUE(Becomes([&] { return !thread.status().ok(); }));
   EXPECT_FALSE(first->done()) << "the device may still write into the buffers";
   may_quiesce.Notify();
-  const auto is_told = StatusIs(absl::StatusCode::kInternal, HasSubstr("illegal memory access"));
+  const auto is_told = StatusIs(StatusCode::kInternal, HasSubstr("illegal memory access"));
   EXPECT_THAT(first->Wait(kLong), is_told);
   EXPECT_THAT(second->Wait(kLong), is_told);
   EXPECT_THAT(Enqueue(thread, &device)->Wait(kLong), is_told);
-  thread.Fail(absl::AbortedError("later"));
+  thread.Fail(AbortedError("later"));
   EXPECT_THAT(thread.status(), is_told);
   EXPECT_EQ(device.quiesced, 1);
 }
@@ -141,9 +143,9 @@ TEST(ProgressThreadTest, SaysWhatCouldNotStart) {
   Device device;
   device.fails_to_start = true;
   ProgressThread thread(OptionsFor(&device));
-  EXPECT_THAT(Enqueue(thread, &device)->Wait(kLong),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       "all-reduce, call 1 on communicator \"world\": no link"));
+  EXPECT_THAT(
+      Enqueue(thread, &device)->Wait(kLong),
+      StatusIs(StatusCode::kUnavailable, "all-reduce, call 1 on communicator \"world\": no link"));
 }
 
 TEST(ProgressThreadTest, NoticesAnIllnessWhileIdleAndWhileRunning) {
@@ -152,7 +154,7 @@ TEST(ProgressThreadTest, NoticesAnIllnessWhileIdleAndWhileRunning) {
   idle.healthy = false;
   EXPECT_TRUE(Becomes([&] { return !idle_thread.status().ok(); }));
   EXPECT_THAT(idle_thread.status(),
-              StatusIs(absl::StatusCode::kUnavailable, "rank 1 is gone on communicator \"world\""));
+              StatusIs(StatusCode::kUnavailable, "rank 1 is gone on communicator \"world\""));
   Device busy;
   busy.stage = Stage::kRunning;
   ProgressThread busy_thread(OptionsFor(&busy));
@@ -160,7 +162,7 @@ TEST(ProgressThreadTest, NoticesAnIllnessWhileIdleAndWhileRunning) {
   EXPECT_TRUE(Becomes([&] { return busy.started == 1; }));
   busy.healthy = false;
   EXPECT_THAT(work->Wait(kLong),
-              StatusIs(absl::StatusCode::kUnavailable,
+              StatusIs(StatusCode::kUnavailable,
                        AllOf(HasSubstr("all-reduce, call 1"), HasSubstr("rank 1 is gone"))));
 }
 
@@ -171,9 +173,9 @@ TEST(ProgressThreadTest, FailEndsWhatRunsWithinASecond) {
   const auto work = Enqueue(thread, &device);
   EXPECT_TRUE(Becomes([&] { return device.started == 1; }));
   const MonoTime start = MonoNow();
-  thread.Fail(absl::AbortedError("aborted"));
-  EXPECT_THAT(work->Wait(kLong), StatusIs(absl::StatusCode::kAborted, "aborted"));
-  EXPECT_LT(MonoNow() - start, absl::Seconds(1));
+  thread.Fail(AbortedError("aborted"));
+  EXPECT_THAT(work->Wait(kLong), StatusIs(StatusCode::kAborted, "aborted"));
+  EXPECT_LT(MonoNow() - start, absl::FromChrono(std::chrono::seconds(1)));
 }
 
 TEST(ProgressThreadTest, DestructionCancels) {
@@ -183,7 +185,7 @@ TEST(ProgressThreadTest, DestructionCancels) {
     ProgressThread thread(OptionsFor(&device));
     work = Enqueue(thread, &device);
   }
-  EXPECT_THAT(work->Wait(absl::ZeroDuration()), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(work->Wait(std::chrono::nanoseconds(0)), StatusIs(StatusCode::kCancelled));
   EXPECT_EQ(device.quiesced, 1);
 }
 
@@ -194,7 +196,7 @@ TEST(ProgressThreadTest, TheQueueIsBounded) {
   for (size_t i = 0; i < kMaxWaitingDeviceOperations + kMaxStartedOperations + 1; ++i) {
     last = Enqueue(thread, &device);
   }
-  EXPECT_THAT(last->Wait(kLong), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(last->Wait(kLong), StatusIs(StatusCode::kResourceExhausted));
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <set>
 
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "worker_runtime/nccl/unique_id.h"
+#include "cadre/nccl/unique_id.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::nccl {
@@ -14,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 class FormationTest : public ::testing::Test {
  protected:
@@ -54,30 +56,29 @@ TEST_F(FormationTest, WhoWaitsHearsWhoFailedFirst) {
   ASSERT_OK(failed);
   ASSERT_OK(waiting);
   ASSERT_OK(late);
-  failed->ReportFailure(absl::FailedPreconditionError("no GPU"));
-  late->ReportFailure(absl::InternalError("something else"));
+  failed->ReportFailure(FailedPreconditionError("no GPU"));
+  late->ReportFailure(InternalError("something else"));
   const MonoTime start = MonoNow();
   EXPECT_THAT(waiting->ShareIds(1, start + kLong),
-              StatusIs(absl::StatusCode::kUnavailable, "rank 0: no GPU"));
-  EXPECT_LT(MonoNow() - start, kFailureLookInterval * 10);
+              StatusIs(StatusCode::kUnavailable, "rank 0: no GPU"));
+  EXPECT_LT(MonoNow() - start, absl::FromChrono(kFailureLookInterval * 10));
 }
 
 TEST_F(FormationTest, WaitingEnds) {
   testing::InProcessWorkers workers(2);
   auto formation = Formation::Begin(workers.worker(1), "world");
   ASSERT_OK(formation);
-  EXPECT_THAT(formation->ShareIds(1, MonoNow() + absl::Milliseconds(5)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(formation->ShareIds(1, MonoNow() + std::chrono::milliseconds(5)),
+              StatusIs(StatusCode::kDeadlineExceeded));
   workers.EndGeneration();
-  EXPECT_THAT(formation->ShareIds(1, MonoNow() + kLong), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(formation->ShareIds(1, MonoNow() + kLong), StatusIs(StatusCode::kAborted));
 }
 
 TEST_F(FormationTest, RefusesNamesThatAreNone) {
   testing::InProcessWorkers workers(1);
-  EXPECT_THAT(Formation::Begin(workers.worker(0), ""),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Formation::Begin(workers.worker(0), ""), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Formation::Begin(workers.worker(0), std::string(kMaxNcclCommunicatorName + 1, 'n')),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("101")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("101")));
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
-#include "worker_runtime/nccl/unique_id.h"
+#include "cadre/nccl/unique_id.h"
+
+#include <chrono>
+#include <string_view>
 
 #ifdef CADRE_HAVE_NCCL_HEADERS
 #include <nccl.h>
@@ -7,8 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/nccl/nccl_library.h"
 
 namespace cadre::nccl {
@@ -18,25 +23,24 @@ namespace {
 // "no id: CODE MESSAGE". An id is exactly kNcclUniqueIdBytes long; this is made not to be.
 constexpr char kRefusal[] = "no id: ";
 
-std::string Refusal(const absl::Status& status) {
+std::string Refusal(const Status& status) {
   std::string text = absl::StrCat(kRefusal, static_cast<int>(status.code()), " ", status.message());
   if (text.size() == kNcclUniqueIdBytes) text.push_back(' ');
   return text;
 }
 
-absl::StatusOr<std::string> ParsePublished(absl::string_view communicator, std::string published) {
+Result<std::string> ParsePublished(std::string_view communicator, std::string published) {
   if (published.size() == kNcclUniqueIdBytes) return published;
   absl::string_view text = published;
   int code = 0;
   const size_t code_end = text.find(' ', sizeof(kRefusal) - 1);
   if (!absl::ConsumePrefix(&text, kRefusal) || code_end == absl::string_view::npos ||
       !absl::SimpleAtoi(text.substr(0, text.find(' ')), &code)) {
-    return absl::InternalError(absl::StrCat("communicator \"", communicator, "\" has an id of ",
-                                            published.size(), " bytes, not NCCL's ",
-                                            kNcclUniqueIdBytes));
+    return InternalError(absl::StrCat("communicator \"", ToAbsl(communicator), "\" has an id of ",
+                                      published.size(), " bytes, not NCCL's ", kNcclUniqueIdBytes));
   }
-  return absl::Status(static_cast<absl::StatusCode>(code),
-                      absl::StrCat("rank 0: ", absl::string_view(published).substr(code_end + 1)));
+  return Status(static_cast<StatusCode>(code),
+                absl::StrCat("rank 0: ", absl::string_view(published).substr(code_end + 1)));
 }
 
 }  // namespace
@@ -45,13 +49,13 @@ absl::StatusOr<std::string> ParsePublished(absl::string_view communicator, std::
 
 static_assert(sizeof(ncclUniqueId) == kNcclUniqueIdBytes, "another NCCL than we know");
 
-absl::StatusOr<std::string> MintNcclUniqueId() {
+Result<std::string> MintNcclUniqueId() {
   ASSIGN_OR_RETURN(void* const mint, NcclFunction("ncclGetUniqueId"));
   ASSIGN_OR_RETURN(void* const explain, NcclFunction("ncclGetErrorString"));
   ncclUniqueId id;
   const ncclResult_t result = reinterpret_cast<decltype(&ncclGetUniqueId)>(mint)(&id);
   if (result != ncclSuccess) {
-    return absl::UnavailableError(absl::StrCat(
+    return UnavailableError(absl::StrCat(
         "ncclGetUniqueId: ", reinterpret_cast<decltype(&ncclGetErrorString)>(explain)(result),
         "; NCCL_DEBUG=WARN prints more, NCCL_SOCKET_IFNAME names the interface"));
   }
@@ -60,16 +64,16 @@ absl::StatusOr<std::string> MintNcclUniqueId() {
 
 #else
 
-absl::StatusOr<std::string> MintNcclUniqueId() {
-  return absl::UnimplementedError("this program was built without NCCL's header nccl.h");
+Result<std::string> MintNcclUniqueId() {
+  return UnimplementedError("this program was built without NCCL's header nccl.h");
 }
 
 #endif
 
-absl::StatusOr<std::string> ShareNcclUniqueId(Worker& worker, absl::string_view communicator,
-                                              absl::Duration timeout) {
+Result<std::string> ShareNcclUniqueId(Worker& worker, std::string_view communicator,
+                                      std::chrono::nanoseconds timeout) {
   if (worker.rank() == 0) {
-    const absl::StatusOr<std::string> id = MintNcclUniqueId();
+    const Result<std::string> id = MintNcclUniqueId();
     std::string published = id.ok() ? *id : Refusal(id.status());
     RETURN_IF_ERROR(worker.PublishCommunicatorId(communicator, published));
     return ParsePublished(communicator, std::move(published));

@@ -1,7 +1,8 @@
-#include "worker_runtime/nccl/unique_id.h"
+#include "cadre/nccl/unique_id.h"
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -14,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 class NcclUniqueIdTest : public ::testing::Test {
  protected:
@@ -33,7 +34,8 @@ TEST(NcclLibraryTest, LooksWhereItUsuallyIs) {
 
 TEST_F(NcclUniqueIdTest, MintsDifferentIds) {
   const auto one = MintNcclUniqueId();
-  if (absl::IsNotFound(one.status()) || absl::IsUnimplemented(one.status())) {
+  if (one.status().code() == StatusCode::kNotFound ||
+      one.status().code() == StatusCode::kUnimplemented) {
     GTEST_SKIP() << one.status();
   }
   ASSERT_OK(one);
@@ -45,7 +47,7 @@ TEST_F(NcclUniqueIdTest, MintsDifferentIds) {
 
 TEST_F(NcclUniqueIdTest, AllRanksGetWhatRankZeroMinted) {
   testing::InProcessWorkers workers(3);
-  std::vector<absl::StatusOr<std::string>> ids(3);
+  std::vector<Result<std::string>> ids(3);
   workers.Run(
       [&ids](Worker& worker) { ids[worker.rank()] = ShareNcclUniqueId(worker, "world", kLong); });
   if (!ids[0].ok()) {
@@ -62,16 +64,16 @@ TEST_F(NcclUniqueIdTest, AllHearWhyRankZeroCannot) {
   testing::InProcessWorkers workers(2);
   ASSERT_OK(workers.worker(0).PublishCommunicatorId("world", "no id: 5 NCCL was not found"));
   EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", kLong),
-              StatusIs(absl::StatusCode::kNotFound, "rank 0: NCCL was not found"));
+              StatusIs(StatusCode::kNotFound, "rank 0: NCCL was not found"));
   ASSERT_OK(workers.worker(0).PublishCommunicatorId("odd", "abc"));
   EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "odd", kLong),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("3 bytes")));
+              StatusIs(StatusCode::kInternal, HasSubstr("3 bytes")));
 }
 
 TEST_F(NcclUniqueIdTest, WaitingEnds) {
   testing::InProcessWorkers workers(2);
-  EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", absl::Milliseconds(1)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(ShareNcclUniqueId(workers.worker(1), "world", std::chrono::milliseconds(1)),
+              StatusIs(StatusCode::kDeadlineExceeded));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ namespace {
 // Ranks that one text tells about.
 constexpr int kRanksInText = 16;
 
-absl::Status Failed(const char* what, const std::string& path) {
-  return absl::InternalError(
+Status Failed(const char* what, const std::string& path) {
+  return InternalError(
       absl::StrCat("progress page ", path, ": ", what, ": ", std::strerror(errno)));
 }
 
@@ -57,8 +57,8 @@ std::optional<PageOwner> OwnerFromEnvironment() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::Create(const std::string& directory,
-                                                                   const PageOwner& owner) {
+Result<std::unique_ptr<ProgressPage>> ProgressPage::Create(const std::string& directory,
+                                                           const PageOwner& owner) {
   const std::string path = ProgressPagePath(directory, owner.generation, owner.rank);
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Failed("open", path);
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::Create(const std::st
   if (ftruncate(fd, kProgressPageBytes) == 0) {
     memory = mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
-  absl::Status failed = memory == MAP_FAILED ? Failed("map", path) : absl::OkStatus();
+  Status failed = memory == MAP_FAILED ? Failed("map", path) : OkStatus();
   close(fd);
   if (!failed.ok()) {
     unlink(path.c_str());
@@ -83,8 +83,7 @@ absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::Create(const std::st
   return page;
 }
 
-absl::StatusOr<std::unique_ptr<ProgressPage>> ProgressPage::CreateNextToAgent(
-    const PageOwner& owner) {
+Result<std::unique_ptr<ProgressPage>> ProgressPage::CreateNextToAgent(const PageOwner& owner) {
   const char* socket = std::getenv("CADRE_AGENT");
   if (socket == nullptr || *socket == '\0') return nullptr;
   return Create(std::filesystem::path(socket).parent_path().string(), owner);
@@ -96,7 +95,7 @@ std::shared_ptr<ProgressPage> ProgressPage::OfThisWorker() {
   if (std::shared_ptr<ProgressPage> page = worker.page.lock()) return page;
   const std::optional<PageOwner> owner = worker.owner ? worker.owner : OwnerFromEnvironment();
   if (!owner) return nullptr;
-  absl::StatusOr<std::unique_ptr<ProgressPage>> made = CreateNextToAgent(*owner);
+  Result<std::unique_ptr<ProgressPage>> made = CreateNextToAgent(*owner);
   std::shared_ptr<ProgressPage> page = made.ok() ? *std::move(made) : nullptr;
   worker.page = page;
   return page;

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "base/progress_snapshot.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
 
 namespace cadre::progress {
 
@@ -21,10 +21,10 @@ class ProgressPage {
  public:
   // The worker's page in `directory`, which all workers of the node share. The file goes when this
   // does, and stays when the process dies.
-  static absl::StatusOr<std::unique_ptr<ProgressPage>> Create(const std::string& directory,
-                                                              const PageOwner& owner);
+  static Result<std::unique_ptr<ProgressPage>> Create(const std::string& directory,
+                                                      const PageOwner& owner);
   // In the agent's directory; null without an agent.
-  static absl::StatusOr<std::unique_ptr<ProgressPage>> CreateNextToAgent(const PageOwner& owner);
+  static Result<std::unique_ptr<ProgressPage>> CreateNextToAgent(const PageOwner& owner);
   // That of this process, as RANK, WORLD_SIZE and CADRE_GENERATION have it: made at the first call
   // and shared by all who hold it. Null without an agent, or where it cannot be made: training does
   // not depend on it.

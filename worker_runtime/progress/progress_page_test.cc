@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -51,7 +52,7 @@ TEST_F(ProgressPageTest, TellsWhereAWorkerIs) {
   EXPECT_EQ(snapshot->collectives[1].count, 9u);
   EXPECT_EQ(snapshot->collectives[1].type, static_cast<uint32_t>(DataType::kFloat64));
   EXPECT_THAT(
-      Describe(*snapshot, snapshot->since + absl::Seconds(41)),
+      Describe(*snapshot, snapshot->since + std::chrono::seconds(41)),
       AllOf(HasSubstr("rank 3 (pid "), HasSubstr("step 418, waits for bucket 2 since 41s")));
   EXPECT_THAT((*page)->DescribeAll(), HasSubstr("step 418"));
 }
@@ -101,18 +102,17 @@ TEST_F(ProgressPageTest, GoesWithAWorkerThatEndsWell) {
   ASSERT_OK(page);
   page->reset();
   EXPECT_THAT(ReadProgressPage(ProgressPagePath(directory_, 1, 0)),
-              StatusIs(absl::StatusCode::kNotFound));
+              StatusIs(StatusCode::kNotFound));
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
 }
 
 TEST_F(ProgressPageTest, RefusesWhatIsNoPage) {
   const std::string path = directory_ + "/other";
   std::ofstream(path) << "hello";
-  EXPECT_THAT(ReadProgressPage(path),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("4096 bytes")));
+  EXPECT_THAT(ReadProgressPage(path), StatusIs(StatusCode::kDataLoss, HasSubstr("4096 bytes")));
   std::ofstream(path) << std::string(kProgressPageBytes, 'x');
   EXPECT_THAT(ReadProgressPage(path),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("of this version")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("of this version")));
   EXPECT_FALSE(ProgressPage::Create(directory_ + "/missing", {1, 0, 1}).ok());
 }
 

@@ -20,8 +20,8 @@ struct OpenBucket {
 
 }  // namespace
 
-std::vector<Bucket> AssignBuckets(absl::Span<const GradientShape> gradients,
-                                  absl::Span<const size_t> limits, absl::Span<const size_t> order) {
+std::vector<Bucket> AssignBuckets(Span<const GradientShape> gradients, Span<const size_t> limits,
+                                  Span<const size_t> order) {
   std::vector<Bucket> buckets;
   std::map<std::pair<DataType, int>, OpenBucket> open;
   for (size_t position = 0; position < order.size(); ++position) {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/span.h"
 
 namespace cadre::reduce {
 
@@ -28,8 +28,8 @@ using Bucket = std::vector<size_t>;
 // bucket for each type and device. Buckets come in the order in which they were closed, then those
 // that never filled, by their first gradient. The same as PyTorch's
 // compute_bucket_assignment_by_size.
-std::vector<Bucket> AssignBuckets(absl::Span<const GradientShape> gradients,
-                                  absl::Span<const size_t> limits, absl::Span<const size_t> order);
+std::vector<Bucket> AssignBuckets(Span<const GradientShape> gradients, Span<const size_t> limits,
+                                  Span<const size_t> order);
 
 // count - 1 ... 0: gradients become ready roughly in the reverse of the order in which a model
 // registers its parameters.

@@ -1,12 +1,13 @@
 #include "worker_runtime/reduce/bucket_queue.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 
 namespace cadre::reduce {
 
-void BucketQueue::Begin(absl::Span<const Bucket> buckets) {
+void BucketQueue::Begin(Span<const Bucket> buckets) {
   states_.clear();
   for (const Bucket& bucket : buckets) states_.push_back({bucket.size(), {}});
   next_ = 0;
@@ -31,7 +32,7 @@ bool BucketQueue::any_runs() const {
   });
 }
 
-void BucketQueue::Wait(absl::Duration timeout) {
+void BucketQueue::Wait(std::chrono::nanoseconds timeout) {
   for (const State& state : states_) {
     if (state.started.work != nullptr) state.started.work->Wait(timeout).IgnoreError();
   }

@@ -4,6 +4,7 @@
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_BUCKET_QUEUE_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_BUCKET_QUEUE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,9 +12,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "cadre/span.h"
+#include "cadre/work.h"
 #include "worker_runtime/reduce/bucket.h"
-#include "worker_runtime/work.h"
 
 namespace cadre::reduce {
 
@@ -28,7 +29,7 @@ struct StartedBucket {
 class BucketQueue {
  public:
   // A step begins with none of them started, and no gradient complete.
-  void Begin(absl::Span<const Bucket> buckets);
+  void Begin(Span<const Bucket> buckets);
   // One more of the bucket's gradients is complete, or will not be in this step.
   void CompleteOne(size_t bucket);
   // Starts those that can be.
@@ -38,7 +39,7 @@ class BucketQueue {
   const StartedBucket& started(size_t bucket) const { return states_[bucket].started; }
   bool any_runs() const;
   // Until none runs, at most so long for each.
-  void Wait(absl::Duration timeout);
+  void Wait(std::chrono::nanoseconds timeout);
 
  private:
   struct State {

@@ -1,5 +1,7 @@
 #include "worker_runtime/reduce/bucket_queue.h"
 
+#include <chrono>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,13 +47,13 @@ TEST_F(BucketQueueTest, KnowsWhetherOneRuns) {
   queue_.Begin({{2}, {1}, {0}});
   EXPECT_FALSE(queue_.any_runs());
   for (size_t bucket = 0; bucket < 3; ++bucket) Complete(bucket);
-  works_[0]->Complete(absl::OkStatus(), absl::ZeroDuration());
+  works_[0]->Complete(OkStatus(), std::chrono::nanoseconds(0));
   EXPECT_TRUE(queue_.any_runs());
-  queue_.Wait(absl::ZeroDuration());
+  queue_.Wait(std::chrono::nanoseconds(0));
   EXPECT_TRUE(queue_.any_runs());
-  works_[2]->Complete(absl::AbortedError("failed"), absl::ZeroDuration());
+  works_[2]->Complete(AbortedError("failed"), std::chrono::nanoseconds(0));
   EXPECT_FALSE(queue_.any_runs());
-  queue_.Wait(absl::InfiniteDuration());
+  queue_.Wait(std::chrono::nanoseconds::max());
 }
 
 }  // namespace

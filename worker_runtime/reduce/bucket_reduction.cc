@@ -4,15 +4,16 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/reduce/bucket.h"
 #include "worker_runtime/reduce/element_scaling.h"
-#include "worker_runtime/wait_or_abort.h"
 
 namespace cadre::reduce {
 
-BucketReduction::BucketReduction(Communicator* communicator, absl::Span<const Parameter> parameters,
+BucketReduction::BucketReduction(Communicator* communicator, Span<const Parameter> parameters,
                                  CommunicationHook* hook, progress::ProgressPage* page)
     : communicator_(*communicator), parameters_(parameters), hook_(hook), page_(page) {}
 
@@ -22,22 +23,21 @@ BucketReduction::~BucketReduction() {
   queue_.Wait(kAbortGrace);
 }
 
-absl::Status BucketReduction::LayOut(absl::Span<const size_t> limits,
-                                     const std::vector<size_t>& order) {
+Status BucketReduction::LayOut(Span<const size_t> limits, const std::vector<size_t>& order) {
   std::vector<GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
     shapes.push_back({value.count * SizeOf(value.type), value.type});
   }
   std::vector<Bucket> assignment = AssignBuckets(shapes, limits, order);
-  if (assignment == buckets_.assignment()) return absl::OkStatus();
+  if (assignment == buckets_.assignment()) return OkStatus();
   ASSIGN_OR_RETURN(GradientBuckets buckets,
                    GradientBuckets::Allocate(communicator_, parameters_, std::move(assignment),
                                              TailCount(communicator_.size(), parameters_.size())));
   if (layout_ > 0) buckets.CopyFrom(buckets_);
   buckets_ = std::move(buckets);
   ++layout_;
-  if (hook_ == nullptr) return absl::OkStatus();
+  if (hook_ == nullptr) return OkStatus();
   std::vector<BucketView> views;
   for (size_t b = 0; b < buckets_.size(); ++b) views.push_back(buckets_.View(b));
   return hook_->Layout(views);
@@ -90,13 +90,13 @@ BucketReduction::Waited BucketReduction::Wait(MonoTime deadline) {
       if (!work->done() && page_ != nullptr) {
         page_->Enter(WorkerPhase::kWaiting, step_, static_cast<int>(b));
       }
-      waited.status = work->Wait(std::max(deadline - MonoNow(), absl::ZeroDuration()));
+      waited.status = work->Wait(absl::ToChronoNanoseconds(deadline - MonoNow()));
       waited.communication += work->duration();
     }
     waited.bucket = b;
     if (page_ != nullptr) page_->End(sequence, waited.status.ok());
   }
-  waited.exposed = MonoNow() - begin;
+  waited.exposed = absl::ToChronoNanoseconds(MonoNow() - begin);
   return waited;
 }
 

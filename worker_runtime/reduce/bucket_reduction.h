@@ -3,19 +3,20 @@
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_BUCKET_REDUCTION_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_BUCKET_REDUCTION_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "base/time.h"
-#include "worker_runtime/communication_hook.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/parameter.h"
+#include "cadre/communication_hook.h"
+#include "cadre/communicator.h"
+#include "cadre/parameter.h"
+#include "cadre/span.h"
+#include "cadre/status.h"
 #include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/reduce/bucket_queue.h"
 #include "worker_runtime/reduce/gradient_buckets.h"
@@ -27,7 +28,7 @@ namespace cadre::reduce {
 class BucketReduction {
  public:
   // All must outlive this; `hook` and `page` may be null.
-  BucketReduction(Communicator* communicator, absl::Span<const Parameter> parameters,
+  BucketReduction(Communicator* communicator, Span<const Parameter> parameters,
                   CommunicationHook* hook, progress::ProgressPage* page);
   // Aborts the communicator where a collective runs, and waits for it.
   ~BucketReduction();
@@ -36,7 +37,7 @@ class BucketReduction {
 
   // Collective, between steps: assigns the gradients to buckets in this order. Their content moves
   // along.
-  absl::Status LayOut(absl::Span<const size_t> limits, const std::vector<size_t>& order);
+  Status LayOut(Span<const size_t> limits, const std::vector<size_t>& order);
   const GradientBuckets& buckets() const { return buckets_; }
   // Changes when gradients have moved.
   uint64_t layout() const { return layout_; }
@@ -50,11 +51,11 @@ class BucketReduction {
 
   struct Waited {
     // Not OK: of this bucket.
-    absl::Status status;
+    Status status;
     size_t bucket = 0;
     // How long the collectives took, and how long this waited for them.
-    absl::Duration communication;
-    absl::Duration exposed;
+    std::chrono::nanoseconds communication{};
+    std::chrono::nanoseconds exposed{};
   };
   // For all buckets, once all have been started.
   Waited Wait(MonoTime deadline);
@@ -67,7 +68,7 @@ class BucketReduction {
                               absl::FunctionRef<StepSummary()> summary);
 
   Communicator& communicator_;
-  const absl::Span<const Parameter> parameters_;
+  const Span<const Parameter> parameters_;
   CommunicationHook* const hook_;
   progress::ProgressPage* const page_;
   GradientBuckets buckets_;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
 
 namespace cadre::reduce {
 

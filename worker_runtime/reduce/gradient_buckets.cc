@@ -17,10 +17,10 @@ constexpr size_t kNamesInError = 10;
 
 }  // namespace
 
-absl::StatusOr<GradientBuckets> GradientBuckets::Allocate(Communicator& communicator,
-                                                          absl::Span<const Parameter> parameters,
-                                                          std::vector<Bucket> assignment,
-                                                          size_t tail_count) {
+Result<GradientBuckets> GradientBuckets::Allocate(Communicator& communicator,
+                                                  Span<const Parameter> parameters,
+                                                  std::vector<Bucket> assignment,
+                                                  size_t tail_count) {
   GradientBuckets result;
   result.places_.resize(parameters.size());
   size_t placed = 0;
@@ -72,7 +72,7 @@ void GradientBuckets::CopyFrom(const GradientBuckets& other) {
   }
 }
 
-std::string GradientBuckets::Describe(size_t bucket, absl::Span<const Parameter> parameters) const {
+std::string GradientBuckets::Describe(size_t bucket, Span<const Parameter> parameters) const {
   std::vector<std::string> names;
   for (size_t i : assignment_[bucket]) names.push_back(absl::CHexEscape(parameters[i].name));
   return absl::StrCat("bucket ", bucket, " of ", size(), " (", JoinNames(std::move(names)), ")");

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communication_hook.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/parameter.h"
+#include "cadre/communication_hook.h"
+#include "cadre/communicator.h"
+#include "cadre/parameter.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
 #include "worker_runtime/reduce/bucket.h"
 
 namespace cadre::reduce {
@@ -24,10 +24,9 @@ class GradientBuckets {
 
   // Collective: memory that the communicator reduces without copies, zeroed. All ranks give the
   // same shapes and the same assignment.
-  static absl::StatusOr<GradientBuckets> Allocate(Communicator& communicator,
-                                                  absl::Span<const Parameter> parameters,
-                                                  std::vector<Bucket> assignment,
-                                                  size_t tail_count);
+  static Result<GradientBuckets> Allocate(Communicator& communicator,
+                                          Span<const Parameter> parameters,
+                                          std::vector<Bucket> assignment, size_t tail_count);
 
   size_t size() const { return buckets_.size(); }
   const std::vector<Bucket>& assignment() const { return assignment_; }
@@ -48,7 +47,7 @@ class GradientBuckets {
   // Gradients as they are in `other`, which has the same parameters.
   void CopyFrom(const GradientBuckets& other);
   // "bucket 2 of 5 (fc.weight, fc.bias)".
-  std::string Describe(size_t bucket, absl::Span<const Parameter> parameters) const;
+  std::string Describe(size_t bucket, Span<const Parameter> parameters) const;
 
  private:
   struct Memory {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
 
 namespace cadre::reduce {
 

@@ -2,21 +2,21 @@
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_READY_ORDER_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_READY_ORDER_H_
 
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
 
 namespace cadre::reduce {
 
 // Collective. Rank 0's `ready`, indices below `count`, and behind them those that did not become
 // ready there, the last first.
-absl::StatusOr<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator,
-                                                      absl::Span<const size_t> ready, size_t count,
-                                                      absl::Duration timeout);
+Result<std::vector<size_t>> AgreeOnReadyOrder(Communicator& communicator, Span<const size_t> ready,
+                                              size_t count, std::chrono::nanoseconds timeout);
 
 }  // namespace cadre::reduce
 

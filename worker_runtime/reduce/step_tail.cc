@@ -78,7 +78,7 @@ StepSummaries ReadTail(const Buffer& tail, int ranks, size_t parameters) {
   return summaries;
 }
 
-absl::Status CheckSameStep(const StepSummaries& summaries, int64_t step) {
+Status CheckSameStep(const StepSummaries& summaries, int64_t step) {
   const int64_t mine = step % kMaxTailWord;
   std::vector<std::string> others;
   for (size_t rank = 0; rank < summaries.ranks.size(); ++rank) {
@@ -86,8 +86,8 @@ absl::Status CheckSameStep(const StepSummaries& summaries, int64_t step) {
     if (theirs == mine) continue;
     others.push_back(absl::StrCat("rank ", rank, " is in step ", step - mine + theirs));
   }
-  if (others.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+  if (others.empty()) return OkStatus();
+  return InvalidArgumentError(
       absl::StrCat("the ranks reduced gradients of different steps: here step ", step, ", but ",
                    absl::StrJoin(others, ", ")));
 }

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 
 namespace cadre::reduce {
 
@@ -63,7 +63,7 @@ void WriteTail(const StepSummary& summary, int rank, int ranks, const Buffer& ta
 StepSummaries ReadTail(const Buffer& tail, int ranks, size_t parameters);
 
 // Whether all ranks are in step `step`; else INVALID_ARGUMENT, naming those that are not.
-absl::Status CheckSameStep(const StepSummaries& summaries, int64_t step);
+Status CheckSameStep(const StepSummaries& summaries, int64_t step);
 // Ranks whose fingerprint is not that of rank 0.
 std::vector<int> Drifted(const StepSummaries& summaries);
 

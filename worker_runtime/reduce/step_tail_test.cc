@@ -75,9 +75,9 @@ TEST(StepTail, SaysWhoIsInAnotherStepAndWhoDrifted) {
   summaries[1].step = 40;
   summaries[2].fingerprint ^= 1;
   const StepSummaries got = Exchange<float>(summaries, DataType::kFloat32);
-  EXPECT_THAT(CheckSameStep(got, 41),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("here step 41, but rank 1 is in step 40")));
+  EXPECT_THAT(
+      CheckSameStep(got, 41),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("here step 41, but rank 1 is in step 40")));
   EXPECT_THAT(Drifted(got), ElementsAre(2));
 }
 

@@ -1,5 +1,6 @@
 #include "worker_runtime/reduce/step_verdict.h"
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -11,8 +12,8 @@
 
 namespace cadre::reduce {
 
-std::string DescribeNonFinite(const StepSummaries& summaries,
-                              absl::Span<const Parameter> parameters, int64_t step) {
+std::string DescribeNonFinite(const StepSummaries& summaries, Span<const Parameter> parameters,
+                              int64_t step) {
   std::vector<std::string> found;
   for (size_t rank = 0; rank < summaries.ranks.size(); ++rank) {
     const std::optional<size_t> parameter = summaries.ranks[rank].not_finite;
@@ -25,12 +26,12 @@ std::string DescribeNonFinite(const StepSummaries& summaries,
                       JoinNames(std::move(found)));
 }
 
-absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> parameters,
-                        const std::vector<int>& drifted, int64_t step, absl::Duration timeout) {
-  if (drifted.empty()) return absl::OkStatus();
+Status CheckDrift(Communicator& communicator, Span<const Parameter> parameters,
+                  const std::vector<int>& drifted, int64_t step, std::chrono::nanoseconds timeout) {
+  if (drifted.empty()) return OkStatus();
   // All ranks come here. Values are compared one by one, to name the parameter.
-  const absl::Status named = CheckEqualValues(communicator, parameters, timeout).status();
-  return absl::DataLossError(absl::StrCat(
+  const Status named = CheckEqualValues(communicator, parameters, timeout).status();
+  return DataLossError(absl::StrCat(
       "the parameters were different before step ", step, " on rank ", absl::StrJoin(drifted, ", "),
       " than on rank 0", named.ok() ? "" : absl::StrCat(": ", named.message()),
       "; something changed them without the other ranks, or a step went around the reducer"));

@@ -2,26 +2,27 @@
 #ifndef CADRE_WORKER_RUNTIME_REDUCE_STEP_VERDICT_H_
 #define CADRE_WORKER_RUNTIME_REDUCE_STEP_VERDICT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/parameter.h"
+#include "cadre/communicator.h"
+#include "cadre/parameter.h"
+#include "cadre/span.h"
+#include "cadre/status.h"
 #include "worker_runtime/reduce/step_tail.h"
 
 namespace cadre::reduce {
 
 // Whose gradients are not finite, and of what; empty where all are. Pure.
-std::string DescribeNonFinite(const StepSummaries& summaries,
-                              absl::Span<const Parameter> parameters, int64_t step);
+std::string DescribeNonFinite(const StepSummaries& summaries, Span<const Parameter> parameters,
+                              int64_t step);
 
 // Collective where any rank drifted: DATA_LOSS, naming the first parameter that differs.
-absl::Status CheckDrift(Communicator& communicator, absl::Span<const Parameter> parameters,
-                        const std::vector<int>& drifted, int64_t step, absl::Duration timeout);
+Status CheckDrift(Communicator& communicator, Span<const Parameter> parameters,
+                  const std::vector<int>& drifted, int64_t step, std::chrono::nanoseconds timeout);
 
 }  // namespace cadre::reduce
 

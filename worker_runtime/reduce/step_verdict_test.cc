@@ -1,5 +1,6 @@
 #include "worker_runtime/reduce/step_verdict.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 namespace cadre::reduce {
 namespace {
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 TEST(StepVerdict, SaysOnWhichRanksAGradientOfWhatIsNotFinite) {
   const std::vector<Parameter> parameters = {{"weight", {}, {}}, {"new\nline", {}, {}}};
@@ -53,14 +54,14 @@ TEST(StepVerdict, NamesTheParameterThatDriftedWhereItCan) {
     const std::vector<Parameter> parameters = {{"first", {&first, 1}, {1}},
                                                {"second", {&second, 1}, {1}}};
     EXPECT_THAT(CheckDrift(communicator, parameters, {2}, 7, kLong),
-                StatusIs(absl::StatusCode::kDataLoss,
+                StatusIs(StatusCode::kDataLoss,
                          "the parameters were different before step 7 on rank 2 than on rank 0: "
                          "parameter 'second' differs from rank 0's on rank 2; something changed "
                          "them without the other ranks, or a step went around the reducer"));
     // By now they are the same again.
     second = 4;
     EXPECT_THAT(CheckDrift(communicator, parameters, {1, 2}, 7, kLong),
-                StatusIs(absl::StatusCode::kDataLoss,
+                StatusIs(StatusCode::kDataLoss,
                          "the parameters were different before step 7 on rank 1, 2 than on rank "
                          "0; something changed them without the other ranks, or a step went around "
                          "the reducer"));

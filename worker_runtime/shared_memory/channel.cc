@@ -33,9 +33,9 @@ void Channel::Count(Word& word) {
   if (word.sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&word.count);
 }
 
-absl::Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, MonoTime deadline) {
+Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, MonoTime deadline) {
   for (int spins = peers_.spins(); spins > 0; --spins) {
-    if (Reached(word.count.load(std::memory_order_acquire), least)) return absl::OkStatus();
+    if (Reached(word.count.load(std::memory_order_acquire), least)) return OkStatus();
     PauseCore();
   }
   while (true) {
@@ -43,22 +43,22 @@ absl::Status Channel::WaitUntil(Word& word, uint32_t least, const char* what, Mo
     const uint32_t seen = word.count.load(std::memory_order_seq_cst);
     if (!Reached(seen, least)) FutexWait(&word.count, seen, kLivenessMillis);
     word.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-    if (Reached(word.count.load(), least)) return absl::OkStatus();
+    if (Reached(word.count.load(), least)) return OkStatus();
     const bool is_late = MonoNow() >= deadline;
-    absl::Status status = peers_.Check(peer_, is_late);
+    Status status = peers_.Check(peer_, is_late);
     if (!status.ok()) {
       // All that it did before it went counts.
-      if (Reached(word.count.load(), least)) return absl::OkStatus();
+      if (Reached(word.count.load(), least)) return OkStatus();
       peers_.GiveUpFor(peer_, status);
       return status;
     }
     if (!is_late) continue;
     peers_.GiveUp(Reason::kLate, peer_);
-    return absl::DeadlineExceededError(absl::StrCat("rank ", peer_, " ", what, " in time"));
+    return DeadlineExceededError(absl::StrCat("rank ", peer_, " ", what, " in time"));
   }
 }
 
-absl::Status Channel::Send(const Buffer& buffer, int tag, MonoTime deadline) {
+Status Channel::Send(const Buffer& buffer, int tag, MonoTime deadline) {
   const size_t bytes = buffer.count * SizeOf(buffer.type);
   const char* const data = static_cast<const char*>(buffer.data);
   const Message message = {buffer.count, tag, buffer.type};
@@ -81,10 +81,10 @@ absl::Status Channel::Send(const Buffer& buffer, int tag, MonoTime deadline) {
     done += piece;
     Count(header_.sent);
   } while (done < bytes);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) {
+Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) {
   const size_t bytes = buffer.count * SizeOf(buffer.type);
   char* const data = static_cast<char*>(buffer.data);
   size_t done = 0;
@@ -98,7 +98,7 @@ absl::Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) 
       Message message;
       memcpy(&message, from, sizeof(message));
       if (message.count != buffer.count || message.type != buffer.type || message.tag != tag) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgumentError(absl::StrCat(
             "rank ", peers_.rank(), " waits for ", buffer.count, " ", backend::Name(buffer.type),
             " with tag ", tag, ", but rank ", peer_, " sent ", message.count, " ",
             backend::Name(message.type), " with tag ", message.tag));
@@ -112,7 +112,7 @@ absl::Status Channel::Receive(const Buffer& buffer, int tag, MonoTime deadline) 
     done += piece;
     Count(header_.taken);
   } while (done < bytes);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace cadre::shared_memory

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "base/time.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 #include "worker_runtime/shared_memory/peers.h"
 
 namespace cadre::shared_memory {
@@ -22,8 +22,8 @@ class Channel {
 
   // Errors as of RankBarrier::WaitForAll, and INVALID_ARGUMENT: the message is not what the receive
   // asks for.
-  absl::Status Send(const Buffer& buffer, int tag, MonoTime deadline);
-  absl::Status Receive(const Buffer& buffer, int tag, MonoTime deadline);
+  Status Send(const Buffer& buffer, int tag, MonoTime deadline);
+  Status Receive(const Buffer& buffer, int tag, MonoTime deadline);
 
  private:
   struct Word {
@@ -42,7 +42,7 @@ class Channel {
 
   char* Slot(uint32_t index) const { return slots_ + (index % 2) * slot_bytes_; }
   // Until `word` has counted to `least`.
-  absl::Status WaitUntil(Word& word, uint32_t least, const char* what, MonoTime deadline);
+  Status WaitUntil(Word& word, uint32_t least, const char* what, MonoTime deadline);
   static void Count(Word& word);
 
   Peers& peers_;

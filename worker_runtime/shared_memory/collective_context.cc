@@ -6,16 +6,16 @@
 namespace cadre::shared_memory {
 namespace {
 
-absl::Status CheckSame(const CollectiveContext& context) {
+Status CheckSame(const CollectiveContext& context) {
   const ControlBlock& first = context.barrier->block(0);
   for (int rank = 1; rank < context.size(); ++rank) {
     const ControlBlock& block = context.barrier->block(rank);
     if (block.call == first.call) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the ranks made different calls as collective ", block.operations(), ": rank 0 ",
-        Describe(first.call), ", rank ", rank, " ", Describe(block.call)));
+    return InvalidArgumentError(absl::StrCat("the ranks made different calls as collective ",
+                                             block.operations(), ": rank 0 ", Describe(first.call),
+                                             ", rank ", rank, " ", Describe(block.call)));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 BufferMemory WherePublished(const CollectiveContext& context) {
@@ -30,8 +30,8 @@ BufferMemory WherePublished(const CollectiveContext& context) {
   return all_alike ? BufferMemory::kShared : BufferMemory::kMixed;
 }
 
-absl::Status AgreeAnew(CollectiveContext& context) {
-  absl::Status same = CheckSame(context);
+Status AgreeAnew(CollectiveContext& context) {
+  Status same = CheckSame(context);
   if (!same.ok()) return same;
   Agreement& agreement = context.agreement;
   ++agreement.number;
@@ -48,7 +48,7 @@ absl::Status AgreeAnew(CollectiveContext& context) {
     agreement.factors[rank] = block.factor;
     agreement.is_scaled = agreement.is_scaled || block.factor != 1;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
@@ -81,8 +81,8 @@ char* SharedOf(const CollectiveContext& context, int rank, size_t bytes) {
   return segment.data() + offset;
 }
 
-absl::Status Agree(CollectiveContext& context) {
-  return StillAgree(context) ? absl::OkStatus() : AgreeAnew(context);
+Status Agree(CollectiveContext& context) {
+  return StillAgree(context) ? OkStatus() : AgreeAnew(context);
 }
 
 }  // namespace cadre::shared_memory

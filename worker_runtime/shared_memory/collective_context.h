@@ -4,7 +4,7 @@
 //
 // Steps have, in the order in which they are called:
 //   void Begin(CollectiveContext&)                      before the first barrier
-//   absl::StatusOr<bool> Next(CollectiveContext&)       after each; true: it was the last
+//   Result<bool> Next(CollectiveContext&)       after each; true: it was the last
 // They can be moved between a step and the next.
 #ifndef CADRE_WORKER_RUNTIME_SHARED_MEMORY_COLLECTIVE_CONTEXT_H_
 #define CADRE_WORKER_RUNTIME_SHARED_MEMORY_COLLECTIVE_CONTEXT_H_
@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 #include "worker_runtime/shared_memory/allocations.h"
 #include "worker_runtime/shared_memory/rank_barrier.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
@@ -84,7 +84,7 @@ char* SharedOf(const CollectiveContext& context, int rank, size_t bytes);
 // After the first barrier: context.agreement is that of this operation. INVALID_ARGUMENT when ranks
 // made different calls; names two of them. All ranks see the same calls, so all of them give
 // up together.
-absl::Status Agree(CollectiveContext& context);
+Status Agree(CollectiveContext& context);
 
 // After the first barrier: whether the last agreement still holds.
 inline bool StillAgree(const CollectiveContext& context) {

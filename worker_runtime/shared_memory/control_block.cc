@@ -31,7 +31,7 @@ std::string Describe(const CollectiveCall& call) {
   return "";
 }
 
-uint32_t FingerprintOf(absl::Span<const size_t> counts) {
+uint32_t FingerprintOf(Span<const size_t> counts) {
   uint32_t hash = 2166136261u;
   for (const size_t count : counts) {
     for (int shift = 0; shift < 64; shift += 8) {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/span.h"
 
 namespace cadre::shared_memory {
 
@@ -43,7 +43,7 @@ struct CollectiveCall {
 std::string Describe(const CollectiveCall& call);
 
 // FNV-1a over what all ranks must know alike.
-uint32_t FingerprintOf(absl::Span<const size_t> counts);
+uint32_t FingerprintOf(Span<const size_t> counts);
 
 struct ControlBlock {
   // The lower half counts the barriers this rank has arrived at, and is the word that others sleep

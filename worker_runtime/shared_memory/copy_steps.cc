@@ -24,11 +24,11 @@ void BroadcastSteps::Begin(CollectiveContext& context) {
   if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> BroadcastSteps::Next(CollectiveContext& context) {
+Result<bool> BroadcastSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(context);
+    Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
     const BufferMemory memory = context.agreement.memory;
     if (memory == BufferMemory::kShared) {
@@ -61,7 +61,7 @@ void BroadcastSteps::CopyIn(CollectiveContext& context) {
 }
 
 GatherSteps::GatherSteps(Collective kind, const Buffer& input, const Buffer& output,
-                         absl::Span<const size_t> counts)
+                         Span<const size_t> counts)
     : input_(input), output_(output), offsets_(1, 0) {
   call_.kind = kind;
   call_.type = input.type;
@@ -79,11 +79,11 @@ void GatherSteps::Begin(CollectiveContext& context) {
   CopyIn(context);
 }
 
-absl::StatusOr<bool> GatherSteps::Next(CollectiveContext& context) {
+Result<bool> GatherSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(context);
+    Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
   }
   CopyOut(context);

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
 #include "worker_runtime/shared_memory/collective_context.h"
 
 namespace cadre::shared_memory {
@@ -21,7 +21,7 @@ class BroadcastSteps {
   static BroadcastSteps Barrier();
 
   void Begin(CollectiveContext& context);
-  absl::StatusOr<bool> Next(CollectiveContext& context);
+  Result<bool> Next(CollectiveContext& context);
 
  private:
   size_t PieceBytes() const;
@@ -41,10 +41,10 @@ class BroadcastSteps {
 class GatherSteps {
  public:
   GatherSteps(Collective kind, const Buffer& input, const Buffer& output,
-              absl::Span<const size_t> counts);
+              Span<const size_t> counts);
 
   void Begin(CollectiveContext& context);
-  absl::StatusOr<bool> Next(CollectiveContext& context);
+  Result<bool> Next(CollectiveContext& context);
 
  private:
   // Of what `rank` gives, in this piece.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -56,7 +57,7 @@ TEST(HugePagesTest, MemoryThatIsMoved_HoldsWhatItHeld) {
   std::vector<char> memory(4 * kHugePageBytes + 5000);
   for (size_t at = 0; at < memory.size(); ++at) memory[at] = static_cast<char>(at * 7 / 5);
   const std::vector<char> before = memory;
-  const MonoTime deadline = MonoNow() + absl::Seconds(10);
+  const MonoTime deadline = MonoNow() + std::chrono::seconds(10);
   EXPECT_LE(MoveToHugePages(memory.data(), memory.size(), deadline), 4u);
   EXPECT_EQ(memory, before);
   EXPECT_EQ(MoveToHugePages(memory.data(), 5000, deadline), 0u);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/shared_memory/futex.h"
@@ -69,37 +70,36 @@ bool Peers::HasAnyDied() const {
   return false;
 }
 
-absl::Status Peers::Check(int peer, bool at_last) const {
-  if (own().gave_up.load() != 0) return absl::AbortedError("the communicator was aborted");
-  if (peer == rank_) return absl::OkStatus();
+Status Peers::Check(int peer, bool at_last) const {
+  if (own().gave_up.load() != 0) return AbortedError("the communicator was aborted");
+  if (peer == rank_) return OkStatus();
   const uint32_t gave_up = blocks_[peer]->gave_up.load();
   if (gave_up != 0) {
     const bool aborted = static_cast<Reason>(gave_up & 0xff) == Reason::kCaller;
-    if (aborted && !at_last && MayStillEnd(static_cast<int>(gave_up >> 8))) return absl::OkStatus();
+    if (aborted && !at_last && MayStillEnd(static_cast<int>(gave_up >> 8))) return OkStatus();
     return RepeatReason(peer, gave_up);
   }
-  if (!IsGone(peer)) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("rank ", peer, " is gone (process ", pids_[peer], ")"));
+  if (!IsGone(peer)) return OkStatus();
+  return UnavailableError(absl::StrCat("rank ", peer, " is gone (process ", pids_[peer], ")"));
 }
 
-absl::Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
+Status Peers::RepeatReason(int peer, uint32_t gave_up) const {
   const int culprit = static_cast<int>(gave_up >> 8);
   switch (static_cast<Reason>(gave_up & 0xff)) {
     case Reason::kGone:
-      return absl::UnavailableError(absl::StrCat("rank ", culprit, " is gone (process ",
-                                                 culprit < size() ? pids_[culprit] : 0,
-                                                 "), as rank ", peer, " noticed"));
+      return UnavailableError(absl::StrCat("rank ", culprit, " is gone (process ",
+                                           culprit < size() ? pids_[culprit] : 0, "), as rank ",
+                                           peer, " noticed"));
     case Reason::kLate:
-      return absl::DeadlineExceededError(absl::StrCat(
+      return DeadlineExceededError(absl::StrCat(
           "rank ", culprit, " did not come in time to what rank ", peer, " waited for"));
     case Reason::kCaller:
-      return absl::AbortedError(absl::StrCat("rank ", culprit, " aborted the communicator"));
+      return AbortedError(absl::StrCat("rank ", culprit, " aborted the communicator"));
     case Reason::kMismatch:
     case Reason::kNone:
       break;
   }
-  return absl::AbortedError(absl::StrCat("rank ", peer, " aborted the communicator"));
+  return AbortedError(absl::StrCat("rank ", peer, " aborted the communicator"));
 }
 
 void Peers::GiveUp(Reason reason, int culprit) {
@@ -110,10 +110,10 @@ void Peers::GiveUp(Reason reason, int culprit) {
   for (ControlBlock* block : blocks_) FutexWakeAll(block->futex());
 }
 
-void Peers::GiveUpFor(int peer, const absl::Status& checked) {
-  const Reason reason = absl::IsUnavailable(checked)        ? Reason::kGone
-                        : absl::IsDeadlineExceeded(checked) ? Reason::kLate
-                                                            : Reason::kCaller;
+void Peers::GiveUpFor(int peer, const Status& checked) {
+  const Reason reason = checked.code() == StatusCode::kUnavailable        ? Reason::kGone
+                        : checked.code() == StatusCode::kDeadlineExceeded ? Reason::kLate
+                                                                          : Reason::kCaller;
   const uint32_t gave_up = blocks_[peer]->gave_up.load();
   GiveUp(reason, gave_up != 0 ? static_cast<int>(gave_up >> 8) : peer);
 }

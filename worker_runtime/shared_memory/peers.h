@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "cadre/status.h"
 #include "worker_runtime/shared_memory/control_block.h"
 
 namespace cadre::shared_memory {
@@ -44,13 +44,13 @@ class Peers {
   // (repeats its reason), or UNAVAILABLE: its process is gone. One that aborted is given
   // kVisibleExitGrace from when that was seen first; not `at_last`, nor after a rank's death, of
   // which it may be one more victim.
-  absl::Status Check(int peer, bool at_last = false) const;
+  Status Check(int peer, bool at_last = false) const;
 
   // This rank gives up; whoever waits for it notices, and those that sleep at a barrier at once.
   // The first reason stays.
   void GiveUp(Reason reason, int culprit);
   // Gives up for what Check(peer) returned: blames the rank that `peer` blames, if it does.
-  void GiveUpFor(int peer, const absl::Status& checked);
+  void GiveUpFor(int peer, const Status& checked);
 
  private:
   // Ranks that are threads of this process are not.
@@ -59,7 +59,7 @@ class Peers {
   bool MayStillEnd(int culprit) const;
   // Whether some rank's process is gone that had not given up.
   bool HasAnyDied() const;
-  absl::Status RepeatReason(int peer, uint32_t gave_up) const;
+  Status RepeatReason(int peer, uint32_t gave_up) const;
 
   const int rank_;
   const std::vector<ControlBlock*> blocks_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 
@@ -48,24 +49,24 @@ bool RankBarrier::SpinLonger() {
   return true;
 }
 
-absl::Status RankBarrier::WaitForAll(MonoTime deadline) {
-  if (SpinForAll()) return absl::OkStatus();
+Status RankBarrier::WaitForAll(MonoTime deadline) {
+  if (SpinForAll()) return OkStatus();
   for (int peer = 0; peer < size(); ++peer) {
     while (!HasArrived(peer)) {
-      absl::Status going_on = SleepOn(peer);
+      Status going_on = SleepOn(peer);
       if (!going_on.ok()) return going_on;
       if (HasArrived(peer)) break;
       if (MonoNow() < deadline) continue;
       RETURN_IF_ERROR(CheckMissing(/*at_last=*/true));
       const std::string missing = Missing();
       peers_.GiveUp(Reason::kLate, FirstMissing());
-      return absl::DeadlineExceededError(missing);
+      return DeadlineExceededError(missing);
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status RankBarrier::SleepOn(int peer) {
+Status RankBarrier::SleepOn(int peer) {
   ControlBlock& block = peers_.block(peer);
   block.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = static_cast<uint32_t>(block.progress.load(std::memory_order_seq_cst));
@@ -73,20 +74,20 @@ absl::Status RankBarrier::SleepOn(int peer) {
     FutexWait(block.futex(), seen, kLivenessMillis);
   }
   block.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return HasArrived(peer) ? absl::OkStatus() : CheckMissing();
+  return HasArrived(peer) ? OkStatus() : CheckMissing();
 }
 
-absl::Status RankBarrier::CheckMissing(bool at_last) {
+Status RankBarrier::CheckMissing(bool at_last) {
   for (int peer = 0; peer < size(); ++peer) {
     // A rank that has arrived may be gone by now: it has done its part.
     if (HasArrived(peer)) continue;
-    absl::Status status = peers_.Check(peer, at_last);
+    Status status = peers_.Check(peer, at_last);
     if (status.ok()) continue;
     if (HasArrived(peer)) continue;  // just before it went
     peers_.GiveUpFor(peer, status);
     return status;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 int RankBarrier::FirstMissing() const {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/time.h"
+#include "cadre/status.h"
 #include "worker_runtime/shared_memory/futex.h"
 #include "worker_runtime/shared_memory/peers.h"
 
@@ -57,7 +57,7 @@ class RankBarrier {
   //   ABORTED            a rank gave up, or this one did
   //   DEADLINE_EXCEEDED  names the ranks that did not arrive, and what each did last
   // This rank has then given up, and those that wait for it get the same reason.
-  absl::Status WaitForAll(MonoTime deadline);
+  Status WaitForAll(MonoTime deadline);
 
  private:
   bool SpinLonger();
@@ -65,8 +65,8 @@ class RankBarrier {
     return static_cast<int32_t>(block.arrivals() - arrivals_) >= 0;
   }
   bool HasArrived(int rank) const { return HasArrived(block(rank)); }
-  absl::Status SleepOn(int peer);
-  absl::Status CheckMissing(bool at_last = false);
+  Status SleepOn(int peer);
+  Status CheckMissing(bool at_last = false);
   int FirstMissing() const;
   std::string Missing() const;
 

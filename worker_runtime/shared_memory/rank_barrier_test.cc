@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 
@@ -54,7 +55,7 @@ TEST(RankBarrierTest, RankThatNeverComes_IsNamedAtTheDeadline) {
   RankBarrier barrier(&peers);
   barrier.Arrive();
   EXPECT_THAT(barrier.WaitForAll(In(absl::Milliseconds(30))),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
+              StatusIs(StatusCode::kDeadlineExceeded,
                        HasSubstr("rank 1 (its last was collective 7, a barrier)")));
 }
 
@@ -70,7 +71,7 @@ TEST(RankBarrierTest, RankThatIsKilled_IsNamedSoon) {
   const MonoTime killed = MonoNow();
   kill(child, SIGKILL);
   EXPECT_THAT(barrier.WaitForAll(In(absl::Seconds(20))),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 1 is gone")));
+              StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 is gone")));
   EXPECT_LT(MonoNow() - killed, absl::Seconds(5));
   waitpid(child, nullptr, 0);
 }
@@ -101,12 +102,12 @@ TEST(RankBarrierTest, Abort_EndsTheOthersWaitAndItsOwn) {
   std::thread other([&] {
     waiting.Arrive();
     EXPECT_THAT(waiting.WaitForAll(In(absl::Seconds(20))),
-                StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1")));
+                StatusIs(StatusCode::kAborted, HasSubstr("rank 1")));
   });
   aborting_peers.GiveUp(Reason::kCaller, 1);
   other.join();
   aborting.Arrive();
-  EXPECT_THAT(aborting.WaitForAll(In(absl::Seconds(20))), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(aborting.WaitForAll(In(absl::Seconds(20))), StatusIs(StatusCode::kAborted));
 }
 
 }  // namespace

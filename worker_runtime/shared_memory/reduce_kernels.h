@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
 
 namespace cadre::shared_memory {
 

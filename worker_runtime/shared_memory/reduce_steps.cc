@@ -48,7 +48,7 @@ void ReduceSteps::BeginAnew(CollectiveContext& context) {
   if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> ReduceSteps::NextAnew(CollectiveContext& context) {
+Result<bool> ReduceSteps::NextAnew(CollectiveContext& context) {
   switch (state_) {
     case State::kPublished:
       return Choose(context);
@@ -63,8 +63,8 @@ absl::StatusOr<bool> ReduceSteps::NextAnew(CollectiveContext& context) {
   return true;
 }
 
-absl::StatusOr<bool> ReduceSteps::Choose(CollectiveContext& context) {
-  absl::Status agreed = Agree(context);
+Result<bool> ReduceSteps::Choose(CollectiveContext& context) {
+  Status agreed = Agree(context);
   if (!agreed.ok()) return agreed;
   switch (context.agreement.memory) {
     case BufferMemory::kShared:
@@ -171,7 +171,7 @@ bool ReduceSteps::CopyOut(CollectiveContext& context) {
 }
 
 ReduceScatterSteps::ReduceScatterSteps(Collective kind, const Buffer& input, const Buffer& output,
-                                       absl::Span<const size_t> counts, const Reduction& reduction)
+                                       Span<const size_t> counts, const Reduction& reduction)
     : input_(input), output_(output), reduction_(reduction), element_(SizeOf(input.type)) {
   const bool varies = kind == Collective::kReduceScatterVarying;
   call_ = CallOf(kind, varies ? input : output, reduction.op, 0);
@@ -188,11 +188,11 @@ void ReduceScatterSteps::Begin(CollectiveContext& context) {
   if (!is_shared_) CopyIn(context);
 }
 
-absl::StatusOr<bool> ReduceScatterSteps::Next(CollectiveContext& context) {
+Result<bool> ReduceScatterSteps::Next(CollectiveContext& context) {
   if (last_) return true;
   if (!compared_) {
     compared_ = true;
-    absl::Status agreed = Agree(context);
+    Status agreed = Agree(context);
     if (!agreed.ok()) return agreed;
     const BufferMemory memory = context.agreement.memory;
     if (memory == BufferMemory::kShared) {

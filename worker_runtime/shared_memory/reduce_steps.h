@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
 #include "worker_runtime/shared_memory/collective_context.h"
 #include "worker_runtime/shared_memory/reduce_kernels.h"
 
@@ -27,7 +27,7 @@ class ReduceSteps {
     context.barrier->BeginOperation();
     is_shared_ = true;
   }
-  absl::StatusOr<bool> Next(CollectiveContext& context) {
+  Result<bool> Next(CollectiveContext& context) {
     if (state_ == State::kInPlace) return true;
     if (state_ != State::kPublished || !IsPrepared(context) || !StillAgree(context)) {
       return NextAnew(context);
@@ -53,8 +53,8 @@ class ReduceSteps {
            last.root == root_ && context.allocations->IsUnchanged(context.allocation);
   }
   void BeginAnew(CollectiveContext& context);
-  absl::StatusOr<bool> NextAnew(CollectiveContext& context);
-  absl::StatusOr<bool> Choose(CollectiveContext& context);
+  Result<bool> NextAnew(CollectiveContext& context);
+  Result<bool> Choose(CollectiveContext& context);
   void ReduceInPlace(CollectiveContext& context);
   void PrepareInPlace(CollectiveContext& context) const;
   void ReduceStaged(CollectiveContext& context);
@@ -78,10 +78,10 @@ class ReduceSteps {
 class ReduceScatterSteps {
  public:
   ReduceScatterSteps(Collective kind, const Buffer& input, const Buffer& output,
-                     absl::Span<const size_t> counts, const Reduction& reduction);
+                     Span<const size_t> counts, const Reduction& reduction);
 
   void Begin(CollectiveContext& context);
-  absl::StatusOr<bool> Next(CollectiveContext& context);
+  Result<bool> Next(CollectiveContext& context);
 
  private:
   size_t Count(int rank) const { return begins_[rank + 1] - begins_[rank]; }

@@ -1,4 +1,5 @@
 // State that a communicator keeps from one call to the next must not outlive what it depends on.
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,7 @@ using ::testing::HasSubstr;
 
 MATCHER_P(Gives, value, "") { return arg.ok() && *arg == value; }
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(30);
 constexpr int kRanks = 3;
 constexpr size_t kCount = 200;
 
@@ -38,16 +39,16 @@ class Rank {
   void Free() { memory_ = nullptr; }
 
   // Every element is the rank's number and one; returns what becomes of the last of `count`.
-  absl::StatusOr<float> Reduce(float* data, size_t count, Reduction reduction, int root = -1) {
+  Result<float> Reduce(float* data, size_t count, Reduction reduction, int root = -1) {
     for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>(number() + 1);
     const Buffer buffer = {data, count, DataType::kFloat32};
-    const absl::Status status = (root < 0 ? communicator_->AllReduce(buffer, reduction)
-                                          : communicator_->Reduce(buffer, reduction, root))
-                                    ->Wait(kTimeout);
+    const Status status = (root < 0 ? communicator_->AllReduce(buffer, reduction)
+                                    : communicator_->Reduce(buffer, reduction, root))
+                              ->Wait(kTimeout);
     if (!status.ok()) return status;
     return data[count - 1];
   }
-  absl::StatusOr<float> Reduce(Reduction reduction) { return Reduce(data(), kCount, reduction); }
+  Result<float> Reduce(Reduction reduction) { return Reduce(data(), kCount, reduction); }
   // Until everything that can be kept is.
   void Repeat() {
     for (int i = 0; i < 3; ++i) EXPECT_THAT(Reduce(ReduceOp::kSum), Gives(6));
@@ -70,7 +71,7 @@ TEST(RepeatedCallsTest, OneRankChangesTheSize_IsNamed) {
   WithRanks([](Rank& rank) {
     const size_t count = rank.number() == 2 ? kCount - 1 : kCount;
     EXPECT_THAT(rank.Reduce(rank.data(), count, ReduceOp::kSum),
-                StatusIs(absl::StatusCode::kInvalidArgument,
+                StatusIs(StatusCode::kInvalidArgument,
                          HasSubstr("rank 0 an all-reduce (sum) of 200 float32, rank 2 an "
                                    "all-reduce (sum) of 199 float32")));
   });
@@ -79,7 +80,7 @@ TEST(RepeatedCallsTest, OneRankChangesTheSize_IsNamed) {
 TEST(RepeatedCallsTest, OneRankChangesTheOperation_IsNamed) {
   WithRanks([](Rank& rank) {
     EXPECT_THAT(rank.Reduce(rank.number() == 0 ? ReduceOp::kMax : ReduceOp::kSum),
-                StatusIs(absl::StatusCode::kInvalidArgument,
+                StatusIs(StatusCode::kInvalidArgument,
                          HasSubstr("rank 0 an all-reduce (max) of 200 float32, rank 1 an "
                                    "all-reduce (sum) of 200 float32")));
   });
@@ -89,10 +90,10 @@ TEST(RepeatedCallsTest, OneRankMakesAnotherCall_IsNamed) {
   WithRanks([](Rank& rank) {
     if (rank.number() != 1) {
       EXPECT_THAT(rank.Reduce(ReduceOp::kSum),
-                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank 1 a barrier")));
+                  StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1 a barrier")));
     } else {
       EXPECT_THAT(rank.communicator().Barrier()->Wait(kTimeout),
-                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank 1 a barrier")));
+                  StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 1 a barrier")));
     }
   });
 }

@@ -13,16 +13,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
 
 namespace cadre::shared_memory {
 namespace {
 
-absl::StatusOr<char*> Map(int fd, size_t bytes) {
+Result<char*> Map(int fd, size_t bytes) {
   // All pages present now, so that the first collective does not pay for their faults.
   void* const data = MapFile(fd, bytes);
   if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
+    return ResourceExhaustedError(
         absl::StrCat("cannot map ", bytes, " bytes of shared memory: ", strerror(errno)));
   }
   return static_cast<char*>(data);
@@ -43,14 +44,14 @@ uint64_t AvailableMemory() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t bytes) {
+Result<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t bytes) {
   const uint64_t available = AvailableMemory();
   if (bytes > available) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhaustedError(absl::StrCat(
         "no ", bytes, " bytes of shared memory: the machine has ", available, " left"));
   }
   const int fd = memfd_create("cadre-communicator", MFD_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "memfd_create");
+  if (fd < 0) return ErrnoToStatus(errno, "memfd_create");
   // Reserved now: a machine without the memory says so here instead of killing someone later.
   int error = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   if (error == 0) {
@@ -59,10 +60,10 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t byte
   }
   if (error != 0) {
     close(fd);
-    return absl::ResourceExhaustedError(
+    return ResourceExhaustedError(
         absl::StrCat("no ", bytes, " bytes of shared memory: ", strerror(error)));
   }
-  absl::StatusOr<char*> data = Map(fd, bytes);
+  Result<char*> data = Map(fd, bytes);
   if (!data.ok()) {
     close(fd);
     return data.status();
@@ -70,28 +71,28 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t byte
   return std::unique_ptr<SharedSegment>(new SharedSegment(*data, bytes, fd));
 }
 
-absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view address) {
+Result<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view address) {
   const std::vector<absl::string_view> parts = absl::StrSplit(address, ' ');
   int pid = 0, remote_fd = 0;
   uint64_t bytes = 0;
   if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &pid) ||
       !absl::SimpleAtoi(parts[1], &remote_fd) || !absl::SimpleAtoi(parts[2], &bytes) ||
       bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is no segment's address"));
+    return InvalidArgumentError(absl::StrCat("'", address, "' is no segment's address"));
   }
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", remote_fd);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
-    return absl::UnavailableError(absl::StrCat("cannot open the shared memory of process ", pid,
-                                               " (", path, "): ", strerror(errno)));
+    return UnavailableError(absl::StrCat("cannot open the shared memory of process ", pid, " (",
+                                         path, "): ", strerror(errno)));
   }
   struct stat info;
   if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < bytes) {
     close(fd);
-    return absl::UnavailableError(
+    return UnavailableError(
         absl::StrCat(path, " of process ", pid, " is not the segment it was: it is too small"));
   }
-  absl::StatusOr<char*> data = Map(fd, bytes);
+  Result<char*> data = Map(fd, bytes);
   close(fd);
   if (!data.ok()) return data.status();
   return std::unique_ptr<SharedSegment>(new SharedSegment(*data, bytes, -1));

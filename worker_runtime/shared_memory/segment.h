@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cadre/result.h"
 
 namespace cadre::shared_memory {
 
@@ -16,9 +16,9 @@ namespace cadre::shared_memory {
 class SharedSegment {
  public:
   // Zeroed, page aligned. RESOURCE_EXHAUSTED: the machine has not that much.
-  static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(size_t bytes);
+  static Result<std::unique_ptr<SharedSegment>> Create(size_t bytes);
   // Maps another process's segment; it must still hold its descriptor.
-  static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(absl::string_view address);
+  static Result<std::unique_ptr<SharedSegment>> Open(absl::string_view address);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;

@@ -34,15 +34,13 @@ TEST(SegmentTest, Open_AfterTheDescriptorWasClosed_SaysWhichProcess) {
   ASSERT_OK(segment);
   const std::string address = (*segment)->address();
   (*segment)->CloseDescriptor();
-  EXPECT_THAT(
-      SharedSegment::Open(address),
-      StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr(std::to_string(getpid()))));
+  EXPECT_THAT(SharedSegment::Open(address),
+              StatusIs(StatusCode::kUnavailable, ::testing::HasSubstr(std::to_string(getpid()))));
 }
 
 TEST(SegmentTest, Open_Nonsense_IsRefused) {
   for (const char* address : {"", "1", "a b c", "1 2 0", "1 2 3 4"}) {
-    EXPECT_THAT(SharedSegment::Open(address), StatusIs(absl::StatusCode::kInvalidArgument))
-        << address;
+    EXPECT_THAT(SharedSegment::Open(address), StatusIs(StatusCode::kInvalidArgument)) << address;
   }
 }
 
@@ -51,12 +49,12 @@ TEST(SegmentTest, Open_LargerThanItIs_IsRefused) {
   ASSERT_OK(segment);
   std::string address = (*segment)->address();
   address.replace(address.rfind(' '), std::string::npos, " 8192");
-  EXPECT_THAT(SharedSegment::Open(address), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(SharedSegment::Open(address), StatusIs(StatusCode::kUnavailable));
 }
 
 TEST(SegmentTest, Create_MoreThanThereIs_SaysSo) {
   EXPECT_THAT(SharedSegment::Create(kMoreThanAnyMachineHas),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+              StatusIs(StatusCode::kResourceExhausted));
 }
 
 }  // namespace

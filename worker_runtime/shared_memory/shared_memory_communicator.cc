@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,6 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
@@ -42,8 +45,8 @@ constexpr size_t kAddressBytes = 64;
 
 class SharedMemoryCommunicator : public Communicator {
  public:
-  SharedMemoryCommunicator(std::string name, absl::Duration timeout, Segments segments, int rank,
-                           const std::vector<pid_t>& pids)
+  SharedMemoryCommunicator(std::string name, std::chrono::nanoseconds timeout, Segments segments,
+                           int rank, const std::vector<pid_t>& pids)
       : name_(std::move(name)),
         timeout_(timeout),
         segments_(std::move(segments)),
@@ -69,34 +72,33 @@ class SharedMemoryCommunicator : public Communicator {
   int size() const override { return peers_.size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = backend::CheckBuffer(buffer);
+    Status status = backend::CheckBuffer(buffer);
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, buffer, ReduceSteps(buffer, reduction, -1));
   }
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(status, buffer, ReduceSteps(buffer, reduction, root));
   }
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = backend::CheckScatter(input, output, size());
+    Status status = backend::CheckScatter(input, output, size());
     status.Update(backend::CheckReduction(reduction, input.type));
     const std::vector<size_t> counts(size(), output.count);
     return Start(status, input,
                  ReduceScatterSteps(Collective::kReduceScatter, input, output, counts, reduction));
   }
-  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
-                                             absl::Span<const size_t> counts,
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output, Span<const size_t> counts,
                                              Reduction reduction) override {
-    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
     status.Update(backend::CheckReduction(reduction, input.type));
     return Start(
         status, input,
         ReduceScatterSteps(Collective::kReduceScatterVarying, input, output, counts, reduction));
   }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     return Start(status, buffer, BroadcastSteps(buffer, root));
   }
@@ -106,12 +108,12 @@ class SharedMemoryCommunicator : public Communicator {
                  GatherSteps(Collective::kAllGather, input, output, counts));
   }
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
-                                         absl::Span<const size_t> counts) override {
+                                         Span<const size_t> counts) override {
     return Start(backend::CheckVaryingGather(input, output, counts, rank(), size()), output,
                  GatherSteps(Collective::kAllGatherVarying, input, output, counts));
   }
   std::shared_ptr<Work> Barrier() override {
-    return Start(absl::OkStatus(), Buffer{}, BroadcastSteps::Barrier());
+    return Start(OkStatus(), Buffer{}, BroadcastSteps::Barrier());
   }
   std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override {
     return Exchange(buffer, to, tag, /*sends=*/true);
@@ -120,11 +122,11 @@ class SharedMemoryCommunicator : public Communicator {
     return Exchange(buffer, from, tag, /*sends=*/false);
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
-  absl::StatusOr<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
 
   void Abort() override {
-    Fail(absl::AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
+    Fail(AbortedError(absl::StrCat("communicator \"", name_, "\" was aborted")));
     peers_.GiveUp(Reason::kCaller, rank());
   }
 
@@ -137,34 +139,34 @@ class SharedMemoryCommunicator : public Communicator {
   };
 
   template <typename Steps>
-  std::shared_ptr<Work> Start(const absl::Status& check, const Buffer& largest, Steps steps);
+  std::shared_ptr<Work> Start(const Status& check, const Buffer& largest, Steps steps);
   bool IsForCaller(const Buffer& largest);
   // For the thread; `begun`: this rank has arrived at a barrier already.
   template <typename Steps>
   std::shared_ptr<Work> Enqueue(Steps& steps, bool begun);
   // Whether all came soon enough for the whole collective; else it goes on on the thread.
   template <typename Steps>
-  absl::StatusOr<bool> TryInline(Steps& steps);
+  Result<bool> TryInline(Steps& steps);
   // From the wait for a barrier that this rank has arrived at.
   template <typename Steps>
-  absl::Status RunFromBarrier(Steps& steps, MonoTime deadline);
+  Status RunFromBarrier(Steps& steps, MonoTime deadline);
 
   std::shared_ptr<Work> Exchange(const Buffer& buffer, int peer, int tag, bool sends);
   Traffic& TrafficWith(int peer, bool sends);
 
   // A call that cannot be made: as Fail(), and says why.
-  std::shared_ptr<Work> Refuse(const absl::Status& check);
+  std::shared_ptr<Work> Refuse(const Status& check);
   // Ends this rank's part in everything: its own operations with `status`, the others' waits.
-  void Fail(const absl::Status& status);
-  absl::Status FailAll(const absl::Status& status);
+  void Fail(const Status& status);
+  Status FailAll(const Status& status);
 
   // Exchanges memory: each of `members` gives `own`, and gets all of theirs. All ranks of this
   // communicator call it; who is in no group gives null and has no members.
-  absl::StatusOr<Segments> Share(absl::StatusOr<std::unique_ptr<SharedSegment>> own,
-                                 const std::vector<int>& members);
+  Result<Segments> Share(Result<std::unique_ptr<SharedSegment>> own,
+                         const std::vector<int>& members);
 
   const std::string name_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   const Segments segments_;
   const std::shared_ptr<Allocations> allocations_;
   Peers peers_;
@@ -175,7 +177,7 @@ class SharedMemoryCommunicator : public Communicator {
   std::atomic<bool> failed_{false};
   CallLock order_;
   // Of what went well and needs no thread.
-  const std::shared_ptr<Work> done_ = FinishedWork(absl::OkStatus());
+  const std::shared_ptr<Work> done_ = FinishedWork(OkStatus());
   absl::Mutex traffic_mutex_;
   std::map<std::pair<int, bool>, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(traffic_mutex_);
   // Last, so that it stops first.
@@ -183,13 +185,13 @@ class SharedMemoryCommunicator : public Communicator {
 };
 
 template <typename Steps>
-std::shared_ptr<Work> SharedMemoryCommunicator::Start(const absl::Status& check,
-                                                      const Buffer& largest, Steps steps) {
+std::shared_ptr<Work> SharedMemoryCommunicator::Start(const Status& check, const Buffer& largest,
+                                                      Steps steps) {
   if (!check.ok()) return Refuse(check);
   std::lock_guard<CallLock> lock(order_);
   if (queued_.load() != 0 || !IsForCaller(largest)) return Enqueue(steps, /*begun=*/false);
   if (failed_.load()) return FinishedWork(thread_.status());
-  absl::StatusOr<bool> done = TryInline(steps);
+  Result<bool> done = TryInline(steps);
   if (!done.ok()) return FinishedWork(done.status());
   return *done ? done_ : Enqueue(steps, /*begun=*/true);
 }
@@ -199,13 +201,13 @@ std::shared_ptr<Work> SharedMemoryCommunicator::Enqueue(Steps& steps, bool begun
   ++queued_;
   const MonoTime start = begun ? MonoNow() : MonoTime::Never();
   auto rest = std::make_shared<Steps>(std::move(steps));
-  return thread_.Enqueue([this, rest, begun, start]() -> absl::Status {
+  return thread_.Enqueue([this, rest, begun, start]() -> Status {
     const MonoTime deadline = (begun ? start : MonoNow()) + timeout_;
     if (!begun) {
       rest->Begin(context_);
       barrier_.Arrive();
     }
-    absl::Status status = RunFromBarrier(*rest, deadline);
+    Status status = RunFromBarrier(*rest, deadline);
     --queued_;
     return status;
   });
@@ -219,11 +221,11 @@ bool SharedMemoryCommunicator::IsForCaller(const Buffer& largest) {
 }
 
 template <typename Steps>
-absl::StatusOr<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
+Result<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
   steps.Begin(context_);
   barrier_.Arrive();
   while (barrier_.SpinForAll()) {
-    absl::StatusOr<bool> done = steps.Next(context_);
+    Result<bool> done = steps.Next(context_);
     if (!done.ok()) return FailAll(done.status());
     if (*done) {
       barrier_.WakeLateSleepers();
@@ -235,15 +237,15 @@ absl::StatusOr<bool> SharedMemoryCommunicator::TryInline(Steps& steps) {
 }
 
 template <typename Steps>
-absl::Status SharedMemoryCommunicator::RunFromBarrier(Steps& steps, MonoTime deadline) {
+Status SharedMemoryCommunicator::RunFromBarrier(Steps& steps, MonoTime deadline) {
   while (true) {
-    absl::Status met = barrier_.WaitForAll(deadline);
+    Status met = barrier_.WaitForAll(deadline);
     if (!met.ok()) return FailAll(met);
-    absl::StatusOr<bool> done = steps.Next(context_);
+    Result<bool> done = steps.Next(context_);
     if (!done.ok()) return FailAll(done.status());
     if (*done) {
       barrier_.WakeLateSleepers();
-      return absl::OkStatus();
+      return OkStatus();
     }
     barrier_.Arrive();
   }
@@ -251,15 +253,15 @@ absl::Status SharedMemoryCommunicator::RunFromBarrier(Steps& steps, MonoTime dea
 
 std::shared_ptr<Work> SharedMemoryCommunicator::Exchange(const Buffer& buffer, int peer, int tag,
                                                          bool sends) {
-  absl::Status check = backend::CheckPeer(peer, rank(), size());
+  Status check = backend::CheckPeer(peer, rank(), size());
   check.Update(backend::CheckBuffer(buffer));
   if (!check.ok()) return Refuse(check);
   if (failed_.load()) return FinishedWork(thread_.status());
   Traffic& traffic = TrafficWith(peer, sends);
-  return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> absl::Status {
+  return traffic.thread.Enqueue([this, &traffic, buffer, tag, sends]() -> Status {
     const MonoTime deadline = MonoNow() + timeout_;
-    absl::Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
-                                : traffic.channel.Receive(buffer, tag, deadline);
+    Status status = sends ? traffic.channel.Send(buffer, tag, deadline)
+                          : traffic.channel.Receive(buffer, tag, deadline);
     return status.ok() ? status : FailAll(status);
   });
 }
@@ -276,48 +278,48 @@ SharedMemoryCommunicator::Traffic& SharedMemoryCommunicator::TrafficWith(int pee
   return *traffic;
 }
 
-std::shared_ptr<Work> SharedMemoryCommunicator::Refuse(const absl::Status& check) {
+std::shared_ptr<Work> SharedMemoryCommunicator::Refuse(const Status& check) {
   Fail(check);
   peers_.GiveUp(Reason::kCaller, rank());
   return FinishedWork(check);
 }
 
-void SharedMemoryCommunicator::Fail(const absl::Status& status) {
+void SharedMemoryCommunicator::Fail(const Status& status) {
   thread_.Fail(status);
   failed_ = true;
   absl::MutexLock lock(&traffic_mutex_);
   for (auto& entry : traffic_) entry.second->thread.Fail(status);
 }
 
-absl::Status SharedMemoryCommunicator::FailAll(const absl::Status& status) {
+Status SharedMemoryCommunicator::FailAll(const Status& status) {
   peers_.GiveUp(Reason::kMismatch, rank());
-  const absl::Status named(status.code(),
-                           absl::StrCat("communicator \"", name_, "\": ", status.message()));
+  const Status named(status.code(),
+                     absl::StrCat("communicator \"", name_, "\": ", status.message()));
   Fail(named);
   // Where something failed earlier, that is the reason for this failure too.
   return thread_.status();
 }
 
-absl::StatusOr<Segments> SharedMemoryCommunicator::Share(
-    absl::StatusOr<std::unique_ptr<SharedSegment>> own, const std::vector<int>& members) {
+Result<Segments> SharedMemoryCommunicator::Share(Result<std::unique_ptr<SharedSegment>> own,
+                                                 const std::vector<int>& members) {
   // A rank without memory still takes part, so that all fail alike.
   std::string text = own.ok() && *own != nullptr ? (*own)->address() : "";
   text.resize(kAddressBytes);
   std::string all(kAddressBytes * size(), '\0');
   RETURN_IF_ERROR(AllGather({text.data(), kAddressBytes, DataType::kUint8},
                             {all.data(), all.size(), DataType::kUint8})
-                      ->Wait(absl::InfiniteDuration()));
+                      ->Wait(std::chrono::nanoseconds::max()));
   Segments segments;
-  absl::Status opened = own.status();
+  Status opened = own.status();
   for (const int peer : members) {
     const absl::string_view address(all.c_str() + peer * kAddressBytes);
     if (peer == rank()) {
       segments.push_back(own.ok() ? *std::move(own) : nullptr);
     } else if (address.empty()) {
-      opened.Update(absl::ResourceExhaustedError(
-          absl::StrCat("rank ", peer, " has not enough shared memory")));
+      opened.Update(
+          ResourceExhaustedError(absl::StrCat("rank ", peer, " has not enough shared memory")));
     } else {
-      absl::StatusOr<std::unique_ptr<SharedSegment>> segment = SharedSegment::Open(address);
+      Result<std::unique_ptr<SharedSegment>> segment = SharedSegment::Open(address);
       opened.Update(segment.status());
       if (segment.ok()) segments.push_back(*std::move(segment));
     }
@@ -329,7 +331,7 @@ absl::StatusOr<Segments> SharedMemoryCommunicator::Share(
   return segments;
 }
 
-absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(size_t bytes) {
+Result<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(size_t bytes) {
   std::vector<int> everybody(size());
   for (int peer = 0; peer < size(); ++peer) everybody[peer] = peer;
   ASSIGN_OR_RETURN(Segments segments,
@@ -337,10 +339,10 @@ absl::StatusOr<std::shared_ptr<void>> SharedMemoryCommunicator::AllocateBuffer(s
   return Allocations::Add(allocations_, std::move(segments), rank());
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
+Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(int color, int key) {
   ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
   const int ranks = static_cast<int>(members.size());
-  absl::StatusOr<std::unique_ptr<SharedSegment>> own(nullptr);
+  Result<std::unique_ptr<SharedSegment>> own(nullptr);
   if (ranks > 1) own = SharedSegment::Create(SegmentBytes(ranks));
   ASSIGN_OR_RETURN(Segments segments,
                    Share(std::move(own), ranks > 1 ? members : std::vector<int>()));
@@ -356,16 +358,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> SharedMemoryCommunicator::Split(in
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
-    Worker& worker, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> ConnectSharedMemory(Worker& worker,
+                                                          const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
   if (place.world_size == 1) return backend::MakeSoloCommunicator();
   if (place.nodes != 1 || place.world_size > kMaxSharedMemoryRanks) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(absl::StrCat(
         "shared memory joins up to ", kMaxSharedMemoryRanks, " ranks of one node; this world has ",
         place.world_size, " ranks on ", place.nodes, " nodes"));
   }
   const MonoTime deadline = MonoNow() + options.timeout;
+  const auto left = [&] { return absl::ToChronoNanoseconds(deadline - MonoNow()); };
   const std::string what = absl::StrCat("shared_memory/", options.name, "/");
   ASSIGN_OR_RETURN(const int64_t opened, worker.Add(absl::StrCat(what, "opened/", place.rank), 1));
   const std::string prefix = absl::StrCat(what, opened, "/");
@@ -375,12 +378,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
   Segments segments;
   std::vector<pid_t> pids;
   for (int peer = 0; peer < place.world_size; ++peer) {
-    ASSIGN_OR_RETURN(const std::string address,
-                     worker.Get(absl::StrCat(prefix, peer), deadline - MonoNow()));
+    ASSIGN_OR_RETURN(const std::string address, worker.Get(absl::StrCat(prefix, peer), left()));
     const std::vector<absl::string_view> parts = absl::StrSplit(address, ' ');
     pid_t pid = 0;
     if (!absl::SimpleAtoi(parts[0], &pid)) {
-      return absl::InternalError(absl::StrCat("'", address, "' is no segment's address"));
+      return InternalError(absl::StrCat("'", address, "' is no segment's address"));
     }
     pids.push_back(pid);
     if (peer == place.rank) {
@@ -390,7 +392,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
     ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> segment, SharedSegment::Open(address));
     segments.push_back(std::move(segment));
   }
-  RETURN_IF_ERROR(worker.Barrier(absl::StrCat(prefix, "mapped"), deadline - MonoNow()));
+  RETURN_IF_ERROR(worker.Barrier(absl::StrCat(prefix, "mapped"), left()));
   own->CloseDescriptor();
   segments[place.rank] = std::move(own);
   return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(

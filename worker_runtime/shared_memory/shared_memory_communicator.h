@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 #include "worker_runtime/shared_memory/limits.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::shared_memory {
 
@@ -20,8 +20,8 @@ namespace cadre::shared_memory {
 //   ABORTED            a rank aborted; says which
 //   DEADLINE_EXCEEDED  options.timeout passed; says which ranks did not come, and what each did
 //   INVALID_ARGUMENT   ranks made different calls; says which
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectSharedMemory(
-    Worker& worker, const CommunicatorOptions& options);
+Result<std::unique_ptr<Communicator>> ConnectSharedMemory(Worker& worker,
+                                                          const CommunicatorOptions& options);
 
 }  // namespace cadre::shared_memory
 

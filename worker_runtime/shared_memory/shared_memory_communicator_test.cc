@@ -1,5 +1,6 @@
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 
+#include <chrono>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -17,11 +18,11 @@ constexpr size_t kMoreThanAnyMachineHas = size_t{1} << 50;
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(30);
 
 // Runs `body` as every rank, each with a communicator.
 void WithRanks(int ranks, const std::function<void(Communicator&)>& body,
-               absl::Duration timeout = kTimeout) {
+               std::chrono::nanoseconds timeout = kTimeout) {
   testing::InProcessWorkers workers(ranks);
   workers.Run([&](Worker& worker) {
     auto communicator = ConnectSharedMemory(worker, {"test", timeout});
@@ -124,7 +125,7 @@ TEST(SharedMemoryTest, DifferentCalls_AreNamedOnEveryRank) {
   WithRanks(3, [&](Communicator& communicator) {
     std::vector<float> data(communicator.rank() == 2 ? 8 : 4);
     EXPECT_THAT(communicator.AllReduce(Floats(data), ReduceOp::kSum)->Wait(kTimeout),
-                StatusIs(absl::StatusCode::kInvalidArgument,
+                StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("rank 0 an all-reduce (sum) of 4 float32"),
                                HasSubstr("rank 2 an all-reduce (sum) of 8 float32"))));
     // And nothing works afterwards.
@@ -142,10 +143,10 @@ TEST(SharedMemoryTest, RankThatStaysAway_IsNamedAtTheDeadline) {
           return;
         }
         EXPECT_THAT(communicator.Barrier()->Wait(kTimeout),
-                    StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+                    StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
         over.Notify();
       },
-      absl::Milliseconds(100));
+      std::chrono::milliseconds(100));
 }
 
 TEST(SharedMemoryTest, Abort_EndsEverybodysWait) {
@@ -154,7 +155,7 @@ TEST(SharedMemoryTest, Abort_EndsEverybodysWait) {
       communicator.Abort();
       return;
     }
-    EXPECT_THAT(communicator.Barrier()->Wait(kTimeout), StatusIs(absl::StatusCode::kAborted));
+    EXPECT_THAT(communicator.Barrier()->Wait(kTimeout), StatusIs(StatusCode::kAborted));
   });
 }
 
@@ -166,14 +167,14 @@ TEST(SharedMemoryTest, Abort_IsBlamedOnWhoAbortedFirst_AlsoByThoseBehindAMessage
     }
     std::vector<float> value(1);
     EXPECT_THAT(communicator.Receive(Floats(value), communicator.rank() - 1, 0)->Wait(kTimeout),
-                StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0 aborted")));
+                StatusIs(StatusCode::kAborted, HasSubstr("rank 0 aborted")));
   });
 }
 
 TEST(SharedMemoryTest, AllocateBuffer_WithoutMemory_FailsOnEveryRank) {
   WithRanks(2, [&](Communicator& communicator) {
     EXPECT_THAT(communicator.AllocateBuffer(kMoreThanAnyMachineHas),
-                StatusIs(absl::StatusCode::kResourceExhausted));
+                StatusIs(StatusCode::kResourceExhausted));
   });
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 namespace cadre::sockets {
@@ -33,7 +34,7 @@ const std::string& CallLedger::TextOf(uint64_t call) const {
   return known ? texts_[call % kRememberedCalls] : none;
 }
 
-absl::Status CallLedger::Begin(absl::string_view text) {
+Status CallLedger::Begin(absl::string_view text) {
   ++own_.call;
   own_.text = Shortened(text);
   texts_[own_.call % kRememberedCalls] = own_.text;
@@ -45,10 +46,10 @@ absl::Status CallLedger::Begin(absl::string_view text) {
       return Different(own_.call);
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status CallLedger::Hear(int peer, CallStatement statement) {
+Status CallLedger::Hear(int peer, CallStatement statement) {
   Peer& other = peers_[peer];
   other.told = std::move(statement);
   other.has_told = other.has_answered = true;
@@ -57,7 +58,7 @@ absl::Status CallLedger::Hear(int peer, CallStatement statement) {
   return failure_;
 }
 
-absl::Status CallLedger::Different(uint64_t call) const {
+Status CallLedger::Different(uint64_t call) const {
   std::vector<std::string> calls;
   for (size_t rank = 0; rank < peers_.size() && calls.size() < kMaxNamed; ++rank) {
     const bool is_own = static_cast<int>(rank) == rank_;
@@ -66,23 +67,23 @@ absl::Status CallLedger::Different(uint64_t call) const {
     calls.push_back(
         absl::StrCat("rank ", rank, " ", WithArticle(is_own ? TextOf(call) : other.told.text)));
   }
-  return absl::InvalidArgumentError(absl::StrCat("the ranks made different calls as collective ",
-                                                 call, ": ", absl::StrJoin(calls, ", ")));
+  return InvalidArgumentError(absl::StrCat("the ranks made different calls as collective ", call,
+                                           ": ", absl::StrJoin(calls, ", ")));
 }
 
-absl::Status CallLedger::Left(int peer) const {
-  return absl::AbortedError(absl::StrCat("rank ", peer, " aborted the communicator after ",
-                                         peers_[peer].told.finished, " collectives"));
+Status CallLedger::Left(int peer) const {
+  return AbortedError(absl::StrCat("rank ", peer, " aborted the communicator after ",
+                                   peers_[peer].told.finished, " collectives"));
 }
 
-absl::Status CallLedger::HearLeave(int peer, uint64_t finished) {
+Status CallLedger::HearLeave(int peer, uint64_t finished) {
   Peer& other = peers_[peer];
   other.has_left = other.has_answered = has_any_left_ = true;
   other.told.finished = finished;
-  return is_running() && finished < own_.call ? Left(peer) : absl::OkStatus();
+  return is_running() && finished < own_.call ? Left(peer) : OkStatus();
 }
 
-absl::Status CallLedger::HearFailure(int peer, absl::Status reason) {
+Status CallLedger::HearFailure(int peer, Status reason) {
   peers_[peer].has_answered = true;
   if (failure_.ok()) failure_ = std::move(reason);
   return failure_;
@@ -93,7 +94,7 @@ void CallLedger::HearEnd(int peer) {
   has_any_died_ = has_any_died_ || !peers_[peer].has_left;
 }
 
-absl::Status CallLedger::WhyLost(const std::set<int>& ranks) const {
+Status CallLedger::WhyLost(const std::set<int>& ranks) const {
   RETURN_IF_ERROR(failure_);
   for (const bool only_these : {true, false}) {
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -103,12 +104,12 @@ absl::Status CallLedger::WhyLost(const std::set<int>& ranks) const {
       const bool has_done_its_part = !only_these && other.told.finished >= own_.call;
       if (other.has_left && !has_done_its_part) return Left(peer);
       if (other.is_gone && !other.has_left) {
-        return absl::UnavailableError(absl::StrCat(
+        return UnavailableError(absl::StrCat(
             "rank ", peer, " is gone: its process ended, or its machine is out of reach"));
       }
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void CallLedger::ForgetAnswers() {

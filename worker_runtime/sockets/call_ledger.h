@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "cadre/status.h"
 
 namespace cadre::sockets {
 
@@ -33,19 +33,19 @@ class CallLedger {
   // This rank begins its next call, such as "all-reduce (sum) of 4 float32".
   //   INVALID_ARGUMENT  another rank has told that this call of its own is another one
   //   ABORTED           a rank left before this call
-  absl::Status Begin(absl::string_view text);
+  Status Begin(absl::string_view text);
   void End() { own_.finished = own_.call; }
   const CallStatement& own() const { return own_; }
   bool is_running() const { return own_.finished < own_.call; }
 
   // What a peer tells; INVALID_ARGUMENT as above, which is a failure() from then on.
-  absl::Status Hear(int peer, CallStatement statement);
+  Status Hear(int peer, CallStatement statement);
   // It aborted its part, after that many calls. ABORTED: this rank's call under way needs it.
-  absl::Status HearLeave(int peer, uint64_t finished);
+  Status HearLeave(int peer, uint64_t finished);
   // It gave up for a reason, which is everybody's from now on unless there is one already.
-  absl::Status HearFailure(int peer, absl::Status reason);
+  Status HearFailure(int peer, Status reason);
   // What all operations fail with from now on; OK: nothing.
-  const absl::Status& failure() const { return failure_; }
+  const Status& failure() const { return failure_; }
   // Its connection ended: it will answer nothing more.
   void HearEnd(int peer);
   // Whether the connection to some rank ended that had not left.
@@ -55,7 +55,7 @@ class CallLedger {
 
   // Why an exchange with `ranks` came to an end: the failure somebody told, or who of them, or
   // else of all, left or is gone. OK: nobody yet.
-  absl::Status WhyLost(const std::set<int>& ranks) const;
+  Status WhyLost(const std::set<int>& ranks) const;
 
   // Before the peers are asked where they are.
   void ForgetAnswers();
@@ -72,8 +72,8 @@ class CallLedger {
     bool is_gone = false;
   };
 
-  absl::Status Left(int peer) const;
-  absl::Status Different(uint64_t call) const;
+  Status Left(int peer) const;
+  Status Different(uint64_t call) const;
   // Of this rank's call; empty: forgotten, or not begun.
   const std::string& TextOf(uint64_t call) const;
 
@@ -81,7 +81,7 @@ class CallLedger {
   std::vector<Peer> peers_;
   CallStatement own_;
   std::array<std::string, kRememberedCalls> texts_;
-  absl::Status failure_;
+  Status failure_;
   bool has_any_died_ = false;
   bool has_any_left_ = false;
 };

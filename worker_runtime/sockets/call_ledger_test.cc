@@ -24,20 +24,20 @@ TEST(CallLedger, NamesBothSidesOfADifference) {
   ASSERT_OK(ledger.Begin("all-reduce (sum) of 4 float32"));
   EXPECT_THAT(
       ledger.Hear(2, {1, 0, "barrier"}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
+      StatusIs(StatusCode::kInvalidArgument,
                HasSubstr("collective 1: rank 0 an all-reduce (sum) of 4 float32, rank 2 a barri")));
 }
 
 TEST(CallLedger, ADifferenceIsFoundByTheRankThatComesLaterAndByTheOneThatWentOn) {
   CallLedger late(0, 2);
   ASSERT_OK(late.Hear(1, {1, 0, "barrier"}));
-  EXPECT_THAT(late.Begin("broadcast"), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(late.Begin("broadcast"), StatusIs(StatusCode::kInvalidArgument));
   CallLedger ahead(0, 2);
   ASSERT_OK(ahead.Begin("all-reduce of 0"));
   ahead.End();
   ASSERT_OK(ahead.Begin("barrier"));
   EXPECT_THAT(ahead.Hear(1, {1, 0, "all-reduce of 9"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("as collective 1")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("as collective 1")));
 }
 
 TEST(CallLedger, LongCallsThatDifferAtTheirEndAreDifferent) {
@@ -46,7 +46,7 @@ TEST(CallLedger, LongCallsThatDifferAtTheirEndAreDifferent) {
   ASSERT_OK(ledger.Begin(call + "1"));
   ASSERT_OK(other.Begin(call + "2"));
   EXPECT_LE(other.own().text.size(), kMaxCallText);
-  EXPECT_THAT(ledger.Hear(1, other.own()), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ledger.Hear(1, other.own()), StatusIs(StatusCode::kInvalidArgument));
 }
 
 TEST(CallLedger, WhatWasForgottenIsNotCompared) {
@@ -64,10 +64,10 @@ TEST(CallLedger, WhoLeavesIsMissedFromTheCallOnThatItHasNotDone) {
   EXPECT_OK(ledger.HearLeave(1, 1)) << "it has done its part";
   ledger.End();
   EXPECT_THAT(ledger.Begin("barrier"),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 aborted the communicator")));
+              StatusIs(StatusCode::kAborted, HasSubstr("rank 1 aborted the communicator")));
   CallLedger waits(0, 2);
   ASSERT_OK(waits.Begin("barrier"));
-  EXPECT_THAT(waits.HearLeave(1, 0), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(waits.HearLeave(1, 0), StatusIs(StatusCode::kAborted));
 }
 
 TEST(CallLedger, ALossIsExplainedByWhatWasToldFirstOfAll) {
@@ -75,13 +75,13 @@ TEST(CallLedger, ALossIsExplainedByWhatWasToldFirstOfAll) {
   ASSERT_OK(ledger.Begin("barrier"));
   EXPECT_OK(ledger.WhyLost({2}));
   ledger.HearEnd(1);
-  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 1")));
+  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1")));
   ledger.HearEnd(2);
-  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 2")));
-  EXPECT_FALSE(ledger.HearFailure(3, absl::DataLossError("rank 0 lost it")).ok());
-  EXPECT_FALSE(ledger.HearFailure(1, absl::InternalError("later")).ok());
-  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(ledger.Begin("barrier"), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 2")));
+  EXPECT_FALSE(ledger.HearFailure(3, DataLossError("rank 0 lost it")).ok());
+  EXPECT_FALSE(ledger.HearFailure(1, InternalError("later")).ok());
+  EXPECT_THAT(ledger.WhyLost({2}), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(ledger.Begin("barrier"), StatusIs(StatusCode::kDataLoss));
 }
 
 TEST(CallLedger, SaysWhoIsMissing) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/steady_wait.h"
 #include "worker_runtime/backend/exit_grace.h"
@@ -33,12 +35,12 @@ void CallWatch::Arm() {
   if (!armed_.exchange(true)) links_->Wake();
 }
 
-absl::Status CallWatch::BeginCall(absl::string_view text) {
-  absl::Status status;
+Status CallWatch::BeginCall(absl::string_view text) {
+  Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     status = ledger_.Begin(text);
-    if (absl::IsAborted(status)) AwaitLastWords(lock);
+    if (status.code() == StatusCode::kAborted) AwaitLastWords(lock);
   }
   Arm();
   return status;
@@ -80,13 +82,13 @@ void CallWatch::Tell(PeerMessage::Kind kind) {
   for (int peer = 0; peer < size_; ++peer) links_->Send(peer, message);
 }
 
-void CallWatch::TellLeave() { TellLastWord(PeerMessage::Kind::kLeave, absl::OkStatus()); }
+void CallWatch::TellLeave() { TellLastWord(PeerMessage::Kind::kLeave, OkStatus()); }
 
-void CallWatch::TellFailure(const absl::Status& reason) {
+void CallWatch::TellFailure(const Status& reason) {
   TellLastWord(PeerMessage::Kind::kFailure, reason);
 }
 
-void CallWatch::TellLastWord(PeerMessage::Kind kind, const absl::Status& reason) {
+void CallWatch::TellLastWord(PeerMessage::Kind kind, const Status& reason) {
   PeerMessage message;
   message.kind = kind;
   message.code = static_cast<int32_t>(reason.code());
@@ -104,7 +106,7 @@ void CallWatch::TellLastWord(PeerMessage::Kind kind, const absl::Status& reason)
 }
 
 void CallWatch::Hear(int peer, const PeerMessage& message) {
-  absl::Status verdict;
+  Status verdict;
   bool answers = false;
   PeerMessage answer;
   {
@@ -123,8 +125,8 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
         left_until_ = std::min(left_until_, MonoNow() + backend::kExitGrace);
         break;
       case PeerMessage::Kind::kFailure:
-        verdict = ledger_.HearFailure(
-            peer, absl::Status(static_cast<absl::StatusCode>(message.code), message.text));
+        verdict =
+            ledger_.HearFailure(peer, Status(static_cast<StatusCode>(message.code), message.text));
         break;
     }
     heard_.notify_all();
@@ -134,11 +136,11 @@ void CallWatch::Hear(int peer, const PeerMessage& message) {
 }
 
 void CallWatch::SayLeft() {
-  absl::Status left;
+  Status left;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (left_.ok() || (MonoNow() < left_until_ && !ledger_.has_any_died())) return;
-    left = std::exchange(left_, absl::OkStatus());
+    left = std::exchange(left_, OkStatus());
   }
   listener_.fail(left);
 }
@@ -195,24 +197,23 @@ bool CallWatch::IsUndisturbed() {
   return ledger_.is_undisturbed();
 }
 
-absl::Status CallWatch::WhyLost(const std::set<int>& ranks) {
+Status CallWatch::WhyLost(const std::set<int>& ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return ledger_.WhyLost(ranks);
 }
 
-absl::Status CallWatch::Explain(const std::set<int>& ranks, const absl::Status& guess,
-                                bool may_wait) {
-  if (absl::IsDeadlineExceeded(guess)) return ExplainDeadline(guess);
+Status CallWatch::Explain(const std::set<int>& ranks, const Status& guess, bool may_wait) {
+  if (guess.code() == StatusCode::kDeadlineExceeded) return ExplainDeadline(guess);
   if (may_wait) Tell(PeerMessage::Kind::kQuestion);
   std::unique_lock<std::mutex> lock(mutex_);
   WaitFor(heard_, lock, may_wait ? kReasonPatience : absl::ZeroDuration(),
           [&] { return has_left_ || !ledger_.WhyLost(ranks).ok(); });
-  const absl::Status known = ledger_.WhyLost(ranks);
-  if (may_wait && absl::IsAborted(known)) AwaitLastWords(lock);
+  const Status known = ledger_.WhyLost(ranks);
+  if (may_wait && known.code() == StatusCode::kAborted) AwaitLastWords(lock);
   return known.ok() ? guess : known;
 }
 
-absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
+Status CallWatch::ExplainDeadline(const Status& guess) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!ledger_.is_running()) return guess;
@@ -224,7 +225,7 @@ absl::Status CallWatch::ExplainDeadline(const absl::Status& guess) {
           [this] { return has_left_ || ledger_.HaveAllAnswered() || !ledger_.failure().ok(); });
   if (!ledger_.failure().ok()) return ledger_.failure();
   const std::string missing = ledger_.Missing();
-  return missing.empty() ? guess : absl::DeadlineExceededError(missing);
+  return missing.empty() ? guess : DeadlineExceededError(missing);
 }
 
 }  // namespace cadre::sockets

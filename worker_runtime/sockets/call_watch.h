@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/time.h"
+#include "cadre/status.h"
 #include "worker_runtime/sockets/call_ledger.h"
 #include "worker_runtime/sockets/peer_links.h"
 
@@ -37,7 +37,7 @@ class CallWatch {
  public:
   struct Listener {
     // The call under way, or the next one, cannot succeed. Once or more.
-    std::function<void(const absl::Status& reason)> fail;
+    std::function<void(const Status& reason)> fail;
     // That rank's machine is out of reach: what is not here yet will not come.
     std::function<void(int peer)> lose;
   };
@@ -48,7 +48,7 @@ class CallWatch {
 
   // Around each collective, and around each message. Errors as CallLedger::Begin(); ABORTED takes
   // kExitGrace, unless a rank has died.
-  absl::Status BeginCall(absl::string_view text);
+  Status BeginCall(absl::string_view text);
   void EndCall();
   void BeginMessage();
   void EndMessage();
@@ -57,20 +57,20 @@ class CallWatch {
   bool IsUndisturbed();
   // What is known to have gone wrong so far, or why one of `ranks` will do nothing any more; OK:
   // nothing.
-  absl::Status WhyLost(const std::set<int>& ranks);
+  Status WhyLost(const std::set<int>& ranks);
 
   // Why an exchange with `ranks` failed, which by itself looks like `guess`. With `may_wait` it
   // takes up to kReasonPatience, and kExitGrace; neither once this rank has left itself.
-  absl::Status Explain(const std::set<int>& ranks, const absl::Status& guess, bool may_wait);
+  Status Explain(const std::set<int>& ranks, const Status& guess, bool may_wait);
 
   // Tells the others, once, that this rank's part is over: because its program wants it so, or for
   // a reason that is everybody's.
   void TellLeave();
-  void TellFailure(const absl::Status& reason);
+  void TellFailure(const Status& reason);
 
  private:
   void Run();
-  absl::Status ExplainDeadline(const absl::Status& guess);
+  Status ExplainDeadline(const Status& guess);
   void Hear(int peer, const PeerMessage& message);
   // Of who left, once it is time.
   void SayLeft();
@@ -79,7 +79,7 @@ class CallWatch {
   void Arm();
   PeerMessage Statement(PeerMessage::Kind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(PeerMessage::Kind kind);
-  void TellLastWord(PeerMessage::Kind kind, const absl::Status& reason);
+  void TellLastWord(PeerMessage::Kind kind, const Status& reason);
 
   const int size_;
   const Listener listener_;
@@ -93,7 +93,7 @@ class CallWatch {
   // When the first rank that left has had its time (last_words.h), and what is then said of it
   // where the call under way needs it.
   MonoTime left_until_ ABSL_GUARDED_BY(mutex_) = MonoTime::Never();
-  absl::Status left_ ABSL_GUARDED_BY(mutex_);
+  Status left_ ABSL_GUARDED_BY(mutex_);
   // Whether the thread looks at the clock; it sleeps while nothing runs.
   std::atomic<bool> armed_{false};
   std::atomic<bool> stopping_{false};

@@ -9,7 +9,7 @@ namespace cadre::sockets {
 DataConnections::DataConnections(std::vector<ScopedFd> collectives, std::vector<ScopedFd> messages)
     : collectives_(std::move(collectives)), messages_(std::move(messages)) {}
 
-void DataConnections::Break(const absl::Status& reason) {
+void DataConnections::Break(const Status& reason) {
   {
     absl::MutexLock lock(&mutex_);
     if (!broken_.ok()) return;
@@ -29,7 +29,7 @@ void DataConnections::Lose(int peer) {
   }
 }
 
-absl::Status DataConnections::broken() const {
+Status DataConnections::broken() const {
   absl::MutexLock lock(&mutex_);
   return broken_;
 }

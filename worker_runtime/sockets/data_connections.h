@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/scoped_fd.h"
+#include "cadre/status.h"
 
 namespace cadre::sockets {
 
@@ -21,17 +21,17 @@ class DataConnections {
   const std::vector<ScopedFd>& messages() const { return messages_; }
 
   // Ends all waits for these sockets, now and later, here and at the peers. The first reason stays.
-  void Break(const absl::Status& reason);
+  void Break(const Status& reason);
   // Ends those for this peer's, once what it has sent is read.
   void Lose(int peer);
   // OK until Break().
-  absl::Status broken() const;
+  Status broken() const;
 
  private:
   const std::vector<ScopedFd> collectives_;
   const std::vector<ScopedFd> messages_;
   mutable absl::Mutex mutex_;
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+  Status broken_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cadre::sockets

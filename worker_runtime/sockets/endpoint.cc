@@ -9,7 +9,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -24,8 +26,8 @@ constexpr unsigned kUntakenMillis = 50000;
 // All ranks may come at once, and strangers too; the system has a limit of its own.
 constexpr int kBacklog = 4096;
 
-absl::Status Failed(absl::string_view what, int error) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", ErrnoText(error)));
+Status Failed(absl::string_view what, int error) {
+  return UnavailableError(absl::StrCat(what, ": ", ErrnoText(error)));
 }
 
 ScopedFd NewSocket(int family) {
@@ -34,14 +36,14 @@ ScopedFd NewSocket(int family) {
 
 }  // namespace
 
-absl::StatusOr<ScopedFd> Listen(const std::string& address) {
+Result<ScopedFd> Listen(const std::string& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   const int unknown = getaddrinfo(address.c_str(), "0", &hints, &found);
   if (unknown != 0) {
-    return absl::UnavailableError(absl::StrCat("'", address, "': ", gai_strerror(unknown)));
+    return UnavailableError(absl::StrCat("'", address, "': ", gai_strerror(unknown)));
   }
   const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
   int error = 0;
@@ -68,7 +70,7 @@ std::string EndpointOf(const ScopedFd& listener) {
                                    : absl::StrCat(host, ":", port);
 }
 
-absl::StatusOr<ScopedFd> StartConnecting(const std::string& endpoint) {
+Result<ScopedFd> StartConnecting(const std::string& endpoint) {
   const size_t colon = endpoint.rfind(':');
   absl::string_view host = absl::string_view(endpoint).substr(0, colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
@@ -78,7 +80,7 @@ absl::StatusOr<ScopedFd> StartConnecting(const std::string& endpoint) {
   addrinfo* found = nullptr;
   if (colon == std::string::npos ||
       getaddrinfo(std::string(host).c_str(), &endpoint[colon + 1], &hints, &found) != 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat(Quoted(endpoint), " is no endpoint such as 10.0.0.1:4567"));
   }
   const absl::Cleanup free_found = [found] { freeaddrinfo(found); };

@@ -4,22 +4,22 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
+#include "cadre/result.h"
 
 namespace cadre::sockets {
 
 // A non-blocking socket that listens at this address (or name) of the machine, on a free port.
 // UNAVAILABLE: it cannot be; says why.
-absl::StatusOr<ScopedFd> Listen(const std::string& address);
+Result<ScopedFd> Listen(const std::string& address);
 
 // Of a listening socket: "10.0.0.1:4567", "[fe80::1%eth0]:4567".
 std::string EndpointOf(const ScopedFd& listener);
 
 // A non-blocking socket that is being connected; it can be written when that is over.
 // INVALID_ARGUMENT: not as EndpointOf() says it. UNAVAILABLE: it cannot be; says why.
-absl::StatusOr<ScopedFd> StartConnecting(const std::string& endpoint);
+Result<ScopedFd> StartConnecting(const std::string& endpoint);
 
 // What went wrong with the socket since this was last asked, as errno says it; 0: nothing.
 int ErrorOf(const ScopedFd& socket);

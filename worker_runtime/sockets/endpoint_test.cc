@@ -41,10 +41,10 @@ TEST(EndpointTest, KnowsTheNewerAddresses) {
 
 TEST(EndpointTest, RefusesWhatIsNone) {
   for (const char* const text : {"", "10.0.0.1", "host.example:1", "10.0.0.1:http", "[::1]"}) {
-    EXPECT_THAT(StartConnecting(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+    EXPECT_THAT(StartConnecting(text), StatusIs(StatusCode::kInvalidArgument)) << text;
   }
   EXPECT_THAT(Listen("no such host"),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'no such host'")));
+              StatusIs(StatusCode::kUnavailable, HasSubstr("'no such host'")));
 }
 
 }  // namespace

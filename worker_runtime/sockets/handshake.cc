@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/keyed_digest.h"
 #include "base/text.h"
@@ -62,7 +63,7 @@ Handshake Handshake::Answer(std::string key, int own_rank, int size, std::string
   return answer;
 }
 
-absl::Status Handshake::Receive(absl::string_view bytes) {
+Status Handshake::Receive(absl::string_view bytes) {
   CADRE_CHECK(bytes.size() == wanted_ && wanted_ > 0, bytes.size(), " of ", wanted_);
   switch (step_) {
     case Step::kHello:
@@ -74,7 +75,7 @@ absl::Status Handshake::Receive(absl::string_view bytes) {
     case Step::kWelcome:
       return ReceiveWelcome(bytes);
   }
-  return absl::InternalError("no such step");
+  return InternalError("no such step");
 }
 
 // The side is part of what is proved: an answer to a stranger is no use for calling.
@@ -82,20 +83,20 @@ std::string Handshake::ProofOf(absl::string_view side) const {
   return KeyedDigest(key_, absl::StrCat(side, hello_, challenge_));
 }
 
-absl::Status Handshake::ReceiveHello(absl::string_view bytes) {
+Status Handshake::ReceiveHello(absl::string_view bytes) {
   Hello hello;
   memcpy(&hello, bytes.data(), sizeof(hello));
   const absl::string_view magic(hello.magic, sizeof(hello.magic));
   if (magic != kMagic) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("a stranger connected, and began with ", Quoted(magic)));
   }
   const bool knows_purpose = hello.purpose >= static_cast<uint32_t>(Purpose::kControl) &&
                              hello.purpose <= static_cast<uint32_t>(Purpose::kMessages);
   if (hello.to != own_rank_ || hello.from <= own_rank_ || hello.from >= size_ || !knows_purpose) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", hello.from, " calls rank ", hello.to,
-                                                   " for ", hello.purpose, "; this is rank ",
-                                                   own_rank_, " of ", size_));
+    return InvalidArgumentError(absl::StrCat("rank ", hello.from, " calls rank ", hello.to, " for ",
+                                             hello.purpose, "; this is rank ", own_rank_, " of ",
+                                             size_));
   }
   peer_ = hello.from;
   purpose_ = static_cast<Purpose>(hello.purpose);
@@ -104,38 +105,37 @@ absl::Status Handshake::ReceiveHello(absl::string_view bytes) {
   output_ = absl::StrCat(challenge_, ProofOf("called"));
   step_ = Step::kProof;
   wanted_ = kKeyedDigestBytes;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Handshake::ReceiveChallenge(absl::string_view bytes) {
+Status Handshake::ReceiveChallenge(absl::string_view bytes) {
   challenge_ = std::string(bytes.substr(0, kNonceBytes));
   if (!EqualConstantTime(bytes.substr(kNonceBytes), ProofOf("called"))) {
-    return absl::PermissionDeniedError(absl::StrCat("who answers for rank ", peer_,
-                                                    " does not know the key of this communicator"));
+    return PermissionDeniedError(absl::StrCat("who answers for rank ", peer_,
+                                              " does not know the key of this communicator"));
   }
   output_ = ProofOf("caller");
   step_ = Step::kWelcome;
   wanted_ = kWelcome.size();
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Handshake::ReceiveProof(absl::string_view bytes) {
+Status Handshake::ReceiveProof(absl::string_view bytes) {
   if (!EqualConstantTime(bytes, ProofOf("caller"))) {
-    return absl::PermissionDeniedError(
+    return PermissionDeniedError(
         absl::StrCat("who calls as rank ", peer_, " does not know the key of this communicator"));
   }
   output_ = std::string(kWelcome);
   wanted_ = 0;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Handshake::ReceiveWelcome(absl::string_view bytes) {
+Status Handshake::ReceiveWelcome(absl::string_view bytes) {
   if (bytes != kWelcome) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", peer_, " answered with ", Quoted(bytes)));
+    return InvalidArgumentError(absl::StrCat("rank ", peer_, " answered with ", Quoted(bytes)));
   }
   wanted_ = 0;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace cadre::sockets

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "cadre/status.h"
 
 namespace cadre::sockets {
 
@@ -36,7 +36,7 @@ class Handshake {
   size_t wanted() const { return wanted_; }
   // PERMISSION_DENIED: the other side does not know the key. INVALID_ARGUMENT: it is none of ours,
   // or looks for another rank.
-  absl::Status Receive(absl::string_view bytes);
+  Status Receive(absl::string_view bytes);
   // Both sides have proved themselves, once what output() holds is sent.
   bool is_done() const { return wanted_ == 0; }
 
@@ -47,10 +47,10 @@ class Handshake {
  private:
   Handshake(std::string key, std::string nonce);
 
-  absl::Status ReceiveHello(absl::string_view bytes);
-  absl::Status ReceiveChallenge(absl::string_view bytes);
-  absl::Status ReceiveProof(absl::string_view bytes);
-  absl::Status ReceiveWelcome(absl::string_view bytes);
+  Status ReceiveHello(absl::string_view bytes);
+  Status ReceiveChallenge(absl::string_view bytes);
+  Status ReceiveProof(absl::string_view bytes);
+  Status ReceiveWelcome(absl::string_view bytes);
   std::string ProofOf(absl::string_view side) const;
 
   enum class Step { kHello, kChallenge, kProof, kWelcome };

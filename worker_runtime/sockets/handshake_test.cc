@@ -37,9 +37,9 @@ TEST(HandshakeTest, ACallerWithAnotherKeyIsRefused) {
   Handshake caller = Caller("another"), called = Called(kKey);
   ASSERT_OK(called.Receive(caller.output()));
   // It cannot check the answer, and goes on all the same.
-  EXPECT_THAT(caller.Receive(called.output()), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(caller.Receive(called.output()), StatusIs(StatusCode::kPermissionDenied));
   EXPECT_THAT(called.Receive(std::string(called.wanted(), 'x')),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("who calls as rank 3")));
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("who calls as rank 3")));
 }
 
 TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
@@ -61,10 +61,10 @@ TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
 TEST(HandshakeTest, RefusesStrangersAndOtherRanks) {
   Handshake called = Called(kKey);
   EXPECT_THAT(called.Receive("GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n\r\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a stranger connected")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("a stranger connected")));
   Handshake for_another = Called(kKey);
   EXPECT_THAT(for_another.Receive(Caller(kKey, 2).output()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("calls rank 2")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("calls rank 2")));
   Handshake from_below = Called(kKey);
   EXPECT_FALSE(
       from_below.Receive(Handshake::Call(kKey, 0, 1, Purpose::kControl, kCallersNonce).output())

@@ -1,10 +1,12 @@
 #include "worker_runtime/sockets/meeting.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
@@ -17,25 +19,24 @@ namespace {
 // Of an endpoint, as ranks of a group exchange it.
 constexpr size_t kEndpointBytes = 80;
 // For a key that is there.
-constexpr absl::Duration kStorePatience = absl::Seconds(10);
+constexpr std::chrono::nanoseconds kStorePatience = std::chrono::seconds(10);
 
 // The same on all ranks: whoever comes first makes it.
-absl::StatusOr<std::string> SharedKey(Worker& worker, const std::string& name) {
+Result<std::string> SharedKey(Worker& worker, const std::string& name) {
   const std::string own = RandomToken();
-  absl::StatusOr<std::string> key = worker.CompareAndSet(name, "", own);
+  Result<std::string> key = worker.CompareAndSet(name, "", own);
   if (key.ok()) return own;
-  if (!absl::IsFailedPrecondition(key.status())) return key.status();
+  if (key.status().code() != StatusCode::kFailedPrecondition) return key.status();
   return worker.Get(name, kStorePatience);
 }
 
 }  // namespace
 
-absl::StatusOr<Met> MeetInStore(Worker& worker, const std::string& name,
-                                absl::Span<const Purpose> purposes, absl::Duration timeout) {
+Result<Met> MeetInStore(Worker& worker, const std::string& name, Span<const Purpose> purposes,
+                        std::chrono::nanoseconds timeout) {
   if (name.empty() || name.size() > kMaxCommunicatorName) {
-    return absl::InvalidArgumentError(absl::StrCat("a communicator's name must have 1 to ",
-                                                   kMaxCommunicatorName, " bytes, not ",
-                                                   name.size()));
+    return InvalidArgumentError(absl::StrCat("a communicator's name must have 1 to ",
+                                             kMaxCommunicatorName, " bytes, not ", name.size()));
   }
   const WorkerPlace& place = worker.place();
   // How often this rank has opened a communicator of that name: the same number on all ranks.
@@ -51,31 +52,31 @@ absl::StatusOr<Met> MeetInStore(Worker& worker, const std::string& name,
   request.deadline = MonoNow() + timeout;
   ASSIGN_OR_RETURN(request.key, SharedKey(worker, absl::StrCat(prefix, "key")));
   for (int peer = 0; peer < place.world_size; ++peer) {
-    const absl::Duration left = std::max(request.deadline - MonoNow(), absl::ZeroDuration());
+    const std::chrono::nanoseconds left = absl::ToChronoNanoseconds(request.deadline - MonoNow());
     ASSIGN_OR_RETURN(std::string endpoint, worker.Get(absl::StrCat(prefix, peer), left));
     request.endpoints.push_back(std::move(endpoint));
   }
   // A rank may go while others still connect, and with it the generation; a store that does not
   // answer just now is no reason to give up.
-  request.check = [&]() -> absl::Status {
-    const absl::Status status =
-        worker.Get(absl::StrCat(prefix, place.rank), absl::Seconds(1)).status();
-    return absl::IsAborted(status) ? status : absl::OkStatus();
+  request.check = [&]() -> Status {
+    const Status status =
+        worker.Get(absl::StrCat(prefix, place.rank), std::chrono::seconds(1)).status();
+    return status.code() == StatusCode::kAborted ? status : OkStatus();
   };
   ASSIGN_OR_RETURN(Mesh mesh, ConnectMesh(request, listener));
   return Met{std::move(mesh), request.key};
 }
 
-absl::StatusOr<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
-                                                            absl::Duration timeout) {
+Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
+                                                    std::chrono::nanoseconds timeout) {
   ASSIGN_OR_RETURN(Met met, MeetInStore(worker, name, {Purpose::kControl}, timeout));
   return std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl)));
 }
 
-absl::StatusOr<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
-                                absl::Span<const Purpose> purposes) {
+Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
+                        Span<const Purpose> purposes) {
   const int size = static_cast<int>(group.members.size());
-  absl::StatusOr<ScopedFd> listener = absl::UnavailableError("in no group");
+  Result<ScopedFd> listener = UnavailableError("in no group");
   std::string own;
   if (size > 1) listener = Listen(group.address);
   // A rank that cannot listen still takes part, so that all fail alike.
@@ -86,7 +87,7 @@ absl::StatusOr<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
   RETURN_IF_ERROR(parent
                       .AllGather({own.data(), own.size(), DataType::kUint8},
                                  {all.data(), all.size(), DataType::kUint8})
-                      ->Wait(absl::InfiniteDuration()));
+                      ->Wait(std::chrono::nanoseconds::max()));
   if (size < 2) return Met{};
   RETURN_IF_ERROR(listener.status());
   MeshRequest request;
@@ -100,8 +101,7 @@ absl::StatusOr<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
     if (rank == parent.rank()) request.rank = member;
     request.endpoints.emplace_back(all.c_str() + rank * kEndpointBytes);
     if (request.endpoints.back().empty()) {
-      return absl::UnavailableError(
-          absl::StrCat("rank ", member, " could not listen for the others"));
+      return UnavailableError(absl::StrCat("rank ", member, " could not listen for the others"));
     }
   }
   request.check = group.check;

@@ -3,19 +3,20 @@
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_MEETING_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_MEETING_H_
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/span.h"
+#include "cadre/worker.h"
 #include "worker_runtime/sockets/mesh.h"
 #include "worker_runtime/sockets/peer_links.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::sockets {
 
@@ -29,12 +30,12 @@ struct Met {
 
 // All ranks of the worker's world call it the same number of times with the same name. Errors as
 // ConnectMesh() and the store's; INVALID_ARGUMENT: the name.
-absl::StatusOr<Met> MeetInStore(Worker& worker, const std::string& name,
-                                absl::Span<const Purpose> purposes, absl::Duration timeout);
+Result<Met> MeetInStore(Worker& worker, const std::string& name, Span<const Purpose> purposes,
+                        std::chrono::nanoseconds timeout);
 
 // Only connections for what ranks say of their calls.
-absl::StatusOr<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
-                                                            absl::Duration timeout);
+Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
+                                                    std::chrono::nanoseconds timeout);
 
 struct GroupMeeting {
   // Ranks of the parent, by rank in the group; empty: this one is in none.
@@ -42,14 +43,14 @@ struct GroupMeeting {
   // Known to the parent's ranks, and of this split alone.
   std::string key;
   std::string address;  // this node's for the others
-  absl::Duration timeout;
+  std::chrono::nanoseconds timeout{};
   // As MeshRequest's.
-  std::function<absl::Status()> check;
+  std::function<Status()> check;
 };
 // All ranks of `parent` call it, those in no group, or alone in theirs, too: these get no mesh.
 // Errors count ranks within the group.
-absl::StatusOr<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
-                                absl::Span<const Purpose> purposes);
+Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
+                        Span<const Purpose> purposes);
 
 }  // namespace cadre::sockets
 

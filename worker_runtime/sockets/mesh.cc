@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -48,8 +49,8 @@ bool IsOutOfDescriptors(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-absl::Status OutOfDescriptors(int error) {
-  return absl::ResourceExhaustedError(
+Status OutOfDescriptors(int error) {
+  return ResourceExhaustedError(
       absl::StrCat("no socket for a connection between ranks: ", ErrnoText(error),
                    "; `ulimit -n` says how many files a process may open"));
 }
@@ -64,21 +65,21 @@ class Connecting {
     missing_ = request.purposes.size() * static_cast<size_t>(request.size - 1);
   }
 
-  absl::StatusOr<Mesh> Run();
+  Result<Mesh> Run();
 
  private:
-  absl::StatusOr<std::string> Nonce();
-  absl::Status CallRank(int peer, Purpose purpose);
-  absl::Status CallAgain();
-  absl::Status Accept();
+  Result<std::string> Nonce();
+  Status CallRank(int peer, Purpose purpose);
+  Status CallAgain();
+  Status Accept();
   void MakeRoom();
   // Moves one on; false: it is not pending any more.
-  absl::StatusOr<bool> Serve(Pending& pending, short events);
-  absl::StatusOr<bool> Shake(Pending& pending);
-  absl::StatusOr<bool> Lost(Pending& pending, int error);
+  Result<bool> Serve(Pending& pending, short events);
+  Result<bool> Shake(Pending& pending);
+  Result<bool> Lost(Pending& pending, int error);
   void Complete(Pending& pending);
-  absl::Status DropTheLate();
-  absl::Status Missing() const;
+  Status DropTheLate();
+  Status Missing() const;
 
   const MeshRequest& request_;
   const ScopedFd& listener_;
@@ -88,30 +89,29 @@ class Connecting {
   std::vector<Redial> redials_;
 };
 
-absl::StatusOr<std::string> Connecting::Nonce() {
+Result<std::string> Connecting::Nonce() {
   std::string nonce(kNonceBytes, '\0');
   if (getrandom(&nonce[0], kNonceBytes, 0) == static_cast<ssize_t>(kNonceBytes)) return nonce;
-  return absl::InternalError(absl::StrCat("no random bytes: ", ErrnoText(errno)));
+  return InternalError(absl::StrCat("no random bytes: ", ErrnoText(errno)));
 }
 
-absl::Status Connecting::CallRank(int peer, Purpose purpose) {
+Status Connecting::CallRank(int peer, Purpose purpose) {
   const std::string& endpoint = request_.endpoints[peer];
   errno = 0;
-  absl::StatusOr<ScopedFd> socket = StartConnecting(endpoint);
+  Result<ScopedFd> socket = StartConnecting(endpoint);
   if (!socket.ok() && IsOutOfDescriptors(errno)) return OutOfDescriptors(errno);
   if (!socket.ok()) {
-    return absl::Status(
-        socket.status().code(),
-        absl::StrCat("rank ", peer, " cannot be reached: ", socket.status().message()));
+    return Status(socket.status().code(),
+                  absl::StrCat("rank ", peer, " cannot be reached: ", socket.status().message()));
   }
   ASSIGN_OR_RETURN(std::string nonce, Nonce());
   pending_.push_back({*std::move(socket),
                       Handshake::Call(request_.key, request_.rank, peer, purpose, std::move(nonce)),
                       request_.deadline, false, "", peer, purpose});
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Connecting::CallAgain() {
+Status Connecting::CallAgain() {
   const MonoTime now = MonoNow();
   const std::vector<Redial> redials = std::exchange(redials_, {});
   for (const Redial& redial : redials) {
@@ -121,7 +121,7 @@ absl::Status Connecting::CallAgain() {
       RETURN_IF_ERROR(CallRank(redial.peer, redial.purpose));
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void Connecting::MakeRoom() {
@@ -135,11 +135,11 @@ void Connecting::MakeRoom() {
   if (dropped != pending_.end()) pending_.erase(dropped);
 }
 
-absl::Status Connecting::Accept() {
+Status Connecting::Accept() {
   for (int i = 0; i < kAccepts; ++i) {
     ScopedFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.ok()) {
-      return IsOutOfDescriptors(errno) ? OutOfDescriptors(errno) : absl::OkStatus();
+      return IsOutOfDescriptors(errno) ? OutOfDescriptors(errno) : OkStatus();
     }
     if (pending_.size() >= missing_ + kMaxStrangers) MakeRoom();
     ASSIGN_OR_RETURN(std::string nonce, Nonce());
@@ -148,7 +148,7 @@ absl::Status Connecting::Accept() {
          Handshake::Answer(request_.key, request_.rank, request_.size, std::move(nonce)),
          MonoNow() + kHandshakePatience, true});
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void Connecting::Complete(Pending& pending) {
@@ -163,18 +163,17 @@ void Connecting::Complete(Pending& pending) {
 }
 
 // A rank may have dropped the call to make room for others; who called this rank calls again.
-absl::StatusOr<bool> Connecting::Lost(Pending& pending, int error) {
+Result<bool> Connecting::Lost(Pending& pending, int error) {
   if (pending.peer < 0) return false;
   if (pending.connected && (error == 0 || error == ECONNRESET || error == EPIPE)) {
     redials_.push_back({pending.peer, pending.purpose, MonoNow() + kRedialPause});
     return false;
   }
-  return absl::UnavailableError(absl::StrCat("rank ", pending.peer, " cannot be reached at ",
-                                             request_.endpoints[pending.peer], ": ",
-                                             ErrnoText(error)));
+  return UnavailableError(absl::StrCat("rank ", pending.peer, " cannot be reached at ",
+                                       request_.endpoints[pending.peer], ": ", ErrnoText(error)));
 }
 
-absl::StatusOr<bool> Connecting::Serve(Pending& pending, short events) {
+Result<bool> Connecting::Serve(Pending& pending, short events) {
   if (events == 0) return true;
   if (!pending.connected) {
     const int error = ErrorOf(pending.socket);
@@ -184,7 +183,7 @@ absl::StatusOr<bool> Connecting::Serve(Pending& pending, short events) {
   return Shake(pending);
 }
 
-absl::StatusOr<bool> Connecting::Shake(Pending& pending) {
+Result<bool> Connecting::Shake(Pending& pending) {
   Handshake& handshake = pending.handshake;
   while (true) {
     if (!handshake.output().empty()) {
@@ -207,7 +206,7 @@ absl::StatusOr<bool> Connecting::Shake(Pending& pending) {
     if (got <= 0) return Lost(pending, got == 0 ? 0 : errno);
     pending.received.append(bytes, static_cast<size_t>(got));
     if (pending.received.size() < handshake.wanted()) continue;
-    const absl::Status status = handshake.Receive(std::exchange(pending.received, ""));
+    const Status status = handshake.Receive(std::exchange(pending.received, ""));
     if (status.ok()) continue;
     // A stranger is not worth a word; one who answers in a rank's place is.
     if (pending.peer < 0) return false;
@@ -215,7 +214,7 @@ absl::StatusOr<bool> Connecting::Shake(Pending& pending) {
   }
 }
 
-absl::Status Connecting::Missing() const {
+Status Connecting::Missing() const {
   std::set<int> ranks;
   for (const auto& [purpose, sockets] : mesh_) {
     for (int peer = 0; peer < request_.size; ++peer) {
@@ -226,18 +225,18 @@ absl::Status Connecting::Missing() const {
   for (const int peer : ranks) {
     if (first.size() < kFirstFew) first.push_back(absl::StrCat("rank ", peer));
   }
-  return absl::DeadlineExceededError(
+  return DeadlineExceededError(
       absl::StrCat("no connection in time with ", FirstFew(first, ranks.size())));
 }
 
-absl::Status Connecting::DropTheLate() {
+Status Connecting::DropTheLate() {
   const MonoTime now = MonoNow();
   if (now >= request_.deadline) return Missing();
   pending_.remove_if([now](const Pending& one) { return one.peer < 0 && now >= one.give_up; });
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<Mesh> Connecting::Run() {
+Result<Mesh> Connecting::Run() {
   for (int peer = 0; peer < request_.rank; ++peer) {
     for (const Purpose purpose : request_.purposes) RETURN_IF_ERROR(CallRank(peer, purpose));
   }
@@ -271,7 +270,7 @@ absl::StatusOr<Mesh> Connecting::Run() {
 
 }  // namespace
 
-absl::StatusOr<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener) {
+Result<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener) {
   return Connecting(request, listener).Run();
 }
 

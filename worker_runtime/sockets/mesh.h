@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
+#include "cadre/result.h"
 #include "worker_runtime/sockets/handshake.h"
 
 namespace cadre::sockets {
@@ -34,7 +35,7 @@ struct MeshRequest {
   std::vector<std::string> endpoints;
   MonoTime deadline;
   // Asked every second while some rank has not connected: an error ends the wait.
-  std::function<absl::Status()> check;
+  std::function<Status()> check;
 };
 
 // All ranks call it; each connects to those below it, which accept with `listener`. Strangers who
@@ -43,7 +44,7 @@ struct MeshRequest {
 //   RESOURCE_EXHAUSTED this process may open no more descriptors
 //   PERMISSION_DENIED  who answers at a rank's endpoint does not know the key
 //   DEADLINE_EXCEEDED  says which ranks are missing
-absl::StatusOr<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener);
+Result<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener);
 
 }  // namespace cadre::sockets
 

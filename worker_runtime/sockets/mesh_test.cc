@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "base/clock.h"
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 class MeshTest : public ::testing::Test {
  protected:
@@ -28,7 +29,7 @@ class MeshTest : public ::testing::Test {
     }
   }
 
-  absl::StatusOr<Mesh> Connect(int rank, const std::string& key, absl::Duration timeout = kLong) {
+  Result<Mesh> Connect(int rank, const std::string& key, std::chrono::nanoseconds timeout = kLong) {
     MeshRequest request;
     request.rank = rank;
     request.size = static_cast<int>(endpoints_.size());
@@ -73,7 +74,7 @@ class MeshTest : public ::testing::Test {
 
   std::vector<std::string> endpoints_;
   std::vector<ScopedFd> listeners_;
-  absl::Status check_;
+  Status check_;
 };
 
 TEST_F(MeshTest, EveryTwoRanksAreConnectedForEachPurpose) {
@@ -107,24 +108,24 @@ TEST_F(MeshTest, WhoDoesNotKnowTheKeyIsNotConnected) {
   Listen(2);
   std::thread other([this] {
     EXPECT_THAT(Connect(1, "another"),
-                StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("rank 0")));
+                StatusIs(StatusCode::kPermissionDenied, HasSubstr("rank 0")));
   });
-  EXPECT_THAT(Connect(0, "key", absl::Seconds(1)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+  EXPECT_THAT(Connect(0, "key", std::chrono::seconds(1)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
   other.join();
 }
 
 TEST_F(MeshTest, SaysWhoCannotBeReached) {
   Listen(2);
   listeners_[0].Reset();
-  EXPECT_THAT(Connect(1, "key"), StatusIs(absl::StatusCode::kUnavailable,
+  EXPECT_THAT(Connect(1, "key"), StatusIs(StatusCode::kUnavailable,
                                           HasSubstr("rank 0 cannot be reached at 127.0.0.1:")));
 }
 
 TEST_F(MeshTest, TheWaitForTheOthersEndsWithTheirGeneration) {
   Listen(2);
-  check_ = absl::AbortedError("the generation has ended");
-  EXPECT_THAT(Connect(0, "key"), StatusIs(absl::StatusCode::kAborted));
+  check_ = AbortedError("the generation has ended");
+  EXPECT_THAT(Connect(0, "key"), StatusIs(StatusCode::kAborted));
 }
 
 }  // namespace

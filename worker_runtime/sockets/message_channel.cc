@@ -32,24 +32,24 @@ std::string Text(uint64_t count, DataType type, int tag) {
 
 }  // namespace
 
-absl::Status MessageChannel::Send(const Buffer& buffer, int tag, MonoTime deadline) const {
+Status MessageChannel::Send(const Buffer& buffer, int tag, MonoTime deadline) const {
   const Header header = {buffer.count, tag, buffer.type};
   RETURN_IF_ERROR(SendBytes(&header, sizeof(header), deadline));
   return SendBytes(buffer.data, buffer.count * SizeOf(buffer.type), deadline);
 }
 
-absl::Status MessageChannel::Receive(const Buffer& buffer, int tag, MonoTime deadline) const {
+Status MessageChannel::Receive(const Buffer& buffer, int tag, MonoTime deadline) const {
   Header header = {};
   RETURN_IF_ERROR(ReceiveBytes(&header, sizeof(header), deadline));
   if (header.count != buffer.count || header.type != buffer.type || header.tag != tag) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         absl::StrCat("rank ", own_rank_, " waits for ", Text(buffer.count, buffer.type, tag),
                      ", but rank ", peer_, " sent ", Text(header.count, header.type, header.tag)));
   }
   return ReceiveBytes(buffer.data, buffer.count * SizeOf(buffer.type), deadline);
 }
 
-absl::Status MessageChannel::SendBytes(const void* data, size_t bytes, MonoTime deadline) const {
+Status MessageChannel::SendBytes(const void* data, size_t bytes, MonoTime deadline) const {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t sent = send(socket_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -62,10 +62,10 @@ absl::Status MessageChannel::SendBytes(const void* data, size_t bytes, MonoTime 
       return Lost(errno);
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status MessageChannel::ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const {
+Status MessageChannel::ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const {
   char* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t got = recv(socket_, at, bytes, MSG_DONTWAIT);
@@ -80,21 +80,20 @@ absl::Status MessageChannel::ReceiveBytes(void* data, size_t bytes, MonoTime dea
       return Lost(errno);
     }
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status MessageChannel::Await(short event, MonoTime deadline) const {
+Status MessageChannel::Await(short event, MonoTime deadline) const {
   pollfd one = {socket_, event, 0};
   poll(&one, 1, MillisUntil(deadline, kPollMillis));
-  if (one.revents != 0 || MonoNow() < deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
+  if (one.revents != 0 || MonoNow() < deadline) return OkStatus();
+  return DeadlineExceededError(absl::StrCat(
       "rank ", peer_, event == POLLOUT ? " did not take" : " did not send", " a message in time"));
 }
 
-absl::Status MessageChannel::Lost(int error) const {
-  return absl::UnavailableError(
-      absl::StrCat("the connection with rank ", peer_, " ended",
-                   error == 0 ? "" : absl::StrCat(": ", ErrnoText(error))));
+Status MessageChannel::Lost(int error) const {
+  return UnavailableError(absl::StrCat("the connection with rank ", peer_, " ended",
+                                       error == 0 ? "" : absl::StrCat(": ", ErrnoText(error))));
 }
 
 }  // namespace cadre::sockets

@@ -2,9 +2,9 @@
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_MESSAGE_CHANNEL_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_MESSAGE_CHANNEL_H_
 
-#include "absl/status/status.h"
 #include "base/time.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
 
 namespace cadre::sockets {
 
@@ -17,14 +17,14 @@ class MessageChannel {
   MessageChannel(int socket, int own_rank, int peer)
       : socket_(socket), own_rank_(own_rank), peer_(peer) {}
 
-  absl::Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
-  absl::Status Receive(const Buffer& buffer, int tag, MonoTime deadline) const;
+  Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
+  Status Receive(const Buffer& buffer, int tag, MonoTime deadline) const;
 
  private:
-  absl::Status SendBytes(const void* data, size_t bytes, MonoTime deadline) const;
-  absl::Status ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const;
-  absl::Status Await(short event, MonoTime deadline) const;
-  absl::Status Lost(int error) const;
+  Status SendBytes(const void* data, size_t bytes, MonoTime deadline) const;
+  Status ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const;
+  Status Await(short event, MonoTime deadline) const;
+  Status Lost(int error) const;
 
   const int socket_;
   const int own_rank_;

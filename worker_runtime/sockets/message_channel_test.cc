@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 // Rank 0 sends to rank 1.
 class MessageChannelTest : public ::testing::Test {
@@ -28,10 +29,10 @@ class MessageChannelTest : public ::testing::Test {
   static Buffer Of(std::vector<float>& values) {
     return {values.data(), values.size(), DataType::kFloat32};
   }
-  absl::Status Send(std::vector<float>& values, int tag, absl::Duration timeout = kLong) {
+  Status Send(std::vector<float>& values, int tag, std::chrono::nanoseconds timeout = kLong) {
     return MessageChannel(from_.get(), 0, 1).Send(Of(values), tag, MonoNow() + timeout);
   }
-  absl::Status Receive(std::vector<float>& values, int tag, absl::Duration timeout = kLong) {
+  Status Receive(std::vector<float>& values, int tag, std::chrono::nanoseconds timeout = kLong) {
     return MessageChannel(to_.get(), 1, 0).Receive(Of(values), tag, MonoNow() + timeout);
   }
 
@@ -61,24 +62,23 @@ TEST_F(MessageChannelTest, AMessageMayBeLargerThanWhatASocketHolds) {
 TEST_F(MessageChannelTest, AnotherMessageThanIsAwaitedIsSaid) {
   std::vector<float> sent(3), got(2);
   ASSERT_OK(Send(sent, 1));
-  EXPECT_THAT(Receive(got, 2), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(Receive(got, 2), StatusIs(StatusCode::kInvalidArgument,
                                         HasSubstr("rank 1 waits for 2 float32 with tag 2, but "
                                                   "rank 0 sent 3 float32 with tag 1")));
 }
 
 TEST_F(MessageChannelTest, NamesWhoIsLate) {
   std::vector<float> got(1), much(4 << 20);
-  EXPECT_THAT(Receive(got, 0, absl::Milliseconds(1)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 0 did not send")));
-  EXPECT_THAT(Send(much, 0, absl::Milliseconds(1)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1 did not take")));
+  EXPECT_THAT(Receive(got, 0, std::chrono::milliseconds(1)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 0 did not send")));
+  EXPECT_THAT(Send(much, 0, std::chrono::milliseconds(1)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1 did not take")));
 }
 
 TEST_F(MessageChannelTest, NamesWhoHungUp) {
   std::vector<float> got(1);
   from_.Reset();
-  EXPECT_THAT(Receive(got, 0),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("with rank 0 ended")));
+  EXPECT_THAT(Receive(got, 0), StatusIs(StatusCode::kUnavailable, HasSubstr("with rank 0 ended")));
 }
 
 }  // namespace

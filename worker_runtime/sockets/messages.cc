@@ -1,12 +1,14 @@
 #include "worker_runtime/sockets/messages.h"
 
+#include <chrono>
+
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "worker_runtime/backend/call_text.h"
 
 namespace cadre::sockets {
 
-Messages::Messages(int rank, const std::vector<ScopedFd>& sockets, absl::Duration timeout,
+Messages::Messages(int rank, const std::vector<ScopedFd>& sockets, std::chrono::nanoseconds timeout,
                    Listener listener)
     : rank_(rank), sockets_(sockets), timeout_(timeout), listener_(std::move(listener)) {}
 
@@ -17,11 +19,11 @@ std::shared_ptr<Work> Messages::Start(Direction direction, const Buffer& buffer,
   std::unique_ptr<Traffic>& traffic = traffic_[{peer, direction}];
   if (traffic == nullptr) traffic = std::make_unique<Traffic>(sockets_[peer].get(), rank_, peer);
   const MessageChannel& channel = traffic->channel;
-  return traffic->thread.Enqueue([this, &channel, direction, buffer, peer, tag]() -> absl::Status {
+  return traffic->thread.Enqueue([this, &channel, direction, buffer, peer, tag]() -> Status {
     const MonoTime deadline = MonoNow() + timeout_;
     const bool sends = direction == Direction::kSend;
     listener_.begin();
-    const absl::Status status =
+    const Status status =
         sends ? channel.Send(buffer, tag, deadline) : channel.Receive(buffer, tag, deadline);
     return listener_.end(absl::StrCat(sends ? "send to rank " : "receive from rank ", peer, " of ",
                                       backend::TextOf(buffer), " with tag ", tag),
@@ -29,7 +31,7 @@ std::shared_ptr<Work> Messages::Start(Direction direction, const Buffer& buffer,
   });
 }
 
-void Messages::Fail(const absl::Status& status) {
+void Messages::Fail(const Status& status) {
   absl::MutexLock lock(&mutex_);
   failed_.Update(status);
   for (auto& [key, traffic] : traffic_) traffic->thread.Fail(failed_);

@@ -3,6 +3,7 @@
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_MESSAGES_H_
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,14 +12,14 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/scoped_fd.h"
+#include "cadre/communicator.h"
+#include "cadre/status.h"
+#include "cadre/work.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/communicator.h"
 #include "worker_runtime/sockets/message_channel.h"
-#include "worker_runtime/work.h"
 
 namespace cadre::sockets {
 
@@ -30,18 +31,18 @@ class Messages {
   struct Listener {
     std::function<void()> begin;
     // What the message ends with, given how the channel ended; `call` says which message it was.
-    std::function<absl::Status(const std::string& call, int peer, const absl::Status& status)> end;
+    std::function<Status(const std::string& call, int peer, const Status& status)> end;
   };
 
   // The sockets, by rank, must outlive this.
-  Messages(int rank, const std::vector<ScopedFd>& sockets, absl::Duration timeout,
+  Messages(int rank, const std::vector<ScopedFd>& sockets, std::chrono::nanoseconds timeout,
            Listener listener);
 
   // The arguments are checked.
   std::shared_ptr<Work> Start(Direction direction, const Buffer& buffer, int peer, int tag);
 
   // Those that wait, and those that come, fail with `status`; the first one stays.
-  void Fail(const absl::Status& status);
+  void Fail(const Status& status);
   // Waits for those under way, which the caller makes end first. Nothing may be started any more.
   void Stop();
 
@@ -55,10 +56,10 @@ class Messages {
 
   const int rank_;
   const std::vector<ScopedFd>& sockets_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   const Listener listener_;
   absl::Mutex mutex_;
-  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  Status failed_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, std::unique_ptr<Traffic>> traffic_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -29,7 +29,7 @@ class Cut {
     size_t count = 0;
   };
 
-  Cut(absl::Span<const size_t> counts, size_t element_bytes) {
+  Cut(Span<const size_t> counts, size_t element_bytes) {
     begins_.push_back(0);
     for (const size_t count : counts) begins_.push_back(begins_.back() + count);
     const size_t largest = *std::max_element(counts.begin(), counts.end());
@@ -253,7 +253,7 @@ Plan PlanReduce(const Team& team, const Buffer& buffer, ReduceOp op, int root) {
 }
 
 Plan PlanReduceScatter(const Team& team, const Buffer& input, const Buffer& output,
-                       absl::Span<const size_t> counts, ReduceOp op) {
+                       Span<const size_t> counts, ReduceOp op) {
   if (input.count == 0) return Plan(team.size);
   const size_t element = SizeOf(input.type);
   const Cut cut(counts, element);
@@ -316,7 +316,7 @@ Plan PlanBroadcast(const Team& team, const Buffer& buffer, int root) {
 }
 
 Plan PlanAllGather(const Team& team, const Buffer& input, const Buffer& output,
-                   absl::Span<const size_t> counts) {
+                   Span<const size_t> counts) {
   Plan plan(team.size);
   if (output.count == 0) return plan;
   const size_t element = SizeOf(input.type);

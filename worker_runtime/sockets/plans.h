@@ -13,8 +13,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
+#include "cadre/span.h"
 #include "worker_runtime/sockets/flow.h"
 
 namespace cadre::sockets {
@@ -38,10 +38,10 @@ Plan PlanAllReduce(const Team& team, const Buffer& buffer, ReduceOp op);
 Plan PlanReduce(const Team& team, const Buffer& buffer, ReduceOp op, int root);
 // counts[r]: elements of rank r's part, which lie in `input` in rank order.
 Plan PlanReduceScatter(const Team& team, const Buffer& input, const Buffer& output,
-                       absl::Span<const size_t> counts, ReduceOp op);
+                       Span<const size_t> counts, ReduceOp op);
 Plan PlanBroadcast(const Team& team, const Buffer& buffer, int root);
 Plan PlanAllGather(const Team& team, const Buffer& input, const Buffer& output,
-                   absl::Span<const size_t> counts);
+                   Span<const size_t> counts);
 Plan PlanBarrier(const Team& team);
 
 }  // namespace cadre::sockets

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
@@ -13,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
@@ -53,7 +56,7 @@ uint64_t Fingerprint(absl::string_view call) {
 class SocketCommunicator : public Communicator {
  public:
   SocketCommunicator(int rank, int size, Met met, std::string name, std::string address,
-                     absl::Duration timeout)
+                     std::chrono::nanoseconds timeout)
       : team_{rank, size},
         key_(std::move(met.key)),
         name_(std::move(name)),
@@ -62,11 +65,11 @@ class SocketCommunicator : public Communicator {
         connections_(std::move(met.mesh.at(Purpose::kCollectives)),
                      std::move(met.mesh.at(Purpose::kMessages))),
         watch_(rank, size, std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl))),
-               {[this](const absl::Status& reason) { connections_.Break(reason); },
+               {[this](const Status& reason) { connections_.Break(reason); },
                 [this](int peer) { connections_.Lose(peer); }}),
         messages_(rank, connections_.messages(), timeout,
                   {[this] { watch_.BeginMessage(); },
-                   [this](const std::string& call, int peer, const absl::Status& status) {
+                   [this](const std::string& call, int peer, const Status& status) {
                      return EndMessage(call, peer, status);
                    }}) {}
   ~SocketCommunicator() override {
@@ -78,7 +81,7 @@ class SocketCommunicator : public Communicator {
   int size() const override { return team_.size; }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    absl::Status status = backend::CheckBuffer(buffer);
+    Status status = backend::CheckBuffer(buffer);
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start({status, backend::AllReduceText(buffer, reduction), BytesOf(buffer),
                   [this, buffer, op = reduction.op] { return PlanAllReduce(team_, buffer, op); },
@@ -86,7 +89,7 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     status.Update(backend::CheckReduction(reduction, buffer.type));
     return Start(
@@ -96,7 +99,7 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
-    absl::Status status = backend::CheckScatter(input, output, size());
+    Status status = backend::CheckScatter(input, output, size());
     status.Update(backend::CheckReduction(reduction, input.type));
     return Start({status, backend::ReduceScatterText(output, reduction), BytesOf(input),
                   [this, input, output, op = reduction.op] {
@@ -106,10 +109,9 @@ class SocketCommunicator : public Communicator {
                   reduction.premultiply});
   }
 
-  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output,
-                                             absl::Span<const size_t> counts,
+  std::shared_ptr<Work> ReduceScatterVarying(Buffer input, Buffer output, Span<const size_t> counts,
                                              Reduction reduction) override {
-    absl::Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
+    Status status = backend::CheckVaryingScatter(input, output, counts, rank(), size());
     status.Update(backend::CheckReduction(reduction, input.type));
     return Start({status, backend::ReduceScatterVaryingText(input, reduction, counts),
                   BytesOf(input),
@@ -121,7 +123,7 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    absl::Status status = backend::CheckRoot(root, size());
+    Status status = backend::CheckRoot(root, size());
     status.Update(backend::CheckBuffer(buffer));
     return Start({status, backend::BroadcastText(buffer, root), BytesOf(buffer),
                   [this, buffer, root] { return PlanBroadcast(team_, buffer, root); }});
@@ -136,7 +138,7 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> AllGatherVarying(Buffer input, Buffer output,
-                                         absl::Span<const size_t> counts) override {
+                                         Span<const size_t> counts) override {
     return Start({backend::CheckVaryingGather(input, output, counts, rank(), size()),
                   backend::AllGatherVaryingText(output, counts), BytesOf(output),
                   [this, input, output, parts = std::vector<size_t>(counts.begin(), counts.end())] {
@@ -145,7 +147,7 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Barrier() override {
-    return Start({absl::OkStatus(), "barrier", 0, [this] { return PlanBarrier(team_); }});
+    return Start({OkStatus(), "barrier", 0, [this] { return PlanBarrier(team_); }});
   }
 
   std::shared_ptr<Work> Send(Buffer buffer, int to, int tag) override {
@@ -155,11 +157,11 @@ class SocketCommunicator : public Communicator {
     return Exchange(Direction::kReceive, buffer, from, tag);
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
 
   void Abort() override {
     const std::string what = absl::StrCat("communicator \"", name_, "\" was aborted");
-    const absl::Status status = absl::AbortedError(what);
+    const Status status = AbortedError(what);
     thread_.Fail(status);  // first, so that what fails meanwhile fails for this too
     watch_.TellLeave();
     Fail(status);
@@ -168,7 +170,7 @@ class SocketCommunicator : public Communicator {
  private:
   // A collective as it is asked for.
   struct Call {
-    absl::Status check;
+    Status check;
     std::string text;
     size_t bytes = 0;
     std::function<Plan()> plan;
@@ -192,26 +194,26 @@ class SocketCommunicator : public Communicator {
   }
 
   std::shared_ptr<Work> Start(Call call);
-  absl::Status Begin(Operation& operation);
+  Status Begin(Operation& operation);
   // Whether it is done; false only where it must not sleep.
-  absl::StatusOr<bool> Run(Operation& operation, Patience patience);
+  Result<bool> Run(Operation& operation, Patience patience);
   // Why the operation cannot go on.
-  absl::Status Lost(const Operation& operation, bool differs);
-  absl::Status Late(const Operation& operation);
+  Status Lost(const Operation& operation, bool differs);
+  Status Late(const Operation& operation);
 
   std::shared_ptr<Work> Exchange(Direction direction, const Buffer& buffer, int peer, int tag);
-  absl::Status EndMessage(const std::string& call, int peer, absl::Status status);
+  Status EndMessage(const std::string& call, int peer, Status status);
 
   // Ends everything with `status`, here and for those who wait for this rank.
-  void Fail(const absl::Status& status);
+  void Fail(const Status& status);
   // And tells the others why.
-  absl::Status FailAll(const std::string& call, const absl::Status& status);
+  Status FailAll(const std::string& call, const Status& status);
 
   const Team team_;
   const std::string key_;
   const std::string name_;
   const std::string address_;
-  const absl::Duration timeout_;
+  const std::chrono::nanoseconds timeout_;
   DataConnections connections_;
   CallWatch watch_;
   // Held while a call is started. The counter of calls belongs to the operation thread while
@@ -232,42 +234,44 @@ std::shared_ptr<Work> SocketCommunicator::Start(Call call) {
   // What is bound to fail may take its time to learn why.
   if (queued_.load() == 0 && operation->call.bytes <= kInlineBytes && operation->call.check.ok() &&
       watch_.IsUndisturbed()) {
-    absl::Status status = thread_.status();
+    Status status = thread_.status();
     if (!status.ok()) return FinishedWork(status);
     status = Begin(*operation);
     if (!status.ok()) return FinishedWork(status);
-    const absl::StatusOr<bool> done = Run(*operation, Patience::kSpin);
+    const Result<bool> done = Run(*operation, Patience::kSpin);
     if (!done.ok()) return FinishedWork(done.status());
-    if (*done) return FinishedWork(absl::OkStatus(), MonoNow() - operation->start);
+    if (*done) {
+      return FinishedWork(OkStatus(), absl::ToChronoNanoseconds(MonoNow() - operation->start));
+    }
     has_begun = true;
   }
   ++queued_;
-  return thread_.Enqueue([this, operation, has_begun]() -> absl::Status {
-    absl::Status status = has_begun ? absl::OkStatus() : Begin(*operation);
+  return thread_.Enqueue([this, operation, has_begun]() -> Status {
+    Status status = has_begun ? OkStatus() : Begin(*operation);
     if (status.ok()) status = Run(*operation, Patience::kSleep).status();
     --queued_;
     return status;
   });
 }
 
-absl::Status SocketCommunicator::Begin(Operation& operation) {
+Status SocketCommunicator::Begin(Operation& operation) {
   operation.number = ++calls_;
   operation.start = MonoNow();
   operation.deadline = operation.start + timeout_;
-  absl::Status status = operation.call.check;
+  Status status = operation.call.check;
   status.Update(watch_.BeginCall(operation.call.text));
   if (!status.ok()) return FailAll(TextOf(operation), status);
   operation.flow.emplace(
       team_.rank, connections_.collectives(),
       Opening{operation.number, Fingerprint(operation.call.text), operation.call.factor},
       operation.call.plan());
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<bool> SocketCommunicator::Run(Operation& operation, Patience patience) {
+Result<bool> SocketCommunicator::Run(Operation& operation, Patience patience) {
   Flow& flow = *operation.flow;
   MonoTime spin_until = MonoTime::Never();
-  absl::Status status;
+  Status status;
   while (status.ok()) {
     const Flow::State state = flow.Advance();
     if (state == Flow::State::kDone) {
@@ -299,73 +303,71 @@ absl::StatusOr<bool> SocketCommunicator::Run(Operation& operation, Patience pati
   return FailAll(TextOf(operation), status);
 }
 
-absl::Status SocketCommunicator::Lost(const Operation& operation, bool differs) {
-  absl::Status status = connections_.broken();
+Status SocketCommunicator::Lost(const Operation& operation, bool differs) {
+  Status status = connections_.broken();
   if (!status.ok()) return status;
   const int peer = operation.flow->lost_peer();
   const std::string text = absl::StrCat("rank ", peer, ": ", operation.flow->lost_reason());
-  return watch_.Explain({peer},
-                        differs ? absl::InvalidArgumentError(text) : absl::UnavailableError(text),
+  return watch_.Explain({peer}, differs ? InvalidArgumentError(text) : UnavailableError(text),
                         /*may_wait=*/true);
 }
 
-absl::Status SocketCommunicator::Late(const Operation& operation) {
-  const absl::Status status =
+Status SocketCommunicator::Late(const Operation& operation) {
+  const Status status =
       watch_.Explain({},
-                     absl::DeadlineExceededError(absl::StrCat(
-                         "rank ", operation.flow->awaited_peer(), " did not answer in time")),
+                     DeadlineExceededError(absl::StrCat("rank ", operation.flow->awaited_peer(),
+                                                        " did not answer in time")),
                      /*may_wait=*/true);
-  if (!absl::IsDeadlineExceeded(status)) return status;
-  return absl::DeadlineExceededError(
-      absl::StrCat(status.message(), " (", absl::FormatDuration(timeout_), ")"));
+  if (status.code() != StatusCode::kDeadlineExceeded) return status;
+  return DeadlineExceededError(
+      absl::StrCat(status.message(), " (", absl::FormatDuration(absl::FromChrono(timeout_)), ")"));
 }
 
-void SocketCommunicator::Fail(const absl::Status& status) {
+void SocketCommunicator::Fail(const Status& status) {
   thread_.Fail(status);
   messages_.Fail(status);
   connections_.Break(status);
 }
 
-absl::Status SocketCommunicator::FailAll(const std::string& call, const absl::Status& status) {
+Status SocketCommunicator::FailAll(const std::string& call, const Status& status) {
   watch_.TellFailure(status);
-  Fail(absl::Status(status.code(),
-                    absl::StrCat(call, " on communicator \"", name_, "\": ", status.message())));
+  Fail(Status(status.code(),
+              absl::StrCat(call, " on communicator \"", name_, "\": ", status.message())));
   // Where something failed earlier, that is the reason for this failure too.
   return thread_.status();
 }
 
 std::shared_ptr<Work> SocketCommunicator::Exchange(Direction direction, const Buffer& buffer,
                                                    int peer, int tag) {
-  absl::Status check = backend::CheckPeer(peer, rank(), size());
+  Status check = backend::CheckPeer(peer, rank(), size());
   check.Update(backend::CheckBuffer(buffer));
   if (check.ok()) return messages_.Start(direction, buffer, peer, tag);
   return FinishedWork(FailAll(direction == Direction::kSend ? "send" : "receive", check));
 }
 
-absl::Status SocketCommunicator::EndMessage(const std::string& call, int peer,
-                                            absl::Status status) {
+Status SocketCommunicator::EndMessage(const std::string& call, int peer, Status status) {
   watch_.EndMessage();
   if (status.ok()) return status;
   if (!connections_.broken().ok()) {
     status = connections_.broken();
-  } else if (absl::IsUnavailable(status)) {
+  } else if (status.code() == StatusCode::kUnavailable) {
     status = watch_.Explain({peer}, status, /*may_wait=*/true);
   }
   return FailAll(call, status);
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> SocketCommunicator::Split(int color, int key) {
+Result<std::unique_ptr<Communicator>> SocketCommunicator::Split(int color, int key) {
   ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
   const int ranks = static_cast<int>(members.size());
   const int own =
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   const std::set<int> in_group(members.begin(), members.end());
   // Of a rank that left all that it did counts, but it will connect to nobody.
-  const auto check = [&]() -> absl::Status {
-    const absl::Status broken = connections_.broken();
+  const auto check = [&]() -> Status {
+    const Status broken = connections_.broken();
     return broken.ok() ? watch_.WhyLost(in_group) : broken;
   };
-  absl::StatusOr<Met> met = MeetInGroup(
+  Result<Met> met = MeetInGroup(
       *this,
       {members, KeyedDigest(key_, absl::StrCat("split ", ++splits_)), address_, timeout_, check},
       kPurposes);
@@ -383,15 +385,15 @@ absl::StatusOr<std::unique_ptr<Communicator>> SocketCommunicator::Split(int colo
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
-                                                             const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
+                                                     const CommunicatorOptions& options) {
   const WorkerPlace& place = worker.place();
   if (place.world_size == 1) return backend::MakeSoloCommunicator();
-  absl::StatusOr<Met> met = MeetInStore(worker, options.name, kPurposes, options.timeout);
+  Result<Met> met = MeetInStore(worker, options.name, kPurposes, options.timeout);
   if (!met.ok()) {
-    return absl::Status(met.status().code(),
-                        absl::StrCat("connecting communicator \"", options.name, "\" from ",
-                                     place.address, ": ", met.status().message()));
+    return Status(met.status().code(),
+                  absl::StrCat("connecting communicator \"", options.name, "\" from ",
+                               place.address, ": ", met.status().message()));
   }
   return std::make_unique<SocketCommunicator>(place.rank, place.world_size, *std::move(met),
                                               options.name, place.address, options.timeout);

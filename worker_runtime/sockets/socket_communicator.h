@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/worker.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 
 namespace cadre::sockets {
 
@@ -20,8 +20,8 @@ namespace cadre::sockets {
 //   INVALID_ARGUMENT   see collective_check.h; or the ranks made different calls (another
 //                      operation, type, count or root): says who called what, within a second
 // All ranks get the same code and name the same rank.
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
-                                                             const CommunicatorOptions& options);
+Result<std::unique_ptr<Communicator>> ConnectSockets(Worker& worker,
+                                                     const CommunicatorOptions& options);
 
 }  // namespace cadre::sockets
 

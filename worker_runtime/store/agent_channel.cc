@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/store/connect_socket.h"
 #include "worker_runtime/store/store_worker.h"
 
@@ -35,11 +37,11 @@ class Pauses {
   absl::Duration pause_ = kFirstPause;
 };
 
-absl::StatusOr<rpc::Place> PlaceIn(absl::StatusOr<rpc::WorkerReply> reply) {
+Result<rpc::Place> PlaceIn(Result<rpc::WorkerReply> reply) {
   RETURN_IF_ERROR(reply.status());
   RETURN_IF_ERROR(reply->status());
   if (auto* place = std::get_if<rpc::Place>(&reply->what)) return std::move(*place);
-  return absl::InternalError("the agent's answer holds no place");
+  return InternalError("the agent's answer holds no place");
 }
 
 }  // namespace
@@ -49,50 +51,46 @@ AgentChannel::AgentChannel(const std::string& socket, const std::string& token)
       calls_([socket] { return ConnectToUnixSocket(socket); }, token),
       end_([socket] { return ConnectToUnixSocket(socket); }, token) {}
 
-absl::StatusOr<rpc::WorkerReply> AgentChannel::CallOnce(const rpc::WorkerCall& call,
-                                                        absl::Duration wait) {
-  absl::StatusOr<rpc::WorkerReply> reply = calls_.Call(call, wait + kCallMargin);
+Result<rpc::WorkerReply> AgentChannel::CallOnce(const rpc::WorkerCall& call, absl::Duration wait) {
+  Result<rpc::WorkerReply> reply = calls_.Call(call, wait + kCallMargin);
   if (!reply.ok()) return Describe(reply.status(), wait);
   return reply;
 }
 
-absl::Status AgentChannel::Describe(const absl::Status& status, absl::Duration wait) const {
-  if (absl::IsUnavailable(status)) {
-    return absl::UnavailableError(
+Status AgentChannel::Describe(const Status& status, absl::Duration wait) const {
+  if (status.code() == StatusCode::kUnavailable) {
+    return UnavailableError(
         absl::StrCat("the agent at ", socket_, " cannot be reached: ", status.message()));
   }
   // The store's own text says who or what is missing.
-  if (absl::IsDeadlineExceeded(status) && status.message().empty()) {
-    return absl::DeadlineExceededError(absl::StrCat("the agent at ", socket_,
-                                                    " did not answer within ",
-                                                    absl::FormatDuration(wait + kCallMargin)));
+  if (status.code() == StatusCode::kDeadlineExceeded && status.message().empty()) {
+    return DeadlineExceededError(absl::StrCat("the agent at ", socket_, " did not answer within ",
+                                              absl::FormatDuration(wait + kCallMargin)));
   }
   return status;
 }
 
-absl::StatusOr<rpc::Place> AgentChannel::SayHello(uint64_t id, const rpc::Caller& from,
-                                                  absl::Duration patience) {
+Result<rpc::Place> AgentChannel::SayHello(uint64_t id, const rpc::Caller& from,
+                                          absl::Duration patience) {
   Pauses pauses(MonoNow() + patience);
   while (true) {
-    absl::StatusOr<rpc::Place> place =
-        PlaceIn(CallOnce({id, rpc::Hello{from}}, absl::ZeroDuration()));
-    if (!absl::IsUnavailable(place.status()) || !pauses.Next()) return place;
+    Result<rpc::Place> place = PlaceIn(CallOnce({id, rpc::Hello{from}}, absl::ZeroDuration()));
+    if (place.status().code() != StatusCode::kUnavailable || !pauses.Next()) return place;
   }
 }
 
-absl::Status AgentChannel::AwaitEnd(uint64_t id, const rpc::Caller& from) {
+Status AgentChannel::AwaitEnd(uint64_t id, const rpc::Caller& from) {
   ASSIGN_OR_RETURN(const rpc::WorkerReply reply,
                    end_.Call({id, rpc::AwaitEnd{from}}, absl::InfiniteDuration()));
   return reply.status();
 }
 
-absl::StatusOr<rpc::Place> AgentChannel::Rejoin(uint64_t id, const rpc::Rejoin& call,
-                                                absl::Duration timeout) {
+Result<rpc::Place> AgentChannel::Rejoin(uint64_t id, const rpc::Rejoin& call,
+                                        absl::Duration timeout) {
   return PlaceIn(CallOnce({id, call}, timeout));
 }
 
-absl::StatusOr<rpc::WorkerReply> AgentChannel::Execute(rpc::WorkerCall call,
-                                                       absl::Duration patience) {
+Result<rpc::WorkerReply> AgentChannel::Execute(rpc::WorkerCall call, absl::Duration patience) {
   uint32_t& wait_ms = std::get<rpc::Store>(call.what).wait_ms;
   const absl::Duration wait = absl::Milliseconds(wait_ms);
   const MonoTime waits_until = MonoNow() + wait;
@@ -101,10 +99,9 @@ absl::StatusOr<rpc::WorkerReply> AgentChannel::Execute(rpc::WorkerCall call,
     const absl::Duration left = std::max(waits_until - MonoNow(), absl::ZeroDuration());
     wait_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(left));
     // One that does not wait by itself still waits for a server that is away.
-    absl::StatusOr<rpc::WorkerReply> reply =
-        CallOnce(call, wait > absl::ZeroDuration() ? left : patience);
-    const absl::Status status = reply.ok() ? reply->status() : reply.status();
-    if (!absl::IsUnavailable(status) || !pauses.Next()) return reply;
+    Result<rpc::WorkerReply> reply = CallOnce(call, wait > absl::ZeroDuration() ? left : patience);
+    const Status status = reply.ok() ? Status(reply->status()) : reply.status();
+    if (status.code() != StatusCode::kUnavailable || !pauses.Next()) return reply;
   }
 }
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 #include "rpc/worker_protocol.h"
 #include "worker_runtime/store/call_stream.h"
 
@@ -19,23 +19,22 @@ class AgentChannel {
   AgentChannel(const std::string& socket, const std::string& token);
 
   // Each takes the id of a call that was not made yet.
-  absl::StatusOr<rpc::Place> SayHello(uint64_t id, const rpc::Caller& from,
-                                      absl::Duration patience);
+  Result<rpc::Place> SayHello(uint64_t id, const rpc::Caller& from, absl::Duration patience);
   // Ends with the generation, with CANCELLED after StopAwaiting, or with the agent.
-  absl::Status AwaitEnd(uint64_t id, const rpc::Caller& from);
+  Status AwaitEnd(uint64_t id, const rpc::Caller& from);
   void StopAwaiting() { end_.Close(); }
-  absl::StatusOr<rpc::Place> Rejoin(uint64_t id, const rpc::Rejoin& call, absl::Duration timeout);
+  Result<rpc::Place> Rejoin(uint64_t id, const rpc::Rejoin& call, absl::Duration timeout);
 
   // Repeats the call, which is the same one to the server, while it does not get through: for
   // `patience`, or for as long as it waits. wait_ms says how long that is, and shrinks with every
   // repetition. The reply may carry the store's own error.
-  absl::StatusOr<rpc::WorkerReply> Execute(rpc::WorkerCall call, absl::Duration patience);
+  Result<rpc::WorkerReply> Execute(rpc::WorkerCall call, absl::Duration patience);
 
  private:
   // `wait`: what the agent may take before it answers.
-  absl::StatusOr<rpc::WorkerReply> CallOnce(const rpc::WorkerCall& call, absl::Duration wait);
+  Result<rpc::WorkerReply> CallOnce(const rpc::WorkerCall& call, absl::Duration wait);
   // In words for the person whose program this is.
-  absl::Status Describe(const absl::Status& status, absl::Duration wait) const;
+  Status Describe(const Status& status, absl::Duration wait) const;
 
   const std::string socket_;
   CallStream calls_;

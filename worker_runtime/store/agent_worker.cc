@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
@@ -33,23 +36,23 @@ class AgentWorker : public StoreWorker {
     if (end_thread_.joinable()) end_thread_.join();
   }
 
-  absl::Status Hello();
+  Status Hello();
 
   bool MoreNodesWait() const override {
     const std::string& file = environment_.checkpoint_file;
     return !file.empty() && access(file.c_str(), F_OK) == 0;
   }
   bool in_place() const override { return in_place_; }
-  absl::Status AnnounceRejoin(std::function<void()> on_end) override;
-  absl::StatusOr<std::unique_ptr<Worker>> Rejoin(absl::string_view reason,
-                                                 absl::Duration timeout) override;
+  Status AnnounceRejoin(std::function<void()> on_end) override;
+  Result<std::unique_ptr<Worker>> Rejoin(std::string_view reason,
+                                         std::chrono::nanoseconds timeout) override;
 
   void ReportProgress(int64_t step, double samples_per_second, double loss) override {
     progress_.Report(MonoNow(), step, samples_per_second, loss);
   }
 
  private:
-  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+  Result<keyspace::Reply> Send(keyspace::Request request) override {
     ASSIGN_OR_RETURN(rpc::WorkerReply reply,
                      channel_.Execute(CallOf(std::move(request)), options_.call_patience));
     return ReplyOf(std::move(reply));
@@ -72,16 +75,15 @@ rpc::Caller AgentWorker::Self() const {
   return {environment_.generation, environment_.rank, getpid()};
 }
 
-absl::Status AgentWorker::Hello() {
-  const absl::StatusOr<rpc::Place> place =
-      channel_.SayHello(NextId(), Self(), options_.hello_patience);
+Status AgentWorker::Hello() {
+  const Result<rpc::Place> place = channel_.SayHello(NextId(), Self(), options_.hello_patience);
   if (!place.ok()) {
-    return absl::Status(place.status().code(),
-                        absl::StrCat("rank ", environment_.rank, " of generation ",
-                                     environment_.generation, ": ", place.status().message()));
+    return Status(place.status().code(),
+                  absl::StrCat("rank ", environment_.rank, " of generation ",
+                               environment_.generation, ": ", place.status().message()));
   }
   SetPlace(*place);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void AgentWorker::SetPlace(const rpc::Place& from) {
@@ -100,22 +102,23 @@ void AgentWorker::SetPlace(const rpc::Place& from) {
   MoveTo(place);
 }
 
-absl::Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
+Status AgentWorker::AnnounceRejoin(std::function<void()> on_end) {
   if (!in_place_ || end_thread_.joinable()) return Worker::AnnounceRejoin(std::move(on_end));
   end_thread_ = std::thread([this, on_end = std::move(on_end)] {
-    const absl::Status status = channel_.AwaitEnd(NextId(), Self());
+    const Status status = channel_.AwaitEnd(NextId(), Self());
     // Also when the agent is gone or does not keep this process: nothing more comes of it then.
-    if (!absl::IsCancelled(status)) on_end();
+    if (status.code() != StatusCode::kCancelled) on_end();
   });
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Worker>> AgentWorker::Rejoin(absl::string_view reason,
-                                                            absl::Duration timeout) {
+Result<std::unique_ptr<Worker>> AgentWorker::Rejoin(std::string_view reason,
+                                                    std::chrono::nanoseconds timeout) {
   if (!in_place_) return Worker::Rejoin(reason, timeout);
   ASSIGN_OR_RETURN(
       const rpc::Place place,
-      channel_.Rejoin(NextId(), {Self(), std::string(reason.substr(0, kMaxReasonBytes))}, timeout));
+      channel_.Rejoin(NextId(), {Self(), std::string(reason.substr(0, kMaxReasonBytes))},
+                      absl::FromChrono(timeout)));
   return At(place);
 }
 
@@ -136,8 +139,8 @@ std::unique_ptr<Worker> AgentWorker::At(const rpc::Place& place) const {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(
-    const environment::WorkerEnvironment& environment, const AgentWorkerOptions& options) {
+Result<std::unique_ptr<Worker>> ConnectToAgent(const environment::WorkerEnvironment& environment,
+                                               const AgentWorkerOptions& options) {
   auto worker = std::make_unique<AgentWorker>(environment, options);
   RETURN_IF_ERROR(worker->Hello());
   return std::unique_ptr<Worker>(std::move(worker));

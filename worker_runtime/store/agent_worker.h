@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 #include "worker_runtime/environment/worker_environment.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::store {
 
@@ -20,8 +20,8 @@ struct AgentWorkerOptions {
 
 // Says hello to the agent. As Worker::Connect, for an environment that was read elsewhere. Several
 // workers may live in one process.
-absl::StatusOr<std::unique_ptr<Worker>> ConnectToAgent(
-    const environment::WorkerEnvironment& environment, const AgentWorkerOptions& options = {});
+Result<std::unique_ptr<Worker>> ConnectToAgent(const environment::WorkerEnvironment& environment,
+                                               const AgentWorkerOptions& options = {});
 
 }  // namespace cadre::store
 

@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -25,7 +28,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 constexpr char kToken[] = "0123456789abcdef";
 
 // A real unix socket. It keeps the store's requests, and answers as the test says.
@@ -142,10 +145,10 @@ TEST_F(AgentWorkerTest, LearnsItsPlace) {
 TEST_F(AgentWorkerTest, SaysWhoIsRefused) {
   environment_.generation = 6;
   EXPECT_THAT(ConnectToAgent(environment_),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 3 of generation 6")));
+              StatusIs(StatusCode::kAborted, HasSubstr("rank 3 of generation 6")));
   environment_.generation = 7;
   environment_.token = "another-token-123";
-  EXPECT_THAT(ConnectToAgent(environment_), StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(ConnectToAgent(environment_), StatusIs(StatusCode::kUnauthenticated));
 }
 
 TEST_F(AgentWorkerTest, SaysThatNobodyListens) {
@@ -153,8 +156,8 @@ TEST_F(AgentWorkerTest, SaysThatNobodyListens) {
   AgentWorkerOptions options;
   options.hello_patience = absl::Milliseconds(50);
   EXPECT_THAT(ConnectToAgent(environment_, options),
-              StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr(environment_.agent_socket),
-                                                             HasSubstr("cannot be reached"))));
+              StatusIs(StatusCode::kUnavailable, AllOf(HasSubstr(environment_.agent_socket),
+                                                       HasSubstr("cannot be reached"))));
 }
 
 TEST_F(AgentWorkerTest, ConnectReadsTheEnvironment) {
@@ -163,9 +166,9 @@ TEST_F(AgentWorkerTest, ConnectReadsTheEnvironment) {
   setenv("RANK", "2", 1);
   unsetenv("CADRE_PROGRESS_FD");
   unsetenv("CADRE_TOKEN_FILE");
-  EXPECT_THAT(Worker::Connect(), StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(Worker::Connect(), StatusIs(StatusCode::kUnauthenticated));
   unsetenv("CADRE_AGENT");
-  EXPECT_THAT(Worker::Connect(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Worker::Connect(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
 TEST_F(AgentWorkerTest, SaysWhoAsksAndWhat) {
@@ -174,7 +177,7 @@ TEST_F(AgentWorkerTest, SaysWhoAsksAndWhat) {
     reply->what = rpc::StoreResult{"v", 12};
   });
   EXPECT_OK(worker->Set("a", "1"));
-  EXPECT_EQ(*worker->Get("b", absl::Microseconds(1500)), "v");
+  EXPECT_EQ(*worker->Get("b", std::chrono::microseconds(1500)), "v");
   EXPECT_EQ(*worker->Add("c", 5), 12);
   EXPECT_EQ(*worker->CompareAndSet("d", "x", "y"), "v");
   EXPECT_OK(worker->Delete("e"));
@@ -223,7 +226,7 @@ TEST_F(AgentWorkerTest, PassesOnWhatTheStoreSays) {
     *reply = rpc::ErrorReply(reply->id, absl::AbortedError("the current generation is 8"));
   });
   EXPECT_THAT(worker->Set("a", ""),
-              StatusIs(absl::StatusCode::kAborted, "Set(\"a\"): the current generation is 8"));
+              StatusIs(StatusCode::kAborted, "Set(\"a\"): the current generation is 8"));
 }
 
 TEST_F(AgentWorkerTest, RepeatsTheSameRequestWhileItDoesNotGetThrough) {
@@ -246,8 +249,8 @@ TEST_F(AgentWorkerTest, RepetitionEndsWithItsTimeout) {
   const auto worker = Connect(options);
   server_->AnswerWith([](const rpc::Store&, rpc::WorkerReply* reply) { SayAway(reply); });
   EXPECT_THAT(worker->Set("k", "v"),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the server is away")));
-  EXPECT_THAT(worker->Get("k", absl::Milliseconds(50)), StatusIs(absl::StatusCode::kUnavailable));
+              StatusIs(StatusCode::kUnavailable, HasSubstr("the server is away")));
+  EXPECT_THAT(worker->Get("k", std::chrono::milliseconds(50)), StatusIs(StatusCode::kUnavailable));
   const std::vector<LocalServer::Asked> requests = server_->requests();
   EXPECT_GE(requests.size(), 4u);
   EXPECT_LT(requests.back().store.wait_ms, 50u);
@@ -263,8 +266,8 @@ TEST_F(AgentWorkerTest, SurvivesAnAgentThatComesBack) {
 
 TEST_F(AgentWorkerTest, CutsLongWaits) {
   const auto worker = Connect();
-  EXPECT_OK(worker->Get("k", absl::InfiniteDuration()));
-  EXPECT_OK(worker->Get("k", -absl::Seconds(1)));
+  EXPECT_OK(worker->Get("k", std::chrono::nanoseconds::max()));
+  EXPECT_OK(worker->Get("k", -std::chrono::seconds(1)));
   const std::vector<LocalServer::Asked> requests = server_->requests();
   // What passed before the call was made is taken off.
   EXPECT_LE(requests[0].store.wait_ms, 3600u * 1000);
@@ -277,11 +280,11 @@ TEST_F(AgentWorkerTest, RefusesWhatIsTooLong) {
   EXPECT_OK(worker->Set(std::string(keyspace::kMaxKeyBytes, 'k'),
                         std::string(keyspace::kMaxValueBytes, 'v')));
   EXPECT_THAT(worker->Set(std::string(keyspace::kMaxKeyBytes + 1, 'k'), ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("257 bytes")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("257 bytes")));
   EXPECT_THAT(worker->Get("", kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 to 256")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("1 to 256")));
   EXPECT_THAT(worker->Set("k", std::string(keyspace::kMaxValueBytes + 1, 'v')),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 65536")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("at most 65536")));
   EXPECT_EQ(server_->requests().size(), 1u);
 }
 

@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "rpc/frames/frame_reader.h"
 #include "rpc/frames/messages.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::store {
 namespace {
@@ -49,12 +53,11 @@ CallStream::CallStream(Connector connector, std::string token)
 
 CallStream::~CallStream() = default;
 
-absl::StatusOr<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call,
-                                                  absl::Duration limit) {
+Result<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call, absl::Duration limit) {
   const Clock::time_point deadline =
       Clock::now() + absl::ToChronoMicroseconds(std::min(limit, kForever));
   std::unique_lock<std::mutex> lock(mutex_);
-  if (closed_) return absl::CancelledError("");
+  if (closed_) return CancelledError("");
   if (connection_ == nullptr) RETURN_IF_ERROR(Connect());
   Waiter self;
   waiters_.emplace(call.id, &self);
@@ -69,7 +72,7 @@ absl::StatusOr<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call,
   }
   if (!self.end.has_value()) waiters_.erase(call.id);
   PassOn();
-  RETURN_IF_ERROR(self.end.value_or(absl::DeadlineExceededError("")));
+  RETURN_IF_ERROR(self.end.value_or(DeadlineExceededError("")));
   return std::move(self.reply);
 }
 
@@ -79,15 +82,15 @@ void CallStream::Close() {
   if (connection_ == nullptr) return;
   // Whoever reads finds its end.
   shutdown(connection_->socket, SHUT_RDWR);
-  Break(connection_, absl::CancelledError(""));
+  Break(connection_, CancelledError(""));
 }
 
-absl::Status CallStream::Connect() {
+Status CallStream::Connect() {
   ASSIGN_OR_RETURN(const int socket, connector_());
   auto connection = std::make_shared<Connection>(socket);
   frames::AppendFrame(token_, &connection->outgoing);
   connection_ = std::move(connection);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock) {
@@ -109,7 +112,7 @@ void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mute
       lock->lock();
     } else {
       // Nobody else would write the rest.
-      Break(connection, absl::UnavailableError("the agent does not read"));
+      Break(connection, UnavailableError("the agent does not read"));
     }
   }
   connection->somebody_writes = false;
@@ -125,29 +128,29 @@ void CallStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex
   connection->somebody_reads = false;
   // Somebody has found out before that it is no good.
   if (connection != connection_) return;
-  const absl::Status status = read.ok() ? Answer(*connection) : read.status();
+  const Status status = read.ok() ? Answer(*connection) : Status(read.status());
   if (!status.ok()) Break(connection, status);
 }
 
-absl::Status CallStream::Answer(Connection& connection) {
+Status CallStream::Answer(Connection& connection) {
   for (;;) {
     absl::string_view frame;
     ASSIGN_OR_RETURN(const bool found, connection.reader.Next(&frame));
-    if (!found) return absl::OkStatus();
+    if (!found) return OkStatus();
     absl::StatusOr<rpc::WorkerReply> reply = frames::ParseMessage<rpc::WorkerReply>(frame);
-    if (!reply.ok()) return absl::InternalError("what the agent sends is not an answer");
+    if (!reply.ok()) return InternalError("what the agent sends is not an answer");
     if (reply->id == 0) return reply->status();
     const auto waiter = waiters_.find(reply->id);
     // One that had no time left.
     if (waiter == waiters_.end()) continue;
     waiter->second->reply = *std::move(reply);
-    waiter->second->end = absl::OkStatus();
+    waiter->second->end = OkStatus();
     waiter->second->woken.notify_one();
     waiters_.erase(waiter);
   }
 }
 
-void CallStream::Break(const std::shared_ptr<Connection>& connection, const absl::Status& why) {
+void CallStream::Break(const std::shared_ptr<Connection>& connection, const Status& why) {
   if (connection != connection_) return;
   connection_.reset();
   for (const auto& [id, waiter] : waiters_) {

@@ -16,9 +16,9 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
 #include "rpc/worker_protocol.h"
 
 namespace cadre::store {
@@ -26,7 +26,7 @@ namespace cadre::store {
 class CallStream {
  public:
   // Gives a connected, non-blocking socket, or why there is none.
-  using Connector = std::function<absl::StatusOr<int>()>;
+  using Connector = std::function<Result<int>()>;
   CallStream(Connector connector, std::string token);
   // Nobody waits any more.
   ~CallStream();
@@ -36,7 +36,7 @@ class CallStream {
   // The reply to this call, whose id must be unique and not 0; its code is not looked at.
   // UNAVAILABLE: the other side is not there, or gone, and the same call may be made again.
   // DEADLINE_EXCEEDED, without a message: no answer within `limit`. Or why it refuses this client.
-  absl::StatusOr<rpc::WorkerReply> Call(const rpc::WorkerCall& call, absl::Duration limit);
+  Result<rpc::WorkerReply> Call(const rpc::WorkerCall& call, absl::Duration limit);
   // From now on calls end with CANCELLED, those that wait included.
   void Close();
 
@@ -46,18 +46,18 @@ class CallStream {
   struct Connection;
   struct Waiter {
     rpc::WorkerReply reply;
-    std::optional<absl::Status> end;
+    std::optional<Status> end;
     std::condition_variable woken;
   };
 
   // All with mutex_ held; those that get the lock let it go while they wait.
-  absl::Status Connect();
+  Status Connect();
   void WriteAll(Clock::time_point deadline, std::unique_lock<std::mutex>* lock);
   void ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex>* lock);
   // Answers those it has read for; not OK: why the connection is no good any more.
-  absl::Status Answer(Connection& connection);
+  Status Answer(Connection& connection);
   // Ends this connection, and all who wait for it.
-  void Break(const std::shared_ptr<Connection>& connection, const absl::Status& why);
+  void Break(const std::shared_ptr<Connection>& connection, const Status& why);
   // Somebody else reads from now on.
   void PassOn();
 

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/store/connect_socket.h"
@@ -63,13 +65,11 @@ class CallStreamTest : public ::testing::Test {
   }
   // Whether it was answered, with its own key.
   bool IsAnswered(const rpc::WorkerCall& get) {
-    const absl::StatusOr<rpc::WorkerReply> reply = stream_.Call(get, kPatience);
+    const Result<rpc::WorkerReply> reply = stream_.Call(get, kPatience);
     return reply.ok() && std::get<rpc::StoreResult>(reply->what).value == KeyOf(get);
   }
   bool Get(uint32_t wait_ms) { return IsAnswered(NewGet(wait_ms)); }
-  absl::Status Delete() {
-    return stream_.Call(NewCall(keyspace::Delete{"k"}, 0), kPatience).status();
-  }
+  Status Delete() { return stream_.Call(NewCall(keyspace::Delete{"k"}, 0), kPatience).status(); }
 
   std::atomic<uint64_t> last_id_{0};
   const Folder folder_;
@@ -109,38 +109,38 @@ TEST_F(CallStreamTest, ManyThreadsShareOneStream) {
 
 TEST_F(CallStreamTest, OneThatHasNoTimeLeftDoesNotHurtTheOthers) {
   EXPECT_THAT(stream_.Call(NewGet(1), absl::Milliseconds(1)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+              StatusIs(StatusCode::kDeadlineExceeded, ""));
   EXPECT_TRUE(Get(0));
   EXPECT_TRUE(Get(0));
 }
 
 TEST_F(CallStreamTest, AConnectionThatEndsSaysWhyAndIsMadeAnew) {
   std::atomic<bool> done{false};
-  absl::Status waited;
+  Status waited;
   std::thread waits([&] {
     waited = stream_.Call(NewGet(1), kPatience).status();
     done = true;
   });
   // It may have come too late for the first connection.
-  absl::Status ended;
+  Status ended;
   do {
     ended = Delete();
-  } while (!done && absl::IsUnavailable(ended));
+  } while (!done && ended.code() == StatusCode::kUnavailable);
   waits.join();
-  EXPECT_THAT(ended, StatusIs(absl::StatusCode::kUnavailable, "leaving"));
-  EXPECT_THAT(waited, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(ended, StatusIs(StatusCode::kUnavailable, "leaving"));
+  EXPECT_THAT(waited, StatusIs(StatusCode::kUnavailable));
   EXPECT_TRUE(Get(0));
 }
 
 TEST_F(CallStreamTest, AWrongTokenIsTheAnswer) {
   CallStream stranger([this] { return ConnectToUnixSocket(folder_.path + "/socket"); }, "wrong");
   EXPECT_THAT(stranger.Call(NewGet(0), kPatience),
-              StatusIs(absl::StatusCode::kUnauthenticated, "wrong token"));
+              StatusIs(StatusCode::kUnauthenticated, "wrong token"));
 }
 
 TEST_F(CallStreamTest, NobodyListens) {
   CallStream stream([this] { return ConnectToUnixSocket(folder_.path + "/other"); }, kToken);
-  EXPECT_THAT(stream.Call(NewGet(0), kPatience), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(stream.Call(NewGet(0), kPatience), StatusIs(StatusCode::kUnavailable));
 }
 
 // More than the socket's buffers hold, in both directions.
@@ -161,7 +161,7 @@ TEST_F(CallStreamTest, LargeOperationsOfManyThreads) {
 
 TEST_F(CallStreamTest, ClosingEndsThoseWhoWait) {
   std::atomic<bool> done{false};
-  absl::Status waited;
+  Status waited;
   std::thread waits([&] {
     waited = stream_.Call(NewGet(1), kPatience).status();
     done = true;
@@ -169,7 +169,7 @@ TEST_F(CallStreamTest, ClosingEndsThoseWhoWait) {
   stream_.Close();
   waits.join();
   EXPECT_TRUE(done);
-  EXPECT_THAT(waited, StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(waited, StatusIs(StatusCode::kCancelled));
   EXPECT_FALSE(Get(0));
 }
 

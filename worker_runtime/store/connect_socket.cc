@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace cadre::store {
 namespace {
@@ -25,16 +26,16 @@ constexpr int kSilenceSeconds = 10;
 constexpr unsigned kNoAnswerMs = 15000;
 constexpr int kBacklog = 1024;
 
-absl::Status NoConnection(absl::string_view what, int error) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(error)));
+Status NoConnection(absl::string_view what, int error) {
+  return UnavailableError(absl::StrCat(what, ": ", strerror(error)));
 }
 
-absl::StatusOr<sockaddr_in> ParseAddress(const std::string& address, uint16_t port) {
+Result<sockaddr_in> ParseAddress(const std::string& address, uint16_t port) {
   sockaddr_in parsed = {};
   parsed.sin_family = AF_INET;
   parsed.sin_port = htons(port);
   if (inet_pton(AF_INET, address.c_str(), &parsed.sin_addr) == 1) return parsed;
-  return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not an IPv4 address"));
+  return InvalidArgumentError(absl::StrCat("'", address, "' is not an IPv4 address"));
 }
 
 // 0, or what went wrong.
@@ -57,11 +58,11 @@ void NoticeASilentPeer(int fd) {
 
 }  // namespace
 
-absl::StatusOr<int> ConnectToUnixSocket(const std::string& path) {
+Result<int> ConnectToUnixSocket(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path ", path, " is too long"));
+    return InvalidArgumentError(absl::StrCat("socket path ", path, " is too long"));
   }
   memcpy(address.sun_path, path.data(), path.size());
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -72,14 +73,13 @@ absl::StatusOr<int> ConnectToUnixSocket(const std::string& path) {
   return NoConnection(path, error);
 }
 
-absl::StatusOr<int> ConnectToAddress(const std::string& endpoint) {
+Result<int> ConnectToAddress(const std::string& endpoint) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(endpoint, ':');
   uint32_t port = 0;
   if (!absl::SimpleAtoi(parts.second, &port) || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port"));
+    return InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port"));
   }
-  const absl::StatusOr<sockaddr_in> address =
-      ParseAddress(parts.first, static_cast<uint16_t>(port));
+  const Result<sockaddr_in> address = ParseAddress(parts.first, static_cast<uint16_t>(port));
   if (!address.ok()) return address.status();
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return NoConnection("no socket", errno);
@@ -92,8 +92,8 @@ absl::StatusOr<int> ConnectToAddress(const std::string& endpoint) {
   return NoConnection(endpoint, error);
 }
 
-absl::StatusOr<int> ListenAt(const std::string& address) {
-  const absl::StatusOr<sockaddr_in> parsed = ParseAddress(address, 0);
+Result<int> ListenAt(const std::string& address) {
+  const Result<sockaddr_in> parsed = ParseAddress(address, 0);
   if (!parsed.ok()) return parsed.status();
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return NoConnection("no socket", errno);

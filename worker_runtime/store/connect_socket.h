@@ -4,19 +4,19 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::store {
 
 // Both give a non-blocking socket, which the caller closes. UNAVAILABLE: nobody listens there.
-absl::StatusOr<int> ConnectToUnixSocket(const std::string& path);
+Result<int> ConnectToUnixSocket(const std::string& path);
 // Waits up to 5 s for a connection to "10.0.0.1:4567". A peer whose machine has gone is noticed
 // within 15 s.
-absl::StatusOr<int> ConnectToAddress(const std::string& endpoint);
+Result<int> ConnectToAddress(const std::string& endpoint);
 
 // A listening socket, non-blocking, at this address of the machine (no name) on a port that is
 // free. UNAVAILABLE: it cannot be.
-absl::StatusOr<int> ListenAt(const std::string& address);
+Result<int> ListenAt(const std::string& address);
 // "10.0.0.1:4567", of a listening socket.
 std::string EndpointOf(int listener);
 

@@ -2,9 +2,11 @@
 #ifndef CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
 #define CADRE_WORKER_RUNTIME_STORE_GROUP_WORKER_H_
 
+#include <chrono>
 #include <string>
+#include <string_view>
 
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
 
 namespace cadre::store {
 
@@ -16,20 +18,20 @@ class GroupWorker : public Worker {
   GroupWorker(Worker* worker, std::string name, const WorkerPlace& place);
 
   const WorkerPlace& place() const override { return place_; }
-  absl::Status Set(absl::string_view key, absl::string_view value) override;
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override;
-  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override;
-  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
-                                            absl::string_view desired) override;
-  absl::Status Delete(absl::string_view key) override;
-  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override;
-  absl::Status PublishCommunicatorId(absl::string_view communicator, absl::string_view id) override;
-  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
-                                             absl::Duration timeout) override;
+  Status Set(std::string_view key, std::string_view value) override;
+  Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override;
+  Result<int64_t> Add(std::string_view key, int64_t delta) override;
+  Result<std::string> CompareAndSet(std::string_view key, std::string_view expected,
+                                    std::string_view desired) override;
+  Status Delete(std::string_view key) override;
+  Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) override;
+  Status PublishCommunicatorId(std::string_view communicator, std::string_view id) override;
+  Result<std::string> CommunicatorId(std::string_view communicator,
+                                     std::chrono::nanoseconds timeout) override;
   void ReportProgress(int64_t step, double samples_per_second, double loss) override;
 
  private:
-  std::string Key(absl::string_view key) const;
+  std::string Key(std::string_view key) const;
 
   Worker& worker_;
   const std::string name_;

@@ -3,20 +3,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "base/user_directory.h"
+#include "cadre/status.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/store/call_stream.h"
 #include "worker_runtime/store/connect_socket.h"
 #include "worker_runtime/store/store_server.h"
@@ -42,16 +47,16 @@ struct Meeting {
   std::string token;
 };
 
-absl::StatusOr<std::string> MeetingFile(const environment::MpiEnvironment& environment) {
+Result<std::string> MeetingFile(const environment::MpiEnvironment& environment) {
   const absl::StatusOr<std::string> directory =
       environment.one_node() ? RuntimeDirectory() : HomeDirectory();
   if (directory.ok()) return absl::StrCat(*directory, "/", environment.launch);
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(absl::StrCat(
       "mpirun's processes find each other through a directory of yours, but ",
       directory.status().message(), "; or put Cadre between: mpirun ... cadre run -- PROGRAM"));
 }
 
-absl::StatusOr<Meeting> ReadMeeting(const std::string& path) {
+Result<Meeting> ReadMeeting(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string line, ReadTokenFile(path));
   const std::pair<std::string, std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 1));
   return Meeting{words.first, words.second};
@@ -71,7 +76,7 @@ class MpiWorker : public StoreWorker {
     if (!seated_) return;
     const int others = place().world_size - 1;
     if (place().rank != 0) {
-      const absl::StatusOr<int64_t> left = Add(kLeft, 1);
+      const Result<int64_t> left = Add(kLeft, 1);
       if (left.ok() && *left == others) Set(kAllLeft, "").IgnoreError();
     } else if (others > 0) {
       Get(kAllLeft, farewell_).IgnoreError();
@@ -79,16 +84,16 @@ class MpiWorker : public StoreWorker {
   }
 
   // Tells the others where this rank is. Everything but OK: it is not known to them.
-  absl::Status TakeSeat() {
+  Status TakeSeat() {
     // Only one process can be this rank.
     const WorkerPlace& at = place();
-    absl::Status status =
+    Status status =
         CompareAndSet(absl::StrCat(kSeat, at.rank), "",
                       absl::StrCat(at.local_rank, " ", at.local_world_size, " ", RandomToken()))
             .status();
     seated_ = status.ok();
-    if (!absl::IsFailedPrecondition(status)) return status;
-    return absl::FailedPreconditionError(
+    if (status.code() != StatusCode::kFailedPrecondition) return status;
+    return FailedPreconditionError(
         absl::StrCat("another process is rank ", at.rank, " of this mpirun already"));
   }
 
@@ -96,7 +101,8 @@ class MpiWorker : public StoreWorker {
   void GatherSeats(MonoTime deadline) {
     std::string seats;
     for (int rank = 0; rank < place().world_size; ++rank) {
-      const absl::StatusOr<std::string> seat = Get(absl::StrCat(kSeat, rank), deadline - MonoNow());
+      const Result<std::string> seat =
+          Get(absl::StrCat(kSeat, rank), absl::ToChronoNanoseconds(deadline - MonoNow()));
       if (!seat.ok()) {
         seats = absl::StrCat(kMissing, "rank ", rank, " of ", place().world_size);
         break;
@@ -108,12 +114,14 @@ class MpiWorker : public StoreWorker {
   }
 
   // Waits until all ranks are there.
-  absl::Status FindNode(absl::Duration patience) {
-    ASSIGN_OR_RETURN(const std::string text, Get(kSeats, patience + kCallMargin));
+  Status FindNode(std::chrono::nanoseconds patience) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     Get(kSeats, patience + absl::ToChronoNanoseconds(kCallMargin)));
     absl::string_view missing = text;
     if (absl::ConsumePrefix(&missing, kMissing)) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          missing, " has not called Worker::Connect() within ", absl::FormatDuration(patience)));
+      return DeadlineExceededError(absl::StrCat(missing,
+                                                " has not called Worker::Connect() within ",
+                                                absl::FormatDuration(absl::FromChrono(patience))));
     }
     std::vector<environment::MpiSeat> seats;
     for (const absl::string_view entry : absl::StrSplit(text, ';')) {
@@ -121,7 +129,7 @@ class MpiWorker : public StoreWorker {
       environment::MpiSeat& seat = seats.emplace_back();
       if (!absl::SimpleAtoi(words.first, &seat.local_rank) ||
           !absl::SimpleAtoi(words.second, &seat.local_world_size)) {
-        return absl::InternalError(absl::StrCat("no place of a rank: '", entry, "'"));
+        return InternalError(absl::StrCat("no place of a rank: '", entry, "'"));
       }
     }
     ASSIGN_OR_RETURN(const environment::MpiNode node,
@@ -130,11 +138,11 @@ class MpiWorker : public StoreWorker {
     at.node_rank = node.node_rank;
     at.nodes = node.nodes;
     MoveTo(at);
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   // Of rank 0.
-  void Serve(std::unique_ptr<StoreServer> server, absl::Duration farewell) {
+  void Serve(std::unique_ptr<StoreServer> server, std::chrono::nanoseconds farewell) {
     server_ = std::move(server);
     farewell_ = farewell;
   }
@@ -143,25 +151,24 @@ class MpiWorker : public StoreWorker {
   void ReportProgress(int64_t, double, double) override {}
 
  private:
-  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+  Result<keyspace::Reply> Send(keyspace::Request request) override {
     const absl::Duration limit = absl::Milliseconds(request.wait_ms) + kCallMargin;
-    absl::StatusOr<rpc::WorkerReply> reply = calls_.Call(CallOf(std::move(request)), limit);
+    Result<rpc::WorkerReply> reply = calls_.Call(CallOf(std::move(request)), limit);
     if (reply.ok()) return ReplyOf(*std::move(reply));
-    if (absl::IsUnavailable(reply.status())) {
-      return absl::UnavailableError(
-          absl::StrCat("rank 0, which serves the store at ", endpoint_,
-                       ", cannot be reached: ", reply.status().message()));
+    if (reply.status().code() == StatusCode::kUnavailable) {
+      return UnavailableError(absl::StrCat("rank 0, which serves the store at ", endpoint_,
+                                           ", cannot be reached: ", reply.status().message()));
     }
-    if (!absl::IsDeadlineExceeded(reply.status())) return reply.status();
-    return absl::DeadlineExceededError(absl::StrCat("rank 0, which serves the store at ", endpoint_,
-                                                    ", did not answer within ",
-                                                    absl::FormatDuration(limit)));
+    if (reply.status().code() != StatusCode::kDeadlineExceeded) return reply.status();
+    return DeadlineExceededError(absl::StrCat("rank 0, which serves the store at ", endpoint_,
+                                              ", did not answer within ",
+                                              absl::FormatDuration(limit)));
   }
 
   const std::string endpoint_;
   std::unique_ptr<StoreServer> server_;
   CallStream calls_;
-  absl::Duration farewell_;
+  std::chrono::nanoseconds farewell_{};
   bool seated_ = false;
 };
 
@@ -178,9 +185,9 @@ WorkerPlace PlaceOf(const environment::MpiEnvironment& environment) {
 }
 
 // Rank 0 serves, and says where.
-absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectFirst(
-    const environment::MpiEnvironment& environment, const std::string& path,
-    const MpiWorkerOptions& options) {
+Result<std::unique_ptr<MpiWorker>> ConnectFirst(const environment::MpiEnvironment& environment,
+                                                const std::string& path,
+                                                const MpiWorkerOptions& options) {
   Meeting meeting;
   meeting.token = RandomToken();
   ASSIGN_OR_RETURN(std::unique_ptr<StoreServer> server,
@@ -197,26 +204,28 @@ absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectFirst(
 }
 
 // The file may not be there yet, or be left of an earlier mpirun of the same number.
-absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(
-    const environment::MpiEnvironment& environment, const std::string& path,
-    const MpiWorkerOptions& options) {
+Result<std::unique_ptr<MpiWorker>> ConnectToFirst(const environment::MpiEnvironment& environment,
+                                                  const std::string& path,
+                                                  const MpiWorkerOptions& options) {
   const MonoTime deadline = MonoNow() + options.connect_timeout;
   absl::Duration pause = kFirstPause;
   while (true) {
-    const absl::StatusOr<Meeting> meeting = ReadMeeting(path);
-    absl::Status status = meeting.status();
+    const Result<Meeting> meeting = ReadMeeting(path);
+    Status status = meeting.status();
     if (meeting.ok()) {
       auto worker = std::make_unique<MpiWorker>(*meeting, PlaceOf(environment));
       status = worker->TakeSeat();
       if (status.ok()) return worker;
     }
-    const bool may_come = absl::IsNotFound(status) || absl::IsUnavailable(status) ||
-                          absl::IsUnauthenticated(status) || absl::IsDeadlineExceeded(status);
+    const bool may_come = status.code() == StatusCode::kNotFound ||
+                          status.code() == StatusCode::kUnavailable ||
+                          status.code() == StatusCode::kUnauthenticated ||
+                          status.code() == StatusCode::kDeadlineExceeded;
     if (!may_come) return status;
     if (MonoNow() + pause > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
+      return DeadlineExceededError(absl::StrCat(
           "rank ", environment.rank, " did not find rank 0 within ",
-          absl::FormatDuration(options.connect_timeout), ": ", status.message(),
+          absl::FormatDuration(absl::FromChrono(options.connect_timeout)), ": ", status.message(),
           environment.one_node() ? ""
                                  : "; where home directories are not shared, put Cadre between: "
                                    "mpirun ... cadre run -- PROGRAM"));
@@ -228,8 +237,8 @@ absl::StatusOr<std::unique_ptr<MpiWorker>> ConnectToFirst(
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(
-    const environment::MpiEnvironment& environment, const MpiWorkerOptions& options) {
+Result<std::unique_ptr<Worker>> ConnectUnderMpi(const environment::MpiEnvironment& environment,
+                                                const MpiWorkerOptions& options) {
   ASSIGN_OR_RETURN(const std::string path, MeetingFile(environment));
   ASSIGN_OR_RETURN(std::unique_ptr<MpiWorker> worker,
                    environment.rank == 0 ? ConnectFirst(environment, path, options)

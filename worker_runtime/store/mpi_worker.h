@@ -7,26 +7,27 @@
 #ifndef CADRE_WORKER_RUNTIME_STORE_MPI_WORKER_H_
 #define CADRE_WORKER_RUNTIME_STORE_MPI_WORKER_H_
 
+#include <chrono>
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 #include "worker_runtime/environment/mpi_environment.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::store {
 
 struct MpiWorkerOptions {
   // For all ranks to come, however long their programs take until then.
-  absl::Duration connect_timeout = absl::Minutes(5);
+  std::chrono::nanoseconds connect_timeout = std::chrono::minutes(5);
   // For the others to end before rank 0 takes the store with it.
-  absl::Duration farewell_timeout = absl::Seconds(5);
+  std::chrono::nanoseconds farewell_timeout = std::chrono::seconds(5);
 };
 
 // As Worker::Connect; returns when all ranks are there. DEADLINE_EXCEEDED naming who is missing.
 // Several workers may live in one process.
-absl::StatusOr<std::unique_ptr<Worker>> ConnectUnderMpi(
-    const environment::MpiEnvironment& environment, const MpiWorkerOptions& options = {});
+Result<std::unique_ptr<Worker>> ConnectUnderMpi(const environment::MpiEnvironment& environment,
+                                                const MpiWorkerOptions& options = {});
 
 }  // namespace cadre::store
 

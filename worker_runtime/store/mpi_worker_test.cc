@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <thread>
@@ -19,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
 // Each rank is a thread of this process; what they share is as between processes.
 class MpiWorkerTest : public ::testing::Test {
@@ -87,8 +88,8 @@ TEST_F(MpiWorkerTest, OneNode_AllOperations) {
     EXPECT_EQ(*worker.CommunicatorId("world", kLong), "id");
     EXPECT_OK(worker.Barrier("read", kLong));
     EXPECT_OK(worker.Delete(absl::StrCat("mark/", worker.rank())));
-    EXPECT_THAT(worker.Get(absl::StrCat("mark/", worker.rank()), absl::ZeroDuration()),
-                StatusIs(absl::StatusCode::kNotFound));
+    EXPECT_THAT(worker.Get(absl::StrCat("mark/", worker.rank()), std::chrono::nanoseconds(0)),
+                StatusIs(StatusCode::kNotFound));
     worker.ReportProgress(1, 1, 1);
   });
 }
@@ -115,15 +116,15 @@ TEST_F(MpiWorkerTest, WhatAnEarlierRunLeftIsPassedOver) {
 }
 
 TEST_F(MpiWorkerTest, WhoIsMissingIsNamed) {
-  options_ = {absl::Milliseconds(300), absl::ZeroDuration()};
+  options_ = {std::chrono::milliseconds(300), std::chrono::nanoseconds(0)};
   EXPECT_THAT(ConnectUnderMpi(Rank(0, 2, 2), options_),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
+              StatusIs(StatusCode::kDeadlineExceeded,
                        HasSubstr("rank 1 of 2 has not called Worker::Connect() within 300ms")));
   EXPECT_THAT(ConnectUnderMpi(Rank(1, 2, 2), options_),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
+              StatusIs(StatusCode::kDeadlineExceeded,
                        HasSubstr("rank 1 did not find rank 0 within 300ms")));
   EXPECT_THAT(ConnectUnderMpi(Rank(1, 2, 1), options_),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
+              StatusIs(StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("not shared"), HasSubstr("cadre run"))));
 }
 
@@ -134,7 +135,7 @@ TEST_F(MpiWorkerTest, RanksThatAreSpreadAreRefused) {
       environment::MpiEnvironment mpi = Rank(rank, 4, 2);
       mpi.local_rank = rank / 2;
       EXPECT_THAT(ConnectUnderMpi(mpi, options_),
-                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--map-by slot")));
+                  StatusIs(StatusCode::kInvalidArgument, HasSubstr("--map-by slot")));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -153,9 +154,9 @@ TEST_F(MpiWorkerTest, RankZeroWaitsForTheOthersToEnd) {
 
 TEST_F(MpiWorkerTest, NoHome) {
   setenv("HOME", "", 1);
-  EXPECT_THAT(ConnectUnderMpi(Rank(0, 4, 2), options_),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("HOME"), HasSubstr("cadre run"))));
+  EXPECT_THAT(
+      ConnectUnderMpi(Rank(0, 4, 2), options_),
+      StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("HOME"), HasSubstr("cadre run"))));
 }
 
 }  // namespace

@@ -14,12 +14,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "cadre/status.h"
 #include "rendezvous/keyspace/keyspace.h"
 #include "rpc/frames/frame_server.h"
 #include "rpc/frames/messages.h"
 #include "rpc/worker_protocol.h"
+#include "worker_runtime/absl_types.h"
 #include "worker_runtime/store/connect_socket.h"
 
 namespace cadre::store {
@@ -51,9 +55,9 @@ struct StoreServer::State {
     if (stop >= 0) close(stop);
   }
 
-  absl::Status Open(const std::string& address, const std::string& token);
+  Status Open(const std::string& address, const std::string& token);
   void Run();
-  absl::Status OnFrame(uint64_t connection, absl::string_view content);
+  Status OnFrame(uint64_t connection, absl::string_view content);
   void Send(const std::vector<keyspace::AnswerTo>& answers);
   int WaitMs() const;
 
@@ -67,11 +71,11 @@ struct StoreServer::State {
   std::thread thread;
 };
 
-absl::Status StoreServer::State::Open(const std::string& address, const std::string& token) {
+Status StoreServer::State::Open(const std::string& address, const std::string& token) {
   ASSIGN_OR_RETURN(listener, ListenAt(address));
   endpoint = EndpointOf(listener);
   stop = eventfd(0, EFD_CLOEXEC);
-  if (stop < 0) return absl::ErrnoToStatus(errno, "cannot make an eventfd");
+  if (stop < 0) return ErrnoToStatus(errno, "cannot make an eventfd");
   frames::FrameServer::Options options;
   options.name = "rank 0";
   options.token = token;
@@ -82,13 +86,13 @@ absl::Status StoreServer::State::Open(const std::string& address, const std::str
     return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   };
   options.farewell = [](const absl::Status& why) { return FrameOf(rpc::ErrorReply(0, why)); };
-  options.on_frame = [this](uint64_t connection, absl::string_view content) {
+  options.on_frame = [this](uint64_t connection, absl::string_view content) -> absl::Status {
     return OnFrame(connection, content);
   };
   options.on_end = [this](uint64_t connection) { store.ForgetPeer(absl::StrCat(connection)); };
   ASSIGN_OR_RETURN(server, frames::FrameServer::Make(std::move(options)));
   thread = std::thread([this] { Run(); });
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void StoreServer::State::Run() {
@@ -108,10 +112,10 @@ int StoreServer::State::WaitMs() const {
   return static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0));
 }
 
-absl::Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view content) {
+Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view content) {
   ASSIGN_OR_RETURN(rpc::WorkerCall call, frames::ParseMessage<rpc::WorkerCall>(content));
   auto* asked = std::get_if<rpc::Store>(&call.what);
-  if (asked == nullptr) return absl::InvalidArgumentError("rank 0 serves the store alone");
+  if (asked == nullptr) return InvalidArgumentError("rank 0 serves the store alone");
   keyspace::Request request;
   request.client = asked->client;
   request.id = call.id;
@@ -122,7 +126,7 @@ absl::Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view 
                                             {0, absl::StrCat(connection)}, std::move(request));
   if (outcome.change.has_value()) stored.Apply(*std::move(outcome.change));
   Send(outcome.answers);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void StoreServer::State::Send(const std::vector<keyspace::AnswerTo>& answers) {
@@ -135,9 +139,8 @@ void StoreServer::State::Send(const std::vector<keyspace::AnswerTo>& answers) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const std::string& address,
-                                                                int world_size,
-                                                                const std::string& token) {
+Result<std::unique_ptr<StoreServer>> StoreServer::Start(const std::string& address, int world_size,
+                                                        const std::string& token) {
   auto state = std::make_unique<State>();
   state->world_size = static_cast<uint32_t>(world_size);
   RETURN_IF_ERROR(state->Open(address, token));

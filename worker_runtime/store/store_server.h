@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "cadre/result.h"
 
 namespace cadre::store {
 
@@ -14,9 +14,8 @@ class StoreServer {
  public:
   // Listens at this address of the machine (no name), on a port that is free; a thread serves.
   // Clients must know the token. UNAVAILABLE: it cannot listen there.
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const std::string& address,
-                                                            int world_size,
-                                                            const std::string& token);
+  static Result<std::unique_ptr<StoreServer>> Start(const std::string& address, int world_size,
+                                                    const std::string& token);
   // Whoever waits is told UNAVAILABLE.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

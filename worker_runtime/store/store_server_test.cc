@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,7 +53,7 @@ TEST_F(StoreServerTest, AnswersWhoKnowsTheToken) {
   EXPECT_EQ(Add(8, 3), 3);
   for (const char* token : {"", "0123456789abcdee", "0123456789abcdef0"}) {
     EXPECT_THAT(Client(token)->Call(CallOf(9, keyspace::Add{"n", 3}), kLong),
-                StatusIs(absl::StatusCode::kUnauthenticated))
+                StatusIs(StatusCode::kUnauthenticated))
         << token;
   }
   EXPECT_EQ(Add(8, 3), 3) << "the same request again";
@@ -61,7 +62,7 @@ TEST_F(StoreServerTest, AnswersWhoKnowsTheToken) {
 
 TEST_F(StoreServerTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(Client(kToken)->Call({1, rpc::Hello{}}, kLong),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+              StatusIs(StatusCode::kInvalidArgument));
   for (const int rank : {-1, 2}) {
     const auto reply = client_->Call(CallOf(10 + rank, keyspace::EnterBarrier{"b"}, rank), kLong);
     ASSERT_OK(reply);
@@ -76,17 +77,17 @@ TEST_F(StoreServerTest, AWaitEndsWithItsDeadline) {
 }
 
 TEST_F(StoreServerTest, WhoWaitsIsToldWhenItEnds) {
-  absl::Status status;
+  Status status;
   std::thread waits(
       [&] { status = client_->Call(CallOf(1, keyspace::Get{"never"}, 0, 60000), kLong).status(); });
   server_.reset();
   waits.join();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable));
 }
 
 TEST(StoreServerStartTest, AnAddressThatIsNotHere) {
   EXPECT_THAT(StoreServer::Start("192.0.2.1", 2, kToken),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1")));
+              StatusIs(StatusCode::kUnavailable, HasSubstr("192.0.2.1")));
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 #include "worker_runtime/store/store_worker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "rendezvous/keyspace/limits.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::store {
 namespace {
@@ -16,27 +20,26 @@ uint64_t RandomId() {
   return (uint64_t{device()} << 32) | device();
 }
 
-absl::Status CheckKey(absl::string_view what, absl::string_view key) {
-  if (!key.empty() && key.size() <= keyspace::kMaxKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " has ", key.size(), " bytes; it must have 1 to ", keyspace::kMaxKeyBytes));
+Status CheckKey(const char* what, std::string_view key) {
+  if (!key.empty() && key.size() <= keyspace::kMaxKeyBytes) return OkStatus();
+  return InvalidArgumentError(absl::StrCat(what, " has ", key.size(), " bytes; it must have 1 to ",
+                                           keyspace::kMaxKeyBytes));
 }
 
-absl::Status CheckValue(absl::string_view key, absl::string_view value) {
-  if (value.size() <= keyspace::kMaxValueBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the value for \"", key, "\" has ", value.size(),
-                                                 " bytes; at most ", keyspace::kMaxValueBytes,
-                                                 " fit into the store"));
+Status CheckValue(std::string_view key, std::string_view value) {
+  if (value.size() <= keyspace::kMaxValueBytes) return OkStatus();
+  return InvalidArgumentError(absl::StrCat("the value for \"", ToAbsl(key), "\" has ", value.size(),
+                                           " bytes; at most ", keyspace::kMaxValueBytes,
+                                           " fit into the store"));
 }
 
 // Says which call failed; the code stays.
-absl::Status Annotate(const absl::Status& status, absl::string_view call, absl::string_view key) {
+Status Annotate(const Status& status, const char* call, std::string_view key) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(call, "(\"", key, "\"): ", status.message()));
+  return Status(status.code(), absl::StrCat(call, "(\"", ToAbsl(key), "\"): ", status.message()));
 }
 
-absl::StatusOr<std::string> Value(absl::StatusOr<keyspace::Reply> reply, absl::string_view call,
-                                  absl::string_view key) {
+Result<std::string> Value(Result<keyspace::Reply> reply, const char* call, std::string_view key) {
   if (!reply.ok()) return Annotate(reply.status(), call, key);
   return std::move(reply->value);
 }
@@ -45,28 +48,27 @@ absl::StatusOr<std::string> Value(absl::StatusOr<keyspace::Reply> reply, absl::s
 
 StoreWorker::StoreWorker() : client_(RandomId()) {}
 
-absl::Status StoreWorker::Set(absl::string_view key, absl::string_view value) {
+Status StoreWorker::Set(std::string_view key, std::string_view value) {
   RETURN_IF_ERROR(CheckKey("a key", key));
   RETURN_IF_ERROR(CheckValue(key, value));
   return Annotate(Execute(keyspace::Set{std::string(key), std::string(value)}).status(), "Set",
                   key);
 }
 
-absl::StatusOr<std::string> StoreWorker::Get(absl::string_view key, absl::Duration timeout) {
+Result<std::string> StoreWorker::Get(std::string_view key, std::chrono::nanoseconds timeout) {
   RETURN_IF_ERROR(CheckKey("a key", key));
   return Value(Execute(keyspace::Get{std::string(key)}, timeout), "Get", key);
 }
 
-absl::StatusOr<int64_t> StoreWorker::Add(absl::string_view key, int64_t delta) {
+Result<int64_t> StoreWorker::Add(std::string_view key, int64_t delta) {
   RETURN_IF_ERROR(CheckKey("a key", key));
-  const absl::StatusOr<keyspace::Reply> reply = Execute(keyspace::Add{std::string(key), delta});
+  const Result<keyspace::Reply> reply = Execute(keyspace::Add{std::string(key), delta});
   if (!reply.ok()) return Annotate(reply.status(), "Add", key);
   return reply->number;
 }
 
-absl::StatusOr<std::string> StoreWorker::CompareAndSet(absl::string_view key,
-                                                       absl::string_view expected,
-                                                       absl::string_view desired) {
+Result<std::string> StoreWorker::CompareAndSet(std::string_view key, std::string_view expected,
+                                               std::string_view desired) {
   RETURN_IF_ERROR(CheckKey("a key", key));
   RETURN_IF_ERROR(CheckValue(key, expected));
   RETURN_IF_ERROR(CheckValue(key, desired));
@@ -75,41 +77,41 @@ absl::StatusOr<std::string> StoreWorker::CompareAndSet(absl::string_view key,
                "CompareAndSet", key);
 }
 
-absl::Status StoreWorker::Delete(absl::string_view key) {
+Status StoreWorker::Delete(std::string_view key) {
   RETURN_IF_ERROR(CheckKey("a key", key));
   return Annotate(Execute(keyspace::Delete{std::string(key)}).status(), "Delete", key);
 }
 
-absl::Status StoreWorker::Barrier(absl::string_view name, absl::Duration timeout) {
+Status StoreWorker::Barrier(std::string_view name, std::chrono::nanoseconds timeout) {
   RETURN_IF_ERROR(CheckKey("a barrier's name", name));
   return Annotate(Execute(keyspace::EnterBarrier{std::string(name)}, timeout).status(), "Barrier",
                   name);
 }
 
-absl::Status StoreWorker::PublishCommunicatorId(absl::string_view communicator,
-                                                absl::string_view id) {
+Status StoreWorker::PublishCommunicatorId(std::string_view communicator, std::string_view id) {
   RETURN_IF_ERROR(CheckKey("a communicator's name", communicator));
   RETURN_IF_ERROR(CheckValue(communicator, id));
   return Annotate(Execute(keyspace::PublishId{std::string(communicator), std::string(id)}).status(),
                   "PublishCommunicatorId", communicator);
 }
 
-absl::StatusOr<std::string> StoreWorker::CommunicatorId(absl::string_view communicator,
-                                                        absl::Duration timeout) {
+Result<std::string> StoreWorker::CommunicatorId(std::string_view communicator,
+                                                std::chrono::nanoseconds timeout) {
   RETURN_IF_ERROR(CheckKey("a communicator's name", communicator));
   return Value(Execute(keyspace::GetId{std::string(communicator)}, timeout), "CommunicatorId",
                communicator);
 }
 
-absl::StatusOr<keyspace::Reply> StoreWorker::Execute(keyspace::Operation operation,
-                                                     absl::Duration wait) {
+Result<keyspace::Reply> StoreWorker::Execute(keyspace::Operation operation,
+                                             std::chrono::nanoseconds wait) {
   keyspace::Request request;
   request.client = client_;
   request.id = NextId();
   request.rank = place_.rank;
-  wait = std::min(std::max(wait, absl::ZeroDuration()), keyspace::kMaxWait);
+  const absl::Duration limit =
+      std::clamp(absl::FromChrono(wait), absl::ZeroDuration(), keyspace::kMaxWait);
   request.wait_ms =
-      static_cast<uint32_t>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+      static_cast<uint32_t>(absl::ToInt64Milliseconds(absl::Ceil(limit, absl::Milliseconds(1))));
   request.operation = std::move(operation);
   ASSIGN_OR_RETURN(keyspace::Reply reply, Send(std::move(request)));
   RETURN_IF_ERROR(reply.status());

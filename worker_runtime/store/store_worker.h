@@ -3,14 +3,16 @@
 #define CADRE_WORKER_RUNTIME_STORE_STORE_WORKER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 #include "rendezvous/keyspace/request.h"
 #include "rpc/worker_protocol.h"
-#include "worker_runtime/worker.h"
 
 namespace cadre::store {
 
@@ -22,16 +24,16 @@ class StoreWorker : public Worker {
  public:
   const WorkerPlace& place() const override { return place_; }
 
-  absl::Status Set(absl::string_view key, absl::string_view value) override;
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override;
-  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override;
-  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
-                                            absl::string_view desired) override;
-  absl::Status Delete(absl::string_view key) override;
-  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override;
-  absl::Status PublishCommunicatorId(absl::string_view communicator, absl::string_view id) override;
-  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
-                                             absl::Duration timeout) override;
+  Status Set(std::string_view key, std::string_view value) override;
+  Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override;
+  Result<int64_t> Add(std::string_view key, int64_t delta) override;
+  Result<std::string> CompareAndSet(std::string_view key, std::string_view expected,
+                                    std::string_view desired) override;
+  Status Delete(std::string_view key) override;
+  Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) override;
+  Status PublishCommunicatorId(std::string_view communicator, std::string_view id) override;
+  Result<std::string> CommunicatorId(std::string_view communicator,
+                                     std::chrono::nanoseconds timeout) override;
 
  protected:
   StoreWorker();
@@ -39,7 +41,7 @@ class StoreWorker : public Worker {
 
   // Blocks for the answer, request.wait_ms and kCallMargin at most. What is not OK says why the
   // store cannot be reached; the reply may carry the store's own error. Any thread.
-  virtual absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) = 0;
+  virtual Result<keyspace::Reply> Send(keyspace::Request request) = 0;
 
   // Names a call of this worker.
   uint64_t NextId() { return next_id_++; }
@@ -49,8 +51,8 @@ class StoreWorker : public Worker {
   static keyspace::Reply ReplyOf(rpc::WorkerReply reply);
 
  private:
-  absl::StatusOr<keyspace::Reply> Execute(keyspace::Operation operation,
-                                          absl::Duration wait = absl::ZeroDuration());
+  Result<keyspace::Reply> Execute(keyspace::Operation operation,
+                                  std::chrono::nanoseconds wait = {});
 
   WorkerPlace place_;
   const uint64_t client_;

@@ -10,6 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "rpc/frames/frame_reader.h"
 #include "rpc/frames/messages.h"
 

@@ -1,6 +1,7 @@
 #include "worker_runtime/testing/collective_suite.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(2);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(2);
 constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
                                DataType::kBfloat16, DataType::kInt32,   DataType::kInt64,
                                DataType::kUint8};
@@ -341,7 +342,7 @@ TEST_P(CollectiveSuite, IntegersAreNotAveraged) {
     ASSERT_OK(group);
     int32_t value = 1;
     EXPECT_THAT((*group)->AllReduce({&value, 1, DataType::kInt32}, ReduceOp::kAverage)->Wait(kLong),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("int32")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("int32")));
   });
 }
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cadre/communicator.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/communicator.h"
 #include "worker_runtime/testing/ranks.h"
 
 namespace cadre::testing {

@@ -12,13 +12,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/exit_codes.h"
+#include "worker_runtime/absl_types.h"
 
 namespace cadre::testing {
 
@@ -82,16 +87,16 @@ class ForkedWorker : public Worker {
 
   const WorkerPlace& place() const override { return place_; }
 
-  absl::Status Set(absl::string_view key, absl::string_view value) override {
+  Status Set(std::string_view key, std::string_view value) override {
     StoreLock lock(store_);
     return Write(key, value);
   }
 
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Duration timeout) override {
+  Result<std::string> Get(std::string_view key, std::chrono::nanoseconds timeout) override {
     timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    const absl::Duration bounded = std::min(timeout, absl::Hours(1));
-    const timespec left = absl::ToTimespec(std::max(bounded, absl::ZeroDuration()));
+    const timespec left = absl::ToTimespec(
+        std::clamp(absl::FromChrono(timeout), absl::ZeroDuration(), absl::Hours(1)));
     until.tv_sec += left.tv_sec + (until.tv_nsec + left.tv_nsec) / 1000000000;
     until.tv_nsec = (until.tv_nsec + left.tv_nsec) % 1000000000;
     StoreLock lock(store_);
@@ -101,47 +106,47 @@ class ForkedWorker : public Worker {
       if (error == EOWNERDEAD) pthread_mutex_consistent(&store_->mutex);
       entry = Find(key);
       if (error == ETIMEDOUT && entry == nullptr) {
-        return absl::DeadlineExceededError(absl::StrCat("no key \"", key, "\" came"));
+        return DeadlineExceededError(absl::StrCat("no key \"", ToAbsl(key), "\" came"));
       }
     }
     return std::string(entry->value, entry->size);
   }
 
-  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta) override {
+  Result<int64_t> Add(std::string_view key, int64_t delta) override {
     StoreLock lock(store_);
     const SharedStore::Entry* entry = Find(key);
     int64_t number = 0;
     if (entry != nullptr &&
         !absl::SimpleAtoi(absl::string_view(entry->value, entry->size), &number)) {
-      return absl::FailedPreconditionError(absl::StrCat("\"", key, "\" holds no number"));
+      return FailedPreconditionError(absl::StrCat("\"", ToAbsl(key), "\" holds no number"));
     }
-    const absl::Status status = Write(key, absl::StrCat(number + delta));
+    const Status status = Write(key, absl::StrCat(number + delta));
     if (!status.ok()) return status;
     return number + delta;
   }
 
-  absl::StatusOr<std::string> CompareAndSet(absl::string_view key, absl::string_view expected,
-                                            absl::string_view desired) override {
+  Result<std::string> CompareAndSet(std::string_view key, std::string_view expected,
+                                    std::string_view desired) override {
     StoreLock lock(store_);
     const SharedStore::Entry* entry = Find(key);
     const std::string before = entry == nullptr ? "" : std::string(entry->value, entry->size);
     if (before != expected && before != desired) {
-      return absl::FailedPreconditionError(absl::StrCat("\"", key, "\" holds another value"));
+      return FailedPreconditionError(absl::StrCat("\"", ToAbsl(key), "\" holds another value"));
     }
-    const absl::Status status = Write(key, desired);
+    const Status status = Write(key, desired);
     if (!status.ok()) return status;
     return std::string(desired);
   }
 
-  absl::Status Delete(absl::string_view key) override {
+  Status Delete(std::string_view key) override {
     StoreLock lock(store_);
     SharedStore::Entry* entry = Find(key);
     if (entry != nullptr) entry->used = false;
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status Barrier(absl::string_view name, absl::Duration timeout) override {
-    const std::string prefix = absl::StrCat("barrier:", name, ":");
+  Status Barrier(std::string_view name, std::chrono::nanoseconds timeout) override {
+    const std::string prefix = absl::StrCat("barrier:", ToAbsl(name), ":");
     const auto entered = Add(absl::StrCat(prefix, "entered"), 1);
     if (!entered.ok()) return entered.status();
     const int64_t round = (*entered - 1) / place_.world_size;
@@ -150,40 +155,39 @@ class ForkedWorker : public Worker {
     return Get(open, timeout).status();
   }
 
-  absl::Status PublishCommunicatorId(absl::string_view communicator,
-                                     absl::string_view id) override {
-    return Set(absl::StrCat("id:", communicator), id);
+  Status PublishCommunicatorId(std::string_view communicator, std::string_view id) override {
+    return Set(absl::StrCat("id:", ToAbsl(communicator)), id);
   }
-  absl::StatusOr<std::string> CommunicatorId(absl::string_view communicator,
-                                             absl::Duration timeout) override {
-    return Get(absl::StrCat("id:", communicator), timeout);
+  Result<std::string> CommunicatorId(std::string_view communicator,
+                                     std::chrono::nanoseconds timeout) override {
+    return Get(absl::StrCat("id:", ToAbsl(communicator)), timeout);
   }
   void ReportProgress(int64_t, double, double) override {}
 
  private:
-  SharedStore::Entry* Find(absl::string_view key) {
+  SharedStore::Entry* Find(std::string_view key) {
     for (SharedStore::Entry& entry : store_->entries) {
       if (entry.used && key == entry.key) return &entry;
     }
     return nullptr;
   }
 
-  absl::Status Write(absl::string_view key, absl::string_view value) {
+  Status Write(std::string_view key, std::string_view value) {
     if (key.size() > kMaxKey || value.size() > kMaxValue) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" or its value is too long"));
+      return InvalidArgumentError(absl::StrCat("\"", ToAbsl(key), "\" or its value is too long"));
     }
     SharedStore::Entry* entry = Find(key);
     for (size_t i = 0; entry == nullptr && i < kMaxEntries; ++i) {
       if (!store_->entries[i].used) entry = &store_->entries[i];
     }
-    if (entry == nullptr) return absl::ResourceExhaustedError("the store is full");
+    if (entry == nullptr) return ResourceExhaustedError("the store is full");
     memcpy(entry->key, key.data(), key.size());
     entry->key[key.size()] = '\0';
     memcpy(entry->value, value.data(), value.size());
     entry->size = static_cast<uint32_t>(value.size());
     entry->used = true;
     pthread_cond_broadcast(&store_->changed);
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   SharedStore* const store_;

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "worker_runtime/worker.h"
+#include "cadre/worker.h"
 
 namespace cadre::testing {
 

@@ -1,6 +1,7 @@
 #include "worker_runtime/testing/in_process_workers.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "rendezvous/keyspace/keyspace.h"
 #include "worker_runtime/store/store_worker.h"
@@ -25,7 +27,7 @@ class InProcessStore {
  public:
   explicit InProcessStore(int world_size) : world_size_(world_size) {}
 
-  absl::StatusOr<keyspace::Reply> Execute(const keyspace::Request& request) {
+  Result<keyspace::Reply> Execute(const keyspace::Request& request) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!end_.ok()) return end_;
     const uint64_t call = ++last_call_;
@@ -33,7 +35,7 @@ class InProcessStore {
         keyspace_.Execute(MonoNow(), stored_, world_size_, {call, ""}, request);
     if (outcome.change.has_value()) stored_.Apply(*std::move(outcome.change));
     Deliver(outcome.answers);
-    const MonoTime deadline = MonoNow() + absl::Milliseconds(request.wait_ms);
+    const MonoTime deadline = MonoNow() + std::chrono::milliseconds(request.wait_ms);
     while (answers_.count(call) == 0) {
       const absl::Duration left = std::max(deadline - MonoNow(), absl::Milliseconds(1));
       changed_.wait_for(lock, absl::ToChronoMicroseconds(left));
@@ -43,10 +45,10 @@ class InProcessStore {
   }
 
   // Waits end, and every call fails from now on, with this.
-  void End(const absl::Status& why) {
+  void End(const Status& why) {
     const std::lock_guard<std::mutex> lock(mutex_);
     end_ = why;
-    Deliver(keyspace_.End(why.code(), why.message()));
+    Deliver(keyspace_.End(static_cast<absl::StatusCode>(why.code()), why.message()));
   }
 
  private:
@@ -58,7 +60,7 @@ class InProcessStore {
   const uint32_t world_size_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  absl::Status end_;  // OK: not yet
+  Status end_;  // OK: not yet
   uint64_t last_call_ = 0;
   keyspace::Keyspace keyspace_;
   keyspace::Stored stored_;
@@ -87,7 +89,7 @@ class InProcessWorker : public store::StoreWorker {
   void ReportProgress(int64_t, double, double) override {}
 
  private:
-  absl::StatusOr<keyspace::Reply> Send(keyspace::Request request) override {
+  Result<keyspace::Reply> Send(keyspace::Request request) override {
     return store_->Execute(request);
   }
 
@@ -106,8 +108,8 @@ InProcessWorkers::InProcessWorkers(int world_size, int nodes)
 InProcessWorkers::~InProcessWorkers() = default;
 
 void InProcessWorkers::EndGeneration() {
-  store_->End(absl::AbortedError(absl::StrCat(
-      "generation ", kFirstGeneration, " is over, the current one is ", kFirstGeneration + 1)));
+  store_->End(AbortedError(absl::StrCat("generation ", kFirstGeneration,
+                                        " is over, the current one is ", kFirstGeneration + 1)));
 }
 
 void InProcessWorkers::Run(const std::function<void(Worker&)>& body) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <string>
@@ -16,11 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "cadre/reducer.h"
 #include "worker_runtime/backend/exit_grace.h"
 #include "worker_runtime/hierarchical/hierarchical_communicator.h"
-#include "worker_runtime/reducer.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/forked_workers.h"
@@ -30,17 +32,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
-constexpr absl::Duration kShort = absl::Seconds(1);
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kShort = std::chrono::seconds(1);
 // The promise is 100 ms in shared memory and a second elsewhere; a machine that is busy with other
 // things gets more.
-constexpr absl::Duration kNoticed = absl::Seconds(10);
+constexpr std::chrono::nanoseconds kNoticed = std::chrono::seconds(10);
 constexpr int kFaultStep = 6;
 // The exit status of a rank that has said how it went.
 constexpr int kTold = 0;
 
-using ConnectFunction =
-    absl::StatusOr<std::unique_ptr<Communicator>> (*)(Worker&, const CommunicatorOptions&);
+using ConnectFunction = Result<std::unique_ptr<Communicator>> (*)(Worker&,
+                                                                  const CommunicatorOptions&);
 
 struct Backend {
   const char* name;
@@ -65,7 +67,7 @@ enum class Fault {
 struct Row {
   const char* name;
   Fault fault;
-  absl::StatusCode code;
+  StatusCode code;
   // Of the others' error; $ stands for the culprit's rank.
   const char* text;
   // Whether the culprit gets the error too.
@@ -73,20 +75,19 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"Killed", Fault::kKilled, absl::StatusCode::kUnavailable, "rank $ is gone", false},
-    {"Stopped", Fault::kStopped, absl::StatusCode::kDeadlineExceeded, "rank $ (", false},
-    {"OtherShape", Fault::kOtherShape, absl::StatusCode::kInvalidArgument,
+    {"Killed", Fault::kKilled, StatusCode::kUnavailable, "rank $ is gone", false},
+    {"Stopped", Fault::kStopped, StatusCode::kDeadlineExceeded, "rank $ (", false},
+    {"OtherShape", Fault::kOtherShape, StatusCode::kInvalidArgument,
      "'bias' float32 with 8 elements on rank $ but 'bias' float32 with 7 elements on rank 0", true},
-    {"OtherSize", Fault::kOtherSize, absl::StatusCode::kInvalidArgument,
+    {"OtherSize", Fault::kOtherSize, StatusCode::kInvalidArgument,
      "rank $ an all-reduce (sum) of 5 float32", true},
-    {"OtherOrder", Fault::kOtherOrder, absl::StatusCode::kInvalidArgument, "rank $ a barrier",
-     true},
-    {"NotANumber", Fault::kNotANumber, absl::StatusCode::kOutOfRange,
+    {"OtherOrder", Fault::kOtherOrder, StatusCode::kInvalidArgument, "rank $ a barrier", true},
+    {"NotANumber", Fault::kNotANumber, StatusCode::kOutOfRange,
      "not finite in step 6: on rank $ of 'bias'", true},
-    {"ReturnsEarly", Fault::kReturnsEarly, absl::StatusCode::kAborted,
-     "rank $ aborted the communicator", false},
-    {"ExitsEarly", Fault::kExitsEarly, absl::StatusCode::kUnavailable, "rank $ is gone", false},
-    {"NoData", Fault::kNoData, absl::StatusCode::kOk, "", true},
+    {"ReturnsEarly", Fault::kReturnsEarly, StatusCode::kAborted, "rank $ aborted the communicator",
+     false},
+    {"ExitsEarly", Fault::kExitsEarly, StatusCode::kUnavailable, "rank $ is gone", false},
+    {"NoData", Fault::kNoData, StatusCode::kOk, "", true},
 };
 
 constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMemory, 3, 1, 1},
@@ -94,11 +95,11 @@ constexpr Backend kBackends[] = {{"SharedMemory", shared_memory::ConnectSharedMe
                                  {"Hierarchical", hierarchical::ConnectHierarchical, 4, 2, 3}};
 
 struct Ended {
-  absl::Status status;
+  Status status;
   MonoTime at;
 };
 
-void Tell(Worker& worker, const absl::Status& status) {
+void Tell(Worker& worker, const Status& status) {
   worker
       .Set(absl::StrCat("ended/", worker.rank()),
            absl::StrCat(static_cast<int>(status.code()), "|", MonoNow().micros(), "|",
@@ -113,8 +114,7 @@ Ended EndOf(ForkedWorkers& workers, int rank) {
   int code = 0;
   int64_t micros = 0;
   EXPECT_TRUE(absl::SimpleAtoi(parts[0], &code) && absl::SimpleAtoi(parts[1], &micros));
-  return {absl::Status(static_cast<absl::StatusCode>(code), parts[2]),
-          MonoTime::FromMicros(micros)};
+  return {Status(static_cast<StatusCode>(code), parts[2]), MonoTime::FromMicros(micros)};
 }
 
 // One rank's program.
@@ -124,7 +124,7 @@ class Rank {
       : worker_(worker), backend_(backend), fault_(fault) {}
 
   int Run() {
-    const absl::Status status = Train();
+    const Status status = Train();
     Tell(worker_, status);
     // The others find out for themselves.
     worker_.Get("over", kLong).IgnoreError();
@@ -136,8 +136,8 @@ class Rank {
     return fault_ == fault && worker_.rank() == backend_.culprit;
   }
 
-  absl::Status Train() {
-    const absl::Duration timeout = fault_ == Fault::kStopped ? kShort : kLong;
+  Status Train() {
+    const std::chrono::nanoseconds timeout = fault_ == Fault::kStopped ? kShort : kLong;
     auto communicator = backend_.connect(worker_, {"failures", timeout});
     if (!communicator.ok()) return communicator.status();
     std::vector<float> weight(50000), bias(IsCulprit(Fault::kOtherShape) ? 8 : 7);
@@ -153,18 +153,18 @@ class Rank {
         worker_.Set(absl::StrCat("runs/", worker_.rank()), "").IgnoreError();
         // A rank must not be stopped while it has the store's lock.
         if (!until_the_end) worker_.Get("fault", kLong).IgnoreError();
-        const absl::Status other = DoOtherThings(**communicator);
+        const Status other = DoOtherThings(**communicator);
         if (!other.ok()) return other;
-        if (IsCulprit(Fault::kReturnsEarly)) return absl::OkStatus();
+        if (IsCulprit(Fault::kReturnsEarly)) return OkStatus();
       }
-      const absl::Status stepped = Step(**reducer, step);
+      const Status stepped = Step(**reducer, step);
       if (!stepped.ok()) return stepped;
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   // Only the culprit does this.
-  absl::Status DoOtherThings(Communicator& communicator) {
+  Status DoOtherThings(Communicator& communicator) {
     if (IsCulprit(Fault::kExitsEarly)) _exit(kTold);
     std::vector<float> five(5);
     if (IsCulprit(Fault::kOtherSize)) {
@@ -172,12 +172,12 @@ class Rank {
           ->Wait(kLong);
     }
     if (IsCulprit(Fault::kOtherOrder)) return communicator.Barrier()->Wait(kLong);
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status Step(Reducer& reducer, int step) {
+  Status Step(Reducer& reducer, int step) {
     const bool has_data = !IsCulprit(Fault::kNoData);
-    absl::Status status = reducer.BeginStep(true, has_data ? 1 : 0);
+    Status status = reducer.BeginStep(true, has_data ? 1 : 0);
     for (size_t i = 0; i < reducer.size() && has_data; ++i) {
       auto* const values = static_cast<float*>(reducer.Gradient(i).data);
       for (size_t k = 0; k < reducer.Gradient(i).count; ++k) values[k] = 2;
@@ -190,9 +190,9 @@ class Rank {
     const double missing = fault_ == Fault::kNoData ? 1 : 0;
     const float average = static_cast<const float*>(reducer.Gradient(0).data)[7];
     if (report->weight != backend_.ranks - missing || std::abs(average - 2) > 1e-5) {
-      return absl::InternalError(absl::StrCat("weight ", report->weight, ", average ", average));
+      return InternalError(absl::StrCat("weight ", report->weight, ", average ", average));
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   Worker& worker_;
@@ -235,7 +235,7 @@ TEST_P(ProcessFailuresTest, EveryRankNamesTheCulprit) {
       const Ended ended = EndOf(workers, rank);
       EXPECT_EQ(ended.status.code(), row.code) << "rank " << rank << ": " << ended.status;
       EXPECT_THAT(std::string(ended.status.message()), HasSubstr(text)) << "rank " << rank;
-      EXPECT_LT(ended.at - start, kNoticed);
+      EXPECT_LT(ended.at - start, absl::FromChrono(kNoticed));
       printf("rank %d after %s: %s\n", rank, absl::FormatDuration(ended.at - start).c_str(),
              ended.status.ToString().c_str());
     }
@@ -280,7 +280,7 @@ class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
  protected:
   // One rank dies without a word, then one aborts and lives on, as survivors do whose job recovers
   // in place: how long a third one still waits for that.
-  static absl::Duration WaitAfterAbort(const ExitGraceCase& row) {
+  static std::chrono::nanoseconds WaitAfterAbort(const ExitGraceCase& row) {
     ForkedWorkers workers(row.backend.ranks, row.backend.nodes);
     workers.Start([&row](Worker& worker) {
       auto communicator = row.backend.connect(worker, {"last_words", kLong});
@@ -297,7 +297,7 @@ class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
         Tell(worker, work->Wait(kLong));
       } else if (worker.rank() == row.aborts) {
         worker.Get("waits", kLong).IgnoreError();
-        Tell(worker, absl::OkStatus());
+        Tell(worker, OkStatus());
         (*communicator)->Abort();
       }
       worker.Get("over", kLong).IgnoreError();
@@ -306,22 +306,23 @@ class ExitGraceTest : public ::testing::TestWithParam<ExitGraceCase> {
     EXPECT_EQ(workers.Wait(row.backend.culprit), kTold);
     EXPECT_OK(workers.observer().Set("died", ""));
     const Ended aborted = EndOf(workers, row.aborts), waited = EndOf(workers, row.waits);
-    EXPECT_THAT(waited.status, StatusIs(absl::StatusCode::kAborted,
+    EXPECT_THAT(waited.status, StatusIs(StatusCode::kAborted,
                                         HasSubstr(absl::StrCat("rank ", row.aborts, " aborted"))));
     EXPECT_OK(workers.observer().Set("over", ""));
     EXPECT_EQ(workers.WaitForAll(), kTold);
-    return waited.at - aborted.at;
+    return absl::ToChronoNanoseconds(waited.at - aborted.at);
   }
 };
 
 TEST_P(ExitGraceTest, AreNotAwaitedAfterAnothersDeath) {
   // A machine that is busy with other things may need some more rounds.
   constexpr int kRounds = 5;
-  absl::Duration fastest = absl::InfiniteDuration();
-  for (int round = 0; round < kRounds && fastest >= backend::kExitGrace; ++round) {
+  std::chrono::nanoseconds fastest = std::chrono::nanoseconds::max();
+  for (int round = 0; round < kRounds && absl::FromChrono(fastest) >= backend::kExitGrace;
+       ++round) {
     fastest = std::min(fastest, WaitAfterAbort(GetParam()));
   }
-  EXPECT_LT(fastest, backend::kExitGrace);
+  EXPECT_LT(absl::FromChrono(fastest), backend::kExitGrace);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ExitGraceTest, ::testing::ValuesIn(kExitGraceCases),
@@ -333,7 +334,7 @@ TEST(ProcessFailures, ProcessesOnSeveralNodesReduceTogether) {
     auto communicator = hierarchical::ConnectHierarchical(worker, {"nodes", kLong});
     if (!communicator.ok()) return 1;
     int64_t value = worker.rank() + 1;
-    const absl::Status status =
+    const Status status =
         (*communicator)->AllReduce({&value, 1, DataType::kInt64}, ReduceOp::kSum)->Wait(kLong);
     const bool all_done = (*communicator)->Barrier()->Wait(kLong).ok();
     return status.ok() && all_done && value == 10 ? 0 : 2;

@@ -2,24 +2,25 @@
 #ifndef CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 #define CADRE_WORKER_RUNTIME_TESTING_RANKS_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker_runtime/communicator.h"
-#include "worker_runtime/worker.h"
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/worker.h"
 
 namespace cadre::testing {
 
 // ConnectSockets, ConnectSharedMemory and the like.
-using ConnectFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
-    Worker&, const CommunicatorOptions&)>;
+using ConnectFunction =
+    std::function<Result<std::unique_ptr<Communicator>>(Worker&, const CommunicatorOptions&)>;
 
 // One thread each; returns when all have returned. A rank that cannot connect fails the test.
 void OnEachRank(const ConnectFunction& connect, int world_size,
                 const std::function<void(Communicator&)>& body,
-                absl::Duration timeout = absl::Seconds(30));
+                std::chrono::nanoseconds timeout = std::chrono::seconds(30));
 
 }  // namespace cadre::testing
 

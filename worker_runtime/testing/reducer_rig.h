@@ -2,19 +2,20 @@
 #ifndef CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 #define CADRE_WORKER_RUNTIME_TESTING_REDUCER_RIG_H_
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "cadre/reducer.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/reducer.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/ranks.h"
 
 namespace cadre::testing {
 
-inline constexpr absl::Duration kLong = absl::Seconds(30);
+inline constexpr std::chrono::nanoseconds kLong = std::chrono::seconds(30);
 
 // One rank's model: parameters of the given sizes, all with the same value.
 struct Model {
@@ -43,7 +44,7 @@ inline ReducerOptions Small() {
   return options;
 }
 
-inline absl::Span<float> Floats(Buffer buffer) {
+inline Span<float> Floats(Buffer buffer) {
   return {static_cast<float*>(buffer.data), buffer.count};
 }
 
@@ -52,7 +53,7 @@ inline void Fill(const Reducer& reducer, size_t i, float value) {
 }
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body,
-                       absl::Duration timeout = kLong) {
+                       std::chrono::nanoseconds timeout = kLong) {
   OnEachRank(sockets::ConnectSockets, world_size, body, timeout);
 }
 

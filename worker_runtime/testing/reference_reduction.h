@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker_runtime/communicator.h"
+#include "cadre/communicator.h"
 
 namespace cadre::testing {
 

@@ -1,4 +1,4 @@
-#include "worker_runtime/torch/archive_file.h"
+#include "cadre/torch/archive_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,16 +6,12 @@
 
 #include <exception>
 
-#include "absl/strings/str_cat.h"
-
 namespace cadre {
 namespace {
 
-absl::Status Failed(const std::string& path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-}
+Status Failed(const std::string& path) { return ErrnoToStatus(errno, "cannot write " + path); }
 
-absl::Status WriteAll(int fd, const std::string& path, const char* bytes, size_t left) {
+Status WriteAll(int fd, const std::string& path, const char* bytes, size_t left) {
   while (left > 0) {
     const ssize_t written = write(fd, bytes, left);
     if (written < 0 && errno == EINTR) continue;
@@ -23,15 +19,15 @@ absl::Status WriteAll(int fd, const std::string& path, const char* bytes, size_t
     bytes += written;
     left -= static_cast<size_t>(written);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& path) {
+Status SaveArchive(torch::serialize::OutputArchive& archive, const std::string& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return Failed(path);
-  absl::Status status;
+  Status status;
   try {
     // The archive believes that all went well: it ends the process over anything less.
     archive.save_to([&](const void* bytes, size_t size) {
@@ -39,7 +35,7 @@ absl::Status SaveArchive(torch::serialize::OutputArchive& archive, const std::st
       return size;
     });
   } catch (const std::exception& error) {
-    status.Update(absl::InternalError(absl::StrCat("cannot write ", path, ": ", error.what())));
+    status.Update(InternalError("cannot write " + path + ": " + error.what()));
   }
   if (close(fd) != 0) status.Update(Failed(path));
   return status;

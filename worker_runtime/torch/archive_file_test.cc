@@ -1,4 +1,4 @@
-#include "worker_runtime/torch/archive_file.h"
+#include "cadre/torch/archive_file.h"
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -26,15 +26,15 @@ TEST(ArchiveFileTest, WhatWasSavedIsLoaded) {
 TEST(ArchiveFileTest, AFullDiskIsAnErrorThatNamesTheFile) {
   torch::serialize::OutputArchive archive;
   archive.write("tensor", Large());
-  const absl::Status status = SaveArchive(archive, "/dev/full");
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const Status status = SaveArchive(archive, "/dev/full");
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/dev/full: No space left on device"));
 }
 
 TEST(ArchiveFileTest, AFileThatCannotBeMadeIsNamed) {
   torch::serialize::OutputArchive archive;
-  const absl::Status status = SaveArchive(archive, ::testing::TempDir() + "/no/such/file");
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  const Status status = SaveArchive(archive, ::testing::TempDir() + "/no/such/file");
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/file"));
 }
 

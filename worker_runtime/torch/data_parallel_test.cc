@@ -1,4 +1,4 @@
-#include "worker_runtime/torch/data_parallel.h"
+#include "cadre/torch/data_parallel.h"
 
 #include <functional>
 #include <memory>
@@ -148,7 +148,7 @@ TEST(DataParallel, WithAStaticGraphAnotherGraphIsAnError) {
       EXPECT_TRUE(Is(net->a.grad(), 1.5f));
     }
     (*model)->forward(1, /*use_b=*/false).backward();
-    EXPECT_THAT((*model)->Finish(), StatusIs(absl::StatusCode::kFailedPrecondition,
+    EXPECT_THAT((*model)->Finish(), StatusIs(StatusCode::kFailedPrecondition,
                                              HasSubstr("as often as in the first step: b;")));
   });
 }
@@ -167,7 +167,7 @@ TEST(DataParallel, RanksCountByTheirSamples) {
     for (size_t step = 0; weight > 0; ++step) {
       ASSERT_LT(step, samples.size());
       (*model)->ZeroGrad();
-      absl::StatusOr<StepReport> report;
+      Result<StepReport> report;
       if (samples[step] > 0) {
         (*model)->set_weight(samples[step]);
         (*model)->forward(mean).backward();
@@ -190,7 +190,7 @@ TEST(DataParallel, AnOptimizerWithoutAReductionIsAnError) {
     auto model = Model::Create(net, communicator, SmallBuckets());
     ASSERT_OK(model);
     EXPECT_THAT((*model)->BeforeOptimizerStep(),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("without a reduction")));
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("without a reduction")));
     (*model)->forward(1).backward();
     ASSERT_OK((*model)->Finish());
     EXPECT_OK((*model)->BeforeOptimizerStep());
@@ -198,14 +198,14 @@ TEST(DataParallel, AnOptimizerWithoutAReductionIsAnError) {
       Model::NoSync no_sync(**model);
       (*model)->forward(1).backward();
     }
-    EXPECT_THAT((*model)->BeforeOptimizerStep(),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("without a reduction since step 1")));
+    EXPECT_THAT(
+        (*model)->BeforeOptimizerStep(),
+        StatusIs(StatusCode::kFailedPrecondition, HasSubstr("without a reduction since step 1")));
     // An optimizer that steps all the same is noticed too.
     torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5)).step();
     (*model)->forward(1).backward();
     EXPECT_THAT((*model)->Finish(),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
+                StatusIs(StatusCode::kFailedPrecondition,
                          HasSubstr("parameters changed after step 1 although")));
   });
 }
@@ -217,7 +217,7 @@ TEST(DataParallel, ABackwardPassBeforeTheFirstForwardIsAnError) {
     ASSERT_OK(model);
     net->forward(1).backward();
     EXPECT_THAT((*model)->BeforeOptimizerStep(),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
   });
 }
 
@@ -230,7 +230,7 @@ TEST(DataParallel, ABackwardPassAroundItIsAnError) {
     ASSERT_OK((*model)->Finish());
     net->forward(1).backward();
     EXPECT_THAT((*model)->Finish(),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("outside a step")));
   });
 }
 
@@ -240,8 +240,8 @@ TEST(DataParallel, FinishNeedsABackwardPass) {
     auto model = Model::Create(net, communicator, SmallBuckets());
     ASSERT_OK(model);
     (*model)->forward(1);
-    EXPECT_THAT((*model)->Finish(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                             HasSubstr("without a backward pass")));
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("without a backward pass")));
     (*model)->forward(1).backward();
     EXPECT_OK((*model)->Finish());
   });
@@ -254,7 +254,7 @@ TEST(DataParallel, NoticesThatAParameterWasReplaced) {
     ASSERT_OK(model);
     net->to(torch::kFloat64);
     (*model)->forward(1).backward();
-    EXPECT_THAT((*model)->Finish(), StatusIs(absl::StatusCode::kFailedPrecondition,
+    EXPECT_THAT((*model)->Finish(), StatusIs(StatusCode::kFailedPrecondition,
                                              HasSubstr("'a' was given other storage")));
   });
 }
@@ -295,9 +295,8 @@ TEST(DataParallel, FindsTheRankWhoseParametersDiffer) {
     ASSERT_OK(model);
     torch::NoGradGuard no_grad;
     if (communicator.rank() == 1) net->b.add_(1e-6f);
-    EXPECT_THAT(
-        (*model)->CheckParametersEqual(kLong),
-        StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'b' differs from rank 0's on rank 1")));
+    EXPECT_THAT((*model)->CheckParametersEqual(kLong),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("'b' differs from rank 0's on rank 1")));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "worker_runtime/torch/distributed_optimizer.h"
+#include "cadre/torch/distributed_optimizer.h"
 
 #include <vector>
 
@@ -120,7 +120,7 @@ TEST(DistributedOptimizer, Partial_OwnGradientsAndOneGroupAtATime) {
     ASSERT_OK((*resumed)->BackwardAndPartialUpdate(model.Loss(T({mine}), mine), 3));
     EXPECT_TRUE(Equal(model.a, T({-4}))) << model.a;
     EXPECT_TRUE(Equal(model.b, T({-2 - mine}))) << model.b;
-    EXPECT_THAT((*resumed)->LoadState(*state), StatusIs(absl::StatusCode::kFailedPrecondition));
+    EXPECT_THAT((*resumed)->LoadState(*state), StatusIs(StatusCode::kFailedPrecondition));
     ASSERT_OK((*resumed)->AverageParameters());
     EXPECT_TRUE(Equal(model.b, T({-4}))) << model.b;
   });
@@ -203,7 +203,7 @@ TEST(DistributedOptimizer, AFailedBackwardPassIsSeenByAllRanks) {
     if (communicator.rank() == 0) {
       // Not a scalar.
       EXPECT_THAT((*optimizer)->BackwardAndUpdate(model.a * 2),
-                  StatusIs(absl::StatusCode::kInternal, HasSubstr("backward pass")));
+                  StatusIs(StatusCode::kInternal, HasSubstr("backward pass")));
     } else {
       EXPECT_FALSE((*optimizer)->BackwardAndUpdate(model.Loss(T({1}), 1)).ok());
     }
@@ -218,7 +218,7 @@ TEST(DistributedOptimizer, BadArgumentsAreRefused) {
     auto optimizer = DistributedOptimizer::Create(sgd, communicator, kLong);
     ASSERT_OK(optimizer);
     EXPECT_THAT((*optimizer)->BackwardAndSparseUpdate(model.Loss(T({1}), 1), 5, 0.0, true),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 0")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("more than 0")));
   });
 }
 

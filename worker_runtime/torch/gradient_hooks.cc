@@ -1,19 +1,17 @@
-#include "worker_runtime/torch/gradient_hooks.h"
+#include "cadre/torch/gradient_hooks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/status_macros.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/function_hook.h"
 #include "torch/csrc/autograd/variable.h"
 #include "torch/utils.h"
-#include "worker_runtime/shared_memory/huge_pages.h"
-#include "worker_runtime/torch/tensors.h"
 
 namespace cadre::nn {
 
@@ -23,7 +21,7 @@ namespace {
 
 // Large parameters are read and written from one end to the other several times in a step, which
 // takes longer in small pages. A kernel whose memory is scattered may take longer to find others.
-constexpr absl::Duration kPatienceForPages = absl::Milliseconds(200);
+constexpr std::chrono::milliseconds kPatienceForPages{200};
 
 }  // namespace
 
@@ -42,10 +40,10 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
   const size_t index_;
 };
 
-absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
+Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
     DataParallelOptions options) {
-  absl::StatusOr<NamedTensors> trained = TrainedParameters(*module);
+  Result<NamedTensors> trained = TrainedParameters(*module);
   if (!trained.ok()) {
     // The others wait for this rank's parameters.
     communicator.Abort();
@@ -53,16 +51,13 @@ absl::StatusOr<std::unique_ptr<GradientHooks>> GradientHooks::Create(
   }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   hooks->tensors_ = std::move(trained->tensors);
-  ASSIGN_OR_RETURN(hooks->reducer_,
-                   Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
+  CADRE_ASSIGN_OR_RETURN(
+      hooks->reducer_,
+      Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
   if (options.reducer.broadcast_parameters) {
-    RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
+    CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  const MonoTime deadline = MonoNow() + kPatienceForPages;
-  for (const Parameter& parameter : hooks->reducer_->parameters()) {
-    const Buffer& value = parameter.value;
-    shared_memory::MoveToHugePages(value.data, value.count * SizeOf(value.type), deadline);
-  }
+  MoveToHugePages(hooks->reducer_->parameters(), kPatienceForPages);
   hooks->PointAtBuckets();
   hooks->Install();
   return hooks;
@@ -84,17 +79,17 @@ void GradientHooks::Install() {
   }
 }
 
-absl::Status GradientHooks::CheckHooksAlive() const {
+Status GradientHooks::CheckHooksAlive() const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(tensors_[i]) == accumulators_[i].first &&
         tensors_[i].data_ptr() == reducer_->parameters()[i].value.data) {
       continue;
     }
-    return absl::FailedPreconditionError(absl::StrCat(
-        "parameter '", reducer_->parameters()[i].name,
-        "' was given other storage after it was made data-parallel; convert the model first"));
+    return FailedPreconditionError(
+        "parameter '" + reducer_->parameters()[i].name +
+        "' was given other storage after it was made data-parallel; convert the model first");
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 bool GradientHooks::LivesInBucket(size_t i) const {
@@ -119,7 +114,7 @@ void GradientHooks::PointAtBuckets() {
 
 // An optimizer that stepped after nothing but local backward passes has let the replicas part. Its
 // changes show in the first elements; autograd's version counters do not see them.
-absl::Status GradientHooks::CheckNotBypassed() {
+Status GradientHooks::CheckNotBypassed() {
   std::vector<Parameter> firsts;
   for (const Parameter& parameter : reducer_->parameters()) {
     Buffer first = parameter.value;
@@ -129,44 +124,45 @@ absl::Status GradientHooks::CheckNotBypassed() {
   const uint64_t sample = Fingerprint(firsts);
   const bool changed = sample != sample_;
   sample_ = sample;
-  if (!changed || !only_local_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", communicator_.rank(), ": parameters changed after step ", reducer_->finished_steps(),
+  if (!changed || !only_local_) return OkStatus();
+  return FailedPreconditionError(
+      "rank " + std::to_string(communicator_.rank()) + ": parameters changed after step " +
+      std::to_string(reducer_->finished_steps()) +
       " although their gradients had not been reduced: run the last backward pass before the "
-      "optimizer's step outside of NoSync"));
+      "optimizer's step outside of NoSync");
 }
 
-absl::Status GradientHooks::Prepare(double weight) {
-  RETURN_IF_ERROR(CheckHooksAlive());
-  RETURN_IF_ERROR(CheckNotBypassed());
-  RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
+Status GradientHooks::Prepare(double weight) {
+  CADRE_RETURN_IF_ERROR(CheckHooksAlive());
+  CADRE_RETURN_IF_ERROR(CheckNotBypassed());
+  CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) PointAtBuckets();
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
-    RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
+    CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void GradientHooks::BeforeForward() {
   if (!module_->is_training() || !torch::GradMode::is_enabled()) return;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return;
     report_.reset();
   }
-  absl::Status prepared = Prepare(weight_);
+  Status prepared = Prepare(weight_);
   if (!prepared.ok()) communicator_.Abort();
   Record(std::move(prepared));
 }
 
-absl::StatusOr<StepReport> GradientHooks::StepWithoutData() {
+Result<StepReport> GradientHooks::StepWithoutData() {
   {
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failure_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    CADRE_RETURN_IF_ERROR(failure_);
     report_.reset();
   }
-  absl::Status prepared = Prepare(0);
+  Status prepared = Prepare(0);
   if (!prepared.ok()) {
     communicator_.Abort();
     Record(prepared);
@@ -180,23 +176,23 @@ void GradientHooks::ZeroGrad() {
   for (torch::Tensor& tensor : tensors_) tensor.mutable_grad() = torch::Tensor();
 }
 
-absl::Status GradientHooks::BeforeOptimizerStep() {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
+Status GradientHooks::BeforeOptimizerStep() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  CADRE_RETURN_IF_ERROR(failure_);
   const int64_t finished = reducer_->finished_steps();
   if (finished == optimized_steps_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", communicator_.rank(), ": the optimizer would step without a reduction since step ",
-        finished,
+    return FailedPreconditionError(
+        "rank " + std::to_string(communicator_.rank()) +
+        ": the optimizer would step without a reduction since step " + std::to_string(finished) +
         ": call forward() of the data-parallel model, not of the module in it, and run "
-        "the backward pass outside of NoSync"));
+        "the backward pass outside of NoSync");
   }
   optimized_steps_ = finished;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-void GradientHooks::Record(absl::Status status) {
-  absl::MutexLock lock(&mutex_);
+void GradientHooks::Record(Status status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   failure_.Update(std::move(status));
 }
 
@@ -219,8 +215,7 @@ void GradientHooks::OnReady(size_t i) {
     }
     tensors_[i].mutable_grad() = views_[i];
   } catch (const std::exception& error) {
-    Record(absl::InternalError(
-        absl::StrCat("gradient of '", reducer_->parameters()[i].name, "': ", error.what())));
+    Record(InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + error.what()));
   }
 }
 
@@ -244,12 +239,12 @@ void GradientHooks::PublishUsed(const StepReport& report) {
 
 void GradientHooks::FinishSynchronized() {
   StageMissing();
-  absl::StatusOr<StepReport> report = reducer_->Finish(options_.timeout);
+  Result<StepReport> report = reducer_->Finish(options_.timeout);
   Record(report.status());
   if (!report.ok()) return;
   PublishUsed(*report);
   only_local_ = false;
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   report_ = *std::move(report);
 }
 
@@ -261,20 +256,20 @@ void GradientHooks::OnBackwardEnd() {
     if (step == Step::kSynchronized) return FinishSynchronized();
     if (step == Step::kNone) return;
     only_local_ = true;
-    absl::StatusOr<StepReport> report = reducer_->Finish(options_.timeout);
+    Result<StepReport> report = reducer_->Finish(options_.timeout);
     Record(report.status());
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     report_ = StepReport();
   } catch (const std::exception& error) {
-    Record(absl::InternalError(absl::StrCat("end of the backward pass: ", error.what())));
+    Record(InternalError(std::string("end of the backward pass: ") + error.what()));
   }
 }
 
-absl::StatusOr<StepReport> GradientHooks::Finish() {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
+Result<StepReport> GradientHooks::Finish() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  CADRE_RETURN_IF_ERROR(failure_);
   if (!report_) {
-    return absl::FailedPreconditionError(
+    return FailedPreconditionError(
         "Finish() without a backward pass: no gradient of this module was computed since the last "
         "one");
   }

@@ -2,18 +2,19 @@
 #ifndef CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
 #define CADRE_WORKER_RUNTIME_TORCH_RANKS_FOR_TEST_H_
 
+#include <chrono>
 #include <functional>
 
 #include "absl/time/time.h"
 #include "base/status_matchers.h"
+#include "cadre/torch/data_parallel.h"
 #include "torch/utils.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 #include "worker_runtime/testing/ranks.h"
-#include "worker_runtime/torch/data_parallel.h"
 
 namespace cadre::nn {
 
-inline constexpr absl::Duration kLong = absl::Seconds(30);
+inline constexpr std::chrono::nanoseconds kLong = std::chrono::seconds(30);
 
 inline void OnEachRank(int world_size, const std::function<void(Communicator&)>& body) {
   torch::set_num_threads(1);

@@ -1,13 +1,13 @@
-#include "worker_runtime/torch/tensors.h"
+#include "cadre/torch/tensors.h"
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "worker_runtime/wait_or_abort.h"
+#include "cadre/status_macros.h"
+#include "cadre/wait_or_abort.h"
 
 namespace cadre::nn {
 namespace {
@@ -33,43 +33,40 @@ std::optional<DataType> TypeOf(torch::ScalarType type) {
 
 }  // namespace
 
-absl::StatusOr<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
-  if (!tensor.defined())
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is undefined"));
+Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
+  if (!tensor.defined()) return InvalidArgumentError("'" + name + "' is undefined");
   if (!tensor.device().is_cpu()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "' is on ", tensor.device().str(),
-                     "; data-parallel parameters must be on the CPU"));
+    return InvalidArgumentError("'" + name + "' is on " + tensor.device().str() +
+                                "; data-parallel parameters must be on the CPU");
   }
   if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "' is not one dense block of memory; pass a contiguous tensor"));
+    return InvalidArgumentError("'" + name +
+                                "' is not one dense block of memory; pass a contiguous tensor");
   }
   const std::optional<DataType> type = TypeOf(tensor.scalar_type());
   if (!type) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is ",
-                                                   torch::toString(tensor.scalar_type()),
-                                                   ", which cannot be exchanged between ranks"));
+    return InvalidArgumentError("'" + name + "' is " + torch::toString(tensor.scalar_type()) +
+                                ", which cannot be exchanged between ranks");
   }
   return Buffer{tensor.data_ptr(), static_cast<size_t>(tensor.numel()), *type};
 }
 
-absl::StatusOr<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
+Result<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
   NamedTensors result;
   std::set<const void*> seen;
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& tensor = item.value();
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), tensor));
+    CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), tensor));
     result.tensors.push_back(tensor);
     result.parameters.push_back({item.key(), buffer, tensor.sizes().vec()});
   }
   return result;
 }
 
-absl::Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
-                              absl::Duration timeout) {
+Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
+                        std::chrono::nanoseconds timeout) {
   std::vector<Buffer> pieces;
   size_t bytes = 0;
   for (const auto& item : module.named_buffers()) {
@@ -81,31 +78,31 @@ absl::Status BroadcastBuffers(Communicator& communicator, const torch::nn::Modul
     pieces.push_back({item.value().data_ptr(), item.value().nbytes(), DataType::kUint8});
     bytes += item.value().nbytes();
   }
-  if (bytes == 0 || communicator.size() == 1) return absl::OkStatus();
+  if (bytes == 0 || communicator.size() == 1) return OkStatus();
   std::vector<char> message(bytes);
   char* at = message.data();
   for (const Buffer& piece : pieces) {
     std::memcpy(at, piece.data, piece.count);
     at += piece.count;
   }
-  RETURN_IF_ERROR(WaitOrAbort(
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
       communicator, communicator.Broadcast({message.data(), bytes, DataType::kUint8}, 0), timeout));
-  if (communicator.rank() == 0) return absl::OkStatus();
+  if (communicator.rank() == 0) return OkStatus();
   at = message.data();
   for (const Buffer& piece : pieces) {
     std::memcpy(piece.data, at, piece.count);
     at += piece.count;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<uint64_t> CheckEqualState(Communicator& communicator,
-                                         const torch::nn::Module& module, absl::Duration timeout) {
+Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,
+                                 std::chrono::nanoseconds timeout) {
   std::vector<Parameter> state;
   for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : list) {
       if (!item.value().defined()) continue;
-      ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), item.value()));
+      CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), item.value()));
       state.push_back({item.key(), buffer, item.value().sizes().vec()});
     }
   }

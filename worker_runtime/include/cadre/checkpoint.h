@@ -1,0 +1,40 @@
+// Checkpoints of a data-parallel job: rank 0 saves, all ranks load the same one.
+//
+//   CheckpointDirectory directory("checkpoints");
+//   auto newest = LoadNewest(*worker, directory, timeout);      // on all ranks, before training
+//   if (newest.ok() && newest->checkpoint) { Read(newest->checkpoint->path); ... }
+//   ...
+//   SaveCheckpoint(*worker, directory, step, [&](const std::string& path) { ... }, timeout);
+#ifndef CADRE_CHECKPOINT_H_
+#define CADRE_CHECKPOINT_H_
+
+#include <chrono>
+#include <cstdint>
+
+#include "cadre/checkpoint_directory.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/worker.h"
+
+namespace cadre {
+
+// Called by all ranks with the same step; `writer` runs on rank 0. Returns on all when the
+// checkpoint is on disk, with rank 0's status. ABORTED: the generation has moved on, nothing was
+// changed.
+Status SaveCheckpoint(Worker& worker, const CheckpointDirectory& directory, int64_t step,
+                      const CheckpointDirectory::Writer& writer, std::chrono::nanoseconds timeout);
+
+// Whether nodes that came later wait for the workers to save and leave with
+// kWorkerExitForNextGeneration (exit_codes.h), after which all begin the next generation, larger.
+// Called by all ranks, which get rank 0's answer; it takes about a millisecond.
+Result<bool> CheckpointWanted(Worker& worker, std::chrono::nanoseconds timeout);
+
+// Called by all ranks. Rank 0 chooses the newest whole checkpoint, and all get that one, also where
+// a newer one has appeared since. It stays on disk until two more were saved. The directory must be
+// one that all nodes see; NOT_FOUND says so on the rank that does not.
+Result<NewestCheckpoint> LoadNewest(Worker& worker, const CheckpointDirectory& directory,
+                                    std::chrono::nanoseconds timeout);
+
+}  // namespace cadre
+
+#endif  // CADRE_CHECKPOINT_H_

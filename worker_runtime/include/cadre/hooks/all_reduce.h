@@ -1,0 +1,54 @@
+// The plain way: the average of all ranks' gradients. The hooks that wrap go around this one.
+#ifndef CADRE_HOOKS_ALL_REDUCE_H_
+#define CADRE_HOOKS_ALL_REDUCE_H_
+
+#include <memory>
+#include <string>
+
+#include "cadre/communication_hook.h"
+
+namespace cadre::hooks {
+
+class HookThread;
+
+// Divides by the number of ranks, then sums, in the type that the bucket has: what an average can
+// hold does not overflow on the way.
+class AllReduceHook : public CommunicationHook {
+ public:
+  AllReduceHook();
+  ~AllReduceHook() override;
+
+  Status Layout(Span<const BucketView>) override { return OkStatus(); }
+  std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
+  Result<std::string> SaveState() const override;
+  Status LoadState(std::string_view state) override;
+  uint64_t bytes_given() const override;
+
+ private:
+  // The last, so that it stops before what its operations use is gone.
+  const std::unique_ptr<HookThread> thread_;
+};
+
+// Cuts every element of this rank's gradients to at most `limit`, up and down, before `inner`
+// reduces them. NaN stays.
+class ClippingHook : public CommunicationHook {
+ public:
+  ClippingHook(double limit, std::shared_ptr<CommunicationHook> inner)
+      : limit_(limit), inner_(std::move(inner)) {}
+
+  // INVALID_ARGUMENT: the limit is not positive, or as CheckFloatBuckets().
+  Status Layout(Span<const BucketView> buckets) override;
+  std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
+  Result<std::string> SaveState() const override { return inner_->SaveState(); }
+  Status LoadState(std::string_view state) override { return inner_->LoadState(state); }
+  bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
+  uint64_t bytes_given() const override { return inner_->bytes_given(); }
+
+ private:
+  const double limit_;
+  const std::shared_ptr<CommunicationHook> inner_;
+};
+
+}  // namespace cadre::hooks
+
+#endif  // CADRE_HOOKS_ALL_REDUCE_H_

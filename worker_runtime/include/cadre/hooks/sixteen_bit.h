@@ -1,0 +1,53 @@
+// Gradients that travel as 16-bit floating point numbers: half the bytes.
+//
+//   options.reducer.hook = Fp16Hook();                                 // the average, in 16 bits
+//   options.reducer.hook = Bf16Hook(std::make_shared<PowerSgdHook>(power_sgd));
+#ifndef CADRE_HOOKS_SIXTEEN_BIT_H_
+#define CADRE_HOOKS_SIXTEEN_BIT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cadre/communication_hook.h"
+
+namespace cadre::hooks {
+
+class HookThread;
+
+// Casts a float32 bucket, has `inner` reduce the 16-bit copy, and casts what comes out back into
+// the bucket. No error feedback of its own; `inner` may have one.
+class SixteenBitHook : public CommunicationHook {
+ public:
+  // `type` is kFloat16 or kBfloat16.
+  SixteenBitHook(DataType type, std::shared_ptr<CommunicationHook> inner);
+  ~SixteenBitHook() override;
+
+  // INVALID_ARGUMENT: a bucket is not float32.
+  Status Layout(Span<const BucketView> buckets) override;
+  std::shared_ptr<Work> Start(Communicator& communicator, const BucketView& bucket) override;
+  Result<std::string> SaveState() const override { return inner_->SaveState(); }
+  Status LoadState(std::string_view state) override { return inner_->LoadState(state); }
+  bool KeepsReplicasEqual() const override { return inner_->KeepsReplicasEqual(); }
+  uint64_t bytes_given() const override { return inner_->bytes_given(); }
+
+ private:
+  Status Reduce(Communicator& communicator, const BucketView& bucket);
+
+  const DataType type_;
+  const std::shared_ptr<CommunicationHook> inner_;
+  // The 16-bit copy of each bucket.
+  std::vector<std::vector<uint16_t>> copies_;
+  // The last, so that it stops before what its operations use is gone.
+  const std::unique_ptr<HookThread> thread_;
+};
+
+// Over the plain average, which divides before it sums, as PyTorch's fp16_compress_hook and
+// bf16_compress_hook; or over another hook, as their wrappers.
+std::shared_ptr<CommunicationHook> Fp16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
+std::shared_ptr<CommunicationHook> Bf16Hook(std::shared_ptr<CommunicationHook> inner = nullptr);
+
+}  // namespace cadre::hooks
+
+#endif  // CADRE_HOOKS_SIXTEEN_BIT_H_

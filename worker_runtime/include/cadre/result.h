@@ -1,0 +1,82 @@
+// A value, or the status that says why there is none.
+#ifndef CADRE_RESULT_H_
+#define CADRE_RESULT_H_
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "cadre/status.h"
+
+namespace cadre {
+
+//   Result<std::string> content = Read(path);
+//   if (!content.ok()) return content.status();
+//   Use(*content);
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+
+  // An error, UNKNOWN, until something is assigned.
+  Result() : status_(StatusCode::kUnknown, "no result yet") {}
+  // From a value, or from what becomes one.
+  template <typename U = T, typename = std::enable_if_t<std::is_convertible_v<U&&, T> &&
+                                                        !std::is_same_v<std::decay_t<U>, Result> &&
+                                                        !std::is_convertible_v<U&&, Status>>>
+  Result(U&& value) : value_(std::forward<U>(value)) {}  // NOLINT: implicit, so that it is returned
+  // From an error. One that is OK is a mistake of the program's, and becomes INTERNAL.
+  template <typename S,
+            typename = std::enable_if_t<std::is_convertible_v<S&&, Status> &&
+                                        !std::is_same_v<std::decay_t<S>, Result>>,
+            typename = void>
+  Result(S&& error) : status_(std::forward<S>(error)) {  // NOLINT: as above
+    if (status_.ok()) status_ = InternalError("a result was made from a status that is OK");
+  }
+  // From a result of something that becomes T, as a derived class's pointer its base's.
+  template <typename U,
+            typename = std::enable_if_t<!std::is_same_v<U, T> && std::is_convertible_v<U&&, T>>>
+  Result(Result<U>&& other) : status_(other.status()) {  // NOLINT: as above
+    if (other.ok()) value_ = *std::move(other);
+  }
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const& { return status_; }
+  Status status() && { return std::move(status_); }
+  // As Status::IgnoreError().
+  void IgnoreError() const {}
+
+  // Of one that is ok(). Of another, value() ends the process with the status; * and -> are not
+  // defined, as std::optional's.
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& value() & { return Checked().operator*(); }
+  const T& value() const& { return Checked().operator*(); }
+  T&& value() && { return *std::move(Checked()); }
+  template <typename U>
+  T value_or(U&& otherwise) const& {
+    return ok() ? *value_ : static_cast<T>(std::forward<U>(otherwise));
+  }
+
+ private:
+  Result& Checked() { return const_cast<Result&>(std::as_const(*this).Checked()); }
+  const Result& Checked() const {
+    if (!ok()) {
+      std::fprintf(stderr, "cadre: the value of a result that is %s\n", status_.ToString().c_str());
+      std::abort();
+    }
+    return *this;
+  }
+
+  Status status_;
+  std::optional<T> value_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_RESULT_H_

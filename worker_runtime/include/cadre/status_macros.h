@@ -1,0 +1,25 @@
+// Early return on an error.
+#ifndef CADRE_STATUS_MACROS_H_
+#define CADRE_STATUS_MACROS_H_
+
+#include <utility>
+
+#define CADRE_CONCAT_INNER(a, b) a##b
+#define CADRE_CONCAT(a, b) CADRE_CONCAT_INNER(a, b)
+
+// In a function that returns a Status or a Result: CADRE_RETURN_IF_ERROR(Open(path));
+#define CADRE_RETURN_IF_ERROR(expression)        \
+  do {                                           \
+    auto cadre_status = (expression);            \
+    if (!cadre_status.ok()) return cadre_status; \
+  } while (false)
+
+// As above: CADRE_ASSIGN_OR_RETURN(const int fd, Open(path));
+#define CADRE_ASSIGN_OR_RETURN(target, expression) \
+  CADRE_ASSIGN_OR_RETURN_INNER(CADRE_CONCAT(cadre_result_, __LINE__), target, expression)
+#define CADRE_ASSIGN_OR_RETURN_INNER(result, target, expression) \
+  auto result = (expression);                                    \
+  if (!result.ok()) return std::move(result).status();           \
+  target = *std::move(result)
+
+#endif  // CADRE_STATUS_MACROS_H_

@@ -1,0 +1,121 @@
+// SINGA's DistOpt for libtorch: wraps an optimizer, and does backward pass, exchange and update in
+// one call, in one of five ways. For training code that has no module to wrap; DataParallel
+// overlaps the exchange with the backward pass.
+//
+//   torch::optim::SGD sgd(net->parameters(), 0.05);
+//   CADRE_ASSIGN_OR_RETURN(auto optimizer, DistributedOptimizer::Create(sgd, communicator));
+//   ... CADRE_RETURN_IF_ERROR(optimizer->BackwardAndUpdate(loss(net->forward(x), y)));
+#ifndef CADRE_TORCH_DISTRIBUTED_OPTIMIZER_H_
+#define CADRE_TORCH_DISTRIBUTED_OPTIMIZER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cadre/communication_hook.h"
+#include "cadre/hooks/fusion.h"
+#include "cadre/hooks/partial.h"
+#include "cadre/hooks/sparse.h"
+#include "cadre/parameter.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "torch/optim/optimizer.h"
+#include "torch/types.h"
+
+namespace cadre::nn {
+
+// One thread. Optimizer and communicator must outlive it. All ranks make the same calls with the
+// same arguments, but for the loss. Each call clears the gradients first; a parameter that the loss
+// does not use counts with a gradient of zero. `threshold`, in elements: parameters with more
+// travel alone, the others together. After an error the communicator is aborted and every later
+// call returns that error.
+class DistributedOptimizer {
+ public:
+  // Collective: compares the parameters of all groups with rank 0's, and copies rank 0's values.
+  static Result<std::unique_ptr<DistributedOptimizer>> Create(
+      torch::optim::Optimizer& optimizer, Communicator& communicator,
+      std::chrono::nanoseconds timeout = std::chrono::minutes(11));
+
+  // backward_and_update: the average of all gradients.
+  Status BackwardAndUpdate(const torch::Tensor& loss, size_t threshold = hooks::kFusionThreshold);
+
+  // backward_and_update_half: the same in 16 bits; with `clipping` every element is first cut to
+  // +- clip_value. Unlike SINGA's, it divides before it sums, so that the sum does not overflow.
+  Status BackwardAndUpdateHalf(const torch::Tensor& loss,
+                               size_t threshold = hooks::kFusionThreshold, bool clipping = false,
+                               double clip_value = 100);
+
+  // backward_and_partial_update: every rank updates with its own gradients, then the next group of
+  // parameters becomes the average. Replicas differ; see AverageParameters().
+  Status BackwardAndPartialUpdate(const torch::Tensor& loss,
+                                  size_t threshold = hooks::kFusionThreshold);
+
+  // backward_and_sparse_update: with `top_k` the share `sparsity` of each group's elements that is
+  // largest, else all elements of at least that magnitude; with `correct` the rest is added to the
+  // next step's gradients.
+  Status BackwardAndSparseUpdate(const torch::Tensor& loss,
+                                 size_t threshold = hooks::kFusionThreshold, double sparsity = 0.05,
+                                 bool top_k = false, bool correct = true);
+
+  // Collective: all parameters become the average. After partial updates, before an evaluation or
+  // a checkpoint.
+  Status AverageParameters();
+
+  // The memory of this rank between steps, for its part of a checkpoint: the residual of the
+  // sparse mode, and whose turn it is in the partial one. Empty for a mode that was not used.
+  struct State {
+    std::string sparse;
+    std::string partial;
+  };
+  Result<State> SaveState() const;
+  // Before the first step.
+  Status LoadState(const State& state);
+
+  // Bytes that this rank gave to collectives so far.
+  uint64_t bytes_given() const;
+
+ private:
+  // A way to reduce gradients, with the memory that it works in.
+  struct Exchange {
+    std::shared_ptr<CommunicationHook> hook;
+    size_t threshold = 0;
+    std::vector<torch::Tensor> fused;
+    std::vector<std::vector<GradientView>> gradients;
+    std::vector<BucketView> buckets;
+  };
+
+  DistributedOptimizer(torch::optim::Optimizer& optimizer, Communicator& communicator,
+                       std::chrono::nanoseconds timeout)
+      : optimizer_(optimizer), communicator_(communicator), timeout_(timeout) {}
+
+  Status Backward(const torch::Tensor& loss);
+  Status LayOut(Exchange& exchange, size_t threshold);
+  Status Reduce(Exchange& exchange, size_t threshold);
+  Status Update(const torch::Tensor& loss, Exchange& exchange, size_t threshold);
+  Status PreparePartial(size_t threshold);
+  Status Fail(const Status& status);
+
+  torch::optim::Optimizer& optimizer_;
+  Communicator& communicator_;
+  const std::chrono::nanoseconds timeout_;
+  std::vector<torch::Tensor> tensors_;
+  std::vector<Parameter> parameters_;
+
+  Exchange full_, half_, sparse_;
+  double half_limit_ = 0;
+  std::shared_ptr<hooks::SparseHook> sparse_hook_;
+  std::shared_ptr<hooks::PartialHook> partial_;
+  size_t partial_threshold_ = 0;
+  // Loaded, for a mode that has not been used yet.
+  State loaded_;
+  // Of hooks that were replaced.
+  uint64_t earlier_bytes_ = 0;
+  Status failure_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_DISTRIBUTED_OPTIMIZER_H_

@@ -1,0 +1,24 @@
+// Waiting for a collective whose buffers belong to the caller's stack frame.
+#ifndef CADRE_WAIT_OR_ABORT_H_
+#define CADRE_WAIT_OR_ABORT_H_
+
+#include <chrono>
+#include <memory>
+
+#include "cadre/communicator.h"
+#include "cadre/status.h"
+
+namespace cadre {
+
+// An aborted collective is over within a second; nobody waits longer than this for it.
+constexpr std::chrono::nanoseconds kAbortGrace = std::chrono::seconds(5);
+
+// Waits for `work`. When it fails or is late, aborts the communicator and waits until the
+// collective no longer touches its buffers, so that the caller may free them. Returns what went
+// wrong first.
+Status WaitOrAbort(Communicator& communicator, const std::shared_ptr<Work>& work,
+                   std::chrono::nanoseconds timeout);
+
+}  // namespace cadre
+
+#endif  // CADRE_WAIT_OR_ABORT_H_
