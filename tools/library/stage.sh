@@ -1,0 +1,36 @@
+# Sourced by what makes packages: stage ROOT VERSION LIBRARIES FILE... lays an installed library out beneath ROOT. LIBRARIES is the
+# folder of libraries in it: lib, or lib/x86_64-linux-gnu. FILEs are those of the checkout, by their paths in it.
+# shellcheck shell=bash
+
+# put ROOT SOURCE TARGET
+put() { install -D -m 644 "$2" "$1/$3"; }
+
+stage() {
+  local root=$1 version=$2 libraries=$3 file to_prefix
+  shift 3
+  to_prefix=$(sed 's/[^/]\+/../g' <<< "$libraries/pkgconfig")
+  for file in "$@"; do
+    case "$file" in
+      */libcadre.so.0)
+        put "$root" "$file" "$libraries/libcadre.so.0"
+        strip --strip-unneeded "$root/$libraries/libcadre.so.0"
+        ln -s libcadre.so.0 "$root/$libraries/libcadre.so"
+        ;;
+      worker_runtime/include/*) put "$root" "$file" "include/${file#worker_runtime/include/}" ;;
+      worker_runtime/torch/*) put "$root" "$file" "share/cadre/torch/${file##*/}" ;;
+      tools/library/cmake/*.cmake) put "$root" "$file" "$libraries/cmake/cadre/${file##*/}" ;;
+      tools/library/cmake/*.cmake.in | tools/library/cadre.pc.in)
+        local target=$libraries/cmake/cadre/$(basename "$file" .in)
+        [[ $file != *.pc.in ]] || target=$libraries/pkgconfig/cadre.pc
+        mkdir -p "$root/$(dirname "$target")"
+        sed -e "s/@VERSION@/$version/" -e "s/@MAJOR@/${version%%.*}/" \
+          -e "s/@MINOR@/$(cut -d. -f2 <<< "$version")/" -e "s|@TO_PREFIX@|$to_prefix|" "$file" > "$root/$target"
+        ;;
+      examples/*) put "$root" "$file" "share/cadre/$file" ;;
+      *) echo "stage: nobody said where $file belongs" >&2; return 1 ;;
+    esac
+  done
+}
+
+# version_of CADRE: as the command itself says it.
+version_of() { "$1" version | awk '{ print $2; exit }'; }
