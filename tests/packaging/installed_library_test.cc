@@ -1,0 +1,141 @@
+// The archive on a Debian 12 that has a compiler, CMake and Python: the examples are built there as
+// a user does it, against PyPI's libtorch and against Debian's, and train under several launchers.
+// Needs root, and the roots and environment that tools/debian_root and tools/python_env make.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Trains, and trains on when a rank is killed.
+constexpr char kTrain[] =
+    "train='build/mnist_cnn --epochs 2 --limit 512 --batch-size 32 --lr 0.05 --momentum 0.9'\n"
+    "echo '== cadre run'\n"
+    "bin/cadre run --standalone --nproc-per-node 2 --log-dir /tmp/logs $train\n"
+    "echo '== killed in place'\n"
+    "bin/cadre run --standalone --nproc-per-node 2 --in-place --max-restarts 1 --log-dir /tmp/logs "
+    "$train --fail-rank 1 --fail-epoch 1\n";
+
+// An object that needs both libraries, linked in either order, starts with all symbols bound.
+constexpr char kBothOrders[] =
+    "cat > /tmp/both.cc <<'end'\n"
+    "#include <torch/torch.h>\n"
+    "#include <cstdio>\n"
+    "#include \"cadre/sampler.h\"\n"
+    "int main() {\n"
+    "  auto sampler = cadre::DistributedSampler::Create({4, 2, 1});\n"
+    "  if (!sampler.ok()) return 1;\n"
+    "  const double sum = torch::ones({3}).sum().item<double>();\n"
+    "  std::printf(\"both: %d %.0f\\n\", static_cast<int>(sampler->size()), sum);\n"
+    "}\n"
+    "end\n"
+    "flags=\"-I$PWD/include -I$torch/include -I$torch/include/torch/csrc/api/include\"\n"
+    "c++ -std=$standard -c $flags /tmp/both.cc -o /tmp/both.o\n"
+    "ours=\"-L$PWD/lib -lcadre -Wl,-rpath,$PWD/lib\"\n"
+    "theirs=\"-L$libraries -ltorch -ltorch_cpu -lc10 -Wl,-rpath,$libraries\"\n"
+    "c++ /tmp/both.o $ours $theirs -Wl,--allow-shlib-undefined -o /tmp/first\n"
+    "c++ /tmp/both.o $theirs $ours -Wl,--allow-shlib-undefined -o /tmp/second\n"
+    "LD_BIND_NOW=1 /tmp/first\n"
+    "LD_BIND_NOW=1 /tmp/second\n";
+
+class InstalledLibraryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can enter another root";
+    if (root_.empty()) GTEST_SKIP() << "CADRE_DEBIAN_ROOT is not set: see tools/debian_root";
+  }
+
+  std::unique_ptr<Process> InDebian(const std::string& root, const std::string& script,
+                                    const std::vector<std::string>& paths) {
+    ProcessOptions options;
+    options.argv = {"tests/packaging/in_debian.sh", MakeTempDir("root"), root, script};
+    options.argv.insert(options.argv.end(), paths.begin(), paths.end());
+    auto process = RunToEnd(options, absl::Minutes(14));
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+  // Each launch came to its last epoch; both orders of linking worked.
+  static void ExpectTrained(const Process& run, int launches) {
+    const std::vector<absl::string_view> last =
+        absl::StrSplit(run.standard_output(), "epoch 2/2: loss");
+    EXPECT_EQ(last.size(), launches + 1) << Said(run);
+    const std::vector<absl::string_view> both =
+        absl::StrSplit(run.standard_output(), "both: 2 3\n");
+    EXPECT_EQ(both.size(), 3) << Said(run);
+  }
+
+  // In the unpacked archive, with compilers' output kept back unless they fail. `target` may be
+  // empty.
+  std::string Build(const std::string& target) const {
+    return absl::StrCat("cd /root\ntar xf ", archive_, "\ncd cadre-*/\nexport OMP_NUM_THREADS=1\n",
+                        "if command -v nvcc; then exit 9; fi\n",
+                        "cmake -S examples -B build\n"
+                        "cmake --build build --parallel 2 ",
+                        target.empty() ? "" : absl::StrCat("--target ", target),
+                        " > /tmp/build.log 2>&1 || { tail -n 60 /tmp/build.log; exit 1; }\n"
+                        "if ldd build/mnist_cnn | grep 'not found'; then exit 8; fi\n");
+  }
+  static std::string Said(const Process& process) {
+    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
+  }
+
+  const std::string archive_ = std::filesystem::canonical("tools/library/cadre.tar.gz");
+  const std::string root_ = Variable("CADRE_DEBIAN_ROOT");
+  const std::string python_ = Variable("CADRE_PYTHON_ENV");
+};
+
+TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
+  if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
+  const auto run =
+      InDebian(root_,
+               absl::StrCat(". ", python_, "/bin/activate\n", Build(""), kTrain,
+                            "echo '== torchrun'\n"
+                            "torchrun --standalone --no-python --nproc-per-node 2 $train\n"
+                            "torch=$(python3 -c 'import importlib.util as u; "
+                            "print(u.find_spec(\"torch\").submodule_search_locations[0])')\n"
+                            "libraries=$torch/lib standard=c++20\n",
+                            kBothOrders),
+               {archive_, python_});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 2.15.0"));
+  ExpectTrained(*run, /*launches=*/3);
+}
+
+TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
+  const auto run =
+      InDebian(root_ + "-torch",
+               absl::StrCat(Build("mnist_cnn plain_cpp"), kTrain,
+                            "echo '== without libtorch'\n"
+                            "bin/cadre run --standalone --nproc-per-node 2 build/plain_cpp\n"
+                            "torch=/usr libraries=/usr/lib/x86_64-linux-gnu standard=c++17\n",
+                            kBothOrders),
+               {archive_});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 1.13.1"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00"));
+  ExpectTrained(*run, /*launches=*/2);
+}
+
+}  // namespace
+}  // namespace cadre
