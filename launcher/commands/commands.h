@@ -36,8 +36,6 @@ Command CompletionCommand();
 Command ManCommand();
 Command VersionCommand();
 
-inline constexpr char kVersion[] = "0.3.0";
-
 // Says "cadre: TEXT" on standard error and returns `status`.
 int Fail(int status, absl::string_view text);
 

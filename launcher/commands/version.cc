@@ -1,4 +1,6 @@
 // cadre version.
+#include "base/version.h"
+
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 
