@@ -1,0 +1,146 @@
+#include "cadre/communicator.h"
+
+#include <functional>
+
+#include "base/status_matchers.h"
+#include "cadre.h"
+#include "worker_runtime/c/borrowed_worker.h"
+#include "worker_runtime/c/handles.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre::c {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kLongMs = 60000;
+constexpr int kRanks = 3;
+
+// Runs `body` as every rank, with what C has.
+void OnEachRank(const std::function<void(cadre_worker*, cadre_communicator*)>& body) {
+  testing::InProcessWorkers workers(kRanks);
+  workers.Run([&](Worker& one) {
+    cadre_worker worker = Borrowed(one);
+    cadre_communicator* communicator = nullptr;
+    ASSERT_EQ(cadre_communicator_connect(&worker, "test", kLongMs, &communicator), CADRE_OK)
+        << cadre_last_error();
+    body(&worker, communicator);
+    cadre_communicator_free(communicator);
+  });
+}
+
+// What the operation that `status` says was started came to.
+cadre_status Finish(cadre_status status, cadre_work*& work) {
+  if (status == CADRE_OK) status = cadre_work_wait(work, kLongMs);
+  cadre_work_free(work);
+  work = nullptr;
+  return status;
+}
+
+TEST(CCommunicatorTest, Reductions) {
+  OnEachRank([](cadre_worker* worker, cadre_communicator* all) {
+    const int rank = cadre_worker_rank(worker);
+    cadre_work* work = nullptr;
+    float mean[2] = {3.f * rank, 1};
+    EXPECT_EQ(Finish(cadre_all_reduce(all, mean, 2, CADRE_FLOAT32, CADRE_AVERAGE, &work), work),
+              CADRE_OK);
+    EXPECT_THAT(mean, ElementsAre(3, 1));
+    int64_t most = rank;
+    EXPECT_EQ(Finish(cadre_all_reduce(all, &most, 1, CADRE_INT64, CADRE_MAX, &work), work),
+              CADRE_OK);
+    EXPECT_EQ(most, kRanks - 1);
+    int32_t sum = rank;
+    EXPECT_EQ(Finish(cadre_reduce(all, &sum, 1, CADRE_INT32, CADRE_SUM, 1, &work), work), CADRE_OK);
+    EXPECT_EQ(sum, rank == 1 ? 3 : rank);
+    const double parts[kRanks] = {1, 10, 100};
+    double part = 0;
+    EXPECT_EQ(
+        Finish(cadre_reduce_scatter(all, parts, &part, 1, CADRE_FLOAT64, CADRE_SUM, &work), work),
+        CADRE_OK);
+    EXPECT_EQ(part, kRanks * parts[rank]);
+  });
+}
+
+TEST(CCommunicatorTest, CopiesAndBarrier) {
+  OnEachRank([](cadre_worker* worker, cadre_communicator* all) {
+    const int rank = cadre_worker_rank(worker);
+    cadre_work* work = nullptr;
+    uint8_t bytes[2] = {static_cast<uint8_t>(rank), 9};
+    EXPECT_EQ(Finish(cadre_broadcast(all, bytes, 2, CADRE_UINT8, 2, &work), work), CADRE_OK);
+    EXPECT_THAT(bytes, ElementsAre(2, 9));
+    const int32_t one = rank + 5;
+    int32_t each[kRanks] = {};
+    EXPECT_EQ(Finish(cadre_all_gather(all, &one, each, 1, CADRE_INT32, &work), work), CADRE_OK);
+    EXPECT_THAT(each, ElementsAre(5, 6, 7));
+    EXPECT_EQ(Finish(cadre_barrier(all, &work), work), CADRE_OK);
+  });
+}
+
+TEST(CCommunicatorTest, ARingOfMessages) {
+  OnEachRank([](cadre_worker* worker, cadre_communicator* all) {
+    const int rank = cadre_worker_rank(worker);
+    const double sent = rank;
+    double received = -1;
+    cadre_work *send = nullptr, *receive = nullptr;
+    EXPECT_EQ(cadre_send(all, &sent, 1, CADRE_FLOAT64, (rank + 1) % kRanks, 4, &send), CADRE_OK);
+    EXPECT_EQ(Finish(cadre_receive(all, &received, 1, CADRE_FLOAT64, (rank + kRanks - 1) % kRanks,
+                                   4, &receive),
+                     receive),
+              CADRE_OK);
+    EXPECT_EQ(Finish(CADRE_OK, send), CADRE_OK);
+    EXPECT_EQ(received, (rank + kRanks - 1) % kRanks);
+  });
+}
+
+TEST(CCommunicatorTest, AnOperationsOwnErrorComesFromItsWork) {
+  OnEachRank([](cadre_worker*, cadre_communicator* all) {
+    float value = 0;
+    cadre_work* work = nullptr;
+    ASSERT_EQ(cadre_broadcast(all, &value, 1, CADRE_FLOAT32, kRanks, &work), CADRE_OK);
+    EXPECT_EQ(Finish(CADRE_OK, work), CADRE_INVALID_ARGUMENT);
+    EXPECT_THAT(cadre_last_error(), HasSubstr("root is rank 3"));
+  });
+}
+
+TEST(CCommunicatorTest, AnAbortReachesTheOthers) {
+  OnEachRank([](cadre_worker* worker, cadre_communicator* all) {
+    cadre_work* work = nullptr;
+    if (cadre_worker_rank(worker) == 1) {
+      EXPECT_EQ(cadre_communicator_abort(all), CADRE_OK);
+      EXPECT_EQ(cadre_communicator_abort(all), CADRE_OK);
+    }
+    EXPECT_EQ(Finish(cadre_barrier(all, &work), work), CADRE_ABORTED);
+  });
+}
+
+TEST(CCommunicatorTest, FreeingEndsWhatRuns_AndTheWorkStays) {
+  cadre_work* work = nullptr;
+  OnEachRank([&work](cadre_worker* worker, cadre_communicator* all) {
+    if (cadre_worker_rank(worker) != 0) return;
+    EXPECT_EQ(cadre_barrier(all, &work), CADRE_OK);
+  });
+  EXPECT_EQ(cadre_work_done(work), 1);
+  EXPECT_NE(cadre_work_wait(work, 0), CADRE_OK);
+  cadre_work_free(work);
+}
+
+TEST(CCommunicatorTest, ConnectErrors) {
+  testing::InProcessWorkers workers(2);
+  cadre_worker worker = Borrowed(workers.worker(0));
+  int marker = 0;
+  auto* all = reinterpret_cast<cadre_communicator*>(&marker);
+  workers.EndGeneration();
+  EXPECT_EQ(cadre_communicator_connect(&worker, "late", kLongMs, &all), CADRE_ABORTED);
+  EXPECT_THAT(cadre_last_error(), HasSubstr("generation"));
+  EXPECT_EQ(all, nullptr);
+  EXPECT_EQ(cadre_communicator_connect(nullptr, "x", 10, &all), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_communicator_connect(&worker, nullptr, 10, &all), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_communicator_connect(&worker, "x", -1, &all), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_communicator_connect(&worker, "x", 10, nullptr), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_communicator_abort(nullptr), CADRE_INVALID_ARGUMENT);
+  cadre_communicator_free(nullptr);
+}
+
+}  // namespace
+}  // namespace cadre::c
