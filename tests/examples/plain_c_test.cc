@@ -1,0 +1,39 @@
+// The program in C trains, on any number of ranks.
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kProgram[] = "examples/plain_c/plain_c";
+
+class PlainCTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(PlainCTest, EveryRankFindsTheLine) {
+  const int ranks = GetParam();
+  auto run = StartStandalone({"--nproc-per-node", absl::StrCat(ranks), "--", kProgram});
+  ASSERT_EQ(run->Wait(absl::Minutes(1)), 0) << Said(*run);
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_THAT(run->standard_output(),
+                HasSubstr(absl::StrCat("rank ", rank, " of ", ranks, ": y = 3.00 x + 2.00\n")));
+  }
+}
+
+// Three ranks do not divide the points evenly.
+INSTANTIATE_TEST_SUITE_P(Ranks, PlainCTest, ::testing::Values(1, 2, 3));
+
+TEST(PlainCTest, NotStartedByCadre_SaysSo) {
+  auto run = RunToEnd({{kProgram}, {{"CADRE_AGENT", ""}}, "", false});
+  ASSERT_OK(run);
+  EXPECT_EQ((*run)->Wait(), 1);
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("plain_c: FAILED_PRECONDITION: "));
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("CADRE_AGENT"));
+}
+
+}  // namespace
+}  // namespace cadre
