@@ -112,7 +112,7 @@ std::pair<fs::path, std::string> Split(absl::string_view label) {
 }
 
 std::vector<std::string> LabelsIn(const std::string& code) {
-  static const std::regex label("(^|[^:/\\w])(//[a-z][\\w/]*(:\\w[\\w-]*|/\\.\\.\\.)?)");
+  static const std::regex label("(^|[^:/\\w])(//[a-z][\\w/]*(:\\w[\\w-]*(\\.\\w+)*|/\\.\\.\\.)?)");
   std::vector<std::string> labels;
   for (std::sregex_iterator at(code.begin(), code.end(), label), end; at != end; ++at) {
     labels.push_back((*at)[2]);

@@ -1,4 +1,4 @@
-// The program that README.md quotes is the one that is compiled and run.
+// The programs that pages quote are those that are compiled and run.
 #include <string>
 
 #include "absl/strings/match.h"
@@ -21,6 +21,13 @@ TEST(ReadmeTest, QuotesThePlainProgram) {
     GTEST_SKIP() << "README.md does not speak of examples/plain_cpp";
   }
   EXPECT_THAT(readme, HasSubstr(absl::StrCat("```cpp\n", program, "```\n")));
+}
+
+TEST(ReadmeTest, ThePageForCQuotesItsProgram) {
+  const std::string page = ReadFileOrEmpty("docs/c_api.md");
+  const std::string program = ReadFileOrEmpty("examples/plain_c/main.c");
+  ASSERT_THAT(program, HasSubstr("int main(void)"));
+  EXPECT_THAT(page, HasSubstr(absl::StrCat("```c\n", program, "```\n")));
 }
 
 }  // namespace
