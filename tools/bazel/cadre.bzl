@@ -6,6 +6,7 @@ load("@cuda//:defs.bzl", "NVCC")
 def _and(deps, more):
     """deps and what more has that deps has not: naming one of them in a BUILD file is no mistake."""
     if type(deps) != "list":
+        # With a select() in it.
         return deps + more
     return deps + [dep for dep in more if dep not in deps]
 
@@ -36,22 +37,39 @@ def cadre_static_binary(name, deps = [], **kwargs):
 
 _TORCH = ["//third_party:torch", "//third_party:rpc_shared"]
 
-def torch_binary(name, deps = [], **kwargs):
+# The headers of today's libtorch ask for C++20; everything else stays C++17.
+_TORCH_COPTS = select({
+    "//third_party:with_torch_pypi": ["-std=c++20"],
+    "//conditions:default": [],
+})
+
+def torch_library(name, deps = [], copts = [], **kwargs):
+    """A library whose sources or headers include libtorch's."""
+    cc_library(
+        name = name,
+        deps = _and(deps, ["//third_party:torch"]),
+        copts = copts + _TORCH_COPTS,
+        **kwargs
+    )
+
+def torch_binary(name, deps = [], copts = [], **kwargs):
     """A program with libtorch in it."""
     cc_binary(
         name = name,
         deps = _and(deps, _TORCH),
+        copts = copts + _TORCH_COPTS,
         **kwargs
     )
 
-def torch_test(name, deps = [], tags = [], **kwargs):
+def torch_test(name, deps = [], copts = [], tags = [], **kwargs):
     """A GoogleTest program with libtorch in it. Not run under sanitizers, which libtorch was not built with."""
     cc_test(
         name = name,
         # As cadre starts workers: ranks on threads of one process would else share the threads of one BLAS.
         env = {"OMP_NUM_THREADS": "1"},
         deps = _and(deps, ["//third_party:gtest_main"] + _TORCH),
-        tags = tags + ["nosan"],
+        copts = copts + _TORCH_COPTS,
+        tags = tags + ["nosan", "torch"],
         **kwargs
     )
 
