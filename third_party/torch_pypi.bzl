@@ -10,7 +10,8 @@ It is a CUDA build. No CUDA toolkit is needed: what its libraries need they find
 _MISSING = """genrule(
     name = "missing",
     outs = ["missing.h"],
-    cmd = "echo {message} >&2; exit 1",
+    cmd = "echo 'CADRE_PYTHON_ENV={environment} names no environment with torch, which --config=torch_pypi needs: " +
+          "export CADRE_PYTHON_ENV=`tools/python_env`' >&2; exit 1",
 )
 cc_library(name = "torch", hdrs = [":missing"])
 cc_library(name = "python", hdrs = [":missing"])
@@ -57,8 +58,7 @@ def _torch_pypi_repository_impl(ctx):
         ctx.symlink(torch.get_child("include"), "include")
         build.append(_FOUND.format(lib = torch.get_child("lib"), python = environment + "/bin/python"))
     else:
-        message = "--config=torch_pypi needs an environment with torch: CADRE_PYTHON_ENV=%s names none. " % environment
-        build.append(_MISSING.format(message = "'%sexport CADRE_PYTHON_ENV=`tools/python_env`'" % message))
+        build.append(_MISSING.format(environment = environment))
     ctx.file("WORKSPACE", "")
     ctx.file("BUILD", "\n".join(build), executable = False)
 
