@@ -1,6 +1,7 @@
 """Counts the test cases of `bazel test` runs, from Bazel's own event stream.
 
-Usage: count_tests.py FOLDER RUN..., where FOLDER has RUN.json (--build_event_json_file) and RUN.exit (Bazel's exit status).
+Usage: count_tests.py FOLDER RUN..., where FOLDER has RUN.json (--build_event_json_file) and RUN.exit (Bazel's exit status), and
+where something else failed the file `failures`, a line for each.
 The event stream names exactly the test logs of this run; the bazel-testlogs folder also has those of earlier ones.
 """
 
@@ -77,6 +78,10 @@ def count(events_path):
 def main():
     folder, runs = sys.argv[1], sys.argv[2:]
     passed, failed = 0, []
+    failures = os.path.join(folder, "failures")
+    if os.path.exists(failures):
+        with open(failures, encoding="utf-8") as lines:
+            failed += [line.strip() for line in lines]
     for run in runs:
         passed_here, failed_here = count(os.path.join(folder, run + ".json"))
         with open(os.path.join(folder, run + ".exit"), encoding="utf-8") as status:
