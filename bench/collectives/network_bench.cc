@@ -1,8 +1,10 @@
 // All-reduces of float32 between processes that reach each other over TCP only: this repository's
-// sockets, Open MPI over TCP, PyTorch's Gloo, and two ranks with a bare loop around one socket.
+// sockets, Open MPI over TCP, Gloo of Debian's torch and, where $CADRE_PYTHON_ENV names an
+// environment, of that one's, and two ranks with a bare loop around one socket.
 //
 //   bazel run //bench/collectives:network -- [--json FILE] [--quick] [--ranks 2] [--over veth]
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <chrono>
 #include <fstream>
@@ -29,7 +31,7 @@ constexpr int kMostRanks = 4;
 constexpr char kFolder[] = "bench/collectives/";
 constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(2);
 // Columns that are compared, and their place.
-enum Column { kPolling = 1, kSockets = 2, kOpenMpi = 3, kTorch = 4 };
+enum Column { kPolling = 1, kSockets = 2, kOpenMpi = 3, kTorch = 4, kTorchPypi = 5 };
 
 Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurement>& schedule,
                double* results) {
@@ -82,12 +84,12 @@ std::string MpiCommand(Network network, int ranks, const std::string& schedule) 
                       ranks, " $PWD/", kFolder, "mpi_all_reduce ", schedule, " 2>/dev/null");
 }
 
-std::string TorchCommand(Network network, int ranks, const std::string& schedule) {
+std::string TorchCommand(const std::string& python, Network network, int ranks,
+                         const std::string& schedule) {
   std::string command = "store=$(mktemp -u); ";
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StrAppend(&command, CommandPrefix(network, rank), "env OMP_NUM_THREADS=1 ",
-                    "GLOO_SOCKET_IFNAME=", InterfaceOf(network),
-                    " ${CADRE_BENCH_PYTHON:-/usr/bin/python3} ", kFolder,
+                    "GLOO_SOCKET_IFNAME=", InterfaceOf(network), " ", python, " ", kFolder,
                     "torch_gloo_all_reduce.py ", ranks, " ", schedule, " ", rank,
                     " $store 2>/dev/null & ");
   }
@@ -97,6 +99,7 @@ std::string TorchCommand(Network network, int ranks, const std::string& schedule
 std::vector<Contestant> RunOnce(Network network, int ranks,
                                 const std::vector<Measurement>& schedule, bool with_peers) {
   const std::string text = ToText(schedule);
+  const char* const environment = getenv("CADRE_PYTHON_ENV");
   const auto loop = [&](SocketLoop::Wait wait) {
     if (ranks != 2) return std::vector<double>();
     return RunRanks(network, ranks, schedule.size(), [&](Worker& worker, double* results) {
@@ -114,7 +117,11 @@ std::vector<Contestant> RunOnce(Network network, int ranks,
                                    return RunSockets(worker, schedule, results);
                                  })},
       {"open mpi, tcp", program(MpiCommand(network, ranks, text))},
-      {"torch gloo", program(TorchCommand(network, ranks, text))},
+      {"debian's gloo", program(TorchCommand("/usr/bin/python3", network, ranks, text))},
+      {"pypi's gloo",
+       environment == nullptr || *environment == '\0'
+           ? std::vector<double>()
+           : program(TorchCommand(absl::StrCat(environment, "/bin/python"), network, ranks, text))},
   };
 }
 
@@ -128,7 +135,7 @@ void Print(Network network, int ranks, const std::vector<Measurement>& schedule,
          ranks, network == Network::kVeth ? "veth" : "loopback", load.c_str());
   printf("%10s", "");
   for (const Contestant& one : contestants) printf("%16s", one.name.c_str());
-  printf("%10s%10s%10s\n", "/polling", "/mpi", "x torch");
+  printf("%10s%10s%10s%10s\n", "/polling", "/mpi", "x debian", "x pypi");
   for (size_t i = 0; i < schedule.size(); ++i) {
     printf("%10s", SizeText(schedule[i].bytes).c_str());
     std::vector<double> at;
@@ -136,8 +143,9 @@ void Print(Network network, int ranks, const std::vector<Measurement>& schedule,
       at.push_back(one.microseconds.empty() ? 0 : one.microseconds[i]);
       printf("%16s", at.back() == 0 ? "-" : absl::StrFormat("%.1f", at.back()).c_str());
     }
-    printf("%10s%10s%10s\n", Ratio(at[kSockets], at[kPolling]).c_str(),
-           Ratio(at[kSockets], at[kOpenMpi]).c_str(), Ratio(at[kTorch], at[kSockets]).c_str());
+    printf("%10s%10s%10s%10s\n", Ratio(at[kSockets], at[kPolling]).c_str(),
+           Ratio(at[kSockets], at[kOpenMpi]).c_str(), Ratio(at[kTorch], at[kSockets]).c_str(),
+           Ratio(at[kTorchPypi], at[kSockets]).c_str());
   }
   fflush(stdout);
 }

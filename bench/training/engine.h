@@ -25,6 +25,7 @@ std::unique_ptr<Engine> MakeOwnEngine(const std::string& name, Worker& worker,
                                       std::shared_ptr<Model> model);
 // c10d's reducer over its Gloo; `folder` is for its rendezvous. Before a step it drops gradients
 // (zero_grad(set_to_none=True)) or fills them with zeros; which is faster depends on the model.
+// Null with torch from PyPI.
 std::unique_ptr<Engine> MakeC10dEngine(Worker& worker, std::shared_ptr<Model> model,
                                        const std::string& folder, bool drops_gradients);
 

@@ -1,33 +1,37 @@
 // A training step with each way to average gradients: this repository's, c10d's reducer in C++,
-// PyTorch's DistributedDataParallel. One run, one table, one JSON file.
+// PyTorch's DistributedDataParallel. One run, one table, one JSON file. The same torch for all:
+// Debian's, or PyPI's, for which c10d's reducer is left out.
 //
-//   bazel run //bench/training -- [--json FILE] [--quick]
+//   bazel run [--config=torch_pypi] //bench/training -- [--json FILE] [--quick]
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "third_party/torch_python.h"
 
 namespace cadre::bench {
 namespace {
 
 constexpr char kOwn[] = "OMP_NUM_THREADS=1 bench/training/training_step ";
-constexpr char kPython[] = "OMP_NUM_THREADS=1 /usr/bin/python3 bench/training/ddp_step.py ";
+const std::string kPython =
+    absl::StrCat("OMP_NUM_THREADS=1 ", kTorchPython, " bench/training/ddp_step.py ");
 
 struct Contestant {
   const char* title;
-  const char* program;
-  const char* engine;
+  std::string program;
+  std::string engine;
   // Row of the same program without exchange, from which the exposed communication is computed.
   size_t baseline;
 };
 
 // "zeroes" and "drops": what a contestant does with the last step's gradients before the next.
-const std::vector<Contestant> kContestants = {
+const std::vector<Contestant> kAll = {
     {"C++, no exchange", kOwn, "local", 0},
     {"Python, no exchange", kPython, "local", 1},
     {"cadre, shared memory", kOwn, "cadre", 0},
@@ -40,6 +44,15 @@ const std::vector<Contestant> kContestants = {
     {"DDP views, drops", kPython, "ddp-views-drop", 1},
 };
 constexpr size_t kOurs = 2;
+
+std::vector<Contestant> WithThisTorch() {
+  std::vector<Contestant> contestants;
+  for (const Contestant& one : kAll) {
+    if (kTorchIsDebians || !absl::StartsWith(one.engine, "c10d")) contestants.push_back(one);
+  }
+  return contestants;
+}
+const std::vector<Contestant> kContestants = WithThisTorch();
 
 struct Milliseconds {
   // Of a step; 0: it failed or is not installed.
@@ -114,7 +127,7 @@ int Run(const std::string& json_file, bool quick) {
   std::ifstream load("/proc/loadavg");
   std::string average;
   load >> average;
-  printf("load average %s\n", average.c_str());
+  printf("load average %s, the torch of %s\n", average.c_str(), kTorchPython);
   std::ofstream file;
   if (!json_file.empty()) file.open(json_file);
   if (!file) {
@@ -127,7 +140,9 @@ int Run(const std::string& json_file, bool quick) {
   results.push_back(Measure("mnist", 2, quick ? 20 : 60, rounds));
   results.push_back(Measure("resnet50", 2, quick ? 4 : 8, rounds));
   if (json_file.empty()) return 0;
-  file << nlohmann::json({{"load_average", average}, {"results", results}}).dump(2) << std::endl;
+  const nlohmann::json json = {
+      {"load_average", average}, {"torch_of", kTorchPython}, {"results", results}};
+  file << json.dump(2) << std::endl;
   if (file) return 0;
   fprintf(stderr, "cannot write %s\n", json_file.c_str());
   return 1;
