@@ -21,5 +21,7 @@ for path in "$@"; do
   mount --bind "$(realpath "$path")" "$folder/root$path"
   mount -o remount,bind,ro "$folder/root$path"
 done
+# As every installed system has it.
+echo "127.0.0.1 localhost $(hostname)" > "$folder/root/etc/hosts"
 ip link set lo up
 exec chroot "$folder/root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root bash -euc "$script" < /dev/null
