@@ -1,9 +1,9 @@
 #!/bin/bash
-# clean_root.sh FOLDER PACKAGE SCRIPT: runs SCRIPT, as root, where this machine's files are beneath and the package lies as
-# /tmp/cadre.deb. What it changes goes no further. At the end a line "left: FILE" for each that was not there before or is another
-# one now, but for what dpkg and the user database keep for themselves.
+# clean_root.sh FOLDER SCRIPT PACKAGE...: runs SCRIPT, as root, where this machine's files are beneath and the packages lie in /tmp.
+# What it changes goes no further. At the end a line "left: FILE" for each that was not there before or is another
+# one now, but for what dpkg, the loader and the user database keep for themselves.
 set -euo pipefail
-folder=$1 package=$2 script=$3
+folder=$1 script=$2
 
 if [[ -z ${CADRE_CLEAN_ROOT:-} ]]; then
   CADRE_CLEAN_ROOT=1 exec unshare --mount --pid --fork --kill-child --propagation private "$0" "$@"
@@ -17,7 +17,7 @@ mount --rbind /dev "$folder/root/dev"
 mount -t tmpfs tmpfs "$folder/root/run"
 mount -t tmpfs tmpfs "$folder/root/tmp"
 chmod 1777 "$folder/root/tmp"
-install -m 644 "$package" "$folder/root/tmp/cadre.deb"
+install -m 644 "${@:3}" "$folder/root/tmp"
 
 status=0
 chroot "$folder/root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive \
@@ -26,7 +26,7 @@ chroot "$folder/root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 cd "$folder/changed"
 while IFS= read -r -d '' file; do
   case "$file" in
-    ./var/lib/dpkg/* | ./var/log/dpkg.log | ./var/cache/man/* | ./etc/*- | ./etc/.pwd.lock) ;;
+    ./var/lib/dpkg/* | ./var/log/dpkg.log | ./var/cache/man/* | ./var/cache/ldconfig/* | ./etc/ld.so.cache | ./etc/*- | ./etc/.pwd.lock) ;;
     *) cmp -s "$file" "/$file" || echo "left: ${file#.}" ;;
   esac
 done < <(find . -not -type d -print0)

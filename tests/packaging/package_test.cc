@@ -41,8 +41,12 @@ class PackageTest : public testing::Test {
 
   static std::unique_ptr<Process> InCleanRoot(const std::string& script) {
     ProcessOptions options;
-    options.argv = {"tests/packaging/clean_root.sh", MakeTempDir("root"), "tools/debian/cadre.deb",
-                    script};
+    options.argv = {"tests/packaging/clean_root.sh",
+                    MakeTempDir("root"),
+                    script,
+                    "tools/debian/cadre.deb",
+                    "tools/library/libcadre0.deb",
+                    "tools/library/libcadre-dev.deb"};
     auto process = RunToEnd(options, absl::Minutes(2));
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
@@ -70,6 +74,24 @@ TEST_F(PackageTest, Installed_RunsAJobOfAnotherUser) {
   // As it was not removed, it is what is left.
   EXPECT_THAT(run->standard_output(), HasSubstr("left: /usr/lib/cadre/cadre-supervisor"));
   EXPECT_THAT(run->standard_output(), HasSubstr("worker 1 of 2 by ann")) << Said(*run);
+}
+
+// With CMake, and with pkg-config alone.
+TEST_F(PackageTest, TheLibrarysPackages_BuildAProgramThatRuns) {
+  const auto run = InCleanRoot(
+      "dpkg -i /tmp/cadre.deb /tmp/libcadre0.deb /tmp/libcadre-dev.deb\n"
+      "cmake -S /usr/share/doc/libcadre-dev/examples -B /tmp/build -DTorch_DIR=/nowhere\n"
+      "cmake --build /tmp/build --target plain_cpp\n"
+      "ip link set lo up || true\n"
+      "cadre run --standalone --nproc-per-node 2 --log-dir /tmp/logs /tmp/build/plain_cpp\n"
+      "cc /usr/share/doc/libcadre-dev/examples/plain_c/main.c -o /tmp/plain_c "
+      "$(pkg-config --cflags --libs cadre)\n"
+      "ldd /tmp/plain_c\n"
+      "dpkg -P libcadre-dev libcadre0 cadre");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00")) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("libcadre.so.0 => /lib/x86_64-linux-gnu/"));
+  EXPECT_THAT(run->standard_output(), Not(HasSubstr("left: "))) << Said(*run);
 }
 
 // Where there is no systemd the daemons are started by hand.
