@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/check.h"
@@ -32,6 +30,7 @@
 #include "worker_runtime/shared_memory/rank_barrier.h"
 #include "worker_runtime/shared_memory/reduce_steps.h"
 #include "worker_runtime/shared_memory/segment_layout.h"
+#include "worker_runtime/shared_memory/segment_meeting.h"
 
 namespace cadre::shared_memory {
 namespace {
@@ -367,36 +366,11 @@ Result<std::unique_ptr<Communicator>> ConnectSharedMemory(Worker& worker,
         "shared memory joins up to ", kMaxSharedMemoryRanks, " ranks of one node; this world has ",
         place.world_size, " ranks on ", place.nodes, " nodes"));
   }
-  const MonoTime deadline = MonoNow() + options.timeout;
-  const auto left = [&] { return absl::ToChronoNanoseconds(deadline - MonoNow()); };
-  const std::string what = absl::StrCat("shared_memory/", options.name, "/");
-  ASSIGN_OR_RETURN(const int64_t opened, worker.Add(absl::StrCat(what, "opened/", place.rank), 1));
-  const std::string prefix = absl::StrCat(what, opened, "/");
-  ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> own,
-                   SharedSegment::Create(SegmentBytes(place.world_size)));
-  RETURN_IF_ERROR(worker.Set(absl::StrCat(prefix, place.rank), own->address()));
-  Segments segments;
-  std::vector<pid_t> pids;
-  for (int peer = 0; peer < place.world_size; ++peer) {
-    ASSIGN_OR_RETURN(const std::string address, worker.Get(absl::StrCat(prefix, peer), left()));
-    const std::vector<absl::string_view> parts = absl::StrSplit(address, ' ');
-    pid_t pid = 0;
-    if (!absl::SimpleAtoi(parts[0], &pid)) {
-      return InternalError(absl::StrCat("'", address, "' is no segment's address"));
-    }
-    pids.push_back(pid);
-    if (peer == place.rank) {
-      segments.push_back(nullptr);
-      continue;
-    }
-    ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> segment, SharedSegment::Open(address));
-    segments.push_back(std::move(segment));
-  }
-  RETURN_IF_ERROR(worker.Barrier(absl::StrCat(prefix, "mapped"), left()));
-  own->CloseDescriptor();
-  segments[place.rank] = std::move(own);
+  ASSIGN_OR_RETURN(
+      MappedSegments mapped,
+      MapSegments(worker, options.name, SegmentBytes(place.world_size), options.timeout));
   return std::unique_ptr<Communicator>(std::make_unique<SharedMemoryCommunicator>(
-      options.name, options.timeout, std::move(segments), place.rank, pids));
+      options.name, options.timeout, std::move(mapped.segments), place.rank, mapped.pids));
 }
 
 }  // namespace cadre::shared_memory

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -359,13 +358,11 @@ Status SocketCommunicator::EndMessage(const std::string& call, int peer, Status 
 Result<std::unique_ptr<Communicator>> SocketCommunicator::Split(int color, int key) {
   ASSIGN_OR_RETURN(const std::vector<int> members, backend::GroupOf(*this, color, key));
   const int ranks = static_cast<int>(members.size());
-  const int own =
-      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  const std::set<int> in_group(members.begin(), members.end());
+  const auto own = std::find(members.begin(), members.end(), rank()) - members.begin();
   // Of a rank that left all that it did counts, but it will connect to nobody.
   const auto check = [&]() -> Status {
     const Status broken = connections_.broken();
-    return broken.ok() ? watch_.WhyLost(in_group) : broken;
+    return broken.ok() ? watch_.WhyLost({members.begin(), members.end()}) : broken;
   };
   Result<Met> met = MeetInGroup(
       *this,
