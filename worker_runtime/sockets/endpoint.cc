@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -30,18 +31,34 @@ Status Failed(absl::string_view what, int error) {
   return UnavailableError(absl::StrCat(what, ": ", ErrnoText(error)));
 }
 
+struct OwnName {
+  int family = 0;
+  std::string host, port;
+};
+
+OwnName NameOf(int socket) {
+  sockaddr_storage own = {};
+  socklen_t bytes = sizeof(own);
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  getsockname(socket, address, &bytes);
+  getnameinfo(address, bytes, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {own.ss_family, host, port};
+}
+
 ScopedFd NewSocket(int family) {
   return ScopedFd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 }  // namespace
 
-Result<ScopedFd> Listen(const std::string& address) {
+Result<ScopedFd> Listen(const std::string& address, uint16_t port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int unknown = getaddrinfo(address.c_str(), "0", &hints, &found);
+  const int unknown = getaddrinfo(address.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (unknown != 0) {
     return UnavailableError(absl::StrCat("'", address, "': ", gai_strerror(unknown)));
   }
@@ -49,25 +66,29 @@ Result<ScopedFd> Listen(const std::string& address) {
   int error = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     ScopedFd listener = NewSocket(at->ai_family);
+    const int on = port == 0 ? 0 : 1;
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (listener.ok() && bind(listener.get(), at->ai_addr, at->ai_addrlen) == 0 &&
         listen(listener.get(), kBacklog) == 0) {
       return listener;
     }
     error = errno;
   }
-  return Failed(absl::StrCat("cannot listen at ", address), error);
+  return Failed(
+      absl::StrCat("cannot listen at ", address, port == 0 ? "" : absl::StrCat(":", port)), error);
 }
 
 std::string EndpointOf(const ScopedFd& listener) {
-  sockaddr_storage own = {};
-  socklen_t bytes = sizeof(own);
-  auto* const address = reinterpret_cast<sockaddr*>(&own);
-  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
-  getsockname(listener.get(), address, &bytes);
-  getnameinfo(address, bytes, host, sizeof(host), port, sizeof(port),
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  return own.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
-                                   : absl::StrCat(host, ":", port);
+  const OwnName own = NameOf(listener.get());
+  return own.family == AF_INET6 ? absl::StrCat("[", own.host, "]:", own.port)
+                                : absl::StrCat(own.host, ":", own.port);
+}
+
+std::string AddressOf(int socket) {
+  std::string host = NameOf(socket).host;
+  // One of IPv4 that a socket of both kinds listens at.
+  const absl::string_view mapped = "::ffff:";
+  return absl::StartsWith(host, mapped) ? host.substr(mapped.size()) : host;
 }
 
 Result<ScopedFd> StartConnecting(const std::string& endpoint) {

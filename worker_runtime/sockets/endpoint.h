@@ -2,6 +2,7 @@
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_ENDPOINT_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_ENDPOINT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "base/scoped_fd.h"
@@ -10,12 +11,15 @@
 
 namespace cadre::sockets {
 
-// A non-blocking socket that listens at this address (or name) of the machine, on a free port.
-// UNAVAILABLE: it cannot be; says why.
-Result<ScopedFd> Listen(const std::string& address);
+// A non-blocking socket that listens at this address (or name) of the machine, on a free port or on
+// `port`, also where connections of an earlier listener are not quite over there. UNAVAILABLE: it
+// cannot be; says why.
+Result<ScopedFd> Listen(const std::string& address, uint16_t port = 0);
 
 // Of a listening socket: "10.0.0.1:4567", "[fe80::1%eth0]:4567".
 std::string EndpointOf(const ScopedFd& listener);
+// This machine's own address, of any socket: "10.0.0.1", "fe80::1%eth0".
+std::string AddressOf(int socket);
 
 // A non-blocking socket that is being connected; it can be written when that is over.
 // INVALID_ARGUMENT: not as EndpointOf() says it. UNAVAILABLE: it cannot be; says why.

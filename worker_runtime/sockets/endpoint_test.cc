@@ -2,6 +2,8 @@
 
 #include <poll.h>
 
+#include <string>
+
 #include "base/status_matchers.h"
 
 namespace cadre::sockets {
@@ -37,6 +39,19 @@ TEST(EndpointTest, KnowsTheNewerAddresses) {
   const auto socket = StartConnecting(EndpointOf(*listener));
   ASSERT_OK(socket);
   EXPECT_EQ(OutcomeOf(*socket), 0);
+}
+
+TEST(EndpointTest, AnotherListenerMayFollowAtThePort_ButNotBeside) {
+  auto listener = Listen("127.0.0.1");
+  ASSERT_OK(listener);
+  EXPECT_EQ(AddressOf(listener->get()), "127.0.0.1");
+  const std::string endpoint = EndpointOf(*listener);
+  const auto port = static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.find(':') + 1)));
+  EXPECT_THAT(Listen("127.0.0.1", port), StatusIs(StatusCode::kUnavailable, HasSubstr(endpoint)));
+  listener->Reset();
+  const auto next = Listen("127.0.0.1", port);
+  ASSERT_OK(next);
+  EXPECT_EQ(EndpointOf(*next), endpoint);
 }
 
 TEST(EndpointTest, RefusesWhatIsNone) {

@@ -92,7 +92,7 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
         absl::StrCat("a stranger connected, and began with ", Quoted(magic)));
   }
   const bool knows_purpose = hello.purpose >= static_cast<uint32_t>(Purpose::kControl) &&
-                             hello.purpose <= static_cast<uint32_t>(Purpose::kMessages);
+                             hello.purpose <= static_cast<uint32_t>(Purpose::kStore);
   if (hello.to != own_rank_ || hello.from <= own_rank_ || hello.from >= size_ || !knows_purpose) {
     return InvalidArgumentError(absl::StrCat("rank ", hello.from, " calls rank ", hello.to, " for ",
                                              hello.purpose, "; this is rank ", own_rank_, " of ",

@@ -15,7 +15,10 @@
 namespace cadre::sockets {
 
 // What a connection carries.
-enum class Purpose : uint32_t { kControl = 1, kCollectives = 2, kMessages = 3 };
+enum class Purpose : uint32_t { kControl = 1, kCollectives = 2, kMessages = 3, kStore = 4 };
+
+// In the place of the called rank: the store of all ranks, which none of them is.
+inline constexpr int kStoreRank = -1;
 
 // Random bytes of each side.
 inline constexpr size_t kNonceBytes = 16;
@@ -27,7 +30,7 @@ class Handshake {
   // The side that connects, which knows whom it calls. `nonce`: kNonceBytes random ones.
   static Handshake Call(std::string key, int own_rank, int peer, Purpose purpose,
                         std::string nonce);
-  // The side that was called: by a rank above its own and below `size`.
+  // The side that was called: by a rank above its own (kStoreRank is below all) and below `size`.
   static Handshake Answer(std::string key, int own_rank, int size, std::string nonce);
 
   // What is to be sent now; whoever sends it takes it away.

@@ -33,6 +33,18 @@ TEST(HandshakeTest, WhoKnowsTheKeyIsKnown) {
   EXPECT_EQ(called.purpose(), Purpose::kMessages);
 }
 
+TEST(HandshakeTest, EveryRankMayCallTheStore) {
+  for (const int rank : {0, 3}) {
+    Handshake caller = Handshake::Call(kKey, rank, kStoreRank, Purpose::kStore, kCallersNonce);
+    Handshake called = Handshake::Answer(kKey, kStoreRank, 4, kOwnNonce);
+    ASSERT_OK(called.Receive(caller.output()));
+    ASSERT_OK(caller.Receive(called.output()));
+    ASSERT_OK(called.Receive(caller.output()));
+    EXPECT_EQ(called.peer(), rank);
+    EXPECT_EQ(called.purpose(), Purpose::kStore);
+  }
+}
+
 TEST(HandshakeTest, ACallerWithAnotherKeyIsRefused) {
   Handshake caller = Caller("another"), called = Called(kKey);
   ASSERT_OK(called.Receive(caller.output()));

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/sockets/shake.h"
 
 namespace cadre::sockets {
 namespace {
@@ -68,14 +68,13 @@ class Connecting {
   Result<Mesh> Run();
 
  private:
-  Result<std::string> Nonce();
   Status CallRank(int peer, Purpose purpose);
   Status CallAgain();
   Status Accept();
   void MakeRoom();
   // Moves one on; false: it is not pending any more.
   Result<bool> Serve(Pending& pending, short events);
-  Result<bool> Shake(Pending& pending);
+  Result<bool> ShakeOn(Pending& pending);
   Result<bool> Lost(Pending& pending, int error);
   void Complete(Pending& pending);
   Status DropTheLate();
@@ -89,12 +88,6 @@ class Connecting {
   std::vector<Redial> redials_;
 };
 
-Result<std::string> Connecting::Nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  if (getrandom(&nonce[0], kNonceBytes, 0) == static_cast<ssize_t>(kNonceBytes)) return nonce;
-  return InternalError(absl::StrCat("no random bytes: ", ErrnoText(errno)));
-}
-
 Status Connecting::CallRank(int peer, Purpose purpose) {
   const std::string& endpoint = request_.endpoints[peer];
   errno = 0;
@@ -104,7 +97,7 @@ Status Connecting::CallRank(int peer, Purpose purpose) {
     return Status(socket.status().code(),
                   absl::StrCat("rank ", peer, " cannot be reached: ", socket.status().message()));
   }
-  ASSIGN_OR_RETURN(std::string nonce, Nonce());
+  ASSIGN_OR_RETURN(std::string nonce, HandshakeNonce());
   pending_.push_back({*std::move(socket),
                       Handshake::Call(request_.key, request_.rank, peer, purpose, std::move(nonce)),
                       request_.deadline, false, "", peer, purpose});
@@ -142,7 +135,7 @@ Status Connecting::Accept() {
       return IsOutOfDescriptors(errno) ? OutOfDescriptors(errno) : OkStatus();
     }
     if (pending_.size() >= missing_ + kMaxStrangers) MakeRoom();
-    ASSIGN_OR_RETURN(std::string nonce, Nonce());
+    ASSIGN_OR_RETURN(std::string nonce, HandshakeNonce());
     pending_.push_back(
         {std::move(socket),
          Handshake::Answer(request_.key, request_.rank, request_.size, std::move(nonce)),
@@ -180,38 +173,25 @@ Result<bool> Connecting::Serve(Pending& pending, short events) {
     if (error != 0) return Lost(pending, error);
     pending.connected = true;
   }
-  return Shake(pending);
+  return ShakeOn(pending);
 }
 
-Result<bool> Connecting::Shake(Pending& pending) {
-  Handshake& handshake = pending.handshake;
-  while (true) {
-    if (!handshake.output().empty()) {
-      const ssize_t sent = send(pending.socket.get(), handshake.output().data(),
-                                handshake.output().size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) return Lost(pending, errno);
-      if (sent > 0) handshake.output().erase(0, static_cast<size_t>(sent));
-      if (!handshake.output().empty()) return true;
-    }
-    if (handshake.is_done()) {
+Result<bool> Connecting::ShakeOn(Pending& pending) {
+  const Shaken shaken = Shake(pending.socket.get(), pending.handshake, pending.received);
+  switch (shaken.progress) {
+    case Progress::kWaits:
+      return true;
+    case Progress::kDone:
       Complete(pending);
       return false;
-    }
-    // Not a byte more than that: what follows the handshake is not ours.
-    char bytes[256];
-    const ssize_t got =
-        recv(pending.socket.get(), bytes,
-             std::min(sizeof(bytes), handshake.wanted() - pending.received.size()), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (got <= 0) return Lost(pending, got == 0 ? 0 : errno);
-    pending.received.append(bytes, static_cast<size_t>(got));
-    if (pending.received.size() < handshake.wanted()) continue;
-    const Status status = handshake.Receive(std::exchange(pending.received, ""));
-    if (status.ok()) continue;
-    // A stranger is not worth a word; one who answers in a rank's place is.
-    if (pending.peer < 0) return false;
-    return status;
+    case Progress::kLost:
+      return Lost(pending, shaken.error);
+    case Progress::kRefused:
+      break;
   }
+  // A stranger is not worth a word; one who answers in a rank's place is.
+  if (pending.peer < 0) return false;
+  return shaken.refusal;
 }
 
 Status Connecting::Missing() const {
