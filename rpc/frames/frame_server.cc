@@ -71,6 +71,7 @@ void FrameServer::Add(int socket) {
       connections_
           .emplace(number, std::make_unique<Connection>(number, socket, options_.max_frame_bytes))
           .first->second.get();
+  added->trusted = !options_.token.has_value();
   if (connections_.size() > options_.max_connections) {
     return End(added,
                absl::ResourceExhaustedError(absl::StrCat(
@@ -121,7 +122,7 @@ absl::Status FrameServer::TakeFrames(Connection* connection) {
     ASSIGN_OR_RETURN(connection->held, connection->reader.Next(&content));
     if (!connection->held) return absl::OkStatus();
     if (!connection->trusted) {
-      if (!EqualConstantTime(content, options_.token)) {
+      if (!EqualConstantTime(content, *options_.token)) {
         return absl::UnauthenticatedError(
             "the token is missing or wrong: send the content of CADRE_TOKEN_FILE");
       }

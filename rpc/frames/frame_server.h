@@ -1,5 +1,5 @@
 // The serving end of framed sockets: many clients, each of which shows the token in its first frame
-// and has every further one answered by one frame, in any order.
+// (where there is one) and has every further one answered by one frame, in any order.
 //
 // Used by one thread at a time; never blocks.
 #ifndef CADRE_RPC_FRAMES_FRAME_SERVER_H_
@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,7 +24,8 @@ class FrameServer {
   struct Options {
     // Who serves, for errors.
     std::string name = "the agent";
-    std::string token;
+    // nullopt: `accept` gives none that is not trusted.
+    std::optional<std::string> token;
     size_t max_frame_bytes = 0;
     size_t max_connections = 4096;
     // Frames of one client without an answer, answers that it has not read included; beyond that
