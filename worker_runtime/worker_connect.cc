@@ -3,33 +3,47 @@
 #include "base/status_macros.h"
 #include "cadre/worker.h"
 #include "worker_runtime/assignment.h"
-#include "worker_runtime/environment/mpi_environment.h"
+#include "worker_runtime/environment/launch.h"
+#include "worker_runtime/environment/read_launch.h"
 #include "worker_runtime/environment/worker_environment.h"
+#include "worker_runtime/launched/launched_worker.h"
 #include "worker_runtime/progress/progress_page.h"
 #include "worker_runtime/store/agent_worker.h"
-#include "worker_runtime/store/mpi_worker.h"
 
 namespace cadre {
+namespace {
+
+const char* GetEnvironment(const char* name) { return getenv(name); }
+
+}  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::Connect() {
-  const environment::GetVariable get = [](const char* name) { return getenv(name); };
-  if (!environment::StartedByCadre(get) && environment::StartedByMpi(get)) {
-    ASSIGN_OR_RETURN(const environment::MpiEnvironment mpi, environment::ReadMpiEnvironment(get));
-    return store::ConnectUnderMpi(mpi);
+  const environment::GetVariable get = GetEnvironment;
+  if (StandsBy(get)) {
+    ASSIGN_OR_RETURN(const Assignment assignment, AwaitAssignment(get));
+    ASSIGN_OR_RETURN(const environment::WorkerEnvironment environment,
+                     environment::ReadWorkerEnvironment(WithAssignment(assignment, get)));
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, store::ConnectToAgent(environment));
+    // This process's own environment does not say who it is.
+    const WorkerPlace& place = worker->place();
+    progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
+    return worker;
   }
-  if (!StandsBy(get)) {
+  if (environment::StartedByCadre(get)) {
     ASSIGN_OR_RETURN(const environment::WorkerEnvironment environment,
                      environment::ReadWorkerEnvironment(get));
     return store::ConnectToAgent(environment);
   }
-  ASSIGN_OR_RETURN(const Assignment assignment, AwaitAssignment(get));
-  ASSIGN_OR_RETURN(const environment::WorkerEnvironment environment,
-                   environment::ReadWorkerEnvironment(WithAssignment(assignment, get)));
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, store::ConnectToAgent(environment));
-  // This process's own environment does not say who it is.
-  const WorkerPlace& place = worker->place();
-  progress::ProgressPage::MoveThisWorker({place.generation, place.rank, place.world_size});
-  return worker;
+  ASSIGN_OR_RETURN(const environment::Launch launch, environment::ReadLaunch(get));
+  return launched::Connect(launch, get);
+}
+
+Result<std::unique_ptr<Worker>> Worker::Connect(const WorkerOptions& options) {
+  ASSIGN_OR_RETURN(const environment::Launch launch,
+                   environment::LaunchAt(options.rank, options.world_size, options.address));
+  launched::Options how;
+  how.connect_timeout = options.timeout;
+  return launched::Connect(launch, GetEnvironment, how);
 }
 
 }  // namespace cadre

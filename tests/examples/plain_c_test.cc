@@ -32,7 +32,7 @@ TEST(PlainCTest, NotStartedByCadre_SaysSo) {
   ASSERT_OK(run);
   EXPECT_EQ((*run)->Wait(), 1);
   EXPECT_THAT((*run)->standard_error(), HasSubstr("plain_c: FAILED_PRECONDITION: "));
-  EXPECT_THAT((*run)->standard_error(), HasSubstr("CADRE_AGENT"));
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("cadre run"));
 }
 
 }  // namespace

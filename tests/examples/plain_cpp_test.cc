@@ -33,7 +33,7 @@ TEST(PlainCppTest, NotStartedByCadre_SaysSo) {
   auto run = RunToEnd(options);
   ASSERT_OK(run);
   EXPECT_EQ((*run)->Wait(), 1);
-  EXPECT_THAT((*run)->standard_error(), HasSubstr("CADRE_AGENT"));
+  EXPECT_THAT((*run)->standard_error(), HasSubstr("cadre run"));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ static void TestWorkerFromC(void) {
   int wanted = 0;
   EXPECT(cadre_worker_connect(&worker) == CADRE_FAILED_PRECONDITION);
   EXPECT(worker == NULL);
-  EXPECT(strstr(cadre_last_error(), "CADRE_AGENT") != NULL);
+  EXPECT(strstr(cadre_last_error(), "cadre run") != NULL);
   EXPECT(cadre_worker_rank(worker) == -1);
   EXPECT(cadre_worker_world_size(worker) == -1);
   EXPECT(cadre_worker_local_rank(worker) == -1);

@@ -39,7 +39,7 @@ TEST(CWorkerTest, NotStartedAsAWorker_SaysSo) {
   int marker = 0;
   auto* worker = reinterpret_cast<cadre_worker*>(&marker);
   EXPECT_EQ(cadre_worker_connect(&worker), CADRE_FAILED_PRECONDITION);
-  EXPECT_THAT(cadre_last_error(), HasSubstr("CADRE_AGENT"));
+  EXPECT_THAT(cadre_last_error(), HasSubstr("cadre run"));
   EXPECT_EQ(worker, nullptr);
   EXPECT_EQ(cadre_worker_connect(nullptr), CADRE_INVALID_ARGUMENT);
 }

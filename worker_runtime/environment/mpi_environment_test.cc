@@ -1,6 +1,7 @@
 #include "worker_runtime/environment/mpi_environment.h"
 
 #include <map>
+#include <variant>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -20,7 +21,7 @@ class MpiEnvironmentTest : public ::testing::Test {
       return found == variables_.end() ? nullptr : found->second.c_str();
     };
   }
-  Result<MpiEnvironment> Read() { return ReadMpiEnvironment(Get()); }
+  Result<Launch> Read() { return ReadMpiEnvironment(Get()); }
 
   // Of the third of four processes on two nodes, as Open MPI 4.1 has them.
   std::map<std::string, std::string> variables_ = {
@@ -37,12 +38,14 @@ TEST_F(MpiEnvironmentTest, ReadsWhatMpirunSays) {
   ASSERT_TRUE(StartedByMpi(Get()));
   const auto mpi = Read();
   ASSERT_OK(mpi);
-  EXPECT_EQ(mpi->launch, "mpi-425263105");
+  EXPECT_EQ(mpi->name, "mpi-425263105");
+  EXPECT_EQ(std::get<ThroughFile>(mpi->meeting).name, "mpi-425263105");
   EXPECT_EQ(mpi->rank, 2);
   EXPECT_EQ(mpi->world_size, 4);
   EXPECT_EQ(mpi->local_rank, 0);
   EXPECT_EQ(mpi->local_world_size, 2);
-  EXPECT_EQ(mpi->address, "10.77.0.2");
+  EXPECT_EQ(std::get<ThroughFile>(mpi->meeting).address, "10.77.0.2");
+  EXPECT_EQ(mpi->one_node, false);
   variables_.erase("OMPI_COMM_WORLD_RANK");
   EXPECT_FALSE(StartedByMpi(Get()));
 }
@@ -53,8 +56,8 @@ TEST_F(MpiEnvironmentTest, OneNodeNeedsNoAddress) {
   variables_.erase("OMPI_MCA_orte_local_daemon_uri");
   const auto mpi = Read();
   ASSERT_OK(mpi);
-  EXPECT_TRUE(mpi->one_node());
-  EXPECT_EQ(mpi->address, "127.0.0.1");
+  EXPECT_EQ(mpi->one_node, true);
+  EXPECT_EQ(std::get<ThroughFile>(mpi->meeting).address, "127.0.0.1");
 }
 
 TEST_F(MpiEnvironmentTest, SeveralNodesNeedOne) {
@@ -69,7 +72,7 @@ TEST_F(MpiEnvironmentTest, TheLaunchIsAFilesName) {
   variables_["PMIX_NAMESPACE"] = "../prterun-host@1/x y";
   const auto mpi = Read();
   ASSERT_OK(mpi);
-  EXPECT_EQ(mpi->launch, "mpi-.._prterun-host@1_x_y");
+  EXPECT_EQ(mpi->name, "mpi-.._prterun-host@1_x_y");
   variables_.erase("PMIX_NAMESPACE");
   EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                AllOf(HasSubstr("PMIX_NAMESPACE"), HasSubstr("cadre run"))));
@@ -84,35 +87,6 @@ TEST_F(MpiEnvironmentTest, NamesWhatMakesNoSense) {
   variables_.erase("OMPI_COMM_WORLD_SIZE");
   EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
                                HasSubstr("OMPI_COMM_WORLD_SIZE is not set")));
-}
-
-TEST_F(MpiEnvironmentTest, ManyRanksNeedTheLauncher) {
-  variables_["OMPI_COMM_WORLD_SIZE"] = "1024";
-  EXPECT_OK(Read());
-  variables_["OMPI_COMM_WORLD_SIZE"] = "1025";
-  EXPECT_THAT(Read(), StatusIs(StatusCode::kFailedPrecondition,
-                               AllOf(HasSubstr("1025"), HasSubstr("cadre run"))));
-}
-
-TEST(FindMpiNodeTest, NodesOfAnySize) {
-  const std::vector<MpiSeat> seats = {{0, 2}, {1, 2}, {0, 1}, {0, 3}, {1, 3}, {2, 3}};
-  const int expected[] = {0, 0, 1, 2, 2, 2};
-  for (int rank = 0; rank < 6; ++rank) {
-    const auto node = FindMpiNode(seats, rank);
-    ASSERT_OK(node);
-    EXPECT_EQ(node->node_rank, expected[rank]) << rank;
-    EXPECT_EQ(node->nodes, 3);
-  }
-}
-
-TEST(FindMpiNodeTest, RanksOfANodeFollowEachOther) {
-  const std::vector<std::vector<MpiSeat>> kSpread = {
-      {{0, 2}, {0, 2}, {1, 2}, {1, 2}}, {{1, 2}, {0, 2}}, {{0, 2}, {1, 2}, {0, 2}}, {{0, 0}}};
-  for (const auto& seats : kSpread) {
-    EXPECT_THAT(FindMpiNode(seats, 0),
-                StatusIs(StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("--map-by slot"), HasSubstr("cadre run"))));
-  }
 }
 
 }  // namespace

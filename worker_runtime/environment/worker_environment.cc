@@ -44,13 +44,9 @@ bool StartedByCadre(const GetVariable& get) {
 Result<WorkerEnvironment> ReadWorkerEnvironment(const GetVariable& get) {
   WorkerEnvironment environment;
   if (!StartedByCadre(get)) {
-    const char* before = get("PMI_RANK") != nullptr        ? "mpirun ... "
-                         : get("SLURM_STEP_ID") != nullptr ? "srun ... "
-                                                           : "";
     return FailedPreconditionError(
-        absl::StrCat("CADRE_AGENT is not set: this process was not started by Cadre; start it with "
-                     "\"",
-                     before, "cadre run -- PROGRAM\""));
+        "CADRE_AGENT is not set: this process was not started by Cadre; start it with \"cadre run "
+        "-- PROGRAM\"");
   }
   environment.agent_socket = get("CADRE_AGENT");
   ASSIGN_OR_RETURN(environment.generation, ReadNumber<uint64_t>(get, "CADRE_GENERATION"));

@@ -4,10 +4,10 @@
 #define CADRE_WORKER_RUNTIME_ENVIRONMENT_WORKER_ENVIRONMENT_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "cadre/result.h"
+#include "worker_runtime/environment/variables.h"
 
 namespace cadre::environment {
 
@@ -19,9 +19,6 @@ struct WorkerEnvironment {
   int progress_fd = -1;         // CADRE_PROGRESS_FD; -1 when there is none
   std::string checkpoint_file;  // CADRE_CHECKPOINT_FILE; may be empty
 };
-
-// Like getenv: nullptr when the variable is not set.
-using GetVariable = std::function<const char*(const char* name)>;
 
 // Whether CADRE_AGENT is set.
 bool StartedByCadre(const GetVariable& get);

@@ -79,9 +79,11 @@ enum {
 
 typedef struct cadre_worker cadre_worker;
 
-// Says hello to the agent that started this process, which the environment names. One that was
-// started to stand by waits here until it gets a place. CADRE_FAILED_PRECONDITION: nobody started
-// it as a worker.
+// By what the environment says of who started this process: Cadre's agent, torchrun, mpirun, srun,
+// or whoever set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (docs/training_in_cpp.md). One that
+// was started to stand by waits here until it gets a place; without an agent all wait for all
+// ranks, five minutes at most. CADRE_FAILED_PRECONDITION: nobody started it as a worker, or
+// something is missing. CADRE_INVALID_ARGUMENT: variables contradict each other.
 cadre_status cadre_worker_connect(cadre_worker** worker);
 // NULL does nothing. Communicators stay. No other call may use the worker then, or later.
 void cadre_worker_free(cadre_worker* worker);

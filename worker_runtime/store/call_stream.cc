@@ -48,7 +48,7 @@ struct CallStream::Connection {
   std::string outgoing;
 };
 
-CallStream::CallStream(Connector connector, std::string token)
+CallStream::CallStream(Connector connector, std::optional<std::string> token)
     : connector_(std::move(connector)), token_(std::move(token)) {}
 
 CallStream::~CallStream() = default;
@@ -88,7 +88,7 @@ void CallStream::Close() {
 Status CallStream::Connect() {
   ASSIGN_OR_RETURN(const int socket, connector_());
   auto connection = std::make_shared<Connection>(socket);
-  frames::AppendFrame(token_, &connection->outgoing);
+  if (token_.has_value()) frames::AppendFrame(*token_, &connection->outgoing);
   connection_ = std::move(connection);
   return OkStatus();
 }

@@ -27,7 +27,8 @@ class CallStream {
  public:
   // Gives a connected, non-blocking socket, or why there is none.
   using Connector = std::function<Result<int>()>;
-  CallStream(Connector connector, std::string token);
+  // `token`: what the other side wants to see first; nullopt: nothing.
+  CallStream(Connector connector, std::optional<std::string> token);
   // Nobody waits any more.
   ~CallStream();
   CallStream(const CallStream&) = delete;
@@ -62,7 +63,7 @@ class CallStream {
   void PassOn();
 
   const Connector connector_;
-  const std::string token_;
+  const std::optional<std::string> token_;
 
   std::mutex mutex_;
   bool closed_ = false;

@@ -2,15 +2,16 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,9 @@
 #include "rpc/frames/messages.h"
 #include "rpc/worker_protocol.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/store/connect_socket.h"
+#include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/store/addresses.h"
+#include "worker_runtime/store/gate.h"
 
 namespace cadre::store {
 namespace {
@@ -51,40 +54,39 @@ struct StoreServer::State {
     }
     // Says to those who wait that it leaves.
     server.reset();
-    if (listener >= 0) close(listener);
     if (stop >= 0) close(stop);
   }
 
-  Status Open(const std::string& address, const std::string& token);
+  Status Open(ScopedFd listener, const std::string& key);
+  int Accept();
   void Run();
   Status OnFrame(uint64_t connection, absl::string_view content);
   void Send(const std::vector<keyspace::AnswerTo>& answers);
-  int WaitMs() const;
+  int WaitMs(MonoTime deadline) const;
 
   int stop = -1;
-  int listener = -1;
   uint32_t world_size = 0;
   std::string endpoint;
   keyspace::Keyspace store;
   keyspace::Stored stored;
+  std::unique_ptr<Gate> gate;
   std::unique_ptr<frames::FrameServer> server;
+  std::mutex mutex;
+  std::string address_reached ABSL_GUARDED_BY(mutex);
   std::thread thread;
 };
 
-Status StoreServer::State::Open(const std::string& address, const std::string& token) {
-  ASSIGN_OR_RETURN(listener, ListenAt(address));
-  endpoint = EndpointOf(listener);
+Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
+  endpoint = sockets::EndpointOf(listener);
   stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) return ErrnoToStatus(errno, "cannot make an eventfd");
+  ASSIGN_OR_RETURN(gate, Gate::Open(std::move(listener), key, static_cast<int>(world_size)));
   frames::FrameServer::Options options;
   options.name = "rank 0";
-  options.token = token;
   options.max_frame_bytes = rpc::kWorkerFrameBytesMax;
   options.max_connections = kMaxConnections;
-  options.listener = listener;
-  options.accept = [this] {
-    return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  };
+  options.listener = gate->fd();
+  options.accept = [this] { return Accept(); };
   options.farewell = [](const absl::Status& why) { return FrameOf(rpc::ErrorReply(0, why)); };
   options.on_frame = [this](uint64_t connection, absl::string_view content) -> absl::Status {
     return OnFrame(connection, content);
@@ -95,18 +97,29 @@ Status StoreServer::State::Open(const std::string& address, const std::string& t
   return OkStatus();
 }
 
+int StoreServer::State::Accept() {
+  const int socket = gate->Next();
+  if (socket < 0) return socket;
+  const std::string address = sockets::AddressOf(socket);
+  if (!IsLoopback(address)) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    address_reached = address;
+  }
+  return socket;
+}
+
 void StoreServer::State::Run() {
   pollfd fds[] = {{stop, POLLIN, 0}, {server->fd(), POLLIN, 0}};
   for (;;) {
-    poll(fds, 2, WaitMs());
+    const MonoTime next = gate->DropTheLate(MonoNow());
+    poll(fds, 2, WaitMs(std::min(next, store.NextDeadline())));
     if ((fds[0].revents & POLLIN) != 0) return;
     server->Read();
     Send(store.Expire(MonoNow()));
   }
 }
 
-int StoreServer::State::WaitMs() const {
-  const MonoTime deadline = store.NextDeadline();
+int StoreServer::State::WaitMs(MonoTime deadline) const {
   if (deadline == MonoTime::Never()) return -1;
   const absl::Duration left = absl::Ceil(deadline - MonoNow(), absl::Milliseconds(1));
   return static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0));
@@ -139,11 +152,11 @@ void StoreServer::State::Send(const std::vector<keyspace::AnswerTo>& answers) {
   }
 }
 
-Result<std::unique_ptr<StoreServer>> StoreServer::Start(const std::string& address, int world_size,
-                                                        const std::string& token) {
+Result<std::unique_ptr<StoreServer>> StoreServer::Start(ScopedFd listener, int world_size,
+                                                        const std::string& key) {
   auto state = std::make_unique<State>();
   state->world_size = static_cast<uint32_t>(world_size);
-  RETURN_IF_ERROR(state->Open(address, token));
+  RETURN_IF_ERROR(state->Open(std::move(listener), key));
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(state)));
 }
 
@@ -151,5 +164,10 @@ StoreServer::StoreServer(std::unique_ptr<State> state) : state_(std::move(state)
 StoreServer::~StoreServer() = default;
 
 const std::string& StoreServer::endpoint() const { return state_->endpoint; }
+
+std::string StoreServer::address_reached() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->address_reached;
+}
 
 }  // namespace cadre::store

@@ -6,23 +6,26 @@
 #include <memory>
 #include <string>
 
+#include "base/scoped_fd.h"
 #include "cadre/result.h"
 
 namespace cadre::store {
 
 class StoreServer {
  public:
-  // Listens at this address of the machine (no name), on a port that is free; a thread serves.
-  // Clients must know the token. UNAVAILABLE: it cannot listen there.
-  static Result<std::unique_ptr<StoreServer>> Start(const std::string& address, int world_size,
-                                                    const std::string& token);
+  // Serves on a thread of its own whoever connects to `listener` and proves that it knows `key`
+  // (gate.h). INTERNAL: the system has no descriptors for it.
+  static Result<std::unique_ptr<StoreServer>> Start(ScopedFd listener, int world_size,
+                                                    const std::string& key);
   // Whoever waits is told UNAVAILABLE.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // "10.0.0.1:4567"
+  // "10.0.0.1:4567"; "[::]:4567": at all addresses of this machine.
   const std::string& endpoint() const;
+  // One of this machine that a client reached it at, and that is not loopback. Empty: none so far.
+  std::string address_reached() const;
 
  private:
   struct State;

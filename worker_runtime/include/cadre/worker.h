@@ -34,6 +34,17 @@ struct WorkerPlace {
   std::string address = "127.0.0.1";
 };
 
+// For a program that knows its rank from elsewhere.
+struct WorkerOptions {
+  int rank = -1;
+  int world_size = 0;
+  // "HOST:PORT" at which rank 0 listens for the others, the same for all ranks: "node1:29500",
+  // "10.0.0.1:29500", "[fd00::1]:29500". A port that nothing else uses.
+  std::string address;
+  // For all ranks to come.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(5);
+};
+
 // Thread safe. Calls that take a timeout wait that long at most; others that ask the store (Set,
 // Add, CompareAndSet, Delete, PublishCommunicatorId) wait for its answer, a minute at most. Keys,
 // values and ids live as long as the generation. Any of them may fail with
@@ -44,11 +55,25 @@ struct WorkerPlace {
 //   RESOURCE_EXHAUSTED  the store is full
 class Worker {
  public:
-  // Reads CADRE_AGENT, CADRE_TOKEN_FILE, CADRE_GENERATION, RANK from the environment and says hello
-  // to the agent. A process that was started to stand by (docs/training_in_cpp.md) waits here until
-  // it gets a place. One that Open MPI's mpirun started, without Cadre between, waits until all
-  // ranks are here (docs/from_mpirun.md). FAILED_PRECONDITION: started by none of them.
+  // By what the environment says of who started this process:
+  // - Cadre: says hello to its node's agent. A process that was started to stand by
+  //   (docs/training_in_cpp.md) waits here until it gets a place.
+  // - torchrun, Open MPI's mpirun, srun, or whoever set RANK, WORLD_SIZE, MASTER_ADDR and
+  //   MASTER_PORT: rank 0 serves the store from within its process, and all wait here until all
+  //   are here, five minutes at most. Between machines the ranks need CADRE_SECRET_FILE, the name
+  //   of a file with the same content on all of them ("cadre token new FILE" makes one); without it
+  //   rank 0 listens on loopback alone, for processes of the same user.
+  // Beyond what is said above:
+  //   FAILED_PRECONDITION  nobody gave this process a rank, or a variable or the secret is missing;
+  //                        this program and its agent are of different versions; another process
+  //                        has this rank
+  //   INVALID_ARGUMENT     variables make no sense, contradict each other, or are not the same for
+  //                        all ranks; ranks of one node do not follow each other
+  //   PERMISSION_DENIED    rank 0 has another secret; a file that others may read
+  //   NOT_FOUND            no file of that name
   static Result<std::unique_ptr<Worker>> Connect();
+  // Likewise, as the options say, whatever the environment says. Place and nodes are found out.
+  static Result<std::unique_ptr<Worker>> Connect(const WorkerOptions& options);
 
   virtual ~Worker() = default;
 

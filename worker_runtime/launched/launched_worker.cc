@@ -1,0 +1,288 @@
+#include "worker_runtime/launched/launched_worker.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/token.h"
+#include "cadre/status.h"
+#include "rpc/frames/messages.h"
+#include "worker_runtime/absl_types.h"
+#include "worker_runtime/environment/machine.h"
+#include "worker_runtime/environment/seats.h"
+#include "worker_runtime/environment/secret.h"
+#include "worker_runtime/launched/address_meeting.h"
+#include "worker_runtime/launched/file_meeting.h"
+#include "worker_runtime/launched/meeting_place.h"
+#include "worker_runtime/launched/torchrun_meeting.h"
+#include "worker_runtime/store/served_worker.h"
+#include "worker_runtime/store/store_server.h"
+
+namespace cadre::launched {
+namespace {
+
+using environment::Launch;
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+
+// Keys of our own among the user's.
+constexpr char kSeat[] = "cadre/launch/seat/";
+constexpr char kSeated[] = "cadre/launch/seated";
+constexpr char kLeft[] = "cadre/launch/left";
+constexpr char kAllLeft[] = "cadre/launch/all_left";
+
+// A rank's seat as it takes it: the word tells two processes of one rank from each other.
+struct TakenSeat {
+  environment::Seat seat;
+  std::string word;
+};
+template <typename Io>
+void Fields(Io& io, TakenSeat& m) {
+  io(m.seat, m.word);
+}
+
+// What rank 0 says to all when they have come, or why they do not.
+struct Seated {
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::string message;
+  std::string address;  // of rank 0's node
+  std::vector<environment::SeatPlace> places;
+};
+template <typename Io>
+void Fields(Io& io, Seated& m) {
+  io(m.code, m.message, m.address, m.places);
+}
+
+template <typename Message>
+std::string Written(const Message& message) {
+  std::string bytes;
+  frames::FieldWriter writer(&bytes);
+  writer(message);
+  return bytes;
+}
+
+WorkerPlace PlaceOf(const Launch& launch) {
+  WorkerPlace place;
+  place.job = launch.name;
+  place.generation = static_cast<uint64_t>(launch.restart_count) + 1;
+  place.rank = launch.rank;
+  place.world_size = launch.world_size;
+  place.restart_count = launch.restart_count;
+  return place;
+}
+
+class LaunchedWorker : public store::ServedWorker {
+ public:
+  LaunchedWorker(const Launch& launch, const store::StoreAddress& at)
+      : store::ServedWorker(at, "rank 0", PlaceOf(launch)), launch_(launch) {}
+
+  // Says goodbye; rank 0 waits for all others, up to `farewell`, because the store goes with it.
+  ~LaunchedWorker() override {
+    if (!seated_) return;
+    const int others = place().world_size - 1;
+    if (place().rank != 0) {
+      const Result<int64_t> left = Add(kLeft, 1);
+      if (left.ok() && *left == others) Set(kAllLeft, "").IgnoreError();
+    } else if (others > 0) {
+      Get(kAllLeft, farewell_).IgnoreError();
+    }
+  }
+
+  // Tells the others where this rank is. Everything but OK: it is not known to them.
+  Status TakeSeat();
+  // Of rank 0: waits for all, and tells everybody.
+  void SeatAll(MonoTime deadline, std::chrono::nanoseconds patience, const std::string& advice);
+  // Waits until all ranks are there.
+  Status FindPlace(std::chrono::nanoseconds patience);
+
+  // Of rank 0.
+  void Serve(std::unique_ptr<store::StoreServer> server, std::chrono::nanoseconds farewell) {
+    server_ = std::move(server);
+    farewell_ = farewell;
+  }
+
+ private:
+  Result<std::vector<environment::Seat>> AwaitSeats(MonoTime deadline,
+                                                    std::chrono::nanoseconds patience,
+                                                    const std::string& advice);
+  std::string OwnAddress() const;
+
+  const Launch launch_;
+  std::unique_ptr<store::StoreServer> server_;
+  std::chrono::nanoseconds farewell_{};
+  bool seated_ = false;
+};
+
+Status LaunchedWorker::TakeSeat() {
+  TakenSeat taken;
+  taken.seat.local_rank = launch_.local_rank.value_or(-1);
+  taken.seat.local_world_size = launch_.local_world_size.value_or(-1);
+  taken.seat.world_size = launch_.world_size;
+  taken.seat.machine = environment::ThisMachine();
+  taken.word = RandomToken();
+  // Only one process can be this rank.
+  const Status status =
+      CompareAndSet(absl::StrCat(kSeat, launch_.rank), "", Written(taken)).status();
+  seated_ = status.ok();
+  if (status.code() != StatusCode::kFailedPrecondition) return status;
+  return FailedPreconditionError(absl::StrCat("another process is rank ", launch_.rank, " of ",
+                                              launch_.name, " already (", launch_.launcher,
+                                              " gave this one the rank)"));
+}
+
+Result<std::vector<environment::Seat>> LaunchedWorker::AwaitSeats(MonoTime deadline,
+                                                                  std::chrono::nanoseconds patience,
+                                                                  const std::string& advice) {
+  std::vector<environment::Seat> seats;
+  for (int rank = 0; rank < launch_.world_size; ++rank) {
+    const Result<std::string> seat =
+        Get(absl::StrCat(kSeat, rank), absl::ToChronoNanoseconds(deadline - MonoNow()));
+    if (!seat.ok()) {
+      return DeadlineExceededError(absl::StrCat(
+          "rank ", rank, " of ", launch_.world_size, " has not called Worker::Connect() within ",
+          absl::FormatDuration(absl::FromChrono(patience)), advice));
+    }
+    ASSIGN_OR_RETURN(const TakenSeat taken, frames::ParseMessage<TakenSeat>(*seat));
+    seats.push_back(taken.seat);
+  }
+  return seats;
+}
+
+void LaunchedWorker::SeatAll(MonoTime deadline, std::chrono::nanoseconds patience,
+                             const std::string& advice) {
+  Seated seated;
+  const Result<std::vector<environment::Seat>> seats = AwaitSeats(deadline, patience, advice);
+  Status status = seats.status();
+  if (status.ok()) {
+    Result<std::vector<environment::SeatPlace>> places = environment::ArrangeSeats(*seats);
+    status = places.status();
+    if (status.ok()) seated.places = *std::move(places);
+  }
+  seated.address = OwnAddress();
+  seated.code = static_cast<absl::StatusCode>(status.code());
+  seated.message = std::string(status.message());
+  Set(kSeated, Written(seated)).IgnoreError();
+}
+
+Status LaunchedWorker::FindPlace(std::chrono::nanoseconds patience) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   Get(kSeated, patience + absl::ToChronoNanoseconds(store::kCallMargin)));
+  ASSIGN_OR_RETURN(const Seated seated, frames::ParseMessage<Seated>(text));
+  if (seated.code != absl::StatusCode::kOk) {
+    return Status(static_cast<StatusCode>(seated.code), seated.message);
+  }
+  if (seated.places.size() != static_cast<size_t>(launch_.world_size)) {
+    return InvalidArgumentError(absl::StrCat("rank 0 was told that there are ",
+                                             seated.places.size(), " ranks, rank ", launch_.rank,
+                                             " that there are ", launch_.world_size));
+  }
+  const environment::SeatPlace& own = seated.places[launch_.rank];
+  WorkerPlace at = place();
+  at.local_rank = own.local_rank;
+  at.local_world_size = own.local_world_size;
+  at.node_rank = own.node_rank;
+  at.nodes = own.nodes;
+  // On rank 0's node its name may mean loopback.
+  at.address = own.node_rank == 0 ? seated.address : OwnAddress();
+  MoveTo(at);
+  return OkStatus();
+}
+
+std::string LaunchedWorker::OwnAddress() const {
+  const auto* file = std::get_if<environment::ThroughFile>(&launch_.meeting);
+  if (file != nullptr) return file->address;
+  // As the ranks of other nodes reach this one: the way that leads to rank 0 leads back. Rank 0
+  // knows by which of its addresses they came.
+  const std::string address = server_ == nullptr ? "" : server_->address_reached();
+  return address.empty() ? local_address() : address;
+}
+
+// Rank 0 serves, and says where.
+Result<std::unique_ptr<LaunchedWorker>> ConnectFirst(const Launch& launch, MeetingPlace& meeting,
+                                                     const Options& options) {
+  ASSIGN_OR_RETURN(Door door, meeting.Open());
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<store::StoreServer> server,
+      store::StoreServer::Start(std::move(door.listener), launch.world_size, door.key));
+  auto worker =
+      std::make_unique<LaunchedWorker>(launch, store::StoreAddress{server->endpoint(), door.key});
+  const std::string endpoint = server->endpoint();
+  worker->Serve(std::move(server), options.farewell_timeout);
+  RETURN_IF_ERROR(worker->TakeSeat());
+  const MonoTime deadline = MonoNow() + options.connect_timeout;
+  RETURN_IF_ERROR(meeting.Announce(door, endpoint));
+  worker->SeatAll(deadline, options.connect_timeout, meeting.Advice());
+  meeting.Close();
+  return worker;
+}
+
+// Rank 0 may not be there yet, or what tells of it may be left of an earlier launch.
+Result<std::unique_ptr<LaunchedWorker>> ConnectToFirst(const Launch& launch, MeetingPlace& meeting,
+                                                       const Options& options) {
+  const MonoTime deadline = MonoNow() + options.connect_timeout;
+  MonoTime refused_until = MonoTime::Never();
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    const Result<store::StoreAddress> at = meeting.Find();
+    if (!at.ok() && at.status().code() != StatusCode::kNotFound) return at.status();
+    Status status = at.status();
+    if (at.ok()) {
+      auto worker = std::make_unique<LaunchedWorker>(launch, *at);
+      status = worker->TakeSeat();
+      if (status.ok()) return worker;
+    }
+    const bool refused = status.code() == StatusCode::kPermissionDenied;
+    if (!refused) refused_until = MonoTime::Never();
+    if (refused && refused_until == MonoTime::Never()) {
+      refused_until = MonoNow() + meeting.RefusalPatience();
+    }
+    const bool may_come =
+        status.code() == StatusCode::kNotFound || status.code() == StatusCode::kUnavailable ||
+        status.code() == StatusCode::kDeadlineExceeded || (refused && MonoNow() < refused_until);
+    if (!may_come) return status;
+    if (MonoNow() + pause > deadline) {
+      return DeadlineExceededError(
+          absl::StrCat("rank ", launch.rank, " did not find rank 0 within ",
+                       absl::FormatDuration(absl::FromChrono(options.connect_timeout)), ": ",
+                       status.message(), meeting.Advice()));
+    }
+    absl::SleepFor(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+Result<std::unique_ptr<MeetingPlace>> MeetingPlaceOf(const Launch& launch,
+                                                     const environment::GetVariable& get) {
+  if (const auto* file = std::get_if<environment::ThroughFile>(&launch.meeting)) {
+    return MeetThroughFile(*file, launch.one_node.value_or(false));
+  }
+  // A rank alone needs no port that another program could have.
+  if (launch.world_size == 1) return MeetAtAddress({"127.0.0.1", 0}, {RandomToken(), false}, true);
+  ASSIGN_OR_RETURN(const environment::Secret secret, environment::ReadSecret(get));
+  if (const auto* through = std::get_if<environment::ThroughTorchrun>(&launch.meeting)) {
+    return MeetThroughTorchrun(*through, secret, launch.one_node.value_or(false));
+  }
+  return MeetAtAddress(std::get<environment::AtAddress>(launch.meeting), secret, launch.one_node);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> Connect(const Launch& launch, const environment::GetVariable& get,
+                                        const Options& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<MeetingPlace> meeting, MeetingPlaceOf(launch, get));
+  ASSIGN_OR_RETURN(std::unique_ptr<LaunchedWorker> worker,
+                   launch.rank == 0 ? ConnectFirst(launch, *meeting, options)
+                                    : ConnectToFirst(launch, *meeting, options));
+  RETURN_IF_ERROR(worker->FindPlace(options.connect_timeout));
+  return std::unique_ptr<Worker>(std::move(worker));
+}
+
+}  // namespace cadre::launched

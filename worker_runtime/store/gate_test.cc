@@ -1,0 +1,143 @@
+#include "worker_runtime/store/gate.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/store/enter_store.h"
+
+namespace cadre::store {
+namespace {
+
+constexpr char kKey[] = "0123456789abcdef";
+
+class GateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto listener = sockets::Listen("127.0.0.1");
+    ASSERT_OK(listener);
+    endpoint_ = sockets::EndpointOf(*listener);
+    auto gate = Gate::Open(*std::move(listener), kKey, 2);
+    ASSERT_OK(gate);
+    gate_ = *std::move(gate);
+  }
+
+  // Serves until somebody has come in.
+  ScopedFd AwaitOne() {
+    while (true) {
+      const int socket = gate_->Next();
+      if (socket >= 0) return ScopedFd(socket);
+      const MonoTime next = gate_->DropTheLate(MonoNow());
+      pollfd wait = {gate_->fd(), POLLIN, 0};
+      poll(&wait, 1, sockets::MillisUntil(next, 1000));
+    }
+  }
+  // A rank that comes while others are served.
+  Status RankComes() {
+    Result<int> entered = InternalError("");
+    std::thread rank([&] { entered = EnterStore({endpoint_, kKey}, 1); });
+    const ScopedFd inside = AwaitOne();
+    rank.join();
+    if (!entered.ok()) return entered.status();
+    const ScopedFd outside(*entered);
+    // Nothing is lost of what follows the proof.
+    EXPECT_EQ(send(outside.get(), "x", 1, 0), 1);
+    pollfd wait = {inside.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&wait, 1, 60000), 1);
+    char byte = 0;
+    EXPECT_EQ(recv(inside.get(), &byte, 1, 0), 1);
+    EXPECT_EQ(byte, 'x');
+    return OkStatus();
+  }
+  ScopedFd Stranger() {
+    auto socket = sockets::StartConnecting(endpoint_);
+    EXPECT_OK(socket);
+    return socket.ok() ? *std::move(socket) : ScopedFd();
+  }
+
+  std::string endpoint_;
+  std::unique_ptr<Gate> gate_;
+};
+
+TEST_F(GateTest, WhoKnowsTheKeyComesIn) {
+  EXPECT_OK(RankComes());
+  EXPECT_OK(RankComes());
+}
+
+TEST_F(GateTest, StrangersDelayNobody) {
+  std::vector<ScopedFd> silent;
+  for (size_t i = 0; i < kMaxStrangers + 20; ++i) silent.push_back(Stranger());
+  const ScopedFd loud = Stranger();
+  const std::string request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n and more, so that it is enough";
+  EXPECT_GE(send(loud.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  const MonoTime start = MonoNow();
+  EXPECT_OK(RankComes());
+  EXPECT_LT(MonoNow() - start, kProofPatience / 2);
+}
+
+TEST_F(GateTest, WhoTakesTooLongIsDropped) {
+  const ScopedFd silent = Stranger();
+  pollfd wait = {gate_->fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&wait, 1, 60000), 1);
+  EXPECT_EQ(gate_->Next(), -1);
+  const MonoTime late = gate_->DropTheLate(MonoNow());
+  EXPECT_NE(late, MonoTime::Never());
+  EXPECT_EQ(gate_->DropTheLate(late), MonoTime::Never());
+  wait = {silent.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&wait, 1, 60000), 1);
+  char byte = 0;
+  EXPECT_EQ(recv(silent.get(), &byte, 1, 0), 0) << "the end of the connection";
+}
+
+TEST_F(GateTest, WhoDoesNotKnowTheKeyIsToldSo) {
+  Result<int> entered = InternalError("");
+  std::thread rank([&] {
+    entered = EnterStore({endpoint_, "another key"}, 1);
+    // So that the wait below ends.
+    EXPECT_OK(EnterStore({endpoint_, kKey}, 0));
+  });
+  AwaitOne();
+  rank.join();
+  EXPECT_THAT(entered, StatusIs(StatusCode::kPermissionDenied,
+                                ::testing::HasSubstr("does not know the secret")));
+}
+
+TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
+  const ScopedFd waits = Stranger();
+  pollfd wait = {gate_->fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&wait, 1, 60000), 1);
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none = {3, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(gate_->Next(), -1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  const MonoTime again = gate_->DropTheLate(MonoNow());
+  EXPECT_NE(again, MonoTime::Never());
+  EXPECT_EQ(poll(&wait, 1, 0), 0) << "does not spin";
+  gate_->DropTheLate(again);
+  EXPECT_EQ(poll(&wait, 1, 60000), 1);
+  EXPECT_OK(RankComes());
+}
+
+TEST(EnterStoreTest, WhoIsNotThereOrSaysNothing) {
+  auto listener = sockets::Listen("127.0.0.1");
+  ASSERT_OK(listener);
+  const std::string endpoint = sockets::EndpointOf(*listener);
+  EXPECT_THAT(EnterStore({endpoint, kKey}, 0),
+              StatusIs(StatusCode::kUnavailable, ::testing::HasSubstr("did not answer within 5s")));
+  listener->Reset();
+  EXPECT_THAT(EnterStore({endpoint, kKey}, 0), StatusIs(StatusCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace cadre::store
