@@ -1,5 +1,6 @@
 // The protocol of a worker and its node's agent, over the unix socket that CADRE_AGENT names. Ranks
-// under mpirun speak the store's part of it with rank 0, over TCP.
+// that another launcher started speak the store's part of it with rank 0, over TCP, where a proof
+// takes the token's place (worker_runtime/store/gate.h).
 //
 // The worker's first frame is the token, which is in CADRE_TOKEN_FILE; each further frame is a
 // WorkerCall. The other side answers each with one WorkerReply, in any order, matched by the id,
@@ -10,7 +11,9 @@
 //
 //   call       when                        answered                  errors besides those above
 //   Hello      any time; idempotent        at once                   ABORTED (an older generation),
-//                                                                    NOT_FOUND (no such rank here)
+//                                                                    NOT_FOUND (no such rank here),
+//                                                                    FAILED_PRECONDITION (another
+//                                                                    version of the protocol)
 //   AwaitEnd   the job recovers in place   when the generation ends  as Hello; FAILED_PRECONDITION
 //                                                                    (it does not); ABORTED (called
 //                                                                    again; or not kept: exit)
@@ -32,9 +35,14 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/keyspace/request.h"
 
 namespace cadre::rpc {
+
+// Changes with whatever is said otherwise than before. What never changes: the token's frame, how a
+// Hello's frame begins (HelloProtocol), and replies to call 0.
+inline constexpr uint32_t kWorkerProtocol = 2;
 
 // One frame, in either direction.
 inline constexpr size_t kWorkerFrameBytesMax = 1 << 20;
@@ -49,6 +57,7 @@ struct Caller {
 // Asks for the caller's place.
 struct Hello {
   Caller from;
+  uint32_t protocol = kWorkerProtocol;
 };
 struct AwaitEnd {
   Caller from;
@@ -110,6 +119,21 @@ struct WorkerReply {
   absl::Status status() const { return absl::Status(code, message); }
 };
 
+// The version of the protocol that a Hello's frame says it speaks, and the call's id, also where
+// the rest of it cannot be read: 8 bytes of id, a byte for the kind of call, 4 bytes of version.
+// False: it is no Hello.
+inline bool HelloProtocol(absl::string_view content, uint64_t* id, uint32_t* protocol) {
+  constexpr size_t kIdBytes = 8, kBytes = kIdBytes + 1 + 4;
+  if (content.size() < kBytes || content[kIdBytes] != 1) return false;
+  *id = 0;
+  *protocol = 0;
+  for (size_t i = kBytes; i-- > kIdBytes + 1;) {
+    *protocol = *protocol << 8 | static_cast<unsigned char>(content[i]);
+  }
+  for (size_t i = kIdBytes; i-- > 0;) *id = *id << 8 | static_cast<unsigned char>(content[i]);
+  return true;
+}
+
 inline WorkerReply ErrorReply(uint64_t id, const absl::Status& status) {
   return {id, status.code(), std::string(status.message()), Nothing{}};
 }
@@ -120,7 +144,7 @@ void Fields(Io& io, Caller& m) {
 }
 template <typename Io>
 void Fields(Io& io, Hello& m) {
-  io(m.from);
+  io(m.protocol, m.from);
 }
 template <typename Io>
 void Fields(Io& io, AwaitEnd& m) {

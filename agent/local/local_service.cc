@@ -3,7 +3,9 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "rpc/frames/messages.h"
 
 namespace cadre::agent {
@@ -13,6 +15,17 @@ std::string FrameOf(const rpc::WorkerReply& reply) {
   std::string frame;
   frames::AppendMessage(reply, &frame);
   return frame;
+}
+
+std::string ThisAgent() {
+  return absl::StrCat("this agent is of Cadre ", kVersion, ", which speaks version ",
+                      rpc::kWorkerProtocol, " of the worker protocol");
+}
+
+absl::Status OtherProtocol(uint32_t theirs) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(ThisAgent(), ", but the libcadre that the program was built with version ",
+                   theirs, ": use the same version of Cadre for both"));
 }
 
 }  // namespace
@@ -57,7 +70,17 @@ std::vector<AgentEvent> LocalService::Read() {
 }
 
 absl::Status LocalService::OnFrame(uint64_t connection, absl::string_view content) {
-  ASSIGN_OR_RETURN(rpc::WorkerCall call, frames::ParseMessage<rpc::WorkerCall>(content));
+  uint64_t id = 0;
+  uint32_t protocol = 0;
+  if (rpc::HelloProtocol(content, &id, &protocol) && protocol != rpc::kWorkerProtocol) {
+    Send(connection, rpc::ErrorReply(id, OtherProtocol(protocol)));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<rpc::WorkerCall> parsed = frames::ParseMessage<rpc::WorkerCall>(content);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), "; ", ThisAgent()));
+  }
+  rpc::WorkerCall call = *std::move(parsed);
   if (auto* store = std::get_if<rpc::Store>(&call.what)) {
     std::optional<v1::StoreRequest> request =
         store_calls_.Take(connection, call.id, std::move(*store));

@@ -130,6 +130,9 @@ class LocalServiceTest : public testing::Test {
   }
   rpc::WorkerReply Ask(Client& client, const rpc::WorkerCall& call) {
     client.Say(call);
+    return Await(client);
+  }
+  rpc::WorkerReply Await(Client& client) {
     EXPECT_TRUE(ReadAll().empty());
     return client.Read();
   }
@@ -164,6 +167,37 @@ TEST_F(LocalServiceTest, Hello_TellsAWorkerWhoItIs) {
   EXPECT_EQ(place.nodes, 2u);
   EXPECT_EQ(place.restart_count, 1u);
   EXPECT_EQ(place.address, "10.0.0.1");
+}
+
+TEST_F(LocalServiceTest, Hello_OfAnotherVersionIsToldSo) {
+  const auto client = Connect();
+  rpc::WorkerCall call = Hello(3, 3);
+  std::get<rpc::Hello>(call.what).protocol = 77;
+  rpc::WorkerReply reply = Ask(*client, call);
+  EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(reply.message, HasSubstr("with version 77: use the same version of Cadre for both"));
+  // Whatever follows the version: a later one may say more.
+  std::string bytes;
+  frames::AppendMessage(call, &bytes);
+  frames::AppendFrame(absl::StrCat(bytes.substr(frames::kLengthBytes), "and more"), &bytes);
+  client->Send(bytes);
+  for (int i = 0; i < 2; ++i) {
+    reply = Await(*client);
+    EXPECT_EQ(reply.id, 1u);
+    EXPECT_EQ(reply.code, absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+// Of the first version, which said none.
+TEST_F(LocalServiceTest, Hello_ThatCannotBeReadIsToldWhichVersionCan) {
+  const auto client = Connect();
+  std::string bytes;
+  frames::AppendFrame(std::string("\1\0\0\0\0\0\0\0\1", 9) + std::string("\2\0\0\0", 4), &bytes);
+  client->Send(bytes);
+  const rpc::WorkerReply reply = Await(*client);
+  EXPECT_EQ(reply.id, 0u);
+  EXPECT_EQ(reply.code, absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(reply.message, HasSubstr("which speaks version 2 of the worker protocol"));
 }
 
 TEST_F(LocalServiceTest, Hello_Refusals) {

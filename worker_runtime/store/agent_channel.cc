@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/store/connect_socket.h"
 #include "worker_runtime/store/store_worker.h"
@@ -70,12 +71,25 @@ Status AgentChannel::Describe(const Status& status, absl::Duration wait) const {
   return status;
 }
 
+Status AgentChannel::OtherVersion(const Status& status) const {
+  return FailedPreconditionError(absl::StrCat(
+      "the agent at ", socket_, " speaks another version of the worker protocol: this program was ",
+      "built with libcadre ", kVersion, ", which speaks version ", rpc::kWorkerProtocol,
+      "; use the same version of Cadre for both (the agent: ", status.message(), ")"));
+}
+
 Result<rpc::Place> AgentChannel::SayHello(uint64_t id, const rpc::Caller& from,
                                           absl::Duration patience) {
   Pauses pauses(MonoNow() + patience);
   while (true) {
     Result<rpc::Place> place = PlaceIn(CallOnce({id, rpc::Hello{from}}, absl::ZeroDuration()));
-    if (place.status().code() != StatusCode::kUnavailable || !pauses.Next()) return place;
+    const StatusCode code = place.status().code();
+    // The agent says so, or one of the two cannot read what the other says.
+    if (code == StatusCode::kFailedPrecondition || code == StatusCode::kInvalidArgument ||
+        code == StatusCode::kInternal) {
+      return OtherVersion(place.status());
+    }
+    if (code != StatusCode::kUnavailable || !pauses.Next()) return place;
   }
 }
 

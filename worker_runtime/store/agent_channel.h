@@ -33,6 +33,7 @@ class AgentChannel {
  private:
   // `wait`: what the agent may take before it answers.
   Result<rpc::WorkerReply> CallOnce(const rpc::WorkerCall& call, absl::Duration wait);
+  Status OtherVersion(const Status& status) const;
   // In words for the person whose program this is.
   Status Describe(const Status& status, absl::Duration wait) const;
 

@@ -45,6 +45,11 @@ class LocalServer {
           return std::vector<rpc::WorkerReply>{Reply(call)};
         }) {}
 
+  // As an agent does that cannot read it.
+  void AnswerHelloWith(const absl::Status& farewell) {
+    absl::MutexLock lock(&mutex_);
+    farewell_ = farewell;
+  }
   void AnswerWith(Answer answer) {
     absl::MutexLock lock(&mutex_);
     answer_ = std::move(answer);
@@ -56,10 +61,11 @@ class LocalServer {
 
  private:
   rpc::WorkerReply Reply(const rpc::WorkerCall& call) {
+    absl::MutexLock lock(&mutex_);
+    if (!farewell_.ok()) return rpc::ErrorReply(0, farewell_);
     if (const auto* hello = std::get_if<rpc::Hello>(&call.what)) return PlaceOf(call.id, *hello);
     rpc::WorkerReply reply = {call.id, absl::StatusCode::kOk, "", rpc::StoreResult{}};
     const rpc::Store& store = std::get<rpc::Store>(call.what);
-    absl::MutexLock lock(&mutex_);
     requests_.push_back({call.id, store});
     if (answer_) answer_(store, &reply);
     return reply;
@@ -83,6 +89,7 @@ class LocalServer {
   }
 
   absl::Mutex mutex_;
+  absl::Status farewell_;
   Answer answer_;
   std::vector<Asked> requests_;
   CallServer server_;
@@ -127,6 +134,16 @@ class AgentWorkerTest : public ::testing::Test {
   environment::WorkerEnvironment environment_;
   std::unique_ptr<LocalServer> server_;
 };
+
+TEST_F(AgentWorkerTest, AnAgentOfAnotherVersionIsNamed) {
+  server_->AnswerHelloWith(absl::InvalidArgumentError("a frame of 25 bytes: its kind is unknown"));
+  EXPECT_THAT(
+      ConnectToAgent(environment_),
+      StatusIs(StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("speaks another version of the worker protocol"),
+                     HasSubstr("libcadre "), HasSubstr("use the same version of Cadre for both"),
+                     HasSubstr("a frame of 25 bytes"))));
+}
 
 TEST_F(AgentWorkerTest, LearnsItsPlace) {
   const auto worker = Connect();
