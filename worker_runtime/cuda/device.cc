@@ -86,6 +86,12 @@ Result<int> CountCudaDevices() {
                                               "; CUDA_VISIBLE_DEVICES may hide it)"));
 }
 
+Result<int> CurrentCudaDevice() {
+  int device = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "cudaGetDevice"));
+  return device;
+}
+
 Result<std::string> DescribeCudaDevice(int device) {
   cudaDeviceProp properties;
   RETURN_IF_ERROR(
@@ -198,6 +204,7 @@ Status CudaStatus(int error, absl::string_view what) {
   return InternalError(absl::StrCat(what, ": CUDA error ", error));
 }
 Result<int> CountCudaDevices() { return NotBuilt(); }
+Result<int> CurrentCudaDevice() { return NotBuilt(); }
 Result<std::string> DescribeCudaDevice(int) { return NotBuilt(); }
 Status SetCudaDevice(int) { return NotBuilt(); }
 CudaDeviceScope::CudaDeviceScope(int) : status_(NotBuilt()) {}

@@ -31,6 +31,9 @@ Status CudaStatus(int error, absl::string_view what);
 // How many GPUs this process sees, at least 1. FAILED_PRECONDITION: none; says why.
 Result<int> CountCudaDevices();
 
+// The one that calls on this thread concern.
+Result<int> CurrentCudaDevice();
+
 // "NVIDIA H200, compute capability 9.0, driver 13.0".
 Result<std::string> DescribeCudaDevice(int device);
 

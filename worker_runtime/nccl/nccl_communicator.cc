@@ -14,10 +14,9 @@
 #include "worker_runtime/nccl/device_collective.h"
 #include "worker_runtime/nccl/device_memory.h"
 #include "worker_runtime/nccl/nccl_api.h"
+#include "worker_runtime/nccl/nccl_backend.h"
 #include "worker_runtime/nccl/nccl_handle.h"
 #include "worker_runtime/nccl/progress_thread.h"
-#include "worker_runtime/nccl/root_ids.h"
-#include "worker_runtime/nccl/root_plan.h"
 
 namespace cadre::nccl {
 
@@ -317,51 +316,13 @@ void NcclBackend::Abort() {
   progress_.Fail(AbortedError(absl::StrCat("communicator \"", options_.name, "\" was aborted")));
 }
 
-// This rank's GPU, or why it has none.
-Result<int> ChooseDevice(const Worker& worker, const NcclOptions& options) {
-  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
-  const int device = options.device >= 0 ? options.device : worker.place().local_rank;
-  if (device < devices) return device;
-  return FailedPreconditionError(absl::StrCat("local rank ", worker.place().local_rank,
-                                              " needs GPU ", device, ", but only ", devices,
-                                              " are visible; start no more workers than GPUs"));
-}
+}  // namespace
 
-Result<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions& options,
-                                               MonoTime deadline, Formation* formation) {
-  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
-  NcclHandle::Place place;
-  place.rank = worker.rank();
-  place.size = worker.world_size();
-  ASSIGN_OR_RETURN(place.device, ChooseDevice(worker, options));
-  const int roots = RootCount(place.size, api->CommInitRankScalable != nullptr);
-  ASSIGN_OR_RETURN(const auto ids, formation->ShareIds(roots, deadline));
-  const cuda::CudaDeviceScope scope(place.device);
-  RETURN_IF_ERROR(scope.status());
-  ASSIGN_OR_RETURN(auto handle, NcclHandle::Form(*api, place, ids, deadline,
-                                                 [&] { return formation->LookForFailure(); }));
+Result<std::unique_ptr<NcclCommunicator>> MakeNcclCommunicator(std::shared_ptr<NcclHandle> handle,
+                                                               const NcclOptions& options) {
   return NcclBackend::Create(std::move(handle), options);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const NcclOptions& options) {
-  const MonoTime deadline = MonoNow() + options.timeout;
-  ASSIGN_OR_RETURN(Formation formation, Formation::Begin(worker, options.name));
-  auto communicator = Join(worker, options, deadline, &formation);
-  if (communicator.ok()) return communicator;
-  formation.ReportFailure(communicator.status());
-  return Status(communicator.status().code(),
-                absl::StrCat("connecting communicator \"", options.name, "\" as rank ",
-                             worker.rank(), ": ", communicator.status().message()));
-}
-
-#else
-
-Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker&, const NcclOptions&) {
-  return NcclUnavailable();
-}
-
-#endif
+#endif  // CADRE_WITH_NCCL
 
 }  // namespace cadre::nccl

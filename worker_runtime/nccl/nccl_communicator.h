@@ -4,13 +4,11 @@
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_COMMUNICATOR_H_
 
-#include <chrono>
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/time/time.h"
 #include "cadre/communicator.h"
+#include "cadre/nccl/connect.h"
 #include "cadre/result.h"
 #include "cadre/span.h"
 #include "cadre/worker.h"
@@ -20,19 +18,6 @@ namespace cadre::nccl {
 
 // How long the destructor lets what was sent reach the others.
 constexpr absl::Duration kFinishWait = absl::Seconds(5);
-
-struct NcclOptions {
-  // Distinguishes several communicators over the same workers.
-  std::string name = "world";
-  // For connecting, and for each operation from when it runs on the GPU.
-  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-  // The GPU, as CUDA counts them here; -1: the worker's local rank.
-  int device = -1;
-  // The stream that produces what is sent, asked at every call, on the caller's thread. An
-  // operation begins when all that the stream was given by then is done; calls themselves do not
-  // wait, so reduction overlaps what the stream does next.
-  std::function<cuda::CudaStreamHandle()> producer = [] { return cuda::CudaStreamHandle(); };
-};
 
 // Operations run on a stream of the communicator's own. When Wait() of one returned OK its result
 // is there for every stream. Beyond Communicator:

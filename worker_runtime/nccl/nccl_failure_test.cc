@@ -2,11 +2,14 @@
 #include <stdlib.h>
 
 #include <chrono>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "cadre/nccl/connect.h"
 #include "cadre/nccl/unique_id.h"
 #include "worker_runtime/nccl/nccl_api.h"
 #include "worker_runtime/nccl/nccl_communicator.h"
@@ -50,6 +53,27 @@ TEST_F(NcclFailureTest, EveryRankHearsWhyThereIsNoGpu) {
                                        HasSubstr("CUDA driver"), HasSubstr("no NVIDIA driver"))));
   });
   EXPECT_LT(MonoNow() - start, absl::FromChrono(kDeadline));
+}
+
+TEST_F(NcclFailureTest, WhoHasAnIdHearsWhatIsWrong) {
+  const std::string id(kNcclUniqueIdBytes, 'x');
+  EXPECT_THAT(ConnectNccl("short", 0, 1),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has 128 bytes, not 5")));
+  for (const auto& [rank, size] : {std::pair<int, int>{-1, 2}, {2, 2}, {0, 0}}) {
+    EXPECT_THAT(ConnectNccl(id, rank, size), StatusIs(StatusCode::kInvalidArgument));
+  }
+  if (cuda::CountCudaDevices().ok()) GTEST_SKIP() << "a GPU is here";
+  NcclOptions options;
+  options.name = "mine";
+  options.timeout = kDeadline;
+  const Status status = ConnectNccl(id, 0, 2, options).status();
+  if (status.code() == StatusCode::kUnimplemented || status.code() == StatusCode::kNotFound) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("NCCL"));
+    return;
+  }
+  EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("connecting communicator \"mine\" as rank 0 of 2"),
+                                     HasSubstr("no NVIDIA driver"))));
 }
 
 #ifdef CADRE_WITH_NCCL

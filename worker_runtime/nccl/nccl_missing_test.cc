@@ -1,7 +1,10 @@
 // A machine without NCCL. A process loads the library once, so this is a test of its own.
 #include <stdlib.h>
 
+#include <string>
+
 #include "base/status_matchers.h"
+#include "cadre/nccl/connect.h"
 #include "cadre/nccl/unique_id.h"
 #include "worker_runtime/nccl/nccl_api.h"
 #include "worker_runtime/nccl/nccl_communicator.h"
@@ -27,6 +30,7 @@ TEST(NcclMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
   }
   EXPECT_THAT(connected, says_where);
   EXPECT_THAT(MintNcclUniqueId(), says_where);
+  EXPECT_THAT(ConnectNccl(std::string(kNcclUniqueIdBytes, 'x'), 0, 1), says_where);
 }
 
 }  // namespace
