@@ -87,7 +87,8 @@ Status Work(const Arguments& arguments, cadre::World& world) {
   if (arguments.values.count("--stubborn") != 0) signal(SIGTERM, SIG_IGN);
   CADRE_RETURN_IF_ERROR(worker.Barrier("seen", kTimeout));
   CADRE_RETURN_IF_ERROR(Misbehave(arguments, place.rank));
-  return worker.Barrier("never", kTimeout);
+  // The others stay until they are ended.
+  return worker.Get("never", kTimeout).status();
 }
 
 Status Run(const Arguments& arguments) {
