@@ -30,6 +30,7 @@ class LaunchedNodesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     probe_ = std::filesystem::absolute(kLaunchedProbe);
+    mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
     cluster_ = new SlurmCluster;
     started_ = new absl::Status(cluster_->Start());
   }
@@ -56,12 +57,12 @@ class LaunchedNodesTest : public ::testing::Test {
     }
   }
 
-  static std::string probe_;
+  static std::string probe_, mnist_;
   static SlurmCluster* cluster_;
   static absl::Status* started_;
   std::string secret_;
 };
-std::string LaunchedNodesTest::probe_;
+std::string LaunchedNodesTest::probe_, LaunchedNodesTest::mnist_;
 SlurmCluster* LaunchedNodesTest::cluster_;
 absl::Status* LaunchedNodesTest::started_;
 
@@ -81,6 +82,15 @@ TEST_F(LaunchedNodesTest, SrunOnTwoNodesNeedsASecret) {
   EXPECT_EQ(srun->Wait(kPatience), 1) << Said(*srun);
   EXPECT_THAT(srun->standard_error(),
               AllOf(HasSubstr("CADRE_SECRET_FILE"), HasSubstr("there are several nodes")));
+}
+
+// The same program that `cadre run` starts.
+TEST_F(LaunchedNodesTest, TheMnistExampleTrainsUnderSrun) {
+  const auto srun = cluster_->Run(
+      {"srun", "-N2", "--ntasks-per-node=1", mnist_, "--epochs", "1", "--limit", "256"},
+      {{"CADRE_SECRET_FILE", secret_}, {"OMP_NUM_THREADS", "1"}, {"HOME", cluster_->directory()}});
+  EXPECT_EQ(srun->Wait(kPatience), 0) << Said(*srun);
+  EXPECT_THAT(srun->standard_output(), HasSubstr("parameters equal on 2 ranks")) << Said(*srun);
 }
 
 TEST_F(LaunchedNodesTest, RanksThatAreSpreadAreRefused) {
