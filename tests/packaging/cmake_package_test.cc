@@ -114,6 +114,15 @@ TEST_F(CMakePackageTest, TakesTheLibtorchOfThePrefixPath) {
   EXPECT_THAT(Said(*run), HasSubstr(absl::StrCat("libtorch 2.7.0 in ", torch, "/lib")));
 }
 
+// Its headers and libraries lie apart; find_package(Torch) sets the same variable.
+TEST_F(CMakePackageTest, TakesDebiansLibtorchThatTorchDirNames) {
+  const auto run = Configure(
+      "set(Torch_DIR /usr/lib/x86_64-linux-gnu/cmake/Torch)\n"
+      "find_package(cadre 0.3 REQUIRED COMPONENTS torch)");
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(Said(*run), HasSubstr("libtorch 1.13.0 in /usr/lib/x86_64-linux-gnu"));
+}
+
 TEST_F(CMakePackageTest, TheOldAbiIsRefusedByName) {
   const std::string torch = MakeTorch("2.5", /*new_abi=*/false);
   const auto run = Configure(absl::StrCat("set(Torch_DIR ", torch, "/share/cmake/Torch)\n",

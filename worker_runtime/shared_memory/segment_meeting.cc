@@ -33,7 +33,14 @@ Result<MappedSegments> MapSegments(Worker& worker, const std::string& name, size
   RETURN_IF_ERROR(worker.Set(absl::StrCat(prefix, place.rank), own->address()));
   MappedSegments mapped;
   for (int peer = 0; peer < place.world_size; ++peer) {
-    ASSIGN_OR_RETURN(const std::string address, worker.Get(absl::StrCat(prefix, peer), left()));
+    const Result<std::string> found = worker.Get(absl::StrCat(prefix, peer), left());
+    if (found.status().code() == StatusCode::kDeadlineExceeded) {
+      return DeadlineExceededError(
+          absl::StrCat("connecting communicator \"", name, "\": rank ", peer,
+                       " did not come within ", absl::FormatDuration(absl::FromChrono(timeout)),
+                       "; all ranks connect communicators of the same names, each as often"));
+    }
+    ASSIGN_OR_RETURN(const std::string address, found);
     const std::vector<absl::string_view> parts = absl::StrSplit(address, ' ');
     pid_t pid = 0;
     if (!absl::SimpleAtoi(parts[0], &pid)) {

@@ -32,7 +32,8 @@ TEST(SegmentMeetingTest, WhoDoesNotComeIsTooLate) {
   testing::InProcessWorkers workers(2);
   for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds(20)}) {
     EXPECT_THAT(MapSegments(workers.worker(0), "world", 4096, timeout),
-                StatusIs(StatusCode::kDeadlineExceeded));
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         ::testing::HasSubstr("\"world\": rank 1 did not come within ")));
   }
 }
 

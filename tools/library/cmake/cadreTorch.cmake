@@ -11,12 +11,20 @@
 
 set(cadre_torch_FOUND FALSE)
 
-# Sets _cadre_torch_include and _cadre_torch_lib where FOLDER is the root of a libtorch.
+# Sets _cadre_torch_include and _cadre_torch_lib where FOLDER is the root of a libtorch, or where Debian's, whose headers and
+# libraries lie apart, has its libraries there.
 function(_cadre_look_into folder)
-  if(EXISTS "${folder}/include/torch/csrc/api/include/torch/torch.h" AND EXISTS "${folder}/lib/libtorch_cpu.so")
-    set(_cadre_torch_include "${folder}/include" PARENT_SCOPE)
-    set(_cadre_torch_lib "${folder}/lib" PARENT_SCOPE)
-  endif()
+  foreach(_cadre_pair "include:lib" "../../include:.")
+    string(REGEX REPLACE ":.*" "" _cadre_headers "${_cadre_pair}")
+    string(REGEX REPLACE ".*:" "" _cadre_libs "${_cadre_pair}")
+    get_filename_component(_cadre_headers "${folder}/${_cadre_headers}" ABSOLUTE)
+    get_filename_component(_cadre_libs "${folder}/${_cadre_libs}" ABSOLUTE)
+    if(EXISTS "${_cadre_headers}/torch/csrc/api/include/torch/torch.h" AND EXISTS "${_cadre_libs}/libtorch_cpu.so")
+      set(_cadre_torch_include "${_cadre_headers}" PARENT_SCOPE)
+      set(_cadre_torch_lib "${_cadre_libs}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
 endfunction()
 
 # 1. Where the project says.
