@@ -1,4 +1,4 @@
-#include "base/loopback_token.h"
+#include "launcher/attach/loopback_token.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #include "base/status_matchers.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST_F(LoopbackTokenTest, RuntimeDirectoryThatIsNotThereIsPassedOver) {
 }
 
 }  // namespace
-}  // namespace cadre
+}  // namespace cadre::launcher

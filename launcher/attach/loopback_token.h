@@ -2,15 +2,15 @@
 // a file in RuntimeDirectory(), which whoever comes first makes. Each process that uses it has a
 // lock on it, so that it can be told when nobody does any more; then it is removed, by the last
 // user or, where that was killed, by whoever comes next for any port. Thread safe.
-#ifndef CADRE_BASE_LOOPBACK_TOKEN_H_
-#define CADRE_BASE_LOOPBACK_TOKEN_H_
+#ifndef CADRE_LAUNCHER_ATTACH_LOOPBACK_TOKEN_H_
+#define CADRE_LAUNCHER_ATTACH_LOOPBACK_TOKEN_H_
 
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
-namespace cadre {
+namespace cadre::launcher {
 
 // One user of the token, as long as it lives.
 class LoopbackTokenUse {
@@ -35,6 +35,6 @@ class LoopbackTokenUse {
 absl::StatusOr<std::string> LoopbackToken(int port);
 void EndLoopbackTokens();
 
-}  // namespace cadre
+}  // namespace cadre::launcher
 
-#endif  // CADRE_BASE_LOOPBACK_TOKEN_H_
+#endif  // CADRE_LAUNCHER_ATTACH_LOOPBACK_TOKEN_H_

@@ -1,4 +1,4 @@
-#include "base/loopback_token.h"
+#include "launcher/attach/loopback_token.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "base/token.h"
 #include "base/user_directory.h"
 
-namespace cadre {
+namespace cadre::launcher {
 namespace {
 
 // Others have the file to themselves while they remove it, which takes them microseconds.
@@ -129,4 +129,4 @@ void EndLoopbackTokens() {
   uses.by_port.clear();
 }
 
-}  // namespace cadre
+}  // namespace cadre::launcher
