@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/launched_line.h"
-#include "tests/compatibility/slurm_cluster.h"
+#include "tests/compatibility/slurm_fixture.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/testing/node_network.h"
 
@@ -26,19 +26,16 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Minutes(2);
 
-class LaunchedNodesTest : public ::testing::Test {
+class LaunchedNodesTest : public SlurmFixture {
  protected:
   static void SetUpTestSuite() {
     probe_ = std::filesystem::absolute(kLaunchedProbe);
     mnist_ = std::filesystem::absolute("examples/mnist_cnn/mnist_cnn");
-    cluster_ = new SlurmCluster;
-    started_ = new absl::Status(cluster_->Start());
+    SlurmFixture::SetUpTestSuite();
   }
   void SetUp() override {
-    if (absl::IsPermissionDenied(*started_) || absl::IsNotFound(*started_)) {
-      GTEST_SKIP() << started_->message();
-    }
-    ASSERT_OK(*started_);
+    SlurmFixture::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     secret_ = cluster_->directory() + "/secret";
     ASSERT_OK(SharedToken(secret_));
   }
@@ -58,13 +55,9 @@ class LaunchedNodesTest : public ::testing::Test {
   }
 
   static std::string probe_, mnist_;
-  static SlurmCluster* cluster_;
-  static absl::Status* started_;
   std::string secret_;
 };
 std::string LaunchedNodesTest::probe_, LaunchedNodesTest::mnist_;
-SlurmCluster* LaunchedNodesTest::cluster_;
-absl::Status* LaunchedNodesTest::started_;
 
 TEST_F(LaunchedNodesTest, SrunOnOneNodeNeedsNothing) {
   const auto srun = Srun({"-N1", "-n2"});

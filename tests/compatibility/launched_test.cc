@@ -54,13 +54,18 @@ class LaunchedTest : public ::testing::Test {
     EXPECT_OK(WriteTokenFile(path, token));
     return path;
   }
-  ScopedFd Stranger() {
-    ScopedFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Rank 0's.
+  sockaddr_in Address() const {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port_));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return address;
+  }
+  ScopedFd Stranger() const {
+    ScopedFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = Address();
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
       socket.Reset();
     }
     return socket;
@@ -153,8 +158,10 @@ TEST_F(LaunchedTest, StrangersCostNobodyAnything) {
 }
 
 TEST_F(LaunchedTest, APortThatIsTakenIsNamed) {
-  const auto rank0 = Start(Of(0, 2));
-  while (!Stranger().ok()) absl::SleepFor(absl::Milliseconds(10));
+  const ScopedFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = Address();
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(taken.get(), 1), 0);
   ExpectFails(Of(0, 2), HasSubstr(absl::StrCat("cannot serve the others at 127.0.0.1:", port_)));
 }
 

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/documented_commands.h"
-#include "tests/compatibility/slurm_cluster.h"
+#include "tests/compatibility/slurm_fixture.h"
 #include "tests/end_to_end/launch.h"
 
 namespace cadre {
@@ -27,21 +27,14 @@ using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Minutes(5);
 
-class SlurmTest : public testing::Test {
+class SlurmTest : public SlurmFixture {
  protected:
   static void SetUpTestSuite() {
     cadre_ = std::filesystem::absolute(kCadre);
     probe_ = std::filesystem::absolute(kProbe);
     documentation_ = std::filesystem::absolute("docs/from_srun.md");
     script_ = std::filesystem::absolute("tests/compatibility/slurm_script.py");
-    cluster_ = new SlurmCluster;
-    started_ = new absl::Status(cluster_->Start());
-  }
-  void SetUp() override {
-    if (absl::IsPermissionDenied(*started_) || absl::IsNotFound(*started_)) {
-      GTEST_SKIP() << started_->message();
-    }
-    ASSERT_OK(*started_);
+    SlurmFixture::SetUpTestSuite();
   }
 
   static std::unique_ptr<Process> Srun(int tasks_per_node,
@@ -104,12 +97,8 @@ class SlurmTest : public testing::Test {
   }
 
   static std::string cadre_, probe_, script_, documentation_;
-  static SlurmCluster* cluster_;
-  static absl::Status* started_;
 };
 std::string SlurmTest::cadre_, SlurmTest::probe_, SlurmTest::script_, SlurmTest::documentation_;
-SlurmCluster* SlurmTest::cluster_;
-absl::Status* SlurmTest::started_;
 
 TEST_F(SlurmTest, OneTaskPerNode_NeedsNoRendezvousFlag) {
   const auto srun = Srun(1, {cadre_, "run", "--nproc-per-node", "2", probe_, "--exit", "0"});
