@@ -17,7 +17,6 @@
 namespace cadre::launched {
 namespace {
 
-constexpr char kLoopback[] = "127.0.0.1";
 // A machine that has just got its name may not know it yet.
 constexpr absl::Duration kNamePatience = absl::Seconds(20);
 constexpr absl::Duration kNamePause = absl::Milliseconds(500);
@@ -30,8 +29,8 @@ class AddressMeeting : public MeetingPlace {
         key_(KeyedDigest(secret.token, "the store at an address")) {}
 
   Result<Door> Open() override {
-    Result<ScopedFd> listener =
-        leaves_machine_ ? ListenAsHost(at_.host, at_.port) : sockets::Listen(kLoopback, at_.port);
+    Result<ScopedFd> listener = leaves_machine_ ? ListenAsHost(at_.host, at_.port)
+                                                : sockets::Listen(store::kLoopback, at_.port);
     if (listener.ok()) return Door{*std::move(listener), key_};
     return UnavailableError(absl::StrCat("rank 0 cannot serve the others at ",
                                          store::EndpointAt(at_.host, at_.port), ": ",
@@ -40,7 +39,7 @@ class AddressMeeting : public MeetingPlace {
   Status Announce(const Door&, const std::string&) override { return OkStatus(); }
 
   Result<store::StoreAddress> Find() override {
-    std::vector<std::string> addresses = {kLoopback};
+    std::vector<std::string> addresses = {store::kLoopback};
     if (leaves_machine_) {
       Result<std::vector<std::string>> named = store::AddressesOf(at_.host);
       // Some names are known only once rank 0 runs.

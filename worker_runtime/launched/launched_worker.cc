@@ -22,6 +22,7 @@
 #include "worker_runtime/launched/file_meeting.h"
 #include "worker_runtime/launched/meeting_place.h"
 #include "worker_runtime/launched/torchrun_meeting.h"
+#include "worker_runtime/store/addresses.h"
 #include "worker_runtime/store/served_worker.h"
 #include "worker_runtime/store/store_server.h"
 
@@ -36,8 +37,6 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 // Keys of our own among the user's.
 constexpr char kSeat[] = "cadre/launch/seat/";
 constexpr char kSeated[] = "cadre/launch/seated";
-constexpr char kLeft[] = "cadre/launch/left";
-constexpr char kAllLeft[] = "cadre/launch/all_left";
 
 // A rank's seat as it takes it: the word tells two processes of one rank from each other.
 struct TakenSeat {
@@ -84,16 +83,10 @@ class LaunchedWorker : public store::ServedWorker {
   LaunchedWorker(const Launch& launch, const store::StoreAddress& at)
       : store::ServedWorker(at, "rank 0", PlaceOf(launch)), launch_(launch) {}
 
-  // Says goodbye; rank 0 waits for all others, up to `farewell`, because the store goes with it.
+  // Rank 0 waits for all others that are connected, up to `farewell`, because the store goes with
+  // it.
   ~LaunchedWorker() override {
-    if (!seated_) return;
-    const int others = place().world_size - 1;
-    if (place().rank != 0) {
-      const Result<int64_t> left = Add(kLeft, 1);
-      if (left.ok() && *left == others) Set(kAllLeft, "").IgnoreError();
-    } else if (others > 0) {
-      Get(kAllLeft, farewell_).IgnoreError();
-    }
+    if (server_ != nullptr) server_->AwaitAlone(farewell_);
   }
 
   // Tells the others where this rank is. Everything but OK: it is not known to them.
@@ -113,12 +106,13 @@ class LaunchedWorker : public store::ServedWorker {
   Result<std::vector<environment::Seat>> AwaitSeats(MonoTime deadline,
                                                     std::chrono::nanoseconds patience,
                                                     const std::string& advice);
+  // Of rank 0: who may be meant to come, and was not let in; may be empty.
+  std::string Refused() const;
   std::string OwnAddress() const;
 
   const Launch launch_;
   std::unique_ptr<store::StoreServer> server_;
   std::chrono::nanoseconds farewell_{};
-  bool seated_ = false;
 };
 
 Status LaunchedWorker::TakeSeat() {
@@ -131,7 +125,6 @@ Status LaunchedWorker::TakeSeat() {
   // Only one process can be this rank.
   const Status status =
       CompareAndSet(absl::StrCat(kSeat, launch_.rank), "", Written(taken)).status();
-  seated_ = status.ok();
   if (status.code() != StatusCode::kFailedPrecondition) return status;
   return FailedPreconditionError(absl::StrCat("another process is rank ", launch_.rank, " of ",
                                               launch_.name, " already (", launch_.launcher,
@@ -148,7 +141,7 @@ Result<std::vector<environment::Seat>> LaunchedWorker::AwaitSeats(MonoTime deadl
     if (!seat.ok()) {
       return DeadlineExceededError(absl::StrCat(
           "rank ", rank, " of ", launch_.world_size, " has not called Worker::Connect() within ",
-          absl::FormatDuration(absl::FromChrono(patience)), advice));
+          absl::FormatDuration(absl::FromChrono(patience)), Refused(), advice));
     }
     ASSIGN_OR_RETURN(const TakenSeat taken, frames::ParseMessage<TakenSeat>(*seat));
     seats.push_back(taken.seat);
@@ -194,6 +187,13 @@ Status LaunchedWorker::FindPlace(std::chrono::nanoseconds patience) {
   at.address = own.node_rank == 0 ? seated.address : OwnAddress();
   MoveTo(at);
   return OkStatus();
+}
+
+std::string LaunchedWorker::Refused() const {
+  const int rank = server_->refused_rank();
+  if (rank < 0) return "";
+  return absl::StrCat("; who called as rank ", rank,
+                      " did not prove that it knows the secret (CADRE_SECRET_FILE)");
 }
 
 std::string LaunchedWorker::OwnAddress() const {
@@ -265,7 +265,8 @@ Result<std::unique_ptr<MeetingPlace>> MeetingPlaceOf(const Launch& launch,
     return MeetThroughFile(*file, launch.one_node.value_or(false));
   }
   // A rank alone needs no port that another program could have.
-  if (launch.world_size == 1) return MeetAtAddress({"127.0.0.1", 0}, {RandomToken(), false}, true);
+  if (launch.world_size == 1)
+    return MeetAtAddress({store::kLoopback, 0}, {RandomToken(), false}, true);
   ASSIGN_OR_RETURN(const environment::Secret secret, environment::ReadSecret(get));
   if (const auto* through = std::get_if<environment::ThroughTorchrun>(&launch.meeting)) {
     return MeetThroughTorchrun(*through, secret, launch.one_node.value_or(false));

@@ -20,12 +20,12 @@
 #include "rpc/frames/messages.h"
 #include "worker_runtime/launched/own_process.h"
 #include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/store/addresses.h"
 #include "worker_runtime/store/store_server.h"
 
 namespace cadre::launched {
 namespace {
 
-constexpr char kLoopback[] = "127.0.0.1";
 // Looked at in between, though nothing has to come of it.
 constexpr int kPollMillis = 10000;
 
@@ -149,7 +149,7 @@ Status CauseAmong(const std::vector<RankEnd>& ends) {
 }
 
 Status SpawnAll(int ranks, const std::vector<Outcome>& earlier, std::chrono::nanoseconds grace) {
-  ASSIGN_OR_RETURN(ScopedFd listener, sockets::Listen(kLoopback));
+  ASSIGN_OR_RETURN(ScopedFd listener, sockets::Listen(store::kLoopback));
   Assignment assignment;
   assignment.ranks = ranks;
   assignment.key = RandomToken();

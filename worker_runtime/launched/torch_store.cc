@@ -25,7 +25,6 @@ constexpr uint32_t kMagic = 0x3C85F7CE;
 // so that such a store closes the connection, and neither waits for more nor tries to find room.
 constexpr uint32_t kPingNumber = 0xFFFFFF2A;
 constexpr char kIsThere = 0;
-constexpr int kPollMillis = 1000;
 
 std::string Number(uint64_t value, size_t bytes) {
   std::string text;
@@ -34,14 +33,6 @@ std::string Number(uint64_t value, size_t bytes) {
 }
 
 std::string Text(absl::string_view text) { return absl::StrCat(Number(text.size(), 8), text); }
-
-bool WaitFor(int socket, short what, MonoTime deadline) {
-  while (MonoNow() < deadline) {
-    pollfd wait = {socket, what, 0};
-    if (poll(&wait, 1, sockets::MillisUntil(deadline, kPollMillis)) > 0) return true;
-  }
-  return false;
-}
 
 Status Silent() {
   return UnavailableError(
@@ -52,11 +43,7 @@ Status Silent() {
 
 Result<TorchStore> TorchStore::Connect(const std::string& endpoint) {
   const MonoTime deadline = MonoNow() + kAnswerPatience;
-  ASSIGN_OR_RETURN(ScopedFd socket, sockets::StartConnecting(endpoint));
-  if (!WaitFor(socket.get(), POLLOUT, deadline)) return Silent();
-  const int error = sockets::ErrorOf(socket);
-  if (error != 0) return UnavailableError(ErrnoText(error));
-  sockets::SetUp(socket);
+  ASSIGN_OR_RETURN(ScopedFd socket, sockets::ConnectBefore(deadline, endpoint));
   TorchStore store(std::move(socket));
   // In one piece: an older store would wait for the rest, and with it all its clients.
   RETURN_IF_ERROR(store.Send(absl::StrCat(std::string(1, kValidate), Number(kMagic, 4),
@@ -99,7 +86,7 @@ Status TorchStore::Send(absl::string_view bytes, MonoTime deadline) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
       return UnavailableError(ErrnoText(errno));
-    } else if (!WaitFor(socket_.get(), POLLOUT, deadline)) {
+    } else if (!sockets::AwaitEvent(socket_, POLLOUT, deadline)) {
       return Silent();
     }
   }
@@ -117,7 +104,7 @@ Result<std::string> TorchStore::Receive(size_t size, MonoTime deadline) {
       return UnavailableError("it ended the connection");
     } else if (errno != EAGAIN && errno != EINTR) {
       return UnavailableError(ErrnoText(errno));
-    } else if (!WaitFor(socket_.get(), POLLIN, deadline)) {
+    } else if (!sockets::AwaitEvent(socket_, POLLIN, deadline)) {
       return Silent();
     }
   }

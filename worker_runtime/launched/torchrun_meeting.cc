@@ -23,7 +23,6 @@
 namespace cadre::launched {
 namespace {
 
-constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kPause = absl::Milliseconds(500);
 // Of what rank 0 says: host, port and a random word.
 constexpr size_t kMaxAnnouncement = 1024;
@@ -36,7 +35,7 @@ class TorchrunMeeting : public MeetingPlace {
       : through_(through), secret_(secret) {}
 
   Result<Door> Open() override {
-    host_ = kLoopback;
+    host_ = store::kLoopback;
     if (secret_.from_file) {
       RETURN_IF_ERROR(Connect());
       // Of this node as the one that has torchrun's store reaches it; on that one its own name.

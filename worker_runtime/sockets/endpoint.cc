@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace cadre::sockets {
@@ -23,6 +25,8 @@ namespace {
 constexpr int kSilenceSeconds = 20;
 constexpr int kAskAgainSeconds = 10;
 constexpr int kQuestions = 3;
+// Looked again in between, so that no wait hangs on a poll() that missed its time.
+constexpr int kPollMillis = 1000;
 constexpr unsigned kUntakenMillis = 50000;
 // All ranks may come at once, and strangers too; the system has a limit of its own.
 constexpr int kBacklog = 4096;
@@ -113,6 +117,15 @@ Result<ScopedFd> StartConnecting(const std::string& endpoint) {
   return Failed(endpoint, errno);
 }
 
+Result<ScopedFd> ConnectBefore(MonoTime deadline, const std::string& endpoint) {
+  ASSIGN_OR_RETURN(ScopedFd socket, StartConnecting(endpoint));
+  if (!AwaitEvent(socket, POLLOUT, deadline)) return Failed(endpoint, ETIMEDOUT);
+  const int error = ErrorOf(socket);
+  if (error != 0) return Failed(endpoint, error);
+  SetUp(socket);
+  return socket;
+}
+
 int ErrorOf(const ScopedFd& socket) {
   int error = 0;
   socklen_t bytes = sizeof(error);
@@ -136,6 +149,14 @@ int MillisUntil(MonoTime deadline, int limit) {
   const absl::Duration left =
       std::clamp(deadline - MonoNow(), absl::ZeroDuration(), absl::Milliseconds(limit));
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
+
+bool AwaitEvent(const ScopedFd& socket, short events, MonoTime deadline) {
+  while (MonoNow() < deadline) {
+    pollfd wait = {socket.get(), events, 0};
+    if (poll(&wait, 1, MillisUntil(deadline, kPollMillis)) > 0) return true;
+  }
+  return false;
 }
 
 }  // namespace cadre::sockets

@@ -25,6 +25,9 @@ std::string AddressOf(int socket);
 // INVALID_ARGUMENT: not as EndpointOf() says it. UNAVAILABLE: it cannot be; says why.
 Result<ScopedFd> StartConnecting(const std::string& endpoint);
 
+// As above, and waits until it is connected. UNAVAILABLE: also when it is not by `deadline`.
+Result<ScopedFd> ConnectBefore(MonoTime deadline, const std::string& endpoint);
+
 // What went wrong with the socket since this was last asked, as errno says it; 0: nothing.
 int ErrorOf(const ScopedFd& socket);
 
@@ -36,6 +39,10 @@ void NoticeUntaken(const ScopedFd& socket);
 
 // For poll(): whole milliseconds until `deadline`, rounded up; `limit` at most, 0 if it has passed.
 int MillisUntil(MonoTime deadline, int limit);
+
+// Waits until the socket can do one of `events` (POLLIN, POLLOUT), or is over. False: not before
+// `deadline`.
+bool AwaitEvent(const ScopedFd& socket, short events, MonoTime deadline);
 
 }  // namespace cadre::sockets
 

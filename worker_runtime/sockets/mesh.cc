@@ -77,7 +77,7 @@ class Connecting {
   Result<bool> ShakeOn(Pending& pending);
   Result<bool> Lost(Pending& pending, int error);
   void Complete(Pending& pending);
-  Status DropTheLate();
+  Status Advance();
   Status Missing() const;
 
   const MeshRequest& request_;
@@ -209,7 +209,7 @@ Status Connecting::Missing() const {
       absl::StrCat("no connection in time with ", FirstFew(first, ranks.size())));
 }
 
-Status Connecting::DropTheLate() {
+Status Connecting::Advance() {
   const MonoTime now = MonoNow();
   if (now >= request_.deadline) return Missing();
   pending_.remove_if([now](const Pending& one) { return one.peer < 0 && now >= one.give_up; });
@@ -239,7 +239,7 @@ Result<Mesh> Connecting::Run() {
       }
       if (descriptors[0].revents != 0) RETURN_IF_ERROR(Accept());
     }
-    RETURN_IF_ERROR(DropTheLate());
+    RETURN_IF_ERROR(Advance());
     RETURN_IF_ERROR(CallAgain());
     if (MonoNow() < next_check) continue;
     next_check = MonoNow() + kCheckInterval;

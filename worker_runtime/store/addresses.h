@@ -11,6 +11,8 @@
 
 namespace cadre::store {
 
+inline constexpr char kLoopback[] = "127.0.0.1";
+
 // In numbers, at least one; asks the system's resolver, which has time limits of its own.
 // UNAVAILABLE: the name is not known.
 Result<std::vector<std::string>> AddressesOf(const std::string& host);

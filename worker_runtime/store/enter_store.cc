@@ -20,37 +20,18 @@ namespace {
 // A silent peer is asked after this long, and given up when it has not answered for so long.
 constexpr int kSilenceSeconds = 10;
 constexpr unsigned kNoAnswerMillis = 15000;
-constexpr int kPollMillis = 1000;
-
-// False: not before the deadline.
-bool WaitFor(const ScopedFd& socket, short what, MonoTime deadline) {
-  while (MonoNow() < deadline) {
-    pollfd wait = {socket.get(), what, 0};
-    if (poll(&wait, 1, sockets::MillisUntil(deadline, kPollMillis)) > 0) return true;
-  }
-  return false;
-}
 
 void NoticeASilentPeer(const ScopedFd& socket) {
-  sockets::SetUp(socket);
   setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kSilenceSeconds, sizeof(kSilenceSeconds));
   setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kNoAnswerMillis,
              sizeof(kNoAnswerMillis));
-}
-
-Status Silent(const std::string& endpoint) {
-  return UnavailableError(
-      absl::StrCat(endpoint, " did not answer within ", absl::FormatDuration(kEnterTimeout)));
 }
 
 }  // namespace
 
 Result<int> EnterStore(const StoreAddress& at, int rank) {
   const MonoTime deadline = MonoNow() + kEnterTimeout;
-  ASSIGN_OR_RETURN(ScopedFd socket, sockets::StartConnecting(at.endpoint));
-  if (!WaitFor(socket, POLLOUT, deadline)) return Silent(at.endpoint);
-  const int error = sockets::ErrorOf(socket);
-  if (error != 0) return UnavailableError(absl::StrCat(at.endpoint, ": ", ErrnoText(error)));
+  ASSIGN_OR_RETURN(ScopedFd socket, sockets::ConnectBefore(deadline, at.endpoint));
   NoticeASilentPeer(socket);
   ASSIGN_OR_RETURN(std::string nonce, sockets::HandshakeNonce());
   sockets::Handshake handshake = sockets::Handshake::Call(
@@ -76,7 +57,10 @@ Result<int> EnterStore(const StoreAddress& at, int rank) {
         break;
     }
     const short what = handshake.output().empty() ? POLLIN : POLLOUT;
-    if (!WaitFor(socket, what, deadline)) return Silent(at.endpoint);
+    if (!sockets::AwaitEvent(socket, what, deadline)) {
+      return UnavailableError(absl::StrCat(at.endpoint, " did not answer within ",
+                                           absl::FormatDuration(kEnterTimeout)));
+    }
   }
 }
 

@@ -113,11 +113,13 @@ bool Gate::Serve(Stranger& stranger) {
       stranger.handshake.purpose() == sockets::Purpose::kStore) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
     proved_.push_back(std::move(stranger.socket));
+  } else if (stranger.handshake.peer() >= 0) {
+    refused_rank_ = stranger.handshake.peer();
   }
   return false;
 }
 
-MonoTime Gate::DropTheLate(MonoTime now) {
+MonoTime Gate::Advance(MonoTime now) {
   if (now >= pause_until_) {
     pause_until_ = MonoTime::Never();
     Watch(listener_.get(), kListener);

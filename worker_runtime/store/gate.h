@@ -3,6 +3,7 @@
 #ifndef CADRE_WORKER_RUNTIME_STORE_GATE_H_
 #define CADRE_WORKER_RUNTIME_STORE_GATE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -34,8 +35,12 @@ class Gate {
   // The next connection that has proved itself, non-blocking, which the caller closes; -1: none
   // now.
   int Next();
-  // Drops who took too long; when to call it again.
-  MonoTime DropTheLate(MonoTime now);
+  // What the clock asks for: drops who took too long, takes newcomers again after a pause. When to
+  // call it again.
+  MonoTime Advance(MonoTime now);
+
+  // As who the last one called that said it is a rank and did not prove it; -1: nobody. Any thread.
+  int refused_rank() const { return refused_rank_; }
 
  private:
   struct Stranger {
@@ -60,6 +65,7 @@ class Gate {
   uint64_t last_number_ = 0;
   std::map<uint64_t, Stranger> strangers_;  // the oldest first
   std::deque<ScopedFd> proved_;
+  std::atomic<int> refused_rank_{-1};
   // This process could open no more descriptors: nobody is taken before then.
   MonoTime pause_until_ = MonoTime::Never();
 };

@@ -36,7 +36,7 @@ class GateTest : public ::testing::Test {
     while (true) {
       const int socket = gate_->Next();
       if (socket >= 0) return ScopedFd(socket);
-      const MonoTime next = gate_->DropTheLate(MonoNow());
+      const MonoTime next = gate_->Advance(MonoNow());
       pollfd wait = {gate_->fd(), POLLIN, 0};
       poll(&wait, 1, sockets::MillisUntil(next, 1000));
     }
@@ -89,9 +89,9 @@ TEST_F(GateTest, WhoTakesTooLongIsDropped) {
   pollfd wait = {gate_->fd(), POLLIN, 0};
   ASSERT_EQ(poll(&wait, 1, 60000), 1);
   EXPECT_EQ(gate_->Next(), -1);
-  const MonoTime late = gate_->DropTheLate(MonoNow());
+  const MonoTime late = gate_->Advance(MonoNow());
   EXPECT_NE(late, MonoTime::Never());
-  EXPECT_EQ(gate_->DropTheLate(late), MonoTime::Never());
+  EXPECT_EQ(gate_->Advance(late), MonoTime::Never());
   wait = {silent.get(), POLLIN, 0};
   ASSERT_EQ(poll(&wait, 1, 60000), 1);
   char byte = 0;
@@ -121,10 +121,10 @@ TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   EXPECT_EQ(gate_->Next(), -1);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  const MonoTime again = gate_->DropTheLate(MonoNow());
+  const MonoTime again = gate_->Advance(MonoNow());
   EXPECT_NE(again, MonoTime::Never());
   EXPECT_EQ(poll(&wait, 1, 0), 0) << "does not spin";
-  gate_->DropTheLate(again);
+  gate_->Advance(again);
   EXPECT_EQ(poll(&wait, 1, 60000), 1);
   EXPECT_OK(RankComes());
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_wait.h"
 #include "cadre/status.h"
 #include "rendezvous/keyspace/keyspace.h"
 #include "rpc/frames/frame_server.h"
@@ -73,6 +75,8 @@ struct StoreServer::State {
   std::unique_ptr<frames::FrameServer> server;
   std::mutex mutex;
   std::string address_reached ABSL_GUARDED_BY(mutex);
+  int clients ABSL_GUARDED_BY(mutex) = 0;
+  std::condition_variable client_left;
   std::thread thread;
 };
 
@@ -91,7 +95,12 @@ Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
   options.on_frame = [this](uint64_t connection, absl::string_view content) -> absl::Status {
     return OnFrame(connection, content);
   };
-  options.on_end = [this](uint64_t connection) { store.ForgetPeer(absl::StrCat(connection)); };
+  options.on_end = [this](uint64_t connection) {
+    store.ForgetPeer(absl::StrCat(connection));
+    const std::lock_guard<std::mutex> lock(mutex);
+    --clients;
+    client_left.notify_all();
+  };
   ASSIGN_OR_RETURN(server, frames::FrameServer::Make(std::move(options)));
   thread = std::thread([this] { Run(); });
   return OkStatus();
@@ -101,17 +110,16 @@ int StoreServer::State::Accept() {
   const int socket = gate->Next();
   if (socket < 0) return socket;
   const std::string address = sockets::AddressOf(socket);
-  if (!IsLoopback(address)) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    address_reached = address;
-  }
+  const std::lock_guard<std::mutex> lock(mutex);
+  ++clients;
+  if (!IsLoopback(address)) address_reached = address;
   return socket;
 }
 
 void StoreServer::State::Run() {
   pollfd fds[] = {{stop, POLLIN, 0}, {server->fd(), POLLIN, 0}};
   for (;;) {
-    const MonoTime next = gate->DropTheLate(MonoNow());
+    const MonoTime next = gate->Advance(MonoNow());
     poll(fds, 2, WaitMs(std::min(next, store.NextDeadline())));
     if ((fds[0].revents & POLLIN) != 0) return;
     server->Read();
@@ -168,6 +176,14 @@ const std::string& StoreServer::endpoint() const { return state_->endpoint; }
 std::string StoreServer::address_reached() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   return state_->address_reached;
+}
+
+int StoreServer::refused_rank() const { return state_->gate->refused_rank(); }
+
+bool StoreServer::AwaitAlone(std::chrono::nanoseconds patience) {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  return WaitFor(state_->client_left, lock, absl::FromChrono(patience),
+                 [this] { return state_->clients <= 1; });
 }
 
 }  // namespace cadre::store

@@ -3,6 +3,7 @@
 #ifndef CADRE_WORKER_RUNTIME_STORE_STORE_SERVER_H_
 #define CADRE_WORKER_RUNTIME_STORE_STORE_SERVER_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,12 @@ class StoreServer {
   const std::string& endpoint() const;
   // One of this machine that a client reached it at, and that is not loopback. Empty: none so far.
   std::string address_reached() const;
+  // As Gate has it.
+  int refused_rank() const;
+
+  // Waits until no more than one client, who is this process's own, is connected. False: not within
+  // `patience`.
+  bool AwaitAlone(std::chrono::nanoseconds patience);
 
  private:
   struct State;
