@@ -12,8 +12,10 @@ Status Work::Wait(std::chrono::nanoseconds timeout) {
   if (done()) return status_;
   std::unique_lock<std::mutex> lock(mutex_);
   if (!WaitFor(completed_, lock, absl::FromChrono(timeout), [this] { return done(); })) {
-    return DeadlineExceededError(absl::StrCat("the collective was not done after ",
-                                              absl::FormatDuration(absl::FromChrono(timeout))));
+    return DeadlineExceededError(absl::StrCat(
+        "the operation was not done within ", absl::FormatDuration(absl::FromChrono(timeout)),
+        ", for which its caller waited; the communicator names the rank that is missing where its "
+        "own timeout (CommunicatorOptions::timeout) ends first"));
   }
   return status_;
 }

@@ -41,6 +41,9 @@ Result<std::unique_ptr<Worker>> Worker::Connect() {
 Result<std::unique_ptr<Worker>> Worker::Connect(const WorkerOptions& options) {
   ASSIGN_OR_RETURN(const environment::Launch launch,
                    environment::LaunchAt(options.rank, options.world_size, options.address));
+  if (options.timeout <= std::chrono::nanoseconds(0)) {
+    return InvalidArgumentError("WorkerOptions::timeout must be more than 0");
+  }
   launched::Options how;
   how.connect_timeout = options.timeout;
   return launched::Connect(launch, GetEnvironment, how);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker_runtime/environment/slurm_step.h"
 
@@ -25,7 +26,9 @@ Result<Variables> ReadVariables(const GetVariable& get) {
   ASSIGN_OR_RETURN(read.local_rank, NumberOf(get, "LOCAL_RANK"));
   ASSIGN_OR_RETURN(read.local_world_size, NumberOf(get, "LOCAL_WORLD_SIZE"));
   ASSIGN_OR_RETURN(read.port, NumberOf(get, "MASTER_PORT"));
-  read.host = std::string(TextOf(get, "MASTER_ADDR"));
+  absl::string_view host = TextOf(get, "MASTER_ADDR");
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  read.host = std::string(host);
   return read;
 }
 

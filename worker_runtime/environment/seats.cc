@@ -22,7 +22,7 @@ Status CheckAgreement(const std::vector<Seat>& seats) {
     if (seats[rank].world_size != static_cast<int32_t>(seats.size())) {
       return InvalidArgumentError(absl::StrCat("rank 0 was told that there are ", seats.size(),
                                                " ranks, rank ", rank, " that there are ",
-                                               seats[rank].world_size));
+                                               seats[rank].world_size, " (WORLD_SIZE)"));
     }
     if ((seats[rank].local_rank >= 0) != knows) {
       return InvalidArgumentError(

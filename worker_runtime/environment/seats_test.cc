@@ -72,9 +72,10 @@ TEST(SeatsTest, RanksOfANodeFollowEachOther) {
 TEST(SeatsTest, RanksThatDoNotAgreeAreNamed) {
   auto seats = Told({{0, 2}, {1, 2}});
   seats[1].world_size = 3;
-  EXPECT_THAT(ArrangeSeats(seats),
-              StatusIs(StatusCode::kInvalidArgument,
-                       "rank 0 was told that there are 2 ranks, rank 1 that there are 3"));
+  EXPECT_THAT(
+      ArrangeSeats(seats),
+      StatusIs(StatusCode::kInvalidArgument,
+               "rank 0 was told that there are 2 ranks, rank 1 that there are 3 (WORLD_SIZE)"));
   EXPECT_THAT(ArrangeSeats(Told({{-1, -1}, {1, 2}})),
               StatusIs(StatusCode::kInvalidArgument,
                        HasSubstr("rank 1 was told its local rank, but not rank 0")));

@@ -16,7 +16,7 @@ Result<std::optional<int>> NumberOf(const GetVariable& get, const char* name) {
   int number = 0;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return std::optional<int>(number);
   return InvalidArgumentError(
-      absl::StrCat(name, " is \"", text, "\", but must be a number that is not negative"));
+      absl::StrCat(name, " is \"", text, "\", but must be a number from 0 to 2147483647"));
 }
 
 }  // namespace cadre::environment

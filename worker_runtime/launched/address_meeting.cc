@@ -34,7 +34,9 @@ class AddressMeeting : public MeetingPlace {
     if (listener.ok()) return Door{*std::move(listener), key_};
     return UnavailableError(absl::StrCat("rank 0 cannot serve the others at ",
                                          store::EndpointAt(at_.host, at_.port), ": ",
-                                         listener.status().message()));
+                                         listener.status().message(),
+                                         "; it must be rank 0's own address (MASTER_ADDR) and a "
+                                         "port that nothing else uses (MASTER_PORT)"));
   }
   Status Announce(const Door&, const std::string&) override { return OkStatus(); }
 

@@ -1,6 +1,7 @@
 #include "worker_runtime/launched/launched_worker.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <variant>
@@ -60,6 +61,13 @@ void Fields(Io& io, Seated& m) {
   io(m.code, m.message, m.address, m.places);
 }
 
+// A person before a silent terminal wants to know for whom it waits.
+void Tell(const std::string& what) { std::fprintf(stderr, "cadre: %s\n", what.c_str()); }
+
+std::string Readable(std::chrono::nanoseconds duration) {
+  return absl::FormatDuration(absl::FromChrono(duration));
+}
+
 template <typename Message>
 std::string Written(const Message& message) {
   std::string bytes;
@@ -92,7 +100,7 @@ class LaunchedWorker : public store::ServedWorker {
   // Tells the others where this rank is. Everything but OK: it is not known to them.
   Status TakeSeat();
   // Of rank 0: waits for all, and tells everybody.
-  void SeatAll(MonoTime deadline, std::chrono::nanoseconds patience, const std::string& advice);
+  void SeatAll(const Options& options, const std::string& advice);
   // Waits until all ranks are there.
   Status FindPlace(std::chrono::nanoseconds patience);
 
@@ -103,8 +111,7 @@ class LaunchedWorker : public store::ServedWorker {
   }
 
  private:
-  Result<std::vector<environment::Seat>> AwaitSeats(MonoTime deadline,
-                                                    std::chrono::nanoseconds patience,
+  Result<std::vector<environment::Seat>> AwaitSeats(const Options& options,
                                                     const std::string& advice);
   // Of rank 0: who may be meant to come, and was not let in; may be empty.
   std::string Refused() const;
@@ -126,22 +133,36 @@ Status LaunchedWorker::TakeSeat() {
   const Status status =
       CompareAndSet(absl::StrCat(kSeat, launch_.rank), "", Written(taken)).status();
   if (status.code() != StatusCode::kFailedPrecondition) return status;
-  return FailedPreconditionError(absl::StrCat("another process is rank ", launch_.rank, " of ",
-                                              launch_.name, " already (", launch_.launcher,
-                                              " gave this one the rank)"));
+  return FailedPreconditionError(absl::StrCat(
+      "rank ", launch_.rank, " of ", launch_.name, " has called Worker::Connect() before (",
+      launch_.launcher,
+      " gave this process the rank): if that was another process that has ended, start all ranks "
+      "anew"));
 }
 
-Result<std::vector<environment::Seat>> LaunchedWorker::AwaitSeats(MonoTime deadline,
-                                                                  std::chrono::nanoseconds patience,
+Result<std::vector<environment::Seat>> LaunchedWorker::AwaitSeats(const Options& options,
                                                                   const std::string& advice) {
+  const MonoTime deadline = MonoNow() + options.connect_timeout;
+  const MonoTime tell_at = MonoNow() + options.silence;
   std::vector<environment::Seat> seats;
+  bool told = false;
   for (int rank = 0; rank < launch_.world_size; ++rank) {
-    const Result<std::string> seat =
-        Get(absl::StrCat(kSeat, rank), absl::ToChronoNanoseconds(deadline - MonoNow()));
+    const std::string key = absl::StrCat(kSeat, rank);
+    const auto get_until = [&](MonoTime until) {
+      return Get(key, absl::ToChronoNanoseconds(until - MonoNow()));
+    };
+    Result<std::string> seat = get_until(told ? deadline : std::min(tell_at, deadline));
+    if (!seat.ok() && !told && MonoNow() < deadline) {
+      told = true;
+      Tell(absl::StrCat("rank 0 waits at ", server_->endpoint(), " for rank ", rank, " of ",
+                        launch_.world_size, " to call Worker::Connect(), until ",
+                        Readable(options.connect_timeout), " have passed", Refused()));
+      seat = get_until(deadline);
+    }
     if (!seat.ok()) {
       return DeadlineExceededError(absl::StrCat(
           "rank ", rank, " of ", launch_.world_size, " has not called Worker::Connect() within ",
-          absl::FormatDuration(absl::FromChrono(patience)), Refused(), advice));
+          Readable(options.connect_timeout), Refused(), advice));
     }
     ASSIGN_OR_RETURN(const TakenSeat taken, frames::ParseMessage<TakenSeat>(*seat));
     seats.push_back(taken.seat);
@@ -149,10 +170,9 @@ Result<std::vector<environment::Seat>> LaunchedWorker::AwaitSeats(MonoTime deadl
   return seats;
 }
 
-void LaunchedWorker::SeatAll(MonoTime deadline, std::chrono::nanoseconds patience,
-                             const std::string& advice) {
+void LaunchedWorker::SeatAll(const Options& options, const std::string& advice) {
   Seated seated;
-  const Result<std::vector<environment::Seat>> seats = AwaitSeats(deadline, patience, advice);
+  const Result<std::vector<environment::Seat>> seats = AwaitSeats(options, advice);
   Status status = seats.status();
   if (status.ok()) {
     Result<std::vector<environment::SeatPlace>> places = environment::ArrangeSeats(*seats);
@@ -166,16 +186,21 @@ void LaunchedWorker::SeatAll(MonoTime deadline, std::chrono::nanoseconds patienc
 }
 
 Status LaunchedWorker::FindPlace(std::chrono::nanoseconds patience) {
-  ASSIGN_OR_RETURN(const std::string text,
-                   Get(kSeated, patience + absl::ToChronoNanoseconds(store::kCallMargin)));
-  ASSIGN_OR_RETURN(const Seated seated, frames::ParseMessage<Seated>(text));
+  const Result<std::string> text =
+      Get(kSeated, patience + absl::ToChronoNanoseconds(store::kCallMargin));
+  if (text.status().code() == StatusCode::kDeadlineExceeded) {
+    return DeadlineExceededError(absl::StrCat("rank 0 did not say within ", Readable(patience),
+                                              " that all ranks are there"));
+  }
+  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(const Seated seated, frames::ParseMessage<Seated>(*text));
   if (seated.code != absl::StatusCode::kOk) {
     return Status(static_cast<StatusCode>(seated.code), seated.message);
   }
   if (seated.places.size() != static_cast<size_t>(launch_.world_size)) {
-    return InvalidArgumentError(absl::StrCat("rank 0 was told that there are ",
-                                             seated.places.size(), " ranks, rank ", launch_.rank,
-                                             " that there are ", launch_.world_size));
+    return InvalidArgumentError(
+        absl::StrCat("rank 0 was told that there are ", seated.places.size(), " ranks, rank ",
+                     launch_.rank, " that there are ", launch_.world_size, " (WORLD_SIZE)"));
   }
   const environment::SeatPlace& own = seated.places[launch_.rank];
   WorkerPlace at = place();
@@ -217,9 +242,8 @@ Result<std::unique_ptr<LaunchedWorker>> ConnectFirst(const Launch& launch, Meeti
   const std::string endpoint = server->endpoint();
   worker->Serve(std::move(server), options.farewell_timeout);
   RETURN_IF_ERROR(worker->TakeSeat());
-  const MonoTime deadline = MonoNow() + options.connect_timeout;
   RETURN_IF_ERROR(meeting.Announce(door, endpoint));
-  worker->SeatAll(deadline, options.connect_timeout, meeting.Advice());
+  worker->SeatAll(options, meeting.Advice());
   meeting.Close();
   return worker;
 }
@@ -228,6 +252,8 @@ Result<std::unique_ptr<LaunchedWorker>> ConnectFirst(const Launch& launch, Meeti
 Result<std::unique_ptr<LaunchedWorker>> ConnectToFirst(const Launch& launch, MeetingPlace& meeting,
                                                        const Options& options) {
   const MonoTime deadline = MonoNow() + options.connect_timeout;
+  const MonoTime tell_at = MonoNow() + options.silence;
+  bool told = false;
   MonoTime refused_until = MonoTime::Never();
   absl::Duration pause = kFirstPause;
   while (true) {
@@ -249,10 +275,15 @@ Result<std::unique_ptr<LaunchedWorker>> ConnectToFirst(const Launch& launch, Mee
         status.code() == StatusCode::kDeadlineExceeded || (refused && MonoNow() < refused_until);
     if (!may_come) return status;
     if (MonoNow() + pause > deadline) {
-      return DeadlineExceededError(
-          absl::StrCat("rank ", launch.rank, " did not find rank 0 within ",
-                       absl::FormatDuration(absl::FromChrono(options.connect_timeout)), ": ",
-                       status.message(), meeting.Advice()));
+      return DeadlineExceededError(absl::StrCat(
+          "rank ", launch.rank, " did not find rank 0 within ", Readable(options.connect_timeout),
+          ": ", status.message(), meeting.Advice()));
+    }
+    if (!told && MonoNow() >= tell_at) {
+      told = true;
+      Tell(absl::StrCat("rank ", launch.rank, " of ", launch.world_size,
+                        " looks for rank 0, until ", Readable(options.connect_timeout),
+                        " have passed: ", status.message(), meeting.Advice()));
     }
     absl::SleepFor(pause);
     pause = std::min(pause * 2, kLongestPause);

@@ -19,6 +19,8 @@ namespace cadre::launched {
 struct Options {
   // For all ranks to come, however long their programs take until then.
   std::chrono::nanoseconds connect_timeout = std::chrono::minutes(5);
+  // Then a line on standard error says for whom this rank waits, once.
+  std::chrono::nanoseconds silence = std::chrono::seconds(10);
   // For the others to end before rank 0 takes the store with it.
   std::chrono::nanoseconds farewell_timeout = std::chrono::seconds(5);
 };

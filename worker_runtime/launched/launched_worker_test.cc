@@ -255,10 +255,25 @@ TEST_F(LaunchedWorkerTest, TwoOfOneRankAndRanksThatDisagreeAreNamed) {
     if (worker.rank() == 1) {
       EXPECT_THAT(Connect(At(other, 1, 2)),
                   StatusIs(StatusCode::kFailedPrecondition,
-                           HasSubstr("another process is rank 1 of here already")));
+                           HasSubstr("rank 1 of here has called Worker::Connect() before")));
     }
     EXPECT_OK(worker.Barrier("asked", kLong));
   });
+}
+
+TEST_F(LaunchedWorkerTest, WhoWaitsSaysForWhom) {
+  options_.connect_timeout = std::chrono::milliseconds(200);
+  options_.silence = std::chrono::milliseconds(1);
+  const uint16_t port = FreePort();
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(Connect(At(port, 0, 2)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1 of 2 has not called")));
+  EXPECT_THAT(Connect(At(port, 1, 2)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1 did not find rank 0")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr(absl::StrCat("cadre: rank 0 waits at 127.0.0.1:", port, " for rank 1 of 2")),
+            HasSubstr("cadre: rank 1 of 2 looks for rank 0")));
 }
 
 TEST_F(LaunchedWorkerTest, WithTheSharedSecretRanksMayBeAnywhere) {

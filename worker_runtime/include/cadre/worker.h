@@ -65,8 +65,8 @@ class Worker {
   //   rank 0 listens on loopback alone, for processes of the same user.
   // Beyond what is said above:
   //   FAILED_PRECONDITION  nobody gave this process a rank, or a variable or the secret is missing;
-  //                        this program and its agent are of different versions; another process
-  //                        has this rank
+  //                        this program and its agent are of different versions; this rank has
+  //                        called it before (Cadre's agent serves both calls)
   //   INVALID_ARGUMENT     variables make no sense, contradict each other, or are not the same for
   //                        all ranks; ranks of one node do not follow each other
   //   PERMISSION_DENIED    rank 0 has another secret; a file that others may read
