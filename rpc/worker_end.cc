@@ -1,9 +1,11 @@
 #include "rpc/worker_end.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "rpc/program_error.h"
 
 namespace cadre::rpc {
 
@@ -19,12 +21,21 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
   }
   if (cause == v1::PREEMPTED) return "was ended by SIGTERM, which Cadre did not send: preempted";
   if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
-  if (cause == v1::OUT_OF_MEMORY) return "was killed because memory ran out";
+  const std::optional<ProgramError> error = FindProgramError(exit);
+  if (cause == v1::OUT_OF_MEMORY) {
+    return exit.out_of_memory() || !error.has_value()
+               ? "was killed because memory ran out"
+               : absl::StrCat("ran out of memory: ", error->text);
+  }
+  if (cause == v1::LOAD_FAILED && error.has_value()) {
+    return absl::StrCat("could not be loaded: ", error->text);
+  }
   if (exit.signal() > 0) {
     return absl::StrCat("was killed by ", SignalText(exit.signal()),
                         exit.core_dumped() ? ", core dumped" : "");
   }
-  return absl::StrCat("exited with status ", exit.exit_code());
+  return absl::StrCat("exited with status ", exit.exit_code(),
+                      error.has_value() ? absl::StrCat(": ", error->text) : "");
 }
 
 std::string WhatRemains(const v1::WorkerRemains& remains) {

@@ -15,8 +15,8 @@ namespace cadre::rpc {
 // "rank 3 (local rank 1) on n0"; without a node where that is clear.
 std::string WorkerName(int64_t rank, int64_t local_rank, absl::string_view node = "");
 
-// Follows the name of the worker: "exited with status 7", "was killed by signal 9 (SIGKILL)". Not
-// for one that hangs, which has not ended.
+// Follows the name of the worker: "exited with status 7", "was killed by signal 9 (SIGKILL)", with
+// what its program said of it (program_error.h). Not for one that hangs, which has not ended.
 std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause);
 
 // Likewise, of one that SIGKILL has not ended: "outlives SIGKILL: pid 7 is in nfs_wait (state D)",

@@ -29,6 +29,17 @@ TEST(WorkerEnd, Words) {
   EXPECT_EQ(HowItEnded(exit, v1::CRASH), "was killed: the supervisor is gone");
 }
 
+TEST(WorkerEnd, WhatItsProgramSaid) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(1);
+  exit.set_last_lines("  File \"train.py\", line 5, in f\nMemoryError\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "exited with status 1: MemoryError (train.py, line 5)");
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY),
+            "ran out of memory: MemoryError (train.py, line 5)");
+  EXPECT_EQ(HowItEnded(exit, v1::LOAD_FAILED),
+            "could not be loaded: MemoryError (train.py, line 5)");
+}
+
 TEST(WorkerEnd, AProgramThatCouldNotBeStarted) {
   v1::WorkerExit exit;
   exit.set_exec_errno(ENOENT);

@@ -2,9 +2,12 @@
 
 #include <signal.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "agent/core/event.h"
 #include "base/exit_codes.h"
+#include "rpc/program_error.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::agent {
@@ -15,6 +18,16 @@ v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
   if (exit.exit_code() == 0 && exit.signal() == 0) return v1::FAILURE_CAUSE_UNSPECIFIED;
   if (exit.out_of_memory()) return v1::OUT_OF_MEMORY;
   if (exit.signal() == SIGTERM && !stopped_by_us) return v1::PREEMPTED;
+  const std::optional<rpc::ProgramError> said = rpc::FindProgramError(exit);
+  if (!said.has_value()) return v1::CRASH;
+  switch (said->kind) {
+    case rpc::ProgramError::Kind::kCannotLoad:
+      return v1::LOAD_FAILED;
+    case rpc::ProgramError::Kind::kOutOfMemory:
+      return v1::OUT_OF_MEMORY;
+    case rpc::ProgramError::Kind::kException:
+      break;
+  }
   return v1::CRASH;
 }
 

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace cadre::agent {
@@ -33,6 +35,18 @@ TEST(ClassifyExit, Table) {
     exit.set_out_of_memory(c.out_of_memory);
     EXPECT_EQ(ClassifyExit(exit, false), c.expected) << exit.ShortDebugString();
   }
+}
+
+TEST(ClassifyExit, ByWhatTheProgramSaid) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(1);
+  const std::string frame = "  File \"train.py\", line 5\n";
+  exit.set_last_lines(frame + "SyntaxError: invalid syntax\n");
+  EXPECT_EQ(ClassifyExit(exit, false), v1::LOAD_FAILED);
+  exit.set_last_lines(frame + "MemoryError\n");
+  EXPECT_EQ(ClassifyExit(exit, false), v1::OUT_OF_MEMORY);
+  exit.set_last_lines(frame + "ValueError\n");
+  EXPECT_EQ(ClassifyExit(exit, false), v1::CRASH);
 }
 
 TEST(ClassifyExit, SigtermThatCadreSent_IsNoPreemption) {

@@ -123,7 +123,7 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "backoff", "MIN..MAX", "Wait before the second and later restarts [1s..1m]."),
       Own(kFailure, "restart-on", "LIST",
           "Causes tried again: crash, hang, out_of_memory, node_lost, preempted, start_timeout "
-          "[these]; exec_failed never is."),
+          "[these]; exec_failed and load_failed never are."),
       Own(kFailure, "in-place", "",
           "Workers that can rejoin go on in their process when others are replaced."),
       Own(kFailure, "standby", "yes|no",

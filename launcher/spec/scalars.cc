@@ -176,9 +176,9 @@ absl::StatusOr<v1::FailureCause> ParseFailureCause(absl::string_view text) {
   for (const auto& known : kCauses) {
     if (known.name == text) return known.cause;
   }
-  if (text == "exec_failed") {
-    return absl::InvalidArgumentError(
-        "exec_failed is never tried again: the program would be missing again");
+  if (text == "exec_failed" || text == "load_failed") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        text, " is never tried again: the program, or a part of it, would be missing again"));
   }
   return Expected("crash, hang, out_of_memory, node_lost, preempted or start_timeout", text);
 }

@@ -32,6 +32,7 @@ bool IsNodeGone(const v1::Failure& failure) {
 bool IsFinal(v1::FailureCause cause) {
   switch (cause) {
     case v1::EXEC_FAILED:
+    case v1::LOAD_FAILED:
     case v1::CANCELLED:
     case v1::JOIN_TIMEOUT:
     case v1::TOTAL_TIMEOUT:

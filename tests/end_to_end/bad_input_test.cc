@@ -212,6 +212,24 @@ TEST(BadProgramTest, ADirectory_Status126) {
   EXPECT_THAT(run->standard_error(), HasSubstr("cannot start /usr: Is a directory"));
 }
 
+TEST(BadProgramTest, APythonProgramWithAMissingModule_IsNotStartedAgainAndItsLineIsNamed) {
+  auto run = StartStandalone(
+      {"--max-restarts", "5", "--", WriteFile("train.py", "import os\nimport no_such_module\n")});
+  EXPECT_EQ(run->Wait(), 1) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("could not be loaded: ModuleNotFoundError: No module named "
+                              "'no_such_module' (train.py, line 2)"),
+                    HasSubstr("load failed, generation 1")));
+}
+
+TEST(BadProgramTest, APythonProgramWithWrongSyntax_IsNotStartedAgain) {
+  auto run = StartStandalone({"--max-restarts", "5", "--", WriteFile("train.py", "\n\ndef f(:\n")});
+  EXPECT_EQ(run->Wait(), 1) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("could not be loaded: SyntaxError: "),
+                    HasSubstr("(train.py, line 3)"), HasSubstr("load failed, generation 1")));
+}
+
 TEST(EndpointTest, Unreachable_Status69NamingIt) {
   // TEST-NET-1 is nobody's address, so this machine does not own it; no token, no packet leaves.
   auto run = StartCadre({"run", "--nnodes", "2", "--rdzv-endpoint", "nowhere.invalid:29400",

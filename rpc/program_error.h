@@ -1,0 +1,32 @@
+// What a program that failed said of it, in the last lines of its standard error: the exception
+// that ended a Python program, as CPython prints it, or what ended one before its first line. Pure.
+#ifndef CADRE_RPC_PROGRAM_ERROR_H_
+#define CADRE_RPC_PROGRAM_ERROR_H_
+
+#include <optional>
+#include <string>
+
+#include "proto/failure.pb.h"
+
+namespace cadre::rpc {
+
+struct ProgramError {
+  enum class Kind {
+    kException,
+    // A module, a shared library or correct syntax is missing: starting it again changes nothing.
+    kCannotLoad,
+    // An allocation failed, on the host or on a device; the kernel killed nobody.
+    kOutOfMemory,
+  };
+  Kind kind = Kind::kException;
+  // One line: "ValueError: no sample 17 (train.py, line 40)", where the line is the innermost one
+  // that is the user's own, not an installed package's.
+  std::string text;
+};
+
+// nullopt: the lines do not say, or the program was killed, could not be started or succeeded.
+std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit);
+
+}  // namespace cadre::rpc
+
+#endif  // CADRE_RPC_PROGRAM_ERROR_H_

@@ -1,0 +1,124 @@
+#include "rpc/program_error.h"
+
+#include <errno.h>
+
+#include <csignal>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace cadre::rpc {
+namespace {
+
+using Kind = ProgramError::Kind;
+
+v1::WorkerExit ExitWith(const std::string& last_lines, int code = 1) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(code);
+  exit.set_last_lines(last_lines);
+  return exit;
+}
+
+void ExpectFound(const std::string& last_lines, Kind kind, const std::string& text) {
+  const auto found = FindProgramError(ExitWith(last_lines));
+  ASSERT_TRUE(found.has_value()) << last_lines;
+  EXPECT_EQ(found->text, text);
+  EXPECT_EQ(found->kind, kind) << last_lines;
+}
+
+TEST(ProgramError, AnExceptionWithTheUsersOwnLine) {
+  ExpectFound(
+      "Traceback (most recent call last):\n"
+      "  File \"/home/me/train.py\", line 40, in <module>\n"
+      "    main()\n"
+      "    ~~~~^^\n"
+      "  File \"/home/me/train.py\", line 17, in main\n"
+      "    y = model(x)\n"
+      "  File \"/venv/lib/python3.11/site-packages/torch/nn/modules/module.py\", line 9, in call\n"
+      "    return forward(x)\n"
+      "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 4x4)\n",
+      Kind::kException,
+      "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 4x4) (train.py, line 17)");
+}
+
+TEST(ProgramError, AnExceptionWithoutAMessage) {
+  ExpectFound("Traceback (most recent call last):\n  File \"a.py\", line 2, in f\nAssertionError\n",
+              Kind::kException, "AssertionError (a.py, line 2)");
+}
+
+TEST(ProgramError, PyTorchsPrefixIsNoPartOfIt) {
+  ExpectFound(
+      "step 3\n"
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"/home/me/train.py\", line 8, in main\n"
+      "[rank1]:     raise ValueError(\"no sample 17\")\n"
+      "[rank1]: ValueError: no sample 17\n"
+      "[rank1]:[W1124 15:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not "
+      "called\n",
+      Kind::kException, "ValueError: no sample 17 (train.py, line 8)");
+}
+
+TEST(ProgramError, OfSeveralTheOneThatEndedIt) {
+  ExpectFound(
+      "  File \"a.py\", line 1, in f\nKeyError: 'k'\n\n"
+      "The above exception was the direct cause of the following exception:\n\n"
+      "Traceback (most recent call last):\n  File \"b.py\", line 2, in g\nOSError: gone\n",
+      Kind::kException, "OSError: gone (b.py, line 2)");
+}
+
+TEST(ProgramError, WhatCannotBeLoaded) {
+  ExpectFound(
+      "  File \"/home/me/train.py\", line 2\n    def f(:\n          ^\nSyntaxError: invalid "
+      "syntax\n",
+      Kind::kCannotLoad, "SyntaxError: invalid syntax (train.py, line 2)");
+  ExpectFound(
+      "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
+      "    import no_such_module\nModuleNotFoundError: No module named 'no_such_module'\n",
+      Kind::kCannotLoad,
+      "ModuleNotFoundError: No module named 'no_such_module' (train.py, line 1)");
+  const auto library = FindProgramError(
+      ExitWith("./train: error while loading shared libraries: libx.so.0: cannot open\n", 127));
+  ASSERT_TRUE(library.has_value());
+  EXPECT_EQ(library->kind, Kind::kCannotLoad);
+  EXPECT_EQ(library->text, "./train: error while loading shared libraries: libx.so.0: cannot open");
+}
+
+TEST(ProgramError, AnImportThatAProgramDidWithoutIsNotWhyItEnded) {
+  ExpectFound(
+      "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
+      "ImportError: no apex\ngoing on without apex\nthe disk is full\n",
+      Kind::kException, "ImportError: no apex (train.py, line 1)");
+}
+
+TEST(ProgramError, MemoryOfHostAndDevice) {
+  const std::string frame = "  File \"train.py\", line 5, in f\n";
+  ExpectFound(frame + "MemoryError\n", Kind::kOutOfMemory, "MemoryError (train.py, line 5)");
+  ExpectFound(frame + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+              Kind::kOutOfMemory,
+              "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+              "(train.py, line 5)");
+  ExpectFound(frame + "RuntimeError: DefaultCPUAllocator: can't allocate memory\n",
+              Kind::kOutOfMemory,
+              "RuntimeError: DefaultCPUAllocator: can't allocate memory (train.py, line 5)");
+  v1::WorkerExit aborted = ExitWith("terminate called: std::bad_alloc\n", 0);
+  aborted.set_signal(SIGABRT);
+  ASSERT_TRUE(FindProgramError(aborted).has_value());
+  EXPECT_EQ(FindProgramError(aborted)->kind, Kind::kOutOfMemory);
+}
+
+TEST(ProgramError, NothingWhereTheLinesDoNotSay) {
+  const std::string exception = "  File \"a.py\", line 1, in f\nValueError: x\n";
+  EXPECT_TRUE(FindProgramError(ExitWith(exception)).has_value());
+  EXPECT_FALSE(FindProgramError(ExitWith(exception, 3)).has_value());
+  EXPECT_FALSE(FindProgramError(ExitWith("data directory is empty\n")).has_value());
+  EXPECT_FALSE(FindProgramError(ExitWith("Error: bad\n  File \"\n\"\", line\n\n")).has_value());
+  v1::WorkerExit killed = ExitWith(exception, 0);
+  killed.set_signal(SIGKILL);
+  EXPECT_FALSE(FindProgramError(killed).has_value());
+  v1::WorkerExit absent = ExitWith(exception);
+  absent.set_exec_errno(ENOENT);
+  EXPECT_FALSE(FindProgramError(absent).has_value());
+}
+
+}  // namespace
+}  // namespace cadre::rpc
