@@ -46,6 +46,10 @@ std::string ProgressFilePath(const std::string& directory, uint64_t generation, 
   return absl::StrCat(directory, "/progress_", generation, "_", rank, ".touch");
 }
 
+std::string StackFilePath(const std::string& directory, uint64_t generation, int rank) {
+  return absl::StrCat(directory, "/stacks_", generation, "_", rank, ".txt");
+}
+
 std::string CheckpointFilePath(const std::string& directory, uint64_t generation) {
   return absl::StrCat(directory, "/checkpoint.", generation);
 }

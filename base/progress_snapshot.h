@@ -88,6 +88,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between proces
 std::string ProgressPagePath(const std::string& directory, uint64_t generation, int rank);
 // CADRE_PROGRESS_FILE of a worker: any program shows progress by touching it.
 std::string ProgressFilePath(const std::string& directory, uint64_t generation, int rank);
+// CADRE_STACK_FILE of a worker: a Python program's stacks, when its agent asks for them.
+std::string StackFilePath(const std::string& directory, uint64_t generation, int rank);
 
 // Appears in that directory when the generation's workers are to save and begin the next one
 // (CADRE_CHECKPOINT_FILE).

@@ -6,9 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "agent/evidence/native_stacks.h"
 #include "agent/evidence/process_look.h"
+#include "agent/evidence/python_dump.h"
+#include "agent/evidence/python_stack.h"
 #include "agent/evidence/rank_evidence.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
@@ -20,6 +24,9 @@ namespace {
 constexpr int64_t kLastLinesBytes = 4 << 10;
 
 using Sessions = std::map<pid_t, std::vector<pid_t>>;
+
+// What each process answered; without those that did not.
+using PythonStacks = std::map<pid_t, std::string>;
 
 // One worker and what was found of it.
 struct Finding {
@@ -46,8 +53,49 @@ std::string LastLines(const std::vector<std::string>& logs) {
   return "";
 }
 
+std::string SourceLine(const std::string& path, int number) {
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < number && std::getline(file, line); ++i) {
+  }
+  return std::string(absl::StripAsciiWhitespace(line));
+}
+
+PythonStacks AskForStacks(const EvidenceRequest& request, const Sessions& sessions,
+                          MonoTime deadline) {
+  PythonStacks stacks;
+  for (const EvidenceRequest::Worker& worker : request.workers) {
+    const auto session = sessions.find(worker.pid);
+    if (session == sessions.end()) continue;
+    const std::string file =
+        StackFilePath(request.page_directory, request.generation, static_cast<int>(worker.rank));
+    for (const pid_t pid : session->second) {
+      std::string text = PythonStackOf(pid, file, deadline);
+      if (!text.empty()) stacks.emplace(pid, std::move(text));
+    }
+  }
+  return stacks;
+}
+
+// Where the worker itself is, or where the process that it loads its data with is.
+PythonPlace PythonPlaceOf(pid_t worker, const std::vector<pid_t>& processes,
+                          const PythonStacks& stacks) {
+  const auto own = stacks.find(worker);
+  if (own == stacks.end()) return {};
+  PythonPlace place = PlaceOf(MainThreadOf(own->second), SourceLine);
+  if (place.activity != v1::IN_DATA_LOADER) return place;
+  for (const pid_t pid : processes) {
+    const auto stack = stacks.find(pid);
+    if (pid == worker || stack == stacks.end()) continue;
+    const PythonPlace loads = PlaceOf(MainThreadOf(stack->second), SourceLine);
+    if (loads.activity != v1::IN_OWN_CODE || loads.where.empty()) continue;
+    return {place.activity, loads.what, loads.where};
+  }
+  return place;
+}
+
 Finding Find(const EvidenceRequest& request, const EvidenceRequest::Worker& worker,
-             const std::vector<pid_t>& processes, double cores) {
+             const std::vector<pid_t>& processes, double cores, const PythonStacks& stacks) {
   Finding finding;
   finding.worker = worker;
   v1::RankEvidence& evidence = finding.evidence;
@@ -64,6 +112,7 @@ Finding Find(const EvidenceRequest& request, const EvidenceRequest::Worker& work
       ProgressPagePath(request.page_directory, request.generation, static_cast<int>(worker.rank)));
   const MonoTime now = MonoNow();
   if (page.ok()) AddPage(*page, now, &evidence);
+  AddPython(PythonPlaceOf(worker.pid, processes, stacks), &evidence);
   evidence.set_summary(EvidenceSummary(evidence));
   finding.text =
       absl::StrCat("rank ", worker.rank, " in generation ", request.generation,
@@ -115,7 +164,8 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
   std::map<pid_t, int64_t> busy_ns;
   const MonoTime first = MonoNow();
   for (const auto& [pid, processes] : sessions) busy_ns[pid] = BusyNs(processes);
-  std::this_thread::sleep_for(absl::ToChronoMilliseconds(kBusyWindow));
+  const PythonStacks stacks = AskForStacks(request, sessions, first + kBusyWindow);
+  absl::SleepFor(first + kBusyWindow - MonoNow());
 
   std::vector<Finding> findings;
   EvidenceFound found{request.generation, {}};
@@ -127,7 +177,7 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
     const int64_t before = session == sessions.end() ? 0 : busy_ns.at(worker.pid);
     const double cores =
         std::max(0.0, static_cast<double>(BusyNs(processes) - before) / elapsed_ns);
-    findings.push_back(Find(request, worker, processes, cores));
+    findings.push_back(Find(request, worker, processes, cores, stacks));
     found.ranks.push_back(findings.back().evidence);
   }
   report_(std::move(found));
@@ -139,6 +189,11 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
     const auto session = sessions.find(finding.worker.pid);
     if (session != sessions.end()) {
       absl::StrAppend(&finding.text, DescribeProcesses(session->second));
+      for (const pid_t pid : session->second) {
+        const auto python = stacks.find(pid);
+        if (python == stacks.end()) continue;
+        absl::StrAppend(&finding.text, "== Python stacks of process ", pid, "\n", python->second);
+      }
       for (const pid_t pid : session->second) {
         absl::StrAppend(&finding.text, "== native stacks of process ", pid, "\n",
                         NativeStacks(pid, deadline, cancelled_));

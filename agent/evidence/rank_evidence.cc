@@ -5,12 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/text.h"
 
 namespace cadre::agent {
 namespace {
 
 // Collectives that PageText tells about.
 constexpr size_t kShownCollectives = 8;
+// Of a line of a user's program.
+constexpr size_t kMaxLineBytes = 120;
 
 const char* StateName(const std::string& state) {
   if (state == "R") return "running";
@@ -69,6 +72,17 @@ const char* StateName(CollectiveRecord::State state) {
   return "in an unknown state";
 }
 
+// "; Python: waits in all_reduce, train.py:12 in step"; empty without a stack.
+std::string PythonText(const v1::RankEvidence& evidence) {
+  if (evidence.python() == v1::PYTHON_ACTIVITY_UNSPECIFIED) return "";
+  const char* const does = evidence.python() == v1::IN_COLLECTIVE    ? "waits in "
+                           : evidence.python() == v1::IN_DATA_LOADER ? "loads data: "
+                           : evidence.python() == v1::IMPORTING      ? "imports modules: "
+                                                                     : "is at ";
+  return absl::StrCat("; Python: ", does, evidence.python_what(),
+                      evidence.python_where().empty() ? "" : ", ", evidence.python_where());
+}
+
 double Seconds(MonoTime since, MonoTime now) {
   return std::max(0.0, absl::ToDoubleSeconds(now - since));
 }
@@ -79,6 +93,12 @@ void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence) {
   evidence->set_state(look.state == '\0' ? std::string() : std::string(1, look.state));
   evidence->set_cpu(look.cores);
   evidence->set_wchan(look.wchan);
+}
+
+void AddPython(const PythonPlace& place, v1::RankEvidence* evidence) {
+  evidence->set_python(place.activity);
+  evidence->set_python_what(OneLine(place.what, kMaxLineBytes));
+  evidence->set_python_where(OneLine(place.where, kMaxLineBytes));
 }
 
 void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence) {
@@ -99,6 +119,7 @@ std::string EvidenceSummary(const v1::RankEvidence& evidence) {
                     evidence.wchan().empty() ? "" : " in ", evidence.wchan());
     absl::StrAppendFormat(&text, ", %.1f cores", evidence.cpu());
   }
+  absl::StrAppend(&text, PythonText(evidence));
   if (evidence.phase() == v1::RANK_PHASE_UNSPECIFIED) return text;
   absl::StrAppendFormat(&text, "; step %d, %s since %.1f s", evidence.step(),
                         PhaseText(PhaseOf(evidence.phase()), evidence.bucket()),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agent/evidence/process_look.h"
+#include "agent/evidence/python_stack.h"
 #include "base/progress_snapshot.h"
 #include "base/time.h"
 #include "proto/failure.pb.h"
@@ -12,6 +13,7 @@
 namespace cadre::agent {
 
 void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence);
+void AddPython(const PythonPlace& place, v1::RankEvidence* evidence);
 void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence);
 
 // "pid 17: stopped (state T), 0.0 cores; step 5, waits for bucket 2 since 2.1 s": of what was

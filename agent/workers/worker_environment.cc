@@ -37,6 +37,7 @@ constexpr absl::string_view kAssignment[] = {
     "CADRE_GENERATION",
     "CADRE_PROGRESS_FILE",
     "CADRE_CHECKPOINT_FILE",
+    "CADRE_STACK_FILE",
 };
 
 // and what is not.
@@ -109,8 +110,9 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   out["CADRE_AGENT"] = options.socket;
   out["CADRE_TOKEN_FILE"] = options.token_file;
   const std::string directory = options.socket.substr(0, options.socket.rfind('/'));
-  out["CADRE_PROGRESS_FILE"] = ProgressFilePath(
-      directory, options.generation, static_cast<int>(options.assign.first_rank() + local_rank));
+  const int rank = static_cast<int>(options.assign.first_rank() + local_rank);
+  out["CADRE_PROGRESS_FILE"] = ProgressFilePath(directory, options.generation, rank);
+  out["CADRE_STACK_FILE"] = StackFilePath(directory, options.generation, rank);
   out["CADRE_CHECKPOINT_FILE"] = CheckpointFilePath(directory, options.generation);
 }
 

@@ -54,6 +54,7 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
       {"CADRE_GENERATION", "4"},
       {"CADRE_JOB", "mnist"},
       {"CADRE_PROGRESS_FILE", "/run/a/progress_4_3.touch"},
+      {"CADRE_STACK_FILE", "/run/a/stacks_4_3.txt"},
       {"CADRE_TOKEN_FILE", "/run/a/token"},
       {"GROUP_RANK", "1"},
       {"GROUP_WORLD_SIZE", "3"},

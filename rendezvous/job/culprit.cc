@@ -17,6 +17,8 @@ using Indices = std::vector<size_t>;
 
 // Of one core; less is a program that sleeps and wakes.
 constexpr double kBusy = 0.5;
+// Of a line of a user's program.
+constexpr size_t kMaxLineBytes = 120;
 
 bool IsBusy(const v1::RankEvidence& rank) { return rank.cpu() >= kBusy; }
 bool IsStopped(const v1::RankEvidence& rank) { return rank.state() == "T" || rank.state() == "t"; }
@@ -133,6 +135,64 @@ std::optional<Culprit> WhoWaitsElsewhere(const Ranks& ranks) {
                                      "): they do not make the same calls")};
 }
 
+// What its Python program does.
+std::string PythonText(const v1::RankEvidence& rank) {
+  const std::string what = OneLine(rank.python_what(), kMaxLineBytes);
+  const std::string where =
+      rank.python_where().empty()
+          ? ""
+          : absl::StrCat(" (", OneLine(rank.python_where(), kMaxLineBytes), ")");
+  switch (rank.python()) {
+    case v1::IN_COLLECTIVE:
+      return absl::StrCat("waits in ", what, where);
+    case v1::IN_DATA_LOADER:
+      return absl::StrCat("is in its data loader", what.empty() ? "" : ": ", what, where);
+    default:
+      return absl::StrCat("is at ", what.empty() ? "a line of its own" : what, where);
+  }
+}
+
+// By the Python stacks: most wait in a collective, and some have not entered it.
+std::optional<Culprit> WhoIsOutsideTheCollective(const Ranks& ranks) {
+  // A rank that still imports is late, as the first start of a program is.
+  if (!Where(ranks, [](const auto& rank) { return rank.python() == v1::IMPORTING; }).empty()) {
+    return std::nullopt;
+  }
+  const Indices waiting =
+      Where(ranks, [](const auto& rank) { return rank.python() == v1::IN_COLLECTIVE; });
+  const Indices outside = Where(ranks, [](const auto& rank) {
+    return rank.python() == v1::IN_OWN_CODE || rank.python() == v1::IN_DATA_LOADER;
+  });
+  if (waiting.empty() || outside.empty()) return std::nullopt;
+  const size_t index = LongestSilent(ranks, outside);
+  const v1::RankEvidence& first = ranks[waiting.front()];
+  std::string why = absl::StrCat("it ", PythonText(ranks[index]), " while rank ", first.rank(), " ",
+                                 PythonText(first));
+  if (waiting.size() > 1) {
+    absl::StrAppend(&why, ", as ", Count(waiting.size() - 1, "other"),
+                    waiting.size() == 2 ? " does" : " do");
+  }
+  return Culprit{index, absl::StrCat(why, "; ", Activity(ranks[index]))};
+}
+
+// By the Python stacks: all wait, and not for the same.
+std::optional<Culprit> WhoIsInAnotherCollective(const Ranks& ranks) {
+  std::map<std::pair<std::string, std::string>, Indices> groups;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].python() != v1::IN_COLLECTIVE) return std::nullopt;
+    groups[{ranks[i].python_what(), ranks[i].python_where()}].push_back(i);
+  }
+  if (groups.size() < 2) return std::nullopt;
+  const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+  const size_t index = std::min_element(groups.begin(), groups.end(), fewer)->second.front();
+  const Indices& most = std::max_element(groups.begin(), groups.end(), fewer)->second;
+  // Among equals the last is the most.
+  const size_t mate = most.front() != index ? most.front() : groups.rbegin()->second.front();
+  return Culprit{
+      index, absl::StrCat("it ", PythonText(ranks[index]), " while rank ", ranks[mate].rank(), " ",
+                          PythonText(ranks[mate]), ": they do not make the same calls")};
+}
+
 std::optional<Culprit> WhoIsBehind(const Ranks& ranks, const Indices& known) {
   if (known.empty()) return std::nullopt;
   const size_t slowest = FurthestBehind(ranks, known);
@@ -190,8 +250,9 @@ Culprit PickCulprit(const Ranks& ranks) {
     return {index, absl::StrCat(Activity(ranks[index]), " by a signal or a debugger, ",
                                 PlaceSince(ranks[index]))};
   }
-  for (const auto rule : {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoDiffersInCpu,
-                          WhoIsBehindByReport}) {
+  for (const auto rule :
+       {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoIsOutsideTheCollective,
+        WhoIsInAnotherCollective, WhoDiffersInCpu, WhoIsBehindByReport}) {
     const std::optional<Culprit> culprit = rule(ranks);
     if (culprit.has_value()) return *culprit;
   }

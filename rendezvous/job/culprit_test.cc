@@ -139,5 +139,48 @@ TEST(WhoIsAbsent, TheFirstThatHasNotCome) {
   EXPECT_THAT(culprit->why, HasSubstr("nor has 1 other; it sleeps"));
 }
 
+v1::RankEvidence Python(v1::PythonActivity activity, const std::string& what,
+                        const std::string& where) {
+  v1::RankEvidence rank = Ranks({{}})[0];
+  rank.set_python(activity);
+  rank.set_python_what(what);
+  rank.set_python_where(where);
+  return rank;
+}
+v1::RankEvidence Reduces(const std::string& where = "train.py:12 in step") {
+  return Python(v1::IN_COLLECTIVE, "all_reduce", where);
+}
+
+TEST(PickCulprit, ByPythonsStacks_TheRankThatHasNotEnteredTheCollective) {
+  const Culprit culprit = PickCulprit(
+      {Reduces(), Python(v1::IN_DATA_LOADER, "time.sleep(100)", "data.py:3 in load"), Reduces()});
+  EXPECT_EQ(culprit.index, 1u);
+  EXPECT_THAT(culprit.why,
+              HasSubstr("it is in its data loader: time.sleep(100) (data.py:3 in load) while rank "
+                        "0 waits in all_reduce (train.py:12 in step), as 1 other does; "));
+  EXPECT_EQ(
+      PickCulprit({Python(v1::IN_OWN_CODE, "while True:", "train.py:9 in f"), Reduces()}).index,
+      0u);
+}
+
+TEST(PickCulprit, ByPythonsStacks_TheRankInAnotherCollective) {
+  const Culprit culprit =
+      PickCulprit({Reduces(), Reduces(), Python(v1::IN_COLLECTIVE, "barrier", "train.py:20 in f")});
+  EXPECT_EQ(culprit.index, 2u);
+  EXPECT_THAT(culprit.why,
+              HasSubstr("it waits in barrier (train.py:20 in f) while rank 0 waits in "
+                        "all_reduce (train.py:12 in step): they do not make the same"));
+  const Culprit two = PickCulprit({Reduces("a.py:1 in f"), Reduces("b.py:2 in g")});
+  EXPECT_THAT(two.why, AllOf(HasSubstr("a.py:1 in f"), HasSubstr("b.py:2 in g")));
+}
+
+TEST(PickCulprit, ByPythonsStacks_NobodyWhileOneImportsOrAllWaitForTheSame) {
+  for (const auto& ranks : {std::vector<v1::RankEvidence>{Reduces(), Reduces()},
+                            {Reduces(), Python(v1::IMPORTING, "import torch", "train.py:1 in <m>"),
+                             Python(v1::IN_OWN_CODE, "x()", "train.py:2 in <m>")}}) {
+    EXPECT_THAT(PickCulprit(ranks).why, Not(HasSubstr("all_reduce")));
+  }
+}
+
 }  // namespace
 }  // namespace cadre::job

@@ -78,6 +78,9 @@ v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const saved::Member
   rank.set_summary(OneLine(said.summary(), kMaxEvidenceBytes));
   rank.set_state(OneLine(said.state(), 4));
   rank.set_wchan(OneLine(said.wchan(), 64));
+  if (!v1::PythonActivity_IsValid(said.python())) rank.clear_python();
+  rank.set_python_what(OneLine(said.python_what(), kMaxEvidenceBytes));
+  rank.set_python_where(OneLine(said.python_where(), kMaxEvidenceBytes));
   rank.set_file(OneLine(said.file(), kMaxPathBytes));
   if (said.last_lines().size() > kMaxLastLinesBytes) rank.clear_last_lines();
   return rank;

@@ -1,0 +1,25 @@
+// Asks Python processes what they are doing. Cadre's start hook (docs/design.md, "Evidence") has
+// faulthandler print all threads' stacks into the worker's stack file whenever this signal comes:
+// that takes a millisecond, stops nothing, needs no rights to trace, and works in a process that
+// holds the interpreter's lock in C code. Stateless; any thread.
+#ifndef CADRE_AGENT_EVIDENCE_PYTHON_DUMP_H_
+#define CADRE_AGENT_EVIDENCE_PYTHON_DUMP_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/time.h"
+
+namespace cadre::agent {
+
+// A real-time signal near the upper end, which programs hardly use; the hook has the same number.
+inline constexpr int kStackSignal = 61;
+
+// What the process added to `stack_file`. Empty: it does not handle the signal, which would then
+// have killed it and is not sent, or it did not answer before `deadline`.
+std::string PythonStackOf(pid_t process, const std::string& stack_file, MonoTime deadline);
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_EVIDENCE_PYTHON_DUMP_H_
