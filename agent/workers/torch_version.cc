@@ -1,0 +1,258 @@
+#include "agent/workers/torch_version.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace cadre::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using Variable = std::function<std::string(const std::string&)>;
+
+// More than this is not read of a file: each of them says what is looked for near its beginning.
+constexpr size_t kMaxFileBytes = 16 << 10;
+
+std::string Beginning(const fs::path& path) {
+  std::string text(kMaxFileBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::vector<fs::path> Entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  return entries;
+}
+
+// As a shell finds it; empty: it is not there.
+fs::path FindProgram(const std::string& name, const std::string& working_dir,
+                     const Variable& variable) {
+  if (name.find('/') != std::string::npos) {
+    const fs::path path = fs::path(working_dir) / name;
+    return Exists(path) ? path : fs::path();
+  }
+  for (const absl::string_view folder : absl::StrSplit(variable("PATH"), ':')) {
+    const fs::path path = fs::path(working_dir) / std::string(folder) / name;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return {};
+}
+
+bool IsPython(const fs::path& program) {
+  return absl::StartsWith(program.filename().string(), "python");
+}
+
+// How an interpreter is started, and what of it says where packages are.
+struct Interpreter {
+  fs::path program;
+  bool reads_environment = true;
+  bool has_user_folder = true;
+  bool has_site = true;
+};
+
+// Options in front of the script.
+void ReadOptions(const std::vector<std::string>& arguments, Interpreter& interpreter) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word.size() < 2 || word[0] != '-') return;
+    if (word == "--check-hash-based-pycs") ++i;
+    if (word[1] == '-') continue;
+    for (size_t at = 1; at < word.size(); ++at) {
+      const char option = word[at];
+      if (option == 'c' || option == 'm') return;
+      if (option == 'E' || option == 'I') interpreter.reads_environment = false;
+      if (option == 's' || option == 'I') interpreter.has_user_folder = false;
+      if (option == 'S') interpreter.has_site = false;
+      if (option != 'W' && option != 'X') continue;
+      if (at + 1 == word.size()) ++i;  // the next word is its argument
+      break;
+    }
+  }
+}
+
+// Of "#!/usr/bin/env python3" and the like, the words.
+std::vector<std::string> InterpreterLine(const fs::path& script) {
+  const std::string text = Beginning(script);
+  if (!absl::StartsWith(text, "#!")) return {};
+  const std::string line = text.substr(2, text.find('\n') - 2);
+  return absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+}
+
+std::optional<Interpreter> InterpreterOf(const std::vector<std::string>& command,
+                                         const std::string& working_dir, const Variable& variable) {
+  if (command.empty()) return std::nullopt;
+  Interpreter interpreter;
+  interpreter.program = FindProgram(command[0], working_dir, variable);
+  std::vector<std::string> arguments(command.begin() + 1, command.end());
+  if (interpreter.program.empty()) return std::nullopt;
+  if (!IsPython(interpreter.program)) {
+    std::vector<std::string> words = InterpreterLine(interpreter.program);
+    if (!words.empty() && fs::path(words[0]).filename() == "env") {
+      words.erase(words.begin());
+      if (!words.empty() && words[0] == "-S") words.erase(words.begin());
+    }
+    if (words.empty()) return std::nullopt;
+    interpreter.program = FindProgram(words[0], working_dir, variable);
+    if (interpreter.program.empty() || !IsPython(interpreter.program)) return std::nullopt;
+    arguments.assign(words.begin() + 1, words.end());
+  }
+  ReadOptions(arguments, interpreter);
+  return interpreter;
+}
+
+// "3.11" of "python3.11"; empty: the name does not say.
+std::string VersionIn(const fs::path& program) {
+  const std::string name = program.filename();
+  const std::string version(absl::StripPrefix(name, "python"));
+  return version.find('.') == std::string::npos ? "" : version;
+}
+
+// Folders of packages below a prefix. Without a version those of all versions that are there.
+void AddFolders(const fs::path& prefix, const std::string& version,
+                std::vector<fs::path>& folders) {
+  for (const char* lib : {"lib", "lib64"}) {
+    std::vector<fs::path> versions;
+    for (const fs::path& entry : Entries(prefix / lib)) {
+      const std::string name = entry.filename();
+      if (version.empty() ? absl::StartsWith(name, "python3.") : name == "python" + version) {
+        versions.push_back(entry);
+      }
+    }
+    std::sort(versions.begin(), versions.end());
+    // Debian's.
+    versions.push_back(prefix / lib / "python3");
+    for (const fs::path& folder : versions) {
+      folders.push_back(folder / "site-packages");
+      folders.push_back(folder / "dist-packages");
+    }
+  }
+}
+
+// What a virtual environment's file says after "NAME =".
+std::string ValueIn(const std::string& file, absl::string_view name) {
+  for (const absl::string_view line : absl::StrSplit(file, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    if (absl::AsciiStrToLower(absl::StripAsciiWhitespace(parts.first)) == name) {
+      return std::string(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  return "";
+}
+
+void AddUserFolder(const Interpreter& interpreter, const std::string& version,
+                   const Variable& variable, std::vector<fs::path>& folders) {
+  const bool reads = interpreter.reads_environment;
+  if (!interpreter.has_user_folder || (reads && !variable("PYTHONNOUSERSITE").empty())) return;
+  const std::string base = reads ? variable("PYTHONUSERBASE") : "";
+  const std::string home = variable("HOME");
+  if (!base.empty()) {
+    AddFolders(base, version, folders);
+  } else if (!home.empty()) {
+    AddFolders(fs::path(home) / ".local", version, folders);
+  }
+}
+
+// In the order in which they are on sys.path.
+std::vector<fs::path> PackageFolders(const Interpreter& interpreter, const std::string& working_dir,
+                                     const Variable& variable) {
+  std::vector<fs::path> folders;
+  if (interpreter.reads_environment) {
+    if (!variable("PYTHONHOME").empty()) return {};
+    for (const absl::string_view folder :
+         absl::StrSplit(variable("PYTHONPATH"), ':', absl::SkipEmpty())) {
+      folders.push_back(fs::path(working_dir) / std::string(folder));
+    }
+  }
+  if (!interpreter.has_site) return folders;
+  std::error_code error;
+  fs::path program = fs::canonical(interpreter.program, error);
+  if (error) return {};
+  // A virtual environment is known by a file beside the link by which its interpreter is called.
+  const fs::path called = interpreter.program.parent_path();
+  for (const fs::path& place : {called, called.parent_path()}) {
+    if (!Exists(place / "pyvenv.cfg")) continue;
+    AddFolders(place, VersionIn(program), folders);
+    const std::string settings = Beginning(place / "pyvenv.cfg");
+    if (ValueIn(settings, "include-system-site-packages") != "true") return folders;
+    const std::string home = ValueIn(settings, "home");
+    if (!home.empty()) program = fs::path(home) / program.filename();
+    break;
+  }
+  const fs::path prefix = program.parent_path().parent_path();
+  AddUserFolder(interpreter, VersionIn(program), variable, folders);
+  // Debian's, and Fedora's.
+  AddFolders(prefix / "local", VersionIn(program), folders);
+  AddFolders(prefix, VersionIn(program), folders);
+  return folders;
+}
+
+std::optional<TorchVersion> VersionAt(const fs::path& folder) {
+  const std::string text = Beginning(folder / "torch" / "version.py");
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::ConsumePrefix(&line, "__version__")) continue;
+    const size_t begin = line.find_first_of("'\"");
+    if (begin != line.npos) return ParseTorchVersion(line.substr(begin + 1));
+  }
+  for (const fs::path& entry : Entries(folder)) {
+    const std::string name = entry.filename();
+    absl::string_view version = name;
+    if (absl::ConsumePrefix(&version, "torch-") && absl::EndsWith(version, ".dist-info")) {
+      return ParseTorchVersion(version);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<TorchVersion> ParseTorchVersion(absl::string_view text) {
+  const auto number = [&text](int* value) {
+    const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+    const bool is_one = absl::SimpleAtoi(text.substr(0, end), value);
+    text.remove_prefix(end);
+    return is_one;
+  };
+  TorchVersion version;
+  if (number(&version.major) && absl::ConsumePrefix(&text, ".") && number(&version.minor)) {
+    return version;
+  }
+  return std::nullopt;
+}
+
+std::optional<TorchVersion> TorchVersionOf(const std::vector<std::string>& command,
+                                           const std::string& working_dir,
+                                           const Variable& variable) {
+  const std::optional<Interpreter> interpreter = InterpreterOf(command, working_dir, variable);
+  if (!interpreter.has_value()) return std::nullopt;
+  for (const fs::path& folder : PackageFolders(*interpreter, working_dir, variable)) {
+    // The first one is what the program gets, whatever can be told of it.
+    if (Exists(folder / "torch")) return VersionAt(folder);
+  }
+  return std::nullopt;
+}
+
+}  // namespace cadre::agent
