@@ -51,6 +51,7 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
       uses_(std::move(uses)),
       supervisor_(std::move(supervisor), uses_.display),
       hold_(std::move(hold)),
+      store_(options.adopt_timeout, uses_.display),
       start_(StartOptions(options, uses_.local)),
       outputs_(options.output, uses_.display),
       follower_(uses_.local.directory(), uses_.report) {}
@@ -80,6 +81,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   for (auto it = workers_.begin(); it != workers_.end();) {
     it = command.kept.count(it->first) != 0 ? std::next(it) : workers_.erase(it);
   }
+  store_.Begin(&start_.environment);
   DirectoryFailure directory;
   absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_, &directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
@@ -210,6 +212,7 @@ void NodeWorkers::Stop(const StopWorkers& command) {
     frame.group = group;
     Send(frame);
   }
+  store_.StopWaits();
 }
 
 void NodeWorkers::HoldUntil(MonoTime at) {
@@ -242,6 +245,7 @@ void NodeWorkers::Poll(MonoTime now) {
     return;
   }
   StartStandbys(now);
+  store_.Poll();
   supervisor_.ContinueIfStopped();
   std::vector<AgentEvent> events = follower_.Poll(now);
   if (events.empty()) return;
@@ -369,6 +373,7 @@ void NodeWorkers::EmitAll(std::vector<AgentEvent> events) {
 
 void NodeWorkers::EmitGone() {
   poll_at_ = MonoTime::Never();
+  store_.End();
   if (hold_.port() == 0) {
     absl::StatusOr<PortHold> next = PortHold::Acquire("");
     if (next.ok()) {

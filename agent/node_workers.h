@@ -14,6 +14,7 @@
 #include "agent/daemon_options.h"
 #include "agent/display.h"
 #include "agent/evidence/worker_follower.h"
+#include "agent/generation_store.h"
 #include "agent/local/local_service.h"
 #include "agent/status_view.h"
 #include "agent/supervisor/client.h"
@@ -113,6 +114,7 @@ class NodeWorkers {
   const Uses uses_;
   WorkerSupervisor supervisor_;
   PortHold hold_;
+  GenerationStore store_;
   WorkerStartOptions start_;  // of the generation that is here
   WorkerGroups groups_;
   NodeWorkersByRank workers_;

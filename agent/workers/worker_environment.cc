@@ -33,6 +33,7 @@ constexpr absl::string_view kAssignment[] = {
     "MASTER_ADDR",
     "MASTER_PORT",
     "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_ERROR_FILE",
     "CADRE_GENERATION",
     "CADRE_PROGRESS_FILE",
@@ -42,10 +43,8 @@ constexpr absl::string_view kAssignment[] = {
 
 // and what is not.
 constexpr absl::string_view kOfTheJob[] = {
-    "ROLE_NAME",           "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
-    "CADRE_JOB",           "CADRE_AGENT",
-    "CADRE_TOKEN_FILE",    "CADRE_PROGRESS_FD",
+    "ROLE_NAME",   "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "CADRE_JOB",
+    "CADRE_AGENT", "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",
 };
 
 template <size_t count>
@@ -97,8 +96,8 @@ void SetTorchrun(const WorkerEnvironmentOptions& options, uint32_t local_rank,
   out["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(assign.restart_count());
   out["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(assign.max_restarts());
   out["TORCHELASTIC_RUN_ID"] = options.job;
-  // "True" would make every rank a client of a store that nobody serves.
-  out["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  // "True" makes every rank a client, of a store that somebody has to serve.
+  out["TORCHELASTIC_USE_AGENT_STORE"] = options.agent_store ? "True" : "False";
   out["TORCHELASTIC_ERROR_FILE"] = error_file;
   out.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (assign.local_world_size() > 1) out.emplace("OMP_NUM_THREADS", "1");

@@ -24,6 +24,8 @@ struct WorkerEnvironmentOptions {
   std::vector<std::string> base;
   std::string socket;      // CADRE_AGENT
   std::string token_file;  // CADRE_TOKEN_FILE
+  // TORCHELASTIC_USE_AGENT_STORE: an agent serves PyTorch's store at MASTER_ADDR:MASTER_PORT.
+  bool agent_store = false;
   WorkerOptions workers;
 };
 

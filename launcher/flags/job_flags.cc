@@ -97,6 +97,9 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
     if (!allowed.ok()) return Named(setting, allowed);
     (*job.mutable_env())[name] = setting.value.substr(equals + 1);
   }
+  // A switch that is not given leaves the spec as it is.
+  ASSIGN_OR_RETURN(const bool no_agent_store, settings.Switch("no-agent-store"));
+  if (no_agent_store) job.set_agent_store(false);
   RETURN_IF_ERROR(Take(settings, "env-style",
                        ListOf(OneOf<std::string>({{"slurm", "slurm"}, {"mpi", "mpi"}})),
                        [&](const auto& styles) {

@@ -89,6 +89,10 @@ std::vector<Flag> ProgramFlags() {
       Torchrun(kProgram, "role", "NAME", "ROLE_NAME of the workers [default]."),
       environment,
       Own(kProgram, "env-style", "LIST", "Also set variables as 'slurm' and 'mpi' launchers do."),
+      Own(kProgram, "no-agent-store", "",
+          "Rank 0 serves PyTorch's store. Else its node's agent does where PyTorch is 2.1 or "
+          "newer, "
+          "and nothing ends with rank 0."),
       Own(kProgram, "working-dir", "DIR", "Where workers start [here]."),
       Torchrun(kProgram, "print-completion", "SHELL",
                "Print what 'cadre completion SHELL' does, and end."),

@@ -259,6 +259,15 @@ TEST(RunOptionsTest, AdoptTimeout_IsOffUnlessAskedFor) {
               HasSubstr("--in-place"));
 }
 
+TEST(RunOptionsTest, AgentStore_IsLeftOpenUnlessSaid) {
+  EXPECT_FALSE(Resolve({"x"})->job.has_agent_store());
+  const auto none = Resolve({"--no-agent-store", "x"});
+  EXPECT_TRUE(none->job.has_agent_store() && !none->job.agent_store());
+  EXPECT_TRUE(Resolve({"x"}, {{"CADRE_NO_AGENT_STORE", "1"}})->job.has_agent_store());
+  const v1::JobSpec spec = *ReadSpec("command: [x]\nagent_store: false\n", "f");
+  EXPECT_TRUE(Resolve({}, {}, spec)->job.has_agent_store());
+}
+
 TEST(RunOptionsTest, Standby_IsLeftOpenUnlessSaid) {
   EXPECT_FALSE(Resolve({"--in-place", "x"})->job.restart().has_standby());
   EXPECT_TRUE(Resolve({"--standby", "yes", "x"})->job.restart().standby());

@@ -227,6 +227,7 @@ const std::vector<Key>* DocumentKeys() {
       {"logs", kMap, nullptr, LogKeys},
       {"slurm", kMap, nullptr, SlurmKeys},
       {"role", kText, CADRE_TEXT(spec.set_role(value.scalar))},
+      {"agent_store", kText, CADRE_SCALAR(ParseBoolean, spec.set_agent_store(parsed))},
   };
   return keys;
 }

@@ -1,4 +1,5 @@
 // What stories do not tell well: what the core refuses, and pauses.
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/core_rig.h"
@@ -37,6 +38,25 @@ TEST_F(CoreTest, ARenewalWithANumberIsAnswered) {
   const Effects effects = Say(1, renew);
   ASSERT_EQ(effects.send.size(), 1u);
   EXPECT_EQ(effects.send[0].message.renewed().number(), 7u);
+}
+
+TEST_F(CoreTest, TheNodeOfRankZeroIsToldTheAddressesOfAll) {
+  const v1::JobSpec spec = SpecOf("train", 2, 2, 0);
+  Effects effects;
+  for (uint64_t stream = 1; stream <= 2; ++stream) {
+    const std::string node(1, static_cast<char>('a' + stream - 1));
+    v1::NodeMessage join = JoinFrom({"train", node, 1, 0}, spec, 1);
+    join.mutable_join()->set_address(absl::StrCat("10.0.0.", stream));
+    effects = Say(stream, join);
+  }
+  std::vector<std::vector<std::string>> told;
+  for (const SendToStream& send : effects.send) {
+    if (!send.message.has_assign()) continue;
+    const auto& addresses = send.message.assign().node_addresses();
+    told.emplace_back(addresses.begin(), addresses.end());
+  }
+  EXPECT_THAT(
+      told, testing::ElementsAre(testing::ElementsAre("10.0.0.1", "10.0.0.2"), testing::IsEmpty()));
 }
 
 TEST_F(CoreTest, ANodeWithStrictFencingIsLostOnlyWhenItsLeaseEnds) {

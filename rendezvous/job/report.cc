@@ -164,6 +164,12 @@ v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   assign.set_restart_count(generation.saved.restart_count());
   assign.set_max_restarts(job.policy.restart_max);
   assign.set_run(job.saved.run());
+  if (node_rank != 0) return assign;
+  for (const saved::Member& other : generation.saved.members()) {
+    const auto node = job.nodes.find(other.node());
+    // One that is gone has none any more.
+    assign.add_node_addresses(node == job.nodes.end() ? "" : node->second.node().address());
+  }
   return assign;
 }
 

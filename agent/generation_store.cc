@@ -1,0 +1,95 @@
+#include "agent/generation_store.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace cadre::agent {
+namespace {
+
+// Those before send no VALIDATE.
+constexpr TorchVersion kFirstWithHandshake = {2, 1};
+// Those before take any address for the agent's where it serves.
+constexpr TorchVersion kFirstThatKnowsTheAddress = {2, 15};
+
+// As the workers have it.
+std::string VariableOf(const WorkerEnvironmentOptions& environment, const std::string& name) {
+  const auto& own = environment.spec.env();
+  if (const auto found = own.find(name); found != own.end()) return found->second;
+  for (const std::string& entry : environment.base) {
+    if (entry.size() > name.size() && entry[name.size()] == '=' &&
+        entry.compare(0, name.size(), name) == 0) {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<AgentStore>> OpenStore(const v1::Assign& assign) {
+  if (assign.node_addresses_size() != static_cast<int>(assign.nodes())) {
+    return absl::FailedPreconditionError("the server does not say which addresses the nodes have");
+  }
+  // Whoever comes over another network comes from other addresses.
+  if (assign.node_addresses(0) != assign.master_addr()) {
+    return absl::FailedPreconditionError(absl::StrCat("MASTER_ADDR ", Quoted(assign.master_addr()),
+                                                      " is another than the address of its node, ",
+                                                      assign.node_addresses(0)));
+  }
+  AgentStore::Options options;
+  options.address = assign.master_addr();
+  options.port = static_cast<uint16_t>(assign.master_port());
+  options.nodes = {assign.node_addresses().begin(), assign.node_addresses().end()};
+  return AgentStore::Open(options);
+}
+
+}  // namespace
+
+bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
+                     const std::optional<TorchVersion>& torch) {
+  const v1::JobSpec& spec = environment.spec;
+  if (spec.has_agent_store() && !spec.agent_store()) return false;
+  if (adopt_timeout > absl::ZeroDuration()) return false;
+  // torchrun's word for it.
+  if (VariableOf(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1") return false;
+  if (!torch.has_value() || *torch < kFirstWithHandshake) return false;
+  return environment.workers.env_style.empty() || !(*torch < kFirstThatKnowsTheAddress);
+}
+
+void GenerationStore::Begin(WorkerEnvironmentOptions* environment) {
+  End();
+  const v1::JobSpec& spec = environment->spec;
+  const auto variable = [environment](const std::string& name) {
+    return VariableOf(*environment, name);
+  };
+  const std::vector<std::string> command(spec.command().begin(), spec.command().end());
+  environment->agent_store = WantsAgentStore(*environment, adopt_timeout_,
+                                             TorchVersionOf(command, spec.working_dir(), variable));
+  const v1::Assign& assign = environment->assign;
+  if (!environment->agent_store || assign.node_rank() != 0) return;
+  absl::StatusOr<std::unique_ptr<AgentStore>> store = OpenStore(assign);
+  environment->agent_store = store.ok();
+  if (store.ok()) {
+    store_ = *std::move(store);
+  } else {
+    display_.Line(absl::StrCat("rank 0 serves PyTorch's store in its agent's place: ",
+                               store.status().message()));
+  }
+}
+
+void GenerationStore::StopWaits() {
+  if (store_ != nullptr) store_->StopWaits();
+}
+
+void GenerationStore::End() {
+  Poll();
+  store_.reset();
+}
+
+void GenerationStore::Poll() {
+  if (store_ == nullptr) return;
+  for (const std::string& line : store_->TakeLines()) display_.Line(line);
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,53 @@
+// The store that the agent of rank 0's node serves to PyTorch at MASTER_ADDR:MASTER_PORT: whether a
+// generation has one, and for how long. Used by one thread at a time.
+#ifndef CADRE_AGENT_GENERATION_STORE_H_
+#define CADRE_AGENT_GENERATION_STORE_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "agent/display.h"
+#include "agent/torch_store/agent_store.h"
+#include "agent/workers/torch_version.h"
+#include "agent/workers/worker_environment.h"
+
+namespace cadre::agent {
+
+// Whether workers are to be clients of a store that their agent serves. `torch`: what they import.
+//
+// None with `adopt_timeout`: the keys would end with the agent, and the workers would not. None for
+// a PyTorch that has no hand-shake, nor, with --env-style, for one before 2.15: programs for other
+// launchers let rank 0 serve at an address of their own, which those take for the agent's.
+bool WantsAgentStore(const WorkerEnvironmentOptions& environment, absl::Duration adopt_timeout,
+                     const std::optional<TorchVersion>& torch);
+
+class GenerationStore {
+ public:
+  // It uses the display for as long as it is there.
+  GenerationStore(absl::Duration adopt_timeout, Display& display)
+      : adopt_timeout_(adopt_timeout), display_(display) {}
+
+  // A generation begins here, and the store of the one before ends. Says in the environment whether
+  // the workers use the agents' store; on rank 0's node it is open then, at a port that may still
+  // be held.
+  //
+  // Only rank 0 goes by the variable: the others are clients of MASTER_ADDR:MASTER_PORT, whoever
+  // serves there. So each node decides for itself.
+  void Begin(WorkerEnvironmentOptions* environment);
+  // The generation is being stopped; its workers may still save their state.
+  void StopWaits();
+  // No worker of it is left on this node.
+  void End();
+  // Shows what there is to say.
+  void Poll();
+
+ private:
+  const absl::Duration adopt_timeout_;
+  Display& display_;
+  std::unique_ptr<AgentStore> store_;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_GENERATION_STORE_H_

@@ -1,0 +1,154 @@
+#include "agent/generation_store.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "agent/recording_display.h"
+#include "agent/torch_store/listener.h"
+#include "agent/torch_store/request_bytes.h"
+#include "agent/torch_store/store_client.h"
+#include "agent/workers/port_hold.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(WantsAgentStoreTest, ByTheVersionOfTorch) {
+  const WorkerEnvironmentOptions environment;
+  const auto wants = [&](std::optional<TorchVersion> torch) {
+    return WantsAgentStore(environment, absl::ZeroDuration(), torch);
+  };
+  EXPECT_FALSE(wants(std::nullopt));
+  EXPECT_FALSE(wants(TorchVersion{1, 13}));
+  EXPECT_FALSE(wants(TorchVersion{2, 0}));
+  EXPECT_TRUE(wants(TorchVersion{2, 1}));
+  EXPECT_TRUE(wants(TorchVersion{2, 15}));
+}
+
+TEST(WantsAgentStoreTest, WhatTurnsItOff) {
+  const TorchVersion torch = {2, 15};
+  WorkerEnvironmentOptions environment;
+  EXPECT_FALSE(WantsAgentStore(environment, absl::Minutes(1), torch));
+  environment.spec.set_agent_store(true);
+  EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
+  environment.spec.set_agent_store(false);
+  EXPECT_FALSE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
+  environment.spec.clear_agent_store();
+  environment.base = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"};
+  EXPECT_FALSE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
+  (*environment.spec.mutable_env())["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "0";
+  EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), torch));
+}
+
+TEST(WantsAgentStoreTest, ProgramsForOtherLaunchers) {
+  WorkerEnvironmentOptions environment;
+  environment.workers.env_style = "slurm";
+  EXPECT_FALSE(WantsAgentStore(environment, absl::ZeroDuration(), TorchVersion{2, 14}));
+  EXPECT_TRUE(WantsAgentStore(environment, absl::ZeroDuration(), TorchVersion{2, 15}));
+}
+
+// With an interpreter that has a new torch, as far as files say.
+class GenerationStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(root_.data()), nullptr);
+    fs::create_directories(root_ + "/bin");
+    fs::create_directories(root_ + "/lib/python3.11/site-packages/torch");
+    std::ofstream(root_ + "/bin/python3.11") << "";
+    std::ofstream(root_ + "/lib/python3.11/site-packages/torch/version.py")
+        << "__version__ = '2.15.0'\n";
+    environment_.spec.add_command(root_ + "/bin/python3.11");
+    auto hold = PortHold::Acquire("");
+    ASSERT_OK(hold);
+    hold_ = *std::move(hold);
+    v1::Assign& assign = environment_.assign;
+    assign.set_nodes(2);
+    assign.set_master_addr("127.0.0.1");
+    assign.set_master_port(hold_.port());
+    for (int i = 0; i < 2; ++i) assign.add_node_addresses("127.0.0.1");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  bool Connects() {
+    StoreClient client(environment_.assign.master_port());
+    return client.connected() && client.Send(ValidateBytes() + PingBytes(5)) &&
+           client.Read(4) == LittleEndian32(5);
+  }
+
+  std::string root_ = testing::TempDir() + "/store_XXXXXX";
+  WorkerEnvironmentOptions environment_;
+  PortHold hold_;
+  RecordingDisplay display_;
+  GenerationStore store_{absl::ZeroDuration(), display_};
+};
+
+TEST_F(GenerationStoreTest, OnTheNodeOfRankZero) {
+  store_.Begin(&environment_);
+  EXPECT_TRUE(environment_.agent_store);
+  EXPECT_TRUE(Connects());
+  EXPECT_THAT(display_.own, IsEmpty());
+  // The next generation may have the same port.
+  hold_.Release();
+  store_.Begin(&environment_);
+  EXPECT_TRUE(Connects());
+  store_.End();
+  EXPECT_FALSE(Connects());
+}
+
+TEST_F(GenerationStoreTest, OnOtherNodes) {
+  environment_.assign.set_node_rank(1);
+  environment_.assign.clear_node_addresses();
+  store_.Begin(&environment_);
+  EXPECT_TRUE(environment_.agent_store);
+  EXPECT_FALSE(Connects());
+  EXPECT_THAT(display_.own, IsEmpty());
+}
+
+TEST_F(GenerationStoreTest, WhatIsSaidToIt) {
+  store_.Begin(&environment_);
+  StoreClient garbage(hold_.port());
+  garbage.Send("hello");
+  EXPECT_TRUE(garbage.IsClosed());
+  store_.Poll();
+  EXPECT_THAT(display_.own, HasSubstr("PyTorch 2.1 or newer"));
+}
+
+TEST_F(GenerationStoreTest, WhereItCannotBeRankZeroServes) {
+  const auto taken = ListenAt("127.0.0.1", hold_.port());
+  ASSERT_OK(taken);
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, HasSubstr("rank 0 serves PyTorch's store"));
+}
+
+TEST_F(GenerationStoreTest, WhereItIsNotKnownFromWhereNodesCome) {
+  environment_.assign.clear_node_addresses();
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, HasSubstr("the server does not say"));
+}
+
+TEST_F(GenerationStoreTest, WhereTheUserNamedAnotherAddress) {
+  environment_.assign.set_master_addr("127.0.0.2");
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_THAT(display_.own, HasSubstr("MASTER_ADDR \"127.0.0.2\""));
+}
+
+TEST_F(GenerationStoreTest, OfAProgramThatIsNotPython) {
+  environment_.spec.set_command(0, "/bin/true");
+  store_.Begin(&environment_);
+  EXPECT_FALSE(environment_.agent_store);
+  EXPECT_FALSE(Connects());
+  EXPECT_THAT(display_.own, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cadre::agent
