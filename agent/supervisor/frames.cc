@@ -8,9 +8,13 @@
 namespace cadre::supervisor {
 
 template <typename Io>
+void Fields(Io& io, WarmOptions& w) {
+  io(w.directory, w.module, w.script, w.preload, w.rank_variables, w.quiet_ms);
+}
+template <typename Io>
 void Fields(Io& io, StartFrame& f) {
   io(f.group, f.argv, f.environment, f.working_dir, f.stdout_path, f.stderr_path, f.forward_stdout,
-     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment);
+     f.forward_stderr, f.error_file, f.cpus, f.stands_by, f.assignment, f.warm);
 }
 template <typename Io>
 void Fields(Io& io, StopFrame& f) {
@@ -26,7 +30,7 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.group, f.pid, f.was);
+  io(f.group, f.pid, f.was, f.warm, f.why_cold);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {
@@ -68,6 +72,10 @@ void Fields(Io& io, RemainingProcess& p) {
 template <typename Io>
 void Fields(Io& io, RemainsFrame& f) {
   io(f.group, f.processes);
+}
+template <typename Io>
+void Fields(Io& io, TemplateFrame& f) {
+  io(f.pid, f.modules, f.milliseconds, f.notes);
 }
 
 std::string EncodeFrame(const Frame& frame) {

@@ -27,6 +27,7 @@
 //               Stop
 //     AllGone   after Stop or Hold, once no process of the group is left
 //     Adopted   to an agent that takes over
+//     Template  what became of a program's template (templates.h): it is ready, or there is none
 //
 // A group whose StartFrame says so stands by: it has everything but its assignment (rank, world
 // size, ...), waits for that on a descriptor, and is not in the way of anything. A StartFrame with
@@ -55,7 +56,18 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 5;
+inline constexpr uint32_t kFramesVersion = 6;
+
+// Of a Python program: its workers may be forked from a process that has imported its packages.
+struct WarmOptions {
+  std::string directory;  // this user's alone, for what the interpreters read; empty: never warm
+  std::string module;     // of python -m
+  std::string script;     // else; as it is in argv
+  std::vector<std::string> preload;         // imported besides what the program is seen to import
+  std::vector<std::string> rank_variables;  // names: those that may differ from worker to worker
+  // A program that has imported nothing for so long has begun, and leaves room for a template.
+  uint32_t quiet_ms = 2000;
+};
 
 struct StartFrame {
   uint64_t group = 0;
@@ -74,6 +86,7 @@ struct StartFrame {
   // NAME=value, of `environment`: what one that stands by has to be told to take this place. Its
   // log files move to this frame's paths. Empty: always a new process.
   std::vector<std::string> assignment;
+  WarmOptions warm;
 };
 // SIGTERM and SIGCONT to the process group, SIGKILL to everything after the grace or once the
 // process has exited.
@@ -113,7 +126,16 @@ struct ReadyFrame {
 struct StartedFrame {
   uint64_t group = 0;
   int32_t pid = 0;
-  uint64_t was = 0;  // the group as which it stood by, and which is no more; 0: a new process
+  uint64_t was = 0;      // the group as which it stood by, and which is no more; 0: a new process
+  bool warm = false;     // forked from a template
+  std::string why_cold;  // of a program that could be warm; empty: of any other
+};
+// There is one for each command line.
+struct TemplateFrame {
+  int32_t pid = 0;  // 0: there is none
+  uint32_t modules = 0;
+  uint32_t milliseconds = 0;       // that it took to import them
+  std::vector<std::string> notes;  // what a user should know, a line each; said once
 };
 struct ExitedFrame {
   uint64_t group = 0;
@@ -161,7 +183,7 @@ struct RemainsFrame {
 
 using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
                            ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame, KeepFrame,
-                           GoodbyeFrame, AdoptFrame, AdoptedFrame, RemainsFrame>;
+                           GoodbyeFrame, AdoptFrame, AdoptedFrame, RemainsFrame, TemplateFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

@@ -39,6 +39,7 @@ TEST(FramesTest, StartCarriesEveryField) {
   start.cpus = {0, 4000000000u};
   start.stands_by = true;
   start.assignment = {"RANK=1"};
+  start.warm = {"/warm", "module", "script", {"a", "b"}, {"RANK"}, 7};
   const auto got = std::get<StartFrame>(RoundTrip(start));
   EXPECT_EQ(got.group, start.group);
   EXPECT_EQ(got.argv, start.argv);
@@ -52,6 +53,23 @@ TEST(FramesTest, StartCarriesEveryField) {
   EXPECT_THAT(got.cpus, ElementsAre(0u, 4000000000u));
   EXPECT_TRUE(got.stands_by);
   EXPECT_THAT(got.assignment, ElementsAre("RANK=1"));
+  EXPECT_EQ(got.warm.directory, "/warm");
+  EXPECT_EQ(got.warm.module, "module");
+  EXPECT_EQ(got.warm.script, "script");
+  EXPECT_THAT(got.warm.preload, ElementsAre("a", "b"));
+  EXPECT_THAT(got.warm.rank_variables, ElementsAre("RANK"));
+  EXPECT_EQ(got.warm.quiet_ms, 7u);
+}
+
+TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
+  const auto started = std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, "why"}));
+  EXPECT_TRUE(started.warm);
+  EXPECT_EQ(started.why_cold, "why");
+  const auto got = std::get<TemplateFrame>(RoundTrip(TemplateFrame{9, 1200, 3400, {"a note"}}));
+  EXPECT_EQ(got.pid, 9);
+  EXPECT_EQ(got.modules, 1200u);
+  EXPECT_EQ(got.milliseconds, 3400u);
+  EXPECT_THAT(got.notes, ElementsAre("a note"));
 }
 
 TEST(FramesTest, ExitedCarriesEveryField) {
@@ -85,7 +103,7 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<HoldFrame>(RoundTrip(HoldFrame{5, int64_t{1} << 40})).until_us,
             int64_t{1} << 40);
   EXPECT_EQ(std::get<ReadyFrame>(RoundTrip(ReadyFrame{9, "/c", "why"})).degraded, "why");
-  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3})).was, 3u);
+  EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, ""})).was, 3u);
   EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).group, 5u);
   EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
   EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));

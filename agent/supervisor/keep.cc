@@ -81,8 +81,9 @@ void BecomeAgent(State& state, MonoTime now) {
       EncodeFrame(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
   first += EncodeFrame(Inventory(state, now));
   for (const auto& [serial, group] : state.groups) {
-    if (group.exec_status.ok() || group.end.exec_errno != 0) continue;
-    first += EncodeFrame(StartedFrame{group.id, group.pid, 0});
+    if (group.exec_status.ok() || group.warm_start != nullptr || group.end.exec_errno != 0)
+      continue;
+    first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_cold});
   }
   state.Unwatch(keeping.candidate.socket.get());
   state.agent = std::move(keeping.candidate);

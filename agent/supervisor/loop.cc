@@ -16,6 +16,8 @@
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"
+#include "agent/supervisor/templates.h"
+#include "agent/supervisor/warm_start.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {
@@ -123,6 +125,9 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
     case Source::kProgress:
       HandleStream(state, serial, &Group::progress);
       return true;
+    case Source::kTemplate:
+      HandleTemplate(state, serial);
+      return true;
     case Source::kCgroup:
       return true;  // AdvanceGroups reads it
   }
@@ -130,7 +135,8 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
 }
 
 int TimeoutMs(const State& state) {
-  const MonoTime deadline = NextDeadline(state);
+  const MonoTime deadline =
+      std::min({NextDeadline(state), NextWarmStartDeadline(state), NextTemplateDeadline(state)});
   if (deadline == MonoTime::Never()) return -1;
   const int64_t us = std::max<int64_t>(0, deadline.micros() - MonoNow().micros());
   // Rounded up: waking early would only spin.
@@ -158,11 +164,16 @@ absl::Status RunLoop(State& state) {
     for (int i = 0; i < n && !agent_lost; ++i) {
       agent_lost = !Dispatch(state, signals.get(), events[i]);
     }
-    if (!agent_lost) AdvanceGroups(state, MonoNow());
+    if (!agent_lost) {
+      AdvanceTemplates(state, MonoNow());
+      AdvanceWarmStarts(state, MonoNow());
+      AdvanceGroups(state, MonoNow());
+    }
     agent_lost = agent_lost || !FlushToAgent(state);
     goes_on = agent_lost ? OutliveAgent(state, MonoNow()) : !IsAbandoned(state, MonoNow());
   }
   StopListening(state);
+  EndTemplates(state);
   return ShutDown(state);
 }
 

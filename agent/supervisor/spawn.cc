@@ -8,12 +8,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/supervisor/child.h"
+#include "agent/supervisor/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
 
@@ -22,8 +24,6 @@ namespace {
 
 constexpr char kStandbyVariable[] = "CADRE_STANDS_BY";
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
-// Far above any machine; a larger number in a StartFrame is an error, not an allocation.
-constexpr uint32_t kMaxCpus = 65536;
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -68,24 +68,6 @@ Forked PlainFork(bool joins_cgroup) {
   return forked;
 }
 
-struct CpuSet {
-  std::vector<unsigned long> words;
-  bool valid = true;
-};
-CpuSet MakeCpuSet(const std::vector<uint32_t>& cpus) {
-  constexpr size_t kBits = 8 * sizeof(unsigned long);
-  CpuSet set;
-  for (const uint32_t cpu : cpus) {
-    if (cpu >= kMaxCpus) {
-      set.valid = false;
-      return set;
-    }
-    if (set.words.size() <= cpu / kBits) set.words.resize(cpu / kBits + 1);
-    set.words[cpu / kBits] |= 1ul << (cpu % kBits);
-  }
-  return set;
-}
-
 Spawned Failed(std::string step, int error) {
   Spawned spawned;
   spawned.failed_step = std::move(step);
@@ -128,8 +110,8 @@ std::vector<std::string> ProgramCandidates(const std::string& program,
 Spawned Spawn(const SpawnRequest& request) {
   const StartFrame& start = *request.start;
   if (start.argv.empty() || start.argv[0].empty()) return Failed("exec", ENOENT);
-  const CpuSet cpus = MakeCpuSet(start.cpus);
-  if (!cpus.valid) return Failed(NameOf(ChildStep::kCpus), EINVAL);
+  const std::optional<CpuMask> cpus = CpuMask::Of(start.cpus);
+  if (!cpus.has_value()) return Failed(NameOf(ChildStep::kCpus), EINVAL);
   int status[2];
   if (pipe2(status, O_CLOEXEC) != 0) return Failed("pipe", errno);
   ScopedFd status_read(status[0]);
@@ -155,8 +137,8 @@ Spawned Spawn(const SpawnRequest& request) {
   plan.status_fd = status_write.get();
   plan.descriptors = request.descriptors;
   plan.ignore_warning = getenv("SLURM_STEP_ID") != nullptr;
-  plan.cpus = cpus.words.empty() ? nullptr : reinterpret_cast<const cpu_set_t*>(cpus.words.data());
-  plan.cpus_size = cpus.words.size() * sizeof(unsigned long);
+  plan.cpus = cpus->set();
+  plan.cpus_size = cpus->bytes();
   plan.working_dir = start.working_dir.empty() ? nullptr : start.working_dir.c_str();
   plan.programs = program_pointers.data();
   plan.argv = argv.data();

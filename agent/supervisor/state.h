@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/processes/cgroup_tree.h"
 #include "agent/supervisor/stdio.h"
+#include "agent/supervisor/warm_state.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
 
@@ -33,7 +35,8 @@ enum class Source : uint8_t {
   kStdout,
   kStderr,
   kProgress,
-  kCgroup
+  kCgroup,
+  kTemplate
 };
 
 // How a group is ended.
@@ -62,6 +65,10 @@ struct Group {
   CapturedStream standard_error;
   CapturedStream progress;
   Ending ending;
+  uint64_t program = 0;                   // of State::programs; 0: it is never started warm
+  std::unique_ptr<WarmStart> warm_start;  // on its way (warm_start.h)
+  bool warm = false;                      // forked from a template
+  std::string why_cold;                   // StartedFrame's
   ScopedFd standby;  // where it gets its assignment (standby.h); not ok(): it does not stand by
 };
 
@@ -111,6 +118,13 @@ struct State {
   std::map<pid_t, uint64_t> by_pid;    // serials of those whose process is not yet reaped
   uint64_t next_serial = 1;
 
+  // Python programs, by a number of the supervisor's own, and the processes of their templates.
+  std::map<uint64_t, WarmProgram> programs;
+  std::set<pid_t> template_pids;
+  bool hook_written = false;
+
+  // Whether the supervisor has started this child of its own.
+  bool IsOurs(pid_t pid) const { return by_pid.count(pid) != 0 || template_pids.count(pid) != 0; }
   // nullptr: there is none.
   Group* Find(uint64_t group_id);
   // In the environment of the group's processes (process_scan.h).

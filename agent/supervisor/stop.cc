@@ -25,7 +25,7 @@ constexpr int kShutDownPollMs = 2;
 
 // The process group where there is one; the process alone before it has made its session.
 void SendSignal(const Group& group, int signal) {
-  if (group.exited) return;
+  if (group.exited || group.pid == 0) return;
   if (kill(-group.pid, signal) != 0 && errno == ESRCH && group.pidfd.ok()) {
     SignalPidfd(group.pidfd.get(), signal);
   }
@@ -36,7 +36,7 @@ bool NeedsScan(const Group& group) { return group.pid != 0 && !group.in_cgroup; 
 
 void Kill(State& state, uint64_t serial, Group& group, MonoTime now) {
   Ending& ending = group.ending;
-  if (!group.exited) {
+  if (!group.exited && group.pid != 0) {
     kill(-group.pid, SIGKILL);
     // It may be on its way from one process group to the other.
     if (group.pidfd.ok()) SignalPidfd(group.pidfd.get(), SIGKILL);
@@ -75,8 +75,7 @@ Survivors KillSurvivors(const State& state, const std::set<uint64_t>& serials, b
     if (session != sessions.end()) return found[session->second].insert(process.pid), true;
     const auto marker = markers.find(ReadMarker(process.pid));
     if (marker != markers.end()) return found[marker->second].insert(process.pid), true;
-    if (!orphans || process.parent != getpid() || state.by_pid.count(process.pid) != 0)
-      return false;
+    if (!orphans || process.parent != getpid() || state.IsOurs(process.pid)) return false;
     return found[*serials.begin()].insert(process.pid), true;
   });
   return found;
@@ -121,7 +120,7 @@ bool RemainsOfAnother(const State& state, uint64_t serial, pid_t pid) {
 std::set<pid_t> ExitingOrphans(const State& state, uint64_t serial, bool* others) {
   std::set<pid_t> exiting;
   for (const pid_t child : OwnChildren()) {
-    if (state.by_pid.count(child) != 0 || RemainsOfAnother(state, serial, child)) continue;
+    if (state.IsOurs(child) || RemainsOfAnother(state, serial, child)) continue;
     const auto process = InspectProcess(child);
     if (!process.has_value()) continue;
     if (process->exiting) {

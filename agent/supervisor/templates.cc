@@ -1,0 +1,443 @@
+#include "agent/supervisor/templates.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "agent/supervisor/child.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/processes/process_scan.h"
+#include "agent/supervisor/spawn.h"
+#include "agent/supervisor/warm/hook_file.h"
+#include "agent/supervisor/warm/template_messages.h"
+#include "base/clock.h"
+
+namespace cadre::supervisor {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(250);
+constexpr absl::Duration kLookWhereNothingChanges = absl::Seconds(2);
+constexpr int kSocketBytes = 1 << 20;
+constexpr size_t kWorkerDescriptors = 5;
+// A worker's marker is written over the template's, which therefore is longer than any.
+constexpr size_t kMarkerRoom = 20;
+
+absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+std::string HookDirectory(const StartFrame& start) { return start.warm.directory + "/python"; }
+
+// What is the same for all workers that can be forked from one template.
+std::string KeyOf(const StartFrame& start) {
+  const std::set<absl::string_view> ranks(start.warm.rank_variables.begin(),
+                                          start.warm.rank_variables.end());
+  std::string key = absl::StrCat(start.working_dir, "\n", absl::StrJoin(start.argv, "\n"), "\n",
+                                 absl::StrJoin(start.warm.preload, ","));
+  for (const std::string& entry : start.environment) {
+    if (ranks.count(NameIn(entry)) == 0) absl::StrAppend(&key, "\n", entry);
+  }
+  return key;
+}
+
+// The interpreter imports our sitecustomize first and hears what it is for.
+std::vector<std::string> WithHook(const StartFrame& start, const std::string& purpose,
+                                  const std::set<absl::string_view>& without) {
+  const std::string hook = HookDirectory(start);
+  std::vector<std::string> environment;
+  bool had_path = false;
+  for (const std::string& entry : start.environment) {
+    if (without.count(NameIn(entry)) != 0 || NameIn(entry) == "CADRE_WARM_START") continue;
+    const bool is_path = absl::StartsWith(entry, "PYTHONPATH=");
+    had_path = had_path || is_path;
+    environment.push_back(
+        is_path ? absl::StrCat("PYTHONPATH=", hook, ":", absl::string_view(entry).substr(11))
+                : entry);
+  }
+  if (!had_path) environment.push_back("PYTHONPATH=" + hook);
+  environment.push_back(absl::StrCat("CADRE_WARM_START=", purpose, ":", had_path ? "1" : "0"));
+  return environment;
+}
+
+bool Lives(const State& state, uint64_t serial) {
+  const auto group = state.groups.find(serial);
+  return group != state.groups.end() && !group->second.exited;
+}
+
+bool HasWorkers(const State& state, uint64_t number) {
+  return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
+    return group.second.program == number && !group.second.exited;
+  });
+}
+
+WarmProgram* FindByTemplate(State& state, uint64_t serial) {
+  for (auto& [number, program] : state.programs) {
+    if (program.serving.serial == serial || program.coming.serial == serial) return &program;
+  }
+  return nullptr;
+}
+
+bool HasOrders(const State& state, uint64_t template_serial) {
+  return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
+    const auto& warm = group.second.warm_start;
+    return warm != nullptr && warm->asked == template_serial && warm->pid == 0 &&
+           warm->failed.empty();
+  });
+}
+
+void Tell(State& state, const Template& of, const TemplateReady& ready,
+          std::vector<std::string> notes) {
+  state.outbox.Send(TemplateFrame{of.pid, ready.modules, ready.milliseconds, std::move(notes)});
+}
+
+// The process and whatever it has forked that is nobody's. Orders that it has not answered fail.
+void End(State& state, Template& ended, const std::string& why) {
+  for (auto& [serial, group] : state.groups) {
+    WarmStart* warm = group.warm_start.get();
+    if (warm != nullptr && warm->asked == ended.serial && warm->pid == 0) warm->failed = why;
+  }
+  if (ended.socket.ok()) state.Unwatch(ended.socket.get());
+  if (ended.pidfd.ok()) SignalPidfd(ended.pidfd.get(), SIGKILL);
+  state.cgroups.Kill(ended.serial);
+  state.cgroups.Remove(ended.serial);
+  state.template_pids.erase(ended.pid);
+  ended = Template();
+}
+
+// The last line that it has written, where that explains its end.
+std::string LastLine(const Template& ended) {
+  char text[4096];
+  const ssize_t n = read(ended.complaints.get(), text, sizeof(text));
+  absl::string_view rest(text, n > 0 ? static_cast<size_t>(n) : 0);
+  while (absl::ConsumeSuffix(&rest, "\n")) {
+  }
+  return std::string(rest.substr(rest.rfind('\n') + 1).substr(0, 300));
+}
+
+// No further template is tried.
+void GiveUp(State& state, WarmProgram& program, const std::string& why) {
+  program.given_up = why;
+  Tell(state, Template(), {}, {absl::StrCat("no warm start: ", why)});
+}
+
+bool SendImports(const WarmProgram& program, const Template& to, std::string* why) {
+  const WarmOptions& options = program.start.warm;
+  const auto order = Encode(ImportOrder{options.module, options.script, program.learned,
+                                        options.preload, program.refused, options.rank_variables});
+  if (!order.ok()) {
+    *why = std::string(order.status().message());
+    return false;
+  }
+  const ssize_t n = send(to.socket.get(), order->data(), order->size(), MSG_NOSIGNAL);
+  *why = n < 0 ? strerror(errno) : "";
+  return n >= 0;
+}
+
+Spawned SpawnTemplate(State& state, const WarmProgram& program, uint64_t serial, int socket,
+                      int complaints) {
+  StartFrame start;
+  start.argv = program.start.argv;
+  start.working_dir = program.start.working_dir;
+  const auto& ranks = program.start.warm.rank_variables;
+  start.environment = WithHook(program.start, "template", {ranks.begin(), ranks.end()});
+  absl::StrAppend(&start.environment.back(), ":", kStandbyFd);
+  const ScopedFd cgroup = state.cgroups.Add(serial);
+  SpawnRequest request;
+  request.start = &start;
+  request.marker = absl::StrCat(state.MarkerOf(serial), ".template", std::string(kMarkerRoom, '.'));
+  request.stdin_fd = state.null_device.get();
+  request.stdout_fd = complaints;
+  request.stderr_fd = complaints;
+  request.progress_fd = state.null_device.get();
+  request.standby_fd = socket;
+  request.cgroup_fd = cgroup.get();
+  request.descriptors = state.descriptors;
+  return Spawn(request);
+}
+
+void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
+  if (++program.templates > kMaxTemplates) {
+    return GiveUp(state, program, absl::StrCat(kMaxTemplates, " templates were tried"));
+  }
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return GiveUp(state, program, absl::StrCat("socketpair: ", strerror(errno)));
+  }
+  Template made;
+  made.socket.Reset(ends[0]);
+  const ScopedFd theirs(ends[1]);
+  setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof(kSocketBytes));
+  WorkerPipe complaints = MakeWorkerPipe();
+  made.serial = state.next_serial++;
+  made.learned_bytes = program.learned_bytes;
+  made.ready_by = now + kReadyLimit;
+  Spawned spawned =
+      SpawnTemplate(state, program, made.serial, theirs.get(), complaints.write_end.get());
+  if (spawned.pid <= 0) {
+    return GiveUp(state, program, absl::StrCat(spawned.failed_step, ": ", strerror(spawned.error)));
+  }
+  made.pid = spawned.pid;
+  made.pidfd = std::move(spawned.pidfd);
+  made.complaints = std::move(complaints.read_end);
+  state.template_pids.insert(made.pid);
+  state.Watch(made.socket.get(), Source::kTemplate, made.serial, EPOLLIN);
+  program.coming = std::move(made);
+  std::string why;
+  if (SendImports(program, program.coming, &why)) return;
+  End(state, program.coming, why);
+  GiveUp(state, program, why);
+}
+
+void OnReady(State& state, WarmProgram& program, Template& said, const TemplateReady& ready) {
+  said.ready = true;
+  said.ready_by = MonoTime::Never();
+  std::vector<std::string> notes;
+  if (!ready.note.empty()) notes.push_back(absl::StrCat("warm start: ", ready.note));
+  Tell(state, said, ready, std::move(notes));
+  // The old one answers first what it was asked.
+  if (!HasOrders(state, program.serving.serial)) {
+    if (program.serving.serial != 0) End(state, program.serving, "another template has come");
+    program.serving = std::move(program.coming);
+    program.coming = Template();
+  }
+}
+
+void OnRefused(State& state, WarmProgram& program, Template& said, const TemplateRefused& refused) {
+  std::vector<std::string> notes;
+  for (const std::string& reason : refused.reasons) {
+    notes.push_back(absl::StrCat("warm start: not imported beforehand: ", reason));
+  }
+  program.refused.insert(program.refused.end(), refused.names.begin(), refused.names.end());
+  Tell(state, Template(), {}, std::move(notes));
+  End(state, said, "the template has imported what it must not");
+  StartTemplate(state, program, MonoNow());
+}
+
+WarmStart* FindOrder(State& state, uint64_t serial) {
+  const auto group = state.groups.find(serial);
+  if (group == state.groups.end() || group->second.warm_start == nullptr) return nullptr;
+  WarmStart* warm = group->second.warm_start.get();
+  return warm->pid == 0 && warm->failed.empty() ? warm : nullptr;
+}
+
+// False: the template is to be ended, or has been.
+bool Act(State& state, WarmProgram& program, Template& said, const TemplateAnswer& answer) {
+  if (const auto* ready = std::get_if<TemplateReady>(&answer)) {
+    if (!said.ready) OnReady(state, program, said, *ready);
+    return false;  // it may have moved; what it says next is read in the next turn
+  }
+  if (const auto* refused = std::get_if<TemplateRefused>(&answer)) {
+    OnRefused(state, program, said, *refused);
+    return false;
+  }
+  if (const auto* ended = std::get_if<TemplateEnded>(&answer)) {
+    End(state, said, ended->why);
+    GiveUp(state, program, ended->why);
+    return false;
+  }
+  if (const auto* forked = std::get_if<WorkerForked>(&answer)) {
+    if (WarmStart* warm = FindOrder(state, forked->serial)) warm->pid = forked->pid;
+    return true;
+  }
+  const auto& failed = std::get<WorkerNotForked>(answer);
+  if (WarmStart* warm = FindOrder(state, failed.serial)) warm->failed = failed.why;
+  if (!failed.ends) return true;
+  End(state, said, failed.why);
+  // All is learned anew.
+  unlink(program.learned.c_str());
+  program.learned_bytes = 0;
+  program.refused.clear();
+  return false;
+}
+
+int64_t SizeOf(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
+}
+
+void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
+  const int64_t size = SizeOf(program.learned);
+  if (size != program.learned_bytes) {
+    program.learned_bytes = size;
+    program.learned_at = now;
+  }
+  const absl::Duration limit = absl::Milliseconds(program.start.warm.quiet_ms);
+  const bool quiet = now - program.learned_at >= limit;
+  program.look_at = now + (quiet ? kLookWhereNothingChanges : std::min(kLook, limit));
+  if (!quiet || program.coming.serial != 0) return;
+  const int64_t more = size - program.serving.learned_bytes;
+  if (program.serving.serial == 0 ? size > 0 : more >= kWorthAnotherBytes) {
+    StartTemplate(state, program, now);
+  }
+}
+
+}  // namespace
+
+uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
+  const std::string key = KeyOf(start);
+  for (auto& [number, program] : state.programs) {
+    if (program.key != key) continue;
+    program.start = start;
+    return number;
+  }
+  if (state.programs.size() >= kMaxPrograms) {
+    *why = absl::StrCat("there are templates of ", kMaxPrograms, " other command lines already");
+    return 0;
+  }
+  if (!state.hook_written) {
+    const absl::Status written = WriteHook(HookDirectory(start));
+    if (!written.ok()) {
+      *why = std::string(written.message());
+      return 0;
+    }
+    state.hook_written = true;
+  }
+  const uint64_t number = state.next_serial++;
+  WarmProgram& program = state.programs[number];
+  program.key = key;
+  program.start = start;
+  program.learned = absl::StrCat(HookDirectory(start), "/imports-", state.id, "-", number);
+  return number;
+}
+
+StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const StartFrame& start) {
+  StartFrame frame = start;
+  if (Lives(state, program.learner)) return frame;
+  program.learner = serial;
+  program.began = program.learned_at = MonoNow();
+  program.look_at = program.began;
+  frame.environment = WithHook(start, "learn", {});
+  absl::StrAppend(&frame.environment.back(), ":", program.learned);
+  return frame;
+}
+
+bool AskForFork(State& state, uint64_t serial, WarmProgram& program, WarmStart& warm) {
+  Template& asked = program.serving;
+  int go[2];
+  if (pipe2(go, O_CLOEXEC) != 0) {
+    warm.failed = absl::StrCat("pipe: ", strerror(errno));
+    return false;
+  }
+  const ScopedFd theirs(go[0]);
+  warm.go.Reset(go[1]);
+  ForkOrder order;
+  order.serial = serial;
+  order.marker = state.MarkerOf(serial);
+  order.directory = warm.start.working_dir;
+  if (!Lives(state, program.learner) || program.learner == serial) {
+    program.learner = serial;
+    order.learned = program.learned;
+    program.learned_at = MonoNow();
+    program.look_at = program.learned_at;
+  }
+  order.environment = WorkerEnvironment(warm.start, order.marker);
+  const auto message = Encode(order);
+  if (!message.ok()) {
+    warm.failed = std::string(message.status().message());
+    return false;
+  }
+  iovec bytes = {const_cast<char*>(message->data()), message->size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kWorkerDescriptors * sizeof(int))] = {};
+  msghdr header = {};
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(kWorkerDescriptors * sizeof(int));
+  const std::array<int, kWorkerDescriptors> descriptors = {
+      state.null_device.get(), warm.plumbing.standard_output.write_end.get(),
+      warm.plumbing.standard_error.write_end.get(), warm.plumbing.progress.write_end.get(),
+      theirs.get()};
+  memcpy(CMSG_DATA(rights), descriptors.data(), sizeof(descriptors));
+  if (sendmsg(asked.socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    warm.failed = absl::StrCat("the template cannot be asked: ", strerror(errno));
+    return false;
+  }
+  warm.asked = asked.serial;
+  return true;
+}
+
+void HandleTemplate(State& state, uint64_t serial) {
+  static char message[kMaxAnswerBytes];
+  for (;;) {
+    WarmProgram* program = FindByTemplate(state, serial);
+    if (program == nullptr) return;
+    Template& said = program->serving.serial == serial ? program->serving : program->coming;
+    const ssize_t n = recv(said.socket.get(), message, sizeof(message), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      const std::string last = LastLine(said);
+      const std::string why = absl::StrCat("the template ended", last.empty() ? "" : ": ", last);
+      const bool was_ready = said.ready;
+      End(state, said, why);
+      // One that somebody killed gets a successor.
+      if (!was_ready) GiveUp(state, *program, why);
+      return;
+    }
+    const auto answer = ParseAnswer(absl::string_view(message, static_cast<size_t>(n)));
+    if (!answer.ok()) {
+      const std::string why(answer.status().message());
+      End(state, said, why);
+      return GiveUp(state, *program, why);
+    }
+    if (!Act(state, *program, said, *answer)) return;
+  }
+}
+
+void AdvanceTemplates(State& state, MonoTime now) {
+  for (auto& [number, program] : state.programs) {
+    Template& coming = program.coming;
+    if (coming.serial != 0 && coming.ready && !HasOrders(state, program.serving.serial)) {
+      End(state, program.serving, "another template has come");
+      program.serving = std::move(coming);
+      coming = Template();
+    }
+    if (now >= coming.ready_by) {
+      const std::string why =
+          absl::StrCat("the template was not ready after ", absl::FormatDuration(kReadyLimit));
+      End(state, coming, why);
+      GiveUp(state, program, why);
+    }
+    if (program.given_up.empty() && now >= program.look_at) {
+      // Without workers nothing changes.
+      program.look_at = MonoTime::Never();
+      if (HasWorkers(state, number)) LookAtImports(state, program, now);
+    }
+  }
+}
+
+MonoTime NextTemplateDeadline(const State& state) {
+  MonoTime next = MonoTime::Never();
+  for (const auto& [number, program] : state.programs) {
+    next = std::min({next, program.coming.ready_by, program.look_at});
+  }
+  return next;
+}
+
+void EndTemplates(State& state) {
+  for (auto& [number, program] : state.programs) {
+    for (Template* each : {&program.serving, &program.coming}) {
+      if (each->serial != 0) End(state, *each, "the supervisor ends");
+    }
+  }
+}
+
+}  // namespace cadre::supervisor

@@ -1,0 +1,43 @@
+#include "agent/supervisor/warm/hook_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/scoped_fd.h"
+
+namespace cadre::supervisor {
+namespace {
+
+constexpr char kHook[] =
+#include "agent/supervisor/warm/sitecustomize.py.inc"
+    ;
+
+absl::Status Failed(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot make ", path, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+absl::Status WriteHook(const std::string& directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
+  const std::string path = directory + "/sitecustomize.py";
+  // An interpreter that looks now finds all of it or nothing.
+  const std::string part = path + ".part";
+  ScopedFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.ok()) return Failed(part);
+  absl::string_view rest(kHook, sizeof(kHook) - 1);
+  while (!rest.empty()) {
+    const ssize_t n = write(file.get(), rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Failed(part);
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+  return rename(part.c_str(), path.c_str()) == 0 ? absl::OkStatus() : Failed(path);
+}
+
+}  // namespace cadre::supervisor

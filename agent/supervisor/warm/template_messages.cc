@@ -1,0 +1,97 @@
+#include "agent/supervisor/warm/template_messages.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace cadre::supervisor {
+namespace {
+
+constexpr size_t kMaxReasons = 64;
+
+absl::StatusOr<std::string> Joined(const std::vector<std::string>& fields) {
+  for (const std::string& field : fields) {
+    if (field.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError("a field has a NUL in it");
+    }
+  }
+  std::string message = absl::StrJoin(fields, absl::string_view("\0", 1));
+  if (message.size() > kMaxOrderBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("command and environment take ",
+                                                     message.size(), " bytes; at most ",
+                                                     kMaxOrderBytes, " go to a template"));
+  }
+  return message;
+}
+
+bool HasComma(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name.find(',') != std::string::npos) return true;
+  }
+  return false;
+}
+
+absl::Status Broken(absl::string_view message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("no answer of a template: '", absl::CEscape(message.substr(0, 80)), "'"));
+}
+
+TemplateRefused Refused(const std::vector<absl::string_view>& fields) {
+  TemplateRefused refused;
+  for (size_t i = 1; i < fields.size() && i <= kMaxReasons; ++i) {
+    refused.names.emplace_back(fields[i].substr(0, fields[i].find(':')));
+    refused.reasons.emplace_back(fields[i]);
+  }
+  return refused;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Encode(const ImportOrder& order) {
+  if (HasComma(order.preload) || HasComma(order.refused) || HasComma(order.rank_variables)) {
+    return absl::InvalidArgumentError("a name has a comma in it");
+  }
+  return Joined({"imports", order.module, order.script, order.learned,
+                 absl::StrJoin(order.preload, ","), absl::StrJoin(order.refused, ","),
+                 absl::StrJoin(order.rank_variables, ",")});
+}
+
+absl::StatusOr<std::string> Encode(const ForkOrder& order) {
+  std::vector<std::string> fields = {"fork", absl::StrCat(order.serial), order.marker,
+                                     order.directory, order.learned};
+  fields.insert(fields.end(), order.environment.begin(), order.environment.end());
+  return Joined(fields);
+}
+
+absl::StatusOr<TemplateAnswer> ParseAnswer(absl::string_view message) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(message, '\0');
+  const absl::string_view kind = fields[0];
+  if (kind == "refused" && fields.size() > 1) return Refused(fields);
+  if (kind == "ended" && fields.size() == 2) return TemplateEnded{std::string(fields[1])};
+  if (kind == "ready" && fields.size() == 4) {
+    TemplateReady ready;
+    ready.note = std::string(fields[3]);
+    if (absl::SimpleAtoi(fields[1], &ready.modules) &&
+        absl::SimpleAtoi(fields[2], &ready.milliseconds)) {
+      return ready;
+    }
+  }
+  uint64_t serial = 0;
+  if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &serial)) return Broken(message);
+  if (kind == "forked" && fields.size() == 3) {
+    WorkerForked forked{serial, 0};
+    if (absl::SimpleAtoi(fields[2], &forked.pid) && forked.pid > 1) return forked;
+  }
+  if (kind == "failed" && fields.size() == 3) {
+    return WorkerNotForked{serial, std::string(fields[2]), false};
+  }
+  if (kind == "stale" && fields.size() == 2) {
+    return WorkerNotForked{serial, "what it has imported was installed anew", true};
+  }
+  return Broken(message);
+}
+
+}  // namespace cadre::supervisor

@@ -1,0 +1,153 @@
+#include "agent/supervisor/warm_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/cpu_mask.h"
+#include "agent/supervisor/process_start.h"
+#include "agent/supervisor/processes/pidfd.h"
+#include "agent/supervisor/templates.h"
+
+namespace cadre::supervisor {
+namespace {
+
+bool JoinCgroup(const ScopedFd& cgroup, pid_t pid) {
+  const ScopedFd procs(openat(cgroup.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
+  const std::string text = absl::StrCat(pid);
+  return write(procs.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+// All that a process of our own would have got before exec. Empty, or why it has not.
+std::string Furnish(State& state, uint64_t serial, const StartFrame& start, Spawned& process) {
+  siginfo_t info = {};
+  const auto pid = static_cast<id_t>(process.pid);
+  // The number may be another process's by now, but no other child's.
+  if (!process.pidfd.ok() || waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != 0) {
+    return "the forked process ended at once";
+  }
+  const ScopedFd cgroup = state.cgroups.Add(serial);
+  process.in_cgroup = cgroup.ok() && JoinCgroup(cgroup, process.pid);
+  // It would be killed with the template's.
+  if (cgroup.ok() && !process.in_cgroup) return "the forked process cannot be put into its cgroup";
+  const std::optional<CpuMask> cpus = CpuMask::Of(start.cpus);
+  if (!cpus.has_value()) return "there is no such processor";
+  if (cpus->set() != nullptr && sched_setaffinity(process.pid, cpus->bytes(), cpus->set()) != 0) {
+    return "the forked process cannot be bound";
+  }
+  return "";
+}
+
+void StartPlainly(State& state, uint64_t serial, Group& group, const StartFrame& start,
+                  Plumbing& plumbing, const std::string& why) {
+  group.why_cold = why;
+  WarmProgram& program = state.programs.at(group.program);
+  const StartFrame frame = Learning(state, serial, program, start);
+  if (!StartProcess(state, serial, frame, plumbing, StandbySocket(), group)) {
+    ReportExit(state, group);
+  }
+}
+
+// It was to be ended before there was anything.
+void EndUnborn(State& state, Group& group) {
+  group.end.signal = SIGKILL;
+  ReportExit(state, group);
+}
+
+void LetGo(State& state, uint64_t serial, Group& group) {
+  const std::unique_ptr<WarmStart> warm = std::move(group.warm_start);
+  Spawned process;
+  process.pid = warm->pid;
+  process.pidfd.Reset(OpenPidfd(warm->pid));
+  const std::string failed = Furnish(state, serial, warm->start, process);
+  if (!failed.empty()) {
+    if (process.pidfd.ok()) SignalPidfd(process.pidfd.get(), SIGKILL);
+    if (group.ending.asked) return EndUnborn(state, group);
+    return StartPlainly(state, serial, group, warm->start, warm->plumbing, failed);
+  }
+  TakeProcess(state, serial, warm->start, warm->plumbing, std::move(process), group);
+  group.warm = true;
+  state.outbox.Send(StartedFrame{group.id, group.pid, 0, true, ""});
+  if (group.ending.asked) {
+    SignalPidfd(group.pidfd.get(), SIGKILL);
+  } else if (write(warm->go.get(), "g", 1) != 1) {
+    Complain(absl::StrCat("pid ", group.pid, " is gone before it has begun"));
+  }
+}
+
+bool Fail(State& state, uint64_t serial, Group& group) {
+  const std::unique_ptr<WarmStart> warm = std::move(group.warm_start);
+  if (group.ending.asked) {
+    EndUnborn(state, group);
+  } else {
+    StartPlainly(state, serial, group, warm->start, warm->plumbing, warm->failed);
+  }
+  return true;
+}
+
+std::string WhyThereIsNone(const WarmProgram& program) {
+  if (!program.given_up.empty()) return program.given_up;
+  if (program.coming.serial != 0) return "its template is still importing";
+  return program.templates == 0 ? "its first start" : "its template has ended";
+}
+
+}  // namespace
+
+void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Group& group,
+                      MonoTime now) {
+  auto warm = std::make_unique<WarmStart>();
+  if (const char* failed = LayPlumbing(start, warm->plumbing); failed != nullptr) {
+    group.end = NotStarted(failed, errno);
+    return ReportExit(state, group);
+  }
+  group.program = ProgramOf(state, start, &group.why_cold);
+  if (group.program == 0) {
+    if (!StartProcess(state, serial, start, warm->plumbing, StandbySocket(), group)) {
+      ReportExit(state, group);
+    }
+    return;
+  }
+  WarmProgram& program = state.programs.at(group.program);
+  if (program.serving.serial == 0) {
+    return StartPlainly(state, serial, group, start, warm->plumbing, WhyThereIsNone(program));
+  }
+  warm->start = start;
+  warm->program = group.program;
+  warm->until = now + kForkLimit;
+  group.warm_start = std::move(warm);
+  AskForFork(state, serial, program, *group.warm_start);
+}
+
+void AdvanceWarmStarts(State& state, MonoTime now) {
+  for (auto& [serial, group] : state.groups) {
+    WarmStart* warm = group.warm_start.get();
+    if (warm == nullptr) continue;
+    if (warm->pid != 0) {
+      LetGo(state, serial, group);
+      continue;
+    }
+    if (warm->failed.empty() && now >= warm->until) warm->failed = "its template does not answer";
+    if (!warm->failed.empty()) Fail(state, serial, group);
+  }
+}
+
+MonoTime NextWarmStartDeadline(const State& state) {
+  MonoTime next = MonoTime::Never();
+  for (const auto& [serial, group] : state.groups) {
+    if (group.warm_start != nullptr) next = std::min(next, group.warm_start->until);
+  }
+  return next;
+}
+
+}  // namespace cadre::supervisor

@@ -1,0 +1,24 @@
+// Starts workers of Python programs: from the program's template where one is ready, else plainly.
+// Supervisor's thread only.
+#ifndef CADRE_AGENT_SUPERVISOR_WARM_START_H_
+#define CADRE_AGENT_SUPERVISOR_WARM_START_H_
+
+#include <cstdint>
+
+#include "agent/supervisor/frames.h"
+#include "agent/supervisor/state.h"
+#include "base/time.h"
+
+namespace cadre::supervisor {
+
+// The group has a process, is on its way to one, or its end is reported.
+void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Group& group,
+                      MonoTime now);
+
+// Lets go what templates have forked, and starts plainly what they have not.
+void AdvanceWarmStarts(State& state, MonoTime now);
+MonoTime NextWarmStartDeadline(const State& state);
+
+}  // namespace cadre::supervisor
+
+#endif  // CADRE_AGENT_SUPERVISOR_WARM_START_H_

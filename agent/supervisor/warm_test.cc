@@ -1,0 +1,345 @@
+// Warm starts of Python programs, with the real supervisor and the machine's interpreter.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "agent/supervisor/processes/process_scan.h"
+#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::supervisor {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kPython[] = "/usr/bin/python3";
+
+class WarmTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (access(kPython, X_OK) != 0) GTEST_SKIP() << "there is no " << kPython;
+  }
+  // The program's own packages: a site directory beside it, as pip would make one.
+  void Install(const std::string& module, const std::string& source) {
+    const std::string folder = rig_.folder() + "/site-packages";
+    mkdir(folder.c_str(), 0755);
+    WriteFile(absl::StrCat(folder, "/", module, ".py"), source);
+  }
+  void WriteScript(const std::string& source) { WriteFile(rig_.folder() + "/train.py", source); }
+
+  StartFrame Worker(std::vector<std::string> options = {}) {
+    StartFrame start;
+    start.group = ++groups_;
+    start.argv = {kPython};
+    start.argv.insert(start.argv.end(), options.begin(), options.end());
+    start.argv.insert(start.argv.end(), {"train.py", "one", "two"});
+    start.environment = {"PATH=/usr/bin:/bin",
+                         absl::StrCat("PYTHONPATH=", rig_.folder(), "/site-packages"),
+                         absl::StrCat("RANK=", groups_), "TORCH=2"};
+    start.working_dir = rig_.folder();
+    start.warm.directory = rig_.folder() + "/warm";
+    mkdir(start.warm.directory.c_str(), 0700);
+    start.warm.script = "train.py";
+    start.warm.rank_variables = {"RANK", "MASTER_PORT"};
+    start.warm.quiet_ms = 200;
+    return start;
+  }
+  // A worker that has imported what there is to import and goes on, until its template is ready.
+  TemplateFrame AwaitTemplate(StartFrame start) {
+    learner_ = start.group;
+    rig_.Send(start);
+    rig_.Until([&] { return NewestTemplate().pid != 0; });
+    return NewestTemplate();
+  }
+  TemplateFrame NewestTemplate() const {
+    TemplateFrame newest;
+    for (const Frame& frame : rig_.frames) {
+      if (const auto* said = std::get_if<TemplateFrame>(&frame)) newest = *said;
+    }
+    return newest;
+  }
+  std::vector<std::string> Notes() const {
+    std::vector<std::string> notes;
+    for (const Frame& frame : rig_.frames) {
+      const auto* said = std::get_if<TemplateFrame>(&frame);
+      if (said != nullptr) notes.insert(notes.end(), said->notes.begin(), said->notes.end());
+    }
+    return notes;
+  }
+  // Ends the worker that learns, so that the next start is that of a restart.
+  void EndLearner() { rig_.Stop(0, learner_); }
+
+  std::string OutputOf(uint64_t group) const { return rig_.Output(kStdoutStream, group); }
+
+  SupervisorRig rig_;
+  uint64_t groups_ = 0;
+  uint64_t learner_ = 0;
+};
+
+// What a script sees and does must be the same, forked or not: these run once plainly and once
+// warm.
+constexpr char kTells[] = R"(
+import os, sys, json, logging
+import counted
+if os.environ.get("RANK") == "1":
+    import time
+    time.sleep(1000)
+print(sys.argv, __file__, __name__, sys.path[0] == os.path.dirname(os.path.abspath(__file__)))
+print(sys.flags.optimize, sys.stdout.line_buffering, sys.stdout.isatty(), sys.stdin.read() == "")
+print(sorted(k for k in os.environ if k != "LC_CTYPE"), os.environ["TORCH"])
+print([p for p in sys.path if "warm" in p], [k for k in sys.modules if "site" in k])
+print(sorted(int(n) for n in os.listdir("/proc/self/fd"))[:4], os.getcwd() == os.path.dirname(__file__))
+print(os.getpid() == os.getsid(0), open("/proc/self/cmdline").read().split("\0")[1:])
+print(sys.getrecursionlimit(), sys.getswitchinterval(), sys.flags, sys.dont_write_bytecode)
+sys.stderr.write("to the other\n")
+)";
+
+TEST_F(WarmTest, AWorkerFromATemplateSeesAndDoesWhatAPlainOneDoes) {
+  Install("counted", "print('imported')\n");
+  WriteScript(kTells);
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{}, {"-O"}, {"-u", "-W", "ignore"}}) {
+    const TemplateFrame there = AwaitTemplate([&] {
+      StartFrame start = Worker(options);
+      start.environment[2] = "RANK=1";
+      return start;
+    }());
+    EXPECT_GT(there.modules, 10u);
+    StartFrame plain = Worker(options);
+    plain.warm = WarmOptions();
+    const StartFrame warm = Worker(options);
+    EXPECT_EQ(rig_.Run(plain).exit_code, 0) << rig_.Output(kStderrStream, plain.group);
+    EXPECT_EQ(rig_.Run(warm).exit_code, 0) << rig_.Output(kStderrStream, warm.group);
+    EXPECT_FALSE(rig_.Started(plain.group)->warm);
+    EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
+    EXPECT_THAT(OutputOf(warm.group), HasSubstr("imported\n"));
+    EXPECT_EQ(OutputOf(warm.group), OutputOf(plain.group));
+    EXPECT_EQ(rig_.Output(kStderrStream, warm.group), rig_.Output(kStderrStream, plain.group));
+    rig_.Stop(0, learner_);
+    rig_.frames.clear();
+  }
+}
+
+// How each of these ends, and what it says of it.
+TEST_F(WarmTest, EndsAreThoseOfAPlainStart) {
+  Install("counted", "");
+  const auto script = [](const std::string& end) {
+    return absl::StrCat("import os, sys, json\nimport counted\ndef f():\n  ", end, "\nf()\n");
+  };
+  WriteScript(script("import time; time.sleep(1000)"));
+  AwaitTemplate(Worker());
+  for (const char* end :
+       {"sys.exit(7)", "sys.exit('text')", "raise ValueError(3)", "os.kill(os.getpid(), 15)",
+        "os.abort()", "os._exit(9)", "import not_there", "1 / 0", "this is no Python"}) {
+    WriteScript(script(end));
+    StartFrame plain = Worker();
+    plain.warm = WarmOptions();
+    const StartFrame warm = Worker();
+    const ExitedFrame expected = rig_.Run(plain);
+    const ExitedFrame got = rig_.Run(warm);
+    EXPECT_TRUE(rig_.Started(warm.group)->warm) << end;
+    EXPECT_EQ(got.exit_code, expected.exit_code) << end;
+    EXPECT_EQ(got.signal, expected.signal) << end;
+    EXPECT_EQ(got.last_lines, expected.last_lines) << end;
+  }
+}
+
+TEST_F(WarmTest, TheWorkerIsAGroupLikeAnyOther) {
+  Install("counted", "");
+  WriteScript(
+      "import json, os, time, subprocess\nimport counted\n"
+      "if os.environ['RANK'] != '1':\n"
+      "  child = subprocess.Popen(['setsid', 'sleep', '1000'])\n"
+      "  print(os.getpid(), child.pid, flush=True)\ntime.sleep(1000)\n");
+  const TemplateFrame there = AwaitTemplate(Worker());
+  EndLearner();
+  const StartFrame warm = Worker();
+  rig_.Send(warm);
+  const std::vector<std::string> pids = absl::StrSplit(rig_.Lines(1, warm.group)[0], ' ');
+  ASSERT_EQ(pids.size(), 2u);
+  const pid_t pid = std::stoi(pids[0]);
+  EXPECT_EQ(rig_.Started(warm.group)->pid, pid);
+  // What finds it when all else fails.
+  EXPECT_EQ(ReadMarker(pid), ReadMarker(std::stoi(pids[1])));
+  EXPECT_NE(ReadMarker(pid), ReadMarker(there.pid));
+  EXPECT_EQ(InspectProcess(pid)->parent, rig_.ready().pid);
+  rig_.Stop(0, warm.group);
+  EXPECT_EQ(rig_.Exit(warm.group)->signal, SIGKILL);
+  EXPECT_TRUE(WaitUntilDead(std::stoi(pids[1])));
+  // The template is not in the way of that, and lives.
+  EXPECT_EQ(kill(there.pid, 0), 0);
+}
+
+TEST_F(WarmTest, WhereTheTemplateIsGoneOrStuckWorkersStartPlainly) {
+  Install("counted", "");
+  WriteScript(
+      "import json, os, time\nimport counted\nprint('began', flush=True)\n"
+      "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+  TemplateFrame there = AwaitTemplate(Worker());
+  ASSERT_EQ(kill(there.pid, SIGSTOP), 0);
+  const StartFrame stuck = Worker();
+  EXPECT_EQ(rig_.Run(stuck).exit_code, 0);
+  EXPECT_FALSE(rig_.Started(stuck.group)->warm);
+  EXPECT_THAT(rig_.Started(stuck.group)->why_cold, HasSubstr("does not answer"));
+  ASSERT_EQ(kill(there.pid, SIGKILL), 0);
+  EXPECT_TRUE(WaitUntilDead(there.pid));
+  const StartFrame after = Worker();
+  EXPECT_EQ(rig_.Run(after).exit_code, 0);
+  EXPECT_FALSE(rig_.Started(after.group)->warm);
+  EXPECT_EQ(OutputOf(after.group), "began\n");
+}
+
+TEST_F(WarmTest, WhatReadsARanksVariablesOrLeavesAThreadIsNotImportedBeforehand) {
+  Install("reader", "import os\nrank = os.environ.get('RANK')\n");
+  Install("threaded",
+          "import threading, time\n"
+          "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n");
+  Install("harmless", "import os\nhome = os.environ.get('HOME')\n");
+  WriteScript(
+      "import os, sys, time\nimport harmless, reader, threaded\n"
+      "print(reader.rank, os.environ['RANK'], len(os.listdir('/proc/self/task')), "
+      "flush=True)\n"
+      "if reader.rank == '1':\n  time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  EXPECT_THAT(absl::StrJoin(Notes(), "\n"),
+              testing::AllOf(HasSubstr("not imported beforehand: reader: reads RANK"),
+                             HasSubstr("not imported beforehand: threaded: leaves a thread"),
+                             testing::Not(HasSubstr("harmless"))));
+  const StartFrame warm = Worker();
+  rig_.Run(warm);
+  EXPECT_TRUE(rig_.Started(warm.group)->warm);
+  EXPECT_EQ(OutputOf(warm.group), "2 2 2\n");
+}
+
+TEST_F(WarmTest, AModuleOfTheProgramIsNeverImportedBeforehand) {
+  Install("counted", "import json\n");
+  WriteFile(rig_.folder() + "/mine.py", "import os\nprint('mine', os.getpid())\n");
+  // It stands before the installed one of this name in the program's path.
+  Install("shadowed", "print('the wrong one')\n");
+  WriteFile(rig_.folder() + "/shadowed.py", "print('the right one')\n");
+  WriteScript(
+      "import counted, mine, shadowed, os, sys, time\nprint('began', flush=True)\n"
+      "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  const StartFrame warm = Worker();
+  rig_.Run(warm);
+  ASSERT_TRUE(rig_.Started(warm.group)->warm);
+  EXPECT_EQ(OutputOf(warm.group),
+            absl::StrCat("mine ", rig_.Started(warm.group)->pid, "\nthe right one\nbegan\n"));
+}
+
+TEST_F(WarmTest, WhatIsImportedAfterVariablesAreSetIsLeftToTheWorkers) {
+  Install("early", "print('early', flush=True)\n");
+  Install("late", "import os\nprint('late sees', os.environ.get('THREADS'), flush=True)\n");
+  WriteScript(
+      "import early, os, time\nos.environ['MASTER_PORT'] = '1'\n"
+      "os.environ['THREADS'] = '3'\nimport late\n"
+      "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  EXPECT_THAT(Notes(), ElementsAre(HasSubstr("late and what follows it is left to the workers")));
+  const StartFrame warm = Worker();
+  rig_.Run(warm);
+  ASSERT_TRUE(rig_.Started(warm.group)->warm);
+  EXPECT_EQ(OutputOf(warm.group), "early\nlate sees 3\n");
+}
+
+TEST_F(WarmTest, AnotherEnvironmentIsAnotherProgram) {
+  Install("counted", "");
+  WriteScript(
+      "import json, os, time\nimport counted\nif os.environ['RANK'] == '1':\n"
+      "  time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  StartFrame other = Worker();
+  other.environment.push_back("OMP_NUM_THREADS=4");
+  rig_.Run(other);
+  EXPECT_FALSE(rig_.Started(other.group)->warm);
+  EXPECT_EQ(rig_.Started(other.group)->why_cold, "its first start");
+}
+
+TEST_F(WarmTest, WhatWasInstalledAnewIsNotStale) {
+  Install("counted", "print('old', flush=True)\n");
+  WriteScript(
+      "import json, os, time\nimport counted\nif os.environ['RANK'] == '1':\n"
+      "  time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  EndLearner();
+  unlink((rig_.folder() + "/site-packages/counted.py").c_str());
+  Install("counted", "print('newer', flush=True)\n");
+  const StartFrame warm = Worker();
+  rig_.Run(warm);
+  EXPECT_FALSE(rig_.Started(warm.group)->warm);
+  EXPECT_THAT(rig_.Started(warm.group)->why_cold, HasSubstr("installed anew"));
+  EXPECT_EQ(OutputOf(warm.group), "newer\n");
+}
+
+TEST_F(WarmTest, PreloadedModulesAreThereAndTheMissingOneIsNamed) {
+  Install("counted", "");
+  Install("more", "print('more', flush=True)\n");
+  WriteScript(
+      "import json, os, sys, time\nimport counted\nif os.environ['RANK'] == '1':\n"
+      "  time.sleep(1000)\nprint('more' in sys.modules)\n");
+  StartFrame learner = Worker();
+  learner.warm.preload = {"more", "not_there"};
+  AwaitTemplate(learner);
+  EXPECT_THAT(Notes(), ElementsAre(HasSubstr("not imported beforehand: not_there: Module")));
+  StartFrame warm = Worker();
+  warm.warm.preload = learner.warm.preload;
+  rig_.Run(warm);
+  EXPECT_EQ(OutputOf(warm.group), "more\nTrue\n");
+}
+
+TEST_F(WarmTest, AStopThatOvertakesTheForkEndsTheWorkerUnbegun) {
+  Install("counted", "");
+  WriteScript(
+      "import json, os, time\nimport counted\nopen('began-' + os.environ['RANK'], 'w')\n"
+      "time.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  const StartFrame warm = Worker();
+  rig_.Send(warm);
+  rig_.Send(StopFrame{warm.group, 20000});
+  rig_.Until([&] { return rig_.AllGoneCount(warm.group) == 1; });
+  EXPECT_EQ(rig_.Exit(warm.group)->signal, SIGKILL);
+  EXPECT_NE(access(absl::StrCat(rig_.folder(), "/began-", warm.group).c_str(), F_OK), 0);
+}
+
+TEST_F(WarmTest, NothingIsLeftOfATemplate) {
+  Install("counted", "");
+  WriteScript("import json, time\nimport counted\ntime.sleep(1000)\n");
+  const TemplateFrame there = AwaitTemplate(Worker());
+  rig_.Close();
+  EXPECT_TRUE(WaitUntilDead(there.pid));
+}
+
+TEST_F(WarmTest, ModulesRunByNameAndOnesWithoutAnythingToImport) {
+  Install("counted", "");
+  Install("pack",
+          "import os, sys, time\nimport counted, json\n"
+          "print(__name__, __spec__.name, sys.argv[1:], flush=True)\n"
+          "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+  StartFrame learner = Worker();
+  learner.argv = {kPython, "-m", "pack", "a"};
+  learner.warm.script = "";
+  learner.warm.module = "pack";
+  AwaitTemplate(learner);
+  StartFrame warm = Worker();
+  warm.argv = learner.argv;
+  warm.warm = learner.warm;
+  rig_.Run(warm);
+  EXPECT_TRUE(rig_.Started(warm.group)->warm);
+  EXPECT_EQ(OutputOf(warm.group), "__main__ pack ['a']\n");
+  EXPECT_EQ(rig_.Output(kStderrStream, warm.group), "");
+}
+
+}  // namespace
+}  // namespace cadre::supervisor
