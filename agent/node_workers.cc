@@ -16,6 +16,7 @@
 #include "agent/adoption.h"
 #include "agent/evidence/exit_report.h"
 #include "agent/run_files.h"
+#include "agent/workers/warm_workers.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/progress_snapshot.h"
@@ -90,6 +91,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   hold_.Release();
   uses_.local.BeginGeneration(generation(), assign(), spec().restart().in_place(), command.kept);
   LinkLogs(directory);
+  AllowWarmStart(spec().restart(), options_.workers, uses_.local.directory(), *frames);
   standbys_.Begin(
       StandbyFor(*frames),
       StandbysWanted(spec().restart(), options_.workers, options_.adopt_timeout, frames->size()),
@@ -273,6 +275,8 @@ void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
     OnRemains(*remains);
   } else if (const auto* gone = std::get_if<supervisor::AllGoneFrame>(&frame)) {
     OnAllGone(*gone);
+  } else if (const auto* warm = std::get_if<supervisor::TemplateFrame>(&frame)) {
+    for (const std::string& note : warm->notes) uses_.display.Line(note);
   }
 }
 
@@ -286,7 +290,15 @@ void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
     std::error_code ignored;
     std::filesystem::create_symlink(standby->progress_file, worker.files.progress_file, ignored);
   }
-  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid});
+  SayWhyCold(started);
+  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm});
+}
+
+// Once a generation, and not of the first one, in which nothing else was to be expected.
+void NodeWorkers::SayWhyCold(const supervisor::StartedFrame& started) {
+  if (started.why_cold.empty() || assign().restart_count() == 0) return;
+  if (std::exchange(said_cold_in_, generation()) == generation()) return;
+  uses_.display.Line(absl::StrCat("started plainly, not warm: ", started.why_cold));
 }
 
 void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {

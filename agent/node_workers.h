@@ -100,6 +100,7 @@ class NodeWorkers {
   void BeginWatching();
 
   void OnStarted(const supervisor::StartedFrame& started);
+  void SayWhyCold(const supervisor::StartedFrame& started);
   void OnOutput(const supervisor::OutputFrame& output);
   void OnExited(const supervisor::ExitedFrame& exited);
   void OnRemains(const supervisor::RemainsFrame& remains);
@@ -122,6 +123,7 @@ class NodeWorkers {
   Standbys standbys_;
   // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.
   std::string lost_supervisor_;
+  uint64_t said_cold_in_ = 0;  // generation
   MonoTime poll_at_ = MonoTime::Never();
   WorkerFollower follower_;  // last: its thread reports
 };

@@ -31,6 +31,7 @@ struct WorkerRuns {
   uint64_t generation;
   uint32_t local_rank;
   int32_t pid;
+  bool warm = false;  // forked from a process that had imported the program's packages
 };
 struct WorkerDied {
   uint64_t generation;

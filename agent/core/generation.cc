@@ -90,6 +90,7 @@ void Generation::SayStarted(uint32_t local_rank) const {
   message.mutable_worker_started()->set_local_rank(local_rank);
   message.mutable_worker_started()->set_pid(worker.pid);
   message.mutable_worker_started()->set_rejoined(worker.rejoined);
+  message.mutable_worker_started()->set_warm(worker.warm);
   out_.Up(std::move(message), id_);
 }
 
@@ -124,6 +125,7 @@ void Generation::OnRuns(const WorkerRuns& event, MonoTime now, bool tell) {
   if (worker == nullptr) return;
   worker->Take(WorkerEvent::kRuns);
   worker->pid = event.pid;
+  worker->warm = event.warm;
   worker->wrote_at = now;
   if (tell) SayStarted(event.local_rank);
 }

@@ -45,6 +45,7 @@ struct Worker {
   WorkerState state = WorkerState::kStarting;
   int32_t pid = 0;        // 0: not known yet
   bool rejoined = false;  // the process is one of the generation before
+  bool warm = false;      // it was forked from one that had imported the program's packages
   // While it waits: since when, and what it found wrong.
   MonoTime waits_since;
   std::string waits_because;

@@ -36,10 +36,13 @@ std::string ProgressTable(const v1::Timeline& timeline) {
   return FormatTable({"AT", "GENERATION", "STEP", "SAMPLES/S", "LOSS"}, rows);
 }
 
-// How many of them came from the generation before, in their processes.
+// How many of them came from the generation before, in their processes, and how many were forked
+// from one that had imported what they import.
 std::string WorkersText(const v1::GenerationTimeline& g) {
-  if (g.rejoined() == 0) return absl::StrCat(g.world_size());
-  return absl::StrCat(g.world_size(), ", ", g.rejoined(), " in place");
+  std::string text = absl::StrCat(g.world_size());
+  if (g.rejoined() != 0) absl::StrAppend(&text, ", ", g.rejoined(), " in place");
+  if (g.warm() != 0) absl::StrAppend(&text, ", ", g.warm(), " warm");
+  return text;
 }
 
 }  // namespace

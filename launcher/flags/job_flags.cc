@@ -72,6 +72,12 @@ absl::Status TakeRestarts(const Settings& settings, RunOptions& options) {
     ASSIGN_OR_RETURN(const bool standby, settings.Switch("standby"));
     job.mutable_restart()->set_standby(standby);
   }
+  ASSIGN_OR_RETURN(const bool cold, settings.Switch("no-warm"));
+  if (cold) job.mutable_restart()->set_warm(false);
+  RETURN_IF_ERROR(Take(settings, "preload", ListOf(ParseModuleName), [&](const auto& modules) {
+    job.mutable_restart()->clear_preload();
+    for (const std::string& module : modules) job.mutable_restart()->add_preload(module);
+  }));
   RETURN_IF_ERROR(Take(settings, "signals-to-handle", ListOf(ParseSignal), [&](const auto& all) {
     options.signals = {all.begin(), all.end()};
   }));

@@ -133,6 +133,11 @@ std::vector<Flag> FailureFlags() {
       Own(kFailure, "standby", "yes|no",
           "Keep processes of a program with the worker runtime started for workers that are lost "
           "[yes with --in-place, else no]."),
+      Own(kFailure, "no-warm", "",
+          "Restart workers of a Python program plainly, not from a process that has imported its "
+          "packages."),
+      Own(kFailure, "preload", "LIST",
+          "Modules that such a process imports besides those that the program was seen to import."),
       Own(kFailure, "never-exit-codes", "LIST", "Exit codes never tried again [93]."),
       Own(kFailure, "start-timeout", "TIME", "From assignment to all workers running [5m]."),
       Own(kFailure, "progress-timeout", "TIME",

@@ -278,6 +278,14 @@ TEST(RunOptionsTest, Standby_IsLeftOpenUnlessSaid) {
               HasSubstr("do not go together"));
 }
 
+TEST(RunOptionsTest, WarmStart_IsOnUnlessSaid) {
+  EXPECT_FALSE(Resolve({"x.py"})->job.restart().has_warm());
+  const auto cold = Resolve({"--no-warm", "x.py"});
+  EXPECT_TRUE(cold->job.restart().has_warm() && !cold->job.restart().warm());
+  EXPECT_THAT(Resolve({"--preload", "torch,scipy.linalg", "x.py"})->job.restart().preload(),
+              testing::ElementsAre("torch", "scipy.linalg"));
+}
+
 TEST(RunOptionsTest, StrictFencing_IsOffUnlessAskedFor) {
   EXPECT_FALSE(Resolve({"x"})->strict_fencing);
   EXPECT_TRUE(Resolve({"--strict-fencing", "x"})->strict_fencing);
@@ -326,6 +334,7 @@ TEST(RunOptionsTest, BadInput_NamesTheFlagAndWhatIsExpected) {
       {{"--env", "A", "x"}, {"--env", "NAME=VALUE"}},
       {{"--env", "WORLD_SIZE=1", "x"}, {"--env", "'WORLD_SIZE'", "leave it out"}},
       {{"--checkpoint-signal", "KILL", "x"}, {"--checkpoint-signal", "can catch", "'KILL'"}},
+      {{"--preload", "a b", "x"}, {"--preload", "module", "'a b'"}},
       {{"--standby", "maybe", "x"}, {"--standby", "yes or no", "'maybe'"}},
       {{"--env-style", "pbs", "x"}, {"--env-style", "slurm, mpi"}},
       {{"-r", "4", "x"}, {"--redirects", "0 to 3"}},

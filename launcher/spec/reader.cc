@@ -144,6 +144,8 @@ const std::vector<Key>* RestartKeys() {
        CADRE_LIST(ParseExitCode, spec.mutable_restart()->add_never_exit_codes(parsed))},
       {"in_place", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_in_place(parsed))},
       {"standby", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_standby(parsed))},
+      {"warm", kText, CADRE_SCALAR(ParseBoolean, spec.mutable_restart()->set_warm(parsed))},
+      {"preload", kList, CADRE_LIST(ParseModuleName, spec.mutable_restart()->add_preload(parsed))},
   };
   return keys;
 }

@@ -27,7 +27,7 @@ resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
 placement: {bind: numa, spread_over: switch}
 rendezvous: {join_timeout: 10m, settle: 3s}
 timeouts: {start: 5m, progress: 10m, silence: 20m, stop_grace: 30s, total: 24h}
-restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93], in_place: true, standby: false}
+restart: {max: 3, window: 1h, backoff: 1s..1m, on: [crash, hang], never_exit_codes: [2, 93], in_place: true, standby: false, warm: false, preload: [torch, a.b]}
 elastic: {scale_up: immediately, unit: 1, checkpoint_signal: USR1}
 spares: 1
 priority: -2
@@ -58,6 +58,8 @@ TEST(ReaderTest, EveryKey_ArrivesInTheSpec) {
   EXPECT_EQ(spec->restart().never_exit_codes(1), 93u);
   EXPECT_TRUE(spec->restart().in_place());
   EXPECT_TRUE(spec->restart().has_standby() && !spec->restart().standby());
+  EXPECT_TRUE(spec->restart().has_warm() && !spec->restart().warm());
+  EXPECT_EQ(spec->restart().preload(1), "a.b");
   EXPECT_EQ(spec->elastic().scale_up(), v1::ElasticPolicy::IMMEDIATELY);
   EXPECT_EQ(spec->elastic().checkpoint_signal(), SIGUSR1);
   EXPECT_EQ(spec->priority(), -2);

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/workers/worker_environment.h"
 #include "base/status_macros.h"
@@ -101,6 +102,17 @@ absl::StatusOr<bool> ParseBoolean(absl::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;
   return absl::InvalidArgumentError(absl::StrCat("expected true or false, got '", text, "'"));
+}
+
+absl::StatusOr<std::string> ParseModuleName(absl::string_view text) {
+  for (const absl::string_view part : absl::StrSplit(text, '.')) {
+    const bool good = !part.empty() && !absl::ascii_isdigit(part[0]) &&
+                      std::all_of(part.begin(), part.end(), [](char c) {
+                        return absl::ascii_isalnum(c) || c == '_' || (c & 0x80) != 0;
+                      });
+    if (!good) return Expected("the name of a Python module, such as torch.nn", text);
+  }
+  return std::string(text);
 }
 
 absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text) {

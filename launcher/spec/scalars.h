@@ -23,6 +23,8 @@ absl::StatusOr<std::pair<absl::Duration, absl::Duration>> ParseDurationRange(
 // Decimal digits only.
 absl::StatusOr<uint32_t> ParseCount(absl::string_view text);
 absl::StatusOr<uint32_t> ParseExitCode(absl::string_view text);
+// Of Python: "torch.distributed".
+absl::StatusOr<std::string> ParseModuleName(absl::string_view text);
 // "true" or "false".
 absl::StatusOr<bool> ParseBoolean(absl::string_view text);
 // "512MiB", "8GiB", "1KiB", "100B", "2TiB".

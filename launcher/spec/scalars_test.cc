@@ -45,6 +45,14 @@ TEST(ScalarsTest, ExitCodes) {
   }
 }
 
+TEST(ScalarsTest, ModuleNames) {
+  EXPECT_EQ(*ParseModuleName("torch.nn"), "torch.nn");
+  EXPECT_EQ(*ParseModuleName("_a1"), "_a1");
+  for (const char* bad : {"", "a b", "1a", ".a", "a.", "a..b", "a-b", "a/b"}) {
+    EXPECT_FALSE(ParseModuleName(bad).ok()) << bad;
+  }
+}
+
 TEST(ScalarsTest, Sizes) {
   EXPECT_EQ(*ParseSize("512MiB"), 512u << 20);
   EXPECT_EQ(*ParseSize("8GiB"), uint64_t{8} << 30);

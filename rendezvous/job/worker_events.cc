@@ -101,6 +101,7 @@ void Job::WorkerStarted(const saved::Member& member, const v1::WorkerStarted& st
   record.mutable_worker_ran()->set_rank(rank);
   record.mutable_worker_ran()->set_pid(started.pid());
   record.mutable_worker_ran()->set_rejoined(started.rejoined());
+  record.mutable_worker_ran()->set_warm(started.warm());
   record.mutable_worker_ran()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   Touch(true);

@@ -70,6 +70,7 @@ void RunWorker(const v1::WorkerRan& record, Job* job) {
   SetWorker(record.rank(), saved::RANK_RUNNING, &generation);
   v1::GenerationTimeline* timeline = LastTimeline(job);
   if (record.rejoined() && timeline != nullptr) timeline->set_rejoined(timeline->rejoined() + 1);
+  if (record.warm() && timeline != nullptr) timeline->set_warm(timeline->warm() + 1);
   MarkIfAllStarted(record.at_us(), job);
 }
 

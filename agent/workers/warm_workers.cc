@@ -1,0 +1,52 @@
+#include "agent/workers/warm_workers.h"
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "agent/workers/python_program.h"
+
+namespace cadre::agent {
+namespace {
+
+absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+// What differs between these workers, may differ from other generations' or other nodes', or is not
+// there for all.
+std::vector<std::string> RankVariables(const WorkerOptions& options,
+                                       const std::vector<supervisor::StartFrame>& workers) {
+  std::set<std::string> names;
+  std::map<absl::string_view, std::map<absl::string_view, size_t>> entries;  // by name: how often
+  for (const supervisor::StartFrame& worker : workers) {
+    for (const std::string& entry : worker.assignment) names.emplace(NameIn(entry));
+    for (const std::string& entry : worker.environment) ++entries[NameIn(entry)][entry];
+  }
+  for (const auto& [name, values] : entries) {
+    const bool same = values.size() == 1 && values.begin()->second == workers.size();
+    const bool styled = !options.env_style.empty() && (absl::StartsWith(name, "SLURM_") ||
+                                                       absl::StartsWith(name, "OMPI_COMM_WORLD_"));
+    if (!same || styled) names.emplace(name);
+  }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& options,
+                    const std::string& directory, std::vector<supervisor::StartFrame>& workers) {
+  if (workers.empty() || (restart.has_warm() && !restart.warm())) return;
+  const std::vector<std::string> rank_variables = RankVariables(options, workers);
+  for (supervisor::StartFrame& worker : workers) {
+    const std::optional<PythonProgram> program = PythonProgramOf(worker.argv);
+    if (!program.has_value()) continue;
+    worker.warm.directory = directory;
+    worker.warm.script = program->script;
+    worker.warm.module = program->module;
+    worker.warm.preload = {restart.preload().begin(), restart.preload().end()};
+    worker.warm.rank_variables = rank_variables;
+  }
+}
+
+}  // namespace cadre::agent

@@ -1,0 +1,22 @@
+// Which workers may be forked from a process that has imported what they import
+// (agent/supervisor/templates.h), and what such a process must not know of them. Pure.
+#ifndef CADRE_AGENT_WORKERS_WARM_WORKERS_H_
+#define CADRE_AGENT_WORKERS_WARM_WORKERS_H_
+
+#include <string>
+#include <vector>
+
+#include "agent/supervisor/frames.h"
+#include "agent/workers/worker_options.h"
+#include "proto/spec.pb.h"
+
+namespace cadre::agent {
+
+// Sets `warm` of each frame of a generation whose program is Python's, unless the job does without.
+// `directory`: this user's alone.
+void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& options,
+                    const std::string& directory, std::vector<supervisor::StartFrame>& workers);
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_WORKERS_WARM_WORKERS_H_

@@ -1,0 +1,53 @@
+#include "agent/workers/warm_workers.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<supervisor::StartFrame> Workers() {
+  std::vector<supervisor::StartFrame> workers(2);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    workers[i].argv = {"python3", "-u", "train.py"};
+    const std::string rank = "RANK=" + std::to_string(i);
+    workers[i].environment = {"PATH=/bin", rank, "MASTER_PORT=5",
+                              "CUDA_VISIBLE_DEVICES=" + std::to_string(i), "SLURM_NODEID=0"};
+    workers[i].assignment = {rank, "MASTER_PORT=5"};
+  }
+  return workers;
+}
+
+TEST(WarmWorkersTest, ATemplateKnowsNothingThatIsAnotherForEachWorkerOrGeneration) {
+  auto workers = Workers();
+  AllowWarmStart({}, {}, "/d", workers);
+  EXPECT_EQ(workers[1].warm.directory, "/d");
+  EXPECT_EQ(workers[1].warm.script, "train.py");
+  EXPECT_THAT(workers[1].warm.rank_variables,
+              ElementsAre("CUDA_VISIBLE_DEVICES", "MASTER_PORT", "RANK"));
+  WorkerOptions styled;
+  styled.env_style = "slurm";
+  workers = Workers();
+  AllowWarmStart({}, styled, "/d", workers);
+  EXPECT_THAT(workers[0].warm.rank_variables, testing::Contains("SLURM_NODEID"));
+}
+
+TEST(WarmWorkersTest, OnlyPythonIsStartedWarm_AndOnlyWhereTheJobWantsIt) {
+  auto workers = Workers();
+  workers[0].argv = {"./train"};
+  v1::RestartPolicy restart;
+  restart.add_preload("scipy");
+  AllowWarmStart(restart, {}, "/d", workers);
+  EXPECT_THAT(workers[0].warm.directory, IsEmpty());
+  EXPECT_THAT(workers[1].warm.preload, ElementsAre("scipy"));
+  workers = Workers();
+  restart.set_warm(false);
+  AllowWarmStart(restart, {}, "/d", workers);
+  EXPECT_THAT(workers[1].warm.directory, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cadre::agent
