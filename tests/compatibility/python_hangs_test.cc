@@ -1,0 +1,77 @@
+// Who hangs, in programs of PyTorch's that do not say where they are: the rank and its line are
+// named, by the stacks that the interpreters print.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Importing torch alone takes many seconds on a machine that has other things to do.
+constexpr absl::Duration kPatience = absl::Minutes(4);
+
+struct Hang {
+  std::string way;
+  std::string place;
+  std::string says;
+};
+
+class PythonHangsTest : public ::testing::TestWithParam<Hang> {
+ protected:
+  void SetUp() override {
+    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+    if (environment == nullptr || *environment == '\0') {
+      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+    }
+    python_ = absl::StrCat(environment, "/bin/python");
+    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
+  }
+  std::unique_ptr<Process> Run(const std::string& way) {
+    return StartStandalone({"--nproc-per-node", "3", "--progress-timeout", "4s", "--log-dir", logs_,
+                            "--job-name", "j", "--", python_, "tests/compatibility/python_hangs.py",
+                            way});
+  }
+
+  std::string python_;
+  const std::string logs_ = MakeTempDir("logs");
+};
+
+TEST_P(PythonHangsTest, TheRankAndItsLineAreNamed) {
+  const Hang& hang = GetParam();
+  const auto run = Run(hang.way);
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"), HasSubstr(hang.place),
+                    HasSubstr(hang.says), HasSubstr("waits in all_reduce")));
+  EXPECT_THAT(ReadFileOrEmpty(logs_ + "/j/generation_1/rank_1/evidence.txt"),
+              HasSubstr("== Python stacks of process"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, PythonHangsTest,
+    ::testing::Values(
+        Hang{"loader", "python_hangs.py:24 in __getitem__", "it is in its data loader: time.sleep"},
+        Hang{"lock", "python_hangs.py:31 in lock", "it is at one.acquire()  # the lock"},
+        Hang{"endless", "python_hangs.py:36 in endless", "it is at pass  # the loop"},
+        Hang{"native", "python_hangs.py:40 in native", "it is at pow(7"},
+        Hang{"skip", "python_hangs.py:44 in skip", "it waits in barrier"}),
+    [](const auto& info) { return info.param.way; });
+
+TEST_F(PythonHangsTest, WhereAllAreSlowAlikeNobodyIsToldApart) {
+  const auto run = Run("slow");
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(run->standard_error(), AllOf(Not(HasSubstr("while rank")), HasSubstr("in hang")));
+}
+
+}  // namespace
+}  // namespace cadre
