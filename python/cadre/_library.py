@@ -1,0 +1,65 @@
+"""libcadre.so.0 by ctypes: found and declared when it is first needed."""
+from __future__ import annotations
+
+import os
+
+from cadre._errors import CadreError, error_of
+
+TYPE_CHECKING = False  # typing takes longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAME = "libcadre.so.0"
+_loaded: Any = None
+
+
+def library() -> Any:
+    """$CADRE_LIBRARY, else the one beside the module, else what the loader finds."""
+    global _loaded
+    if _loaded is None:
+        _loaded = _declare(_load())
+    return _loaded
+
+
+def _load() -> Any:
+    import ctypes
+
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
+    given = os.environ.get("CADRE_LIBRARY")
+    tried = []
+    for path in [given] if given else [beside, _NAME]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(str(error))  # which names the path
+    raise CadreError("no Cadre library: %s; CADRE_LIBRARY may name one" % "; ".join(tried))
+
+
+def _declare(lib: Any) -> Any:
+    """ctypes takes what it is not told for an int, which cuts pointers in two."""
+    import ctypes as c
+
+    handle, text, number, size, long = c.c_void_p, c.c_char_p, c.c_int, c.c_size_t, c.c_int64
+
+    def check(status: int, function: Any, arguments: Any) -> None:
+        if status != 0:
+            raise error_of(status, lib.cadre_last_error().decode(errors="replace"))
+
+    checked = {
+        "worker_connect": [c.POINTER(handle)],
+        "worker_barrier": [handle, text, long],
+        "checkpoint_wanted": [handle, long, c.POINTER(number)],
+        "store_set": [handle, text, text, size],
+        "store_get": [handle, text, long, text, size, c.POINTER(size)],
+        "store_add": [handle, text, long, c.POINTER(long)],
+        "store_compare_and_set": [handle, text, text, size, text, size],
+        "store_delete": [handle, text],
+    }
+    for name, arguments in checked.items():
+        function = getattr(lib, "cadre_" + name)
+        function.argtypes, function.restype, function.errcheck = arguments, number, check
+    for name in ("rank", "world_size", "local_rank", "restart_count", "generation"):
+        function = getattr(lib, "cadre_worker_" + name)
+        function.argtypes, function.restype = [handle], long if name == "generation" else number
+    lib.cadre_last_error.argtypes, lib.cadre_last_error.restype = [], text
+    return lib

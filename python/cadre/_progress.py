@@ -1,0 +1,62 @@
+"""Progress as lines on the descriptor that the agent handed down."""
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+TYPE_CHECKING = False  # typing takes longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Iterable, Iterator, Optional, TypeVar
+
+    T = TypeVar("T")
+
+_MIN_INTERVAL = 0.1  # seconds; the agent needs no more of them
+_owner = os.getpid()  # a forked child is not the worker
+_last: Optional[float] = None
+_fd: Optional[int] = None
+
+
+def _descriptor() -> int:
+    """That of the environment if it is a pipe or a socket; another file is some other one of this process."""
+    try:
+        fd = int(os.environ["CADRE_PROGRESS_FD"])
+        mode = os.fstat(fd).st_mode
+    except (KeyError, ValueError, OverflowError, OSError):
+        return -1
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return -1
+    os.set_inheritable(fd, False)  # a program that this one starts is not a worker
+    os.set_blocking(fd, False)  # training never waits for its reader
+    return fd
+
+
+def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Optional[float] = None) -> None:
+    """Says how far this worker is. Never waits, never fails; does nothing without Cadre and in forked children."""
+    global _last, _fd
+    now = time.monotonic()
+    if os.getpid() != _owner or (_last is not None and now - _last < _MIN_INTERVAL):
+        return
+    if _fd is None:
+        _fd = _descriptor()
+    if _fd < 0:
+        return
+    line = "step=%d" % step
+    if samples_per_second is not None:
+        line += " samples_per_second=%g" % samples_per_second
+    if loss is not None:
+        line += " loss=%g" % loss
+    try:
+        os.write(_fd, (line + "\n").encode())
+        _last = now
+    except BlockingIOError:
+        pass  # a line that does not fit is dropped
+    except OSError:
+        _fd = -1
+
+
+def steps(loader: Iterable[T], start: int = 0) -> Iterator[T]:
+    """The loader's items; reports each one's number, from start, once the loop's body has finished it."""
+    for step, item in enumerate(loader, start):
+        yield item
+        progress(step=step)
