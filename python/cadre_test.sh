@@ -1,0 +1,2 @@
+#!/bin/bash
+exec python3 python/cadre_test.py
