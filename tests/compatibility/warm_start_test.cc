@@ -1,0 +1,84 @@
+// Python programs that `cadre run` starts again from a process that has imported their packages,
+// with the PyTorch, Lightning and Accelerate of tools/python_env: what they do is what they did
+// when they were started plainly.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kScript[] = "tests/compatibility/warm_script.py";
+constexpr absl::Duration kPatience = absl::Minutes(5);
+
+class WarmStartTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+    if (environment == nullptr || *environment == '\0') {
+      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+    }
+    python_ = absl::StrCat(environment, "/bin/python");
+    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
+  }
+  // The launcher, once the case was done plainly and warm by all ranks.
+  std::unique_ptr<Process> Run(const std::string& name, int workers) {
+    auto launcher = StartStandalone({"--nproc-per-node", absl::StrCat(workers), "--max-restarts",
+                                     "20", "--restart-window", "1s", "--log-dir",
+                                     MakeTempDir("warm"), "--", python_, "-u", kScript, name});
+    EXPECT_EQ(launcher->Wait(kPatience), 0) << Said(*launcher);
+    return launcher;
+  }
+  // What the ranks said that were started this way.
+  static std::vector<std::string> Results(const Process& launcher, const std::string& how) {
+    std::vector<std::string> results;
+    for (const absl::string_view line : absl::StrSplit(launcher.standard_output(), '\n')) {
+      const size_t at = line.find(how + " ");
+      if (at != absl::string_view::npos) results.emplace_back(line.substr(at + how.size() + 1));
+    }
+    return results;
+  }
+  static void ExpectTheSame(const Process& launcher, size_t workers) {
+    const std::vector<std::string> warm = Results(launcher, "warm");
+    ASSERT_EQ(warm.size(), workers) << Said(launcher);
+    EXPECT_EQ(Results(launcher, "plainly"), warm) << Said(launcher);
+  }
+
+  std::string python_;
+};
+
+TEST_F(WarmStartTest, PoolsLoadersPicklesAndPathsAreThoseOfAPlainStart) {
+  ExpectTheSame(*Run("python", 1), 1);
+}
+
+TEST_F(WarmStartTest, RanksTrainAndDrawNumbersOfTheirOwn) {
+  ExpectTheSame(*Run("ddp", 2), 2);
+  const auto launcher = Run("random", 2);
+  EXPECT_THAT(Results(*launcher, "warm"), testing::ElementsAre("2 2", "2 2")) << Said(*launcher);
+}
+
+TEST_F(WarmStartTest, CompiledFunctions) { ExpectTheSame(*Run("compiled", 1), 1); }
+
+// It reads RANK while it is imported, so it is imported by the workers.
+TEST_F(WarmStartTest, Lightning) {
+  const auto launcher = Run("lightning", 2);
+  ExpectTheSame(*launcher, 2);
+  EXPECT_THAT(Said(*launcher), HasSubstr("not imported beforehand: lightning"));
+}
+
+TEST_F(WarmStartTest, Accelerate) { ExpectTheSame(*Run("accelerate", 2), 2); }
+
+}  // namespace
+}  // namespace cadre
