@@ -1,7 +1,31 @@
 """What a Python program tells Cadre and asks of it. Needs the standard library only, and runs without Cadre too."""
 from cadre import checkpoint
-from cadre._errors import CadreError
+from cadre._errors import (
+    AbortedError,
+    CadreError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from cadre._progress import progress, steps
 from cadre._worker import Store, Worker, worker
 
-__all__ = ["CadreError", "Store", "Worker", "checkpoint", "progress", "steps", "worker"]
+__all__ = [
+    "AbortedError",
+    "CadreError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "ResourceExhaustedError",
+    "Store",
+    "UnavailableError",
+    "Worker",
+    "checkpoint",
+    "progress",
+    "steps",
+    "worker",
+]
