@@ -317,7 +317,10 @@ uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why) {
 
 StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const StartFrame& start) {
   StartFrame frame = start;
-  if (Lives(state, program.learner)) return frame;
+  if (Lives(state, program.learner)) {
+    frame.environment = WithHook(start, "plain", {});
+    return frame;
+  }
   program.learner = serial;
   program.began = program.learned_at = MonoNow();
   program.look_at = program.began;

@@ -30,8 +30,8 @@ inline constexpr int64_t kWorthAnotherBytes = 1000;
 // The number of the worker's program; 0: `why` says why it is none that can be warm.
 uint64_t ProgramOf(State& state, const StartFrame& start, std::string* why);
 
-// The frame with which a worker starts plainly and writes down what it imports; or the same frame,
-// where another one does.
+// The frame with which a worker starts plainly, with the hook; one of them writes down what it
+// imports.
 StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const StartFrame& start);
 
 // Asks the template that serves for a process. False: `warm.failed` says why it could not be.

@@ -160,7 +160,10 @@ TEST_F(WarmTest, TheWorkerIsAGroupLikeAnyOther) {
   WriteScript(
       "import json, os, time, subprocess\nimport counted\n"
       "if os.environ['RANK'] != '1':\n"
-      "  child = subprocess.Popen(['setsid', 'sleep', '1000'])\n"
+      "  child = subprocess.Popen(['setsid', 'sh', '-c', 'echo up; sleep 1000; :'],"
+      " stdout=subprocess.PIPE)\n"
+      // It has an environment that can be read only once it runs.
+      "  child.stdout.readline()\n"
       "  print(os.getpid(), child.pid, flush=True)\ntime.sleep(1000)\n");
   const TemplateFrame there = AwaitTemplate(Worker());
   EndLearner();

@@ -1,8 +1,8 @@
 # What Cadre runs first in a Python program that it starts warm (docs/design.md, "Warm start"). The
 # interpreter imports it within "import site": __main__ and sys.path[0] do not exist yet. Depending on
-# CADRE_WARM_START the process notes what the program imports ("learn"), or is a template ("template"):
-# it imports that by itself and is forked for each worker, which returns from here and goes on into
-# the interpreter's own start. Only the standard library; what a plain start would not have imported
+# CADRE_WARM_START the process notes what the program imports ("learn"), does not ("plain"), or is a
+# template ("template"): it imports that by itself and is forked for each worker, which returns from here
+# and goes on into the interpreter's own start. All workers answer with their stacks when they are asked. Only the standard library; what a plain start would not have imported
 # is taken out of sys.modules again. Any Python 3 must be able to read this.
 #
 # Messages on the template's socket are text fields with a NUL between them (template_messages.h).
@@ -522,8 +522,9 @@ def _begin():
     sys.path_importer_cache.pop(here, None)
     if sys.version_info < (3, 8):
         return
-    if mode == 'learn':
-        _learn(os, rest)
+    if mode in ('learn', 'plain'):
+        if mode == 'learn':
+            _learn(os, rest)
         _answer_with_stacks(os)
     elif mode == 'template':
         try:
