@@ -27,7 +27,7 @@ class Python {
   explicit Python(const std::string& body) {
     stacks_ = absl::StrCat(::testing::TempDir(), "/stacks_", getpid());
     const std::string program =
-        absl::StrCat("import faulthandler, os, sys, time\n", "out = open('", stacks_,
+        absl::StrCat("import faulthandler, os, sys, threading, time\n", "out = open('", stacks_,
                      "', 'a')\n"
                      "faulthandler.register(",
                      kStackSignal,
@@ -63,9 +63,8 @@ class Python {
 };
 
 TEST(PythonDump, OfASleepALoopALockAndCodeInCThatHoldsTheInterpretersLock) {
-  for (const char* body :
-       {"time.sleep(1000)", "while True: pass",
-        "import threading; l = threading.Lock(); l.acquire(); l.acquire()", "pow(7, 10 ** 9)"}) {
+  for (const char* body : {"time.sleep(1000)", "while True: pass",
+                           "l = threading.Lock(); l.acquire(); l.acquire()", "pow(7, 10 ** 9)"}) {
     const Python python(body);
     ASSERT_TRUE(python.ready()) << body;
     const std::string text = PythonStackOf(python.pid(), python.stacks(), Soon());
