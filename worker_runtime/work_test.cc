@@ -15,7 +15,7 @@ TEST(WorkTest, IsNotDoneAtFirst) {
   EXPECT_FALSE(work.done());
   EXPECT_EQ(work.duration(), std::chrono::nanoseconds(0));
   EXPECT_THAT(work.Wait(std::chrono::nanoseconds(0)),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("not done after 0")));
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("not done within 0")));
 }
 
 TEST(WorkTest, WaitReturnsWhatTheCommunicatorSaid) {
