@@ -5,12 +5,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
+#include "rpc/python_frame.h"
 
 namespace cadre::rpc {
 namespace {
@@ -28,12 +28,6 @@ struct Exception {
   bool last = true;
 };
 
-// "  File "/home/me/train.py", line 40, in main".
-struct Frame {
-  absl::string_view file;
-  int line = 0;
-};
-
 // PyTorch puts "[rank1]: " before each line of a traceback.
 absl::string_view WithoutRank(absl::string_view line) {
   absl::string_view rest = line;
@@ -44,23 +38,6 @@ absl::string_view WithoutRank(absl::string_view line) {
   if (!absl::ConsumePrefix(&rest, "]:")) return line;
   absl::ConsumePrefix(&rest, " ");
   return rest;
-}
-
-std::optional<Frame> FrameOf(absl::string_view line) {
-  line = absl::StripLeadingAsciiWhitespace(line);
-  if (!absl::ConsumePrefix(&line, "File \"")) return std::nullopt;
-  const size_t quote = line.find("\", line ");
-  if (quote == line.npos) return std::nullopt;
-  Frame frame;
-  frame.file = line.substr(0, quote);
-  line.remove_prefix(quote + 8);
-  const absl::string_view digits = line.substr(0, line.find_first_not_of("0123456789"));
-  return absl::SimpleAtoi(digits, &frame.line) ? std::make_optional(frame) : std::nullopt;
-}
-
-bool IsInstalled(absl::string_view file) {
-  return absl::StrContains(file, "/site-packages/") || absl::StrContains(file, "/dist-packages/") ||
-         absl::StrContains(file, "/lib/python3") || absl::StartsWith(file, "<");
 }
 
 // "ValueError" of "ValueError: ..."; empty: no exception's last line begins like this.
@@ -76,21 +53,20 @@ absl::string_view TypeOf(absl::string_view line) {
 // Where an exception came from: the innermost of the frames since its traceback began.
 class Where {
  public:
-  void See(const Frame& frame) {
-    if (!IsInstalled(frame.file)) own_ = frame;
+  void See(const PythonFrame& frame) {
+    if (!IsInstalledPython(frame.file)) own_ = frame;
     innermost_ = frame;
   }
   bool any() const { return innermost_.has_value(); }
   std::string Text() const {
-    const std::optional<Frame>& frame = own_.has_value() ? own_ : innermost_;
+    const std::optional<PythonFrame>& frame = own_.has_value() ? own_ : innermost_;
     if (!frame.has_value()) return "";
-    const absl::string_view name = frame->file.substr(frame->file.rfind('/') + 1);
-    return absl::StrCat(name, ", line ", frame->line);
+    return absl::StrCat(FileName(*frame), ", line ", frame->line);
   }
 
  private:
-  std::optional<Frame> own_;
-  std::optional<Frame> innermost_;
+  std::optional<PythonFrame> own_;
+  std::optional<PythonFrame> innermost_;
 };
 
 // The last exception whose traceback is among the lines: it is the one line that follows the
@@ -102,7 +78,7 @@ std::optional<Exception> LastException(absl::string_view lines) {
   for (absl::string_view line : absl::StrSplit(lines, '\n')) {
     line = WithoutRank(line);
     if (absl::StartsWith(line, "  ")) {
-      const std::optional<Frame> frame = FrameOf(line);
+      const std::optional<PythonFrame> frame = ParsePythonFrame(line);
       if (frame.has_value()) {
         if (!in_frames) where = Where();
         in_frames = true;

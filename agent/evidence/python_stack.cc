@@ -4,10 +4,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace cadre::agent {
 namespace {
@@ -52,30 +50,8 @@ bool IsOneOf(const Names& names, absl::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-bool IsInstalled(absl::string_view file) {
-  return absl::StrContains(file, "/site-packages/") || absl::StrContains(file, "/dist-packages/") ||
-         absl::StrContains(file, "/lib/python3") || absl::StartsWith(file, "<");
-}
-
-// "  File "/home/me/train.py", line 40 in main".
-std::optional<PythonFrame> FrameOf(absl::string_view line) {
-  if (!absl::ConsumePrefix(&line, "  File \"")) return std::nullopt;
-  const size_t quote = line.rfind("\", line ");
-  if (quote == line.npos) return std::nullopt;
-  PythonFrame frame;
-  frame.file = std::string(line.substr(0, quote));
-  line.remove_prefix(quote + 8);
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(line, absl::MaxSplits(" in ", 1));
-  if (!absl::SimpleAtoi(parts.first, &frame.line)) return std::nullopt;
-  frame.function = std::string(parts.second);
-  return frame;
-}
-
 std::string Text(const PythonFrame& frame) {
-  const size_t slash = frame.file.rfind('/');
-  return absl::StrCat(slash == std::string::npos ? frame.file : frame.file.substr(slash + 1), ":",
-                      frame.line, " in ", frame.function);
+  return absl::StrCat(FileName(frame), ":", frame.line, " in ", frame.function);
 }
 
 // The call of torch in which this frame waits for other ranks; empty: it is none.
@@ -106,7 +82,7 @@ std::vector<PythonFrame> MainThreadOf(absl::string_view text) {
       frames.clear();
       continue;
     }
-    std::optional<PythonFrame> frame = FrameOf(line);
+    std::optional<PythonFrame> frame = rpc::ParsePythonFrame(line);
     if (frame.has_value() && frames.size() < kMaxFrames) frames.push_back(*std::move(frame));
   }
   return frames;
@@ -115,8 +91,9 @@ std::vector<PythonFrame> MainThreadOf(absl::string_view text) {
 PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceLine& source) {
   PythonPlace place;
   if (frames.empty()) return place;
-  const auto own = std::find_if(frames.begin(), frames.end(),
-                                [](const PythonFrame& frame) { return !IsInstalled(frame.file); });
+  const auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& frame) {
+    return !rpc::IsInstalledPython(frame.file);
+  });
   std::string line;
   if (own != frames.end()) {
     place.where = Text(*own);

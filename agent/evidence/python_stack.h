@@ -11,14 +11,11 @@
 
 #include "absl/strings/string_view.h"
 #include "proto/failure.pb.h"
+#include "rpc/python_frame.h"
 
 namespace cadre::agent {
 
-struct PythonFrame {
-  std::string file;
-  int line = 0;
-  std::string function;
-};
+using rpc::PythonFrame;
 
 // Frames of the main thread in the last dump of `text`, innermost first. Empty: there is none.
 std::vector<PythonFrame> MainThreadOf(absl::string_view text);
