@@ -1,9 +1,7 @@
 // PyTorch's own clients of the store that the agent of rank 0's node serves: the PyTorch of
 // tools/python_env, where CADRE_PYTHON_ENV names its folder, and Debian's, which is older.
 #include <signal.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
 
 namespace cadre {
@@ -28,16 +27,8 @@ constexpr char kOperations[] = "tests/compatibility/agent_store_operations.py";
 constexpr char kScript[] = "tests/compatibility/agent_store_script.py";
 constexpr char kDdp[] = "tests/compatibility/ddp_script.py";
 
-class AgentStoreTest : public ::testing::Test {
+class AgentStoreTest : public PypiPythonTest {
  protected:
-  void SetUp() override {
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-    }
-    python_ = absl::StrCat(environment, "/bin/python");
-    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
-  }
   std::vector<std::string> Command(std::vector<std::string> flags,
                                    const std::vector<std::string>& program) {
     for (const char* word : {"--log-dir", logs_.c_str(), "--", python_.c_str()}) {
@@ -65,7 +56,6 @@ class AgentStoreTest : public ::testing::Test {
     return absl::StrCat("rank ", rank, " of ", world, ": sum ", world, ", agent store ", uses);
   }
 
-  std::string python_;
   const std::string logs_ = MakeTempDir("logs");
 };
 

@@ -1,13 +1,11 @@
 // Who hangs, in programs of PyTorch's that do not say where they are: the rank and its line are
 // named, by the stacks that the interpreters print.
-#include <unistd.h>
-
-#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
 
 namespace cadre {
@@ -26,23 +24,14 @@ struct Hang {
   std::string says;
 };
 
-class PythonHangsTest : public ::testing::TestWithParam<Hang> {
+class PythonHangsTest : public PypiPythonTest, public ::testing::WithParamInterface<Hang> {
  protected:
-  void SetUp() override {
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-    }
-    python_ = absl::StrCat(environment, "/bin/python");
-    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
-  }
   std::unique_ptr<Process> Run(const std::string& way) {
     return StartStandalone({"--nproc-per-node", "3", "--progress-timeout", "4s", "--log-dir", logs_,
                             "--job-name", "j", "--", python_, "tests/compatibility/python_hangs.py",
                             way});
   }
 
-  std::string python_;
   const std::string logs_ = MakeTempDir("logs");
 };
 

@@ -1,9 +1,6 @@
 // Python programs that `cadre run` starts again from a process that has imported their packages,
 // with the PyTorch, Lightning and Accelerate of tools/python_env: what they do is what they did
 // when they were started plainly.
-#include <unistd.h>
-
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
 
 namespace cadre {
@@ -23,16 +21,8 @@ using ::testing::HasSubstr;
 constexpr char kScript[] = "tests/compatibility/warm_script.py";
 constexpr absl::Duration kPatience = absl::Minutes(5);
 
-class WarmStartTest : public ::testing::Test {
+class WarmStartTest : public PypiPythonTest {
  protected:
-  void SetUp() override {
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-    }
-    python_ = absl::StrCat(environment, "/bin/python");
-    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
-  }
   // The launcher, once the case was done plainly and warm by all ranks.
   std::unique_ptr<Process> Run(const std::string& name, int workers) {
     auto launcher = StartStandalone({"--nproc-per-node", absl::StrCat(workers), "--max-restarts",
@@ -55,8 +45,6 @@ class WarmStartTest : public ::testing::Test {
     ASSERT_EQ(warm.size(), workers) << Said(launcher);
     EXPECT_EQ(Results(launcher, "plainly"), warm) << Said(launcher);
   }
-
-  std::string python_;
 };
 
 TEST_F(WarmStartTest, PoolsLoadersPicklesAndPathsAreThoseOfAPlainStart) {

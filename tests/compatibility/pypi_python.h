@@ -1,0 +1,32 @@
+// Tests of programs under the Python of tools/python_env, with the PyTorch of PyPI. They are
+// skipped where CADRE_PYTHON_ENV does not name its folder.
+#ifndef CADRE_TESTS_COMPATIBILITY_PYPI_PYTHON_H_
+#define CADRE_TESTS_COMPATIBILITY_PYPI_PYTHON_H_
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+
+class PypiPythonTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+    if (environment == nullptr || *environment == '\0') {
+      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+    }
+    python_ = absl::StrCat(environment, "/bin/python");
+    if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
+  }
+
+  std::string python_;
+};
+
+}  // namespace cadre
+
+#endif  // CADRE_TESTS_COMPATIBILITY_PYPI_PYTHON_H_
