@@ -79,7 +79,7 @@ class GenerationStoreTest : public ::testing::Test {
   bool Connects() {
     StoreClient client(environment_.assign.master_port());
     return client.connected() && client.Send(ValidateBytes() + PingBytes(5)) &&
-           client.Read(4) == LittleEndian32(5);
+           client.Read(4) == rpc::LittleEndian32(5);
   }
 
   std::string root_ = testing::TempDir() + "/store_XXXXXX";

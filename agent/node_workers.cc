@@ -16,7 +16,7 @@
 #include "agent/adoption.h"
 #include "agent/evidence/exit_report.h"
 #include "agent/run_files.h"
-#include "agent/workers/warm_workers.h"
+#include "agent/workers/python/warm_workers.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/progress_snapshot.h"
@@ -290,15 +290,10 @@ void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
     std::error_code ignored;
     std::filesystem::create_symlink(standby->progress_file, worker.files.progress_file, ignored);
   }
-  SayWhyCold(started);
+  const std::string note =
+      warm_notes_.OnStarted(started, generation(), assign().restart_count() > 0);
+  if (!note.empty()) uses_.display.Line(note);
   uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm});
-}
-
-// Once a generation, and not of the first one, in which nothing else was to be expected.
-void NodeWorkers::SayWhyCold(const supervisor::StartedFrame& started) {
-  if (started.why_cold.empty() || assign().restart_count() == 0) return;
-  if (std::exchange(said_cold_in_, generation()) == generation()) return;
-  uses_.display.Line(absl::StrCat("started plainly, not warm: ", started.why_cold));
 }
 
 void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {

@@ -21,6 +21,7 @@
 #include "agent/supervisor/frames.h"
 #include "agent/workers/node_worker.h"
 #include "agent/workers/port_hold.h"
+#include "agent/workers/python/warm_notes.h"
 #include "agent/workers/rank_output.h"
 #include "agent/workers/run_logs.h"
 #include "agent/workers/standbys.h"
@@ -100,7 +101,6 @@ class NodeWorkers {
   void BeginWatching();
 
   void OnStarted(const supervisor::StartedFrame& started);
-  void SayWhyCold(const supervisor::StartedFrame& started);
   void OnOutput(const supervisor::OutputFrame& output);
   void OnExited(const supervisor::ExitedFrame& exited);
   void OnRemains(const supervisor::RemainsFrame& remains);
@@ -123,7 +123,7 @@ class NodeWorkers {
   Standbys standbys_;
   // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.
   std::string lost_supervisor_;
-  uint64_t said_cold_in_ = 0;  // generation
+  WarmNotes warm_notes_;
   MonoTime poll_at_ = MonoTime::Never();
   WorkerFollower follower_;  // last: its thread reports
 };

@@ -16,8 +16,8 @@
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"
-#include "agent/supervisor/templates.h"
-#include "agent/supervisor/warm_start.h"
+#include "agent/supervisor/warm/templates.h"
+#include "agent/supervisor/warm/warm_start.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/child.h"
+#include "agent/supervisor/processes/child.h"
 #include "agent/supervisor/standby.h"
 
 namespace cadre::supervisor {

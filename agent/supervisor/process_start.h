@@ -9,7 +9,7 @@
 
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/plumbing.h"
-#include "agent/supervisor/spawn.h"
+#include "agent/supervisor/processes/spawn.h"
 #include "agent/supervisor/standby.h"
 #include "agent/supervisor/state.h"
 

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "agent/supervisor/child.h"
+#include "agent/supervisor/processes/child.h"
 
 namespace cadre::supervisor {
 namespace {

@@ -9,7 +9,7 @@
 #include "agent/supervisor/plumbing.h"
 #include "agent/supervisor/process_start.h"
 #include "agent/supervisor/standby.h"
-#include "agent/supervisor/warm_start.h"
+#include "agent/supervisor/warm/warm_start.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {

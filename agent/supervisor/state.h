@@ -18,7 +18,7 @@
 #include "agent/supervisor/outbox.h"
 #include "agent/supervisor/processes/cgroup_tree.h"
 #include "agent/supervisor/stdio.h"
-#include "agent/supervisor/warm_state.h"
+#include "agent/supervisor/warm/warm_state.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
 

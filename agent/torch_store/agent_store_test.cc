@@ -37,7 +37,7 @@ TEST_F(AgentStoreTest, IsThereBeforeThePortIsReleased) {
   StoreClient client(port_);
   ASSERT_TRUE(client.connected());
   ASSERT_TRUE(client.Send(ValidateBytes() + PingBytes(5)));
-  EXPECT_EQ(client.Read(4), LittleEndian32(5));
+  EXPECT_EQ(client.Read(4), rpc::LittleEndian32(5));
 }
 
 TEST_F(AgentStoreTest, ItsEndClosesConnectionsAndTheNextOneIsEmpty) {
@@ -51,8 +51,8 @@ TEST_F(AgentStoreTest, ItsEndClosesConnectionsAndTheNextOneIsEmpty) {
   const auto second = Open();
   ASSERT_OK(second);
   StoreClient client(port_);
-  ASSERT_TRUE(client.Send(ValidateBytes() + OpByte(TorchOp::kGetNumKeys)));
-  EXPECT_EQ(client.Read(8), LittleEndian64(0));
+  ASSERT_TRUE(client.Send(ValidateBytes() + rpc::TorchOpByte(TorchOp::kGetNumKeys)));
+  EXPECT_EQ(client.Read(8), rpc::LittleEndian64(0));
 }
 
 TEST_F(AgentStoreTest, StopEndsWaits) {
@@ -60,13 +60,13 @@ TEST_F(AgentStoreTest, StopEndsWaits) {
   ASSERT_OK(store);
   StoreClient waits(port_), other(port_);
   ASSERT_TRUE(waits.Send(ValidateBytes() + PingBytes(1) + KeysRequest(TorchOp::kWait, {"/a"})));
-  EXPECT_EQ(waits.Read(4), LittleEndian32(1));
+  EXPECT_EQ(waits.Read(4), rpc::LittleEndian32(1));
   ASSERT_TRUE(other.Send(ValidateBytes() + PingBytes(1)));
-  EXPECT_EQ(other.Read(4), LittleEndian32(1));
+  EXPECT_EQ(other.Read(4), rpc::LittleEndian32(1));
   (*store)->StopWaits();
   EXPECT_TRUE(waits.IsClosed());
   ASSERT_TRUE(other.Send(PingBytes(2)));
-  EXPECT_EQ(other.Read(4), LittleEndian32(2));
+  EXPECT_EQ(other.Read(4), rpc::LittleEndian32(2));
 }
 
 TEST_F(AgentStoreTest, LinesAreTakenOnce) {

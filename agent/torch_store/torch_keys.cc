@@ -4,10 +4,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "agent/torch_store/little_endian.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rpc/torch_protocol.h"
 
 namespace cadre::agent {
 namespace {
@@ -31,7 +31,7 @@ TorchKeys::~TorchKeys() {
 absl::Status TorchKeys::Execute(uint64_t connection, TorchRequest request) {
   switch (request.op) {
     case TorchOp::kPing:
-      answer_(connection, LittleEndian32(static_cast<uint32_t>(request.number)), nullptr);
+      answer_(connection, rpc::LittleEndian32(static_cast<uint32_t>(request.number)), nullptr);
       return absl::OkStatus();
     case TorchOp::kSet:
       return Set(request.keys[0], std::move(request.values[0]));
@@ -280,7 +280,7 @@ void TorchKeys::Forget(uint64_t connection) {
 void TorchKeys::ListKeys(uint64_t connection) {
   AnswerNumber(connection, static_cast<int64_t>(keys_.size()));
   for (const auto& [key, value] : keys_) {
-    answer_(connection, absl::StrCat(LittleEndian64(key.size()), key), nullptr);
+    answer_(connection, absl::StrCat(rpc::LittleEndian64(key.size()), key), nullptr);
   }
 }
 
@@ -306,12 +306,12 @@ void TorchKeys::AnswerByte(uint64_t connection, uint8_t byte) {
 }
 
 void TorchKeys::AnswerNumber(uint64_t connection, int64_t number) {
-  answer_(connection, LittleEndian64(static_cast<uint64_t>(number)), nullptr);
+  answer_(connection, rpc::LittleEndian64(static_cast<uint64_t>(number)), nullptr);
 }
 
 void TorchKeys::AnswerText(uint64_t connection, const SharedText& value) {
   const size_t size = value == nullptr ? 0 : value->text().size();
-  answer_(connection, LittleEndian64(size), size == 0 ? nullptr : value);
+  answer_(connection, rpc::LittleEndian64(size), size == 0 ? nullptr : value);
 }
 
 }  // namespace cadre::agent

@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "agent/torch_store/little_endian.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/torch_protocol.h"
 
 namespace cadre::agent {
 namespace {
@@ -18,7 +18,7 @@ using ::testing::UnorderedElementsAre;
 
 const std::string kZero(1, '\0'), kOne(1, '\1');
 
-std::string Number(int64_t number) { return LittleEndian64(static_cast<uint64_t>(number)); }
+std::string Number(int64_t number) { return rpc::LittleEndian64(static_cast<uint64_t>(number)); }
 std::string Text(const std::string& text) { return Number(text.size()) + text; }
 
 class TorchKeysTest : public ::testing::Test {
@@ -216,7 +216,7 @@ TEST_F(TorchKeysTest, WithoutRoomNothingIsKept) {
 
 TEST_F(TorchKeysTest, ValidateIsNoOperation) {
   EXPECT_THAT(Do(1, TorchOp::kValidate, {}), Not(IsOk()));
-  EXPECT_EQ(Ask(1, TorchOp::kPing, {}, {}, 7), LittleEndian32(7));
+  EXPECT_EQ(Ask(1, TorchOp::kPing, {}, {}, 7), rpc::LittleEndian32(7));
 }
 
 // Whatever is asked in whatever order, what is held is given back, and nobody is answered twice.

@@ -6,33 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "rpc/torch_protocol.h"
+
 namespace cadre::agent {
 
-// The opcodes of torch/csrc/distributed/c10d/TCPStoreBackend.hpp.
-enum class TorchOp : uint8_t {
-  kValidate = 0,
-  kSet = 1,
-  kCompareSet = 2,
-  kGet = 3,
-  kAdd = 4,
-  kCheck = 5,
-  kWait = 6,
-  kGetNumKeys = 7,
-  kDeleteKey = 8,
-  kAppend = 9,
-  kMultiGet = 10,
-  kMultiSet = 11,
-  kCancelWait = 12,
-  kPing = 13,
-  kQueuePush = 14,
-  kQueuePop = 15,
-  kQueueLen = 16,
-  kListKeys = 17,
-  kBarrier = 18,
-};
-
-// What VALIDATE carries.
-inline constexpr int64_t kTorchMagic = 0x3C85F7CE;
+using rpc::kTorchMagic;
+using rpc::TorchOp;
 
 struct TorchRequest {
   TorchOp op = TorchOp::kPing;

@@ -47,14 +47,15 @@ std::string EveryRequest() {
          TextsRequest(TorchOp::kCompareSet, {"/a", "v", "w"}) +
          TextsRequest(TorchOp::kGet, {"/a"}) + NumberRequest(TorchOp::kAdd, "init/", -3) +
          KeysRequest(TorchOp::kCheck, {"/a", "/b"}) + KeysRequest(TorchOp::kWait, {}) +
-         KeysRequest(TorchOp::kWait, {"/c"}) + OpByte(TorchOp::kGetNumKeys) +
+         KeysRequest(TorchOp::kWait, {"/c"}) + rpc::TorchOpByte(TorchOp::kGetNumKeys) +
          TextsRequest(TorchOp::kDeleteKey, {"/a"}) +
          TextsRequest(TorchOp::kAppend, {"/a", std::string("\0x", 2)}) +
-         KeysRequest(TorchOp::kMultiGet, {"/a", "", "/b"}) + OpByte(TorchOp::kMultiSet) +
-         LittleEndian64(2) + TextBytes("/a") + TextBytes("1") + TextBytes("/b") + TextBytes("") +
-         OpByte(TorchOp::kMultiSet) + LittleEndian64(0) + OpByte(TorchOp::kCancelWait) +
+         KeysRequest(TorchOp::kMultiGet, {"/a", "", "/b"}) + rpc::TorchOpByte(TorchOp::kMultiSet) +
+         rpc::LittleEndian64(2) + rpc::TorchText("/a") + rpc::TorchText("1") +
+         rpc::TorchText("/b") + rpc::TorchText("") + rpc::TorchOpByte(TorchOp::kMultiSet) +
+         rpc::LittleEndian64(0) + rpc::TorchOpByte(TorchOp::kCancelWait) +
          TextsRequest(TorchOp::kQueuePush, {"/q", "v"}) + TextsRequest(TorchOp::kQueuePop, {"/q"}) +
-         TextsRequest(TorchOp::kQueueLen, {"/q"}) + OpByte(TorchOp::kListKeys) +
+         TextsRequest(TorchOp::kQueueLen, {"/q"}) + rpc::TorchOpByte(TorchOp::kListKeys) +
          NumberRequest(TorchOp::kBarrier, "/b", 1000);
 }
 
@@ -141,14 +142,14 @@ TEST(TorchRequestReaderTest, UnknownOpcodeIsRefused) {
 
 TEST(TorchRequestReaderTest, LengthsOverTheLimitsAreRefusedBeforeTheirBytesCome) {
   const auto begins = [](TorchOp op, uint64_t number) {
-    return ReadAll({OpByte(op) + LittleEndian64(number)}).status();
+    return ReadAll({rpc::TorchOpByte(op) + rpc::LittleEndian64(number)}).status();
   };
   EXPECT_THAT(begins(TorchOp::kGet, kMaxTorchKeyBytes + 1), Not(IsOk()));
   EXPECT_THAT(begins(TorchOp::kGet, UINT64_MAX), Not(IsOk()));
   EXPECT_THAT(begins(TorchOp::kWait, kMaxTorchKeysPerCall + 1), Not(IsOk()));
   EXPECT_THAT(begins(TorchOp::kMultiSet, UINT64_MAX), Not(IsOk()));
-  const std::string set = OpByte(TorchOp::kSet) + TextBytes("/a");
-  EXPECT_THAT(ReadAll({set + LittleEndian64(kMaxTorchValueBytes + 1)}),
+  const std::string set = rpc::TorchOpByte(TorchOp::kSet) + rpc::TorchText("/a");
+  EXPECT_THAT(ReadAll({set + rpc::LittleEndian64(kMaxTorchValueBytes + 1)}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("8388608")));
 }
 
@@ -163,14 +164,15 @@ TEST(TorchRequestReaderTest, WhatIsAtTheLimitsIsTaken) {
 
 TEST(TorchRequestReaderTest, ARequestHasALimitAsAWhole) {
   const std::string value(kMaxTorchValueBytes, 'v');
-  std::string begun = OpByte(TorchOp::kMultiSet) + LittleEndian64(100);
-  for (int i = 0; i < 8; ++i) begun += TextBytes("/k") + TextBytes(value);
+  std::string begun = rpc::TorchOpByte(TorchOp::kMultiSet) + rpc::LittleEndian64(100);
+  for (int i = 0; i < 8; ++i) begun += rpc::TorchText("/k") + rpc::TorchText(value);
   EXPECT_THAT(ReadAll({begun}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("64 MiB")));
 }
 
 TEST(TorchRequestReaderTest, HoldsNoMoreThanCame) {
   TorchRequestReader reader;
-  const std::string begun = OpByte(TorchOp::kSet) + LittleEndian64(kMaxTorchKeyBytes) + "abc";
+  const std::string begun =
+      rpc::TorchOpByte(TorchOp::kSet) + rpc::LittleEndian64(kMaxTorchKeyBytes) + "abc";
   absl::string_view bytes = begun;
   TorchRequest request;
   const auto complete = reader.Read(&bytes, &request);

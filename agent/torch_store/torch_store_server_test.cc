@@ -46,7 +46,7 @@ class TorchStoreServerTest : public ::testing::Test {
   std::unique_ptr<StoreClient> Client() {
     auto client = Stranger();
     EXPECT_TRUE(client->Send(ValidateBytes() + PingBytes(77)));
-    EXPECT_EQ(client->Read(4), LittleEndian32(77));
+    EXPECT_EQ(client->Read(4), rpc::LittleEndian32(77));
     return client;
   }
   // Until there are so many connections.
@@ -68,9 +68,9 @@ TEST_F(TorchStoreServerTest, ClientsShareKeys) {
   const auto one = Client(), other = Client();
   ASSERT_TRUE(one->Send(TextsRequest(TorchOp::kSet, {"/a", "value"})));
   ASSERT_TRUE(one->Send(PingBytes(1)));
-  EXPECT_EQ(one->Read(4), LittleEndian32(1));
+  EXPECT_EQ(one->Read(4), rpc::LittleEndian32(1));
   ASSERT_TRUE(other->Send(TextsRequest(TorchOp::kGet, {"/a"})));
-  EXPECT_EQ(other->Read(13), TextBytes("value"));
+  EXPECT_EQ(other->Read(13), rpc::TorchText("value"));
   EXPECT_THAT(lines_, IsEmpty());
 }
 
@@ -91,7 +91,7 @@ TEST_F(TorchStoreServerTest, WhoEndsWaitsNoMore) {
   waits.reset();
   AwaitConnections(1);
   ASSERT_TRUE(sets->Send(TextsRequest(TorchOp::kSet, {"/a", ""}) + PingBytes(3)));
-  EXPECT_EQ(sets->Read(4), LittleEndian32(3));
+  EXPECT_EQ(sets->Read(4), rpc::LittleEndian32(3));
 }
 
 TEST_F(TorchStoreServerTest, WhoDoesNotValidateFirstIsDropped) {
@@ -99,8 +99,9 @@ TEST_F(TorchStoreServerTest, WhoDoesNotValidateFirstIsDropped) {
   const auto keeps = Client();
   EXPECT_TRUE(Stranger()->Send(PingBytes(1)));
   for (const std::string& first :
-       {PingBytes(1), OpByte(TorchOp::kValidate) + LittleEndian32(1), std::string("GET / HTTP/1.1"),
-        OpByte(TorchOp::kSet) + LittleEndian64(UINT64_MAX)}) {
+       {PingBytes(1), rpc::TorchOpByte(TorchOp::kValidate) + rpc::LittleEndian32(1),
+        std::string("GET / HTTP/1.1"),
+        rpc::TorchOpByte(TorchOp::kSet) + rpc::LittleEndian64(UINT64_MAX)}) {
     const auto stranger = Stranger();
     stranger->Send(first);
     EXPECT_TRUE(stranger->IsClosed());
@@ -108,14 +109,15 @@ TEST_F(TorchStoreServerTest, WhoDoesNotValidateFirstIsDropped) {
   AwaitConnections(1);
   EXPECT_THAT(lines_, ElementsAre(AllOf(HasSubstr("from 127.0.0.1"), HasSubstr("PyTorch 2.1"))));
   ASSERT_TRUE(keeps->Send(PingBytes(9)));
-  EXPECT_EQ(keeps->Read(4), LittleEndian32(9));
+  EXPECT_EQ(keeps->Read(4), rpc::LittleEndian32(9));
 }
 
 TEST_F(TorchStoreServerTest, GarbageEndsTheConnection) {
   Open();
-  for (const std::string& garbage : {std::string("\x13"), std::string("\xff\xff"), ValidateBytes(),
-                                     OpByte(TorchOp::kSet) + LittleEndian64(9000),
-                                     OpByte(TorchOp::kWait) + LittleEndian64(1 << 20)}) {
+  for (const std::string& garbage :
+       {std::string("\x13"), std::string("\xff\xff"), ValidateBytes(),
+        rpc::TorchOpByte(TorchOp::kSet) + rpc::LittleEndian64(9000),
+        rpc::TorchOpByte(TorchOp::kWait) + rpc::LittleEndian64(1 << 20)}) {
     const auto client = Client();
     client->Send(garbage);
     EXPECT_TRUE(client->IsClosed());
@@ -139,7 +141,7 @@ TEST_F(TorchStoreServerTest, WhoSaysNothingIsDroppedInTime) {
   const MonoTime later = MonoNow() + absl::Milliseconds(100);
   while (MonoNow() < later) server_->Serve(absl::Milliseconds(10));
   ASSERT_TRUE(client->Send(PingBytes(2)));
-  EXPECT_EQ(client->Read(4), LittleEndian32(2));
+  EXPECT_EQ(client->Read(4), rpc::LittleEndian32(2));
 }
 
 TEST_F(TorchStoreServerTest, OtherMachinesAreRefused) {
@@ -174,12 +176,12 @@ TEST_F(TorchStoreServerTest, WithoutDescriptorsOthersAreServed) {
   const rlimit none = {0, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   EXPECT_TRUE(client->Send(PingBytes(2)));
-  EXPECT_EQ(client->Read(4), LittleEndian32(2));
+  EXPECT_EQ(client->Read(4), rpc::LittleEndian32(2));
   while (lines_.empty()) server_->Serve(absl::Milliseconds(10));
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("ulimit -n")));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_TRUE(waits->Send(ValidateBytes() + PingBytes(3)));
-  EXPECT_EQ(waits->Read(4), LittleEndian32(3));
+  EXPECT_EQ(waits->Read(4), rpc::LittleEndian32(3));
 }
 
 TEST_F(TorchStoreServerTest, WhatIsTooMuchEndsTheConnectionThatAskedForIt) {
@@ -189,14 +191,14 @@ TEST_F(TorchStoreServerTest, WhatIsTooMuchEndsTheConnectionThatAskedForIt) {
   const auto keeps = Client(), client = Client();
   ASSERT_TRUE(
       keeps->Send(TextsRequest(TorchOp::kSet, {"/a", std::string(2 << 20, 'x')}) + PingBytes(2)));
-  EXPECT_EQ(keeps->Read(4), LittleEndian32(2));
+  EXPECT_EQ(keeps->Read(4), rpc::LittleEndian32(2));
   // Not even while it comes.
-  client->Send(OpByte(TorchOp::kSet) + TextBytes("/b") + LittleEndian64(4 << 20) +
-               std::string(2 << 20, 'y'));
+  client->Send(rpc::TorchOpByte(TorchOp::kSet) + rpc::TorchText("/b") +
+               rpc::LittleEndian64(4 << 20) + std::string(2 << 20, 'y'));
   EXPECT_TRUE(client->IsClosed());
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("holds 3 MiB already")));
   ASSERT_TRUE(keeps->Send(TextsRequest(TorchOp::kDeleteKey, {"/a"})));
-  EXPECT_EQ(keeps->Read(8), LittleEndian64(1));
+  EXPECT_EQ(keeps->Read(8), rpc::LittleEndian64(1));
   EXPECT_EQ(server_->held_bytes(), 0u);
 }
 
@@ -205,7 +207,7 @@ TEST_F(TorchStoreServerTest, WhoDoesNotReadIsNotReadAndDelaysNobody) {
   const auto lazy = Client(), other = Client();
   ASSERT_TRUE(
       other->Send(TextsRequest(TorchOp::kSet, {"/a", std::string(8 << 20, 'x')}) + PingBytes(2)));
-  EXPECT_EQ(other->Read(4), LittleEndian32(2));
+  EXPECT_EQ(other->Read(4), rpc::LittleEndian32(2));
   const size_t stored = server_->held_bytes();
   // As many requests as the socket takes: the server stops to read them.
   const std::string get = TextsRequest(TorchOp::kGet, {"/a"});
@@ -221,11 +223,11 @@ TEST_F(TorchStoreServerTest, WhoDoesNotReadIsNotReadAndDelaysNobody) {
   }
   EXPECT_LT(server_->held_bytes(), stored + (4 << 20));
   ASSERT_TRUE(other->Send(PingBytes(3)));
-  EXPECT_EQ(other->Read(4), LittleEndian32(3));
+  EXPECT_EQ(other->Read(4), rpc::LittleEndian32(3));
   // It reads after all, and has missed nothing.
   ASSERT_GT(sent, 3u);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(lazy->Read(8), LittleEndian64(8 << 20));
+    EXPECT_EQ(lazy->Read(8), rpc::LittleEndian64(8 << 20));
     EXPECT_EQ(lazy->Read(8 << 20), std::string(8 << 20, 'x'));
   }
 }

@@ -11,28 +11,23 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rpc/torch_protocol.h"
 #include "worker_runtime/sockets/endpoint.h"
 
 namespace cadre::launched {
 namespace {
 
-// Opcodes of torch/csrc/distributed/c10d/TCPStoreBackend.hpp. Numbers are little endian, and
-// strings have their length, of 8 bytes, in front.
-constexpr char kValidate = 0, kSet = 1, kGet = 3, kCheck = 5, kPing = 13;
-constexpr uint32_t kMagic = 0x3C85F7CE;
+using rpc::LittleEndian32;
+using rpc::LittleEndian64;
+using rpc::TorchOp;
+using rpc::TorchOpByte;
+using rpc::TorchText;
+
 // A store older than 2.1 takes the validation for the opcode SET, and the 8 bytes behind the first
 // for the length of a key. Its highest byte is this number's third: a length that no machine has,
 // so that such a store closes the connection, and neither waits for more nor tries to find room.
 constexpr uint32_t kPingNumber = 0xFFFFFF2A;
 constexpr char kIsThere = 0;
-
-std::string Number(uint64_t value, size_t bytes) {
-  std::string text;
-  for (size_t i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i)));
-  return text;
-}
-
-std::string Text(absl::string_view text) { return absl::StrCat(Number(text.size(), 8), text); }
 
 Status Silent() {
   return UnavailableError(
@@ -46,29 +41,31 @@ Result<TorchStore> TorchStore::Connect(const std::string& endpoint) {
   ASSIGN_OR_RETURN(ScopedFd socket, sockets::ConnectBefore(deadline, endpoint));
   TorchStore store(std::move(socket));
   // In one piece: an older store would wait for the rest, and with it all its clients.
-  RETURN_IF_ERROR(store.Send(absl::StrCat(std::string(1, kValidate), Number(kMagic, 4),
-                                          std::string(1, kPing), Number(kPingNumber, 4)),
-                             deadline));
+  RETURN_IF_ERROR(
+      store.Send(absl::StrCat(TorchOpByte(TorchOp::kValidate), LittleEndian32(rpc::kTorchMagic),
+                              TorchOpByte(TorchOp::kPing), LittleEndian32(kPingNumber)),
+                 deadline));
   ASSIGN_OR_RETURN(const std::string answer, store.Receive(4, deadline));
-  if (answer == Number(kPingNumber, 4)) return store;
+  if (answer == LittleEndian32(kPingNumber)) return store;
   return UnavailableError(absl::StrCat("it answered ", Quoted(answer)));
 }
 
 Status TorchStore::Set(absl::string_view key, absl::string_view value) {
   const MonoTime deadline = MonoNow() + kAnswerPatience;
   // Unlike SET, PING is answered: what was sent before it is done.
-  RETURN_IF_ERROR(Send(absl::StrCat(std::string(1, kSet), Text(key), Text(value),
-                                    std::string(1, kPing), Number(kPingNumber, 4)),
+  RETURN_IF_ERROR(Send(absl::StrCat(TorchOpByte(TorchOp::kSet), TorchText(key), TorchText(value),
+                                    TorchOpByte(TorchOp::kPing), LittleEndian32(kPingNumber)),
                        deadline));
   return Receive(4, deadline).status();
 }
 
 Result<std::optional<std::string>> TorchStore::Get(absl::string_view key, size_t limit) {
   const MonoTime deadline = MonoNow() + kAnswerPatience;
-  RETURN_IF_ERROR(Send(absl::StrCat(std::string(1, kCheck), Number(1, 8), Text(key)), deadline));
+  RETURN_IF_ERROR(Send(
+      absl::StrCat(TorchOpByte(TorchOp::kCheck), LittleEndian64(1), TorchText(key)), deadline));
   ASSIGN_OR_RETURN(const std::string there, Receive(1, deadline));
   if (there[0] != kIsThere) return std::optional<std::string>();
-  RETURN_IF_ERROR(Send(absl::StrCat(std::string(1, kGet), Text(key)), deadline));
+  RETURN_IF_ERROR(Send(absl::StrCat(TorchOpByte(TorchOp::kGet), TorchText(key)), deadline));
   ASSIGN_OR_RETURN(const std::string length, Receive(8, deadline));
   uint64_t size = 0;
   for (size_t i = 0; i < 8; ++i) size |= uint64_t{static_cast<uint8_t>(length[i])} << (8 * i);

@@ -1,4 +1,4 @@
-#include "agent/supervisor/child.h"
+#include "agent/supervisor/processes/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // What a new process does between fork and exec. Async-signal-safe throughout: everything it needs
 // is prepared before the fork, nothing is allocated.
-#ifndef CADRE_AGENT_SUPERVISOR_CHILD_H_
-#define CADRE_AGENT_SUPERVISOR_CHILD_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_CHILD_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_CHILD_H_
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -65,4 +65,4 @@ int ExitCodeOf(int error);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_CHILD_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_CHILD_H_

@@ -1,4 +1,4 @@
-#include "agent/supervisor/cpu_mask.h"
+#include "agent/supervisor/processes/cpu_mask.h"
 
 namespace cadre::supervisor {
 

@@ -1,6 +1,6 @@
 // A set of processors as the kernel takes it. Pure.
-#ifndef CADRE_AGENT_SUPERVISOR_CPU_MASK_H_
-#define CADRE_AGENT_SUPERVISOR_CPU_MASK_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_CPU_MASK_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_CPU_MASK_H_
 
 #include <sched.h>
 
@@ -31,4 +31,4 @@ class CpuMask {
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_CPU_MASK_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_CPU_MASK_H_

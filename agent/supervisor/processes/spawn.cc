@@ -1,4 +1,4 @@
-#include "agent/supervisor/spawn.h"
+#include "agent/supervisor/processes/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/supervisor/child.h"
-#include "agent/supervisor/cpu_mask.h"
+#include "agent/supervisor/processes/child.h"
+#include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
 #include "agent/supervisor/processes/process_scan.h"
 

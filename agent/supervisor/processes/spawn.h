@@ -1,7 +1,7 @@
 // Starts one worker: prepares all that its process needs, forks into the cgroup, and gives back a
 // pidfd and the pipe that tells how exec went. Never waits for the child. Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_SPAWN_H_
-#define CADRE_AGENT_SUPERVISOR_SPAWN_H_
+#ifndef CADRE_AGENT_SUPERVISOR_PROCESSES_SPAWN_H_
+#define CADRE_AGENT_SUPERVISOR_PROCESSES_SPAWN_H_
 
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -48,4 +48,4 @@ std::vector<std::string> ProgramCandidates(const std::string& program,
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_SPAWN_H_
+#endif  // CADRE_AGENT_SUPERVISOR_PROCESSES_SPAWN_H_

@@ -1,5 +1,5 @@
 // What is prepared before the fork; how processes start is shown by worker_test.
-#include "agent/supervisor/spawn.h"
+#include "agent/supervisor/processes/spawn.h"
 
 #include <errno.h>
 

@@ -1,4 +1,4 @@
-#include "agent/supervisor/templates.h"
+#include "agent/supervisor/warm/templates.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,23 +10,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
-#include "agent/supervisor/child.h"
 #include "agent/supervisor/processes/pidfd.h"
-#include "agent/supervisor/processes/process_scan.h"
-#include "agent/supervisor/spawn.h"
+#include "agent/supervisor/processes/spawn.h"
 #include "agent/supervisor/warm/hook_file.h"
 #include "agent/supervisor/warm/template_messages.h"
+#include "agent/supervisor/warm/template_process.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {
@@ -34,14 +32,8 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(250);
 constexpr absl::Duration kLookWhereNothingChanges = absl::Seconds(2);
-constexpr int kSocketBytes = 1 << 20;
-constexpr size_t kWorkerDescriptors = 5;
-// A worker's marker is written over the template's, which therefore is longer than any.
-constexpr size_t kMarkerRoom = 20;
 
 absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
-
-std::string HookDirectory(const StartFrame& start) { return start.warm.directory + "/python"; }
 
 // What is the same for all workers that can be forked from one template.
 std::string KeyOf(const StartFrame& start) {
@@ -53,25 +45,6 @@ std::string KeyOf(const StartFrame& start) {
     if (ranks.count(NameIn(entry)) == 0) absl::StrAppend(&key, "\n", entry);
   }
   return key;
-}
-
-// The interpreter imports our sitecustomize first and hears what it is for.
-std::vector<std::string> WithHook(const StartFrame& start, const std::string& purpose,
-                                  const std::set<absl::string_view>& without) {
-  const std::string hook = HookDirectory(start);
-  std::vector<std::string> environment;
-  bool had_path = false;
-  for (const std::string& entry : start.environment) {
-    if (without.count(NameIn(entry)) != 0 || NameIn(entry) == "CADRE_WARM_START") continue;
-    const bool is_path = absl::StartsWith(entry, "PYTHONPATH=");
-    had_path = had_path || is_path;
-    environment.push_back(
-        is_path ? absl::StrCat("PYTHONPATH=", hook, ":", absl::string_view(entry).substr(11))
-                : entry);
-  }
-  if (!had_path) environment.push_back("PYTHONPATH=" + hook);
-  environment.push_back(absl::StrCat("CADRE_WARM_START=", purpose, ":", had_path ? "1" : "0"));
-  return environment;
 }
 
 bool Lives(const State& state, uint64_t serial) {
@@ -119,86 +92,27 @@ void End(State& state, Template& ended, const std::string& why) {
   ended = Template();
 }
 
-// The last line that it has written, where that explains its end.
-std::string LastLine(const Template& ended) {
-  char text[4096];
-  const ssize_t n = read(ended.complaints.get(), text, sizeof(text));
-  absl::string_view rest(text, n > 0 ? static_cast<size_t>(n) : 0);
-  while (absl::ConsumeSuffix(&rest, "\n")) {
-  }
-  return std::string(rest.substr(rest.rfind('\n') + 1).substr(0, 300));
-}
-
 // No further template is tried.
 void GiveUp(State& state, WarmProgram& program, const std::string& why) {
   program.given_up = why;
   Tell(state, Template(), {}, {absl::StrCat("no warm start: ", why)});
 }
 
-bool SendImports(const WarmProgram& program, const Template& to, std::string* why) {
-  const WarmOptions& options = program.start.warm;
-  const auto order = Encode(ImportOrder{options.module, options.script, program.learned,
-                                        options.preload, program.refused, options.rank_variables});
-  if (!order.ok()) {
-    *why = std::string(order.status().message());
-    return false;
-  }
-  const ssize_t n = send(to.socket.get(), order->data(), order->size(), MSG_NOSIGNAL);
-  *why = n < 0 ? strerror(errno) : "";
-  return n >= 0;
-}
-
-Spawned SpawnTemplate(State& state, const WarmProgram& program, uint64_t serial, int socket,
-                      int complaints) {
-  StartFrame start;
-  start.argv = program.start.argv;
-  start.working_dir = program.start.working_dir;
-  const auto& ranks = program.start.warm.rank_variables;
-  start.environment = WithHook(program.start, "template", {ranks.begin(), ranks.end()});
-  absl::StrAppend(&start.environment.back(), ":", kStandbyFd);
-  const ScopedFd cgroup = state.cgroups.Add(serial);
-  SpawnRequest request;
-  request.start = &start;
-  request.marker = absl::StrCat(state.MarkerOf(serial), ".template", std::string(kMarkerRoom, '.'));
-  request.stdin_fd = state.null_device.get();
-  request.stdout_fd = complaints;
-  request.stderr_fd = complaints;
-  request.progress_fd = state.null_device.get();
-  request.standby_fd = socket;
-  request.cgroup_fd = cgroup.get();
-  request.descriptors = state.descriptors;
-  return Spawn(request);
-}
-
 void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
   if (++program.templates > kMaxTemplates) {
     return GiveUp(state, program, absl::StrCat(kMaxTemplates, " templates were tried"));
   }
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return GiveUp(state, program, absl::StrCat("socketpair: ", strerror(errno)));
-  }
-  Template made;
-  made.socket.Reset(ends[0]);
-  const ScopedFd theirs(ends[1]);
-  setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof(kSocketBytes));
-  WorkerPipe complaints = MakeWorkerPipe();
-  made.serial = state.next_serial++;
+  absl::StatusOr<Template> started = StartTemplateProcess(state, program);
+  if (!started.ok()) return GiveUp(state, program, std::string(started.status().message()));
+  Template made = *std::move(started);
   made.learned_bytes = program.learned_bytes;
   made.ready_by = now + kReadyLimit;
-  Spawned spawned =
-      SpawnTemplate(state, program, made.serial, theirs.get(), complaints.write_end.get());
-  if (spawned.pid <= 0) {
-    return GiveUp(state, program, absl::StrCat(spawned.failed_step, ": ", strerror(spawned.error)));
-  }
-  made.pid = spawned.pid;
-  made.pidfd = std::move(spawned.pidfd);
-  made.complaints = std::move(complaints.read_end);
   state.template_pids.insert(made.pid);
   state.Watch(made.socket.get(), Source::kTemplate, made.serial, EPOLLIN);
   program.coming = std::move(made);
-  std::string why;
-  if (SendImports(program, program.coming, &why)) return;
+  const absl::Status sent = SendImports(program, program.coming);
+  if (sent.ok()) return;
+  const std::string why(sent.message());
   End(state, program.coming, why);
   GiveUp(state, program, why);
 }
@@ -349,29 +263,10 @@ bool AskForFork(State& state, uint64_t serial, WarmProgram& program, WarmStart& 
     program.look_at = program.learned_at;
   }
   order.environment = WorkerEnvironment(warm.start, order.marker);
-  const auto message = Encode(order);
-  if (!message.ok()) {
-    warm.failed = std::string(message.status().message());
-    return false;
-  }
-  iovec bytes = {const_cast<char*>(message->data()), message->size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kWorkerDescriptors * sizeof(int))] = {};
-  msghdr header = {};
-  header.msg_iov = &bytes;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  cmsghdr* rights = CMSG_FIRSTHDR(&header);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(kWorkerDescriptors * sizeof(int));
-  const std::array<int, kWorkerDescriptors> descriptors = {
-      state.null_device.get(), warm.plumbing.standard_output.write_end.get(),
-      warm.plumbing.standard_error.write_end.get(), warm.plumbing.progress.write_end.get(),
-      theirs.get()};
-  memcpy(CMSG_DATA(rights), descriptors.data(), sizeof(descriptors));
-  if (sendmsg(asked.socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    warm.failed = absl::StrCat("the template cannot be asked: ", strerror(errno));
+  const absl::Status sent =
+      SendFork(asked, order, state.null_device.get(), warm.plumbing, theirs.get());
+  if (!sent.ok()) {
+    warm.failed = std::string(sent.message());
     return false;
   }
   warm.asked = asked.serial;

@@ -3,8 +3,8 @@
 // worker. It is started once the program imports nothing more, beside its workers; when more has
 // been learned since, another one takes its place. Whatever goes wrong with one costs nothing but
 // itself: workers start plainly. Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_TEMPLATES_H_
-#define CADRE_AGENT_SUPERVISOR_TEMPLATES_H_
+#ifndef CADRE_AGENT_SUPERVISOR_WARM_TEMPLATES_H_
+#define CADRE_AGENT_SUPERVISOR_WARM_TEMPLATES_H_
 
 #include <cstdint>
 #include <string>
@@ -49,4 +49,4 @@ void EndTemplates(State& state);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_TEMPLATES_H_
+#endif  // CADRE_AGENT_SUPERVISOR_WARM_TEMPLATES_H_

@@ -1,4 +1,4 @@
-#include "agent/supervisor/warm_start.h"
+#include "agent/supervisor/warm/warm_start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/cpu_mask.h"
 #include "agent/supervisor/process_start.h"
+#include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
-#include "agent/supervisor/templates.h"
+#include "agent/supervisor/warm/templates.h"
 
 namespace cadre::supervisor {
 namespace {

@@ -1,7 +1,7 @@
 // Starts workers of Python programs: from the program's template where one is ready, else plainly.
 // Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_WARM_START_H_
-#define CADRE_AGENT_SUPERVISOR_WARM_START_H_
+#ifndef CADRE_AGENT_SUPERVISOR_WARM_WARM_START_H_
+#define CADRE_AGENT_SUPERVISOR_WARM_WARM_START_H_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ MonoTime NextWarmStartDeadline(const State& state);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_WARM_START_H_
+#endif  // CADRE_AGENT_SUPERVISOR_WARM_WARM_START_H_

@@ -1,7 +1,7 @@
 // What the supervisor knows of the Python programs that it starts warm (templates.h). Plain data;
 // supervisor's thread.
-#ifndef CADRE_AGENT_SUPERVISOR_WARM_STATE_H_
-#define CADRE_AGENT_SUPERVISOR_WARM_STATE_H_
+#ifndef CADRE_AGENT_SUPERVISOR_WARM_WARM_STATE_H_
+#define CADRE_AGENT_SUPERVISOR_WARM_WARM_STATE_H_
 
 #include <sys/types.h>
 
@@ -61,4 +61,4 @@ struct WarmStart {
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_WARM_STATE_H_
+#endif  // CADRE_AGENT_SUPERVISOR_WARM_WARM_STATE_H_

@@ -1,4 +1,4 @@
-#include "agent/workers/python_program.h"
+#include "agent/workers/python/python_program.h"
 
 #include <algorithm>
 
@@ -10,42 +10,64 @@
 namespace cadre::agent {
 namespace {
 
-bool IsInterpreter(absl::string_view path) {
+// Options without a value; -c ends them, as the program does.
+constexpr absl::string_view kPlainOptions = "bBdEiIOPqRsSuvx";
+constexpr absl::string_view kOptionsWithValue = "WX";
+
+void Note(char option, PythonCommand& command) {
+  if (option == 'E' || option == 'I') command.reads_environment = false;
+  if (option == 's' || option == 'I') command.has_user_folder = false;
+  if (option == 'S') command.has_site = false;
+}
+
+}  // namespace
+
+bool IsPython(absl::string_view path) {
   absl::string_view name = path.substr(path.rfind('/') + 1);
   if (!absl::ConsumePrefix(&name, "python")) return false;
   return std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_isdigit(c) || c == '.'; });
 }
 
-// Options without a value, those that a program can be warm with.
-constexpr absl::string_view kPlainOptions = "bBdiOPqRsuvx";
-constexpr absl::string_view kOptionsWithValue = "WX";
-
-}  // namespace
-
-std::optional<PythonProgram> PythonProgramOf(const std::vector<std::string>& argv) {
-  if (argv.empty() || !IsInterpreter(argv[0])) return std::nullopt;
-  for (size_t i = 1; i < argv.size(); ++i) {
-    absl::string_view word = argv[i];
-    if (word == "-") return std::nullopt;  // the program is standard input
+std::optional<PythonCommand> ParsePythonCommand(const std::vector<std::string>& arguments) {
+  PythonCommand command;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::string_view word = arguments[i];
+    if (word == "-") return command;  // standard input
     if (word == "--check-hash-based-pycs") {
       ++i;
       continue;
     }
     if (absl::StartsWith(word, "--")) return std::nullopt;
-    if (!absl::ConsumePrefix(&word, "-")) return PythonProgram{argv[i], ""};
+    if (!absl::ConsumePrefix(&word, "-")) {
+      command.script = arguments[i];
+      return command;
+    }
     for (; !word.empty(); word.remove_prefix(1)) {
+      if (word[0] == 'c') return command;
+      Note(word[0], command);
       if (absl::StrContains(kPlainOptions, word[0])) continue;
       const bool module = word[0] == 'm';
       if (!module && !absl::StrContains(kOptionsWithValue, word[0])) return std::nullopt;
       // The rest of the word, or the next one.
       const std::string rest(word.substr(1));
-      if (rest.empty() && ++i == argv.size()) return std::nullopt;
-      if (module) return PythonProgram{"", rest.empty() ? argv[i] : rest};
-      break;
+      if (rest.empty() && ++i == arguments.size()) return std::nullopt;
+      if (!module) break;
+      command.module = rest.empty() ? arguments[i] : rest;
+      return command;
     }
   }
-  return std::nullopt;
+  return command;
+}
+
+std::optional<PythonCommand> PythonProgramOf(const std::vector<std::string>& argv) {
+  if (argv.empty() || !IsPython(argv[0])) return std::nullopt;
+  std::optional<PythonCommand> command = ParsePythonCommand({argv.begin() + 1, argv.end()});
+  if (!command.has_value() || (command->script.empty() && command->module.empty())) {
+    return std::nullopt;
+  }
+  if (!command->reads_environment || !command->has_site) return std::nullopt;
+  return command;
 }
 
 }  // namespace cadre::agent

@@ -1,4 +1,4 @@
-#include "agent/workers/python_program.h"
+#include "agent/workers/python/python_program.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "agent/workers/torch_version.h"
+#include "agent/workers/python/torch_version.h"
 
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/workers/python/python_program.h"
 
 namespace cadre::agent {
 namespace {
@@ -61,37 +62,10 @@ fs::path FindProgram(const std::string& name, const std::string& working_dir,
   return {};
 }
 
-bool IsPython(const fs::path& program) {
-  return absl::StartsWith(program.filename().string(), "python");
-}
-
-// How an interpreter is started, and what of it says where packages are.
 struct Interpreter {
   fs::path program;
-  bool reads_environment = true;
-  bool has_user_folder = true;
-  bool has_site = true;
+  PythonCommand command;
 };
-
-// Options in front of the script.
-void ReadOptions(const std::vector<std::string>& arguments, Interpreter& interpreter) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    if (word.size() < 2 || word[0] != '-') return;
-    if (word == "--check-hash-based-pycs") ++i;
-    if (word[1] == '-') continue;
-    for (size_t at = 1; at < word.size(); ++at) {
-      const char option = word[at];
-      if (option == 'c' || option == 'm') return;
-      if (option == 'E' || option == 'I') interpreter.reads_environment = false;
-      if (option == 's' || option == 'I') interpreter.has_user_folder = false;
-      if (option == 'S') interpreter.has_site = false;
-      if (option != 'W' && option != 'X') continue;
-      if (at + 1 == word.size()) ++i;  // the next word is its argument
-      break;
-    }
-  }
-}
 
 // Of "#!/usr/bin/env python3" and the like, the words.
 std::vector<std::string> InterpreterLine(const fs::path& script) {
@@ -108,7 +82,7 @@ std::optional<Interpreter> InterpreterOf(const std::vector<std::string>& command
   interpreter.program = FindProgram(command[0], working_dir, variable);
   std::vector<std::string> arguments(command.begin() + 1, command.end());
   if (interpreter.program.empty()) return std::nullopt;
-  if (!IsPython(interpreter.program)) {
+  if (!IsPython(interpreter.program.string())) {
     std::vector<std::string> words = InterpreterLine(interpreter.program);
     if (!words.empty() && fs::path(words[0]).filename() == "env") {
       words.erase(words.begin());
@@ -116,10 +90,13 @@ std::optional<Interpreter> InterpreterOf(const std::vector<std::string>& command
     }
     if (words.empty()) return std::nullopt;
     interpreter.program = FindProgram(words[0], working_dir, variable);
-    if (interpreter.program.empty() || !IsPython(interpreter.program)) return std::nullopt;
+    if (interpreter.program.empty() || !IsPython(interpreter.program.string())) return std::nullopt;
     arguments.assign(words.begin() + 1, words.end());
   }
-  ReadOptions(arguments, interpreter);
+  // What the interpreter itself will not take tells of no packages.
+  std::optional<PythonCommand> parsed = ParsePythonCommand(arguments);
+  if (!parsed.has_value()) return std::nullopt;
+  interpreter.command = *std::move(parsed);
   return interpreter;
 }
 
@@ -165,8 +142,9 @@ std::string ValueIn(const std::string& file, absl::string_view name) {
 
 void AddUserFolder(const Interpreter& interpreter, const std::string& version,
                    const Variable& variable, std::vector<fs::path>& folders) {
-  const bool reads = interpreter.reads_environment;
-  if (!interpreter.has_user_folder || (reads && !variable("PYTHONNOUSERSITE").empty())) return;
+  const bool reads = interpreter.command.reads_environment;
+  if (!interpreter.command.has_user_folder || (reads && !variable("PYTHONNOUSERSITE").empty()))
+    return;
   const std::string base = reads ? variable("PYTHONUSERBASE") : "";
   const std::string home = variable("HOME");
   if (!base.empty()) {
@@ -180,14 +158,14 @@ void AddUserFolder(const Interpreter& interpreter, const std::string& version,
 std::vector<fs::path> PackageFolders(const Interpreter& interpreter, const std::string& working_dir,
                                      const Variable& variable) {
   std::vector<fs::path> folders;
-  if (interpreter.reads_environment) {
+  if (interpreter.command.reads_environment) {
     if (!variable("PYTHONHOME").empty()) return {};
     for (const absl::string_view folder :
          absl::StrSplit(variable("PYTHONPATH"), ':', absl::SkipEmpty())) {
       folders.push_back(fs::path(working_dir) / std::string(folder));
     }
   }
-  if (!interpreter.has_site) return folders;
+  if (!interpreter.command.has_site) return folders;
   std::error_code error;
   fs::path program = fs::canonical(interpreter.program, error);
   if (error) return {};

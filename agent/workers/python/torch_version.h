@@ -3,8 +3,8 @@
 //
 // What only a running interpreter knows is not found: .pth files, wrappers around an interpreter.
 // Reads files; any thread.
-#ifndef CADRE_AGENT_WORKERS_TORCH_VERSION_H_
-#define CADRE_AGENT_WORKERS_TORCH_VERSION_H_
+#ifndef CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_
+#define CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_
 
 #include <functional>
 #include <optional>
@@ -38,4 +38,4 @@ std::optional<TorchVersion> ParseTorchVersion(absl::string_view text);
 
 }  // namespace cadre::agent
 
-#endif  // CADRE_AGENT_WORKERS_TORCH_VERSION_H_
+#endif  // CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_

@@ -1,4 +1,4 @@
-#include "agent/workers/warm_workers.h"
+#include "agent/workers/python/warm_workers.h"
 
 #include <map>
 #include <optional>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "agent/workers/python_program.h"
+#include "agent/workers/python/python_program.h"
 
 namespace cadre::agent {
 namespace {
@@ -39,7 +39,7 @@ void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& optio
   if (workers.empty() || (restart.has_warm() && !restart.warm())) return;
   const std::vector<std::string> rank_variables = RankVariables(options, workers);
   for (supervisor::StartFrame& worker : workers) {
-    const std::optional<PythonProgram> program = PythonProgramOf(worker.argv);
+    const std::optional<PythonCommand> program = PythonProgramOf(worker.argv);
     if (!program.has_value()) continue;
     worker.warm.directory = directory;
     worker.warm.script = program->script;

@@ -1,7 +1,7 @@
 // Which workers may be forked from a process that has imported what they import
-// (agent/supervisor/templates.h), and what such a process must not know of them. Pure.
-#ifndef CADRE_AGENT_WORKERS_WARM_WORKERS_H_
-#define CADRE_AGENT_WORKERS_WARM_WORKERS_H_
+// (agent/supervisor/warm/templates.h), and what such a process must not know of them. Pure.
+#ifndef CADRE_AGENT_WORKERS_PYTHON_WARM_WORKERS_H_
+#define CADRE_AGENT_WORKERS_PYTHON_WARM_WORKERS_H_
 
 #include <string>
 #include <vector>
@@ -19,4 +19,4 @@ void AllowWarmStart(const v1::RestartPolicy& restart, const WorkerOptions& optio
 
 }  // namespace cadre::agent
 
-#endif  // CADRE_AGENT_WORKERS_WARM_WORKERS_H_
+#endif  // CADRE_AGENT_WORKERS_PYTHON_WARM_WORKERS_H_

@@ -1,4 +1,4 @@
-#include "agent/workers/warm_workers.h"
+#include "agent/workers/python/warm_workers.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
