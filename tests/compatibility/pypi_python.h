@@ -20,10 +20,17 @@ class PypiPythonTest : public ::testing::Test {
     if (environment == nullptr || *environment == '\0') {
       GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
     }
-    python_ = absl::StrCat(environment, "/bin/python");
+    folder_ = environment;
+    python_ = InEnvironment("python");
     if (access(python_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << python_;
   }
 
+  // The path of a program of that environment: "torchrun".
+  std::string InEnvironment(const std::string& program) const {
+    return absl::StrCat(folder_, "/bin/", program);
+  }
+
+  std::string folder_;
   std::string python_;
 };
 

@@ -2,7 +2,6 @@
 // CADRE_PYTHON_ENV names its folder.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/launched_line.h"
+#include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
 
 namespace cadre {
@@ -29,24 +29,14 @@ std::unique_ptr<Process> Torchrun(const std::string& program,
   return StartProgram(program, arguments, {{"XDG_RUNTIME_DIR", MakeTempDir("run")}});
 }
 
-class TorchrunTest : public ::testing::Test {
+class TorchrunTest : public PypiPythonTest {
  protected:
-  void SetUp() override {
-    const char* const environment = std::getenv("CADRE_PYTHON_ENV");
-    if (environment == nullptr || *environment == '\0') {
-      GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
-    }
-    torchrun_ = absl::StrCat(environment, "/bin/torchrun");
-    if (access(torchrun_.c_str(), X_OK) != 0) GTEST_SKIP() << "there is no " << torchrun_;
-  }
   std::unique_ptr<Process> Run(std::vector<std::string> arguments,
                                const std::vector<std::string>& probes = {}) {
     arguments.insert(arguments.end(), {"--no-python", kLaunchedProbe});
     arguments.insert(arguments.end(), probes.begin(), probes.end());
-    return Torchrun(torchrun_, arguments);
+    return Torchrun(InEnvironment("torchrun"), arguments);
   }
-
-  std::string torchrun_;
 };
 
 TEST_F(TorchrunTest, RanksMeetThroughItsStore) {
@@ -74,7 +64,7 @@ TEST_F(TorchrunTest, TwoNodesOfOneMachine) {
   const std::string runtime = MakeTempDir("run");
   for (int node = 0; node < 2; ++node) {
     nodes.push_back(
-        StartProgram(torchrun_,
+        StartProgram(InEnvironment("torchrun"),
                      {"--nnodes", "2", "--node-rank", absl::StrCat(node), "--nproc-per-node", "1",
                       "--master-addr", "127.0.0.1", "--master-port", absl::StrCat(port),
                       "--no-python", kLaunchedProbe},
