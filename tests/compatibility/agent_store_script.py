@@ -74,13 +74,13 @@ def kill_when_inside(store, keys):
 
 def dies():
     store = client()
+    if RANK != 0:
+        store.set(f"here {RANK}", "")
     if RANK == WORLD - 1:
         print("rank waits elsewhere", flush=True)
         store.wait(["never"], timedelta(minutes=30))
-    if RANK != 0:
-        store.set(f"here {RANK}", "")
-    else:
-        store.wait([f"here {rank}" for rank in range(1, WORLD - 1)])
+    if RANK == 0:
+        store.wait([f"here {rank}" for rank in range(1, WORLD)])
         killer = threading.Thread(target=kill_when_inside, args=(client(), store.num_keys()))
         killer.start()
     dist.init_process_group("gloo", timeout=timedelta(minutes=30))
