@@ -5,11 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,6 +24,7 @@
 #include "launcher/commands/run_node.h"
 #include "launcher/environment/first_task.h"
 #include "launcher/environment/identity.h"
+#include "launcher/environment/python.h"
 #include "launcher/environment/slots.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/flags/run_options.h"
@@ -128,6 +131,9 @@ int Run(const Parsed& parsed) {
   if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
   // A launcher that one of its workers starts is nobody's part.
   for (const char* name : kClusterVariables) unsetenv(name);
+  std::error_code error;
+  environment["PYTHON_EXEC"] =
+      PythonFor(environment, std::filesystem::read_symlink("/proc/self/exe", error));
   const Settings settings(parsed, std::move(environment), RunFlags());
   if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
   const bool together = identity->has_value() && (*identity)->local_tasks > 1 &&
@@ -167,7 +173,8 @@ Command RunCommand() {
       "Times\n"
       "are written 90s, 10m, 1h30m. Every flag can also be set as CADRE_<NAME>, and torchrun's as\n"
       "PET_<NAME>. 'cadre run job.yaml [options]' reads the job from a file.\n"
-      "python3 is $PYTHON_EXEC where that is set, otherwise the first python3 on PATH.\n"
+      "python3 is $PYTHON_EXEC where that is set, otherwise that of the virtual environment where\n"
+      "this command is installed unless another is active, otherwise the first on PATH.\n"
       "\n"
       "Exit status: 0 when all workers succeeded; the root cause's own status, or 128 + signal;\n"
       "64 usage; 65 bad spec; 69 server unreachable; 75 worth trying later; 70 internal error;\n"

@@ -29,3 +29,11 @@ __all__ = [
     "steps",
     "worker",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # takes longer to import than all of this
+
+        return version("cadre-train")
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

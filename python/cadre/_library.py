@@ -14,7 +14,7 @@ _loaded: Any = None
 
 
 def library() -> Any:
-    """$CADRE_LIBRARY, else the one beside the module, else what the loader finds."""
+    """$CADRE_LIBRARY, else that of the wheel, else what the loader finds."""
     global _loaded
     if _loaded is None:
         _loaded = _declare(_load())
@@ -24,7 +24,7 @@ def library() -> Any:
 def _load() -> Any:
     import ctypes
 
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _NAME)
     given = os.environ.get("CADRE_LIBRARY")
     tried = []
     for path in [given] if given else [beside, _NAME]:

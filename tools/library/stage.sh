@@ -34,3 +34,26 @@ stage() {
 
 # version_of CADRE: as the command itself says it.
 version_of() { "$1" version | awk '{ print $2; exit }'; }
+
+# Brings LIBRARY's own libraries along, in the folder where it lies, each under a name with its content's sum in it: another version
+# that the program brings, from a wheel perhaps, is then another library to the dynamic linker.
+bundle() {
+  local library=$1 folder path base named needed
+  folder=$(dirname "$library")
+  local -A names=()
+  while read -r base path; do
+    case "$base" in
+      libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | ld-linux-* | libstdc++.so.* | libgcc_s.so.*) continue ;;
+    esac
+    named=${base%%.so*}-$(sha256sum "$path" | cut -c1-8).so${base#*.so}
+    install -m 644 "$path" "$folder/$named"
+    names[$base]=$named
+  done < <(ldd "$library" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }')
+  for path in "$library" "${names[@]/#/$folder/}"; do
+    patchelf --set-rpath '$ORIGIN' "$path"
+    [[ $path == "$library" ]] || patchelf --set-soname "${path##*/}" "$path"
+    while read -r needed; do
+      [[ -z ${names[$needed]:-} ]] || patchelf --replace-needed "$needed" "${names[$needed]}" "$path"
+    done < <(patchelf --print-needed "$path")
+  done
+}

@@ -1,0 +1,117 @@
+// The wheel, installed by pip in new virtual environments: on a Debian 12 that has Python and
+// nothing else, and beside PyTorch of PyPI. Needs root, and what tools/debian_root and
+// tools/python_env make.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// pip knows a wheel by its name. PACKAGES: flags of the new environment.
+constexpr char kInstall[] =
+    "wheel=/tmp/$(python3 $write --name $file)\n"
+    "cp $file $wheel\n"
+    "python3 -m venv $packages /tmp/venv\n"
+    "/tmp/venv/bin/pip --disable-pip-version-check install --quiet --no-index $wheel\n";
+
+// Each worker says something to the other, over the wheel's own library.
+constexpr char kProgram[] =
+    "cat > /tmp/talk.py <<'end'\n"
+    "import cadre\n"
+    "w = cadre.worker()\n"
+    "w.store.set('from %d' % w.rank, b'rank %d' % w.rank)\n"
+    "w.barrier()\n"
+    "other = w.store.get('from %d' % (1 - w.rank)).decode()\n"
+    "print('rank %d of %d heard %s; %s' % (w.rank, w.world_size, other, cadre.__version__))\n"
+    "end\n";
+
+class WheelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can enter another root";
+    if (root_.empty()) GTEST_SKIP() << "CADRE_DEBIAN_ROOT is not set: see tools/debian_root";
+  }
+
+  std::unique_ptr<Process> InDebian(const std::string& script, std::vector<std::string> paths) {
+    ProcessOptions options;
+    paths.insert(paths.end(), {wheel_, write_});
+    options.argv = {"tests/packaging/in_debian.sh", MakeTempDir("root"), root_,
+                    absl::StrCat("file=", wheel_, " write=", write_, "\n", script)};
+    options.argv.insert(options.argv.end(), paths.begin(), paths.end());
+    auto process = RunToEnd(options, absl::Minutes(5));
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
+  static std::string Said(const Process& process) {
+    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
+  }
+
+  const std::string wheel_ = std::filesystem::canonical("tools/library/cadre_train.whl");
+  const std::string write_ = std::filesystem::canonical("tools/library/write_wheel.py");
+  const std::string root_ = Variable("CADRE_DEBIAN_ROOT");
+  const std::string python_ = Variable("CADRE_PYTHON_ENV");
+};
+
+TEST_F(WheelTest, InACleanEnvironment) {
+  const auto run =
+      InDebian(absl::StrCat("packages=\n", kInstall, kProgram,
+                            "cd /tmp\n"
+                            "venv/bin/cadre run --standalone --nproc-per-node 2 talk.py\n"
+                            "echo '== activated, by the module'\n"
+                            ". venv/bin/activate\n"
+                            "python -m cadre run --standalone --nproc-per-node 2 talk.py\n"
+                            "echo '== alone'\n"
+                            "python -c 'import cadre; print(cadre.worker().world_size)'\n"
+                            "python -m compileall -q venv/lib/python3*/site-packages/cadre\n"
+                            "pip uninstall --yes --quiet cadre-train\n"
+                            "ls venv/bin venv/lib/python3*/site-packages\n"),
+               {});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  const std::string said = run->standard_output();
+  const std::string module = said.substr(said.find("== activated"));
+  for (const std::string& part : {said.substr(0, said.find("== activated")), module}) {
+    EXPECT_THAT(part, AllOf(HasSubstr("rank 0 of 2 heard rank 1; 0."),
+                            HasSubstr("rank 1 of 2 heard rank 0; 0.")));
+  }
+  const std::string alone = said.substr(said.find("== alone"));
+  EXPECT_THAT(alone, HasSubstr("== alone\n1\n"));
+  EXPECT_THAT(alone, testing::Not(HasSubstr("cadre")));
+}
+
+TEST_F(WheelTest, BesidePyTorchOfPyPI) {
+  if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
+  const std::string program = std::filesystem::canonical("examples/ddp_python/train.py");
+  const auto run = InDebian(
+      absl::StrCat("packages=\n", kInstall,
+                   // The environment with PyTorch is read-only here.
+                   "export PYTHONPATH=$(echo ", python_, "/lib/python3*/site-packages)\n",
+                   "/tmp/venv/bin/cadre run --standalone --nproc-per-node 2 --max-restarts 1 ",
+                   program, " --epochs 2 --checkpoint /tmp/c.pt --fail-rank 1\n"),
+      {python_, program});
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(),
+              AllOf(HasSubstr("goes on behind epoch 1"), HasSubstr("epoch 2/2: loss")));
+}
+
+}  // namespace
+}  // namespace cadre
