@@ -54,6 +54,8 @@ std::string CheckpointFilePath(const std::string& directory, uint64_t generation
   return absl::StrCat(directory, "/checkpoint.", generation);
 }
 
+std::string CheckpointMemoryPath(const std::string& directory) { return directory + "/memory"; }
+
 absl::StatusOr<ProgressSnapshot> ReadProgressPage(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {

@@ -95,6 +95,10 @@ std::string StackFilePath(const std::string& directory, uint64_t generation, int
 // (CADRE_CHECKPOINT_FILE).
 std::string CheckpointFilePath(const std::string& directory, uint64_t generation);
 
+// A folder in memory in which the workers of that directory's agent may keep checkpoints, over all
+// generations (CADRE_CHECKPOINT_MEMORY).
+std::string CheckpointMemoryPath(const std::string& directory);
+
 // Takes microseconds and does not map the file: what its owner does to it cannot hurt the reader.
 // NOT_FOUND: there is no such file. DATA_LOSS: it is no such page; says why.
 absl::StatusOr<ProgressSnapshot> ReadProgressPage(const std::string& path);

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 
@@ -100,6 +102,34 @@ bool IsListenedOn(const std::string& path) {
   return !refused;
 }
 
+std::string MemoryPrefix() { return absl::StrCat("/dev/shm/cadre-", getuid(), "-"); }
+
+// A link in the directory, so that it is found where the directory is. Without /dev/shm it lies on
+// whatever the directory does.
+absl::Status MakeMemory(const std::string& directory) {
+  const std::string path = CheckpointMemoryPath(directory);
+  std::string memory = MemoryPrefix() + "XXXXXX";
+  if (mkdtemp(memory.data()) != nullptr) {
+    if (symlink(memory.c_str(), path.c_str()) == 0) return absl::OkStatus();
+    rmdir(memory.c_str());
+  }
+  if (mkdir(path.c_str(), 0700) != 0) return CannotMake(path);
+  return absl::OkStatus();
+}
+
+// With the memory that its link names.
+void Remove(const std::string& directory) {
+  std::error_code ignored;
+  const std::string memory =
+      std::filesystem::read_symlink(CheckpointMemoryPath(directory), ignored).string();
+  struct stat found;
+  if (absl::StartsWith(memory, MemoryPrefix()) && lstat(memory.c_str(), &found) == 0 &&
+      found.st_uid == getuid() && S_ISDIR(found.st_mode)) {
+    std::filesystem::remove_all(memory, ignored);
+  }
+  std::filesystem::remove_all(directory, ignored);
+}
+
 // Removes what killed agents left. A pid that is in use again delays that; what cannot be removed
 // stays.
 void Sweep(const std::string& user) {
@@ -121,8 +151,7 @@ void Sweep(const std::string& user) {
         IsListenedOn(LocalDirectory::SupervisorPath(path))) {
       continue;
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
+    Remove(path);
   }
   closedir(directory);
 }
@@ -178,6 +207,7 @@ int AcceptAt(int listener) {
 absl::StatusOr<std::unique_ptr<LocalDirectory>> LocalDirectory::Make(const std::string& parent) {
   std::unique_ptr<LocalDirectory> directory(new LocalDirectory);
   ASSIGN_OR_RETURN(directory->path_, AgentDirectory(Parent(parent)));
+  RETURN_IF_ERROR(MakeMemory(directory->path_));
   directory->token_ = RandomToken();
   RETURN_IF_ERROR(WriteTokenFile(directory->token_path(), directory->token_));
   RETURN_IF_ERROR(directory->Listen());
@@ -219,9 +249,7 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
-  if (path_.empty() || kept_) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  if (!path_.empty() && !kept_) Remove(path_);
 }
 
 int LocalDirectory::Accept() { return AcceptAt(listener_); }

@@ -1,5 +1,6 @@
 // The directory in which workers find their agent: a unix socket and a token, for this user only.
-// Owned by one thread; removed with the object.
+// The memory of its workers' checkpoints is behind a link in it, and goes with it. Owned by one
+// thread; removed with the object.
 #ifndef CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_
 #define CADRE_AGENT_LOCAL_LOCAL_DIRECTORY_H_
 

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include "base/progress_snapshot.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 
@@ -42,6 +44,39 @@ TEST_F(LocalDirectoryTest, Make_IsClosedToOthersAndRemovedAtTheEnd) {
   EXPECT_LE((*directory)->socket_path().size(), 107u);
   directory->reset();
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(LocalDirectoryTest, MemoryOfItsWorkersGoesWithIt) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const std::string memory = std::filesystem::canonical(CheckpointMemoryPath((*directory)->path()));
+  EXPECT_EQ(Mode(memory), 0700);
+  EXPECT_EQ(memory.substr(0, 9), "/dev/shm/");
+  std::ofstream(memory + "/rank-0.0") << "state";
+  directory->reset();
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
+TEST_F(LocalDirectoryTest, MemoryOfAKilledAgentIsSweptAndNothingElse) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const std::string user = parent_ + "/cadre-" + std::to_string(getuid());
+  ASSERT_EQ(mkdir(user.c_str(), 0700), 0);
+  std::string memory = "/dev/shm/cadre-" + std::to_string(getuid()) + "-XXXXXX";
+  ASSERT_NE(mkdtemp(memory.data()), nullptr);
+  const std::string other = parent_ + "/other";
+  ASSERT_EQ(mkdir(other.c_str(), 0700), 0);
+  const std::string dead = user + "/agent-" + std::to_string(gone);
+  for (const auto& [path, target] : {std::pair(dead, memory), std::pair(dead + "-1", other)}) {
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+    ASSERT_EQ(symlink(target.c_str(), CheckpointMemoryPath(path).c_str()), 0);
+  }
+
+  ASSERT_OK(LocalDirectory::Make(parent_));
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_FALSE(std::filesystem::exists(memory));
+  EXPECT_TRUE(std::filesystem::exists(other));
 }
 
 TEST_F(LocalDirectoryTest, Make_TwoInOneProcess_DoNotMeet) {

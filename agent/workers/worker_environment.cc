@@ -44,7 +44,7 @@ constexpr absl::string_view kAssignment[] = {
 // and what is not.
 constexpr absl::string_view kOfTheJob[] = {
     "ROLE_NAME",   "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "CADRE_JOB",
-    "CADRE_AGENT", "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",
+    "CADRE_AGENT", "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",   "CADRE_CHECKPOINT_MEMORY",
 };
 
 template <size_t count>
@@ -113,6 +113,7 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   out["CADRE_PROGRESS_FILE"] = ProgressFilePath(directory, options.generation, rank);
   out["CADRE_STACK_FILE"] = StackFilePath(directory, options.generation, rank);
   out["CADRE_CHECKPOINT_FILE"] = CheckpointFilePath(directory, options.generation);
+  out["CADRE_CHECKPOINT_MEMORY"] = CheckpointMemoryPath(directory);
 }
 
 // As srun sets them for a task of a step with one task per worker.

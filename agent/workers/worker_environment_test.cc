@@ -51,6 +51,7 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
   const std::map<std::string, std::string> expected = {
       {"CADRE_AGENT", "/run/a/socket"},
       {"CADRE_CHECKPOINT_FILE", "/run/a/checkpoint.4"},
+      {"CADRE_CHECKPOINT_MEMORY", "/run/a/memory"},
       {"CADRE_GENERATION", "4"},
       {"CADRE_JOB", "mnist"},
       {"CADRE_PROGRESS_FILE", "/run/a/progress_4_3.touch"},

@@ -1,7 +1,49 @@
-"""When to save."""
-from cadre import _worker
+"""A training's state in the memory of its node, where it outlives the workers, and when to save to disk."""
+from __future__ import annotations
 
-__all__ = ["wanted"]
+from cadre import _worker
+from cadre._errors import InvalidArgumentError
+
+TYPE_CHECKING = False  # typing takes longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Any, Tuple
+
+__all__ = ["latest", "save", "wait", "wanted"]
+
+
+def save(state: Any, step: int, *, replicated: bool = False) -> None:
+    """Keeps `state` (a dict of anything that can be pickled; tensors are copied while training goes on) as that of `step`.
+
+    Cheap enough for every step. Where the copy is not done by the time an optimizer steps, that step waits for it. replicated: all
+    ranks have the same state, as with DistributedDataParallel, and one copy on each node is enough; else each rank has its own.
+    What goes wrong is a RuntimeWarning: training goes on, and the state before stays. Does nothing without Cadre.
+    """
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise InvalidArgumentError("step: %r; expected a whole number, 0 or more" % (step,))
+    from cadre import _memory  # when it is needed: what most programs never do costs them nothing
+
+    memory = _memory.of_this_worker(replicated)
+    if memory is not None:
+        memory.save(state, step)
+
+
+def wait() -> None:
+    """Until the last save() is whole; raises what it failed with. Before something else than an optimizer changes the state's tensors."""
+    from cadre import _memory
+
+    if _memory._memory is not None:
+        _memory._memory.wait()
+
+
+def latest(*, replicated: bool = False) -> Tuple[Any, int]:
+    """The newest state that all ranks have, with new tensors on the CPU, and its step; (None, -1) where there is none.
+
+    All ranks call it, before they train, and get the same step. A node that has none of a replicated state gets it from another.
+    """
+    from cadre import _memory
+
+    memory = _memory.of_this_worker(replicated)
+    return (None, -1) if memory is None else memory.latest()
 
 
 def wanted(timeout: float = 60.0) -> bool:

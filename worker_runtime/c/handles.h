@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cadre/communicator.h"
+#include "cadre/memory_checkpoint.h"
 #include "cadre/work.h"
 #include "cadre/worker.h"
 
@@ -15,6 +16,10 @@ struct cadre_worker {
 
 struct cadre_communicator {
   std::unique_ptr<cadre::Communicator> communicator;
+};
+
+struct cadre_memory {
+  std::unique_ptr<cadre::MemoryCheckpoint> memory;
 };
 
 struct cadre_work {

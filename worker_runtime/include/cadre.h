@@ -144,6 +144,32 @@ cadre_status cadre_store_compare_and_set(cadre_worker* worker, const char* key,
 // A key that is not there is deleted already.
 cadre_status cadre_store_delete(cadre_worker* worker, const char* key);
 
+// ---- Memory: a training's state in the memory of its node, where it outlives the workers
+// (cadre/memory_checkpoint.h). One call at a time on each.
+
+typedef struct cadre_memory cadre_memory;
+
+// `replicated`: not 0 where all ranks have the same state, as in data parallelism, of which one
+// copy on a node is kept; else each rank keeps its own. `timeout_ms`: for cadre_memory_latest. The
+// worker must outlive it. CADRE_FAILED_PRECONDITION: no agent of Cadre's keeps memory for this
+// worker.
+cadre_status cadre_memory_open(cadre_worker* worker, int replicated, int64_t timeout_ms,
+                               cadre_memory** memory);
+// NULL does nothing. What was saved stays.
+void cadre_memory_free(cadre_memory* memory);
+
+// Copies `count` parts, one behind the other; a state is there once it is committed, and what was
+// committed before stays till then. Blocks while it copies: call it on a thread of its own while
+// the parts do not change. CADRE_RESOURCE_EXHAUSTED: they do not fit into the node's memory.
+cadre_status cadre_memory_write(cadre_memory* memory, const void* const* parts, const size_t* sizes,
+                                size_t count);
+cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step);
+
+// Called by all ranks, which get the same step: the newest that all have or can be given. `*data`
+// has `*size` bytes, to be copied before the next write. CADRE_NOT_FOUND: there is none.
+cadre_status cadre_memory_latest(cadre_memory* memory, int64_t* step, const void** data,
+                                 size_t* size);
+
 // ---- Communicator: collectives between all ranks of the world.
 //
 // Functions that return a work only start the operation. All ranks make the same calls in the same

@@ -1,0 +1,188 @@
+"""The state of a training as bytes in the memory of its node, over the library's cadre_memory_*."""
+from __future__ import annotations
+
+import os
+import sys
+
+from cadre import _worker
+from cadre._errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+
+TYPE_CHECKING = False  # typing takes longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Tuple
+
+_TIMEOUT = 600.0  # seconds until all ranks have called latest()
+# Smaller tensors are copied at once: what a forward pass changes, as statistics of batches, is small.
+_COPIED_AT_ONCE = 1 << 16
+_LENGTH_BYTES = 8  # in front of the pickle, which is in front of the tensors
+
+
+class Torn(FailedPreconditionError):
+    """Something changed a tensor while it was copied; the state before stays."""
+
+
+class Copy:
+    """A state on its way into memory: what its tensors were when it was taken."""
+
+    def __init__(self, state: Any) -> None:
+        import io
+        import pickle
+
+        self._tensors: List[Tuple[Any, int]] = []
+        self._described: List[Tuple[str, Tuple[int, ...]]] = []
+        torch = sys.modules.get("torch")
+        owner = self
+
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, value: Any) -> Optional[int]:
+                return None if torch is None else owner._take(torch, value)
+
+        file = io.BytesIO()
+        Pickler(file, protocol=4).dump(state)
+        self._pickle = pickle.dumps((file.getvalue(), self._described), protocol=4)
+
+    def _take(self, torch: Any, value: Any) -> Optional[int]:
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_quantized:
+            return None  # pickled as it is
+        tensor = value.detach()
+        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+        elif tensor.numel() * tensor.element_size() <= _COPIED_AT_ONCE:
+            tensor = tensor.clone()
+        self._tensors.append((tensor, tensor._version))
+        self._described.append((str(tensor.dtype).split(".")[1], tuple(tensor.shape)))
+        return len(self._tensors) - 1
+
+    def write(self, library: Any, handle: Any, step: int) -> None:
+        """Blocks while it copies, without Python's lock."""
+        import ctypes
+
+        head = len(self._pickle).to_bytes(_LENGTH_BYTES, "little") + self._pickle
+        count = 1 + len(self._tensors)
+        parts, sizes = (ctypes.c_void_p * count)(), (ctypes.c_size_t * count)()
+        parts[0], sizes[0] = ctypes.cast(ctypes.c_char_p(head), ctypes.c_void_p), len(head)
+        for i, (tensor, _) in enumerate(self._tensors, 1):
+            parts[i], sizes[i] = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        library.cadre_memory_write(handle, parts, sizes, count)
+        if any(tensor._version != version for tensor, version in self._tensors):
+            raise Torn("a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes behind cadre.checkpoint.wait()" % step)
+        library.cadre_memory_commit(handle, step)
+
+
+def restored(view: memoryview) -> Any:
+    """The state; all of its tensors are new ones, on the CPU."""
+    import io
+    import pickle
+
+    begin = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
+    skeleton, described = pickle.loads(view[_LENGTH_BYTES:begin])
+    tensors = []
+    if described:
+        import torch
+
+        for name, shape in described:
+            dtype = getattr(torch, name)
+            tensor = torch.empty(shape, dtype=dtype)
+            size = tensor.numel() * tensor.element_size()
+            if size > 0:
+                there = torch.frombuffer(view, dtype=torch.uint8, count=size, offset=begin)
+                tensor.reshape(-1).view(torch.uint8).copy_(there)
+            tensors.append(tensor)
+            begin += size
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, number: Any) -> Any:
+            return tensors[number]
+
+    return Unpickler(io.BytesIO(skeleton)).load()
+
+
+class Memory:
+    """What this worker keeps on its node. Used by one thread at a time, but for the one that copies."""
+
+    def __init__(self, worker: _worker.Worker, replicated: bool) -> None:
+        import ctypes
+
+        self.replicated = replicated
+        self._worker, self._library, self._handle = worker, worker._lib, ctypes.c_void_p()
+        self._library.cadre_memory_open(worker._handle, int(replicated), int(_TIMEOUT * 1000), ctypes.byref(self._handle))
+        self._thread: Any = None
+        self._error: Optional[BaseException] = None
+        # Where there is no such hook nobody says when parameters are about to change.
+        self._behind = _before_each_step(self.settle)
+
+    def save(self, state: Any, step: int) -> None:
+        import threading
+
+        self.settle()
+        if self.replicated and self._worker.local_rank != 0:
+            return  # this node's first rank keeps it
+        copy = Copy(state)
+        self._thread = threading.Thread(target=self._copy, args=(copy, step), name="cadre checkpoint")
+        self._thread.start()
+        if not self._behind:
+            self.settle()
+
+    def _copy(self, copy: Copy, step: int) -> None:
+        try:
+            copy.write(self._library, self._handle, step)
+        except BaseException as error:  # of that thread, said by the next that waits
+            self._error = error
+
+    def wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def settle(self, *_: Any) -> None:
+        """As wait(), in the midst of a training, which goes on without a checkpoint."""
+        if self._worker._owner != os.getpid():
+            return  # the thread did not come along
+        try:
+            self.wait()
+        except Exception as error:
+            import warnings
+
+            warnings.warn("cadre.checkpoint: %s" % error, RuntimeWarning, stacklevel=2)
+
+    def latest(self) -> Tuple[Any, int]:
+        import ctypes
+
+        step, data, size = ctypes.c_int64(), ctypes.c_void_p(), ctypes.c_size_t()
+        self.settle()
+        try:
+            _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)))
+        except NotFoundError:
+            return None, -1
+        view = memoryview((ctypes.c_char * size.value).from_address(data.value)).cast("B")
+        return restored(view), step.value
+
+
+def _before_each_step(call: Any) -> bool:
+    torch = sys.modules.get("torch")
+    register = getattr(getattr(getattr(torch, "optim", None), "optimizer", None), "register_optimizer_step_pre_hook", None)
+    if register is None:
+        return False  # PyTorch before 2.0
+    register(call)
+    return True
+
+
+_memory: Optional[Memory] = None
+
+
+def of_this_worker(replicated: bool) -> Optional[Memory]:
+    """None where nobody keeps memory for it: the worker was not started by Cadre."""
+    global _memory
+    if _memory is None:
+        if not os.environ.get("CADRE_CHECKPOINT_MEMORY"):
+            return None
+        worker = _worker.worker()
+        if worker._lib is None:
+            return None
+        _memory = Memory(worker, replicated)
+    if _memory.replicated != replicated:
+        raise InvalidArgumentError("replicated=%r here and %r before: expected the same in all calls" % (replicated, _memory.replicated))
+    return _memory

@@ -1,0 +1,77 @@
+// The checkpoints in memory of cadre.h.
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "cadre.h"
+#include "cadre/memory_checkpoint.h"
+#include "worker_runtime/c/arguments.h"
+#include "worker_runtime/c/boundary.h"
+#include "worker_runtime/c/handles.h"
+
+using cadre::MemoryCheckpoint;
+using cadre::MemoryCheckpointOptions;
+using cadre::Status;
+using cadre::c::Guarded;
+using cadre::c::NotNull;
+
+cadre_status cadre_memory_open(cadre_worker* worker, int replicated, int64_t timeout_ms,
+                               cadre_memory** memory) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    *memory = nullptr;
+    RETURN_IF_ERROR(NotNull(worker, "worker"));
+    MemoryCheckpointOptions options;
+    options.replicated = replicated != 0;
+    ASSIGN_OR_RETURN(options.timeout, cadre::c::TimeoutOf(timeout_ms));
+    ASSIGN_OR_RETURN(auto opened, MemoryCheckpoint::Open(*worker->worker, options));
+    *memory = new cadre_memory{std::move(opened)};
+    return cadre::OkStatus();
+  });
+}
+
+void cadre_memory_free(cadre_memory* memory) { delete memory; }
+
+cadre_status cadre_memory_write(cadre_memory* memory, const void* const* parts, const size_t* sizes,
+                                size_t count) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    if (count > 0) {
+      RETURN_IF_ERROR(NotNull(parts, "parts"));
+      RETURN_IF_ERROR(NotNull(sizes, "sizes"));
+    }
+    std::vector<cadre::StatePart> written;
+    for (size_t i = 0; i < count; ++i) {
+      if (sizes[i] > 0) RETURN_IF_ERROR(NotNull(parts[i], "a part that is not empty"));
+      written.push_back({parts[i], sizes[i]});
+    }
+    return memory->memory->Write(written);
+  });
+}
+
+cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    return memory->memory->Commit(step);
+  });
+}
+
+cadre_status cadre_memory_latest(cadre_memory* memory, int64_t* step, const void** data,
+                                 size_t* size) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    RETURN_IF_ERROR(NotNull(step, "step"));
+    RETURN_IF_ERROR(NotNull(data, "data"));
+    RETURN_IF_ERROR(NotNull(size, "size"));
+    ASSIGN_OR_RETURN(const std::optional<cadre::SavedState> latest, memory->memory->Latest());
+    if (!latest.has_value()) {
+      return cadre::NotFoundError("no state is in memory, or another number of ranks saved it");
+    }
+    *step = latest->step;
+    *data = latest->bytes.data();
+    *size = latest->bytes.size();
+    return cadre::OkStatus();
+  });
+}

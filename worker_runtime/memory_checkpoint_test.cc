@@ -1,0 +1,164 @@
+#include "cadre/memory_checkpoint.h"
+
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+
+class MemoryCheckpointTest : public ::testing::Test {
+ protected:
+  MemoryCheckpointTest() {
+    std::string pattern = ::testing::TempDir() + "/memory_checkpoint_XXXXXX";
+    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
+    path_ = pattern;
+  }
+  ~MemoryCheckpointTest() override { std::filesystem::remove_all(path_); }
+
+  std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool replicated = false) {
+    MemoryCheckpointOptions options;
+    options.replicated = replicated;
+    options.timeout = kLong;
+    options.directory = NodeFolder(worker.place().node_rank);
+    std::filesystem::create_directories(options.directory);
+    auto opened = MemoryCheckpoint::Open(worker, options);
+    EXPECT_OK(opened);
+    return *std::move(opened);
+  }
+  std::string NodeFolder(int node) const { return absl::StrCat(path_, "/node-", node); }
+
+  // In two parts, the second of which is the same for all.
+  static Status Save(MemoryCheckpoint& memory, int64_t step, const std::string& state) {
+    const std::string rest(100000, 'x');
+    const std::vector<StatePart> parts = {{state.data(), state.size()}, {rest.data(), rest.size()}};
+    const Status status = memory.Save(step, parts);
+    return status.ok() ? memory.Wait() : status;
+  }
+  // "STEP:STATE", or "none".
+  static std::string LatestOf(MemoryCheckpoint& memory) {
+    const auto latest = memory.Latest();
+    if (!latest.ok()) return std::string(latest.status().message());
+    if (!latest->has_value()) return "none";
+    const std::string bytes((*latest)->bytes.begin(), (*latest)->bytes.end());
+    EXPECT_EQ(bytes.substr(bytes.find('x')), std::string(100000, 'x'));
+    return absl::StrCat((*latest)->step, ":", bytes.substr(0, bytes.find('x')));
+  }
+
+  std::string path_;
+};
+
+TEST_F(MemoryCheckpointTest, EachRankGetsItsOwnStateBack) {
+  testing::InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker);
+    EXPECT_EQ(LatestOf(*memory), "none");
+    for (const int64_t step : {1, 2, 3, 4}) {
+      EXPECT_OK(Save(*memory, step, absl::StrCat("rank ", worker.rank(), " at ", step)));
+    }
+  });
+  testing::InProcessWorkers restarted(3);
+  restarted.Run([&](Worker& worker) {
+    EXPECT_EQ(LatestOf(*Open(worker)), absl::StrCat("4:rank ", worker.rank(), " at 4"));
+  });
+}
+
+TEST_F(MemoryCheckpointTest, AllGoBackToTheStepThatEachHas) {
+  testing::InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker);
+    const int64_t last = worker.rank() == 1 ? 6 : 7;
+    for (int64_t step = 1; step <= last; ++step) EXPECT_OK(Save(*memory, step, "state "));
+    // What was begun and not committed is not there.
+    const StatePart part = {"half", 4};
+    EXPECT_OK(memory->Write({&part, 1}));
+  });
+  testing::InProcessWorkers restarted(3);
+  restarted.Run([&](Worker& worker) {
+    const auto memory = Open(worker);
+    EXPECT_EQ(LatestOf(*memory), "6:state ");
+    // The newer one of ranks 0 and 2 is forgotten.
+    EXPECT_EQ(LatestOf(*memory), "6:state ");
+    if (worker.rank() == 1) {
+      EXPECT_OK(Save(*memory, 7, "state "));
+    }
+  });
+  restarted.Run([&](Worker& worker) { EXPECT_EQ(LatestOf(*Open(worker)), "6:state "); });
+}
+
+TEST_F(MemoryCheckpointTest, AnotherNumberOfRanksHasNoneOfTheRanksOwn) {
+  testing::InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) { EXPECT_OK(Save(*Open(worker), 1, "state")); });
+  testing::InProcessWorkers fewer(2);
+  fewer.Run([&](Worker& worker) { EXPECT_EQ(LatestOf(*Open(worker)), "none"); });
+}
+
+TEST_F(MemoryCheckpointTest, AReplicatedOneIsThereForAnyNumberOfRanks) {
+  testing::InProcessWorkers workers(3);
+  workers.Run([&](Worker& worker) {
+    const auto memory = Open(worker, /*replicated=*/true);
+    for (const int64_t step : {8, 9}) EXPECT_OK(Save(*memory, step, absl::StrCat("at ", step)));
+  });
+  testing::InProcessWorkers fewer(2);
+  fewer.Run(
+      [&](Worker& worker) { EXPECT_EQ(LatestOf(*Open(worker, /*replicated=*/true)), "9:at 9"); });
+}
+
+TEST_F(MemoryCheckpointTest, ANewNodeGetsItFromAnother) {
+  testing::InProcessWorkers workers(4, 2);
+  workers.Run(
+      [&](Worker& worker) { EXPECT_OK(Save(*Open(worker, /*replicated=*/true), 5, "shared ")); });
+  for (const int lost : {0, 1}) {
+    std::filesystem::remove_all(NodeFolder(lost));
+    testing::InProcessWorkers restarted(4, 2);
+    restarted.Run([&](Worker& worker) {
+      EXPECT_EQ(LatestOf(*Open(worker, /*replicated=*/true)), "5:shared ");
+    });
+  }
+}
+
+TEST_F(MemoryCheckpointTest, SaveCopiesBehindAndAFailedCopyIsSaidOnce) {
+  testing::InProcessWorkers workers(1);
+  const auto memory = Open(workers.worker(0));
+  const std::string state(1 << 20, 'x');
+  const StatePart part = {state.data(), state.size()};
+  EXPECT_OK(memory->Save(1, {&part, 1}));
+  EXPECT_OK(memory->Save(2, {&part, 1}));
+  EXPECT_OK(memory->Wait());
+  std::filesystem::remove_all(path_);
+  EXPECT_OK(memory->Save(3, {&part, 1}));
+  EXPECT_FALSE(memory->Wait().ok());
+  EXPECT_OK(memory->Wait());
+  EXPECT_EQ(memory->Commit(-1).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(MemoryCheckpointTest, WithoutAnAgentAFolderIsNeeded) {
+  unsetenv("CADRE_CHECKPOINT_MEMORY");
+  testing::InProcessWorkers workers(1);
+  const auto opened = MemoryCheckpoint::Open(workers.worker(0), {});
+  EXPECT_EQ(opened.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("cadre run"));
+}
+
+TEST_F(MemoryCheckpointTest, AFolderThatOthersMayWriteToIsRefused) {
+  std::filesystem::permissions(path_, std::filesystem::perms::all);
+  testing::InProcessWorkers workers(1);
+  MemoryCheckpointOptions options;
+  options.directory = path_;
+  EXPECT_EQ(MemoryCheckpoint::Open(workers.worker(0), options).status().code(),
+            StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace cadre
