@@ -1,0 +1,104 @@
+// cadre.checkpoint of the Python module under cadre run, with real PyTorch: what was saved in
+// memory is there after a kill, and the training ends as one that nobody disturbed.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Importing torch alone takes many seconds on a machine that has other things to do.
+constexpr absl::Duration kPatience = absl::Minutes(4);
+constexpr char kScript[] = "tests/compatibility/memory_checkpoint_script.py";
+constexpr char kSteps[] = "40";
+constexpr char kNever[] = "1000";
+
+class MemoryCheckpointScriptTest : public PypiPythonTest {
+ protected:
+  std::vector<std::string> Command(std::vector<std::string> flags, const std::string& python,
+                                   const char* mode, const std::string& die_at) const {
+    const std::vector<std::string> rest = {
+        "--log-dir",
+        logs_,
+        "--env",
+        absl::StrCat("PYTHONPATH=", std::filesystem::canonical("python").string()),
+        "--env",
+        absl::StrCat("CADRE_LIBRARY=",
+                     std::filesystem::canonical("tools/library/libcadre.so.0").string()),
+        "--max-restarts",
+        "1",
+        "--",
+        python,
+        kScript,
+        mode,
+        kSteps,
+        die_at};
+    flags.insert(flags.end(), rest.begin(), rest.end());
+    return flags;
+  }
+  // What that rank of a run that ended well came to.
+  static std::string EndOf(const Process& run, int rank = 0) {
+    const std::string said = run.standard_output();
+    const std::string before = absl::StrCat("rank ", rank, " ends with ");
+    const size_t at = said.find(before);
+    EXPECT_NE(at, std::string::npos) << Said(run);
+    if (at == std::string::npos) return "";
+    const size_t begin = at + before.size();
+    return said.substr(begin, said.find('\n', begin) - begin);
+  }
+  void GoesOnAsIfUndisturbed(const std::string& python, const char* mode) {
+    const auto whole = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, kNever));
+    ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+    const auto killed = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, "20"));
+    ASSERT_EQ(killed->Wait(kPatience), 0) << Said(*killed);
+    // At most the step that was being copied is lost.
+    EXPECT_THAT(killed->standard_output(),
+                AllOf(ContainsRegex("rank 0 goes on behind step (19|20) of rank 0"),
+                      ContainsRegex("rank 1 goes on behind step (19|20) of rank")));
+    EXPECT_THAT(killed->standard_error(), Not(HasSubstr("RuntimeWarning")));
+    EXPECT_EQ(EndOf(*whole), EndOf(*killed));
+  }
+
+  const std::string logs_ = MakeTempDir("logs");
+};
+
+TEST_F(MemoryCheckpointScriptTest, EachRanksOwn) { GoesOnAsIfUndisturbed(python_, "own"); }
+
+TEST_F(MemoryCheckpointScriptTest, OneForTheNode) { GoesOnAsIfUndisturbed(python_, "replicated"); }
+
+TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int node = 0; node < 2; ++node) {
+    nodes.push_back(StartNode(port, "2", node,
+                              Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)},
+                                      python_, "replicated", "20")));
+  }
+  for (const auto& node : nodes) ASSERT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_THAT(
+        nodes[node]->standard_output(),
+        ContainsRegex(absl::StrCat("rank ", node, " goes on behind step (19|20) of rank ", node)));
+  }
+  EXPECT_EQ(EndOf(*nodes[0], 0), EndOf(*nodes[1], 1));
+}
+
+// It has no hook in front of an optimizer's step: every save waits for its copy.
+TEST_F(MemoryCheckpointScriptTest, UnderDebiansTorch) {
+  GoesOnAsIfUndisturbed("/usr/bin/python3", "replicated");
+}
+
+}  // namespace
+}  // namespace cadre
