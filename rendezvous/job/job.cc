@@ -101,6 +101,7 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
     case v1::NodeMessage::kJoin:
     case v1::NodeMessage::kStore:
     case v1::NodeMessage::kAgent:
+    case v1::NodeMessage::kStacks:  // the host's
       return;
     case v1::NodeMessage::BODY_NOT_SET:
       // A newer agent may say what this server does not know yet.
