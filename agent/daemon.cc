@@ -235,6 +235,7 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* stop = std::get_if<StopWorkers>(&command)) return workers_->Stop(*stop);
   if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) return workers_->HoldUntil(hold->at);
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return workers_->Collect(*collect);
+  if (auto* stacks = std::get_if<CollectStacks>(&command)) return workers_->Collect(*stacks);
   if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->Ask(*ask);
   if (auto* answer = std::get_if<StoreAnswer>(&command)) return local_->Answer(answer->reply);
   if (auto* say = std::get_if<Say>(&command)) return display_.Line(say->line);

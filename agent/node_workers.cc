@@ -238,6 +238,10 @@ void NodeWorkers::Collect(const CollectEvidence& command) {
   follower_.Collect(command, workers_, uses_.logs);
 }
 
+void NodeWorkers::Collect(const CollectStacks& command) {
+  follower_.CollectStacks(command.ask, workers_);
+}
+
 void NodeWorkers::Poll(MonoTime now) {
   if (now < poll_at_) return;
   // Looking for what is left goes through all processes of the machine.

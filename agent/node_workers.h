@@ -61,6 +61,7 @@ class NodeWorkers {
   void HoldUntil(MonoTime at);
   void Ask(const AskForCheckpoint& command);
   void Collect(const CollectEvidence& command);
+  void Collect(const CollectStacks& command);
 
   // What is read from it goes to OnFrame, and its end to OnSupervisorGone.
   WorkerSupervisor& worker_supervisor() { return supervisor_; }

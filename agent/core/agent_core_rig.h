@@ -53,6 +53,9 @@ inline std::string Up(const v1::NodeMessage& m) {
       }
       return text;
     }
+    case v1::NodeMessage::kStacks:
+      return absl::StrCat("up stacks ", m.stacks().call(), " of ", m.stacks().ranks_size(),
+                          m.stacks().why().empty() ? "" : ": ", m.stacks().why());
     case v1::NodeMessage::kCancel:
       return absl::StrCat("up cancel ", m.cancel().signal(),
                           m.cancel().cause() == v1::PREEMPTED ? " PREEMPTED" : "");
@@ -84,6 +87,9 @@ struct Words {
   }
   std::string operator()(const CollectEvidence& c) const {
     return absl::StrCat("look ", c.generation, " overdue=", absl::StrJoin(c.overdue, ","));
+  }
+  std::string operator()(const CollectStacks& c) const {
+    return absl::StrCat("stacks ", c.generation, " for ", c.ask.call());
   }
   std::string operator()(const AskForCheckpoint& c) const {
     return absl::StrCat("ask for a checkpoint of ", c.generation, " signal=", c.signal);
@@ -258,6 +264,12 @@ class AgentCoreTest : public testing::Test {
     Feed(ServerSaid{welcome});
   }
 
+  Lines AskStacks(uint64_t generation, uint64_t call) {
+    v1::ServerMessage message;
+    SetGeneration(&message, {server_id_, generation});
+    message.mutable_ask_stacks()->set_call(call);
+    return Feed(ServerSaid{message});
+  }
   Lines Inspect(uint64_t generation) {
     v1::ServerMessage message;
     SetGeneration(&message, {server_id_, generation});

@@ -52,6 +52,11 @@ struct CollectEvidence {
   uint64_t generation;
   std::vector<uint32_t> overdue;
 };
+// Somebody asks where the workers of the generation are; ends with StacksFound.
+struct CollectStacks {
+  uint64_t generation;
+  v1::AskStacks ask;
+};
 // Tell the workers of the generation, which run, that more nodes wait: they are to save and begin
 // the next generation.
 struct AskForCheckpoint {
@@ -87,7 +92,7 @@ struct Exit {
 };
 using AgentCommand =
     std::variant<SendUp, BeginJob, StartWorkers, StopWorkers, HoldWorkersUntil, CollectEvidence,
-                 AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
+                 CollectStacks, AskForCheckpoint, StoreAnswer, ShowStatus, Say, Exit>;
 
 }  // namespace cadre::agent
 

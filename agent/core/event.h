@@ -93,6 +93,11 @@ struct EvidenceFound {
 struct EvidenceDone {
   uint64_t generation;
 };
+// The answer to CollectStacks.
+struct StacksFound {
+  uint64_t generation;
+  v1::NodeStacks stacks;
+};
 // SIGINT, SIGTERM, ... to this process.
 //
 // kWarningSignal is a scheduler's warning that it will take all nodes of the job away (sbatch
@@ -109,7 +114,8 @@ struct AgentTick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, WorkerUnkillable, AllGone,
                  WorkerMayRejoin, WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive,
-                 WorkerWrote, EvidenceFound, EvidenceDone, SignalReceived, WorkerAsked, AgentTick>;
+                 WorkerWrote, EvidenceFound, EvidenceDone, StacksFound, SignalReceived, WorkerAsked,
+                 AgentTick>;
 
 }  // namespace cadre::agent
 

@@ -78,6 +78,22 @@ TEST_F(HangsTest, Inspect_IsAnsweredAlsoWhenNothingHangsHere) {
   EXPECT_THAT(Found({0, 1}), ElementsAre("up evidence 0 1"));
 }
 
+TEST_F(HangsTest, WhoeverAsksWhereTheWorkersAre_IsAnswered) {
+  Run();
+  EXPECT_THAT(AskStacks(1, 7), ElementsAre("stacks 1 for 7"));
+  EXPECT_THAT(AskStacks(2, 8),
+              ElementsAre("up stacks 8 of 0: no worker of generation 2 runs there now"));
+  v1::NodeStacks stacks;
+  stacks.set_call(7);
+  stacks.add_ranks();
+  EXPECT_THAT(Feed(StacksFound{1, stacks}), ElementsAre("up stacks 7 of 1"));
+  // A look because of a hang is another one, and goes on beside it.
+  EXPECT_THAT(Inspect(1), ElementsAre("look 1 overdue="));
+  EXPECT_THAT(AskStacks(1, 9), ElementsAre("stacks 1 for 9"));
+  Feed(LinkDown{absl::UnavailableError("gone")});
+  EXPECT_THAT(Feed(StacksFound{1, stacks}), IsEmpty());
+}
+
 TEST_F(HangsTest, SilentWorker_HangsByItsOutputAlone) {
   Run();
   LimitProgress(30);

@@ -94,6 +94,8 @@ struct AgentCore::Impl {
   void ReportFindings();
   void OnEvidenceFound(const EvidenceFound& event);
   void OnEvidenceDone(uint64_t number);
+  void OnAskStacks(const GenerationId& asked, const v1::AskStacks& ask);
+  void OnStacksFound(const StacksFound& event);
 
   // leaving.cc
   void OnSignal(int signal);

@@ -37,6 +37,8 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
       return OnRenewed(message.renewed().number());
     case v1::ServerMessage::kInspect:
       return OnInspect(GenerationOf(message));
+    case v1::ServerMessage::kAskStacks:
+      return OnAskStacks(GenerationOf(message), message.ask_stacks());
     case v1::ServerMessage::kAgent:  // of a cluster's agent, which is another program
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message: what an older agent cannot do it leaves.

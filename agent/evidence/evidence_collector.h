@@ -21,8 +21,6 @@
 
 namespace cadre::agent {
 
-// Between the two looks that tell how busy a process is.
-inline constexpr absl::Duration kBusyWindow = absl::Milliseconds(150);
 // For the native stacks of all workers of the node together.
 inline constexpr absl::Duration kStacksTime = absl::Seconds(4);
 

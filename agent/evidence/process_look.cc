@@ -84,20 +84,25 @@ ProcessLook LookAt(const std::vector<pid_t>& processes) {
   return look;
 }
 
+std::string DescribeThreads(pid_t process) {
+  std::string text;
+  const std::string tasks = absl::StrCat("/proc/", process, "/task");
+  for (const pid_t thread : NumbersIn(tasks, kMaxThreadsLookedAt)) {
+    const std::string task = absl::StrCat(tasks, "/", thread);
+    const auto state = supervisor::InspectProcess(thread);
+    absl::StrAppend(&text, "-- thread ", thread, " state ",
+                    state.has_value() ? std::string(1, state->state) : "?", " wchan ",
+                    supervisor::KernelFunction(task), "\n",
+                    ReadProcFile(absl::StrCat(task, "/stack")));
+  }
+  return text;
+}
+
 std::string DescribeProcesses(const std::vector<pid_t>& processes) {
   std::string text;
   for (const pid_t pid : processes) {
-    const std::string path = absl::StrCat("/proc/", pid);
-    absl::StrAppend(&text, "== process ", pid, "\n", ReadProcFile(absl::StrCat(path, "/status")));
-    const std::string tasks = absl::StrCat(path, "/task");
-    for (const pid_t thread : NumbersIn(tasks, kMaxThreadsLookedAt)) {
-      const std::string task = absl::StrCat(tasks, "/", thread);
-      const auto state = supervisor::InspectProcess(thread);
-      absl::StrAppend(&text, "-- thread ", thread, " state ",
-                      state.has_value() ? std::string(1, state->state) : "?", " wchan ",
-                      supervisor::KernelFunction(task), "\n",
-                      ReadProcFile(absl::StrCat(task, "/stack")));
-    }
+    absl::StrAppend(&text, "== process ", pid, "\n",
+                    ReadProcFile(absl::StrCat("/proc/", pid, "/status")), DescribeThreads(pid));
   }
   return text;
 }

@@ -37,6 +37,9 @@ int64_t BusyNs(const std::vector<pid_t>& processes);
 // `cores` is left for the caller, who has looked twice.
 ProcessLook LookAt(const std::vector<pid_t>& processes);
 
+// A line for each thread of a process: state, wchan; and its kernel stack (for root).
+std::string DescribeThreads(pid_t process);
+
 // All that is worth reading of each process: /proc/<pid>/status, and state, wchan and kernel stack
 // (for root) of its threads.
 std::string DescribeProcesses(const std::vector<pid_t>& processes);

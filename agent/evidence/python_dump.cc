@@ -1,12 +1,15 @@
 #include "agent/evidence/python_dump.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +20,7 @@
 #include "agent/supervisor/processes/pidfd.h"
 #include "base/clock.h"
 #include "base/scoped_fd.h"
+#include "base/status_macros.h"
 
 namespace cadre::agent {
 namespace {
@@ -26,17 +30,39 @@ constexpr absl::Duration kPause = absl::Microseconds(500);
 // A dump is written in pieces, microseconds apart.
 constexpr int kQuietPauses = 4;
 
-// Whether the process has a handler for the signal.
-bool HandlesSignal(pid_t process) {
+constexpr char kNoHandler[] =
+    "the process does not handle Cadre's stack signal: it is no Python program, or its interpreter "
+    "was started without Cadre's hook";
+
+// Whether the process can answer the signal: it has a handler and goes on.
+absl::Status MayAsk(pid_t process) {
   const auto status = supervisor::ReadKernelFile(absl::StrCat("/proc/", process, "/status"));
-  if (!status.has_value()) return false;
+  if (!status.has_value()) return absl::NotFoundError("the process has ended");
+  bool handles = false;
   for (absl::string_view line : absl::StrSplit(*status, '\n')) {
+    if (absl::ConsumePrefix(&line, "State:")) {
+      const absl::string_view state = absl::StripAsciiWhitespace(line).substr(0, 1);
+      if (state == "Z" || state == "X") return absl::NotFoundError("the process has ended");
+      if (state == "T" || state == "t") {
+        return absl::FailedPreconditionError("the process is stopped");
+      }
+    }
     if (!absl::ConsumePrefix(&line, "SigCgt:")) continue;
     uint64_t caught = 0;
-    return absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &caught) &&
-           (caught >> (kStackSignal - 1) & 1) != 0;
+    handles = absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &caught) &&
+              (caught >> (kStackSignal - 1) & 1) != 0;
   }
-  return false;
+  return handles ? absl::OkStatus() : absl::FailedPreconditionError(kNoHandler);
+}
+
+// Who looks at the same worker at the same time waits: the processes of a worker share a file, and
+// two dumps in it would mix. The lock ends with the descriptor.
+bool AwaitTurn(const ScopedFd& file, MonoTime deadline) {
+  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (MonoNow() >= deadline) return false;
+    absl::SleepFor(kPause);
+  }
+  return true;
 }
 
 int64_t SizeOf(const ScopedFd& file) {
@@ -58,16 +84,22 @@ int64_t AwaitGrowth(const ScopedFd& file, int64_t before, MonoTime deadline) {
 
 }  // namespace
 
-std::string PythonStackOf(pid_t process, const std::string& stack_file, MonoTime deadline) {
+absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,
+                                          MonoTime deadline) {
   const ScopedFd file(open(stack_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file.ok()) return "";
   // It pins the process that was asked about.
   const ScopedFd pidfd(supervisor::OpenPidfd(process));
-  if (!pidfd.ok() || !HandlesSignal(process)) return "";
+  if (!pidfd.ok()) return absl::NotFoundError("the process has ended");
+  RETURN_IF_ERROR(MayAsk(process));
+  if (!file.ok()) return absl::FailedPreconditionError(kNoHandler);
+  const absl::Status silent = absl::DeadlineExceededError("the process does not answer in time");
+  if (!AwaitTurn(file, deadline)) return silent;
   const int64_t before = SizeOf(file);
-  if (supervisor::SignalPidfd(pidfd.get(), kStackSignal) != 0) return "";
+  if (supervisor::SignalPidfd(pidfd.get(), kStackSignal) != 0) {
+    return absl::NotFoundError("the process has ended");
+  }
   const int64_t after = AwaitGrowth(file, before, deadline);
-  if (after <= before) return "";
+  if (after <= before) return silent;
   std::string text(std::min<size_t>(static_cast<size_t>(after - before), kMaxDumpBytes), '\0');
   const ssize_t got = pread(file.get(), &text[0], text.size(), before);
   text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));

@@ -9,6 +9,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "base/time.h"
 
 namespace cadre::agent {
@@ -16,9 +17,13 @@ namespace cadre::agent {
 // A real-time signal near the upper end, which programs hardly use; the hook has the same number.
 inline constexpr int kStackSignal = 61;
 
-// What the process added to `stack_file`. Empty: it does not handle the signal, which would then
-// have killed it and is not sent, or it did not answer before `deadline`.
-std::string PythonStackOf(pid_t process, const std::string& stack_file, MonoTime deadline);
+// What the process added to `stack_file`. No signal goes to a process without a handler for it,
+// which it would kill. Errors say in words that follow "no Python stack: ":
+//   FAILED_PRECONDITION  it has no handler, no file, or is stopped
+//   DEADLINE_EXCEEDED    it did not answer before `deadline`
+//   NOT_FOUND            it has ended
+absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,
+                                          MonoTime deadline);
 
 }  // namespace cadre::agent
 

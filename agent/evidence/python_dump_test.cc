@@ -7,10 +7,13 @@
 
 #include <cstdio>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/evidence/python_stack.h"
 #include "base/clock.h"
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -67,13 +70,15 @@ TEST(PythonDump, OfASleepALoopALockAndCodeInCThatHoldsTheInterpretersLock) {
                            "l = threading.Lock(); l.acquire(); l.acquire()", "pow(7, 10 ** 9)"}) {
     const Python python(body);
     ASSERT_TRUE(python.ready()) << body;
-    const std::string text = PythonStackOf(python.pid(), python.stacks(), Soon());
-    const auto frames = MainThreadOf(text);
-    ASSERT_FALSE(frames.empty()) << body << "\n" << text;
-    EXPECT_EQ(frames.front().function, "here") << body << "\n" << text;
+    const auto text = PythonStackOf(python.pid(), python.stacks(), Soon());
+    ASSERT_OK(text) << body;
+    const auto frames = MainThreadOf(*text);
+    ASSERT_FALSE(frames.empty()) << body << "\n" << *text;
+    EXPECT_EQ(frames.front().function, "here") << body << "\n" << *text;
     // Asked again it gives the new stack alone.
-    EXPECT_EQ(PythonStackOf(python.pid(), python.stacks(), Soon()).find("Current thread", 1),
-              std::string::npos);
+    const auto again = PythonStackOf(python.pid(), python.stacks(), Soon());
+    ASSERT_OK(again);
+    EXPECT_EQ(again->find("Current thread", 1), std::string::npos);
   }
 }
 
@@ -85,7 +90,8 @@ TEST(PythonDump, AProcessThatDoesNotHandleTheSignalIsLeftAlone) {
     signal(kStackSignal, SIG_DFL);
     for (;;) pause();
   }
-  EXPECT_EQ(PythonStackOf(other, python.stacks(), Soon()), "");
+  EXPECT_THAT(PythonStackOf(other, python.stacks(), Soon()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not handle")));
   EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0) << "it was killed";
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
@@ -94,9 +100,39 @@ TEST(PythonDump, AProcessThatDoesNotHandleTheSignalIsLeftAlone) {
 TEST(PythonDump, NothingWithoutAFileOrAnAnswer) {
   const Python python("time.sleep(1000)");
   ASSERT_TRUE(python.ready());
-  EXPECT_EQ(PythonStackOf(python.pid(), "/no/such/file", Soon()), "");
+  EXPECT_THAT(PythonStackOf(python.pid(), "/no/such/file", Soon()),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(PythonStackOf(python.pid(), python.stacks(), MonoNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
   kill(python.pid(), SIGSTOP);
-  EXPECT_EQ(PythonStackOf(python.pid(), python.stacks(), MonoNow() + absl::Milliseconds(5)), "");
+  int status = 0;
+  ASSERT_EQ(waitpid(python.pid(), &status, WUNTRACED), python.pid());
+  // It is not asked: it would answer when it goes on, to whoever asks then.
+  EXPECT_THAT(PythonStackOf(python.pid(), python.stacks(), Soon()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is stopped")));
+}
+
+TEST(PythonDump, TwoWhoAskAtOnceGetAWholeStackEach) {
+  const Python python("time.sleep(1000)");
+  ASSERT_TRUE(python.ready());
+  std::vector<absl::StatusOr<std::string>> answers(4, std::string());
+  std::vector<std::thread> askers;
+  for (auto& answer : answers) {
+    askers.emplace_back([&] { answer = PythonStackOf(python.pid(), python.stacks(), Soon()); });
+  }
+  for (std::thread& asker : askers) asker.join();
+  for (const auto& answer : answers) {
+    ASSERT_OK(answer);
+    EXPECT_EQ(answer->find("Current thread", 1), std::string::npos) << *answer;
+    EXPECT_EQ(MainThreadOf(*answer).size(), 2u) << *answer;
+  }
+}
+
+TEST(PythonDump, OfAProcessThatHasEnded) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  EXPECT_THAT(PythonStackOf(gone, "/no/such/file", Soon()), StatusIs(absl::StatusCode::kNotFound));
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ std::vector<PythonFrame> MainThreadOf(absl::string_view text) {
   return frames;
 }
 
-PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceLine& source) {
+PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceReader& source) {
   PythonPlace place;
   if (frames.empty()) return place;
   const auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& frame) {

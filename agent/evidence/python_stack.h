@@ -21,7 +21,7 @@ using rpc::PythonFrame;
 std::vector<PythonFrame> MainThreadOf(absl::string_view text);
 
 // The text of a line of a source file; empty where it cannot be read.
-using SourceLine = std::function<std::string(const std::string& file, int line)>;
+using SourceReader = std::function<std::string(const std::string& file, int line)>;
 
 struct PythonPlace {
   v1::PythonActivity activity = v1::PYTHON_ACTIVITY_UNSPECIFIED;
@@ -31,7 +31,7 @@ struct PythonPlace {
   std::string where;
 };
 
-PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceLine& source);
+PythonPlace PlaceOf(const std::vector<PythonFrame>& frames, const SourceReader& source);
 
 }  // namespace cadre::agent
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace cadre::agent {
 namespace {
@@ -97,8 +98,9 @@ void AddProcesses(const ProcessLook& look, v1::RankEvidence* evidence) {
 
 void AddPython(const PythonPlace& place, v1::RankEvidence* evidence) {
   evidence->set_python(place.activity);
-  evidence->set_python_what(OneLine(place.what, kMaxLineBytes));
-  evidence->set_python_where(OneLine(place.where, kMaxLineBytes));
+  // Names come from the program and may be in any encoding.
+  evidence->set_python_what(OneLine(ReplaceInvalidUtf8(place.what), kMaxLineBytes));
+  evidence->set_python_where(OneLine(ReplaceInvalidUtf8(place.where), kMaxLineBytes));
 }
 
 void AddPage(const ProgressSnapshot& page, MonoTime now, v1::RankEvidence* evidence) {

@@ -10,8 +10,8 @@
 
 namespace cadre::agent {
 
-WorkerFollower::WorkerFollower(std::string directory, std::function<void(AgentEvent)> report)
-    : directory_(std::move(directory)), collector_(std::move(report)) {}
+WorkerFollower::WorkerFollower(std::string directory, const std::function<void(AgentEvent)>& report)
+    : directory_(std::move(directory)), collector_(report), stacks_(report) {}
 
 void WorkerFollower::Begin(uint64_t generation, const NodeWorkersByRank& workers) {
   generation_ = generation;
@@ -56,6 +56,18 @@ void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersBy
     request.workers.push_back(std::move(looked_at));
   }
   collector_.Start(std::move(request));
+}
+
+void WorkerFollower::CollectStacks(const v1::AskStacks& ask, const NodeWorkersByRank& workers) {
+  StackRequest request;
+  request.generation = generation_;
+  request.call = ask.call();
+  request.question = ask.question();
+  request.directory = directory_;
+  for (const auto& [local_rank, worker] : workers) {
+    request.workers.push_back({local_rank, worker.rank, worker.pid});
+  }
+  stacks_.Ask(std::move(request));
 }
 
 }  // namespace cadre::agent

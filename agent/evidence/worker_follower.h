@@ -14,6 +14,7 @@
 #include "agent/core/event.h"
 #include "agent/evidence/evidence_collector.h"
 #include "agent/evidence/progress_watch.h"
+#include "agent/evidence/stack_collector.h"
 #include "agent/workers/node_worker.h"
 #include "agent/workers/run_logs.h"
 #include "base/time.h"
@@ -22,8 +23,8 @@ namespace cadre::agent {
 
 class WorkerFollower {
  public:
-  // `directory`: of the workers' pages. `report` gets what Collect finds, on another thread.
-  WorkerFollower(std::string directory, std::function<void(AgentEvent)> report);
+  // `directory`: of the workers' pages. `report` gets what is found, on another thread.
+  WorkerFollower(std::string directory, const std::function<void(AgentEvent)>& report);
 
   // The workers of this generation, and none from before.
   void Begin(uint64_t generation, const NodeWorkersByRank& workers);
@@ -40,12 +41,15 @@ class WorkerFollower {
   void Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,
                const RunLogs& logs);
   void CancelCollecting() { collector_.Cancel(); }
+  // Answers who asks where they are.
+  void CollectStacks(const v1::AskStacks& ask, const NodeWorkersByRank& workers);
 
  private:
   const std::string directory_;
   uint64_t generation_ = 0;
   ProgressWatch watch_;
   EvidenceCollector collector_;
+  StackCollector stacks_;
 };
 
 }  // namespace cadre::agent

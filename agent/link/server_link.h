@@ -15,6 +15,8 @@
 //   session.cc      Renew           ──▶   job.cc            every third of the lease
 //   hangs.cc        NodeEvidence    ──▶   worker_events.cc  a worker makes no progress; or as asked:
 //   hangs.cc        Inspect         ◀──   inquiry.cc        the other nodes are asked as well
+//   hangs.cc        AskStacks       ◀──   host/core_host.cc   somebody asks where its workers are
+//   hangs.cc        NodeStacks      ──▶   host/stack_asks.cc
 //   generation.cc   WorkerExited    ──▶   worker_events.cc  the first failure is the root cause
 //   orders.cc       Stop            ◀──   generation.cc     OrderStop
 //   orders.cc       NodeStopped     ──▶   worker_events.cc  nothing of the generation runs any more

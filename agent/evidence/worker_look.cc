@@ -1,0 +1,102 @@
+#include "agent/evidence/worker_look.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "agent/evidence/process_look.h"
+#include "agent/evidence/python_dump.h"
+#include "agent/evidence/python_stack.h"
+#include "agent/evidence/rank_evidence.h"
+#include "agent/evidence/source_line.h"
+#include "base/clock.h"
+
+namespace cadre::agent {
+namespace {
+
+PythonPlace PlaceOfProcess(pid_t process, const std::string& dump) {
+  return PlaceOf(MainThreadOf(dump), [process](const std::string& file, int line) {
+    return SourceLine(process, file, line);
+  });
+}
+
+// Where the worker itself is, or where the process that it loads its data with is.
+PythonPlace PlaceOfWorker(pid_t worker, const WorkerLook& look) {
+  const auto own = look.python.find(worker);
+  if (own == look.python.end() || !own->second.ok()) return {};
+  PythonPlace place = PlaceOfProcess(worker, *own->second);
+  if (place.activity != v1::IN_DATA_LOADER) return place;
+  for (const auto& [pid, dump] : look.python) {
+    if (pid == worker || !dump.ok()) continue;
+    const PythonPlace loads = PlaceOfProcess(pid, *dump);
+    if (loads.activity != v1::IN_OWN_CODE || loads.where.empty()) continue;
+    return {place.activity, loads.what, loads.where};
+  }
+  return place;
+}
+
+void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime deadline,
+         const std::atomic<bool>& cancelled, WorkerLook* look) {
+  const std::string file =
+      StackFilePath(options.directory, options.generation, static_cast<int>(worker.rank));
+  for (const pid_t pid : look->processes) {
+    look->python.emplace(
+        pid, cancelled ? absl::StatusOr<std::string>(absl::CancelledError("nobody asks any more"))
+                       : PythonStackOf(pid, file, std::min(deadline, MonoNow() + options.answer)));
+  }
+}
+
+void Describe(const LookedAtWorker& worker, const LookOptions& options, double cores,
+              WorkerLook* look) {
+  v1::RankEvidence& evidence = look->evidence;
+  evidence.set_rank(static_cast<int32_t>(worker.rank));
+  evidence.set_local_rank(static_cast<int32_t>(worker.local_rank));
+  evidence.set_pid(worker.pid);
+  evidence.set_bucket(-1);
+  ProcessLook process = LookAt(look->processes);
+  process.cores = cores;
+  AddProcesses(process, &evidence);
+  absl::StatusOr<ProgressSnapshot> page = ReadProgressPage(
+      ProgressPagePath(options.directory, options.generation, static_cast<int>(worker.rank)));
+  look->at = MonoNow();
+  if (page.ok()) {
+    AddPage(*page, look->at, &evidence);
+    look->page = *std::move(page);
+  }
+  AddPython(PlaceOfWorker(worker.pid, *look), &evidence);
+  evidence.set_summary(EvidenceSummary(evidence));
+}
+
+}  // namespace
+
+std::vector<WorkerLook> LookAtWorkers(const std::vector<LookedAtWorker>& workers,
+                                      const LookOptions& options,
+                                      const std::atomic<bool>& cancelled) {
+  std::set<pid_t> pids;
+  for (const LookedAtWorker& worker : workers) {
+    if (worker.pid > 0) pids.insert(worker.pid);
+  }
+  const std::map<pid_t, std::vector<pid_t>> sessions = FindSessions(pids);
+  std::vector<WorkerLook> looks(workers.size());
+  std::vector<int64_t> busy_ns(workers.size());
+  const MonoTime first = MonoNow();
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const auto session = sessions.find(workers[i].pid);
+    if (session != sessions.end()) looks[i].processes = session->second;
+    busy_ns[i] = BusyNs(looks[i].processes);
+  }
+  for (size_t i = 0; i < workers.size(); ++i) {
+    Ask(workers[i], options, first + options.answers, cancelled, &looks[i]);
+  }
+  absl::SleepFor(first + kBusyWindow - MonoNow());
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const double elapsed_ns = absl::ToDoubleNanoseconds(MonoNow() - first);
+    const auto busy = static_cast<double>(BusyNs(looks[i].processes) - busy_ns[i]);
+    Describe(workers[i], options, std::max(0.0, busy / elapsed_ns), &looks[i]);
+  }
+  return looks;
+}
+
+}  // namespace cadre::agent
