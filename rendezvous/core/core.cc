@@ -227,6 +227,10 @@ absl::StatusOr<Core::LogSource> Core::FindLog(const v1::ReadLogRequest& request)
   return cluster_.FindLog(request);
 }
 
+absl::StatusOr<StackSources> Core::FindStacks(const v1::GetStacksRequest& request) const {
+  return cadre::FindStacks(request, state_, jobs_);
+}
+
 absl::Status Core::CheckInvariants() const {
   // What was replayed is connected in the first step.
   if (!stepped_) return absl::OkStatus();

@@ -31,6 +31,7 @@
 #include "rendezvous/cluster/cluster.h"
 #include "rendezvous/cluster/log_source.h"
 #include "rendezvous/core/event.h"
+#include "rendezvous/core/stack_sources.h"
 #include "rendezvous/job/jobs.h"
 #include "rendezvous/state/state.h"
 #include "rendezvous/step/config.h"
@@ -74,6 +75,10 @@ class Core {
   // Where a worker's log is. FAILED_PRECONDITION, UNAVAILABLE.
   using LogSource = cluster::LogSource;
   absl::StatusOr<LogSource> FindLog(const v1::ReadLogRequest& request) const;
+  // Whom to ask where a job's workers are. NOT_FOUND, FAILED_PRECONDITION.
+  absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request) const;
+  // As in Welcome.
+  uint64_t server_id() const { return context_.config.server_id; }
 
   // All durable state as text: equal texts, equal states.
   std::string DebugString() const;

@@ -34,9 +34,13 @@ void CoreHost::Handle(Event&& event) {
   if (said != nullptr && said->message.agent().has_log()) {
     log_reads_.Take(said->stream, said->message.agent().log());
   }
+  if (said != nullptr && said->message.has_stacks()) {
+    stack_asks_.Take(said->stream, said->message.stacks());
+  }
   if (const auto* closed = std::get_if<StreamClosed>(&event)) {
     closed_by_core_.erase(closed->stream);
     log_reads_.EndOfStream(closed->stream);
+    stack_asks_.EndOfStream(closed->stream);
   }
   Step(event);
 }
@@ -48,7 +52,8 @@ void CoreHost::Flush() {
 
 MonoTime CoreHost::Due() const {
   if (commits_.WantsCommit()) return MonoTime();  // at once
-  return std::min({core_.NextDeadline(), commits_.NextDeadline(), log_reads_.NextDeadline()});
+  return std::min({core_.NextDeadline(), commits_.NextDeadline(), log_reads_.NextDeadline(),
+                   stack_asks_.NextDeadline()});
 }
 
 bool CoreHost::IsFree() const {
@@ -75,7 +80,11 @@ void CoreHost::EndBatch(bool more, bool last) {
   TellWhetherItCanSave();
   Flush();
   log_reads_.Expire(MonoNow());
-  if (last) log_reads_.EndAll(absl::UnavailableError("the server goes away"));
+  stack_asks_.Expire(MonoNow());
+  if (!last) return;
+  const absl::Status gone = absl::UnavailableError("the server goes away");
+  log_reads_.EndAll(gone);
+  stack_asks_.EndAll(gone);
 }
 
 void CoreHost::TellWhetherItCanSave() {
@@ -239,6 +248,27 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
   read->set_limit(kLogChunkBytes);
   // To a stream that has just gone nothing is said, and its end ends the call.
   Send(source->stream, std::move(message));
+}
+
+void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackAsks::Done& done,
+                         const OwnerCheck& may) {
+  const absl::StatusOr<StackSources> sources = core_.FindStacks(request);
+  if (!sources.ok()) return done(sources.status());
+  const absl::Status allowed = may ? may(sources->user) : absl::OkStatus();
+  if (!allowed.ok()) return done(allowed);
+  const absl::StatusOr<uint64_t> call =
+      stack_asks_.Add(*sources, request.question(), MonoNow(), done);
+  if (!call.ok()) return done(call.status());
+  v1::ServerMessage message;
+  message.set_job(sources->job);
+  message.set_generation(sources->generation);
+  message.set_server_id(core_.server_id());
+  message.mutable_ask_stacks()->set_call(*call);
+  *message.mutable_ask_stacks()->mutable_question() = request.question();
+  for (const StackSources::Node& node : sources->nodes) {
+    // To a stream that has just gone nothing is said, and its end is the answer.
+    if (node.stream.has_value()) Send(*node.stream, message);
+  }
 }
 
 }  // namespace cadre::host

@@ -19,6 +19,7 @@
 #include "rendezvous/host/commit_queue.h"
 #include "rendezvous/host/connections.h"
 #include "rendezvous/host/log_reads.h"
+#include "rendezvous/host/stack_asks.h"
 #include "rendezvous/log/record_log.h"
 #include "rendezvous/web/counters.h"
 
@@ -64,6 +65,9 @@ class CoreHost {
   // Logs are no part of the state: what is read passes the core by.
   void ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
                const OwnerCheck& may);
+  // Likewise where workers are.
+  void GetStacks(const v1::GetStacksRequest& request, const StackAsks::Done& done,
+                 const OwnerCheck& may);
 
  private:
   void Step(const Event& event);
@@ -93,6 +97,7 @@ class CoreHost {
   CommitQueue commits_;
   bool can_save_ = true;  // as the core was told
   LogReads log_reads_;
+  StackAsks stack_asks_;
 };
 
 }  // namespace cadre::host

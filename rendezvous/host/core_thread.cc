@@ -248,6 +248,14 @@ void CoreThread::AskLog(const v1::ReadLogRequest& request, LogReads::Done done, 
   state_->Run(read, done);
 }
 
+void CoreThread::AskStacks(const v1::GetStacksRequest& request, StackAsks::Done done,
+                           OwnerCheck may) {
+  const auto ask = [host = &state_->host, request, done, may = std::move(may)] {
+    host->GetStacks(request, done, may);
+  };
+  state_->Run(ask, done);
+}
+
 namespace {
 
 // Starts something that answers once, and waits for the answer. It comes: the core thread works off

@@ -30,6 +30,7 @@
 #include "rendezvous/host/log_reads.h"
 #include "rendezvous/host/node_sink.h"
 #include "rendezvous/host/server_view.h"
+#include "rendezvous/host/stack_asks.h"
 #include "rendezvous/log/record_log.h"
 
 namespace cadre::host {
@@ -100,6 +101,9 @@ class CoreThread {
   // `done` is called once, by the thread that runs the core: the next bytes of a worker's log.
   // Errors: those of Core::FindLog, the agent's, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
   void AskLog(const v1::ReadLogRequest& request, LogReads::Done done, OwnerCheck may = nullptr);
+  // Likewise where a job's workers are. Errors: those of Core::FindStacks, RESOURCE_EXHAUSTED.
+  void AskStacks(const v1::GetStacksRequest& request, StackAsks::Done done,
+                 OwnerCheck may = nullptr);
 
   // The same, waiting for the answer (the core never blocks, so this is short). Not for the core
   // thread itself.

@@ -21,6 +21,7 @@ v1::ListNodesReply ReplyOf(std::vector<v1::ClusterNodeStatus> nodes) {
   return reply;
 }
 v1::ReadLogReply ReplyOf(v1::ReadLogReply reply) { return reply; }
+v1::GetStacksReply ReplyOf(v1::GetStacksReply reply) { return reply; }
 
 // Ends the call with what the core answers.
 template <typename Answer, typename Call>
@@ -110,6 +111,11 @@ void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
       REQUEST_OF(service, ReadLog), [](const Admitted& admitted, const auto& call) {
         admitted.core->AskLog(call->request(), EndOf<v1::ReadLogReply>(call),
                               OwnerCheckOf(admitted.bearer));
+      });
+  listener.Listen<v1::GetStacksRequest, v1::GetStacksReply>(
+      REQUEST_OF(service, GetStacks), [](const Admitted& admitted, const auto& call) {
+        admitted.core->AskStacks(call->request(), EndOf<v1::GetStacksReply>(call),
+                                 OwnerCheckOf(admitted.bearer));
       });
 }
 

@@ -1,8 +1,8 @@
 // The one table of who may do what, by the token that a call carries. Pure; thread safe.
 //
 //   administrator   everything
-//   user            submits jobs as that user, cancels own ones, reads their logs and uses their
-//                   names again, sees what runs; starts nodes of jobs that nobody submitted
+//   user            submits jobs as that user, cancels own ones, reads their logs and stacks, uses
+//                   their names again, sees what runs; starts nodes of jobs that nobody submitted
 //   part            the stream of that part of that job
 #ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 #define CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
@@ -25,7 +25,7 @@ absl::Status MayCallStore(const Bearer& bearer);
 // To see jobs, and the cluster's nodes.
 absl::Status MayLook(const Bearer& bearer);
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
-// Cancel a job, read its logs, submit another one under its name. `owner`: who submitted it; empty:
+// Cancel a job, read its logs and stacks, submit another one under its name. `owner`: who submitted it; empty:
 // nobody did.
 absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner);
 absl::Status MayDrain(const Bearer& bearer);
