@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Of several servers one that is silent must leave time for the others.
 constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
+// Nodes may take seven seconds of it for native stacks (rendezvous/host/stack_asks.h).
+constexpr absl::Duration kStacksCallTimeout = absl::Seconds(10);
 // A submission whose answer was lost is asked about again: for so long, so often.
 constexpr absl::Duration kSubmitPatience = absl::Seconds(10);
 constexpr absl::Duration kSubmitPause = absl::Milliseconds(250);
@@ -57,8 +60,9 @@ struct ControlClient::State {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Reply*),
-                             const Request& request) {
-    const absl::Duration limit = servers.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral;
+                             const Request& request, absl::Duration least = absl::ZeroDuration()) {
+    const absl::Duration limit =
+        std::max(least, servers.size() == 1 ? kCallTimeout : kCallTimeoutOfSeveral);
     std::string text;
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     unanswered = false;
@@ -189,6 +193,10 @@ absl::StatusOr<v1::ListNodesReply> ControlClient::Drain(const std::string& node,
 
 absl::StatusOr<v1::ReadLogReply> ControlClient::ReadLog(const v1::ReadLogRequest& request) {
   return state_->Call(&v1::Control::Stub::ReadLog, request);
+}
+
+absl::StatusOr<v1::GetStacksReply> ControlClient::GetStacks(const v1::GetStacksRequest& request) {
+  return state_->Call(&v1::Control::Stub::GetStacks, request, kStacksCallTimeout);
 }
 
 std::vector<Flag> ControlFlags() {

@@ -1,5 +1,5 @@
-// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers; a
-// submission twice as long.
+// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers, but
+// for stacks ten; a submission twice as long.
 #ifndef CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 #define CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 
@@ -41,6 +41,7 @@ class ControlClient {
   absl::StatusOr<v1::ListNodesReply> Drain(const std::string& node, bool drained,
                                            const std::string& reason);
   absl::StatusOr<v1::ReadLogReply> ReadLog(const v1::ReadLogRequest& request);
+  absl::StatusOr<v1::GetStacksReply> GetStacks(const v1::GetStacksRequest& request);
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& job, const std::string& reason);
 
  private:

@@ -24,6 +24,7 @@ Command StatusCommand();
 Command WhyCommand();
 Command TimelineCommand();
 Command LogsCommand();
+Command StacksCommand();
 Command CancelCommand();
 Command NodesCommand();
 Command DrainCommand();
