@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
@@ -126,9 +127,11 @@ struct Dashboard::Impl {
   void OfJob(std::string job, const HttpRequest& request, Exchange exchange) {
     const bool list = absl::EndsWith(job, "/logs");
     const bool log = absl::EndsWith(job, "/log");
+    const bool stacks = absl::EndsWith(job, "/stacks");
     job = job.substr(0, job.find('/'));
     if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
     if (list || log) return Logs(job, list, request, std::move(exchange));
+    if (stacks) return Stacks(job, request, std::move(exchange));
     if (request.path != absl::StrCat("/api/jobs/", job)) {
       return exchange->Reply(404, kTextType, "there is nothing here\n");
     }
@@ -137,6 +140,31 @@ struct Dashboard::Impl {
         [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
         [](HttpExchange& to, const v1::JobStatus& status) {
           to.Reply(200, kJsonType, JobJson(status));
+        });
+  }
+
+  void Stacks(const std::string& job, const HttpRequest& request, Exchange exchange) {
+    // The only request that does something: interpreters get a signal.
+    if (IsFromAnotherSite(request)) {
+      return ReplyError(*exchange, absl::PermissionDeniedError(
+                                       "the page of another site may not ask where ranks are"));
+    }
+    v1::GetStacksRequest asked;
+    asked.set_job(job);
+    if (const auto rank = request.query.find("rank"); rank != request.query.end()) {
+      uint32_t number = 0;
+      if (!absl::SimpleAtoi(rank->second, &number)) {
+        return ReplyError(*exchange,
+                          absl::InvalidArgumentError("rank= is expected to be a number"));
+      }
+      asked.mutable_question()->set_one_rank(true);
+      asked.mutable_question()->set_rank(number);
+    }
+    AskCore<v1::GetStacksReply>(
+        std::move(exchange),
+        [&](host::CoreThread& core, auto done) { core.AskStacks(asked, std::move(done)); },
+        [](HttpExchange& to, const v1::GetStacksReply& reply) {
+          to.Reply(200, kJsonType, StacksJson(reply));
         });
   }
 

@@ -9,6 +9,7 @@
 //   /api/jobs/JOB/logs    which workers' output can be read here
 //   /api/jobs/JOB/log?generation=G&rank=R&stream=stdout|stderr   its end, followed; of a job that
 //                         was submitted through its node's agent
+//   /api/jobs/JOB/stacks[?rank=R] where its ranks are now, which their nodes are asked
 //
 // The page itself and /healthz say nothing about jobs and are open; all else wants the token as
 // "Authorization: Bearer TOKEN" where there is one.

@@ -97,6 +97,36 @@ class AgentForTest final : public host::NodeSink {
   std::string refusal_;
 };
 
+// A node whose agent says of both its workers that they are in the same place.
+class NodeForTest final : public host::NodeSink {
+ public:
+  explicit NodeForTest(host::CoreThread& core) : core_(core) {}
+  // `self` is this.
+  void Join(const std::shared_ptr<host::NodeSink>& self) {
+    stream_ = core_.OpenStream(self);
+    ASSERT_OK(core_.Post(stream_, host::JoinForTest("node", 1, 1)));
+  }
+  void Send(v1::ServerMessage message) override {
+    if (!message.has_ask_stacks()) return;
+    v1::NodeMessage answer = host::OfGenerationForTest("node");
+    v1::NodeStacks* stacks = answer.mutable_stacks();
+    stacks->set_call(message.ask_stacks().call());
+    const v1::StackQuestion& question = message.ask_stacks().question();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      if (question.one_rank() && question.rank() != rank) continue;
+      v1::RankStack* stack = stacks->add_ranks();
+      stack->mutable_evidence()->set_local_rank(static_cast<int32_t>(rank));
+      stack->add_frames()->set_function("all_reduce");
+    }
+    EXPECT_OK(core_.Post(stream_, answer));
+  }
+  void Close(const absl::Status&) override {}
+
+ private:
+  host::CoreThread& core_;
+  StreamId stream_;
+};
+
 class DashboardTest : public ::testing::Test {
  protected:
   void Start(DashboardOptions options = {}) {
@@ -160,7 +190,7 @@ TEST_F(DashboardTest, ThePageAndWhatItNames) {
   EXPECT_THAT(page, AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/html"),
                           HasSubstr("<title>Cadre</title>")));
   for (const char* file : {"/style.css", "/icon.svg", "/main.js", "/dom.js", "/events.js",
-                           "/job.js", "/pictures.js", "/logs.js", "/cluster.js"}) {
+                           "/job.js", "/pictures.js", "/logs.js", "/cluster.js", "/stacks.js"}) {
     EXPECT_THAT(Get(file), StartsWith("HTTP/1.1 200 ")) << file;
   }
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404 "));
@@ -195,8 +225,9 @@ TEST_F(DashboardTest, ATokenIsWantedForAllThatSpeaksOfJobs) {
   options.token = kToken;
   Start(options);
   AddJob();
-  for (const char* path : {"/metrics", "/api/jobs", "/api/jobs/job", "/api/events",
-                           "/api/jobs/job/logs", "/api/jobs/job/log", "/api/nodes"}) {
+  for (const char* path :
+       {"/metrics", "/api/jobs", "/api/jobs/job", "/api/events", "/api/jobs/job/logs",
+        "/api/jobs/job/log", "/api/jobs/job/stacks", "/api/nodes"}) {
     EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 401 "), Not(HasSubstr("gathering")))) << path;
     EXPECT_THAT(Get(path, "Authorization: Bearer 0123456789abcdeX\r\n"),
                 StartsWith("HTTP/1.1 401 "))
@@ -325,6 +356,26 @@ TEST_F(DashboardTest, OutputEndsWhenNothingIsAddedAnyMore_AndSaysWhatIsRefused) 
   EXPECT_THAT(reader.All(), HasSubstr("all of it\n"));
   agent_->Refuse("not yours");
   EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 403 "), HasSubstr("not yours")));
+}
+
+TEST_F(DashboardTest, WhereTheRanksAre) {
+  Start();
+  const auto node = std::make_shared<NodeForTest>(core_);
+  node->Join(node);
+  ASSERT_EQ(core_.Status("job")->world_size(), 2u);
+  const nlohmann::json all = Body(Get("/api/jobs/job/stacks"));
+  ASSERT_EQ(all["groups"].size(), 1u) << all;
+  EXPECT_EQ(all["groups"][0]["ranks"], nlohmann::json::parse("[0, 1]"));
+  EXPECT_EQ(all["groups"][0]["first"]["frames"][0]["function"], "all_reduce");
+  EXPECT_EQ(Body(Get("/api/jobs/job/stacks?rank=1"))["groups"][0]["ranks"],
+            nlohmann::json::parse("[1]"));
+  EXPECT_THAT(Get("/api/jobs/job/stacks?rank=x"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Get("/api/jobs/job/stacks?rank=2"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("no rank 2")));
+  EXPECT_THAT(Get("/api/jobs/none/stacks"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Get("/api/jobs/job/stacks", "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"),
+              StartsWith("HTTP/1.1 403 "));
+  dashboard_->Finish(absl::Seconds(20));
 }
 
 TEST_F(DashboardTest, WithoutALogDirectoryThatIsSaid) {

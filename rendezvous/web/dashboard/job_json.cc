@@ -32,6 +32,8 @@ std::string JobsJson(std::vector<v1::JobStatus> jobs) {
 
 std::string JobJson(const v1::JobStatus& job) { return Json(job); }
 
+std::string StacksJson(const v1::GetStacksReply& stacks) { return Json(stacks); }
+
 std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes) {
   v1::ListNodesReply reply;
   for (const v1::ClusterNodeStatus& node : nodes) *reply.add_nodes() = node;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/cluster.pb.h"
+#include "proto/control.pb.h"
 #include "proto/job.pb.h"
 
 namespace cadre::web {
@@ -16,6 +17,7 @@ inline constexpr char kJsonType[] = "application/json; charset=utf-8";
 // {"jobs": [...]}, without their nodes.
 std::string JobsJson(std::vector<v1::JobStatus> jobs);
 std::string JobJson(const v1::JobStatus& job);
+std::string StacksJson(const v1::GetStacksReply& stacks);
 // {"nodes": [...]}, with the field names of proto/cluster.proto.
 std::string NodesJson(const std::vector<v1::ClusterNodeStatus>& nodes);
 

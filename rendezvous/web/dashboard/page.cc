@@ -34,6 +34,9 @@ constexpr char kPictures[] =
 constexpr char kLogs[] =
 #include "rendezvous/web/dashboard/page/logs.js.inc"
     ;
+constexpr char kStacks[] =
+#include "rendezvous/web/dashboard/page/stacks.js.inc"
+    ;
 
 constexpr char kScriptType[] = "text/javascript; charset=utf-8";
 
@@ -46,6 +49,7 @@ const PageFile* FindPageFile(absl::string_view path) {
       {"/dom.js", kScriptType, kDom},           {"/events.js", kScriptType, kEvents},
       {"/job.js", kScriptType, kJob},           {"/pictures.js", kScriptType, kPictures},
       {"/logs.js", kScriptType, kLogs},         {"/cluster.js", kScriptType, kCluster},
+      {"/stacks.js", kScriptType, kStacks},
   };
   for (const PageFile& file : kFiles) {
     if (file.path == path) return &file;

@@ -69,6 +69,7 @@ absl::Status TakeField(absl::string_view line, HttpRequest* request) {
     request->host = value;
   }
   if (name == "authorization") request->authorization = value;
+  if (name == "sec-fetch-site") request->fetch_site = value;
   return absl::OkStatus();
 }
 
@@ -106,6 +107,10 @@ bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   return absl::EqualsIgnoreCase(host, "localhost") || host == "127.0.0.1" || host == "::1" ||
          absl::EqualsIgnoreCase(host, name);
+}
+
+bool IsFromAnotherSite(const HttpRequest& request) {
+  return request.fetch_site == "cross-site" || request.fetch_site == "same-site";
 }
 
 }  // namespace cadre::web

@@ -21,6 +21,8 @@ struct HttpRequest {
   // As sent, without surrounding blanks; empty where there is none.
   std::string host;
   std::string authorization;
+  // What a browser says of the page that asks: "same-origin", "cross-site". Empty: no browser.
+  std::string fetch_site;
 };
 
 // `head`: everything up to and without the empty line.
@@ -34,6 +36,9 @@ bool CarriesToken(const HttpRequest& request, absl::string_view token);
 // Whether the Host header is a name of this machine's loopback, or `name`. A page of another site
 // whose name was made to resolve to loopback sends that site's.
 bool HostIsLoopback(const HttpRequest& request, absl::string_view name);
+
+// Whether a page of another site asks, in a browser that says so.
+bool IsFromAnotherSite(const HttpRequest& request);
 
 }  // namespace cadre::web
 

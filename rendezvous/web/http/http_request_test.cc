@@ -51,6 +51,18 @@ TEST(HttpRequestTest, OnlyLoopbacksOwnNamesAreLoopback) {
   }
 }
 
+TEST(HttpRequestTest, ABrowserSaysWhosePageAsks) {
+  const auto from = [](const std::string& site) {
+    return IsFromAnotherSite(
+        *ParseHttpRequest(absl::StrCat("GET / HTTP/1.1\r\nSec-Fetch-Site: ", site)));
+  };
+  EXPECT_TRUE(from("cross-site"));
+  EXPECT_TRUE(from("same-site"));
+  EXPECT_FALSE(from("same-origin"));
+  EXPECT_FALSE(from("none"));
+  EXPECT_FALSE(IsFromAnotherSite(*ParseHttpRequest("GET / HTTP/1.1")));
+}
+
 TEST(HttpRequestTest, TokenNeedsItsScheme) {
   HttpRequest request;
   EXPECT_FALSE(CarriesToken(request, "secret"));

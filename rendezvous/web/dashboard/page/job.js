@@ -2,6 +2,7 @@
 import {byId, element, phaseName, progressText, replace, row, took} from './dom.js';
 import {drawPlot, drawTimeline} from './pictures.js';
 import {chosenRank, showLogs} from './logs.js';
+import {showStacks} from './stacks.js';
 
 // When the server's clock was last heard of, to let the last bar grow in between.
 let heard = {job: '', us: 0, at: 0};
@@ -23,6 +24,7 @@ export function showJob(job) {
   byId('job-line').textContent = parts.filter(Boolean).join(' · ');
   showVerdict(job);
   showGrid(job);
+  showStacks(job);
   showGenerations(job.timeline);
   draw();
   showLogs(job);
