@@ -22,10 +22,11 @@
 
 namespace cadre::agent {
 
-// For the interpreters of all workers of the node together, and for one; then for native stacks.
+// For the interpreters of all workers of the node together, and for one; then for native stacks,
+// for which gdb reads the symbols of all that PyTorch loads.
 inline constexpr absl::Duration kStackAnswersTime = absl::Seconds(1);
 inline constexpr absl::Duration kStackAnswerTime = absl::Milliseconds(300);
-inline constexpr absl::Duration kNativeStacksTime = absl::Seconds(4);
+inline constexpr absl::Duration kNativeStacksTime = absl::Seconds(10);
 // Who asks when so many wait is told so.
 inline constexpr size_t kMaxStackQuestions = 8;
 

@@ -29,8 +29,8 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Of several servers one that is silent must leave time for the others.
 constexpr absl::Duration kCallTimeoutOfSeveral = absl::Seconds(3);
-// Nodes may take seven seconds of it for native stacks (rendezvous/host/stack_asks.h).
-constexpr absl::Duration kStacksCallTimeout = absl::Seconds(10);
+// Nodes may take thirteen seconds of it for native stacks (rendezvous/host/stack_asks.h).
+constexpr absl::Duration kStacksCallTimeout = absl::Seconds(16);
 // A submission whose answer was lost is asked about again: for so long, so often.
 constexpr absl::Duration kSubmitPatience = absl::Seconds(10);
 constexpr absl::Duration kSubmitPause = absl::Milliseconds(250);

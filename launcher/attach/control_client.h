@@ -1,5 +1,5 @@
-// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers, but
-// for stacks ten; a submission twice as long.
+// Asks a server about its jobs. Blocks, ten seconds at most; three for each of several servers; a
+// submission twice as long; for stacks sixteen seconds.
 #ifndef CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 #define CADRE_LAUNCHER_ATTACH_CONTROL_CLIENT_H_
 

@@ -21,10 +21,10 @@
 namespace cadre::host {
 
 // How many may wait, and for how long: an agent asks interpreters for a second, and for native
-// stacks takes four more (agent/evidence/stack_collector.h).
+// stacks takes ten more (agent/evidence/stack_collector.h).
 inline constexpr size_t kStackAsksMax = 64;
 inline constexpr absl::Duration kStacksTimeout = absl::Milliseconds(2500);
-inline constexpr absl::Duration kNativeStacksTimeout = absl::Seconds(7);
+inline constexpr absl::Duration kNativeStacksTimeout = absl::Seconds(13);
 // Nodes that are named.
 inline constexpr int kSilentNodesMax = 256;
 

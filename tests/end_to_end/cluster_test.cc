@@ -288,6 +288,9 @@ TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   EXPECT_THAT(as(bobs, {"cancel", "job"})->standard_error(),
               HasSubstr(absl::StrCat("the job is ", own, "'s, and this is the token of user bob")));
   EXPECT_THAT(as(bobs, {"logs", "job"})->standard_error(), HasSubstr("the job is "));
+  EXPECT_THAT(as(bobs, {"stacks", "job"})->standard_error(), HasSubstr("the job is "));
+  EXPECT_THAT(as(mine, {"stacks", "job"})->standard_output(),
+              HasSubstr("job job, generation 1, 2 ranks"));
   EXPECT_THAT(as(bobs, {"status"})->standard_output(), HasSubstr("job"));
   EXPECT_THAT(as(mine, {"drain", "n0"})->standard_error(), HasSubstr("drains no node"));
   EXPECT_THAT(as(mine, {"agent", "--node-name=n9"})->standard_error(),
