@@ -193,6 +193,22 @@ std::optional<Culprit> WhoIsInAnotherCollective(const Ranks& ranks) {
                           PythonText(ranks[mate]), ": they do not make the same calls")};
 }
 
+// By the Python stacks all wait for the same. A rank whose tensor has another shape may stand there
+// too, or have left a call before.
+std::optional<Culprit> NobodyStandsOut(const Ranks& ranks) {
+  if (ranks.size() < 2) return std::nullopt;
+  const Indices same = Where(ranks, [&](const auto& rank) {
+    return rank.python() == v1::IN_COLLECTIVE && rank.python_what() == ranks[0].python_what() &&
+           rank.python_where() == ranks[0].python_where();
+  });
+  if (same.size() != ranks.size()) return std::nullopt;
+  const size_t index = LongestSilent(ranks, same);
+  return Culprit{
+      index, absl::StrCat("it ", PythonText(ranks[index]), ", as all others do, and ",
+                          "nothing tells them apart; if one of them calls it with ",
+                          "another shape or type, TORCH_DISTRIBUTED_DEBUG=DETAIL says ", "which")};
+}
+
 std::optional<Culprit> WhoIsBehind(const Ranks& ranks, const Indices& known) {
   if (known.empty()) return std::nullopt;
   const size_t slowest = FurthestBehind(ranks, known);
@@ -252,7 +268,7 @@ Culprit PickCulprit(const Ranks& ranks) {
   }
   for (const auto rule :
        {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoIsOutsideTheCollective,
-        WhoIsInAnotherCollective, WhoDiffersInCpu, WhoIsBehindByReport}) {
+        WhoIsInAnotherCollective, WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
     const std::optional<Culprit> culprit = rule(ranks);
     if (culprit.has_value()) return *culprit;
   }

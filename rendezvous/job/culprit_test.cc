@@ -174,12 +174,25 @@ TEST(PickCulprit, ByPythonsStacks_TheRankInAnotherCollective) {
   EXPECT_THAT(two.why, AllOf(HasSubstr("a.py:1 in f"), HasSubstr("b.py:2 in g")));
 }
 
-TEST(PickCulprit, ByPythonsStacks_NobodyWhileOneImportsOrAllWaitForTheSame) {
-  for (const auto& ranks : {std::vector<v1::RankEvidence>{Reduces(), Reduces()},
-                            {Reduces(), Python(v1::IMPORTING, "import torch", "train.py:1 in <m>"),
-                             Python(v1::IN_OWN_CODE, "x()", "train.py:2 in <m>")}}) {
-    EXPECT_THAT(PickCulprit(ranks).why, Not(HasSubstr("all_reduce")));
+TEST(PickCulprit, ByPythonsStacks_NobodyWhileOneImports) {
+  EXPECT_THAT(PickCulprit({Reduces(), Python(v1::IMPORTING, "import torch", "train.py:1 in <m>"),
+                           Python(v1::IN_OWN_CODE, "x()", "train.py:2 in <m>")})
+                  .why,
+              Not(HasSubstr("all_reduce")));
+}
+
+TEST(PickCulprit, ByPythonsStacks_WhereAllWaitForTheSameThatIsSaid) {
+  EXPECT_THAT(PickCulprit({Reduces(), Reduces(), Reduces()}).why,
+              AllOf(HasSubstr("it waits in all_reduce (train.py:12 in step), as all others do"),
+                    HasSubstr("TORCH_DISTRIBUTED_DEBUG=DETAIL"), Not(HasSubstr("while rank"))));
+  // What else tells them apart goes first.
+  std::vector<v1::RankEvidence> ranks = {Reduces(), Reduces(), Reduces()};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].set_silent_seconds(3);
+    ranks[i].set_step(i == 1 ? 4 : 9);
   }
+  EXPECT_EQ(PickCulprit(ranks).index, 1u);
+  EXPECT_THAT(PickCulprit({Reduces()}).why, Not(HasSubstr("others")));
 }
 
 }  // namespace

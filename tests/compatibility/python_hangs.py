@@ -44,6 +44,15 @@ def skip():
     dist.barrier()  # another collective
 
 
+def reduces(batch, step):
+    if WAY == "shape" and RANK == 1 and step == 1:
+        batch = torch.ones(1)
+    if WAY == "abort" and step == 1:
+        batch = torch.ones(50 if RANK == 1 else 100)
+    dist.all_reduce(batch)  # the shapes
+    return batch
+
+
 def hang():
     if WAY in globals() and RANK == 1:
         globals()[WAY]()
@@ -60,8 +69,7 @@ def main():
             # From here on time is counted: how long the imports take does not matter.
             open(os.environ["CADRE_PROGRESS_FILE"], "w").close()
             hang()
-        dist.all_reduce(batch)
-        batch.sum().item()
+        reduces(batch, step).sum().item()
 
 
 main()

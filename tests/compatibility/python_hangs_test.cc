@@ -56,6 +56,27 @@ INSTANTIATE_TEST_SUITE_P(
         Hang{"skip", "python_hangs.py:44 in skip", "it waits in barrier"}),
     [](const auto& info) { return info.param.way; });
 
+// With Gloo a rank whose tensor is smaller may leave the call that the others stay in, and stand in
+// the next one, on the same line: no stack tells it apart, and nobody is named for it.
+TEST_F(PythonHangsTest, WhereTheShapesDifferTheLineIsNamed_AndHowToLearnTheRank) {
+  const auto run = Run("shape");
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(
+      run->standard_error(),
+      AllOf(HasSubstr("waits in all_reduce (python_hangs.py:52 in reduces), as all others"),
+            HasSubstr("TORCH_DISTRIBUTED_DEBUG=DETAIL says which"), Not(HasSubstr("while rank"))));
+}
+
+// Or it aborts in a thread of Gloo's, which has no line; the main thread has.
+TEST_F(PythonHangsTest, WhereARankAbortsInALibraryItsLineIsNamed) {
+  const auto run = Run("abort");
+  EXPECT_EQ(run->Wait(kPatience), 134) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+                    HasSubstr("Received data size doesn't match expected size"),
+                    HasSubstr("waits in all_reduce, python_hangs.py:52 in reduces")));
+}
+
 TEST_F(PythonHangsTest, WhereAllAreSlowAlikeNobodyIsToldApart) {
   const auto run = Run("slow");
   EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
