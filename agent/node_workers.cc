@@ -322,9 +322,10 @@ void NodeWorkers::OnExited(const supervisor::ExitedFrame& exited) {
   if (!local_rank.has_value()) return;
   outputs_.Flush(*local_rank);
   NodeWorker& worker = workers_.at(*local_rank);
+  v1::WorkerExit exit = ExitOf(exited);
+  std::optional<v1::RankEvidence> place = follower_.LastPlaceOf(*local_rank, worker, exit.signal());
   worker.pid = 0;
-  uses_.emit(WorkerDied{generation(), *local_rank, ExitOf(exited),
-                        follower_.LastPageOf(*local_rank, worker)});
+  uses_.emit(WorkerDied{generation(), *local_rank, std::move(exit), std::move(place)});
 }
 
 void NodeWorkers::OnRemains(const supervisor::RemainsFrame& remains) {

@@ -1,5 +1,7 @@
 #include "agent/evidence/evidence_collector.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <fstream>
 #include <utility>
@@ -7,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/evidence/native_stacks.h"
 #include "agent/evidence/process_look.h"
+#include "agent/evidence/python_dump.h"
 #include "agent/evidence/rank_evidence.h"
-#include "agent/evidence/worker_look.h"
 #include "agent/run_files.h"
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -61,6 +63,12 @@ Finding FindingOf(const EvidenceRequest& request, const EvidenceRequest::Worker&
   return finding;
 }
 
+// Those that faulthandler writes stacks at.
+bool IsFatal(int signal) {
+  return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE ||
+         signal == SIGILL;
+}
+
 // The likely culprits first: time for stacks is short.
 bool IsMoreTelling(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& finding) {
@@ -71,16 +79,22 @@ bool IsMoreTelling(const Finding& a, const Finding& b) {
 
 }  // namespace
 
-std::optional<v1::RankEvidence> LastPage(const std::string& page_directory, const PageOwner& owner,
-                                         uint32_t local_rank) {
+std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, const PageOwner& owner,
+                                          const LookedAtWorker& worker, int signal) {
   const absl::StatusOr<ProgressSnapshot> page =
       ReadProgressPage(ProgressPagePath(page_directory, owner.generation, owner.rank));
-  if (!page.ok()) return std::nullopt;
+  // What a process that the worker started died of is in the same file.
+  const std::string fatal =
+      IsFatal(signal) ? FatalStackIn(StackFilePath(page_directory, owner.generation, owner.rank))
+                      : "";
+  if (!page.ok() && fatal.empty()) return std::nullopt;
   v1::RankEvidence evidence;
-  evidence.set_local_rank(static_cast<int32_t>(local_rank));
-  evidence.set_pid(page->pid);
+  evidence.set_local_rank(static_cast<int32_t>(worker.local_rank));
+  evidence.set_pid(page.ok() ? page->pid : worker.pid);
+  evidence.set_bucket(-1);
   evidence.set_silent_seconds(-1);
-  AddPage(*page, MonoNow(), &evidence);
+  if (page.ok()) AddPage(*page, MonoNow(), &evidence);
+  if (!fatal.empty()) AddPython(PlaceOfProcess(worker.pid, fatal), &evidence);
   evidence.set_summary(EvidenceSummary(evidence));
   return evidence;
 }

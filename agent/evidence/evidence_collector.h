@@ -17,6 +17,7 @@
 
 #include "absl/time/time.h"
 #include "agent/core/agent_core.h"
+#include "agent/evidence/worker_look.h"
 #include "base/progress_snapshot.h"
 
 namespace cadre::agent {
@@ -39,9 +40,11 @@ struct EvidenceRequest {
   std::vector<Worker> workers;
 };
 
-// Where a worker was when it ended, from its page; nullopt without one.
-std::optional<v1::RankEvidence> LastPage(const std::string& page_directory, const PageOwner& owner,
-                                         uint32_t local_rank);
+// Where a worker was when it ended, from its page and, where the `signal` that ended it is one of
+// those that say that a program is broken, from what its interpreter wrote then; nullopt without
+// both.
+std::optional<v1::RankEvidence> LastPlace(const std::string& page_directory, const PageOwner& owner,
+                                          const LookedAtWorker& worker, int signal);
 
 class EvidenceCollector {
  public:

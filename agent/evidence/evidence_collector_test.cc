@@ -143,6 +143,24 @@ TEST_F(EvidenceCollectorTest, Cancelled_StillReportsWhatItFound) {
   EXPECT_THAT(Collect({Worker(0, sleeping.pid())}, true), SizeIs(1));
 }
 
+TEST_F(EvidenceCollectorTest, WhereAPythonProgramWasWhenAFatalSignalCame) {
+  const PageOwner owner{3, 4, 8};
+  const LookedAtWorker worker{0, 4, 17};
+  std::ofstream(StackFilePath(directory_, 3, 4))
+      << "Thread 0x1 (most recent call first):\n  File \"/me/old.py\", line 1 in old\n\n"
+         "Fatal Python error: Aborted\n\n"
+         "Thread 0x2 (most recent call first):\n"
+         "  File \"/v/site-packages/torch/distributed/c10d.py\", line 9 in all_reduce\n"
+         "  File \"/me/train.py\", line 40 in main\n";
+  const auto place = LastPlace(directory_, owner, worker, SIGABRT);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(place->summary(), "pid 17: gone; Python: waits in all_reduce, train.py:40 in main");
+  // What it started may have died of it; the worker itself did not.
+  EXPECT_FALSE(LastPlace(directory_, owner, worker, 0).has_value());
+  EXPECT_FALSE(LastPlace(directory_, owner, worker, SIGKILL).has_value());
+  EXPECT_FALSE(LastPlace(directory_, {3, 5, 8}, worker, SIGABRT).has_value());
+}
+
 TEST(NativeStacks, EndAtTheDeadline) {
   Child sleeping([] {
     for (;;) pause();

@@ -82,28 +82,48 @@ int64_t AwaitGrowth(const ScopedFd& file, int64_t before, MonoTime deadline) {
   return size;
 }
 
+// At most kMaxDumpBytes between these places in the file.
+std::string ReadBetween(const ScopedFd& file, int64_t from, int64_t to) {
+  std::string text(std::min<size_t>(static_cast<size_t>(to - from), kMaxDumpBytes), '\0');
+  const ssize_t got = pread(file.get(), &text[0], text.size(), from);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return text;
+}
+
+ScopedFd OpenStackFile(const std::string& path) {
+  return ScopedFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,
                                           MonoTime deadline) {
-  const ScopedFd file(open(stack_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const ScopedFd file = OpenStackFile(stack_file);
   // It pins the process that was asked about.
   const ScopedFd pidfd(supervisor::OpenPidfd(process));
   if (!pidfd.ok()) return absl::NotFoundError("the process has ended");
   RETURN_IF_ERROR(MayAsk(process));
   if (!file.ok()) return absl::FailedPreconditionError(kNoHandler);
   const absl::Status silent = absl::DeadlineExceededError("the process does not answer in time");
-  if (!AwaitTurn(file, deadline)) return silent;
+  // Asked without time to answer, it would answer whoever asks next.
+  if (!AwaitTurn(file, deadline) || MonoNow() >= deadline) return silent;
   const int64_t before = SizeOf(file);
   if (supervisor::SignalPidfd(pidfd.get(), kStackSignal) != 0) {
     return absl::NotFoundError("the process has ended");
   }
   const int64_t after = AwaitGrowth(file, before, deadline);
   if (after <= before) return silent;
-  std::string text(std::min<size_t>(static_cast<size_t>(after - before), kMaxDumpBytes), '\0');
-  const ssize_t got = pread(file.get(), &text[0], text.size(), before);
-  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  return text;
+  return ReadBetween(file, before, after);
+}
+
+std::string FatalStackIn(const std::string& stack_file) {
+  const ScopedFd file = OpenStackFile(stack_file);
+  if (!file.ok()) return "";
+  const int64_t size = SizeOf(file);
+  const std::string text =
+      ReadBetween(file, std::max<int64_t>(0, size - int64_t{kMaxDumpBytes}), size);
+  const size_t fatal = text.rfind("Fatal Python error: ");
+  return fatal == text.npos ? "" : text.substr(fatal);
 }
 
 }  // namespace cadre::agent

@@ -25,6 +25,10 @@ inline constexpr int kStackSignal = 61;
 absl::StatusOr<std::string> PythonStackOf(pid_t process, const std::string& stack_file,
                                           MonoTime deadline);
 
+// What the interpreter wrote there as the last thing, because a fatal signal ended it. Empty: none
+// did.
+std::string FatalStackIn(const std::string& stack_file);
+
 }  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_PYTHON_DUMP_H_

@@ -128,6 +128,18 @@ TEST(PythonDump, TwoWhoAskAtOnceGetAWholeStackEach) {
   }
 }
 
+TEST(PythonDump, WhatAFatalSignalLeaves) {
+  const Python python("faulthandler.enable(out); os.abort()");
+  ASSERT_TRUE(python.ready());
+  siginfo_t ended;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(python.pid()), &ended, WEXITED | WNOWAIT), 0);
+  const std::string text = FatalStackIn(python.stacks());
+  const auto frames = MainThreadOf(text);
+  ASSERT_FALSE(frames.empty()) << text;
+  EXPECT_EQ(frames.front().function, "here") << text;
+  EXPECT_EQ(FatalStackIn("/no/such/file"), "");
+}
+
 TEST(PythonDump, OfAProcessThatHasEnded) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);

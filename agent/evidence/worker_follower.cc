@@ -34,9 +34,11 @@ std::vector<AgentEvent> WorkerFollower::OnLines(uint32_t local_rank, absl::strin
   return events;
 }
 
-std::optional<v1::RankEvidence> WorkerFollower::LastPageOf(uint32_t local_rank,
-                                                           const NodeWorker& worker) const {
-  return LastPage(directory_, {generation_, static_cast<int>(worker.rank)}, local_rank);
+std::optional<v1::RankEvidence> WorkerFollower::LastPlaceOf(uint32_t local_rank,
+                                                            const NodeWorker& worker,
+                                                            int signal) const {
+  return LastPlace(directory_, {generation_, static_cast<int>(worker.rank)},
+                   {local_rank, worker.rank, worker.pid}, signal);
 }
 
 void WorkerFollower::Collect(const CollectEvidence& command, const NodeWorkersByRank& workers,

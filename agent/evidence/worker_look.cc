@@ -8,19 +8,19 @@
 #include "absl/time/clock.h"
 #include "agent/evidence/process_look.h"
 #include "agent/evidence/python_dump.h"
-#include "agent/evidence/python_stack.h"
 #include "agent/evidence/rank_evidence.h"
 #include "agent/evidence/source_line.h"
 #include "base/clock.h"
 
 namespace cadre::agent {
-namespace {
 
 PythonPlace PlaceOfProcess(pid_t process, const std::string& dump) {
   return PlaceOf(MainThreadOf(dump), [process](const std::string& file, int line) {
     return SourceLine(process, file, line);
   });
 }
+
+namespace {
 
 // Where the worker itself is, or where the process that it loads its data with is.
 PythonPlace PlaceOfWorker(pid_t worker, const WorkerLook& look) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/evidence/python_stack.h"
 #include "base/progress_snapshot.h"
 #include "base/time.h"
 #include "proto/failure.pb.h"
@@ -22,6 +23,9 @@ namespace cadre::agent {
 
 // Between the two looks that tell how busy a process is.
 inline constexpr absl::Duration kBusyWindow = absl::Milliseconds(150);
+
+// What the process was doing by what its interpreter wrote.
+PythonPlace PlaceOfProcess(pid_t process, const std::string& dump);
 
 struct LookedAtWorker {
   uint32_t local_rank = 0;

@@ -500,6 +500,10 @@ def _answer_with_stacks(os):
         number = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 700)
         os.close(opened)
         faulthandler.register(61, file=number, all_threads=True, chain=False)
+        # And where it was when a fatal signal came, SIGSEGV or SIGABRT, which ends it as ever. A program that wants
+        # these stacks for itself has them where it wants.
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=number, all_threads=True)
     except Exception:
         pass
     for name in set(sys.modules) - before:
