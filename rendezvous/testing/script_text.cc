@@ -179,6 +179,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       return absl::StrCat("Renewed ", message.renewed().number());
     case v1::ServerMessage::kInspect:
       return "Inspect";
+    case v1::ServerMessage::kAskStacks:
+      return "AskStacks";
     case v1::ServerMessage::kAgent:
       return "AgentOrder";
     case v1::ServerMessage::BODY_NOT_SET:
