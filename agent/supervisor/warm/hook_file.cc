@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/scoped_fd.h"
+#include "base/status_macros.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -16,21 +17,19 @@ namespace {
 constexpr char kHook[] =
 #include "agent/supervisor/warm/sitecustomize.py.inc"
     ;
+constexpr char kTemplate[] =
+#include "agent/supervisor/warm/template.py.inc"
+    ;
 
 absl::Status Failed(const std::string& path) {
   return absl::UnavailableError(absl::StrCat("cannot make ", path, ": ", strerror(errno)));
 }
 
-}  // namespace
-
-absl::Status WriteHook(const std::string& directory) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
-  const std::string path = directory + "/sitecustomize.py";
+absl::Status Write(const std::string& path, absl::string_view rest) {
   // An interpreter that looks now finds all of it or nothing.
   const std::string part = path + ".part";
   ScopedFd file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.ok()) return Failed(part);
-  absl::string_view rest(kHook, sizeof(kHook) - 1);
   while (!rest.empty()) {
     const ssize_t n = write(file.get(), rest.data(), rest.size());
     if (n < 0 && errno == EINTR) continue;
@@ -38,6 +37,14 @@ absl::Status WriteHook(const std::string& directory) {
     rest.remove_prefix(static_cast<size_t>(n));
   }
   return rename(part.c_str(), path.c_str()) == 0 ? absl::OkStatus() : Failed(path);
+}
+
+}  // namespace
+
+absl::Status WriteHook(const std::string& directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
+  RETURN_IF_ERROR(Write(directory + "/template.py", {kTemplate, sizeof(kTemplate) - 1}));
+  return Write(directory + "/sitecustomize.py", {kHook, sizeof(kHook) - 1});
 }
 
 }  // namespace cadre::supervisor
