@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/client.h"
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
+#include "agent/workers/python/warm_trial.h"
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/table.h"
@@ -134,6 +136,33 @@ Finding Files() {
                        "; a server of more nodes needs a higher one: LimitNOFILE= or ulimit -Hn")};
 }
 
+// A Python program's worker is forked here as a job's would be.
+std::vector<Finding> WarmStart(const std::string& python) {
+  const agent::WarmTrial trial = agent::TryWarmStart(python);
+  std::vector<Finding> findings;
+  if (!trial.version.empty()) {
+    const std::string torch = trial.torch.empty() ? "no torch" : "torch " + trial.torch;
+    findings.push_back({"Python", trial.torch_found || trial.torch.empty() ? "ok" : "note",
+                        absl::StrCat(python, ": ", trial.version, ", ", torch,
+                                     trial.torch_found || trial.torch.empty()
+                                         ? ""
+                                         : ", which is not found without running it: its store is "
+                                           "PyTorch's own, not the agents'")});
+  }
+  if (!trial.failed.empty()) {
+    findings.push_back({"warm start", "note", trial.failed});
+  } else {
+    const auto whole = [](absl::Duration time) { return absl::Floor(time, absl::Milliseconds(1)); };
+    findings.push_back(
+        {"warm start", "ok",
+         absl::StrCat("a worker forked from a template of ", trial.modules, " modules began in ",
+                      absl::FormatDuration(whole(trial.warm)), ", a plain one in ",
+                      absl::FormatDuration(whole(trial.plain)))});
+  }
+  for (const std::string& note : trial.notes) findings.push_back({"warm start", "note", note});
+  return findings;
+}
+
 std::vector<Flag> Flags() { return {{"output", "plain|json", "Form of what is printed [plain]."}}; }
 
 int Run(const Parsed& parsed) {
@@ -148,6 +177,8 @@ int Run(const Parsed& parsed) {
   for (const auto check : {RuntimeDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }
+  const std::string python = parsed.rest.empty() ? "python3" : parsed.rest[0];
+  for (Finding& finding : WarmStart(python)) findings.push_back(std::move(finding));
   for (const Finding& finding : findings) {
     good = good && finding.verdict != "fix";
     rows.push_back({finding.what, finding.verdict, finding.text});
@@ -165,7 +196,10 @@ int Run(const Parsed& parsed) {
 Command DoctorCommand() {
   Command command;
   command.name = "doctor";
-  command.summary = "Check this machine and say what to fix.";
+  command.summary =
+      "Check this machine and say what to fix; with PYTHON (python3) warm starts are tried.";
+  command.positionals = "[PYTHON]";
+  command.max_positionals = 1;
   command.flags = Flags();
   command.run = Run;
   return command;
