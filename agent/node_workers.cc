@@ -104,6 +104,10 @@ void NodeWorkers::Start(const StartWorkers& command) {
       Start(local_rank, std::move((*frames)[local_rank]));
     }
   }
+  warm_notes_.BeginGeneration();
+  if (warm_notes_.imports().template_modules() != 0) {
+    uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
+  }
   BeginWatching();
 }
 
@@ -281,6 +285,12 @@ void NodeWorkers::OnFrame(const supervisor::Frame& frame) {
     OnAllGone(*gone);
   } else if (const auto* warm = std::get_if<supervisor::TemplateFrame>(&frame)) {
     for (const std::string& note : warm->notes) uses_.display.Line(note);
+    warm_notes_.OnTemplate(*warm);
+    uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
+  } else if (const auto* imported = std::get_if<supervisor::ImportedFrame>(&frame)) {
+    if (!groups_.LocalRank(imported->group).has_value()) return;
+    warm_notes_.OnImported(*imported);
+    uses_.emit(ProgramImported{generation(), warm_notes_.imports()});
   }
 }
 
@@ -297,7 +307,7 @@ void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
   const std::string note =
       warm_notes_.OnStarted(started, generation(), assign().restart_count() > 0);
   if (!note.empty()) uses_.display.Line(note);
-  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm});
+  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm, started.why_cold});
 }
 
 void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {

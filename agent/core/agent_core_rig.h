@@ -35,6 +35,8 @@ inline std::string Up(const v1::NodeMessage& m) {
           m.worker_exited().late() ? " late" : "");
     case v1::NodeMessage::kWorkerRemains:
       return absl::StrCat("up remains ", m.generation(), "/", m.worker_remains().local_rank());
+    case v1::NodeMessage::kImports:
+      return absl::StrCat("up imports ", m.generation(), " ", m.imports().worker_us(), "us");
     case v1::NodeMessage::kNodeStopped:
       return absl::StrCat("up stopped ", m.generation(), " port=", m.node_stopped().held_port());
     case v1::NodeMessage::kLeave:

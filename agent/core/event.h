@@ -31,7 +31,13 @@ struct WorkerRuns {
   uint64_t generation;
   uint32_t local_rank;
   int32_t pid;
-  bool warm = false;  // forked from a process that had imported the program's packages
+  bool warm = false;           // forked from a process that had imported the program's packages
+  std::string why_plain = {};  // why it was not; empty: it is no program that could be
+};
+// Of a Python program. Also what is the same as when it was said last.
+struct ProgramImported {
+  uint64_t generation;
+  v1::ProgramImports imports;
 };
 struct WorkerDied {
   uint64_t generation;
@@ -112,10 +118,10 @@ struct WorkerAsked {
 };
 struct AgentTick {};
 using AgentEvent =
-    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, WorkerDied, WorkerUnkillable, AllGone,
-                 WorkerMayRejoin, WorkerWaits, SupervisorLost, WorkerProgress, WorkerAlive,
-                 WorkerWrote, EvidenceFound, EvidenceDone, StacksFound, SignalReceived, WorkerAsked,
-                 AgentTick>;
+    std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, ProgramImported, WorkerDied,
+                 WorkerUnkillable, AllGone, WorkerMayRejoin, WorkerWaits, SupervisorLost,
+                 WorkerProgress, WorkerAlive, WorkerWrote, EvidenceFound, EvidenceDone, StacksFound,
+                 SignalReceived, WorkerAsked, AgentTick>;
 
 }  // namespace cadre::agent
 

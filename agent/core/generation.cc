@@ -32,6 +32,7 @@ void Generation::Start(MonoTime now, const GenerationId& id, const v1::Assign& a
   first_rank_ = assign.first_rank();
   fenced_ = false;
   failure_.reset();
+  imports_.reset();
   for (uint32_t i = 0; i < assign.local_world_size(); ++i) workers_.try_emplace(i);
   out_.Add(StartWorkers{id, assign, going_on});
   for (const uint32_t local_rank : going_on) {
@@ -74,6 +75,7 @@ void Generation::SendStop(absl::Duration grace) {
 }
 
 void Generation::SpeakAgain(bool known) {
+  if (known && Alive()) SayImports();
   for (auto& [local_rank, worker] : workers_) {
     if (known) {
       worker.Take(WorkerEvent::kServerIsBack);
@@ -91,6 +93,7 @@ void Generation::SayStarted(uint32_t local_rank) const {
   message.mutable_worker_started()->set_pid(worker.pid);
   message.mutable_worker_started()->set_rejoined(worker.rejoined);
   message.mutable_worker_started()->set_warm(worker.warm);
+  message.mutable_worker_started()->set_why_plain(worker.why_plain);
   out_.Up(std::move(message), id_);
 }
 
@@ -103,6 +106,13 @@ void Generation::SayExited(uint32_t local_rank) const {
 void Generation::SayRemains(uint32_t local_rank) const {
   v1::NodeMessage message;
   *message.mutable_worker_remains() = *workers_.at(local_rank).remains;
+  out_.Up(std::move(message), id_);
+}
+
+void Generation::SayImports() const {
+  if (!imports_.has_value()) return;
+  v1::NodeMessage message;
+  *message.mutable_imports() = *imports_;
   out_.Up(std::move(message), id_);
 }
 
@@ -126,8 +136,15 @@ void Generation::OnRuns(const WorkerRuns& event, MonoTime now, bool tell) {
   worker->Take(WorkerEvent::kRuns);
   worker->pid = event.pid;
   worker->warm = event.warm;
+  worker->why_plain = event.why_plain;
   worker->wrote_at = now;
   if (tell) SayStarted(event.local_rank);
+}
+
+void Generation::OnImported(const ProgramImported& event, bool tell) {
+  if (!running() || event.generation != id_.number) return;
+  imports_ = event.imports;
+  if (tell) SayImports();
 }
 
 bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string& node,

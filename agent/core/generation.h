@@ -52,6 +52,7 @@ class Generation {
 
   // --- from the node; false: it is not about a worker that is here ---
   void OnRuns(const WorkerRuns& event, MonoTime now, bool tell);
+  void OnImported(const ProgramImported& event, bool tell);
   // The first failure is kept. `fenced_because`: what ended it where it was fenced.
   bool OnDied(const WorkerDied& event, MonoTime now, const std::string& node,
               const std::string& fenced_because);
@@ -100,6 +101,7 @@ class Generation {
   Worker* FindRunning(uint64_t generation, uint32_t local_rank);
   void OnKeptDied(uint32_t local_rank, MonoTime now);
   void SendStop(absl::Duration grace);
+  void SayImports() const;
   void ReportGivenUp(MonoTime now);
   void StopLate(absl::Duration grace);
 
@@ -110,6 +112,7 @@ class Generation {
   Workers workers_;
   bool fenced_ = false;
   std::optional<v1::Failure> failure_;
+  std::optional<v1::ProgramImports> imports_;  // as they were said last
 
   // The stop. Workers that are kept, until when they may take to give the generation up, and
   // whether everything else is gone; and the grace of a stop that waits for a look at the workers.

@@ -118,5 +118,22 @@ TEST_F(GenerationTest, AWorkerThatIsNotHere_IsIgnored) {
   EXPECT_EQ(generation_.workers().size(), 2u);
 }
 
+TEST_F(GenerationTest, WhatWasImportedIsSaidAndSaidAgainOnANewConnection) {
+  v1::ProgramImports imports;
+  imports.set_worker_us(1800000);
+  out_.set_connected(true);
+  generation_.OnImported({2, imports}, true);
+  EXPECT_THAT(out_.Take(), IsEmpty()) << "another generation";
+  generation_.OnImported({1, imports}, false);
+  EXPECT_THAT(out_.Take(), IsEmpty());
+  generation_.SpeakAgain(true);
+  int64_t said = 0;
+  for (const AgentCommand& command : out_.Take()) {
+    const auto* up = std::get_if<SendUp>(&command);
+    if (up != nullptr && up->message.has_imports()) said = up->message.imports().worker_us();
+  }
+  EXPECT_EQ(said, 1800000);
+}
+
 }  // namespace
 }  // namespace cadre::agent

@@ -46,6 +46,7 @@ struct Worker {
   int32_t pid = 0;        // 0: not known yet
   bool rejoined = false;  // the process is one of the generation before
   bool warm = false;      // it was forked from one that had imported the program's packages
+  std::string why_plain;  // why it was not
   // While it waits: since when, and what it found wrong.
   MonoTime waits_since;
   std::string waits_because;

@@ -78,6 +78,11 @@ void Fields(Io& io, TemplateFrame& f) {
   io(f.pid, f.modules, f.milliseconds, f.notes);
 }
 
+template <typename Io>
+void Fields(Io& io, ImportedFrame& f) {
+  io(f.group, f.milliseconds);
+}
+
 std::string EncodeFrame(const Frame& frame) {
   std::string bytes;
   frames::AppendMessage(frame, &bytes);

@@ -56,7 +56,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 6;
+inline constexpr uint32_t kFramesVersion = 7;
 
 // Of a Python program: its workers may be forked from a process that has imported its packages.
 struct WarmOptions {
@@ -130,9 +130,15 @@ struct StartedFrame {
   bool warm = false;     // forked from a template
   std::string why_cold;  // of a program that could be warm; empty: of any other
 };
+// Of a Python program: the group whose imports are written down has imported nothing more for a
+// while. Once for each such group.
+struct ImportedFrame {
+  uint64_t group = 0;
+  uint32_t milliseconds = 0;  // from its start to the last import; 0: it has imported nothing
+};
 // There is one for each command line.
 struct TemplateFrame {
-  int32_t pid = 0;  // 0: there is none
+  int32_t pid = 0;  // 0 with notes: nothing is said of it; without: there is none any more
   uint32_t modules = 0;
   uint32_t milliseconds = 0;       // that it took to import them
   std::vector<std::string> notes;  // what a user should know, a line each; said once
@@ -181,9 +187,10 @@ struct RemainsFrame {
   std::vector<RemainingProcess> processes;
 };
 
-using Frame = std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame,
-                           ExitedFrame, OutputFrame, AllGoneFrame, HoldFrame, KeepFrame,
-                           GoodbyeFrame, AdoptFrame, AdoptedFrame, RemainsFrame, TemplateFrame>;
+using Frame =
+    std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame, ExitedFrame,
+                 OutputFrame, AllGoneFrame, HoldFrame, KeepFrame, GoodbyeFrame, AdoptFrame,
+                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

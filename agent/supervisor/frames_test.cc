@@ -65,6 +65,9 @@ TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
   const auto started = std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, "why"}));
   EXPECT_TRUE(started.warm);
   EXPECT_EQ(started.why_cold, "why");
+  const auto imported = std::get<ImportedFrame>(RoundTrip(ImportedFrame{5, 1800}));
+  EXPECT_EQ(imported.group, 5u);
+  EXPECT_EQ(imported.milliseconds, 1800u);
   const auto got = std::get<TemplateFrame>(RoundTrip(TemplateFrame{9, 1200, 3400, {"a note"}}));
   EXPECT_EQ(got.pid, 9);
   EXPECT_EQ(got.modules, 1200u);

@@ -93,6 +93,9 @@ void BecomeAgent(State& state, MonoTime now) {
   for (const auto& [serial, group] : state.groups) {
     if (group.exited) state.outbox.Send(group.end);
   }
+  for (const auto& [number, program] : state.programs) {
+    if (program.serving.serial != 0) state.outbox.Send(program.serving.ready_frame);
+  }
   for (const ExitedFrame& end : keeping.ended) state.outbox.Send(end);
   state.Watch(state.agent.socket.get(), Source::kAgent, 0, uint32_t{EPOLLIN} | EPOLLOUT);
   state.agent.watched_for_room = true;

@@ -9,6 +9,7 @@
 #include "launcher/display/json_text.h"
 #include "launcher/display/status_block.h"
 #include "launcher/display/timeline_text.h"
+#include "launcher/display/warm_text.h"
 #include "proto/control.pb.h"
 
 namespace cadre::launcher {
@@ -38,6 +39,8 @@ std::string Text(const std::vector<v1::JobStatus>& jobs, const v1::ListNodesRepl
     return cluster.empty() ? text : absl::StrCat(text, "\n", cluster);
   }
   absl::StrAppend(&text, "\n", NodesTable(jobs[0]), AvoidedText(jobs[0]));
+  const std::string warm = WarmStartsTable(jobs[0]);
+  if (!warm.empty()) absl::StrAppend(&text, "\n", warm);
   if (jobs[0].timeline().recoveries_size() > 0) {
     absl::StrAppend(&text, "\n", RecoveriesText(jobs[0].timeline()));
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "launcher/display/table.h"
+#include "launcher/display/warm_text.h"
 
 namespace cadre::launcher {
 namespace {
@@ -80,6 +81,7 @@ std::string TimelineText(const v1::Timeline& timeline) {
     rows.push_back(
         {absl::StrCat(g.generation()), absl::StrCat(g.nodes()), WorkersText(g),
          TookText(g.gathering_us(), g.formed_us()), TookText(g.formed_us(), g.running_us()),
+         ImportsText(g.imports_us()),
          g.running_us() == 0
              ? "-"
              : TookText(g.running_us(), g.failed_us() > 0 ? g.failed_us() : EndOf(timeline, g)),
@@ -87,7 +89,9 @@ std::string TimelineText(const v1::Timeline& timeline) {
          g.late().empty() ? g.end_reason() : absl::StrCat(g.end_reason(), "; ", g.late())});
   }
   std::string text = FormatTable(
-      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "RUN", "STOP", "ENDED BY"}, rows);
+      {"GENERATION", "NODES", "WORKERS", "GATHER", "START", "IMPORTS", "RUN", "STOP", "ENDED BY"},
+      rows);
+  absl::StrAppend(&text, PlainStartsText(timeline));
   if (timeline.recoveries_size() > 0) absl::StrAppend(&text, "\n", RecoveriesText(timeline));
   if (timeline.progress_size() > 0) absl::StrAppend(&text, "\n", ProgressTable(timeline));
   return text;

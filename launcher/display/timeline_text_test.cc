@@ -28,6 +28,7 @@ v1::Timeline Recovered() {
   second->set_world_size(4);
   second->set_rejoined(3);
   second->set_warm(1);
+  second->set_imports_us(1700000);
   second->set_gathering_us(5250000);
   second->set_formed_us(5260000);
   second->set_running_us(6000000);
@@ -51,8 +52,8 @@ v1::Timeline Recovered() {
 TEST(TimelineText, HasGenerationsRecoveriesAndAFewMomentsOfProgress) {
   const std::string text = TimelineText(Recovered());
   EXPECT_THAT(text, AllOf(HasSubstr("RECOVERY"), HasSubstr("1 to 2"), HasSubstr("250ms"),
-                          HasSubstr("4, 3 in place, 1 warm"), HasSubstr("SAMPLES/S"),
-                          HasSubstr("1.0000"), HasSubstr("0.0200")));
+                          HasSubstr("4, 3 in place, 1 warm"), HasSubstr("1.7s"),
+                          HasSubstr("SAMPLES/S"), HasSubstr("1.0000"), HasSubstr("0.0200")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3 + 1 + 2 + 1 + 11);
 }

@@ -76,6 +76,7 @@ void Job::Said(const std::string& node, const v1::NodeMessage& message) {
     case v1::NodeMessage::kWorkerExited:
     case v1::NodeMessage::kWorkerGaveUp:
     case v1::NodeMessage::kWorkerRemains:
+    case v1::NodeMessage::kImports:
     case v1::NodeMessage::kNodeStopped:
     case v1::NodeMessage::kProgress:
     case v1::NodeMessage::kEvidence:

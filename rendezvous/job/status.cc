@@ -200,6 +200,11 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
       if (rank < 0) continue;
       const saved::Member& member = job.generation.member(rank);
       entry->set_first_rank(static_cast<int32_t>(member.first_rank()));
+      if (!to_agents) {
+        entry->set_warm(member.warm());
+        entry->set_why_plain(member.why_plain());
+        if (member.has_imports()) *entry->mutable_imports() = member.imports();
+      }
       for (uint32_t i = 0; shown == Shown::kWhole && i < member.slots(); ++i) {
         entry->add_workers(StateOf(job.generation.worker(member.first_rank() + i)));
       }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
+#include "rendezvous/state/limits.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::job {
@@ -77,6 +78,7 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
                                      rpc::WhatRemains(remains)));
   }
   if (state_.phase() != v1::RUNNING) return;
+  if (message.has_imports()) return NodeImported(member, message.imports());
   if (message.has_progress()) {
     live_.progress.Note(state_, node, message.progress(), context_.now);
     live_.push.progressed = true;
@@ -102,9 +104,26 @@ void Job::WorkerStarted(const saved::Member& member, const v1::WorkerStarted& st
   record.mutable_worker_ran()->set_pid(started.pid());
   record.mutable_worker_ran()->set_rejoined(started.rejoined());
   record.mutable_worker_ran()->set_warm(started.warm());
+  record.mutable_worker_ran()->set_why_plain(
+      OneLine(started.why_plain(), state::kMaxNodeTextBytes));
   record.mutable_worker_ran()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   Touch(true);
+}
+
+// Told again on each new connection: only news are saved.
+void Job::NodeImported(const saved::Member& member, const v1::ProgramImports& imports) {
+  const v1::ProgramImports& known = member.imports();
+  if (known.worker_us() == imports.worker_us() && known.template_us() == imports.template_us() &&
+      known.template_modules() == imports.template_modules()) {
+    return;
+  }
+  v1::Record record;
+  record.mutable_node_imported()->set_generation(state_.generation.number());
+  record.mutable_node_imported()->set_node(member.node());
+  *record.mutable_node_imported()->mutable_imports() = imports;
+  out_.Commit(std::move(record));
+  Touch(false);
 }
 
 void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exited) {

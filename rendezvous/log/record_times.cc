@@ -79,6 +79,7 @@ void VisitMoments(v1::Record* record, const Visit& visit) {
     case v1::Record::kPartPlaced:
       return VisitAt(record->mutable_part_placed(), visit);
     case v1::Record::kNodeRemoved:
+    case v1::Record::kNodeImported:
     case v1::Record::kKeyWritten:
     case v1::Record::kKeyErased:
     case v1::Record::kCommunicatorIdPublished:

@@ -1,5 +1,6 @@
 #include "rendezvous/state/apply_generation.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -42,6 +43,20 @@ void MarkIfAllStarted(int64_t at_us, Job* job) {
   }
 }
 
+// Forked from a process that has imported the program's packages, or why not.
+void NoteHowItBegan(const v1::WorkerRan& record, Job* job) {
+  Generation& generation = job->generation;
+  saved::Member* member = FindMember(generation.member_of(record.rank()).node(), &generation);
+  if (member != nullptr) {
+    member->set_warm(member->warm() + (record.warm() ? 1 : 0));
+    if (member->why_plain().empty()) member->set_why_plain(record.why_plain());
+  }
+  v1::GenerationTimeline* timeline = LastTimeline(job);
+  if (timeline == nullptr) return;
+  timeline->set_warm(timeline->warm() + (record.warm() ? 1 : 0));
+  if (timeline->why_plain().empty()) timeline->set_why_plain(record.why_plain());
+}
+
 }  // namespace
 
 void FormGeneration(const v1::GenerationFormed& record, Job* job) {
@@ -70,8 +85,18 @@ void RunWorker(const v1::WorkerRan& record, Job* job) {
   SetWorker(record.rank(), saved::RANK_RUNNING, &generation);
   v1::GenerationTimeline* timeline = LastTimeline(job);
   if (record.rejoined() && timeline != nullptr) timeline->set_rejoined(timeline->rejoined() + 1);
-  if (record.warm() && timeline != nullptr) timeline->set_warm(timeline->warm() + 1);
+  NoteHowItBegan(record, job);
   MarkIfAllStarted(record.at_us(), job);
+}
+
+void TakeImports(const v1::NodeImported& record, Job* job) {
+  if (record.generation() != job->generation.number()) return;
+  saved::Member* member = FindMember(record.node(), &job->generation);
+  if (member == nullptr) return;
+  *member->mutable_imports() = record.imports();
+  v1::GenerationTimeline* timeline = LastTimeline(job);
+  if (timeline == nullptr) return;
+  timeline->set_imports_us(std::max(timeline->imports_us(), record.imports().worker_us()));
 }
 
 void EndWorker(const v1::WorkerEnded& record, Job* job) {

@@ -11,6 +11,7 @@ namespace cadre::state {
 
 void FormGeneration(const v1::GenerationFormed& record, Job* job);
 void RunWorker(const v1::WorkerRan& record, Job* job);
+void TakeImports(const v1::NodeImported& record, Job* job);
 void EndWorker(const v1::WorkerEnded& record, Job* job);
 void OrderStop(const v1::StopOrdered& record, Job* job);
 

@@ -81,6 +81,8 @@ void ApplyToJob(const v1::Record& record, Job* job) {
       return FormGeneration(record.generation_formed(), job);
     case v1::Record::kWorkerRan:
       return RunWorker(record.worker_ran(), job);
+    case v1::Record::kNodeImported:
+      return TakeImports(record.node_imported(), job);
     case v1::Record::kWorkerEnded:
       return EndWorker(record.worker_ended(), job);
     case v1::Record::kStopOrdered:

@@ -1,6 +1,7 @@
 #include "rendezvous/state/apply.h"
 
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "rendezvous/state/limits.h"
@@ -117,6 +118,36 @@ TEST_F(ApplyTest, RecordsOfAnotherGenerationAreIgnored) {
   record.mutable_worker_ran()->set_rank(3);
   Apply(record);
   EXPECT_EQ(job().generation.running, 0u);
+}
+
+TEST_F(ApplyTest, HowWorkersBeganIsKeptByNodeAndGeneration) {
+  Begin();
+  v1::Record record = Train();
+  record.mutable_worker_ran()->set_generation(1);
+  record.mutable_worker_ran()->set_warm(true);
+  Apply(record);
+  record.mutable_worker_ran()->set_rank(1);
+  record.mutable_worker_ran()->set_warm(false);
+  record.mutable_worker_ran()->set_why_plain("the first reason");
+  Apply(record);
+  record.mutable_worker_ran()->set_rank(2);
+  record.mutable_worker_ran()->set_why_plain("another");
+  Apply(record);
+  for (const auto& [node, us] : {std::pair("a", 300), std::pair("b", 200)}) {
+    v1::Record imported = Train();
+    imported.mutable_node_imported()->set_generation(1);
+    imported.mutable_node_imported()->set_node(node);
+    imported.mutable_node_imported()->mutable_imports()->set_worker_us(us);
+    Apply(imported);
+  }
+  EXPECT_EQ(job().generation.member(0).warm(), 1u);
+  EXPECT_EQ(job().generation.member(0).why_plain(), "the first reason");
+  EXPECT_EQ(job().generation.member(1).why_plain(), "another");
+  EXPECT_EQ(job().generation.member(1).imports().worker_us(), 200);
+  const v1::GenerationTimeline& timeline = job().saved.timeline().generations(0);
+  EXPECT_EQ(timeline.warm(), 1u);
+  EXPECT_EQ(timeline.why_plain(), "the first reason");
+  EXPECT_EQ(timeline.imports_us(), 300);
 }
 
 TEST_F(ApplyTest, ARunOfANameThatIsUsedAgainGoesOnCountingGenerations) {

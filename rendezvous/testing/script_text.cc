@@ -77,6 +77,8 @@ std::string RecordText(const v1::Record& record) {
     case v1::Record::kWorkerRan:
       return absl::StrCat("WorkerRan rank ", record.worker_ran().rank(),
                           record.worker_ran().rejoined() ? " (rejoined)" : "");
+    case v1::Record::kNodeImported:
+      return absl::StrCat("NodeImported ", record.node_imported().node());
     case v1::Record::kWorkerEnded: {
       const v1::WorkerEnded& ended = record.worker_ended();
       if (!ended.has_failure())

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,11 +67,12 @@ WarmProgram* FindByTemplate(State& state, uint64_t serial) {
 }
 
 bool HasOrders(const State& state, uint64_t template_serial) {
-  return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
-    const auto& warm = group.second.warm_start;
-    return warm != nullptr && warm->asked == template_serial && warm->pid == 0 &&
-           warm->failed.empty();
-  });
+  return template_serial != 0 &&
+         std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
+           const auto& warm = group.second.warm_start;
+           return warm != nullptr && warm->asked == template_serial && warm->pid == 0 &&
+                  warm->failed.empty();
+         });
 }
 
 void Tell(State& state, const Template& of, const TemplateReady& ready,
@@ -92,6 +94,13 @@ void End(State& state, Template& ended, const std::string& why) {
   ended = Template();
 }
 
+// One that could be forked is no more.
+void EndReady(State& state, Template& ended, const std::string& why) {
+  const bool was_ready = ended.ready;
+  End(state, ended, why);
+  if (was_ready) Tell(state, Template(), {}, {});
+}
+
 // No further template is tried.
 void GiveUp(State& state, WarmProgram& program, const std::string& why) {
   program.given_up = why;
@@ -106,6 +115,7 @@ void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
   if (!started.ok()) return GiveUp(state, program, std::string(started.status().message()));
   Template made = *std::move(started);
   made.learned_bytes = program.learned_bytes;
+  made.began = now;
   made.ready_by = now + kReadyLimit;
   state.template_pids.insert(made.pid);
   state.Watch(made.socket.get(), Source::kTemplate, made.serial, EPOLLIN);
@@ -120,6 +130,7 @@ void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
 void OnReady(State& state, WarmProgram& program, Template& said, const TemplateReady& ready) {
   said.ready = true;
   said.ready_by = MonoTime::Never();
+  said.ready_frame = TemplateFrame{said.pid, ready.modules, ready.milliseconds, {}};
   std::vector<std::string> notes;
   if (!ready.note.empty()) notes.push_back(absl::StrCat("warm start: ", ready.note));
   Tell(state, said, ready, std::move(notes));
@@ -171,7 +182,7 @@ bool Act(State& state, WarmProgram& program, Template& said, const TemplateAnswe
   const auto& failed = std::get<WorkerNotForked>(answer);
   if (WarmStart* warm = FindOrder(state, failed.serial)) warm->failed = failed.why;
   if (!failed.ends) return true;
-  End(state, said, failed.why);
+  EndReady(state, said, failed.why);
   // All is learned anew.
   unlink(program.learned.c_str());
   program.learned_bytes = 0;
@@ -179,25 +190,44 @@ bool Act(State& state, WarmProgram& program, Template& said, const TemplateAnswe
   return false;
 }
 
-int64_t SizeOf(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
+// The file's time, on the monotonic clock.
+MonoTime ChangedAt(const struct stat& info, MonoTime now) {
+  timespec wall;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  return now + (absl::TimeFromTimespec(info.st_mtim) - absl::TimeFromTimespec(wall));
+}
+
+// The learner has imported what it needs to begin.
+void TellImports(State& state, WarmProgram& program) {
+  const auto learner = state.groups.find(program.learner);
+  if (!std::exchange(program.learns, false) || learner == state.groups.end()) return;
+  program.imports = std::max(absl::ZeroDuration(), program.learned_at - program.began);
+  const auto took = absl::ToInt64Milliseconds(program.imports);
+  state.outbox.Send(ImportedFrame{learner->second.id, static_cast<uint32_t>(took)});
 }
 
 void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
-  const int64_t size = SizeOf(program.learned);
-  if (size != program.learned_bytes) {
-    program.learned_bytes = size;
-    program.learned_at = now;
-  }
+  struct stat info = {};
+  if (stat(program.learned.c_str(), &info) != 0) info.st_size = 0;
+  const int64_t size = info.st_size;
+  program.learned_bytes = size;
+  if (size > 0) program.learned_at = std::max(program.began, ChangedAt(info, now));
   const absl::Duration limit = absl::Milliseconds(program.start.warm.quiet_ms);
   const bool quiet = now - program.learned_at >= limit;
   program.look_at = now + (quiet ? kLookWhereNothingChanges : std::min(kLook, limit));
-  if (!quiet || program.coming.serial != 0) return;
+  if (!quiet) return;
+  TellImports(state, program);
+  if (program.coming.serial != 0) return;
   const int64_t more = size - program.serving.learned_bytes;
   if (program.serving.serial == 0 ? size > 0 : more >= kWorthAnotherBytes) {
     StartTemplate(state, program, now);
   }
+}
+
+void BeginLearning(uint64_t serial, WarmProgram& program) {
+  program.learner = serial;
+  program.learns = true;
+  program.began = program.learned_at = program.look_at = MonoNow();
 }
 
 }  // namespace
@@ -235,9 +265,7 @@ StartFrame Learning(State& state, uint64_t serial, WarmProgram& program, const S
     frame.environment = WithHook(start, "plain", {});
     return frame;
   }
-  program.learner = serial;
-  program.began = program.learned_at = MonoNow();
-  program.look_at = program.began;
+  BeginLearning(serial, program);
   frame.environment = WithHook(start, "learn", {});
   absl::StrAppend(&frame.environment.back(), ":", program.learned);
   return frame;
@@ -257,10 +285,8 @@ bool AskForFork(State& state, uint64_t serial, WarmProgram& program, WarmStart& 
   order.marker = state.MarkerOf(serial);
   order.directory = warm.start.working_dir;
   if (!Lives(state, program.learner) || program.learner == serial) {
-    program.learner = serial;
+    BeginLearning(serial, program);
     order.learned = program.learned;
-    program.learned_at = MonoNow();
-    program.look_at = program.learned_at;
   }
   order.environment = WorkerEnvironment(warm.start, order.marker);
   const absl::Status sent =
@@ -285,7 +311,7 @@ void HandleTemplate(State& state, uint64_t serial) {
       const std::string last = LastLine(said);
       const std::string why = absl::StrCat("the template ended", last.empty() ? "" : ": ", last);
       const bool was_ready = said.ready;
-      End(state, said, why);
+      EndReady(state, said, why);
       // One that somebody killed gets a successor.
       if (!was_ready) GiveUp(state, *program, why);
       return;
@@ -293,7 +319,7 @@ void HandleTemplate(State& state, uint64_t serial) {
     const auto answer = ParseAnswer(absl::string_view(message, static_cast<size_t>(n)));
     if (!answer.ok()) {
       const std::string why(answer.status().message());
-      End(state, said, why);
+      EndReady(state, said, why);
       return GiveUp(state, *program, why);
     }
     if (!Act(state, *program, said, *answer)) return;

@@ -25,6 +25,8 @@ struct Template {
   ScopedFd socket;
   ScopedFd complaints;  // what it writes by itself: only read when it ends too early
   bool ready = false;
+  TemplateFrame ready_frame;  // without its notes
+  MonoTime began;
   MonoTime ready_by = MonoTime::Never();
   int64_t learned_bytes = 0;  // of the program's imports, those that it knew
 };
@@ -35,12 +37,14 @@ struct WarmProgram {
   StartFrame start;                         // of the worker that was started last
   std::string learned;                      // file of what was imported
   uint64_t learner = 0;                     // serial of the group that writes to it
+  bool learns = false;                      // nothing was said of that group's imports so far
   Template serving;                         // workers are forked from this one
   Template coming;                          // takes its place
   std::vector<std::string> refused;         // what no template may import
   int templates = 0;                        // started so far
   std::string given_up;                     // why there are no more; empty: it goes on
-  MonoTime began = MonoTime::Never();       // when its newest generation was started
+  MonoTime began = MonoTime::Never();       // when the learner was started
+  absl::Duration imports;                   // from then to its last import, once that is known
   int64_t learned_bytes = 0;                // when they were last looked at,
   MonoTime learned_at = MonoTime::Never();  // since when there are as many,
   MonoTime look_at = MonoTime::Never();     // and when to look again
@@ -51,7 +55,7 @@ struct WarmStart {
   StartFrame start;
   Plumbing plumbing;
   uint64_t program = 0;
-  uint64_t asked = 0;  // serial of the template; 0: none was ready so far
+  uint64_t asked = 0;  // serial of the template; 0: it waits for one that still imports
   ScopedFd go;         // a "g" written here lets the process go on
   MonoTime until = MonoTime::Never();
   // What came of it.

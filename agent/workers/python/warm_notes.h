@@ -1,13 +1,15 @@
-// What people are told of warm starts, once. Pure; one thread.
+// What people are told of warm starts, once, and the server of what was imported. Pure; one thread.
 #ifndef CADRE_AGENT_WORKERS_PYTHON_WARM_NOTES_H_
 #define CADRE_AGENT_WORKERS_PYTHON_WARM_NOTES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/frames.h"
+#include "proto/job.pb.h"
 
 namespace cadre::agent {
 
@@ -22,8 +24,22 @@ class WarmNotes {
     return absl::StrCat("started plainly, not warm: ", started.why_cold);
   }
 
+  // The workers of a new generation have imported nothing yet.
+  void BeginGeneration() { imports_.clear_worker_us(); }
+  void OnImported(const supervisor::ImportedFrame& imported) {
+    // One that was forked may have nothing left to import, which is no lack of knowledge.
+    imports_.set_worker_us(std::max<int64_t>(1, int64_t{1000} * imported.milliseconds));
+  }
+  void OnTemplate(const supervisor::TemplateFrame& said) {
+    if (said.pid == 0 && !said.notes.empty()) return;
+    imports_.set_template_modules(said.modules);
+    imports_.set_template_us(int64_t{1000} * said.milliseconds);
+  }
+  const v1::ProgramImports& imports() const { return imports_; }
+
  private:
   uint64_t said_in_ = 0;  // generation
+  v1::ProgramImports imports_;
 };
 
 }  // namespace cadre::agent

@@ -20,5 +20,21 @@ TEST(WarmNotes, WhyAWorkerIsNotWarmIsSaidOnceAGenerationAndNotOfTheFirst) {
   EXPECT_EQ(notes.OnStarted(Cold("no room"), 3, true), "started plainly, not warm: no room");
 }
 
+TEST(WarmNotes, WhatATemplateHasImportedStaysAndWhatWorkersDoIsTheirGenerations) {
+  WarmNotes notes;
+  notes.OnTemplate({7, 1200, 2100, {}});
+  notes.OnImported({1, 1800});
+  EXPECT_EQ(notes.imports().worker_us(), 1800000);
+  notes.BeginGeneration();
+  EXPECT_EQ(notes.imports().worker_us(), 0);
+  notes.OnImported({2, 0});
+  EXPECT_EQ(notes.imports().worker_us(), 1);
+  notes.OnTemplate({0, 0, 0, {"a note"}});
+  EXPECT_EQ(notes.imports().template_modules(), 1200u);
+  EXPECT_EQ(notes.imports().template_us(), 2100000);
+  notes.OnTemplate({0, 0, 0, {}});
+  EXPECT_EQ(notes.imports().template_modules(), 0u);
+}
+
 }  // namespace
 }  // namespace cadre::agent
