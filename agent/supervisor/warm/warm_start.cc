@@ -22,6 +22,12 @@
 namespace cadre::supervisor {
 namespace {
 
+// A start that waits for a template does so for no longer than this,
+constexpr absl::Duration kMostWait = absl::Seconds(20);
+// and takes a template to be ready within so many times what the program's own imports took: it has
+// had the job's work beside it.
+constexpr int kTemplateTakes = 2;
+
 bool JoinCgroup(const ScopedFd& cgroup, pid_t pid) {
   const ScopedFd procs(openat(cgroup.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
   const std::string text = absl::StrCat(pid);
@@ -102,6 +108,26 @@ std::string WhyThereIsNone(const WarmProgram& program) {
   return program.templates == 0 ? "its first start" : "its template has ended";
 }
 
+// Until when a start goes better by waiting for a template that still imports: it imports what a
+// plain start would, began earlier, and has no other workers beside it. For as long as a plain
+// start would take, and not for one that takes much longer than the program did. `now`: not at all.
+MonoTime WorthWaitingUntil(const WarmProgram& program, MonoTime now) {
+  if (!program.given_up.empty() || program.coming.serial == 0) return now;
+  const absl::Duration plain = std::min(program.imports, kMostWait);
+  return std::min(now + plain, program.coming.began + kTemplateTakes * plain);
+}
+
+// For one that waits.
+void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime now) {
+  WarmProgram& program = state.programs.at(warm.program);
+  if (program.serving.serial != 0) {
+    warm.until = now + kForkLimit;
+    AskForFork(state, serial, program, warm);
+  } else if (now >= warm.until || program.coming.serial == 0) {
+    warm.failed = WhyThereIsNone(program);
+  }
+}
+
 }  // namespace
 
 void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Group& group,
@@ -119,14 +145,14 @@ void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Gr
     return;
   }
   WarmProgram& program = state.programs.at(group.program);
-  if (program.serving.serial == 0) {
+  warm->until = program.serving.serial != 0 ? now + kForkLimit : WorthWaitingUntil(program, now);
+  if (warm->until <= now) {
     return StartPlainly(state, serial, group, start, warm->plumbing, WhyThereIsNone(program));
   }
   warm->start = start;
   warm->program = group.program;
-  warm->until = now + kForkLimit;
   group.warm_start = std::move(warm);
-  AskForFork(state, serial, program, *group.warm_start);
+  if (program.serving.serial != 0) AskForFork(state, serial, program, *group.warm_start);
 }
 
 void AdvanceWarmStarts(State& state, MonoTime now) {
@@ -137,8 +163,11 @@ void AdvanceWarmStarts(State& state, MonoTime now) {
       LetGo(state, serial, group);
       continue;
     }
+    if (warm->failed.empty() && warm->asked == 0) AskOnceThereIsOne(state, serial, *warm, now);
     if (warm->failed.empty() && now >= warm->until) warm->failed = "its template does not answer";
-    if (!warm->failed.empty()) Fail(state, serial, group);
+    if (!warm->failed.empty() || (warm->asked == 0 && group.ending.asked)) {
+      Fail(state, serial, group);
+    }
   }
 }
 

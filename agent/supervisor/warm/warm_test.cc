@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,46 @@ class WarmTest : public ::testing::Test {
   }
   // Ends the worker that learns, so that the next start is that of a restart.
   void EndLearner() { rig_.Stop(0, learner_); }
+
+  // Whether it could be told what this worker had to import, and in what time.
+  std::optional<uint32_t> ImportsOf(uint64_t group) const {
+    for (const Frame& frame : rig_.frames) {
+      const auto* imported = std::get_if<ImportedFrame>(&frame);
+      if (imported != nullptr && imported->group == group) return imported->milliseconds;
+    }
+    return std::nullopt;
+  }
+  bool HasFile(const std::string& name) const {
+    return access((rig_.folder() + "/" + name).c_str(), F_OK) == 0;
+  }
+  // A worker runs whose template has begun and imports until there is a file "go". The program's
+  // own imports have taken kImports.
+  static constexpr absl::Duration kImports = absl::Seconds(1);
+  void HoldTemplate() {
+    Install("held", absl::StrCat("import os, time\n"
+                                 "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
+                                 "  open('importing', 'w')\n"
+                                 "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
+                                 "elif not os.path.exists('importing'):\n  time.sleep(",
+                                 absl::ToDoubleSeconds(kImports), ")\n"));
+    Install("counted", "");
+    WriteScript(
+        "import held, counted, os, time\nprint('began', flush=True)\n"
+        "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+    StartFrame learner = Worker();
+    learner.warm.quiet_ms = 1500;  // longer than the import that it waits in
+    learner_ = learner.group;
+    rig_.Send(learner);
+    rig_.Until([&] { return ImportsOf(learner_).has_value(); });
+    EXPECT_GE(absl::Milliseconds(*ImportsOf(learner_)), kImports);
+    rig_.UntilFiles([&] { return HasFile("importing"); });
+    EndLearner();
+  }
+  // It is seen by the supervisor, which reads one after the other.
+  void SendAndSee(const StartFrame& worker) {
+    rig_.Send(worker);
+    rig_.Run(rig_.Shell("true", ++groups_));
+  }
 
   std::string OutputOf(uint64_t group) const { return rig_.Output(kStdoutStream, group); }
 
@@ -201,6 +242,51 @@ TEST_F(WarmTest, WhereTheTemplateIsGoneOrStuckWorkersStartPlainly) {
   EXPECT_EQ(rig_.Run(after).exit_code, 0);
   EXPECT_FALSE(rig_.Started(after.group)->warm);
   EXPECT_EQ(OutputOf(after.group), "began\n");
+}
+
+TEST_F(WarmTest, AStartWaitsForATemplateThatStillImports) {
+  HoldTemplate();
+  const StartFrame warm = Worker();
+  SendAndSee(warm);
+  EXPECT_FALSE(rig_.Started(warm.group).has_value());
+  WriteFile(rig_.folder() + "/go", "");
+  rig_.Until([&] { return rig_.Exit(warm.group).has_value(); });
+  ASSERT_TRUE(rig_.Started(warm.group).has_value());
+  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
+  EXPECT_EQ(OutputOf(warm.group), "began\n");
+}
+
+TEST_F(WarmTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
+  HoldTemplate();
+  const StartFrame plain = Worker();
+  EXPECT_EQ(rig_.Run(plain).exit_code, 0);
+  EXPECT_FALSE(rig_.Started(plain.group)->warm);
+  EXPECT_EQ(rig_.Started(plain.group)->why_cold, "its template is still importing");
+  EXPECT_EQ(OutputOf(plain.group), "began\n");
+}
+
+TEST_F(WarmTest, AStopOfAStartThatWaitsEndsItAtOnce) {
+  HoldTemplate();
+  const StartFrame waits = Worker();
+  SendAndSee(waits);
+  rig_.Send(StopFrame{waits.group, 20000});
+  rig_.Until([&] { return rig_.AllGoneCount(waits.group) == 1; });
+  EXPECT_EQ(rig_.Exit(waits.group)->signal, SIGKILL);
+  EXPECT_EQ(OutputOf(waits.group), "");
+}
+
+TEST_F(WarmTest, AWarmWorkerHasLittleLeftToImportAndSaysSo) {
+  Install("counted", "");
+  WriteScript("import json, time\nimport counted\ntime.sleep(1000)\n");
+  AwaitTemplate(Worker());
+  EXPECT_TRUE(ImportsOf(learner_).has_value());
+  EndLearner();
+  const StartFrame warm = Worker();
+  rig_.Send(warm);
+  rig_.Until([&] { return ImportsOf(warm.group).has_value(); });
+  EXPECT_TRUE(rig_.Started(warm.group)->warm);
+  // The machine's own sitecustomize, at most.
+  EXPECT_LT(*ImportsOf(warm.group), 500u);
 }
 
 TEST_F(WarmTest, WhatReadsARanksVariablesOrLeavesAThreadIsNotImportedBeforehand) {
