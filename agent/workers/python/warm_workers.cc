@@ -1,5 +1,7 @@
 #include "agent/workers/python/warm_workers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +14,17 @@ namespace cadre::agent {
 namespace {
 
 absl::string_view NameIn(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+// Of the session in which the launcher was started: one that takes its workers over is in another.
+constexpr absl::string_view kOfTheSession[] = {
+    "INVOCATION_ID",  "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
+    "XDG_SESSION_ID", "SSH_CLIENT",     "SSH_CONNECTION",
+    "SSH_TTY",        "SHLVL",          "_"};
+
+bool IsOfTheSession(absl::string_view name) {
+  return std::find(std::begin(kOfTheSession), std::end(kOfTheSession), name) !=
+         std::end(kOfTheSession);
+}
 
 // What differs between these workers, may differ from other generations' or other nodes', or is not
 // there for all.
@@ -27,7 +40,7 @@ std::vector<std::string> RankVariables(const WorkerOptions& options,
     const bool same = values.size() == 1 && values.begin()->second == workers.size();
     const bool styled = !options.env_style.empty() && (absl::StartsWith(name, "SLURM_") ||
                                                        absl::StartsWith(name, "OMPI_COMM_WORLD_"));
-    if (!same || styled) names.emplace(name);
+    if (!same || styled || IsOfTheSession(name)) names.emplace(name);
   }
   return {names.begin(), names.end()};
 }

@@ -14,8 +14,9 @@ std::vector<supervisor::StartFrame> Workers() {
   for (size_t i = 0; i < workers.size(); ++i) {
     workers[i].argv = {"python3", "-u", "train.py"};
     const std::string rank = "RANK=" + std::to_string(i);
-    workers[i].environment = {"PATH=/bin", rank, "MASTER_PORT=5",
-                              "CUDA_VISIBLE_DEVICES=" + std::to_string(i), "SLURM_NODEID=0"};
+    workers[i].environment = {"PATH=/bin",      rank,
+                              "MASTER_PORT=5",  "CUDA_VISIBLE_DEVICES=" + std::to_string(i),
+                              "SLURM_NODEID=0", "SSH_TTY=/dev/pts/1"};
     workers[i].assignment = {rank, "MASTER_PORT=5"};
   }
   return workers;
@@ -27,7 +28,7 @@ TEST(WarmWorkersTest, ATemplateKnowsNothingThatIsAnotherForEachWorkerOrGeneratio
   EXPECT_EQ(workers[1].warm.directory, "/d");
   EXPECT_EQ(workers[1].warm.script, "train.py");
   EXPECT_THAT(workers[1].warm.rank_variables,
-              ElementsAre("CUDA_VISIBLE_DEVICES", "MASTER_PORT", "RANK"));
+              ElementsAre("CUDA_VISIBLE_DEVICES", "MASTER_PORT", "RANK", "SSH_TTY"));
   WorkerOptions styled;
   styled.env_style = "slurm";
   workers = Workers();
