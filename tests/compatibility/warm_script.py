@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What people's scripts do that a forked interpreter could get wrong. Does CASE, and kills itself until it was forked from
-one that had imported its packages; then it says what came of CASE, and ends.
+one that had imported its packages; says what came of CASE, is killed once more, says it again, and ends.
 
-usage: warm_script.py CASE
+usage: WARM_SCRIPT_FOLDER=FOLDER warm_script.py CASE
 """
 
 import multiprocessing
@@ -79,6 +79,80 @@ def random():
     return [len({each[i].item() for each in drawn}) for i in range(2)]
 
 
+def mesh(*names):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo")
+    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=names)
+
+
+def trained(model, optimizer, steps=3):
+    """The loss of each step, the same on all ranks: they train on the same numbers."""
+    torch.manual_seed(7)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.rand(4, 16)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(round(loss.item(), 5))
+    return losses
+
+
+def layers():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+
+
+def fsdp():
+    """As PyTorch's FSDP2 example: layers sharded one by one, then the whole, and its checkpoint."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    over = mesh("data")
+    model = layers()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=over, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32))
+    fully_shard(model, mesh=over)
+    losses = trained(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    shards = {tuple(parameter.to_local().shape) for parameter in model.parameters()}
+    return [losses, sorted(shards), len(whole) if dist.get_rank() == 0 else 4]
+
+
+def tensor_parallel():
+    """As PyTorch's tensor-parallel example: the first layer by columns, the second by rows."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    over = mesh("tensor")
+    model = parallelize_module(layers(), over, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    losses = trained(model, torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True))
+    return [losses, tuple(model[0].weight.to_local().shape), tuple(model[2].weight.to_local().shape)]
+
+
+def checkpoint():
+    """As PyTorch's example of torch.distributed.checkpoint: a state of sharded tensors, saved by all and loaded into another."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    over = mesh("data")
+    folder = f"{os.environ['WARM_SCRIPT_FOLDER']}/life_{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    model = fully_shard(layers(), mesh=over)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = trained(model, optimizer)
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder)
+    other = fully_shard(layers(), mesh=over)
+    optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2)
+    weights, state = get_state_dict(other, optimizer)
+    dcp.load({"model": weights, "optimizer": state}, checkpoint_id=folder)
+    set_state_dict(other, optimizer, model_state_dict=weights, optim_state_dict=state)
+    same = all(torch.equal(a.to_local(), b.to_local()) for a, b in zip(model.parameters(), other.parameters()))
+    return [losses, same, trained(other, optimizer, 1)]
+
+
 def compiled():
     function = torch.compile(lambda x: torch.sin(x) ** 2 + torch.cos(x) ** 2)
     return [round(function(torch.arange(8.0)).sum().item(), 3)]
@@ -123,17 +197,31 @@ def is_warm():
         return b"CADRE_WARM_START=template" in file.read()
 
 
+def second_time():
+    """Whether this rank was warm before."""
+    mark = f"{os.environ['WARM_SCRIPT_FOLDER']}/warm_{os.environ['RANK']}"
+    if os.path.exists(mark):
+        return True
+    with open(mark, "w"):
+        return False
+
+
 if __name__ == "__main__":
     result = globals()[sys.argv[1]]()
     life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    if life == 0:
-        print("plainly", *result, flush=True)
-    if is_warm():
-        print("warm", *result, flush=True)
-        if dist.is_initialized():
+    warm = is_warm()
+    again = warm and second_time()
+    if warm or life == 0:
+        print("again" if again else "warm" if warm else "plainly", *result, flush=True)
+    if dist.is_initialized():
+        # All have said it.
+        dist.barrier()
+        if again:
             dist.destroy_process_group()
+    if again:
         sys.exit(0)
     if life > MOST_LIVES:
         sys.exit("never warm")
-    time.sleep(LIFE)
+    if not warm:
+        time.sleep(LIFE)
     os.kill(os.getpid(), signal.SIGKILL)

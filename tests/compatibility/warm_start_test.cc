@@ -1,6 +1,6 @@
 // Python programs that `cadre run` starts again from a process that has imported their packages,
-// with the PyTorch, Lightning and Accelerate of tools/python_env: what they do is what they did
-// when they were started plainly.
+// with the PyTorch, Lightning and Accelerate of tools/python_env: what they do, warm and after one
+// more kill, is what they did when they were started plainly.
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,11 +23,13 @@ constexpr absl::Duration kPatience = absl::Minutes(5);
 
 class WarmStartTest : public PypiPythonTest {
  protected:
-  // The launcher, once the case was done plainly and warm by all ranks.
+  // The launcher, once the case was done plainly and twice warm by all ranks.
   std::unique_ptr<Process> Run(const std::string& name, int workers) {
-    auto launcher = StartStandalone({"--nproc-per-node", absl::StrCat(workers), "--max-restarts",
-                                     "20", "--restart-window", "1s", "--log-dir",
-                                     MakeTempDir("warm"), "--", python_, "-u", kScript, name});
+    const std::string folder = MakeTempDir("warm");
+    auto launcher = StartCadre({"run", "--standalone", "--nproc-per-node", absl::StrCat(workers),
+                                "--max-restarts", "20", "--restart-window", "1s", "--log-dir",
+                                folder + "/logs", "--", python_, "-u", kScript, name},
+                               {{"WARM_SCRIPT_FOLDER", folder}});
     EXPECT_EQ(launcher->Wait(kPatience), 0) << Said(*launcher);
     return launcher;
   }
@@ -44,6 +46,7 @@ class WarmStartTest : public PypiPythonTest {
     const std::vector<std::string> warm = Results(launcher, "warm");
     ASSERT_EQ(warm.size(), workers) << Said(launcher);
     EXPECT_EQ(Results(launcher, "plainly"), warm) << Said(launcher);
+    EXPECT_EQ(Results(launcher, "again"), warm) << Said(launcher);
   }
 };
 
@@ -56,6 +59,12 @@ TEST_F(WarmStartTest, RanksTrainAndDrawNumbersOfTheirOwn) {
   const auto launcher = Run("random", 2);
   EXPECT_THAT(Results(*launcher, "warm"), testing::ElementsAre("2 2", "2 2")) << Said(*launcher);
 }
+
+TEST_F(WarmStartTest, ShardedModels) { ExpectTheSame(*Run("fsdp", 2), 2); }
+
+TEST_F(WarmStartTest, TensorParallelModels) { ExpectTheSame(*Run("tensor_parallel", 2), 2); }
+
+TEST_F(WarmStartTest, DistributedCheckpoints) { ExpectTheSame(*Run("checkpoint", 2), 2); }
 
 TEST_F(WarmStartTest, CompiledFunctions) { ExpectTheSame(*Run("compiled", 1), 1); }
 
