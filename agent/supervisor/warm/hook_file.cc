@@ -20,6 +20,9 @@ constexpr char kHook[] =
 constexpr char kTemplate[] =
 #include "agent/supervisor/warm/template.py.inc"
     ;
+constexpr char kForked[] =
+#include "agent/supervisor/warm/forked.py.inc"
+    ;
 
 absl::Status Failed(const std::string& path) {
   return absl::UnavailableError(absl::StrCat("cannot make ", path, ": ", strerror(errno)));
@@ -44,6 +47,7 @@ absl::Status Write(const std::string& path, absl::string_view rest) {
 absl::Status WriteHook(const std::string& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Failed(directory);
   RETURN_IF_ERROR(Write(directory + "/template.py", {kTemplate, sizeof(kTemplate) - 1}));
+  RETURN_IF_ERROR(Write(directory + "/forked.py", {kForked, sizeof(kForked) - 1}));
   return Write(directory + "/sitecustomize.py", {kHook, sizeof(kHook) - 1});
 }
 

@@ -1,7 +1,7 @@
 # What Cadre runs first in a Python program that it starts warm (docs/design.md, "Warm start"). The
 # interpreter imports it within "import site": __main__ and sys.path[0] do not exist yet. Depending on
 # CADRE_WARM_START the process notes what the program imports ("learn"), does not ("plain"), or is a
-# template ("template", template.py): it imports that by itself and is forked for each worker, which
+# template ("template"; template.py, forked.py): it imports that by itself and is forked for each worker, which
 # returns from here and goes on into the interpreter's own start. All workers answer with their stacks
 # when they are asked. Only the standard library; what a plain start would not have imported is taken
 # out of sys.modules again. Every start compiles this where no bytecode is written, so it is short. Any
@@ -115,8 +115,9 @@ def _be_template(os, here, socket):
     template = None
     try:
         code = {}
-        with open(os.path.join(here, 'template.py'), 'rb') as file:
-            exec(compile(file.read(), file.name, 'exec'), code)
+        for name in ('template.py', 'forked.py'):
+            with open(os.path.join(here, name), 'rb') as file:
+                exec(compile(file.read(), file.name, 'exec'), code)
         template = code['Template'](os, socket)
         written = template.prepare()
         fields, numbers = template.serve()

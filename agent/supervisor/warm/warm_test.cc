@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "agent/supervisor/processes/process_scan.h"
-#include "agent/supervisor/stdio.h"
-#include "agent/supervisor/supervisor_rig.h"
+#include "agent/supervisor/warm/warm_rig.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,110 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr char kPython[] = "/usr/bin/python3";
-
-class WarmTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (access(kPython, X_OK) != 0) GTEST_SKIP() << "there is no " << kPython;
-  }
-  // The program's own packages: a site directory beside it, as pip would make one.
-  void Install(const std::string& module, const std::string& source) {
-    const std::string folder = rig_.folder() + "/site-packages";
-    mkdir(folder.c_str(), 0755);
-    WriteFile(absl::StrCat(folder, "/", module, ".py"), source);
-  }
-  void WriteScript(const std::string& source) { WriteFile(rig_.folder() + "/train.py", source); }
-
-  StartFrame Worker(std::vector<std::string> options = {}) {
-    StartFrame start;
-    start.group = ++groups_;
-    start.argv = {kPython};
-    start.argv.insert(start.argv.end(), options.begin(), options.end());
-    start.argv.insert(start.argv.end(), {"train.py", "one", "two"});
-    start.environment = {"PATH=/usr/bin:/bin",
-                         absl::StrCat("PYTHONPATH=", rig_.folder(), "/site-packages"),
-                         absl::StrCat("RANK=", groups_), "TORCH=2"};
-    start.working_dir = rig_.folder();
-    start.warm.directory = rig_.folder() + "/warm";
-    mkdir(start.warm.directory.c_str(), 0700);
-    start.warm.script = "train.py";
-    start.warm.rank_variables = {"RANK", "MASTER_PORT"};
-    start.warm.quiet_ms = 200;
-    return start;
-  }
-  // A worker that has imported what there is to import and goes on, until its template is ready.
-  TemplateFrame AwaitTemplate(StartFrame start) {
-    learner_ = start.group;
-    rig_.Send(start);
-    rig_.Until([&] { return NewestTemplate().pid != 0; });
-    return NewestTemplate();
-  }
-  TemplateFrame NewestTemplate() const {
-    TemplateFrame newest;
-    for (const Frame& frame : rig_.frames) {
-      if (const auto* said = std::get_if<TemplateFrame>(&frame)) newest = *said;
-    }
-    return newest;
-  }
-  std::vector<std::string> Notes() const {
-    std::vector<std::string> notes;
-    for (const Frame& frame : rig_.frames) {
-      const auto* said = std::get_if<TemplateFrame>(&frame);
-      if (said != nullptr) notes.insert(notes.end(), said->notes.begin(), said->notes.end());
-    }
-    return notes;
-  }
-  // Ends the worker that learns, so that the next start is that of a restart.
-  void EndLearner() { rig_.Stop(0, learner_); }
-
-  // Whether it could be told what this worker had to import, and in what time.
-  std::optional<uint32_t> ImportsOf(uint64_t group) const {
-    for (const Frame& frame : rig_.frames) {
-      const auto* imported = std::get_if<ImportedFrame>(&frame);
-      if (imported != nullptr && imported->group == group) return imported->milliseconds;
-    }
-    return std::nullopt;
-  }
-  bool HasFile(const std::string& name) const {
-    return access((rig_.folder() + "/" + name).c_str(), F_OK) == 0;
-  }
-  // A worker runs whose template has begun and imports until there is a file "go". The program's
-  // own imports have taken kImports.
-  static constexpr absl::Duration kImports = absl::Seconds(1);
-  void HoldTemplate() {
-    Install("held", absl::StrCat("import os, time\n"
-                                 "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
-                                 "  open('importing', 'w')\n"
-                                 "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
-                                 "elif not os.path.exists('importing'):\n  time.sleep(",
-                                 absl::ToDoubleSeconds(kImports), ")\n"));
-    Install("counted", "");
-    WriteScript(
-        "import held, counted, os, time\nprint('began', flush=True)\n"
-        "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
-    StartFrame learner = Worker();
-    learner.warm.quiet_ms = 1500;  // longer than the import that it waits in
-    learner_ = learner.group;
-    rig_.Send(learner);
-    rig_.Until([&] { return ImportsOf(learner_).has_value(); });
-    EXPECT_GE(absl::Milliseconds(*ImportsOf(learner_)), kImports);
-    rig_.UntilFiles([&] { return HasFile("importing"); });
-    EndLearner();
-  }
-  // It is seen by the supervisor, which reads one after the other.
-  void SendAndSee(const StartFrame& worker) {
-    rig_.Send(worker);
-    rig_.Run(rig_.Shell("true", ++groups_));
-  }
-
-  std::string OutputOf(uint64_t group) const { return rig_.Output(kStdoutStream, group); }
-
-  SupervisorRig rig_;
-  uint64_t groups_ = 0;
-  uint64_t learner_ = 0;
-};
 
 // What a script sees and does must be the same, forked or not: these run once plainly and once
 // warm.
@@ -242,37 +136,6 @@ TEST_F(WarmTest, WhereTheTemplateIsGoneOrStuckWorkersStartPlainly) {
   EXPECT_EQ(rig_.Run(after).exit_code, 0);
   EXPECT_FALSE(rig_.Started(after.group)->warm);
   EXPECT_EQ(OutputOf(after.group), "began\n");
-}
-
-TEST_F(WarmTest, AStartWaitsForATemplateThatStillImports) {
-  HoldTemplate();
-  const StartFrame warm = Worker();
-  SendAndSee(warm);
-  EXPECT_FALSE(rig_.Started(warm.group).has_value());
-  WriteFile(rig_.folder() + "/go", "");
-  rig_.Until([&] { return rig_.Exit(warm.group).has_value(); });
-  ASSERT_TRUE(rig_.Started(warm.group).has_value());
-  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
-  EXPECT_EQ(OutputOf(warm.group), "began\n");
-}
-
-TEST_F(WarmTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
-  HoldTemplate();
-  const StartFrame plain = Worker();
-  EXPECT_EQ(rig_.Run(plain).exit_code, 0);
-  EXPECT_FALSE(rig_.Started(plain.group)->warm);
-  EXPECT_EQ(rig_.Started(plain.group)->why_cold, "its template is still importing");
-  EXPECT_EQ(OutputOf(plain.group), "began\n");
-}
-
-TEST_F(WarmTest, AStopOfAStartThatWaitsEndsItAtOnce) {
-  HoldTemplate();
-  const StartFrame waits = Worker();
-  SendAndSee(waits);
-  rig_.Send(StopFrame{waits.group, 20000});
-  rig_.Until([&] { return rig_.AllGoneCount(waits.group) == 1; });
-  EXPECT_EQ(rig_.Exit(waits.group)->signal, SIGKILL);
-  EXPECT_EQ(OutputOf(waits.group), "");
 }
 
 TEST_F(WarmTest, AWarmWorkerHasLittleLeftToImportAndSaysSo) {

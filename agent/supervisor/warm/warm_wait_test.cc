@@ -1,0 +1,82 @@
+// Starts of Python programs that come while their template imports.
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "agent/supervisor/warm/warm_rig.h"
+#include "gtest/gtest.h"
+
+namespace cadre::supervisor {
+namespace {
+
+class WarmWaitTest : public WarmTest {
+ protected:
+  bool HasFile(const std::string& name) const {
+    return access((rig_.folder() + "/" + name).c_str(), F_OK) == 0;
+  }
+  // A worker runs whose template has begun and imports until there is a file "go". The program's
+  // own imports have taken kImports.
+  static constexpr absl::Duration kImports = absl::Seconds(1);
+  void HoldTemplate() {
+    Install("held", absl::StrCat("import os, time\n"
+                                 "if b'=template' in open('/proc/self/environ', 'rb').read():\n"
+                                 "  open('importing', 'w')\n"
+                                 "  while not os.path.exists('go'):\n    time.sleep(0.01)\n"
+                                 "elif not os.path.exists('importing'):\n  time.sleep(",
+                                 absl::ToDoubleSeconds(kImports), ")\n"));
+    Install("counted", "");
+    WriteScript(
+        "import held, counted, os, time\nprint('began', flush=True)\n"
+        "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n");
+    StartFrame learner = Worker();
+    learner.warm.quiet_ms = 1500;  // longer than the import that it waits in
+    learner_ = learner.group;
+    rig_.Send(learner);
+    rig_.Until([&] { return ImportsOf(learner_).has_value(); });
+    EXPECT_GE(absl::Milliseconds(*ImportsOf(learner_)), kImports);
+    rig_.UntilFiles([&] { return HasFile("importing"); });
+    EndLearner();
+  }
+  // It is seen by the supervisor, which reads one after the other.
+  void SendAndSee(const StartFrame& worker) {
+    rig_.Send(worker);
+    rig_.Run(rig_.Shell("true", ++groups_));
+  }
+};
+
+TEST_F(WarmWaitTest, AStartWaitsForATemplateThatStillImports) {
+  HoldTemplate();
+  const StartFrame warm = Worker();
+  SendAndSee(warm);
+  EXPECT_FALSE(rig_.Started(warm.group).has_value());
+  WriteFile(rig_.folder() + "/go", "");
+  rig_.Until([&] { return rig_.Exit(warm.group).has_value(); });
+  ASSERT_TRUE(rig_.Started(warm.group).has_value());
+  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
+  EXPECT_EQ(OutputOf(warm.group), "began\n");
+}
+
+TEST_F(WarmWaitTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
+  HoldTemplate();
+  const StartFrame plain = Worker();
+  EXPECT_EQ(rig_.Run(plain).exit_code, 0);
+  EXPECT_FALSE(rig_.Started(plain.group)->warm);
+  EXPECT_EQ(rig_.Started(plain.group)->why_cold, "its template is still importing");
+  EXPECT_EQ(OutputOf(plain.group), "began\n");
+}
+
+TEST_F(WarmWaitTest, AStopOfAStartThatWaitsEndsItAtOnce) {
+  HoldTemplate();
+  const StartFrame waits = Worker();
+  SendAndSee(waits);
+  rig_.Send(StopFrame{waits.group, 20000});
+  rig_.Until([&] { return rig_.AllGoneCount(waits.group) == 1; });
+  EXPECT_EQ(rig_.Exit(waits.group)->signal, SIGKILL);
+  EXPECT_EQ(OutputOf(waits.group), "");
+}
+
+}  // namespace
+}  // namespace cadre::supervisor
