@@ -83,7 +83,7 @@ class PythonPageTest : public testing::Test {
       {"CADRE_LIBRARY", std::filesystem::canonical("tools/library/libcadre.so.0")}};
 };
 
-TEST_F(PythonPageTest, EachIsRunHere) { EXPECT_EQ(Examples().size(), 5); }
+TEST_F(PythonPageTest, EachIsRunHere) { EXPECT_EQ(Examples().size(), 6); }
 
 TEST_F(PythonPageTest, Progress) { RunsEverywhere("cadre.progress("); }
 
@@ -98,6 +98,8 @@ TEST_F(PythonPageTest, Worker) {
 }
 
 TEST_F(PythonPageTest, Store) { RunsEverywhere("compare_and_set"); }
+
+TEST_F(PythonPageTest, CheckpointInMemory) { RunsEverywhere("checkpoint.latest"); }
 
 TEST_F(PythonPageTest, CheckpointWanted) { RunsEverywhere("checkpoint.wanted"); }
 
