@@ -5,6 +5,8 @@
 //                                [--undisturbed-minutes 1] [--step-ms 50] [--seed 1]
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -68,15 +70,23 @@ NodeCommand Cadre(std::vector<std::string> flags, std::vector<std::string> progr
   };
 }
 
+// Of CADRE_PYTHON_ENV where that names an environment (tools/python_env), else of this machine.
+std::string OfPython(const std::string& program, const std::string& otherwise) {
+  const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+  if (environment == nullptr || *environment == '\0') return otherwise;
+  return absl::StrCat(environment, "/bin/", program);
+}
+
 NodeCommand Torchrun(std::vector<std::string> flags, const Options& options) {
   return [flags = std::move(flags), &options](int, int port, const std::string& dir) {
     return Concat(
-        Concat({"torchrun", "--nnodes", absl::StrCat(kNodes), "--nproc_per_node",
-                absl::StrCat(kWorkersPerNode), "--max_restarts", "1000", "--rdzv_backend", "c10d",
-                "--rdzv_id", "goodput", "--rdzv_endpoint", absl::StrCat("127.0.0.1:", port),
-                // Without these two Debian's torchrun fails: it does not read their defaults.
-                "-r", "1", "-t", "1"},
-               flags),
+        Concat(
+            {OfPython("torchrun", "torchrun"), "--nnodes", absl::StrCat(kNodes), "--nproc_per_node",
+             absl::StrCat(kWorkersPerNode), "--max_restarts", "1000", "--rdzv_backend", "c10d",
+             "--rdzv_id", "goodput", "--rdzv_endpoint", absl::StrCat("127.0.0.1:", port),
+             // Without these two Debian's torchrun fails: it does not read their defaults.
+             "-r", "1", "-t", "1"},
+            flags),
         Worker({kScript}, options, dir));
   };
 }
@@ -86,7 +96,12 @@ bool IsInstalled(const std::string& program) {
   return process.ok() && (*process)->Wait() == 0;
 }
 
+std::string Here(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 std::vector<Mode> AllModes(const Options& options) {
+  const std::string python = OfPython("python", "/usr/bin/python3");
   std::vector<Mode> modes = {
       {"in-place", "Cadre, in place", Cadre({"--in-place"}, {kProgram}, options)},
       {"in-place-alone", "Cadre, in place, no standby",
@@ -94,9 +109,13 @@ std::vector<Mode> AllModes(const Options& options) {
       {"checkpoint", "Cadre, checkpoint", Cadre({}, {kProgram}, options)},
       {"checkpoint-standby", "Cadre, checkpoint, standby",
        Cadre({"--standby", "yes"}, {kProgram}, options)},
-      {"python", "Cadre, the Python script", Cadre({}, {"/usr/bin/python3", kScript}, options)},
+      {"python", "Cadre, the Python script", Cadre({}, {python, kScript}, options)},
+      {"python-memory", "Cadre, the script with cadre.checkpoint in each step",
+       Cadre({"--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
+              absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))},
+             {python, kScript, "--memory"}, options)},
   };
-  if (IsInstalled("torchrun")) {
+  if (IsInstalled(OfPython("torchrun", "torchrun"))) {
     modes.push_back({"torchrun", "torchrun, the same script", Torchrun({}, options)});
     modes.push_back({"torchrun-fast", "torchrun, looking each 0.1 s",
                      Torchrun({"--monitor_interval", "0.1"}, options)});
@@ -247,7 +266,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--modes", options.modes,
                  "only these: in-place, in-place-alone, checkpoint, checkpoint-standby, python, "
-                 "torchrun, torchrun-fast")
+                 "python-memory, torchrun, torchrun-fast")
       ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   return cadre::bench::Run(options);

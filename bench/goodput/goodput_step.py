@@ -1,7 +1,8 @@
 """What goodput_step.cc does, with PyTorch's DistributedDataParallel over Gloo: the same network, steps of the same length,
-a checkpoint as often. Rank 0 saves it in the way that tutorials show; nobody waits for the disk.
+a checkpoint as often. Rank 0 saves it in the way that tutorials show; nobody waits for the disk. With --memory all save with
+cadre.checkpoint in each step instead.
 
-usage: goodput_step.py --dir DIR [--step-ms 50] [--batch 16] [--save-every 20]
+usage: goodput_step.py --dir DIR [--step-ms 50] [--batch 16] [--save-every 20] [--memory]
 """
 
 import os
@@ -48,7 +49,15 @@ def main(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     path = os.path.join(options.dir, "checkpoint.pt")
     step = 0
-    if os.path.exists(path):
+    if options.memory:
+        import cadre
+
+        checkpoint, last = cadre.checkpoint.latest(replicated=True)
+        if checkpoint is not None:
+            model.module.load_state_dict(checkpoint["model"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
+            step = last
+    elif os.path.exists(path):
         checkpoint = torch.load(path)
         model.module.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(checkpoint["optimizer"])
@@ -63,13 +72,16 @@ def main(options):
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
         step += 1
+        if options.memory:
+            state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+            cadre.checkpoint.save(state, step, replicated=True)
         time.sleep(max(end - time.monotonic(), 0))
         if rank == 0:
             append(options.dir, "steps", step)
         if first:
             event("stepped")
             first = False
-        if rank == 0 and step % options.save_every == 0:
+        if not options.memory and rank == 0 and step % options.save_every == 0:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
             torch.save(state, path + ".tmp")
             os.replace(path + ".tmp", path)
@@ -83,4 +95,5 @@ if __name__ == "__main__":
     parser.add_argument("--step-ms", type=int, default=50)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--save-every", type=int, default=20)
+    parser.add_argument("--memory", action="store_true")
     main(parser.parse_args())
