@@ -108,8 +108,7 @@ class Memory:
         self._library.cadre_memory_open(worker._handle, int(replicated), int(_TIMEOUT * 1000), ctypes.byref(self._handle))
         self._thread: Any = None
         self._error: Optional[BaseException] = None
-        # Where there is no such hook nobody says when parameters are about to change.
-        self._behind = _before_each_step(self.settle)
+        self._behind = False
 
     def save(self, state: Any, step: int) -> None:
         import threading
@@ -117,6 +116,8 @@ class Memory:
         self.settle()
         if self.replicated and self._worker.local_rank != 0:
             return  # this node's first rank keeps it
+        # Where there is no such hook nobody says when parameters are about to change.
+        self._behind = self._behind or _before_each_step(self.settle)
         copy = Copy(state)
         self._thread = threading.Thread(target=self._copy, args=(copy, step), name="cadre checkpoint")
         self._thread.start()
