@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -77,11 +78,15 @@ class NodeMemory : public MemoryCheckpoint {
   Status Save(int64_t step, Span<const StatePart> parts) override {
     RETURN_IF_ERROR(Wait());
     if (!writes_) return OkStatus();
-    copying_ =
-        std::thread([this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
-          copied_ = Write(copied);
-          if (copied_.ok()) copied_ = Commit(step);
-        });
+    const auto copy = [this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
+      copied_ = Write(copied);
+      if (copied_.ok()) copied_ = Commit(step);
+    };
+    try {
+      copying_ = std::thread(copy);
+    } catch (const std::system_error&) {
+      copy();  // there is no room for a thread
+    }
     return OkStatus();
   }
 

@@ -65,7 +65,10 @@ class Copy:
             parts[i], sizes[i] = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         library.cadre_memory_write(handle, parts, sizes, count)
         if any(tensor._version != version for tensor, version in self._tensors):
-            raise Torn("a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes behind cadre.checkpoint.wait()" % step)
+            raise Torn(
+                "a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes "
+                "behind cadre.checkpoint.wait()" % step
+            )
         library.cadre_memory_commit(handle, step)
 
 
@@ -154,8 +157,9 @@ class Memory:
 
         step, data, size = ctypes.c_int64(), ctypes.c_void_p(), ctypes.c_size_t()
         self.settle()
+        into = ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)
         try:
-            _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)))
+            _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, *into))
         except NotFoundError:
             return None, -1
         view = memoryview((ctypes.c_char * size.value).from_address(data.value)).cast("B")
