@@ -25,8 +25,8 @@ absl::Status MayCallStore(const Bearer& bearer);
 // To see jobs, and the cluster's nodes.
 absl::Status MayLook(const Bearer& bearer);
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request);
-// Cancel a job, read its logs and stacks, submit another one under its name. `owner`: who submitted it; empty:
-// nobody did.
+// Cancel a job, read its logs and stacks, submit another one under its name. `owner`: who submitted
+// it; empty: nobody did.
 absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner);
 absl::Status MayDrain(const Bearer& bearer);
 

@@ -94,20 +94,25 @@ void CallLedger::HearEnd(int peer) {
   has_any_died_ = has_any_died_ || !peers_[peer].has_left;
 }
 
-Status CallLedger::WhyLost(const std::set<int>& ranks) const {
+Status CallLedger::Gone(int peer) const {
+  const Peer& other = peers_[peer];
+  if (!other.is_gone || other.has_left) return OkStatus();
+  return UnavailableError(
+      absl::StrCat("rank ", peer, " is gone: its process ended, or its machine is out of reach"));
+}
+
+Status CallLedger::WhyMessageLost(int peer) const {
   RETURN_IF_ERROR(failure_);
-  for (const bool only_these : {true, false}) {
-    for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      const int peer = static_cast<int>(rank);
-      const Peer& other = peers_[rank];
-      if (only_these && ranks.count(peer) == 0) continue;
-      const bool has_done_its_part = !only_these && other.told.finished >= own_.call;
-      if (other.has_left && !has_done_its_part) return Left(peer);
-      if (other.is_gone && !other.has_left) {
-        return UnavailableError(absl::StrCat(
-            "rank ", peer, " is gone: its process ended, or its machine is out of reach"));
-      }
-    }
+  return peers_[peer].has_left ? Left(peer) : Gone(peer);
+}
+
+Status CallLedger::WhyLost(const std::set<int>& ranks) const {
+  for (const int peer : ranks) RETURN_IF_ERROR(WhyMessageLost(peer));
+  RETURN_IF_ERROR(failure_);
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const int peer = static_cast<int>(rank);
+    if (peers_[rank].has_left && peers_[rank].told.finished < own_.call) return Left(peer);
+    RETURN_IF_ERROR(Gone(peer));
   }
   return OkStatus();
 }

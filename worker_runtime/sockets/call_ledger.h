@@ -57,6 +57,10 @@ class CallLedger {
   // else of all, left or is gone. OK: nobody yet.
   Status WhyLost(const std::set<int>& ranks) const;
 
+  // Why a message from or to `peer` came to nothing: the failure somebody told, or that the peer
+  // left or is gone, whatever has become of others. OK: neither is known yet.
+  Status WhyMessageLost(int peer) const;
+
   // Before the peers are asked where they are.
   void ForgetAnswers();
   bool HaveAllAnswered() const;
@@ -73,6 +77,8 @@ class CallLedger {
   };
 
   Status Left(int peer) const;
+  // OK: it is there, or has left before.
+  Status Gone(int peer) const;
   Status Different(uint64_t call) const;
   // Of this rank's call; empty: forgotten, or not begun.
   const std::string& TextOf(uint64_t call) const;

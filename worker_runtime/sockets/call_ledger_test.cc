@@ -84,6 +84,17 @@ TEST(CallLedger, ALossIsExplainedByWhatWasToldFirstOfAll) {
   EXPECT_THAT(ledger.Begin("barrier"), StatusIs(StatusCode::kDataLoss));
 }
 
+TEST(CallLedger, AMessageIsLostByTheOtherEndAloneAndNotByAThirdRanksDeath) {
+  CallLedger ledger(2, 4);
+  ledger.HearEnd(3);
+  EXPECT_OK(ledger.WhyMessageLost(0));
+  EXPECT_OK(ledger.HearLeave(0, 0));
+  EXPECT_THAT(ledger.WhyMessageLost(0), StatusIs(StatusCode::kAborted, HasSubstr("rank 0")));
+  EXPECT_THAT(ledger.WhyMessageLost(3), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 3")));
+  EXPECT_FALSE(ledger.HearFailure(1, DataLossError("rank 1 lost it")).ok());
+  EXPECT_THAT(ledger.WhyMessageLost(0), StatusIs(StatusCode::kDataLoss));
+}
+
 TEST(CallLedger, SaysWhoIsMissing) {
   CallLedger ledger(0, 4);
   ASSERT_OK(ledger.Begin("barrier"));

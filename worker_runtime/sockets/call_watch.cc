@@ -204,13 +204,22 @@ Status CallWatch::WhyLost(const std::set<int>& ranks) {
 
 Status CallWatch::Explain(const std::set<int>& ranks, const Status& guess, bool may_wait) {
   if (guess.code() == StatusCode::kDeadlineExceeded) return ExplainDeadline(guess);
+  return AwaitReason([&] { return ledger_.WhyLost(ranks); }, guess, may_wait);
+}
+
+Status CallWatch::ExplainMessage(int peer, const Status& guess) {
+  return AwaitReason([&] { return ledger_.WhyMessageLost(peer); }, guess, /*may_wait=*/true);
+}
+
+Status CallWatch::AwaitReason(const std::function<Status()>& known, const Status& guess,
+                              bool may_wait) {
   if (may_wait) Tell(PeerMessage::Kind::kQuestion);
   std::unique_lock<std::mutex> lock(mutex_);
   WaitFor(heard_, lock, may_wait ? kReasonPatience : absl::ZeroDuration(),
-          [&] { return has_left_ || !ledger_.WhyLost(ranks).ok(); });
-  const Status known = ledger_.WhyLost(ranks);
-  if (may_wait && known.code() == StatusCode::kAborted) AwaitLastWords(lock);
-  return known.ok() ? guess : known;
+          [&] { return has_left_ || !known().ok(); });
+  const Status reason = known();
+  if (may_wait && reason.code() == StatusCode::kAborted) AwaitLastWords(lock);
+  return reason.ok() ? guess : reason;
 }
 
 Status CallWatch::ExplainDeadline(const Status& guess) {

@@ -63,6 +63,9 @@ class CallWatch {
   // takes up to kReasonPatience, and kExitGrace; neither once this rank has left itself.
   Status Explain(const std::set<int>& ranks, const Status& guess, bool may_wait);
 
+  // Likewise of a message from or to `peer`, which no other rank has a part in.
+  Status ExplainMessage(int peer, const Status& guess);
+
   // Tells the others, once, that this rank's part is over: because its program wants it so, or for
   // a reason that is everybody's.
   void TellLeave();
@@ -71,6 +74,8 @@ class CallWatch {
  private:
   void Run();
   Status ExplainDeadline(const Status& guess);
+  // `known` is called with the lock held.
+  Status AwaitReason(const std::function<Status()>& known, const Status& guess, bool may_wait);
   void Hear(int peer, const PeerMessage& message);
   // Of who left, once it is time.
   void SayLeft();

@@ -350,7 +350,7 @@ Status SocketCommunicator::EndMessage(const std::string& call, int peer, Status 
   if (!connections_.broken().ok()) {
     status = connections_.broken();
   } else if (status.code() == StatusCode::kUnavailable) {
-    status = watch_.Explain({peer}, status, /*may_wait=*/true);
+    status = watch_.ExplainMessage(peer, status);
   }
   return FailAll(call, status);
 }
