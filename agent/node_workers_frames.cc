@@ -47,7 +47,7 @@ void NodeWorkers::OnStarted(const supervisor::StartedFrame& started) {
   const std::string note =
       warm_notes_.OnStarted(started, generation(), assign().restart_count() > 0);
   if (!note.empty()) uses_.display.Line(note);
-  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm, started.why_cold});
+  uses_.emit(WorkerRuns{generation(), *local_rank, started.pid, started.warm, started.why_plain});
 }
 
 void NodeWorkers::OnOutput(const supervisor::OutputFrame& output) {

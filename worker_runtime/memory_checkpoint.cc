@@ -118,7 +118,7 @@ class NodeMemory : public MemoryCheckpoint {
   std::optional<SavedStep> Find(int64_t step) const;
   // From the first rank that has it to all nodes that have not.
   Status Share(Communicator& communicator, int64_t step, int from);
-  Status Receive(Communicator& communicator, int64_t step, int from);
+  Status Broadcast(Communicator& communicator, int64_t step, int from);
 
   Worker& worker_;
   const MemoryCheckpointOptions options_;
@@ -202,13 +202,13 @@ Result<std::optional<SavedState>> NodeMemory::Latest() {
 }
 
 Status NodeMemory::Share(Communicator& communicator, int64_t step, int from) {
-  const Status status = Receive(communicator, step, from);
+  const Status status = Broadcast(communicator, step, from);
   // The others would wait for this rank.
   if (!status.ok()) communicator.Abort();
   return status;
 }
 
-Status NodeMemory::Receive(Communicator& communicator, int64_t step, int from) {
+Status NodeMemory::Broadcast(Communicator& communicator, int64_t step, int from) {
   const std::optional<SavedStep> saved = Find(step);
   int64_t bytes = saved.has_value() ? static_cast<int64_t>(saved->bytes) : 0;
   RETURN_IF_ERROR(WaitOrAbort(

@@ -55,7 +55,9 @@ void AgentCore::Impl::Take(const AgentEvent& event) {
         if constexpr (std::is_same_v<T, WorkerWrote>) generation.OnWrote(e);
         if constexpr (std::is_same_v<T, EvidenceFound>) OnEvidenceFound(e);
         if constexpr (std::is_same_v<T, EvidenceDone>) OnEvidenceDone(e.generation);
-        if constexpr (std::is_same_v<T, StacksFound>) OnStacksFound(e);
+        if constexpr (std::is_same_v<T, StacksFound>) {
+          out.Up(MessageOf(e.stacks), generation.Named());
+        }
         if constexpr (std::is_same_v<T, SignalReceived>) OnSignal(e.signal);
         if constexpr (std::is_same_v<T, WorkerAsked>) OnWorkerAsked(e.request);
       },

@@ -15,6 +15,22 @@ namespace {
 // hear of the cause before it is told of this.
 constexpr absl::Duration kGiveUpAfter = absl::Milliseconds(500);
 
+v1::NodeMessage StartedMessage(uint32_t local_rank, const Worker& worker) {
+  v1::NodeMessage message;
+  message.mutable_worker_started()->set_local_rank(local_rank);
+  message.mutable_worker_started()->set_pid(worker.pid);
+  message.mutable_worker_started()->set_rejoined(worker.rejoined);
+  message.mutable_worker_started()->set_warm(worker.warm);
+  message.mutable_worker_started()->set_why_plain(worker.why_plain);
+  return message;
+}
+
+v1::NodeMessage ImportsMessage(const v1::ProgramImports& imports) {
+  v1::NodeMessage message;
+  *message.mutable_imports() = imports;
+  return message;
+}
+
 }  // namespace
 
 void Generation::Adopt(const GenerationId& id, uint32_t first_rank, uint32_t workers) {
@@ -44,7 +60,7 @@ void Generation::Start(MonoTime now, const GenerationId& id, const v1::Assign& a
     worker.pid = before.at(local_rank).pid;
     worker.rejoined = true;
     worker.wrote_at = now;
-    if (tell) SayStarted(local_rank);
+    if (tell) out_.Up(StartedMessage(local_rank, workers_.at(local_rank)), id_);
   }
 }
 
@@ -75,26 +91,15 @@ void Generation::SendStop(absl::Duration grace) {
 }
 
 void Generation::SpeakAgain(bool known) {
-  if (known && Alive()) SayImports();
+  if (known && Alive() && imports_.has_value()) out_.Up(ImportsMessage(*imports_), id_);
   for (auto& [local_rank, worker] : workers_) {
     if (known) {
       worker.Take(WorkerEvent::kServerIsBack);
-      if (worker.pid != 0) SayStarted(local_rank);
+      if (worker.pid != 0) out_.Up(StartedMessage(local_rank, worker), id_);
       if (worker.exited()) SayExited(local_rank);
     }
     if (worker.remains && Alive()) SayRemains(local_rank);
   }
-}
-
-void Generation::SayStarted(uint32_t local_rank) const {
-  const Worker& worker = workers_.at(local_rank);
-  v1::NodeMessage message;
-  message.mutable_worker_started()->set_local_rank(local_rank);
-  message.mutable_worker_started()->set_pid(worker.pid);
-  message.mutable_worker_started()->set_rejoined(worker.rejoined);
-  message.mutable_worker_started()->set_warm(worker.warm);
-  message.mutable_worker_started()->set_why_plain(worker.why_plain);
-  out_.Up(std::move(message), id_);
 }
 
 void Generation::SayExited(uint32_t local_rank) const {
@@ -106,13 +111,6 @@ void Generation::SayExited(uint32_t local_rank) const {
 void Generation::SayRemains(uint32_t local_rank) const {
   v1::NodeMessage message;
   *message.mutable_worker_remains() = *workers_.at(local_rank).remains;
-  out_.Up(std::move(message), id_);
-}
-
-void Generation::SayImports() const {
-  if (!imports_.has_value()) return;
-  v1::NodeMessage message;
-  *message.mutable_imports() = *imports_;
   out_.Up(std::move(message), id_);
 }
 
@@ -138,13 +136,13 @@ void Generation::OnRuns(const WorkerRuns& event, MonoTime now, bool tell) {
   worker->warm = event.warm;
   worker->why_plain = event.why_plain;
   worker->wrote_at = now;
-  if (tell) SayStarted(event.local_rank);
+  if (tell) out_.Up(StartedMessage(event.local_rank, *worker), id_);
 }
 
 void Generation::OnImported(const ProgramImported& event, bool tell) {
   if (!running() || event.generation != id_.number) return;
   imports_ = event.imports;
-  if (tell) SayImports();
+  if (tell) out_.Up(ImportsMessage(*imports_), id_);
 }
 
 bool Generation::OnDied(const WorkerDied& event, MonoTime now, const std::string& node,

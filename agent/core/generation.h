@@ -76,7 +76,6 @@ class Generation {
   // Nothing is left, whatever was there.
   void Lost() { phase_ = Phase::kIdle; }
 
-  void SayStarted(uint32_t local_rank) const;
   void SayExited(uint32_t local_rank) const;
   void SayRemains(uint32_t local_rank) const;
   // "rank 3 (local rank 1)".
@@ -101,7 +100,6 @@ class Generation {
   Worker* FindRunning(uint64_t generation, uint32_t local_rank);
   void OnKeptDied(uint32_t local_rank, MonoTime now);
   void SendStop(absl::Duration grace);
-  void SayImports() const;
   void ReportGivenUp(MonoTime now);
   void StopLate(absl::Duration grace);
 

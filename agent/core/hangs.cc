@@ -1,8 +1,7 @@
 // Methods of AgentCore::Impl: workers are looked at because one of them makes no progress, here or
-// on another node, or because somebody asks where they are.
+// on another node.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "agent/core/impl.h"
 
 namespace cadre::agent {
@@ -38,23 +37,6 @@ void AgentCore::Impl::ReportFindings() {
 
 void AgentCore::Impl::OnEvidenceDone(uint64_t number) {
   if (number == generation.id().number && hangs.End()) generation.LookEnded();
-}
-
-void AgentCore::Impl::OnAskStacks(const GenerationId& asked, const v1::AskStacks& ask) {
-  if (asked == generation.id() && generation.HasProcesses()) {
-    return out.Add(CollectStacks{asked.number, ask});
-  }
-  v1::NodeMessage message;
-  message.mutable_stacks()->set_call(ask.call());
-  message.mutable_stacks()->set_why(
-      absl::StrCat("no worker of generation ", asked.number, " runs there now"));
-  out.Up(std::move(message), generation.Named());
-}
-
-void AgentCore::Impl::OnStacksFound(const StacksFound& event) {
-  v1::NodeMessage message;
-  *message.mutable_stacks() = event.stacks;
-  out.Up(std::move(message), generation.Named());
 }
 
 }  // namespace cadre::agent

@@ -94,8 +94,6 @@ struct AgentCore::Impl {
   void ReportFindings();
   void OnEvidenceFound(const EvidenceFound& event);
   void OnEvidenceDone(uint64_t number);
-  void OnAskStacks(const GenerationId& asked, const v1::AskStacks& ask);
-  void OnStacksFound(const StacksFound& event);
 
   // leaving.cc
   void OnSignal(int signal);
@@ -121,6 +119,8 @@ struct AgentCore::Impl {
   uint32_t held_port;
   Departure departure;
 };
+
+v1::NodeMessage MessageOf(const v1::NodeStacks& stacks);
 
 }  // namespace cadre::agent
 

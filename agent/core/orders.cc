@@ -13,7 +13,21 @@ namespace {
 // Once the server has acted on a Cancel: how long beyond the grace it may wait for other nodes.
 constexpr absl::Duration kOtherNodesMargin = absl::Seconds(12);
 
+// To who asks for the stacks of a generation that is not here.
+v1::NodeStacks NobodyOf(const GenerationId& asked, uint64_t call) {
+  v1::NodeStacks stacks;
+  stacks.set_call(call);
+  stacks.set_why(absl::StrCat("no worker of generation ", asked.number, " runs there now"));
+  return stacks;
+}
+
 }  // namespace
+
+v1::NodeMessage MessageOf(const v1::NodeStacks& stacks) {
+  v1::NodeMessage message;
+  *message.mutable_stacks() = stacks;
+  return message;
+}
 
 void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
   switch (message.body_case()) {
@@ -38,7 +52,11 @@ void AgentCore::Impl::OnServerSaid(const v1::ServerMessage& message) {
     case v1::ServerMessage::kInspect:
       return OnInspect(GenerationOf(message));
     case v1::ServerMessage::kAskStacks:
-      return OnAskStacks(GenerationOf(message), message.ask_stacks());
+      if (GenerationOf(message) == generation.id() && generation.HasProcesses()) {
+        return out.Add(CollectStacks{generation.id().number, message.ask_stacks()});
+      }
+      return out.Up(MessageOf(NobodyOf(GenerationOf(message), message.ask_stacks().call())),
+                    generation.Named());
     case v1::ServerMessage::kAgent:  // of a cluster's agent, which is another program
     case v1::ServerMessage::BODY_NOT_SET:
       // A newer server's message: what an older agent cannot do it leaves.

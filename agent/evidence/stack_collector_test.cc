@@ -1,6 +1,8 @@
 // With real processes: one of Python, one that would die by the signal, one that is stopped.
 #include "agent/evidence/stack_collector.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "agent/evidence/python_dump.h"
 #include "base/progress_snapshot.h"
+#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 
 namespace cadre::agent {
@@ -54,7 +57,7 @@ class StackCollectorTest : public ::testing::Test {
   }
   // A Python program that handles the signal as Cadre's hook does, once it has called `here`.
   pid_t Python(uint32_t rank) {
-    const std::string program = directory_ + "/program.py", ready = directory_ + "/ready";
+    const std::string program = directory_ + "/program.py";
     std::ofstream(program) << "import faulthandler, sys, threading, time\n"
                               "out = open(sys.argv[1], 'a')\n"
                               "faulthandler.register("
@@ -63,18 +66,18 @@ class StackCollectorTest : public ::testing::Test {
                               "threading.Thread(target=time.sleep, args=(1000,), daemon=True)"
                               ".start()\n"
                               "def here():\n"
-                              "    open(sys.argv[2], 'w')\n"
-                              "    while True: time.sleep(0.001)  # here\n"
+                              "    print('here', flush=True); time.sleep(1000)  # there\n"
                               "here()\n";
     const std::string stacks = StackFilePath(directory_, kGeneration, static_cast<int>(rank));
+    int said[2];
+    EXPECT_EQ(pipe2(said, O_CLOEXEC), 0);
+    const ScopedFd reads(said[0]), writes(said[1]);
     const pid_t child = Child([&] {
-      execlp("python3", "python3", program.c_str(), stacks.c_str(), ready.c_str(),
-             static_cast<char*>(nullptr));
+      dup2(writes.get(), STDOUT_FILENO);
+      execlp("python3", "python3", program.c_str(), stacks.c_str(), static_cast<char*>(nullptr));
     });
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (access(ready.c_str(), F_OK) != 0 && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    pollfd here = {reads.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&here, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
     return child;
   }
 
@@ -114,7 +117,7 @@ TEST_F(StackCollectorTest, EachWorkerIsToldOf_AndGoesOn) {
   EXPECT_EQ(program.no_python(), "");
   ASSERT_EQ(program.frames_size(), 2) << program.DebugString();
   EXPECT_EQ(program.frames(0).function(), "here");
-  EXPECT_EQ(program.frames(0).source(), "while True: time.sleep(0.001)  # here");
+  EXPECT_EQ(program.frames(0).source(), "print('here', flush=True); time.sleep(1000)  # there");
   EXPECT_EQ(program.frames(1).function(), "<module>");
   EXPECT_EQ(program.evidence().rank(), 4);
   EXPECT_EQ(program.evidence().python(), v1::IN_OWN_CODE);

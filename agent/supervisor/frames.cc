@@ -30,7 +30,7 @@ void Fields(Io& io, ReadyFrame& f) {
 }
 template <typename Io>
 void Fields(Io& io, StartedFrame& f) {
-  io(f.group, f.pid, f.was, f.warm, f.why_cold);
+  io(f.group, f.pid, f.was, f.warm, f.why_plain);
 }
 template <typename Io>
 void Fields(Io& io, ExitedFrame& f) {

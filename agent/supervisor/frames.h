@@ -126,9 +126,9 @@ struct ReadyFrame {
 struct StartedFrame {
   uint64_t group = 0;
   int32_t pid = 0;
-  uint64_t was = 0;      // the group as which it stood by, and which is no more; 0: a new process
-  bool warm = false;     // forked from a template
-  std::string why_cold;  // of a program that could be warm; empty: of any other
+  uint64_t was = 0;       // the group as which it stood by, and which is no more; 0: a new process
+  bool warm = false;      // forked from a template
+  std::string why_plain;  // of a program that could be warm; empty: of any other
 };
 // Of a Python program: the group whose imports are written down has imported nothing more for a
 // while. Once for each such group.

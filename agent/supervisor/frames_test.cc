@@ -64,7 +64,7 @@ TEST(FramesTest, StartCarriesEveryField) {
 TEST(FramesTest, WhatIsSaidOfWarmStartsCarriesEveryField) {
   const auto started = std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, "why"}));
   EXPECT_TRUE(started.warm);
-  EXPECT_EQ(started.why_cold, "why");
+  EXPECT_EQ(started.why_plain, "why");
   const auto imported = std::get<ImportedFrame>(RoundTrip(ImportedFrame{5, 1800}));
   EXPECT_EQ(imported.group, 5u);
   EXPECT_EQ(imported.milliseconds, 1800u);

@@ -83,7 +83,7 @@ void BecomeAgent(State& state, MonoTime now) {
   for (const auto& [serial, group] : state.groups) {
     if (group.exec_status.ok() || group.warm_start != nullptr || group.end.exec_errno != 0)
       continue;
-    first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_cold});
+    first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_plain});
   }
   state.Unwatch(keeping.candidate.socket.get());
   state.agent = std::move(keeping.candidate);

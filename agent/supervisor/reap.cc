@@ -59,7 +59,7 @@ void HandleExecStatus(State& state, uint64_t serial) {
     group.end.exec_errno = failure.error;
     return;
   }
-  state.outbox.Send(StartedFrame{group.id, group.pid, 0, false, group.why_cold});
+  state.outbox.Send(StartedFrame{group.id, group.pid, 0, false, group.why_plain});
 }
 
 void HandleExit(State& state, uint64_t serial) {

@@ -68,7 +68,7 @@ struct Group {
   uint64_t program = 0;                   // of State::programs; 0: it is never started warm
   std::unique_ptr<WarmStart> warm_start;  // on its way (warm_start.h)
   bool warm = false;                      // forked from a template
-  std::string why_cold;                   // StartedFrame's
+  std::string why_plain;                  // StartedFrame's
   ScopedFd standby;  // where it gets its assignment (standby.h); not ok(): it does not stand by
 };
 

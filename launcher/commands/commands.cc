@@ -26,6 +26,14 @@ int Fail(int status, absl::string_view text) {
   return status;
 }
 
+Flag OutputFlag() { return {"output", "plain|json", "Form of what is printed [plain]."}; }
+
+absl::StatusOr<bool> AsksForJson(absl::string_view output) {
+  if (output == "json" || output == "plain") return output == "json";
+  return absl::InvalidArgumentError(
+      absl::StrCat("--output: expected plain or json, got '", output, "'"));
+}
+
 int Print(absl::string_view text) {
   const bool written = fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (fflush(stdout) == 0 && written) return 0;

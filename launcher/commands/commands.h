@@ -43,6 +43,11 @@ int Fail(int status, absl::string_view text);
 // Writes to standard output, whole; returns 0, or says why it cannot be written and returns 70.
 int Print(absl::string_view text);
 
+// --output, of commands that print plain text or JSON, and whether its value asks for JSON.
+// INVALID_ARGUMENT: it is neither "plain" nor "json".
+Flag OutputFlag();
+absl::StatusOr<bool> AsksForJson(absl::string_view output);
+
 // For bash, zsh or fish; the exit status.
 int PrintCompletion(const std::string& shell);
 

@@ -163,13 +163,11 @@ std::vector<Finding> WarmStart(const std::string& python) {
   return findings;
 }
 
-std::vector<Flag> Flags() { return {{"output", "plain|json", "Form of what is printed [plain]."}}; }
+std::vector<Flag> Flags() { return {OutputFlag()}; }
 
 int Run(const Parsed& parsed) {
-  const std::string form = parsed.GetOr("output", "plain");
-  if (form != "plain" && form != "json") {
-    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
-  }
+  const absl::StatusOr<bool> as_json = AsksForJson(parsed.GetOr("output", "plain"));
+  if (!as_json.ok()) return Fail(kExitUsage, as_json.status().message());
   bool good = true;
   std::vector<std::vector<std::string>> rows;
   nlohmann::json json = nlohmann::json::array();
@@ -185,8 +183,8 @@ int Run(const Parsed& parsed) {
     json.push_back({{"what", finding.what}, {"verdict", finding.verdict}, {"text", finding.text}});
   }
   const std::string text =
-      form == "json" ? json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-                     : FormatTable({"WHAT", "STATE", "FOUND"}, rows);
+      *as_json ? json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+               : FormatTable({"WHAT", "STATE", "FOUND"}, rows);
   const int printed = Print(text);
   return good ? printed : 1;
 }

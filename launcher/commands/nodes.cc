@@ -14,7 +14,7 @@ namespace {
 
 std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
-  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  flags.push_back(OutputFlag());
   return flags;
 }
 
@@ -24,24 +24,21 @@ std::vector<Flag> DrainFlags() {
   return flags;
 }
 
-int Show(const Settings& settings, const absl::StatusOr<v1::ListNodesReply>& nodes) {
+int Show(bool json, const absl::StatusOr<v1::ListNodesReply>& nodes) {
   if (!nodes.ok()) return Fail(ControlExit(nodes.status()), nodes.status().message());
-  return Print(settings.GetOr("output", "plain") == "json" ? JsonText(*nodes) + "\n"
-                                                           : ClusterNodesTable(*nodes));
+  return Print(json ? JsonText(*nodes) + "\n" : ClusterNodesTable(*nodes));
 }
 
 int Ask(const Parsed& parsed, const std::vector<Flag>& flags, const std::string& node,
         bool drained) {
   const absl::StatusOr<Settings> settings = ClientSettings(parsed, flags);
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  const std::string form = settings->GetOr("output", "plain");
-  if (form != "plain" && form != "json") {
-    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
-  }
+  const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
+  if (!json.ok()) return Fail(kExitUsage, json.status().message());
   const auto client = ControlClient::Connect(*settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
-  if (node.empty()) return Show(*settings, (*client)->Nodes());
-  return Show(*settings, (*client)->Drain(node, drained, settings->GetOr("reason", "")));
+  if (node.empty()) return Show(*json, (*client)->Nodes());
+  return Show(*json, (*client)->Drain(node, drained, settings->GetOr("reason", "")));
 }
 
 int RunNodes(const Parsed& parsed) { return Ask(parsed, Flags(), "", false); }

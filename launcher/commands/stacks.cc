@@ -16,17 +16,15 @@ std::vector<Flag> Flags() {
   flags.push_back({"native", "",
                    "With --rank: native stacks too, by eu-stack or gdb, which stop the process "
                    "while they look and need the right to trace it."});
-  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  flags.push_back(OutputFlag());
   return flags;
 }
 
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = ClientSettings(parsed, Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  const std::string form = settings->GetOr("output", "plain");
-  if (form != "plain" && form != "json") {
-    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
-  }
+  const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
+  if (!json.ok()) return Fail(kExitUsage, json.status().message());
   v1::GetStacksRequest request;
   request.set_job(parsed.rest[0]);
   if (const auto rank = settings->Get("rank")) {
@@ -48,7 +46,7 @@ int Run(const Parsed& parsed) {
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
   const absl::StatusOr<v1::GetStacksReply> reply = (*client)->GetStacks(request);
   if (!reply.ok()) return Fail(ControlExit(reply.status()), reply.status().message());
-  const int printed = Print(form == "json" ? JsonText(*reply) + "\n" : StacksText(*reply));
+  const int printed = Print(*json ? JsonText(*reply) + "\n" : StacksText(*reply));
   if (printed != 0) return printed;
   return reply->silent_size() > 0 ? kExitUnavailable : 0;
 }

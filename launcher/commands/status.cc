@@ -20,7 +20,7 @@ std::vector<Flag> Flags() {
   flags.push_back({"watch", "",
                    "Go on showing it until the job ends; exits with the job's exit status. In a "
                    "pipe a line for each change."});
-  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  flags.push_back(OutputFlag());
   return flags;
 }
 
@@ -51,10 +51,8 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> read = ClientSettings(parsed, Flags());
   if (!read.ok()) return Fail(kExitUsage, read.status().message());
   const Settings& settings = *read;
-  const std::string form = settings.GetOr("output", "plain");
-  if (form != "plain" && form != "json") {
-    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
-  }
+  const absl::StatusOr<bool> json = AsksForJson(settings.GetOr("output", "plain"));
+  if (!json.ok()) return Fail(kExitUsage, json.status().message());
   const auto client = ControlClient::Connect(settings);
   if (!client.ok()) return Fail(ControlExit(client.status()), client.status().message());
   const auto watch = settings.Switch("watch");
@@ -63,7 +61,7 @@ int Run(const Parsed& parsed) {
   if (*watch) {
     StatusWatch what;
     if (one_job) what.job = parsed.rest[0];
-    what.json = form == "json";
+    what.json = *json;
     what.text = [one_job](const auto& jobs, const auto& nodes) {
       return Text(jobs, nodes, one_job);
     };
@@ -83,7 +81,7 @@ int Run(const Parsed& parsed) {
     if (!one.ok()) return Fail(ControlExit(one.status()), one.status().message());
     jobs.push_back(*std::move(one));
   }
-  return Print(form == "json" ? Json(jobs) : Text(jobs, nodes, one_job));
+  return Print(*json ? Json(jobs) : Text(jobs, nodes, one_job));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::vector<Flag> Flags() {
   std::vector<Flag> flags = ControlFlags();
   flags.push_back(
       {"follow", "", "Show its workers' output until it ends; exits with the job's exit status."});
-  flags.push_back({"output", "plain|json", "Form of what is printed [plain]."});
+  flags.push_back(OutputFlag());
   flags.push_back({"slurm", "", "Hand it to Slurm, with sbatch, instead of to a server."});
   flags.push_back(RequeuesFlag());
   return flags;
@@ -65,10 +65,8 @@ void SayAtInterrupt(absl::string_view text) {
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = ClientSettings(parsed, Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  const std::string form = settings->GetOr("output", "plain");
-  if (form != "plain" && form != "json") {
-    return Fail(kExitUsage, absl::StrCat("--output: expected plain or json, got '", form, "'"));
-  }
+  const absl::StatusOr<bool> json = AsksForJson(settings->GetOr("output", "plain"));
+  if (!json.ok()) return Fail(kExitUsage, json.status().message());
   const auto follow = settings->Switch("follow");
   if (!follow.ok()) return Fail(kExitUsage, follow.status().message());
   absl::StatusOr<v1::JobSpec> spec = ReadSpecFile(parsed.rest[0]);
@@ -86,7 +84,7 @@ int Run(const Parsed& parsed) {
     if (parsed.Has("server")) {
       return Fail(kExitUsage, "--slurm asks no server; leave it or --server out");
     }
-    return SubmitToSlurm({parsed.rest[0], *spec, *requeues, form == "json", *follow});
+    return SubmitToSlurm({parsed.rest[0], *spec, *requeues, *json, *follow});
   }
   // As each node's launcher will have it.
   const auto command = BuildCommand(*settings, {spec->command().begin(), spec->command().end()});
@@ -105,13 +103,12 @@ int Run(const Parsed& parsed) {
   const absl::StatusOr<v1::JobStatus> job = (*client)->Submit(*spec, user->name);
   if (!job.ok()) return Fail(ControlExit(job.status()), job.status().message());
   const int printed = Print(
-      form == "json"
-          ? JsonText(*job) + "\n"
-          : absl::StrCat("submitted ", spec->name(),
-                         job->waiting_for().empty()
-                             ? ""
-                             : absl::StrCat("; it waits for ", EscapeControl(job->waiting_for())),
-                         "\n"));
+      *json ? JsonText(*job) + "\n"
+            : absl::StrCat("submitted ", spec->name(),
+                           job->waiting_for().empty()
+                               ? ""
+                               : absl::StrCat("; it waits for ", EscapeControl(job->waiting_for())),
+                           "\n"));
   if (printed != 0 || !*follow) return printed;
   SayAtInterrupt(absl::StrCat("job ", spec->name(), " goes on; 'cadre logs ", spec->name(),
                               " --follow' shows it again, 'cadre cancel ", spec->name(),

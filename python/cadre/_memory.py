@@ -29,19 +29,19 @@ class Copy:
         import pickle
 
         self._tensors: List[Tuple[Any, int]] = []
-        self._described: List[Tuple[str, Tuple[int, ...]]] = []
         torch = sys.modules.get("torch")
         owner = self
 
         class Pickler(pickle.Pickler):
-            def persistent_id(self, value: Any) -> Optional[int]:
+            def persistent_id(self, value: Any) -> Any:
                 return None if torch is None else owner._take(torch, value)
 
         file = io.BytesIO()
         Pickler(file, protocol=4).dump(state)
-        self._pickle = pickle.dumps((file.getvalue(), self._described), protocol=4)
+        self._pickle = file.getvalue()
 
-    def _take(self, torch: Any, value: Any) -> Optional[int]:
+    def _take(self, torch: Any, value: Any) -> Optional[Tuple[str, Tuple[int, ...]]]:
+        """What stands for a tensor in the pickle: its bytes come behind, in the order of the calls."""
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_quantized:
             return None  # pickled as it is
         tensor = value.detach()
@@ -50,8 +50,7 @@ class Copy:
         elif tensor.numel() * tensor.element_size() <= _COPIED_AT_ONCE:
             tensor = tensor.clone()
         self._tensors.append((tensor, tensor._version))
-        self._described.append((str(tensor.dtype).split(".")[1], tuple(tensor.shape)))
-        return len(self._tensors) - 1
+        return str(tensor.dtype).split(".")[1], tuple(tensor.shape)
 
     def write(self, library: Any, handle: Any, step: int) -> None:
         """Blocks while it copies, without Python's lock."""
@@ -77,27 +76,24 @@ def restored(view: memoryview) -> Any:
     import io
     import pickle
 
-    begin = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-    skeleton, described = pickle.loads(view[_LENGTH_BYTES:begin])
-    tensors = []
-    if described:
-        import torch
-
-        for name, shape in described:
-            dtype = getattr(torch, name)
-            tensor = torch.empty(shape, dtype=dtype)
-            size = tensor.numel() * tensor.element_size()
-            if size > 0:
-                there = torch.frombuffer(view, dtype=torch.uint8, count=size, offset=begin)
-                tensor.reshape(-1).view(torch.uint8).copy_(there)
-            tensors.append(tensor)
-            begin += size
+    end = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
 
     class Unpickler(pickle.Unpickler):
-        def persistent_load(self, number: Any) -> Any:
-            return tensors[number]
+        begin = end  # of the next tensor
 
-    return Unpickler(io.BytesIO(skeleton)).load()
+        def persistent_load(self, described: Any) -> Any:
+            import torch
+
+            name, shape = described
+            tensor = torch.empty(shape, dtype=getattr(torch, name))
+            size = tensor.numel() * tensor.element_size()
+            if size > 0:
+                there = torch.frombuffer(view, dtype=torch.uint8, count=size, offset=self.begin)
+                tensor.reshape(-1).view(torch.uint8).copy_(there)
+            self.begin += size
+            return tensor
+
+    return Unpickler(io.BytesIO(view[_LENGTH_BYTES:end])).load()
 
 
 class Memory:

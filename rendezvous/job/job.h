@@ -144,7 +144,6 @@ class Job {
   // worker_events.cc: nodes tell of their workers.
   void GenerationSaid(const std::string& node, const v1::NodeMessage& message);
   void WorkerStarted(const saved::Member& member, const v1::WorkerStarted& started);
-  void NodeImported(const saved::Member& member, const v1::ProgramImports& imports);
   void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
   void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
   void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);

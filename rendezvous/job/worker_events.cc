@@ -36,6 +36,11 @@ std::string TextOfOldRemains(const v1::WorkerRemains& remains, const Connection&
   return OneLine(absl::StrCat(who, " ", rpc::WhatRemains(remains)), state::kMaxMessageBytes);
 }
 
+bool AreSame(const v1::ProgramImports& a, const v1::ProgramImports& b) {
+  return a.worker_us() == b.worker_us() && a.template_us() == b.template_us() &&
+         a.template_modules() == b.template_modules();
+}
+
 }  // namespace
 
 void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message) {
@@ -78,7 +83,16 @@ void Job::GenerationSaid(const std::string& node, const v1::NodeMessage& message
                                      rpc::WhatRemains(remains)));
   }
   if (state_.phase() != v1::RUNNING) return;
-  if (message.has_imports()) return NodeImported(member, message.imports());
+  if (message.has_imports()) {
+    // Told again on each new connection: only news are saved.
+    if (AreSame(member.imports(), message.imports())) return;
+    v1::Record record;
+    record.mutable_node_imported()->set_generation(state_.generation.number());
+    record.mutable_node_imported()->set_node(member.node());
+    *record.mutable_node_imported()->mutable_imports() = message.imports();
+    out_.Commit(std::move(record));
+    return Touch(false);
+  }
   if (message.has_progress()) {
     live_.progress.Note(state_, node, message.progress(), context_.now);
     live_.push.progressed = true;
@@ -109,21 +123,6 @@ void Job::WorkerStarted(const saved::Member& member, const v1::WorkerStarted& st
   record.mutable_worker_ran()->set_at_us(context_.now.micros());
   out_.Commit(std::move(record));
   Touch(true);
-}
-
-// Told again on each new connection: only news are saved.
-void Job::NodeImported(const saved::Member& member, const v1::ProgramImports& imports) {
-  const v1::ProgramImports& known = member.imports();
-  if (known.worker_us() == imports.worker_us() && known.template_us() == imports.template_us() &&
-      known.template_modules() == imports.template_modules()) {
-    return;
-  }
-  v1::Record record;
-  record.mutable_node_imported()->set_generation(state_.generation.number());
-  record.mutable_node_imported()->set_node(member.node());
-  *record.mutable_node_imported()->mutable_imports() = imports;
-  out_.Commit(std::move(record));
-  Touch(false);
 }
 
 void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exited) {

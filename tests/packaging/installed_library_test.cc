@@ -1,9 +1,6 @@
 // The archive on a Debian 12 that has a compiler, CMake and Python: the examples are built there as
 // a user does it, against PyPI's libtorch and against Debian's, and train under several launchers.
 // Needs root, and the roots and environment that tools/debian_root and tools/python_env make.
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,20 +10,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/packaging/in_debian.h"
 #include "tests/testing/process.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Trains, and trains on when a rank is killed.
 constexpr char kTrain[] =
@@ -59,22 +51,10 @@ constexpr char kBothOrders[] =
     "LD_BIND_NOW=1 /tmp/first\n"
     "LD_BIND_NOW=1 /tmp/second\n";
 
-class InstalledLibraryTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "only root can enter another root";
-    if (root_.empty()) GTEST_SKIP() << "CADRE_DEBIAN_ROOT is not set: see tools/debian_root";
-  }
+constexpr absl::Duration kPatience = absl::Minutes(14);
 
-  std::unique_ptr<Process> InDebian(const std::string& root, const std::string& script,
-                                    const std::vector<std::string>& paths) {
-    ProcessOptions options;
-    options.argv = {"tests/packaging/in_debian.sh", MakeTempDir("root"), root, script};
-    options.argv.insert(options.argv.end(), paths.begin(), paths.end());
-    auto process = RunToEnd(options, absl::Minutes(14));
-    EXPECT_OK(process);
-    return process.ok() ? *std::move(process) : nullptr;
-  }
+class InstalledLibraryTest : public InDebianTest {
+ protected:
   // Each launch came to its last epoch; both orders of linking worked.
   static void ExpectTrained(const Process& run, int launches) {
     const std::vector<absl::string_view> last =
@@ -96,13 +76,7 @@ class InstalledLibraryTest : public testing::Test {
                         " > /tmp/build.log 2>&1 || { tail -n 60 /tmp/build.log; exit 1; }\n"
                         "if ldd build/mnist_cnn | grep 'not found'; then exit 8; fi\n");
   }
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
-  }
-
   const std::string archive_ = std::filesystem::canonical("tools/library/cadre.tar.gz");
-  const std::string root_ = Variable("CADRE_DEBIAN_ROOT");
-  const std::string python_ = Variable("CADRE_PYTHON_ENV");
 };
 
 TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
@@ -116,7 +90,7 @@ TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
                             "print(u.find_spec(\"torch\").submodule_search_locations[0])')\n"
                             "libraries=$torch/lib standard=c++20\n",
                             kBothOrders),
-               {archive_, python_});
+               {archive_, python_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 2.15.0"));
   ExpectTrained(*run, /*launches=*/3);
@@ -130,7 +104,7 @@ TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
                             "bin/cadre run --standalone --nproc-per-node 2 build/plain_cpp\n"
                             "torch=/usr libraries=/usr/lib/x86_64-linux-gnu standard=c++17\n",
                             kBothOrders),
-               {archive_});
+               {archive_}, kPatience);
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 1.13.0"));
   EXPECT_THAT(run->standard_output(), HasSubstr("rank 1 of 2: y = 3.00 x + 2.00"));

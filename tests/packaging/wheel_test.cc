@@ -1,9 +1,6 @@
 // The wheel, installed by pip in new virtual environments: on a Debian 12 that has Python and
 // nothing else, and beside PyTorch of PyPI. Needs root, and what tools/debian_root and
 // tools/python_env make.
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -11,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/packaging/in_debian.h"
 #include "tests/testing/process.h"
 
 namespace cadre {
@@ -21,11 +18,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // pip knows a wheel by its name. PACKAGES: flags of the new environment.
 constexpr char kInstall[] =
@@ -45,47 +37,32 @@ constexpr char kProgram[] =
     "print('rank %d of %d heard %s; %s' % (w.rank, w.world_size, other, cadre.__version__))\n"
     "end\n";
 
-class WheelTest : public testing::Test {
+class WheelTest : public InDebianTest {
  protected:
-  void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "only root can enter another root";
-    if (root_.empty()) GTEST_SKIP() << "CADRE_DEBIAN_ROOT is not set: see tools/debian_root";
-  }
-
-  std::unique_ptr<Process> InDebian(const std::string& script, std::vector<std::string> paths) {
-    ProcessOptions options;
+  std::unique_ptr<Process> WithTheWheel(const std::string& script, std::vector<std::string> paths) {
     paths.insert(paths.end(), {wheel_, write_});
-    options.argv = {"tests/packaging/in_debian.sh", MakeTempDir("root"), root_,
-                    absl::StrCat("file=", wheel_, " write=", write_, "\n", script)};
-    options.argv.insert(options.argv.end(), paths.begin(), paths.end());
-    auto process = RunToEnd(options, absl::Minutes(5));
-    EXPECT_OK(process);
-    return process.ok() ? *std::move(process) : nullptr;
-  }
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
+    return InDebian(root_, absl::StrCat("file=", wheel_, " write=", write_, "\n", script), paths,
+                    absl::Minutes(5));
   }
 
   const std::string wheel_ = std::filesystem::canonical("tools/library/cadre_train.whl");
   const std::string write_ = std::filesystem::canonical("tools/library/write_wheel.py");
-  const std::string root_ = Variable("CADRE_DEBIAN_ROOT");
-  const std::string python_ = Variable("CADRE_PYTHON_ENV");
 };
 
 TEST_F(WheelTest, InACleanEnvironment) {
   const auto run =
-      InDebian(absl::StrCat("packages=\n", kInstall, kProgram,
-                            "cd /tmp\n"
-                            "venv/bin/cadre run --standalone --nproc-per-node 2 talk.py\n"
-                            "echo '== activated, by the module'\n"
-                            ". venv/bin/activate\n"
-                            "python -m cadre run --standalone --nproc-per-node 2 talk.py\n"
-                            "echo '== alone'\n"
-                            "python -c 'import cadre; print(cadre.worker().world_size)'\n"
-                            "python -m compileall -q venv/lib/python3*/site-packages/cadre\n"
-                            "pip uninstall --yes --quiet cadre-train\n"
-                            "ls venv/bin venv/lib/python3*/site-packages\n"),
-               {});
+      WithTheWheel(absl::StrCat("packages=\n", kInstall, kProgram,
+                                "cd /tmp\n"
+                                "venv/bin/cadre run --standalone --nproc-per-node 2 talk.py\n"
+                                "echo '== activated, by the module'\n"
+                                ". venv/bin/activate\n"
+                                "python -m cadre run --standalone --nproc-per-node 2 talk.py\n"
+                                "echo '== alone'\n"
+                                "python -c 'import cadre; print(cadre.worker().world_size)'\n"
+                                "python -m compileall -q venv/lib/python3*/site-packages/cadre\n"
+                                "pip uninstall --yes --quiet cadre-train\n"
+                                "ls venv/bin venv/lib/python3*/site-packages\n"),
+                   {});
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   const std::string said = run->standard_output();
   const std::string module = said.substr(said.find("== activated"));
@@ -101,7 +78,7 @@ TEST_F(WheelTest, InACleanEnvironment) {
 TEST_F(WheelTest, BesidePyTorchOfPyPI) {
   if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
   const std::string program = std::filesystem::canonical("examples/ddp_python/train.py");
-  const auto run = InDebian(
+  const auto run = WithTheWheel(
       absl::StrCat("packages=\n", kInstall,
                    // The environment with PyTorch is read-only here.
                    "export PYTHONPATH=$(echo ", python_, "/lib/python3*/site-packages)\n",

@@ -47,6 +47,18 @@ class DashboardTest : public ::testing::Test {
     }
   }
 
+  // Asks where the ranks are; nothing happens to them.
+  void AskForStacks() {
+    browser_->Evaluate("document.getElementById('ask-stacks').click()");
+    EXPECT_TRUE(browser_->Await("document.querySelectorAll('#stacks .stack').length > 0"));
+    const std::string stacks =
+        browser_->Evaluate("document.getElementById('stacks').textContent").dump();
+    EXPECT_THAT(stacks, HasSubstr(": no Python stack"));
+    EXPECT_THAT(stacks, HasSubstr("does not handle"));
+    EXPECT_THAT(browser_->Evaluate("document.getElementById('stacks-line').textContent").dump(),
+                HasSubstr("Generation 1 at "));
+  }
+
   std::unique_ptr<Browser> browser_;
 };
 
@@ -105,15 +117,7 @@ TEST_F(DashboardTest, AJobFromItsBeginningToItsEnd) {
   browser_->Evaluate("document.querySelector('.rank[data-rank=\"3\"]').click()");
   EXPECT_TRUE(browser_->Await(absl::StrCat(log, ".includes('rank 3 step 5')")));
 
-  // Where the ranks are is asked for, and nothing happens to them.
-  browser_->Evaluate("document.getElementById('ask-stacks').click()");
-  EXPECT_TRUE(browser_->Await("document.querySelectorAll('#stacks .stack').length > 0"));
-  const std::string stacks =
-      browser_->Evaluate("document.getElementById('stacks').textContent").dump();
-  EXPECT_THAT(stacks, HasSubstr(": no Python stack"));
-  EXPECT_THAT(stacks, HasSubstr("does not handle"));
-  EXPECT_THAT(browser_->Evaluate("document.getElementById('stacks-line').textContent").dump(),
-              HasSubstr("Generation 1 at "));
+  AskForStacks();
 
   // A killed worker shows as a new generation, with its cause.
   kill(WorkerOf(logs, 1, 3), SIGKILL);

@@ -25,7 +25,6 @@ for file in "$@"; do
   esac
 done
 stage "$root/cadre" "$version" lib "${installed[@]}"
-rm -r "$root/cadre/share/cadre/examples"
 bundle "$root/cadre/lib/libcadre.so.0"
 # A wheel has no symbolic links; this is what a linker makes of one.
 rm "$root/cadre/lib/libcadre.so"

@@ -57,7 +57,7 @@ std::string Furnish(State& state, uint64_t serial, const StartFrame& start, Spaw
 
 void StartPlainly(State& state, uint64_t serial, Group& group, const StartFrame& start,
                   Plumbing& plumbing, const std::string& why) {
-  group.why_cold = why;
+  group.why_plain = why;
   WarmProgram& program = state.programs.at(group.program);
   const StartFrame frame = Learning(state, serial, program, start);
   if (!StartProcess(state, serial, frame, plumbing, StandbySocket(), group)) {
@@ -137,7 +137,7 @@ void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Gr
     group.end = NotStarted(failed, errno);
     return ReportExit(state, group);
   }
-  group.program = ProgramOf(state, start, &group.why_cold);
+  group.program = ProgramOf(state, start, &group.why_plain);
   if (group.program == 0) {
     if (!StartProcess(state, serial, start, warm->plumbing, StandbySocket(), group)) {
       ReportExit(state, group);

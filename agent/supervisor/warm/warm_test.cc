@@ -57,7 +57,7 @@ TEST_F(WarmTest, AWorkerFromATemplateSeesAndDoesWhatAPlainOneDoes) {
     EXPECT_EQ(rig_.Run(plain).exit_code, 0) << rig_.Output(kStderrStream, plain.group);
     EXPECT_EQ(rig_.Run(warm).exit_code, 0) << rig_.Output(kStderrStream, warm.group);
     EXPECT_FALSE(rig_.Started(plain.group)->warm);
-    EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
+    EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
     EXPECT_THAT(OutputOf(warm.group), HasSubstr("imported\n"));
     EXPECT_EQ(OutputOf(warm.group), OutputOf(plain.group));
     EXPECT_EQ(rig_.Output(kStderrStream, warm.group), rig_.Output(kStderrStream, plain.group));
@@ -129,7 +129,7 @@ TEST_F(WarmTest, WhereTheTemplateIsGoneOrStuckWorkersStartPlainly) {
   const StartFrame stuck = Worker();
   EXPECT_EQ(rig_.Run(stuck).exit_code, 0);
   EXPECT_FALSE(rig_.Started(stuck.group)->warm);
-  EXPECT_THAT(rig_.Started(stuck.group)->why_cold, HasSubstr("does not answer"));
+  EXPECT_THAT(rig_.Started(stuck.group)->why_plain, HasSubstr("does not answer"));
   ASSERT_EQ(kill(there.pid, SIGKILL), 0);
   EXPECT_TRUE(WaitUntilDead(there.pid));
   const StartFrame after = Worker();
@@ -216,7 +216,7 @@ TEST_F(WarmTest, AnotherEnvironmentIsAnotherProgram) {
   other.environment.push_back("OMP_NUM_THREADS=4");
   rig_.Run(other);
   EXPECT_FALSE(rig_.Started(other.group)->warm);
-  EXPECT_EQ(rig_.Started(other.group)->why_cold, "its first start");
+  EXPECT_EQ(rig_.Started(other.group)->why_plain, "its first start");
 }
 
 TEST_F(WarmTest, WhatWasInstalledAnewIsNotStale) {
@@ -231,7 +231,7 @@ TEST_F(WarmTest, WhatWasInstalledAnewIsNotStale) {
   const StartFrame warm = Worker();
   rig_.Run(warm);
   EXPECT_FALSE(rig_.Started(warm.group)->warm);
-  EXPECT_THAT(rig_.Started(warm.group)->why_cold, HasSubstr("installed anew"));
+  EXPECT_THAT(rig_.Started(warm.group)->why_plain, HasSubstr("installed anew"));
   EXPECT_EQ(OutputOf(warm.group), "newer\n");
 }
 

@@ -55,7 +55,7 @@ TEST_F(WarmWaitTest, AStartWaitsForATemplateThatStillImports) {
   WriteFile(rig_.folder() + "/go", "");
   rig_.Until([&] { return rig_.Exit(warm.group).has_value(); });
   ASSERT_TRUE(rig_.Started(warm.group).has_value());
-  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_cold;
+  EXPECT_TRUE(rig_.Started(warm.group)->warm) << rig_.Started(warm.group)->why_plain;
   EXPECT_EQ(OutputOf(warm.group), "began\n");
 }
 
@@ -64,7 +64,7 @@ TEST_F(WarmWaitTest, AStartWaitsNoLongerThanItsImportsWouldTake) {
   const StartFrame plain = Worker();
   EXPECT_EQ(rig_.Run(plain).exit_code, 0);
   EXPECT_FALSE(rig_.Started(plain.group)->warm);
-  EXPECT_EQ(rig_.Started(plain.group)->why_cold, "its template is still importing");
+  EXPECT_EQ(rig_.Started(plain.group)->why_plain, "its template is still importing");
   EXPECT_EQ(OutputOf(plain.group), "began\n");
 }
 

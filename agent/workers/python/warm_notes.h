@@ -19,9 +19,9 @@ class WarmNotes {
   // nothing else was to be expected. Empty: there is nothing to say.
   std::string OnStarted(const supervisor::StartedFrame& started, uint64_t generation,
                         bool restarted) {
-    if (started.why_cold.empty() || !restarted) return "";
+    if (started.why_plain.empty() || !restarted) return "";
     if (std::exchange(said_in_, generation) == generation) return "";
-    return absl::StrCat("started plainly, not warm: ", started.why_cold);
+    return absl::StrCat("started plainly, not warm: ", started.why_plain);
   }
 
   // The workers of a new generation have imported nothing yet.

@@ -7,7 +7,7 @@ namespace {
 
 supervisor::StartedFrame Cold(const std::string& why) {
   supervisor::StartedFrame started;
-  started.why_cold = why;
+  started.why_plain = why;
   return started;
 }
 

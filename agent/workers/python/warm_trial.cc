@@ -90,7 +90,7 @@ class Trial {
     if (!Until([this] { return !HelloOf(kWarm).empty() || Ended(kWarm); })) return TooLate();
     result_.warm = MonoNow() - begin;
     if (HelloOf(kWarm).empty()) return absl::StrCat("the forked worker ends: ", ends_[kWarm]);
-    return why_cold_;
+    return why_plain_;
   }
 
   bool Start(uint64_t group) {
@@ -128,7 +128,7 @@ class Trial {
     } else if (const auto* exited = std::get_if<supervisor::ExitedFrame>(&frame)) {
       ends_[exited->group] = EndOf(*exited);
     } else if (const auto* started = std::get_if<supervisor::StartedFrame>(&frame)) {
-      if (started->group == kWarm) why_cold_ = started->why_cold;
+      if (started->group == kWarm) why_plain_ = started->why_plain;
     } else if (const auto* said = std::get_if<supervisor::TemplateFrame>(&frame)) {
       TakeTemplate(*said);
     }
@@ -184,7 +184,7 @@ class Trial {
   std::string ends_[kWarm + 1];
   std::optional<supervisor::TemplateFrame> template_;
   std::string given_up_;
-  std::string why_cold_;
+  std::string why_plain_;
 };
 
 WarmTrial Failed(std::string why) {
