@@ -163,8 +163,9 @@ class Memory:
 
 
 def _before_each_step(call: Any) -> bool:
-    torch = sys.modules.get("torch")
-    register = getattr(getattr(getattr(torch, "optim", None), "optimizer", None), "register_optimizer_step_pre_hook", None)
+    # torch.optim has no attribute of that name: it takes its submodules out again.
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    register = getattr(optimizer, "register_optimizer_step_pre_hook", None)
     if register is None:
         return False  # PyTorch before 2.0
     register(call)

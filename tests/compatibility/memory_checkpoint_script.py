@@ -38,6 +38,8 @@ def main():
         if FIRST and step == DIE_AT and RANK == 1:
             os.kill(os.getpid(), signal.SIGKILL)
     cadre.checkpoint.wait()
+    if not REPLICATED or os.environ["LOCAL_RANK"] == "0":
+        print(f"rank {RANK} copies {'behind' if cadre._memory._memory._behind else 'at once'}", flush=True)
     total = sum(value.double().sum().item() for value in model.state_dict().values())
     print(f"rank {RANK} ends with {total:.12f}", flush=True)
     dist.destroy_process_group()

@@ -58,7 +58,8 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     const size_t begin = at + before.size();
     return said.substr(begin, said.find('\n', begin) - begin);
   }
-  void GoesOnAsIfUndisturbed(const std::string& python, const char* mode) {
+  // `copies`: when.
+  void GoesOnAsIfUndisturbed(const std::string& python, const char* mode, const char* copies) {
     const auto whole = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, kNever));
     ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
     const auto killed = StartStandalone(Command({"--nproc-per-node", "2"}, python, mode, "20"));
@@ -66,7 +67,8 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     // At most the step that was being copied is lost.
     EXPECT_THAT(killed->standard_output(),
                 AllOf(ContainsRegex("rank 0 goes on behind step (19|20) of rank 0"),
-                      ContainsRegex("rank 1 goes on behind step (19|20) of rank")));
+                      ContainsRegex("rank 1 goes on behind step (19|20) of rank"),
+                      HasSubstr(absl::StrCat("rank 0 copies ", copies))));
     EXPECT_THAT(killed->standard_error(), Not(HasSubstr("RuntimeWarning")));
     EXPECT_EQ(EndOf(*whole), EndOf(*killed));
   }
@@ -74,9 +76,13 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
   const std::string logs_ = MakeTempDir("logs");
 };
 
-TEST_F(MemoryCheckpointScriptTest, EachRanksOwn) { GoesOnAsIfUndisturbed(python_, "own"); }
+TEST_F(MemoryCheckpointScriptTest, EachRanksOwn) {
+  GoesOnAsIfUndisturbed(python_, "own", "behind");
+}
 
-TEST_F(MemoryCheckpointScriptTest, OneForTheNode) { GoesOnAsIfUndisturbed(python_, "replicated"); }
+TEST_F(MemoryCheckpointScriptTest, OneForTheNode) {
+  GoesOnAsIfUndisturbed(python_, "replicated", "behind");
+}
 
 TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
   const int port = FreePort();
@@ -97,7 +103,7 @@ TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
 
 // It has no hook in front of an optimizer's step: every save waits for its copy.
 TEST_F(MemoryCheckpointScriptTest, UnderDebiansTorch) {
-  GoesOnAsIfUndisturbed("/usr/bin/python3", "replicated");
+  GoesOnAsIfUndisturbed("/usr/bin/python3", "replicated", "at once");
 }
 
 }  // namespace
