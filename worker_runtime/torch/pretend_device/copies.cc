@@ -1,0 +1,50 @@
+#include "worker_runtime/torch/pretend_device/copies.h"
+
+#include "ATen/ATen.h"
+#include "ATen/core/LegacyTypeDispatch.h"
+#include "worker_runtime/torch/pretend_device/memory.h"
+#include "worker_runtime/torch/pretend_device/queue.h"
+#include "worker_runtime/torch/pretend_device/streams.h"
+
+namespace cadre::pretend {
+
+bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == kPretend; }
+
+at::Tensor AsDeviceSeesIt(const at::Tensor& tensor) {
+  const auto options = at::TensorOptions().dtype(tensor.dtype());
+  if (tensor.numel() == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+  return at::from_blob(AsDeviceSeesIt(tensor.data_ptr()), tensor.sizes(), tensor.strides(),
+                       options);
+}
+
+at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  const bool reads = IsOnDevice(source), writes = IsOnDevice(target);
+  Queue& queue = CurrentQueue((reads ? source : target).device().index());
+  at::Tensor from = reads ? AsDeviceSeesIt(source) : source.detach();
+  at::Tensor to = writes ? AsDeviceSeesIt(target) : target.detach();
+  const auto copy = [&queue](const at::Tensor& a, const at::Tensor& b) {
+    queue.Push([a, b]() {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      b.copy_(a);
+    });
+  };
+  if (reads && writes) {
+    // Between devices: behind what the target's stream has been given, and before what it will be.
+    Queue& other = CurrentQueue(target.device().index());
+    Event before, after;
+    before.Record(other);
+    before.Block(queue);
+    copy(from, to);
+    after.Record(queue);
+    after.Block(other);
+    return target;
+  }
+  const bool asynchronous = non_blocking && IsPinned((reads ? target : source).data_ptr());
+  // What the device reads of ordinary memory is staged, as drivers do it.
+  if (!reads && !asynchronous) from = from.clone();
+  copy(from, to);
+  if (reads && !asynchronous) queue.Synchronize();
+  return target;
+}
+
+}  // namespace cadre::pretend
