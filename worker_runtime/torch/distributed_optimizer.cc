@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -51,16 +52,16 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& tensor : group.params()) {
       const std::string name = "parameter " + std::to_string(result->tensors_.size());
-      CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, tensor));
-      result->tensors_.push_back(tensor);
-      result->parameters_.push_back({name, buffer, tensor.sizes().vec()});
+      CADRE_RETURN_IF_ERROR(result->trained_.Add(name, tensor));
     }
   }
   CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator, result->parameters_, timeout));
   if (result->tensors_.empty()) {
     return InvalidArgumentError("the optimizer has no parameters");
   }
+  result->trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, result->parameters_, timeout));
+  result->trained_.CopyFromHost();
   return result;
 }
 
@@ -93,8 +94,8 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
       views.push_back({i, count, parameters_[i].value.count, parameters_[i].shape});
       count += parameters_[i].value.count;
     }
-    exchange.fused.push_back(
-        torch::zeros({static_cast<int64_t>(count)}, tensors_[group.front()].scalar_type()));
+    exchange.fused.push_back(torch::zeros({static_cast<int64_t>(count)},
+                                          ReducedType(tensors_[group.front()].scalar_type())));
     exchange.gradients.push_back(std::move(views));
   }
   for (size_t b = 0; b < groups.size(); ++b) {
@@ -206,7 +207,17 @@ Status DistributedOptimizer::BackwardAndPartialUpdate(const torch::Tensor& loss,
     optimizer_.step();
     return OkStatus();
   })));
-  return Fail(partial_->AverageNextGroup(communicator_, timeout_));
+  return Fail(OnHost([&] { return partial_->AverageNextGroup(communicator_, timeout_); }));
+}
+
+// `average` works on the parameters' values, which are on the host meanwhile.
+Status DistributedOptimizer::OnHost(const std::function<Status()>& average) {
+  return Guarded("average of parameters", [&] {
+    trained_.CopyToHost();
+    CADRE_RETURN_IF_ERROR(average());
+    trained_.CopyFromHost();
+    return OkStatus();
+  });
 }
 
 Status DistributedOptimizer::AverageParameters() {
@@ -215,7 +226,7 @@ Status DistributedOptimizer::AverageParameters() {
   if (hook == nullptr) {
     CADRE_ASSIGN_OR_RETURN(hook, hooks::PartialHook::Create(parameters_));
   }
-  return Fail(hook->AverageAll(communicator_, timeout_));
+  return Fail(OnHost([&] { return hook->AverageAll(communicator_, timeout_); }));
 }
 
 Result<DistributedOptimizer::State> DistributedOptimizer::SaveState() const {

@@ -50,14 +50,17 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     return trained.status();
   }
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
-  hooks->tensors_ = std::move(trained->tensors);
+  hooks->trained_ = *std::move(trained);
+  hooks->trained_.CopyToHost();
   CADRE_ASSIGN_OR_RETURN(
-      hooks->reducer_,
-      Reducer::Create(communicator, std::move(trained->parameters), options.reducer));
+      hooks->reducer_, Reducer::Create(communicator, hooks->trained_.parameters, options.reducer));
   if (options.reducer.broadcast_parameters) {
+    hooks->trained_.CopyFromHost();
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  MoveToHugePages(hooks->reducer_->parameters(), kPatienceForPages);
+  hooks->staged_ = std::make_unique<StagedGradients>(*hooks->reducer_, hooks->tensors_,
+                                                     options.reducer.static_graph);
+  MoveToHugePages(hooks->OwnParameters(), kPatienceForPages);
   hooks->PointAtBuckets();
   hooks->Install();
   return hooks;
@@ -71,18 +74,27 @@ GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
 }
 
+std::vector<Parameter> GradientHooks::OwnParameters() const {
+  std::vector<Parameter> own;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!staged_->Holds(i)) own.push_back(trained_.parameters[i]);
+  }
+  return own;
+}
+
 void GradientHooks::Install() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(tensors_[i]);
     const uintptr_t key = accumulator->add_post_hook(std::make_unique<ReadyHook>(this, i));
     accumulators_.emplace_back(std::move(accumulator), key);
+    storages_.push_back(tensors_[i].data_ptr());
   }
 }
 
 Status GradientHooks::CheckHooksAlive() const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(tensors_[i]) == accumulators_[i].first &&
-        tensors_[i].data_ptr() == reducer_->parameters()[i].value.data) {
+        tensors_[i].data_ptr() == storages_[i]) {
       continue;
     }
     return FailedPreconditionError(
@@ -100,12 +112,15 @@ bool GradientHooks::LivesInBucket(size_t i) const {
 
 void GradientHooks::PointAtBuckets() {
   torch::NoGradGuard no_grad;
+  if (!views_.empty()) staged_->LayOut();
   std::vector<torch::Tensor> views;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     // The tensor shares the ownership of the bucket: a gradient may outlive this object.
-    views.push_back(torch::from_blob(
-        reducer_->Gradient(i).data, tensors_[i].sizes(), [storage = reducer_->Storage(i)](void*) {},
-        tensors_[i].options().requires_grad(false)));
+    views.push_back(staged_->Holds(i) ? staged_->View(i)
+                                      : torch::from_blob(
+                                            reducer_->Gradient(i).data, tensors_[i].sizes(),
+                                            [storage = reducer_->Storage(i)](void*) {},
+                                            tensors_[i].options().requires_grad(false)));
     if (!views_.empty() && LivesInBucket(i)) tensors_[i].mutable_grad() = views[i];
   }
   views_ = std::move(views);
@@ -113,10 +128,11 @@ void GradientHooks::PointAtBuckets() {
 }
 
 // An optimizer that stepped after nothing but local backward passes has let the replicas part. Its
-// changes show in the first elements; autograd's version counters do not see them.
+// changes show in the first elements; autograd's version counters do not see them. On a device it
+// would cost a wait in each step; there BeforeOptimizerStep() and the fingerprint find it.
 Status GradientHooks::CheckNotBypassed() {
   std::vector<Parameter> firsts;
-  for (const Parameter& parameter : reducer_->parameters()) {
+  for (const Parameter& parameter : OwnParameters()) {
     Buffer first = parameter.value;
     first.count = std::min<size_t>(first.count, 1);
     firsts.push_back({"", first, {}});
@@ -135,8 +151,10 @@ Status GradientHooks::CheckNotBypassed() {
 Status GradientHooks::Prepare(double weight) {
   CADRE_RETURN_IF_ERROR(CheckHooksAlive());
   CADRE_RETURN_IF_ERROR(CheckNotBypassed());
+  if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) PointAtBuckets();
+  staged_->BeginStep();
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
@@ -144,8 +162,15 @@ Status GradientHooks::Prepare(double weight) {
   return OkStatus();
 }
 
+// Whether the reducer takes a hash of the parameters when this step begins.
+bool GradientHooks::ComparesParameters() const {
+  const int64_t every = options_.reducer.fingerprint_every;
+  return synchronize_ && every > 0 && (reducer_->finished_steps() + 1) % every == 0;
+}
+
 void GradientHooks::BeforeForward() {
   if (!module_->is_training() || !torch::GradMode::is_enabled()) return;
+  FinishSent();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return;
@@ -157,6 +182,7 @@ void GradientHooks::BeforeForward() {
 }
 
 Result<StepReport> GradientHooks::StepWithoutData() {
+  FinishSent();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     CADRE_RETURN_IF_ERROR(failure_);
@@ -196,6 +222,13 @@ void GradientHooks::Record(Status status) {
   failure_.Update(std::move(status));
 }
 
+// Gradient i is in its view.
+Status GradientHooks::MarkReady(size_t i) {
+  if (!staged_->Holds(i)) return reducer_->MarkReady(i);
+  staged_->MarkReady(i);
+  return OkStatus();
+}
+
 void GradientHooks::OnReady(size_t i) {
   try {
     if (!end_queued_.exchange(true)) {
@@ -204,14 +237,14 @@ void GradientHooks::OnReady(size_t i) {
     torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
-    if (LivesInBucket(i)) return Record(reducer_->MarkReady(i));
+    if (LivesInBucket(i)) return Record(MarkReady(i));
     const torch::Tensor grad = tensors_[i].grad();
-    if (grad.layout() == torch::kStrided && grad.is_contiguous() &&
+    if (!staged_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
         grad.scalar_type() == views_[i].scalar_type()) {
       Record(reducer_->MarkReady(i, grad.data_ptr()));
     } else {
       views_[i].copy_(grad);
-      Record(reducer_->MarkReady(i));
+      Record(MarkReady(i));
     }
     tensors_[i].mutable_grad() = views_[i];
   } catch (const std::exception& error) {
@@ -221,7 +254,7 @@ void GradientHooks::OnReady(size_t i) {
 
 void GradientHooks::StageMissing() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (reducer_->IsMarked(i)) continue;
+    if (staged_->Holds(i) ? staged_->IsMarked(i) : reducer_->IsMarked(i)) continue;
     if (!tensors_[i].grad().defined()) {
       views_[i].zero_();
     } else if (!LivesInBucket(i)) {
@@ -238,14 +271,31 @@ void GradientHooks::PublishUsed(const StepReport& report) {
 }
 
 void GradientHooks::FinishSynchronized() {
-  StageMissing();
+  const Status delivered = staged_->Deliver(options_.timeout);
+  // The others wait for this rank's gradients.
+  if (!delivered.ok()) communicator_.Abort();
+  Record(delivered);
   Result<StepReport> report = reducer_->Finish(options_.timeout);
   Record(report.status());
   if (!report.ok()) return;
+  staged_->Fetch();
   PublishUsed(*report);
   only_local_ = false;
   const std::lock_guard<std::mutex> lock(mutex_);
   report_ = *std::move(report);
+}
+
+// Autograd has a thread for each device, which must not wait for other ranks: what is on devices is
+// waited for by the thread that trains.
+void GradientHooks::FinishSent() {
+  if (!std::exchange(sent_, false)) return;
+  try {
+    const torch::NoGradGuard no_grad;
+    FinishSynchronized();
+    staged_->CurrentWaits();
+  } catch (const std::exception& error) {
+    Record(InternalError(std::string("gradients from their device: ") + error.what()));
+  }
 }
 
 void GradientHooks::OnBackwardEnd() {
@@ -253,7 +303,13 @@ void GradientHooks::OnBackwardEnd() {
   const Step step = std::exchange(step_, Step::kNone);
   try {
     torch::NoGradGuard no_grad;
-    if (step == Step::kSynchronized) return FinishSynchronized();
+    if (step == Step::kSynchronized) {
+      StageMissing();
+      staged_->SendRest();
+      sent_ = !staged_->empty();
+      if (!sent_) FinishSynchronized();
+      return;
+    }
     if (step == Step::kNone) return;
     only_local_ = true;
     Result<StepReport> report = reducer_->Finish(options_.timeout);
@@ -266,6 +322,7 @@ void GradientHooks::OnBackwardEnd() {
 }
 
 Result<StepReport> GradientHooks::Finish() {
+  FinishSent();
   const std::lock_guard<std::mutex> lock(mutex_);
   CADRE_RETURN_IF_ERROR(failure_);
   if (!report_) {

@@ -1,13 +1,15 @@
 #include "cadre/torch/tensors.h"
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/device_stream.h"
 #include "cadre/wait_or_abort.h"
+#include "torch/utils.h"
 
 namespace cadre::nn {
 namespace {
@@ -20,6 +22,8 @@ std::optional<DataType> TypeOf(torch::ScalarType type) {
       return DataType::kFloat64;
     case torch::kFloat16:
       return DataType::kFloat16;
+    case torch::kBFloat16:
+      return DataType::kBfloat16;
     case torch::kInt32:
       return DataType::kInt32;
     case torch::kInt64:
@@ -31,13 +35,40 @@ std::optional<DataType> TypeOf(torch::ScalarType type) {
   }
 }
 
+// Bytes of the buffers of one device, in the order in which they were registered.
+struct DeviceBytes {
+  torch::Device device{torch::kCPU};
+  // Each buffer as bytes, over its own memory.
+  std::vector<torch::Tensor> pieces;
+  int64_t count = 0;
+};
+
+Result<std::vector<DeviceBytes>> BytesOfBuffers(const torch::nn::Module& module) {
+  std::vector<DeviceBytes> result;
+  for (const auto& item : module.named_buffers()) {
+    const torch::Tensor& buffer = item.value();
+    if (!buffer.defined() || buffer.numel() == 0) continue;
+    // Any type will do: what travels is bytes.
+    if (buffer.layout() != torch::kStrided || !buffer.is_non_overlapping_and_dense()) {
+      return BufferOf(item.key(), buffer).status();
+    }
+    const auto same = [&](const DeviceBytes& bytes) { return bytes.device == buffer.device(); };
+    auto bytes = std::find_if(result.begin(), result.end(), same);
+    if (bytes == result.end()) bytes = result.insert(bytes, {buffer.device(), {}, 0});
+    const torch::Tensor flat = buffer.detach().as_strided({buffer.numel()}, {1});
+    bytes->pieces.push_back(flat.view(torch::kUInt8));
+    bytes->count += bytes->pieces.back().numel();
+  }
+  return result;
+}
+
 }  // namespace
 
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
   if (!tensor.defined()) return InvalidArgumentError("'" + name + "' is undefined");
   if (!tensor.device().is_cpu()) {
     return InvalidArgumentError("'" + name + "' is on " + tensor.device().str() +
-                                "; data-parallel parameters must be on the CPU");
+                                "; expected a tensor in the host's memory");
   }
   if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense()) {
     return InvalidArgumentError("'" + name +
@@ -51,6 +82,44 @@ Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
   return Buffer{tensor.data_ptr(), static_cast<size_t>(tensor.numel()), *type};
 }
 
+bool IsReducible(const torch::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.scalar_type() == ReducedType(tensor.scalar_type());
+}
+
+torch::ScalarType ReducedType(torch::ScalarType type) {
+  return type == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
+  const bool staged = tensor.defined() && !IsReducible(tensor) &&
+                      tensor.layout() == torch::kStrided &&
+                      torch::isFloatingType(tensor.scalar_type());
+  torch::Tensor copy;
+  if (staged) {
+    copy = EmptyBeside(tensor.device(), tensor.sizes(), ReducedType(tensor.scalar_type()));
+  }
+  CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, staged ? copy : tensor));
+  tensors.push_back(tensor);
+  parameters.push_back({name, buffer, tensor.sizes().vec()});
+  copies.push_back(std::move(copy));
+  return OkStatus();
+}
+
+void NamedTensors::CopyToHost() const {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (copies[i].defined()) copies[i].copy_(tensors[i]);
+  }
+}
+
+void NamedTensors::CopyFromHost() const {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    // An alias: autograd's checks are for those who compute with the parameter.
+    if (copies[i].defined()) tensors[i].detach().copy_(copies[i]);
+  }
+}
+
 Result<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
   NamedTensors result;
   std::set<const void*> seen;
@@ -58,52 +127,53 @@ Result<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
     const torch::Tensor& tensor = item.value();
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), tensor));
-    result.tensors.push_back(tensor);
-    result.parameters.push_back({item.key(), buffer, tensor.sizes().vec()});
+    CADRE_RETURN_IF_ERROR(result.Add(item.key(), tensor));
   }
   return result;
 }
 
 Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
                         std::chrono::nanoseconds timeout) {
-  std::vector<Buffer> pieces;
-  size_t bytes = 0;
-  for (const auto& item : module.named_buffers()) {
-    if (!item.value().defined() || item.value().numel() == 0) continue;
-    // Any type will do: what travels is bytes.
-    if (!item.value().device().is_cpu() || !item.value().is_non_overlapping_and_dense()) {
-      return BufferOf(item.key(), item.value()).status();
-    }
-    pieces.push_back({item.value().data_ptr(), item.value().nbytes(), DataType::kUint8});
-    bytes += item.value().nbytes();
+  const torch::NoGradGuard no_grad;
+  CADRE_ASSIGN_OR_RETURN(const std::vector<DeviceBytes> devices, BytesOfBuffers(module));
+  int64_t count = 0;
+  for (const DeviceBytes& bytes : devices) count += bytes.count;
+  if (count == 0 || communicator.size() == 1) return OkStatus();
+  const torch::Tensor message = torch::empty({count}, torch::kUInt8);
+  int64_t at = 0;
+  for (const DeviceBytes& bytes : devices) {
+    if (communicator.rank() == 0)
+      message.narrow(0, at, bytes.count).copy_(torch::cat(bytes.pieces));
+    at += bytes.count;
   }
-  if (bytes == 0 || communicator.size() == 1) return OkStatus();
-  std::vector<char> message(bytes);
-  char* at = message.data();
-  for (const Buffer& piece : pieces) {
-    std::memcpy(at, piece.data, piece.count);
-    at += piece.count;
-  }
-  CADRE_RETURN_IF_ERROR(WaitOrAbort(
-      communicator, communicator.Broadcast({message.data(), bytes, DataType::kUint8}, 0), timeout));
+  CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf("buffers", message));
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Broadcast(buffer, 0), timeout));
   if (communicator.rank() == 0) return OkStatus();
-  at = message.data();
-  for (const Buffer& piece : pieces) {
-    std::memcpy(piece.data, at, piece.count);
-    at += piece.count;
+  at = 0;
+  for (const DeviceBytes& bytes : devices) {
+    const torch::Tensor there = message.narrow(0, at, bytes.count).to(bytes.device);
+    int64_t offset = 0;
+    for (const torch::Tensor& piece : bytes.pieces) {
+      piece.copy_(there.narrow(0, offset, piece.numel()));
+      offset += piece.numel();
+    }
+    at += bytes.count;
   }
   return OkStatus();
 }
 
 Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,
                                  std::chrono::nanoseconds timeout) {
+  const torch::NoGradGuard no_grad;
   std::vector<Parameter> state;
+  std::vector<torch::Tensor> copies;
   for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : list) {
-      if (!item.value().defined()) continue;
-      CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), item.value()));
-      state.push_back({item.key(), buffer, item.value().sizes().vec()});
+      torch::Tensor value = item.value();
+      if (!value.defined()) continue;
+      if (!value.device().is_cpu()) copies.push_back(value = value.detach().cpu());
+      CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(item.key(), value));
+      state.push_back({item.key(), buffer, value.sizes().vec()});
     }
   }
   return CheckEqualValues(communicator, state, timeout);

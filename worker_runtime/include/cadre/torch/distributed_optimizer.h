@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "cadre/parameter.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/torch/tensors.h"
 #include "torch/optim/optimizer.h"
 #include "torch/types.h"
 
@@ -96,13 +98,15 @@ class DistributedOptimizer {
   Status Reduce(Exchange& exchange, size_t threshold);
   Status Update(const torch::Tensor& loss, Exchange& exchange, size_t threshold);
   Status PreparePartial(size_t threshold);
+  Status OnHost(const std::function<Status()>& average);
   Status Fail(const Status& status);
 
   torch::optim::Optimizer& optimizer_;
   Communicator& communicator_;
   const std::chrono::nanoseconds timeout_;
-  std::vector<torch::Tensor> tensors_;
-  std::vector<Parameter> parameters_;
+  NamedTensors trained_;
+  std::vector<torch::Tensor>& tensors_ = trained_.tensors;
+  std::vector<Parameter>& parameters_ = trained_.parameters;
 
   Exchange full_, half_, sparse_;
   double half_limit_ = 0;

@@ -1,4 +1,6 @@
-// Connects libtorch's autograd with a Reducer: what DataParallel is made of.
+// Connects libtorch's autograd with a Reducer: what DataParallel is made of. Parameters on the host
+// in float32 or float64 have their gradients in the reducer's own buckets; all others, on devices
+// or with 16 bits, are reduced in float32 (float64) through StagedGradients.
 #ifndef CADRE_TORCH_GRADIENT_HOOKS_H_
 #define CADRE_TORCH_GRADIENT_HOOKS_H_
 
@@ -15,6 +17,8 @@
 #include "cadre/reducer.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/torch/staged_gradients.h"
+#include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/function.h"
 #include "torch/csrc/autograd/variable.h"
 #include "torch/nn/module.h"
@@ -69,17 +73,22 @@ class GradientHooks {
   GradientHooks(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                 DataParallelOptions options);
 
+  // Those whose memory is the tensor's own.
+  std::vector<Parameter> OwnParameters() const;
   void Install();
   enum class Step { kNone, kLocal, kSynchronized };
 
   Status Prepare(double weight);
   Status CheckHooksAlive() const;
   Status CheckNotBypassed();
+  bool ComparesParameters() const;
   void PointAtBuckets();
+  Status MarkReady(size_t i);
   void OnReady(size_t i);
   void OnBackwardEnd();
   void StageMissing();
   void FinishSynchronized();
+  void FinishSent();
   void PublishUsed(const StepReport& report);
   bool LivesInBucket(size_t i) const;
   void Record(Status status);
@@ -87,9 +96,15 @@ class GradientHooks {
   const std::shared_ptr<torch::nn::Module> module_;
   Communicator& communicator_;
   const DataParallelOptions options_;
-  std::vector<torch::Tensor> tensors_;
+  // Its parameters are the reducer's, too.
+  NamedTensors trained_;
+  std::vector<torch::Tensor>& tensors_ = trained_.tensors;
   std::unique_ptr<Reducer> reducer_;
-  // Gradient i as a tensor over its place in the reducer's bucket.
+  // Of tensors on devices, or with 16 bits.
+  std::unique_ptr<StagedGradients> staged_;
+  // Where the parameters lay when the hooks were installed.
+  std::vector<const void*> storages_;
+  // Gradient i as a tensor over its place in the reducer's bucket, or in that of staged_.
   std::vector<torch::Tensor> views_;
   uint64_t layout_ = 0;
   // Kept alive here, because autograd itself keeps only weak references; with the key of our hook.
@@ -99,6 +114,8 @@ class GradientHooks {
   double weight_ = 1;
   // The step that the last forward pass began.
   Step step_ = Step::kNone;
+  // Whether gradients are on their way of which Finish() has not heard yet.
+  bool sent_ = false;
   // Whether gradients were computed since the last reduction, without one.
   bool only_local_ = false;
   // Of the first elements of all parameters, before the last forward pass.

@@ -19,19 +19,35 @@ namespace cadre::nn {
 // type that collectives do not have.
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor);
 
-// The parameters that require a gradient, in the order of registration; one that is registered
-// twice counts once, under its first name.
+// Whether a Reducer works on the tensor's own memory: float32 or float64 on the host.
+bool IsReducible(const torch::Tensor& tensor);
+// In what a tensor of `type` is reduced: float64 itself, all else float32.
+torch::ScalarType ReducedType(torch::ScalarType type);
+
+// Tensors and the memory of the host by which collectives know them.
 struct NamedTensors {
   std::vector<torch::Tensor> tensors;
+  // Over the tensors' own memory, or over copies[i] where they are on a device or have 16 bits.
   std::vector<Parameter> parameters;
+  // Undefined where the parameter is the tensor's own memory.
+  std::vector<torch::Tensor> copies;
+
+  // INVALID_ARGUMENT, naming it: a tensor that is undefined, sparse, or of no floating type.
+  Status Add(const std::string& name, const torch::Tensor& tensor);
+  // The copies become what the tensors are, and the other way round. Both wait for the devices.
+  void CopyToHost() const;
+  void CopyFromHost() const;
 };
+
+// The parameters that require a gradient, in the order of registration; one that is registered
+// twice counts once, under its first name. Copies hold nothing yet.
 Result<NamedTensors> TrainedParameters(const torch::nn::Module& module);
 
 // Collective: rank 0's buffers (running averages and the like) on every rank, in one message.
 Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
                         std::chrono::nanoseconds timeout);
 
-// Collective: see CheckEqualValues(); of parameters and buffers.
+// Collective: see CheckEqualValues(); of parameters and buffers, on any device.
 Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,
                                  std::chrono::nanoseconds timeout);
 

@@ -1,0 +1,114 @@
+// Gradients that a Reducer cannot hold where they are, because they are on a device or have 16
+// bits: they lie in buckets beside their parameters, and travel through pinned memory of the host
+// into the reducer's buckets and back. A bucket sets out as soon as its gradients are ready, on a
+// stream of its own while the backward pass goes on; a thread hands it to the reducer.
+#ifndef CADRE_TORCH_STAGED_GRADIENTS_H_
+#define CADRE_TORCH_STAGED_GRADIENTS_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cadre/reducer.h"
+#include "cadre/status.h"
+#include "cadre/torch/device_stream.h"
+#include "torch/types.h"
+
+namespace cadre::nn {
+
+// MarkReady() may be called by any thread between BeginStep() and SendRest(); all else by one
+// thread at a time. Throws what libtorch throws.
+class StagedGradients {
+ public:
+  // `tensors` are those of the reducer's parameters. The reducer must outlive this.
+  StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors, bool static_graph);
+  ~StagedGradients();
+  StagedGradients(const StagedGradients&) = delete;
+  StagedGradients& operator=(const StagedGradients&) = delete;
+
+  bool empty() const { return pieces_.empty(); }
+  // Whether gradient i is one of them; all others are the reducer's own.
+  bool Holds(size_t i) const { return places_[i].piece != kNone; }
+  // Between steps, when the reducer's layout has changed: the gradients move along.
+  void LayOut();
+  // Where gradient i lies, in its parameter's shape and type. Zero at first.
+  const torch::Tensor& View(size_t i) const { return places_[i].view; }
+
+  // After the reducer's.
+  void BeginStep();
+  // The view holds the gradient once the calling thread's current stream is done.
+  void MarkReady(size_t i);
+  bool IsMarked(size_t i);
+  // Sends what is still here, marked or not, behind the calling thread's current streams.
+  void SendRest();
+  // Until the reducer has all. An error of the reducer's, or DEADLINE_EXCEEDED: a device did not
+  // get there.
+  Status Deliver(std::chrono::nanoseconds timeout);
+  // After the reducer's Finish(): what it came to, on its way into the views.
+  void Fetch();
+  // What the calling thread's current streams are given from now on sees what was fetched.
+  void CurrentWaits() const;
+
+ private:
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  // The gradients of one of the reducer's buckets that are of one device and type.
+  struct Piece {
+    std::vector<size_t> members;
+    size_t stream = 0;
+    torch::Tensor flat;
+    // What the reducer sees of it.
+    torch::Tensor host;
+    // The rest is of one step, under the mutex.
+    size_t pending = 0;
+    bool sent = false;
+    // Those on which its gradients became ready.
+    std::vector<c10::Stream> written_on;
+  };
+  struct Place {
+    size_t piece = kNone;
+    // In elements.
+    int64_t offset = 0;
+    torch::Tensor view;
+  };
+  struct Delivery {
+    size_t piece = 0;
+    DevicePoint point;
+    // How often each member became ready.
+    std::vector<int> marks;
+  };
+
+  size_t StreamOf(torch::Device device);
+  void NoteStream(Piece& piece);
+  void Send(Piece& piece);
+  void Run();
+  Status Await(const DevicePoint& point);
+  Status Hand(const Delivery& delivery);
+
+  Reducer& reducer_;
+  const std::vector<torch::Tensor> tensors_;
+  const bool static_graph_;
+  std::vector<std::unique_ptr<DeviceStream>> streams_;
+  std::vector<Piece> pieces_;
+  std::vector<Place> places_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under the mutex. How often gradients became ready in this step, and will; empty: nobody knows.
+  std::vector<int> marks_;
+  std::vector<int> expected_;
+  std::deque<Delivery> deliveries_;
+  size_t under_way_ = 0;
+  bool stopping_ = false;
+  Status failure_;
+  std::thread thread_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_STAGED_GRADIENTS_H_

@@ -1,0 +1,328 @@
+// What DataParallel does on the host, it does on devices and with parameters of 16 bits.
+#include <functional>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/hooks/power_sgd.h"
+#include "cadre/hooks/sixteen_bit.h"
+#include "cadre/hooks/sparse.h"
+#include "cadre/torch/data_parallel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/nn/module.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/optim/sgd.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/pretend_device/pretend_device.h"
+#include "worker_runtime/torch/ranks_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Net : torch::nn::Module {
+  explicit Net(int seed) {
+    first = register_module("first", torch::nn::Linear(16, 32));
+    norm = register_module("norm", torch::nn::BatchNorm1d(32));
+    last = register_module("last", torch::nn::Linear(32, 1));
+    extra = register_module("extra", torch::nn::Linear(1, 1));
+    // The ranks are threads of one process and would draw from one generator.
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : parameters()) {
+      parameter.copy_(0.2 *
+                      (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));
+    }
+  }
+  torch::Tensor forward(const torch::Tensor& input, bool use_extra = true) {
+    const torch::Tensor out = last(norm(first(input)).relu());
+    return use_extra ? extra(out) : out;
+  }
+  torch::nn::Linear first{nullptr}, last{nullptr}, extra{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+using Model = DataParallel<Net>;
+
+torch::Device DeviceOf(const Communicator& communicator) {
+  return pretend::Device(communicator.rank() % 2);
+}
+
+torch::Tensor Input(const Communicator& communicator, int step, torch::Device device) {
+  torch::Tensor input = torch::empty({8, 16});
+  float* const values = input.data_ptr<float>();
+  for (int i = 0; i < 8 * 16; ++i) {
+    values[i] = static_cast<float>((i * 7 + step * 13 + communicator.rank() * 29) % 17) / 17 - 0.5f;
+  }
+  return input.to(device);
+}
+
+std::vector<torch::Tensor> StateOf(const Net& net) {
+  std::vector<torch::Tensor> state;
+  for (const auto& list : {net.parameters(), net.buffers()}) {
+    for (const torch::Tensor& tensor : list) state.push_back(tensor.detach().cpu().clone());
+  }
+  return state;
+}
+
+// One step of a model that is there already.
+using Step = std::function<void(Communicator&, Model&, int step, torch::Device)>;
+
+void ForwardAndBackward(Communicator& communicator, Model& model, int step, torch::Device device) {
+  model.forward(Input(communicator, step, device)).pow(2).mean().backward();
+  EXPECT_OK(model.Finish());
+}
+
+// What rank `rank` has after some steps.
+std::vector<torch::Tensor> Train(int ranks, bool on_device, const DataParallelOptions& options,
+                                 const Step& step, int rank) {
+  std::vector<torch::Tensor> state;
+  OnEachRank(ranks, [&](Communicator& communicator) {
+    const torch::Device device = on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
+    auto net = std::make_shared<Net>(1 + communicator.rank());
+    net->to(device);
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int i = 0; i < 6; ++i) {
+      optimizer.zero_grad();
+      step(communicator, **model, i, device);
+      optimizer.step();
+    }
+    if (communicator.rank() == rank) state = StateOf(*net);
+  });
+  return state;
+}
+
+class DeviceGradients : public ::testing::Test {
+ protected:
+  DeviceGradients() { pretend::Install(2); }
+
+  // The same bits as on the host.
+  static void ExpectAsOnHost(int ranks, const DataParallelOptions& options,
+                             const Step& step = ForwardAndBackward) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<torch::Tensor> host = Train(ranks, false, options, step, rank);
+      const std::vector<torch::Tensor> device = Train(ranks, true, options, step, rank);
+      ASSERT_EQ(host.size(), device.size());
+      for (size_t i = 0; i < host.size(); ++i) {
+        EXPECT_TRUE(host[i].equal(device[i]))
+            << "tensor " << i << " of rank " << rank << ": " << host[i] << " and " << device[i];
+      }
+    }
+  }
+};
+
+TEST_F(DeviceGradients, AreAveragedAsOnTheHost) {
+  for (const int ranks : {1, 2, 3}) ExpectAsOnHost(ranks, DataParallelOptions());
+}
+
+TEST_F(DeviceGradients, TravelInManyBuckets) { ExpectAsOnHost(2, SmallBuckets()); }
+
+TEST_F(DeviceGradients, OfParametersThatNotAllRanksUse) {
+  ExpectAsOnHost(
+      2, SmallBuckets(),
+      [](Communicator& communicator, Model& model, int step, torch::Device device) {
+        const bool use_extra = step % 3 == communicator.rank();
+        model.forward(Input(communicator, step, device), use_extra).pow(2).mean().backward();
+        ASSERT_OK(model.Finish());
+      });
+}
+
+TEST_F(DeviceGradients, AddUpInsideNoSync) {
+  ExpectAsOnHost(2, SmallBuckets(),
+                 [](Communicator& communicator, Model& model, int step, torch::Device device) {
+                   {
+                     const Model::NoSync no_sync(model);
+                     ForwardAndBackward(communicator, model, step + 100, device);
+                   }
+                   ForwardAndBackward(communicator, model, step, device);
+                 });
+}
+
+TEST_F(DeviceGradients, CountByWeight) {
+  ExpectAsOnHost(2, SmallBuckets(),
+                 [](Communicator& communicator, Model& model, int step, torch::Device device) {
+                   if (step % 2 == 1 && communicator.rank() == 1) {
+                     ASSERT_OK(model.StepWithoutData());
+                     return;
+                   }
+                   model.set_weight(1 + 2 * communicator.rank());
+                   ForwardAndBackward(communicator, model, step, device);
+                 });
+}
+
+TEST_F(DeviceGradients, BecomeReadySeveralTimesInAStaticGraph) {
+  DataParallelOptions options = SmallBuckets();
+  options.reducer.static_graph = true;
+  ExpectAsOnHost(2, options,
+                 [](Communicator& communicator, Model& model, int step, torch::Device device) {
+                   const torch::Tensor out = model.forward(Input(communicator, step, device));
+                   (out.pow(2).mean() + model.module().extra(out).mean()).backward();
+                   ASSERT_OK(model.Finish());
+                 });
+}
+
+TEST_F(DeviceGradients, GoThroughEveryHook) {
+  const std::vector<std::function<std::shared_ptr<CommunicationHook>()>> hooks = {
+      [] { return hooks::Fp16Hook(); },
+      [] { return std::make_shared<hooks::PowerSgdHook>(hooks::PowerSgdOptions()); },
+      [] { return std::make_shared<hooks::SparseHook>(hooks::SparseOptions()); },
+  };
+  for (const auto& make : hooks) {
+    const Step train = ForwardAndBackward;
+    std::vector<std::vector<torch::Tensor>> states;
+    for (const bool on_device : {false, true}) {
+      std::vector<torch::Tensor> state;
+      OnEachRank(2, [&](Communicator& communicator) {
+        const torch::Device device =
+            on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
+        auto net = std::make_shared<Net>(1);
+        net->to(device);
+        DataParallelOptions options = SmallBuckets();
+        options.reducer.hook = make();
+        auto model = Model::Create(net, communicator, options);
+        ASSERT_OK(model);
+        torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+        for (int step = 0; step < 5; ++step) {
+          optimizer.zero_grad();
+          train(communicator, **model, step, device);
+          optimizer.step();
+        }
+        if (communicator.rank() == 0) state = StateOf(*net);
+      });
+      states.push_back(state);
+    }
+    for (size_t i = 0; i < states[0].size(); ++i) EXPECT_TRUE(states[0][i].equal(states[1][i]));
+  }
+}
+
+TEST_F(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    auto net = std::make_shared<Net>(1);
+    net->to(device);
+    DataParallelOptions options = SmallBuckets();
+    options.reducer.non_finite = NonFinite::kSkip;
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    const torch::Tensor input = Input(communicator, 0, device);
+    const float bad = communicator.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+    ((*model)->forward(input) * bad).mean().backward();
+    const auto report = (*model)->Finish();
+    ASSERT_OK(report);
+    EXPECT_TRUE(report->skipped);
+    EXPECT_THAT(report->reason, HasSubstr("rank 1"));
+  });
+}
+
+TEST_F(DeviceGradients, OfReplicasThatPartedAreAnError) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    auto net = std::make_shared<Net>(1);
+    net->to(device);
+    DataParallelOptions options = SmallBuckets();
+    options.reducer.fingerprint_every = 2;
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    ForwardAndBackward(communicator, **model, 0, device);
+    {
+      const torch::NoGradGuard no_grad;
+      if (communicator.rank() == 1) net->last->weight.add_(1);
+    }
+    (*model)->forward(Input(communicator, 1, device)).mean().backward();
+    const auto report = (*model)->Finish();
+    EXPECT_EQ(report.status().code(), StatusCode::kDataLoss);
+    EXPECT_THAT(report.status().message(), HasSubstr("last.weight"));
+  });
+}
+
+TEST_F(DeviceGradients, OfASecondBackwardPassAreAnError) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const torch::Device device = DeviceOf(communicator);
+    auto net = std::make_shared<Net>(1);
+    net->to(device);
+    auto model = Model::Create(net, communicator, DataParallelOptions());
+    ASSERT_OK(model);
+    const torch::Tensor loss = (*model)->forward(Input(communicator, 0, device)).mean();
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+    EXPECT_THAT((*model)->Finish().status().message(), HasSubstr("became ready twice in step 1"));
+  });
+}
+
+// Its layers are on two devices and on the host.
+struct SplitNet : Net {
+  SplitNet(torch::Device one, torch::Device other) : Net(1), one(one), other(other) {
+    first->to(one);
+    norm->to(other);
+  }
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor middle = norm(first(input.to(one)).to(other)).relu();
+    return extra(last(middle.cpu()));
+  }
+  const torch::Device one, other;
+};
+
+TEST_F(DeviceGradients, OfOneModelOnTwoDevicesAndTheHost) {
+  std::vector<torch::Tensor> states[2];
+  for (const bool spread : {false, true}) {
+    OnEachRank(2, [&](Communicator& communicator) {
+      const torch::Device host(torch::kCPU);
+      auto net = spread ? std::make_shared<SplitNet>(pretend::Device(0), pretend::Device(1))
+                        : std::make_shared<SplitNet>(host, host);
+      auto model = DataParallel<SplitNet>::Create(net, communicator, DataParallelOptions());
+      ASSERT_OK(model);
+      torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+      for (int step = 0; step < 5; ++step) {
+        optimizer.zero_grad();
+        (*model)->forward(Input(communicator, step, host)).pow(2).mean().backward();
+        ASSERT_OK((*model)->Finish());
+        optimizer.step();
+      }
+      if (communicator.rank() == 0) states[spread ? 1 : 0] = StateOf(*net);
+    });
+  }
+  ASSERT_EQ(states[0].size(), states[1].size());
+  for (size_t i = 0; i < states[0].size(); ++i) EXPECT_TRUE(states[0][i].equal(states[1][i]));
+}
+
+struct Scale : torch::nn::Module {
+  Scale(torch::Device device, torch::ScalarType type, float value) {
+    scale = register_parameter("scale", torch::full({4}, value, torch::device(device).dtype(type)));
+  }
+  torch::Tensor forward(float input) { return (scale * input).sum(); }
+  torch::Tensor scale;
+};
+
+// In 16 bits on the host as on a device: reduced in float32, kept in their own type.
+TEST_F(DeviceGradients, OfSixteenBitParametersTrain) {
+  for (const torch::ScalarType type : {torch::kBFloat16, torch::kFloat16}) {
+    for (const bool on_device : {false, true}) {
+      OnEachRank(2, [&](Communicator& communicator) {
+        const torch::Device device =
+            on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
+        auto net = std::make_shared<Scale>(device, type, 1.0f + communicator.rank());
+        auto model = DataParallel<Scale>::Create(net, communicator, SmallBuckets());
+        ASSERT_OK(model);
+        torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.5));
+        for (int step = 0; step < 3; ++step) {
+          optimizer.zero_grad();
+          (*model)->forward(1.0f + 2 * communicator.rank()).backward();
+          ASSERT_OK((*model)->Finish());
+          EXPECT_EQ(net->scale.grad().scalar_type(), type);
+          EXPECT_TRUE(net->scale.grad().cpu().to(torch::kFloat32).equal(torch::full({4}, 2.0f)));
+          optimizer.step();
+        }
+        EXPECT_TRUE(net->scale.detach().cpu().to(torch::kFloat32).equal(torch::full({4}, -2.0f)));
+        EXPECT_OK((*model)->CheckParametersEqual(kLong));
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cadre::nn

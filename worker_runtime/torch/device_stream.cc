@@ -1,0 +1,66 @@
+#include "cadre/torch/device_stream.h"
+
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "torch/utils.h"
+#include "torch/version.h"
+
+namespace cadre::nn {
+namespace {
+
+using c10::impl::VirtualGuardImpl;
+
+}  // namespace
+
+DevicePoint::DevicePoint(c10::Stream stream) : event_(stream.device_type()) {
+  event_->record(stream);
+}
+
+bool DevicePoint::reached() const { return !event_ || event_->query(); }
+
+void DevicePoint::Block(c10::Stream stream) {
+  if (event_) event_->block(stream);
+}
+
+DeviceStream::DeviceStream(torch::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  stream_ =
+      VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+}
+
+std::optional<c10::Stream> DeviceStream::Current() const {
+  if (!stream_) return std::nullopt;
+  return VirtualGuardImpl(device_.type()).getStream(device_);
+}
+
+void DeviceStream::WaitFor(c10::Stream other) {
+  if (stream_) DevicePoint(other).Block(*stream_);
+}
+
+void DeviceStream::CurrentWaits() const {
+  if (stream_) Here().Block(*Current());
+}
+
+DevicePoint DeviceStream::Here() const { return stream_ ? DevicePoint(*stream_) : DevicePoint(); }
+
+void DeviceStream::Uses(const torch::Tensor& tensor) const {
+  if (!stream_) return;
+  // Not Tensor::record_stream(), which is CUDA's alone in older releases.
+  VirtualGuardImpl(device_.type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);
+}
+
+DeviceStream::Scope::Scope(const DeviceStream& stream) {
+  if (stream.stream_) guard_.emplace(*stream.stream_);
+}
+
+torch::Tensor EmptyBeside(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type) {
+  const auto options = torch::TensorOptions().dtype(type).device(torch::kCPU);
+  if (device.is_cpu()) return torch::empty(sizes, options);
+#if TORCH_VERSION_MAJOR >= 2
+  return torch::empty(sizes, options.pinned_memory(true));
+#else
+  if (device.is_cuda()) return torch::empty(sizes, options.pinned_memory(true));
+  return torch::empty(sizes, options).pin_memory(device);
+#endif
+}
+
+}  // namespace cadre::nn
