@@ -8,7 +8,9 @@ import sys
 
 class Template(object):
     PATIENCE = 64  # looks at threads that are about to end
-    NOT_PRELOADED = ('__main__', 'sitecustomize', 'usercustomize')
+    # By their first part. cadre remembers which process imported it: that one is the worker, and what is
+    # forked from it is not.
+    NOT_PRELOADED = ('__main__', 'sitecustomize', 'usercustomize', 'cadre')
 
     def __init__(self, os, number):
         before = set(sys.modules)
@@ -133,14 +135,15 @@ class Template(object):
                 self.note = ('%s and what follows it is left to the workers, since the program sets '
                              'environment variables before it imports it' % top)
                 break
-            if not self.is_installed(origin) or name in self.NOT_PRELOADED or name == self.module:
+            if not self.is_installed(origin) or top in self.NOT_PRELOADED or name == self.module:
                 continue
             if top not in same:
                 same[top] = self.is_same(top, origins.get(top))
             if same[top]:
                 yield name
         for name in self.preload:
-            yield name
+            if name.partition('.')[0] not in self.NOT_PRELOADED:
+                yield name
 
     def is_installed(self, origin):
         if origin in ('None', 'built-in', 'frozen'):

@@ -251,6 +251,24 @@ TEST_F(WarmTest, PreloadedModulesAreThereAndTheMissingOneIsNamed) {
   EXPECT_EQ(OutputOf(warm.group), "more\nTrue\n");
 }
 
+// It would take the template for the worker, and say nothing of the progress of what is forked.
+TEST_F(WarmTest, OurOwnModuleIsImportedByTheWorkerItself) {
+  Install("counted", "");
+  Install("cadre", "import os\nowner = os.getpid()\n");
+  WriteScript(
+      "import os, sys, time\nimport counted\nbefore = 'cadre' in sys.modules\nimport cadre\n"
+      "if os.environ['RANK'] == '1':\n  time.sleep(1000)\n"
+      "print(before, cadre.owner == os.getpid())\n");
+  StartFrame learner = Worker();
+  learner.warm.preload = {"cadre"};
+  AwaitTemplate(learner);
+  StartFrame warm = Worker();
+  warm.warm.preload = learner.warm.preload;
+  rig_.Run(warm);
+  EXPECT_TRUE(rig_.Started(warm.group)->warm);
+  EXPECT_EQ(OutputOf(warm.group), "False True\n");
+}
+
 TEST_F(WarmTest, AStopThatOvertakesTheForkEndsTheWorkerUnbegun) {
   Install("counted", "");
   WriteScript(
