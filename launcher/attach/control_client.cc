@@ -45,7 +45,9 @@ absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
   const bool nobody = rpc::WhyUnreached(said.message()) == rpc::Unreached::kRefused;
   return absl::UnavailableError(
       absl::StrCat(agent::DescribeEnd(endpoint, said, false).message(),
-                   nobody ? "; is 'cadre server' running there? --server names another one" : ""));
+                   nobody ? "; is 'cadre server' running there? --server names another one; "
+                            "'cadre run --standalone' has none, but a dashboard (--http)"
+                          : ""));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "base/exit_codes.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/table.h"
+#include "launcher/environment/python.h"
 #include "nlohmann/json.hpp"
 
 namespace cadre::launcher {
@@ -175,7 +176,10 @@ int Run(const Parsed& parsed) {
   for (const auto check : {RuntimeDirectory, Loopback, Files, Cpus, Gpus, Nccl}) {
     findings.push_back(check());
   }
-  const std::string python = parsed.rest.empty() ? "python3" : parsed.rest[0];
+  // That of `cadre run` unless another one is named.
+  std::string python =
+      parsed.rest.empty() ? PythonFor(ReadEnvironment(), ThisProgram()) : parsed.rest[0];
+  if (python.empty()) python = "python3";
   for (Finding& finding : WarmStart(python)) findings.push_back(std::move(finding));
   for (const Finding& finding : findings) {
     good = good && finding.verdict != "fix";
@@ -195,7 +199,8 @@ Command DoctorCommand() {
   Command command;
   command.name = "doctor";
   command.summary =
-      "Check this machine and say what to fix; with PYTHON (python3) warm starts are tried.";
+      "Check this machine and say what to fix, and try warm starts with PYTHON (that of 'cadre "
+      "run').";
   command.positionals = "[PYTHON]";
   command.max_positionals = 1;
   command.flags = Flags();

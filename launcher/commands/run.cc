@@ -5,13 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -131,9 +129,7 @@ int Run(const Parsed& parsed) {
   if (!identity.ok()) return Fail(kExitUsage, identity.status().message());
   // A launcher that one of its workers starts is nobody's part.
   for (const char* name : kClusterVariables) unsetenv(name);
-  std::error_code error;
-  environment["PYTHON_EXEC"] =
-      PythonFor(environment, std::filesystem::read_symlink("/proc/self/exe", error));
+  environment["PYTHON_EXEC"] = PythonFor(environment, ThisProgram());
   const Settings settings(parsed, std::move(environment), RunFlags());
   if (settings.Get("hostfile").has_value()) return RunHosts(parsed, settings);
   const bool together = identity->has_value() && (*identity)->local_tasks > 1 &&

@@ -15,15 +15,25 @@ bool IsSet(const std::map<std::string, std::string>& environment, const char* na
 std::string PythonFor(const std::map<std::string, std::string>& environment,
                       const std::filesystem::path& program) {
   if (IsSet(environment, "PYTHON_EXEC")) return environment.at("PYTHON_EXEC");
-  if (IsSet(environment, "VIRTUAL_ENV") || IsSet(environment, "CONDA_PREFIX")) return "";
+  std::error_code error;
+  if (IsSet(environment, "VIRTUAL_ENV")) {
+    const std::filesystem::path active =
+        std::filesystem::path(environment.at("VIRTUAL_ENV")) / "bin" / "python3";
+    return std::filesystem::exists(active, error) ? active.string() : "";
+  }
+  if (IsSet(environment, "CONDA_PREFIX")) return "";
   const std::filesystem::path folder = program.parent_path();
   const std::filesystem::path python = folder / "python3";
-  std::error_code error;
   // PEP 405: what makes a folder a virtual environment.
   const bool environment_here =
       std::filesystem::exists(folder.parent_path() / "pyvenv.cfg", error) &&
       std::filesystem::exists(python, error);
   return environment_here ? python.string() : "";
+}
+
+std::filesystem::path ThisProgram() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
 }  // namespace cadre::launcher

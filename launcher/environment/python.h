@@ -8,11 +8,15 @@
 
 namespace cadre::launcher {
 
-// $PYTHON_EXEC, else the interpreter of the virtual environment in which `program`, this command,
-// was installed, as torchrun runs under its own; "" where PATH decides: no such environment, or the
-// user has activated one (VIRTUAL_ENV, CONDA_PREFIX), whose interpreter is then the first on PATH.
+// $PYTHON_EXEC, else the interpreter of the virtual environment that is active (VIRTUAL_ENV), else
+// that of the one in which `program`, this command, was installed, as torchrun runs under its own;
+// "" where PATH decides: there is none of them, or one of conda's is active, which is first on
+// PATH.
 std::string PythonFor(const std::map<std::string, std::string>& environment,
                       const std::filesystem::path& program);
+
+// The file of this command.
+std::filesystem::path ThisProgram();
 
 }  // namespace cadre::launcher
 

@@ -34,7 +34,9 @@ TEST_F(PythonTest, ThatOfTheEnvironmentWhereTheCommandIs) {
 TEST_F(PythonTest, ThatOfAnActiveEnvironmentComesFromPath) {
   Make("bin/python3");
   Make("pyvenv.cfg");
-  EXPECT_EQ(PythonFor({{"VIRTUAL_ENV", "/other"}}, program_), "");
+  EXPECT_EQ(PythonFor({{"VIRTUAL_ENV", "/other"}}, program_), "") << "it has no interpreter";
+  EXPECT_EQ(PythonFor({{"VIRTUAL_ENV", folder_}}, "/usr/bin/cadre"),
+            (folder_ / "bin" / "python3").string());
   EXPECT_EQ(PythonFor({{"CONDA_PREFIX", "/other"}}, program_), "");
 }
 
