@@ -42,10 +42,19 @@ class WithoutCadre(unittest.TestCase):
     def test_progress_does_nothing(self):
         cadre.progress(step=1, loss=0.5)
         self.assertEqual(list(cadre.steps("ab")), ["a", "b"])
+        self.assertEqual(len(cadre.steps("ab")), 2)
+        self.assertEqual(list(cadre.steps(c for c in "ab")), ["a", "b"])  # which has no length
 
     def test_error_of_another_thread_is_raised_here(self):
         with self.assertRaises(ZeroDivisionError):
             _worker._interruptibly(lambda: 1 // 0)
+
+
+class Loss:
+    """As a tensor that requires a gradient: a number once it is detached."""
+
+    def detach(self):
+        return 0.25
 
 
 class Lines(unittest.TestCase):
@@ -66,7 +75,7 @@ class Lines(unittest.TestCase):
             cadre.progress(step=9)
             os._exit(0)
         os.waitpid(pid, 0)
-        cadre.progress(step=3, loss=0.25)
+        cadre.progress(step=3, loss=Loss())
         cadre.progress(step=4)  # too soon
         self.assertEqual(os.read(self.read, 100), b"step=3 loss=0.25\n")
 

@@ -32,7 +32,8 @@ def _descriptor() -> int:
 
 
 def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Optional[float] = None) -> None:
-    """Says how far this worker is. Never waits, never fails; does nothing without Cadre and in forked children."""
+    """Says how far this worker is; a loss may be a tensor. Never waits, and no reader's trouble is the program's; does nothing without
+    Cadre and in forked children."""
     global _last, _fd
     now = time.monotonic()
     if os.getpid() != _owner or (_last is not None and now - _last < _MIN_INTERVAL):
@@ -45,7 +46,8 @@ def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Opt
     if samples_per_second is not None:
         line += " samples_per_second=%g" % samples_per_second
     if loss is not None:
-        line += " loss=%g" % loss
+        # PyTorch warns where a tensor that requires a gradient becomes a number.
+        line += " loss=%g" % getattr(loss, "detach", lambda: loss)()
     try:
         os.write(_fd, (line + "\n").encode())
         _last = now
@@ -55,8 +57,19 @@ def progress(*, step: int, loss: Optional[float] = None, samples_per_second: Opt
         _fd = -1
 
 
-def steps(loader: Iterable[T], start: int = 0) -> Iterator[T]:
-    """The loader's items; reports each one's number, from start, once the loop's body has finished it."""
-    for step, item in enumerate(loader, start):
-        yield item
-        progress(step=step)
+class _Steps:
+    def __init__(self, loader: Iterable[T], start: int) -> None:
+        self._loader, self._start = loader, start
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        for step, item in enumerate(self._loader, self._start):
+            yield item
+            progress(step=step)
+
+
+def steps(loader: Iterable[T], start: int = 0) -> Iterable[T]:
+    """The loader's items, as many as it has; reports each one's number, from start, once the loop's body has finished it."""
+    return _Steps(loader, start)
