@@ -33,6 +33,7 @@ std::string Describe(const Parameter& parameter) {
   if (!parameter.shape.empty()) {
     absl::StrAppend(&text, " [", absl::StrJoin(parameter.shape, ", "), "]");
   }
+  if (!parameter.kept_as.empty()) absl::StrAppend(&text, ", kept as ", parameter.kept_as);
   return text;
 }
 

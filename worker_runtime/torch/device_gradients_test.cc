@@ -22,6 +22,7 @@
 namespace cadre::nn {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Net : torch::nn::Module {
@@ -322,6 +323,17 @@ TEST_F(DeviceGradients, OfSixteenBitParametersTrain) {
       });
     }
   }
+}
+
+TEST_F(DeviceGradients, OfRanksThatKeepThemDifferentlyAreAnError) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const bool first = communicator.rank() == 0;
+    auto net = first ? std::make_shared<Scale>(pretend::Device(), torch::kBFloat16, 1.0f)
+                     : std::make_shared<Scale>(torch::kCPU, torch::kFloat32, 1.0f);
+    EXPECT_THAT(
+        DataParallel<Scale>::Create(net, communicator, SmallBuckets()).status().message(),
+        AllOf(HasSubstr("'scale'"), HasSubstr("on rank 1 but"), HasSubstr("kept as BFloat16 on ")));
+  });
 }
 
 }  // namespace

@@ -101,6 +101,11 @@ Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
   CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, staged ? copy : tensor));
   tensors.push_back(tensor);
   parameters.push_back({name, buffer, tensor.sizes().vec()});
+  if (staged) {
+    // Which of several devices of a kind it is differs between ranks.
+    parameters.back().kept_as = std::string(torch::toString(tensor.scalar_type())) + " on " +
+                                torch::Device(tensor.device().type()).str();
+  }
   copies.push_back(std::move(copy));
   return OkStatus();
 }

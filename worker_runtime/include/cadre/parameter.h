@@ -22,6 +22,9 @@ struct Parameter {
   Buffer value;
   // Compared between ranks where it is given.
   std::vector<int64_t> shape;
+  // Where `value` stands for memory elsewhere or of another type: what that is ("bfloat16 on
+  // cuda"). Compared between ranks.
+  std::string kept_as = {};
 };
 
 // INVALID_ARGUMENT: there are none, or more than `most`, two have the same name, or a type is not
