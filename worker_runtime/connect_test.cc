@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
@@ -37,6 +39,45 @@ TEST_F(ConnectTest, OneRank_OneNode_SeveralNodes) {
   ExpectWorks(1, 1);
   ExpectWorks(3, 1);
   ExpectWorks(5, 2);
+}
+
+// Each member's number in the sum is its own, so that a group that joined others would show.
+void ExpectGroupWorks(testing::InProcessWorkers& workers, const std::vector<int>& ranks) {
+  workers.Run([&](Worker& worker) {
+    const auto own = std::find(ranks.begin(), ranks.end(), worker.rank());
+    if (own == ranks.end()) return;
+    auto group = ConnectGroup(worker, ranks, kOptions);
+    ASSERT_OK(group);
+    EXPECT_EQ((*group)->rank(), own - ranks.begin());
+    int64_t mine = worker.rank();
+    std::vector<int64_t> all(ranks.size());
+    ASSERT_OK(
+        (*group)
+            ->AllGather({&mine, 1, DataType::kInt64}, {all.data(), all.size(), DataType::kInt64})
+            ->Wait(kLong));
+    EXPECT_EQ(all, std::vector<int64_t>(ranks.begin(), ranks.end()));
+    ASSERT_OK((*group)->Barrier()->Wait(kLong));
+  });
+}
+
+TEST_F(ConnectTest, GroupsOfOneNode_OfSeveral_InAnyOrder) {
+  testing::InProcessWorkers workers(6, 3);
+  for (const std::vector<int>& ranks :
+       std::vector<std::vector<int>>{{3}, {2, 3}, {1, 2, 3}, {0, 2, 4}, {5, 4, 0}, {0, 2, 1, 3}}) {
+    ExpectGroupWorks(workers, ranks);
+    ExpectGroupWorks(workers, ranks);  // once more with the same name
+  }
+}
+
+TEST_F(ConnectTest, GroupsThatMakeNoSense) {
+  testing::InProcessWorkers workers(3);
+  for (const std::vector<int>& ranks : std::vector<std::vector<int>>{{}, {1, 2}, {0, 0}, {0, 3}}) {
+    EXPECT_THAT(ConnectGroup(workers.worker(0), ranks, kOptions),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank")));
+  }
+  EXPECT_THAT(ConnectGroup(workers.worker(0), std::vector<int>{0, 2},
+                           {"late", std::chrono::milliseconds(20)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 2 of the world")));
 }
 
 TEST_F(ConnectTest, TheEnvironmentMayAskForABackend) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "cadre.h"
 #include "cadre/connect.h"
@@ -56,6 +57,29 @@ cadre_status cadre_communicator_connect(cadre_worker* worker, const char* name, 
     auto handle = std::make_unique<cadre_communicator>();
     ASSIGN_OR_RETURN(handle->communicator,
                      cadre::ConnectCommunicator(*worker->worker, {name, timeout}));
+    *communicator = handle.release();
+    return cadre::OkStatus();
+  });
+}
+
+cadre_status cadre_communicator_connect_group(cadre_worker* worker, const char* name,
+                                              const int* ranks, size_t count, int64_t timeout_ms,
+                                              cadre_communicator** communicator) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(communicator, "communicator"));
+    *communicator = nullptr;
+    RETURN_IF_ERROR(NotNull(worker, "worker"));
+    RETURN_IF_ERROR(NotNull(name, "name"));
+    RETURN_IF_ERROR(NotNull(ranks, "ranks"));
+    const auto world = static_cast<size_t>(worker->worker->world_size());
+    if (count > world) {
+      return cadre::InvalidArgumentError(
+          absl::StrCat("a group of ", count, " ranks in a world of ", world));
+    }
+    ASSIGN_OR_RETURN(const auto timeout, cadre::c::TimeoutOf(timeout_ms));
+    auto handle = std::make_unique<cadre_communicator>();
+    ASSIGN_OR_RETURN(handle->communicator,
+                     cadre::ConnectGroup(*worker->worker, {ranks, count}, {name, timeout}));
     *communicator = handle.release();
     return cadre::OkStatus();
   });

@@ -125,6 +125,47 @@ TEST(CCommunicatorTest, FreeingEndsWhatRuns_AndTheWorkStays) {
   cadre_work_free(work);
 }
 
+TEST(CCommunicatorTest, AGroupCountsItsRanksInTheOrderGiven) {
+  testing::InProcessWorkers workers(3);
+  workers.Run([](Worker& one) {
+    if (one.rank() == 1) return;
+    cadre_worker worker = Borrowed(one);
+    const int ranks[] = {2, 0};
+    cadre_communicator* group = nullptr;
+    ASSERT_EQ(cadre_communicator_connect_group(&worker, "ends", ranks, 2, kLongMs, &group),
+              CADRE_OK)
+        << cadre_last_error();
+    const int32_t own = one.rank();
+    int32_t both[2] = {};
+    cadre_work* work = nullptr;
+    EXPECT_EQ(Finish(cadre_all_gather(group, &own, both, 1, CADRE_INT32, &work), work), CADRE_OK);
+    EXPECT_THAT(both, ElementsAre(2, 0));
+    cadre_communicator_free(group);
+  });
+}
+
+TEST(CCommunicatorTest, GroupErrors) {
+  testing::InProcessWorkers workers(2);
+  cadre_worker worker = Borrowed(workers.worker(0));
+  const int ranks[] = {0, 5};
+  cadre_communicator* group = nullptr;
+  const auto connect = [&](cadre_worker* from, const char* name, const int* of, size_t count,
+                           int64_t timeout_ms) {
+    return cadre_communicator_connect_group(from, name, of, count, timeout_ms, &group);
+  };
+  EXPECT_EQ(connect(&worker, "x", ranks, 2, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_THAT(cadre_last_error(), HasSubstr("ranks 0, 5"));
+  EXPECT_EQ(connect(&worker, "x", ranks, 3, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(connect(&worker, "x", ranks, 0, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(connect(&worker, "x", nullptr, 1, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(connect(&worker, nullptr, ranks, 1, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(connect(nullptr, "x", ranks, 1, kLongMs), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(connect(&worker, "x", ranks, 1, -1), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_communicator_connect_group(&worker, "x", ranks, 1, kLongMs, nullptr),
+            CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(group, nullptr);
+}
+
 TEST(CCommunicatorTest, ConnectErrors) {
   testing::InProcessWorkers workers(2);
   cadre_worker worker = Borrowed(workers.worker(0));

@@ -45,6 +45,19 @@ cadre_status cadre_worker_connect(cadre_worker** worker) {
   });
 }
 
+cadre_status cadre_worker_connect_at(int rank, int world_size, const char* address,
+                                     int64_t timeout_ms, cadre_worker** worker) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(worker, "worker"));
+    *worker = nullptr;
+    RETURN_IF_ERROR(NotNull(address, "address"));
+    ASSIGN_OR_RETURN(const auto timeout, cadre::c::TimeoutOf(timeout_ms));
+    ASSIGN_OR_RETURN(auto connected, cadre::Worker::Connect({rank, world_size, address, timeout}));
+    *worker = new cadre_worker{std::move(connected)};
+    return cadre::OkStatus();
+  });
+}
+
 void cadre_worker_free(cadre_worker* worker) { delete worker; }
 
 int cadre_worker_rank(const cadre_worker* worker) {

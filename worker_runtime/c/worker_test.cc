@@ -44,6 +44,22 @@ TEST(CWorkerTest, NotStartedAsAWorker_SaysSo) {
   EXPECT_EQ(cadre_worker_connect(nullptr), CADRE_INVALID_ARGUMENT);
 }
 
+TEST(CWorkerTest, WhoSaysItsRankItself) {
+  cadre_worker* worker = nullptr;
+  ASSERT_EQ(cadre_worker_connect_at(0, 1, "127.0.0.1:1", kLongMs, &worker), CADRE_OK)
+      << cadre_last_error();
+  EXPECT_EQ(cadre_worker_rank(worker), 0);
+  EXPECT_EQ(cadre_worker_world_size(worker), 1);
+  cadre_worker_free(worker);
+  EXPECT_EQ(cadre_worker_connect_at(0, 1, "nowhere", kLongMs, &worker), CADRE_INVALID_ARGUMENT);
+  EXPECT_THAT(cadre_last_error(), HasSubstr("HOST:PORT"));
+  EXPECT_EQ(worker, nullptr);
+  EXPECT_EQ(cadre_worker_connect_at(2, 2, "h:1", kLongMs, &worker), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_worker_connect_at(0, 1, "h:1", -1, &worker), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_worker_connect_at(0, 1, nullptr, kLongMs, &worker), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_worker_connect_at(0, 1, "h:1", kLongMs, nullptr), CADRE_INVALID_ARGUMENT);
+}
+
 TEST(CWorkerTest, Place) {
   testing::InProcessWorkers workers(5, 2);
   const cadre_worker worker = Borrowed(workers.worker(3));

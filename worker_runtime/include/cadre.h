@@ -85,6 +85,11 @@ typedef struct cadre_worker cadre_worker;
 // ranks, five minutes at most. CADRE_FAILED_PRECONDITION: nobody started it as a worker, or
 // something is missing. CADRE_INVALID_ARGUMENT: variables contradict each other.
 cadre_status cadre_worker_connect(cadre_worker** worker);
+// For a program that knows its rank from elsewhere, whatever the environment says. `address`:
+// "HOST:PORT" at which rank 0 listens for the others, the same for all, which nothing else uses.
+// Waits until all ranks are there.
+cadre_status cadre_worker_connect_at(int rank, int world_size, const char* address,
+                                     int64_t timeout_ms, cadre_worker** worker);
 // NULL does nothing. Communicators stay. No other call may use the worker then, or later.
 void cadre_worker_free(cadre_worker* worker);
 
@@ -170,7 +175,7 @@ cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step);
 cadre_status cadre_memory_latest(cadre_memory* memory, int64_t* step, const void** data,
                                  size_t* size);
 
-// ---- Communicator: collectives between all ranks of the world.
+// ---- Communicator: collectives between all ranks of the world, or some of them.
 //
 // Functions that return a work only start the operation. All ranks make the same calls in the same
 // order, but for send and receive, which concern two; what they were given belongs to the operation
@@ -209,6 +214,12 @@ enum {
 // and CADRE_UNAVAILABLE name a rank that did not come.
 cadre_status cadre_communicator_connect(cadre_worker* worker, const char* name, int64_t timeout_ms,
                                         cadre_communicator** communicator);
+// Likewise between these `count` ranks of the world only, which the communicator counts in the
+// order given: a root, and the rank that an error names, is a number in `ranks`. All of them, and
+// nobody else, call it with the same ranks and name.
+cadre_status cadre_communicator_connect_group(cadre_worker* worker, const char* name,
+                                              const int* ranks, size_t count, int64_t timeout_ms,
+                                              cadre_communicator** communicator);
 // Aborts what runs, and waits until no buffer is used any more. NULL does nothing. Works stay. No
 // other call may use the communicator then, or later.
 void cadre_communicator_free(cadre_communicator* communicator);

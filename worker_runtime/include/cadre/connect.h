@@ -10,6 +10,7 @@
 
 #include "cadre/communicator.h"
 #include "cadre/result.h"
+#include "cadre/span.h"
 #include "cadre/worker.h"
 
 namespace cadre {
@@ -32,6 +33,12 @@ Result<World> Connect(const CommunicatorOptions& options = {});
 // `worker` must outlive the call, not the communicator.
 Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
                                                           const CommunicatorOptions& options);
+
+// Likewise between these ranks of the world only, which are counted in the order given: errors of
+// its operations count so too. All of them, and nobody else, call it with the same ranks and name.
+// INVALID_ARGUMENT: this rank is not among them, or a rank is none or comes twice.
+Result<std::unique_ptr<Communicator>> ConnectGroup(Worker& worker, Span<const int> ranks,
+                                                   const CommunicatorOptions& options);
 
 }  // namespace cadre
 

@@ -1,0 +1,45 @@
+#include "worker_runtime/backend/member_place.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::backend {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Local rank, ranks of the node, node, nodes.
+std::vector<int> PlaceIn(const std::vector<int>& nodes, int own) {
+  WorkerPlace world;
+  world.rank = 7;
+  world.world_size = 9;
+  world.address = "10.0.0.3";
+  const WorkerPlace place = PlaceOfMember(nodes, own, world);
+  EXPECT_EQ(place.rank, own);
+  EXPECT_EQ(place.world_size, nodes.size());
+  EXPECT_EQ(place.address, "10.0.0.3");
+  return {place.local_rank, place.local_world_size, place.node_rank, place.nodes};
+}
+
+TEST(MemberPlaceTest, OneNode) {
+  EXPECT_THAT(PlaceIn({4, 4, 4}, 0), ElementsAre(0, 3, 0, 1));
+  EXPECT_THAT(PlaceIn({4, 4, 4}, 2), ElementsAre(2, 3, 0, 1));
+  EXPECT_THAT(PlaceIn({4}, 0), ElementsAre(0, 1, 0, 1));
+}
+
+TEST(MemberPlaceTest, SeveralNodesAreCountedAnew) {
+  EXPECT_THAT(PlaceIn({5, 5, 2, 7}, 1), ElementsAre(1, 2, 0, 3));
+  EXPECT_THAT(PlaceIn({5, 5, 2, 7}, 2), ElementsAre(0, 1, 1, 3));
+  EXPECT_THAT(PlaceIn({5, 2, 2, 2}, 2), ElementsAre(1, 3, 1, 2));
+}
+
+TEST(MemberPlaceTest, RanksOfANodeThatDoNotFollowEachOther) {
+  for (int own = 0; own < 4; ++own) {
+    EXPECT_THAT(PlaceIn({0, 1, 0, 1}, own), ElementsAre(0, 1, own, 4));
+  }
+}
+
+}  // namespace
+}  // namespace cadre::backend
