@@ -66,4 +66,39 @@ def _declare(lib: Any) -> Any:
         function = getattr(lib, "cadre_worker_" + name)
         function.argtypes, function.restype = [handle], long if name == "generation" else number
     lib.cadre_last_error.argtypes, lib.cadre_last_error.restype = [], text
+    lib.checked = check
+    return lib
+
+
+def collectives() -> Any:
+    """The library, with the functions of communicators declared."""
+    lib = library()
+    if getattr(lib, "has_collectives", False):
+        return lib
+    import ctypes as c
+
+    handle, text, number, size, long = c.c_void_p, c.c_char_p, c.c_int, c.c_size_t, c.c_int64
+    started = c.POINTER(handle)
+    checked = {
+        "worker_connect_at": [number, number, text, long, started],
+        "communicator_connect_group": [handle, text, c.POINTER(number), size, long, started],
+        "communicator_abort": [handle],
+        "all_reduce": [handle, handle, size, number, number, started],
+        "reduce": [handle, handle, size, number, number, number, started],
+        "broadcast": [handle, handle, size, number, number, started],
+        "all_gather": [handle, handle, handle, size, number, started],
+        "reduce_scatter": [handle, handle, handle, size, number, number, started],
+        "barrier": [handle, started],
+        "send": [handle, handle, size, number, number, number, started],
+        "receive": [handle, handle, size, number, number, number, started],
+        "work_wait": [handle, long],
+    }
+    for name, arguments in checked.items():
+        function = getattr(lib, "cadre_" + name)
+        function.argtypes, function.restype, function.errcheck = arguments, number, lib.checked
+    lib.cadre_work_done.argtypes, lib.cadre_work_done.restype = [handle], number
+    for name in ("work_free", "communicator_free", "worker_free"):
+        function = getattr(lib, "cadre_" + name)
+        function.argtypes, function.restype = [handle], None
+    lib.has_collectives = True
     return lib

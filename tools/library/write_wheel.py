@@ -33,6 +33,11 @@ Requires-Python: >=3.8
 Description-Content-Type: text/markdown
 
 {readme}"""
+# What PyTorch looks for when a program asks for a backend by this name.
+ENTRY_POINTS = """\
+[torch.distributed.backends]
+cadre = cadre.torch_backend:register
+"""
 
 
 def files_of(tree):
@@ -80,7 +85,8 @@ def main(tree, version, readme, output):
         for name, path in sorted(files_of(tree)):
             with open(path, "rb") as file:
                 record += add(wheel, name, file.read(), os.access(path, os.X_OK))
-        for name, text in (("METADATA", metadata), ("WHEEL", tag), ("top_level.txt", "cadre\n")):
+        described = (("METADATA", metadata), ("WHEEL", tag), ("entry_points.txt", ENTRY_POINTS), ("top_level.txt", "cadre\n"))
+        for name, text in described:
             record += add(wheel, info + name, text.encode(), False)
         add(wheel, info + "RECORD", (record + info + "RECORD,,\n").encode(), False)
 
