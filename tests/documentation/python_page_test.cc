@@ -1,6 +1,8 @@
 // Every example of docs/python.md, as a reader would run it: by itself, and by two workers.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/packaging/unpacked_wheel.h"
 
 namespace cadre {
 namespace {
@@ -52,6 +55,10 @@ class PythonPageTest : public testing::Test {
     ADD_FAILURE() << "the page has no example with " << text;
     return "";
   }
+  // With PyTorch of PyPI and the wheel, as a reader has it.
+  std::string ByTwoWorkersWithTheWheel(const std::string& python, const std::string& script) {
+    return ByTwoWorkers(script, python, {{"PYTHONPATH", UnpackedWheel()}});
+  }
   std::string Alone(const std::string& script) {
     ProcessOptions options;
     options.argv = {kPython, script};
@@ -62,11 +69,15 @@ class PythonPageTest : public testing::Test {
     return (*process)->standard_output();
   }
   std::string ByTwoWorkers(const std::string& script) {
+    return ByTwoWorkers(script, kPython, environment_);
+  }
+  std::string ByTwoWorkers(const std::string& script, const std::string& python,
+                           const std::map<std::string, std::string>& environment) {
     std::vector<std::string> flags = {"--nproc-per-node", "2", "--log-dir", directory_ + "/logs"};
-    for (const auto& [name, value] : environment_) {
+    for (const auto& [name, value] : environment) {
       flags.insert(flags.end(), {"--env", absl::StrCat(name, "=", value)});
     }
-    flags.insert(flags.end(), {"--", kPython, script});
+    flags.insert(flags.end(), {"--", python, script});
     const auto run = StartStandalone(flags);
     EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
     return run->standard_output();
@@ -83,7 +94,7 @@ class PythonPageTest : public testing::Test {
       {"CADRE_LIBRARY", std::filesystem::canonical("tools/library/libcadre.so.0")}};
 };
 
-TEST_F(PythonPageTest, EachIsRunHere) { EXPECT_EQ(Examples().size(), 6); }
+TEST_F(PythonPageTest, EachIsRunHere) { EXPECT_EQ(Examples().size(), 7); }
 
 TEST_F(PythonPageTest, Progress) { RunsEverywhere("cadre.progress("); }
 
@@ -100,6 +111,16 @@ TEST_F(PythonPageTest, Worker) {
 TEST_F(PythonPageTest, Store) { RunsEverywhere("compare_and_set"); }
 
 TEST_F(PythonPageTest, CheckpointInMemory) { RunsEverywhere("checkpoint.latest"); }
+
+TEST_F(PythonPageTest, Collectives) {
+  const char* const environment = std::getenv("CADRE_PYTHON_ENV");
+  if (environment == nullptr || *environment == '\0') {
+    GTEST_SKIP() << "CADRE_PYTHON_ENV does not name the folder that tools/python_env makes";
+  }
+  EXPECT_THAT(ByTwoWorkersWithTheWheel(absl::StrCat(environment, "/bin/python"),
+                                       Example("init_process_group(\"cadre\")")),
+              HasSubstr("the sum of 2 ranks is 3\n"));
+}
 
 TEST_F(PythonPageTest, CheckpointWanted) { RunsEverywhere("checkpoint.wanted"); }
 

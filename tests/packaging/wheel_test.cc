@@ -83,11 +83,17 @@ TEST_F(WheelTest, BesidePyTorchOfPyPI) {
                    // The environment with PyTorch is read-only here.
                    "export PYTHONPATH=$(echo ", python_, "/lib/python3*/site-packages)\n",
                    "/tmp/venv/bin/cadre run --standalone --nproc-per-node 2 --max-restarts 1 ",
-                   program, " --epochs 2 --checkpoint /tmp/c.pt --fail-rank 1\n"),
+                   program, " --epochs 2 --checkpoint /tmp/c.pt --fail-rank 1\n",
+                   "echo '== with its own collectives'\n"
+                   "sed 's/\"gloo\"/\"cadre\"/' ",
+                   program, " > /tmp/own.py\n",
+                   "/tmp/venv/bin/cadre run --standalone --nproc-per-node 2 /tmp/own.py "
+                   "--epochs 1 --checkpoint /tmp/own.pt\n"),
       {python_, program});
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(),
-              AllOf(HasSubstr("goes on behind epoch 1"), HasSubstr("epoch 2/2: loss")));
+              AllOf(HasSubstr("goes on behind epoch 1"), HasSubstr("epoch 2/2: loss"),
+                    HasSubstr("== with its own collectives"), HasSubstr("epoch 1/1: loss")));
 }
 
 }  // namespace
