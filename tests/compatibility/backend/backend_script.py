@@ -221,6 +221,18 @@ def asynchronous(b):
     assert tensors[1][0].item() == b.size**2
 
 
+def slow(b):
+    """The last rank comes just when the others, which wait in slices of a tenth of a second, look up."""
+    late = torch.ones(1 << 16)
+    for turn in range(30):
+        dist.barrier()
+        begin = time.monotonic()
+        if b.rank == b.size - 1:
+            while time.monotonic() - begin < 0.0995 + turn % 10 * 1e-4:
+                pass
+        dist.all_reduce(late, op=ReduceOp.MAX)
+
+
 def refused(b):
     backend = b.cadre._get_backend(torch.device("cpu"))
     calls = (
@@ -305,7 +317,7 @@ def death(b):
         raise AssertionError("nobody said that a rank is gone")
 
 
-CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, refused, ddp, fsdp, death)}
+CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, slow, refused, ddp, fsdp, death)}
 
 
 def run(checks, **how):

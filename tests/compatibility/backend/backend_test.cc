@@ -90,9 +90,9 @@ TEST_F(BackendTest, UnderTorchrun) {
 TEST_F(BackendTest, WithoutALauncher_BesideAnotherDevicesBackend) {
   auto environment = Environment();
   environment["BACKEND"] = "cpu:cadre,cuda:gloo";
-  const auto run =
-      StartProgram(python_, {kScript, "fork", "2", "reductions", "asynchronous", "refused", "fsdp"},
-                   environment);
+  const auto run = StartProgram(
+      python_, {kScript, "fork", "2", "reductions", "asynchronous", "slow", "refused", "fsdp"},
+      environment);
   ExpectEqual(*run, {0, 1}, 2);
 }
 
