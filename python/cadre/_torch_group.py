@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
 
+# Until they are shut down: where only C++ holds one, as with TORCH_DISTRIBUTED_DEBUG=DETAIL, its methods would be lost.
+_groups: "set[Any]" = set()
 _TAG = 0  # of the messages of collectives, which come in the order of the calls
 
 
@@ -46,6 +48,7 @@ class Group(_base()):  # type: ignore[misc]
                 self._options = None
         self._communicators: Any = Communicators(store, name, rank, size, world_ranks, int(timeout.total_seconds() * 1000))
         self._lib = self._communicators._lib
+        _groups.add(self)
 
     # What PyTorch asks of a backend.
 
@@ -71,6 +74,7 @@ class Group(_base()):  # type: ignore[misc]
         if communicators is not None:
             communicators.free()
             self._finisher.stop()
+            _groups.discard(self)
 
     # How an operation is made.
 
@@ -121,24 +125,24 @@ class Group(_base()):  # type: ignore[misc]
         self._keep(operation, staged, True)
         self._start(operation, "all_reduce", staged.pointer, staged.count, staged.kind, number)
 
-    def allreduce(self, tensors: List[Any], options: Any) -> Work:
+    def allreduce(self, tensors: List[Any], opts: Any) -> Work:
         operation = self._begin("all_reduce", tensors)
         for tensor in tensors:
-            self._all_reduce(operation, tensor, options.reduceOp)
+            self._all_reduce(operation, tensor, opts.reduceOp)
         return self._work(operation)
 
-    def allreduce_coalesced(self, tensors: List[Any], options: Any) -> Work:
-        return self.allreduce(tensors, options)
+    def allreduce_coalesced(self, tensors: List[Any], opts: Any) -> Work:
+        return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: List[Any], options: Any) -> Work:
+    def reduce(self, tensors: List[Any], opts: Any) -> Work:
         operation = self._begin("reduce", tensors)
-        root = options.rootRank
+        root = opts.rootRank
         for tensor in tensors:
-            fold = fold_of(tensor, options.reduceOp)
+            fold = fold_of(tensor, opts.reduceOp)
             if fold is not None:
                 self._fold(operation, tensor, fold, tensor if self._rank == root else tensor.clone())
                 continue
-            staged, number = to_reduce(tensor, options.reduceOp)
+            staged, number = to_reduce(tensor, opts.reduceOp)
             self._keep(operation, staged, self._rank == root)
             self._start(operation, "reduce", staged.pointer, staged.count, staged.kind, number, root)
         return self._work(operation)
@@ -160,32 +164,32 @@ class Group(_base()):  # type: ignore[misc]
         self._keep(operation, target, True)
         self._start(operation, "reduce_scatter", source.pointer, target.pointer, target.count, target.kind, number)
 
-    def reduce_scatter(self, outputs: List[Any], inputs: List[List[Any]], options: Any) -> Work:
+    def reduce_scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Work:
         operation = self._begin("reduce_scatter", outputs)
         for output, parts in zip(outputs, inputs):
-            self._reduce_scatter(operation, output, torch.cat([part.reshape(-1) for part in parts]), options.reduceOp)
+            self._reduce_scatter(operation, output, torch.cat([part.reshape(-1) for part in parts]), opts.reduceOp)
         return self._work(operation)
 
-    def reduce_scatter_single(self, output: Any, given: Any, options: Any) -> Work:
-        return self.reduce_scatter_single_coalesced([output], [given], options)
+    def reduce_scatter_single(self, output: Any, given: Any, opts: Any) -> Work:
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
 
-    def reduce_scatter_single_coalesced(self, outputs: List[Any], inputs: List[Any], options: Any) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("reduce_scatter_tensor", outputs)
         for output, given in zip(outputs, inputs):
-            self._reduce_scatter(operation, output, given, options.reduceOp)
+            self._reduce_scatter(operation, output, given, opts.reduceOp)
         return self._work(operation)
 
     # Copies.
 
-    def broadcast(self, tensors: List[Any], options: Any) -> Work:
+    def broadcast(self, tensors: List[Any], opts: Any) -> Work:
         operation = self._begin("broadcast", tensors)
         for tensor in tensors:
             staged = as_bytes(tensor)
-            self._keep(operation, staged, self._rank != options.rootRank)
-            self._start(operation, "broadcast", staged.pointer, staged.count, UINT8, options.rootRank)
+            self._keep(operation, staged, self._rank != opts.rootRank)
+            self._start(operation, "broadcast", staged.pointer, staged.count, UINT8, opts.rootRank)
         return self._work(operation)
 
-    def allgather(self, outputs: List[List[Any]], inputs: List[Any], options: Any) -> Work:
+    def allgather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("all_gather", [tensor for each in outputs for tensor in each])
         for each, given in zip(outputs, inputs):
             for tensor in each:
@@ -195,14 +199,14 @@ class Group(_base()):  # type: ignore[misc]
                 operation.afterwards.append(lambda tensor=tensor, part=part: tensor.copy_(part.view(tensor.shape)))
         return self._work(operation)
 
-    def allgather_coalesced(self, outputs: List[List[Any]], inputs: List[Any], options: Any) -> Work:
+    def allgather_coalesced(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
         # A list for each rank here, and one for each input there.
-        return self.allgather([list(each) for each in zip(*outputs)], inputs, options)
+        return self.allgather([list(each) for each in zip(*outputs)], inputs, opts)
 
-    def all_gather_single(self, output: Any, given: Any, options: Any) -> Work:
-        return self.all_gather_single_coalesced([output], [given], options)
+    def all_gather_single(self, output: Any, given: Any, opts: Any) -> Work:
+        return self.all_gather_single_coalesced([output], [given], opts)
 
-    def all_gather_single_coalesced(self, outputs: List[Any], inputs: List[Any], options: Any) -> Work:
+    def all_gather_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("all_gather_into_tensor", outputs)
         for output, given in zip(outputs, inputs):
             if output.numel() != given.numel() * self._size or given.dtype != output.dtype:
@@ -240,8 +244,8 @@ class Group(_base()):  # type: ignore[misc]
             if rank != self._rank and tensor.numel() > 0:
                 self._send_part(operation, tensor, rank)
 
-    def gather(self, outputs: List[List[Any]], inputs: List[Any], options: Any) -> Work:
-        operation, root = self._begin("gather", [tensor for each in outputs for tensor in each]), options.rootRank
+    def gather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
+        operation, root = self._begin("gather", [tensor for each in outputs for tensor in each]), opts.rootRank
         for index, given in enumerate(inputs):
             if self._rank == root:
                 for tensor in outputs[index]:
@@ -252,8 +256,8 @@ class Group(_base()):  # type: ignore[misc]
                 self._send_part(operation, given, root)
         return self._work(operation)
 
-    def scatter(self, outputs: List[Any], inputs: List[List[Any]], options: Any) -> Work:
-        operation, root = self._begin("scatter", outputs), options.rootRank
+    def scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Work:
+        operation, root = self._begin("scatter", outputs), opts.rootRank
         for index, output in enumerate(outputs):
             if self._rank == root:
                 nothing = [output if rank == root else output.new_empty(0) for rank in range(self._size)]
@@ -264,12 +268,12 @@ class Group(_base()):  # type: ignore[misc]
                 self._receive_part(operation, output, root)
         return self._work(operation)
 
-    def alltoall(self, outputs: List[Any], inputs: List[Any], options: Any) -> Work:
+    def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Work:
         operation = self._begin("all_to_all", outputs)
         self._exchange(operation, outputs, inputs)
         return self._work(operation)
 
-    def all_to_all_single(self, output: Any, given: Any, output_sizes: List[int], input_sizes: List[int], options: Any) -> Work:
+    def all_to_all_single(self, output: Any, given: Any, output_sizes: List[int], input_sizes: List[int], opts: Any) -> Work:
         operation = self._begin("all_to_all_single", [output])
         self._exchange(operation, self._parts(output, output_sizes), self._parts(given, input_sizes))
         return self._work(operation)
@@ -300,7 +304,7 @@ class Group(_base()):  # type: ignore[misc]
     def recv_anysource(self, tensors: List[Any], tag: int) -> Work:
         raise NotImplementedError("cadre: recv() needs to know from whom: give src")
 
-    def barrier(self, options: Any = None) -> Work:
+    def barrier(self, opts: Any = None) -> Work:
         operation = self._begin("barrier", [])
         self._start(operation, "barrier")
         return self._work(operation)
@@ -317,6 +321,11 @@ class Group(_base()):  # type: ignore[misc]
 for _name, _of_base in vars(c10d.Backend).items():
     if isinstance(_of_base, property) and _name.lstrip("_").startswith("supports_"):
         setattr(Group, _name, False)
+if not issubclass(Group, c10d.Backend):
+    # A whole process group has no backends in it, which would have been asked.
+    Group._get_backend = lambda self, device: self
+    Group._set_group_name = lambda self, name: setattr(self, "_group_name", name)
+    Group.group_name = property(lambda self: self._group_name)
 
 
 def _expect_same(name: str, tensor: Any, other: Any) -> None:

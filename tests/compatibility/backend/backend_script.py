@@ -233,6 +233,21 @@ def slow(b):
         dist.all_reduce(late, op=ReduceOp.MAX)
 
 
+def late(b):
+    """Who does not come within the group's timeout is named; other groups go on."""
+    ranks = list(range(b.size))[::-1]
+    hasty = dist.new_group(ranks, timeout=timedelta(seconds=1), sort_ranks=False)
+    if b.rank != 0:
+        try:
+            dist.all_reduce(torch.ones(4), group=hasty)
+        except RuntimeError as error:
+            said = "of the group of ranks %s" % ", ".join(map(str, ranks))
+            assert said in str(error) and "rank %d" % (b.size - 1) in str(error), str(error)
+        else:
+            raise AssertionError("nobody was missed")
+    dist.barrier()
+
+
 def refused(b):
     backend = b.cadre._get_backend(torch.device("cpu"))
     calls = (
@@ -317,7 +332,22 @@ def death(b):
         raise AssertionError("nobody said that a rank is gone")
 
 
-CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, slow, refused, ddp, fsdp, death)}
+CHECKS = {check.__name__: check for check in (reductions, copies, messages, groups, asynchronous, slow, late, refused, ddp, fsdp, death)}
+
+
+def as_before_2_15():
+    """PyTorch in which Python derives from no Backend: a group is whole then."""
+    from torch._C import _distributed_c10d as c10d
+
+    class NoBackend:
+        def __init__(self, *_):
+            raise TypeError("No constructor defined!")
+
+    original, c10d.Backend = c10d.Backend, NoBackend
+    from cadre._torch_group import Group
+
+    c10d.Backend = original
+    assert issubclass(Group, c10d.ProcessGroup)
 
 
 def run(checks, **how):
@@ -355,6 +385,8 @@ def fork(size, checks):
 
 
 if __name__ == "__main__":
+    if "WHOLE_GROUP" in os.environ:
+        as_before_2_15()
     if sys.argv[1] == "fork":
         sys.exit(1 if fork(int(sys.argv[2]), sys.argv[3:]) else 0)
     run(sys.argv[1:])

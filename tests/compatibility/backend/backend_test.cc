@@ -27,8 +27,8 @@ constexpr absl::Duration kPatience = absl::Minutes(3);
 constexpr char kScript[] = "tests/compatibility/backend/backend_script.py";
 constexpr char kDebiansPython[] = "/usr/bin/python3";
 
-const std::vector<std::string> kAll = {"reductions",   "copies",  "messages", "groups",
-                                       "asynchronous", "refused", "ddp",      "fsdp"};
+const std::vector<std::string> kAll = {
+    "reductions", "copies", "messages", "groups", "asynchronous", "late", "refused", "ddp", "fsdp"};
 
 class BackendTest : public PypiPythonTest {
  protected:
@@ -79,10 +79,13 @@ TEST_F(BackendTest, TwoNodesByTwo) {
   ExpectEqual(*nodes[1], {2, 3}, 4);
 }
 
-TEST_F(BackendTest, UnderTorchrun) {
+// PyTorch's checks of collectives go around the backend, and hold it by its C++ side only.
+TEST_F(BackendTest, UnderTorchrun_WithPyTorchsChecks) {
+  auto environment = Environment();
+  environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL";
   const auto run = StartProgram(
       InEnvironment("torchrun"),
-      {"--nproc-per-node", "2", kScript, "reductions", "messages", "groups"}, Environment());
+      {"--nproc-per-node", "2", kScript, "reductions", "messages", "groups"}, environment);
   ExpectEqual(*run, {0, 1}, 2);
 }
 
@@ -144,6 +147,14 @@ TEST_F(BackendTest, ByAnImport) {
       environment);
   EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("backend cadre"));
+}
+
+TEST_F(BackendTest, AWholeGroup_AsBeforePyTorch2_15) {
+  auto environment = Environment();
+  environment["WHOLE_GROUP"] = "1";
+  const auto run = StartProgram(
+      python_, {kScript, "fork", "2", "reductions", "messages", "groups", "ddp"}, environment);
+  ExpectEqual(*run, {0, 1}, 2);
 }
 
 TEST_F(BackendTest, AnOldPyTorchIsToldSo) {
