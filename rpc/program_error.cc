@@ -1,16 +1,16 @@
 #include "rpc/program_error.h"
 
 #include <csignal>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/text.h"
-#include "rpc/python_frame.h"
+#include "rpc/lost_peer.h"
+#include "rpc/python_exception.h"
 
 namespace cadre::rpc {
 namespace {
@@ -18,93 +18,19 @@ namespace {
 // CPython's status after an exception that nobody caught, and the dynamic linker's.
 constexpr int kUncaught = 1;
 constexpr int kNoLibrary = 127;
-constexpr size_t kMaxTextBytes = 256;
+constexpr size_t kMaxTextBytes = 320;
 
-struct Exception {
-  absl::string_view type;  // "torch.OutOfMemoryError"
-  absl::string_view line;  // with its message
-  std::string where;       // "train.py, line 40"; may be empty
-  // Nothing but warnings follows: it is what ended the program.
-  bool last = true;
-};
-
-// PyTorch puts "[rank1]: " before each line of a traceback.
-absl::string_view WithoutRank(absl::string_view line) {
-  absl::string_view rest = line;
-  if (!absl::ConsumePrefix(&rest, "[rank")) return line;
-  const size_t digits = rest.find_first_not_of("0123456789");
-  if (digits == 0 || digits == rest.npos) return line;
-  rest.remove_prefix(digits);
-  if (!absl::ConsumePrefix(&rest, "]:")) return line;
-  absl::ConsumePrefix(&rest, " ");
-  return rest;
-}
-
-// "ValueError" of "ValueError: ..."; empty: no exception's last line begins like this.
-absl::string_view TypeOf(absl::string_view line) {
-  const absl::string_view type = line.substr(0, line.find(':'));
-  if (type.empty() || !absl::ascii_isalpha(type[0])) return "";
-  for (const char c : type) {
-    if (!absl::ascii_isalnum(c) && c != '_' && c != '.') return "";
-  }
-  return type;
-}
-
-// Where an exception came from: the innermost of the frames since its traceback began.
-class Where {
- public:
-  void See(const PythonFrame& frame) {
-    if (!IsInstalledPython(frame.file)) own_ = frame;
-    innermost_ = frame;
-  }
-  bool any() const { return innermost_.has_value(); }
-  std::string Text() const {
-    const std::optional<PythonFrame>& frame = own_.has_value() ? own_ : innermost_;
-    if (!frame.has_value()) return "";
-    return absl::StrCat(FileName(*frame), ", line ", frame->line);
-  }
-
- private:
-  std::optional<PythonFrame> own_;
-  std::optional<PythonFrame> innermost_;
-};
-
-// The last exception whose traceback is among the lines: it is the one line that follows the
-// frames, which are indented, without being so itself.
-std::optional<Exception> LastException(absl::string_view lines) {
-  std::optional<Exception> found;
-  Where where;
-  bool in_frames = false;
-  for (absl::string_view line : absl::StrSplit(lines, '\n')) {
-    line = WithoutRank(line);
-    if (absl::StartsWith(line, "  ")) {
-      const std::optional<PythonFrame> frame = ParsePythonFrame(line);
-      if (frame.has_value()) {
-        if (!in_frames) where = Where();
-        in_frames = true;
-        where.See(*frame);
-      }
-      continue;
-    }
-    const absl::string_view type = in_frames ? TypeOf(line) : "";
-    in_frames = false;
-    if (!type.empty()) {
-      found = Exception{type, line, where.Text()};
-    } else if (found.has_value() && !line.empty() && !absl::StartsWith(line, "[W")) {
-      found->last = false;
-    }
-  }
-  return found;
-}
-
-bool IsOutOfMemory(const Exception& exception) {
+bool IsOutOfMemory(const PythonException& exception) {
   return exception.type == "MemoryError" || absl::EndsWith(exception.type, "OutOfMemoryError") ||
          absl::EndsWith(exception.type, "ArrayMemoryError") ||
          absl::StrContains(exception.line, "can't allocate memory") ||
-         absl::StrContains(exception.line, "CUDA out of memory");
+         absl::StrContains(exception.line, "CUDA out of memory") ||
+         // The memory of /dev/shm, in which data loaders hand over their batches.
+         absl::StrContains(exception.line, "unable to allocate shared memory") ||
+         absl::StrContains(exception.line, "out of shared memory");
 }
 
-bool CannotLoad(const Exception& exception) {
+bool CannotLoad(const PythonException& exception) {
   for (const char* type :
        {"SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError", "ImportError"}) {
     // One that a program logged and went on after is not why it ended.
@@ -113,13 +39,60 @@ bool CannotLoad(const Exception& exception) {
   return false;
 }
 
-// The line with these words.
-std::optional<ProgramError> Said(absl::string_view lines, absl::string_view words,
-                                 ProgramError::Kind kind) {
+// PyTorch raises it a second time, without the signal that ended the process.
+bool RepeatsItsCause(absl::string_view line, absl::string_view cause) {
+  return absl::StrContains(line, "DataLoader worker (pid(s)") &&
+         absl::StrContains(cause, "DataLoader worker (pid ");
+}
+
+ProgramError ErrorOf(PythonException exception) {
+  // A program may raise an error of its own because a peer is lost, or find the peers gone while it
+  // cleans up after its own.
+  const bool lost_peer =
+      SaysPeerIsLost(exception.causes.empty() ? exception.line : exception.causes.front().line);
+  if (SaysPeerIsLost(exception.line) && !lost_peer) {
+    exception.line = exception.causes.front().line;
+    exception.where = exception.causes.front().where;
+  } else if (!exception.causes.empty() &&
+             RepeatsItsCause(exception.line, exception.causes.back().line)) {
+    exception.line = exception.causes.back().line;
+  }
+  ProgramError error;
+  if (lost_peer) error.kind = ProgramError::Kind::kLostPeer;
+  if (IsOutOfMemory(exception)) error.kind = ProgramError::Kind::kOutOfMemory;
+  if (CannotLoad(exception)) error.kind = ProgramError::Kind::kCannotLoad;
+  error.text = OneLine(absl::StripTrailingAsciiWhitespace(exception.line), kMaxTextBytes);
+  std::string where = exception.where;
+  if (!exception.raised_in.empty()) {
+    absl::StrAppend(&where, where.empty() ? "" : ", ", "in ", exception.raised_in);
+  }
+  if (!where.empty()) absl::StrAppend(&error.text, " (", OneLine(where, kMaxTextBytes), ")");
+  return error;
+}
+
+// The first line of which this is true.
+template <typename Predicate>
+std::optional<ProgramError> Said(absl::string_view lines, ProgramError::Kind kind,
+                                 Predicate predicate) {
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
-    if (absl::StrContains(line, words)) return ProgramError{kind, OneLine(line, kMaxTextBytes)};
+    if (predicate(line)) return ProgramError{kind, OneLine(line, kMaxTextBytes)};
   }
   return std::nullopt;
+}
+
+// What a library said before it aborted.
+std::optional<ProgramError> AbortOf(absl::string_view lines) {
+  const auto memory = Said(lines, ProgramError::Kind::kOutOfMemory, [](absl::string_view line) {
+    return absl::StrContains(line, "std::bad_alloc");
+  });
+  if (memory.has_value()) return memory;
+  return Said(lines, ProgramError::Kind::kLostPeer, SaysPeerIsLost);
+}
+
+std::string LastLine(absl::string_view lines) {
+  lines = absl::StripAsciiWhitespace(lines);
+  const size_t end = lines.rfind('\n');
+  return OneLine(end == lines.npos ? lines : lines.substr(end + 1), kMaxTextBytes);
 }
 
 }  // namespace
@@ -127,24 +100,30 @@ std::optional<ProgramError> Said(absl::string_view lines, absl::string_view word
 std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
   const absl::string_view lines = exit.last_lines();
   if (exit.exec_errno() != 0) return std::nullopt;
-  if (exit.signal() == SIGABRT) {
-    return Said(lines, "std::bad_alloc", ProgramError::Kind::kOutOfMemory);
-  }
+  if (exit.signal() == SIGABRT) return AbortOf(lines);
   if (exit.signal() != 0) return std::nullopt;
   if (exit.exit_code() == kNoLibrary) {
-    return Said(lines, "error while loading shared libraries", ProgramError::Kind::kCannotLoad);
+    return Said(lines, ProgramError::Kind::kCannotLoad, [](absl::string_view line) {
+      return absl::StrContains(line, "error while loading shared libraries");
+    });
   }
   if (exit.exit_code() != kUncaught) return std::nullopt;
-  const std::optional<Exception> exception = LastException(lines);
-  if (!exception.has_value()) return std::nullopt;
-  ProgramError error;
-  if (IsOutOfMemory(*exception)) error.kind = ProgramError::Kind::kOutOfMemory;
-  if (CannotLoad(*exception)) error.kind = ProgramError::Kind::kCannotLoad;
-  error.text = OneLine(exception->line, kMaxTextBytes);
-  if (!exception->where.empty()) {
-    absl::StrAppend(&error.text, " (", OneLine(exception->where, kMaxTextBytes), ")");
+  std::optional<PythonException> exception = LastPythonException(lines);
+  if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
+  // sys.exit("no data in /data") writes that and no traceback.
+  const std::string last = LastLine(lines);
+  if (!exception.has_value()) {
+    if (last.empty()) return std::nullopt;
+    return ProgramError{ProgramError::Kind::kLastLine, last};
   }
+  ProgramError error = ErrorOf(*std::move(exception));
+  absl::StrAppend(&error.text, "; its last line: ", last);
   return error;
+}
+
+bool LostItsPeer(const v1::WorkerExit& exit) {
+  const std::optional<ProgramError> error = FindProgramError(exit);
+  return error.has_value() && error->kind == ProgramError::Kind::kLostPeer;
 }
 
 }  // namespace cadre::rpc

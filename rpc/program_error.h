@@ -17,15 +17,24 @@ struct ProgramError {
     kCannotLoad,
     // An allocation failed, on the host or on a device; the kernel killed nobody.
     kOutOfMemory,
+    // It lost the connection to another rank, or waited for it in vain: that one is the cause.
+    kLostPeer,
+    // No exception: the last line that it wrote, as sys.exit("text") does.
+    kLastLine,
   };
   Kind kind = Kind::kException;
   // One line: "ValueError: no sample 17 (train.py, line 40)", where the line is the innermost one
-  // that is the user's own, not an installed package's.
+  // that is the user's own, not an installed package's; with "in DataLoader worker process 0" where
+  // it was raised there. What was written after it follows where it may not be what ended the
+  // program.
   std::string text;
 };
 
 // nullopt: the lines do not say, or the program was killed, could not be started or succeeded.
 std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit);
+
+// Whether it is kLostPeer.
+bool LostItsPeer(const v1::WorkerExit& exit);
 
 }  // namespace cadre::rpc
 

@@ -87,7 +87,63 @@ TEST(ProgramError, AnImportThatAProgramDidWithoutIsNotWhyItEnded) {
   ExpectFound(
       "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
       "ImportError: no apex\ngoing on without apex\nthe disk is full\n",
-      Kind::kException, "ImportError: no apex (train.py, line 1)");
+      Kind::kException, "ImportError: no apex (train.py, line 1); its last line: the disk is full");
+}
+
+TEST(ProgramError, TheTextOfAnExit) {
+  ExpectFound("data directory is empty\n", Kind::kLastLine, "data directory is empty");
+  ExpectFound("warning: slow disk\n\ndata directory is empty\n\n", Kind::kLastLine,
+              "data directory is empty");
+}
+
+TEST(ProgramError, OfADataLoadersProcess) {
+  const std::string installed = "  File \"/venv/lib/python3.11/site-packages/torch/utils/data/";
+  const std::string caught = "  File \"train.py\", line 30, in main\n" + installed +
+                             "dataloader.py\", line 9, in f\n" +
+                             "ValueError: Caught ValueError in DataLoader worker process 1.\n"
+                             "Original Traceback (most recent call last):\n" +
+                             installed + "worker.py\", line 375, in _worker_loop\n";
+  ExpectFound(caught + "  File \"data.py\", line 11, in __getitem__\nValueError: no sample 5\n",
+              Kind::kException,
+              "ValueError: no sample 5 (data.py, line 11, in DataLoader worker process 1)");
+  ExpectFound(
+      caught +
+          "RuntimeError: unable to allocate shared memory(shm) for file </torch_7_1_0>: No "
+          "space left on device (28)\n",
+      Kind::kOutOfMemory,
+      "RuntimeError: unable to allocate shared memory(shm) for file </torch_7_1_0>: No space left "
+      "on device (28) (train.py, line 30, in DataLoader worker process 1)");
+  ExpectFound(
+      installed +
+          "signal_handling.py\", line 73, in handler\n"
+          "RuntimeError: DataLoader worker (pid 730) is killed by signal: Killed. \n\n"
+          "The above exception was the direct cause of the following exception:\n\n"
+          "Traceback (most recent call last):\n  File \"train.py\", line 30, in main\n" +
+          installed +
+          "dataloader.py\", line 1306, in _try_get_data\n"
+          "RuntimeError: DataLoader worker (pid(s) 730) exited unexpectedly\n",
+      Kind::kException,
+      "RuntimeError: DataLoader worker (pid 730) is killed by signal: Killed. (train.py, line 30)");
+}
+
+TEST(ProgramError, AVictimOfAnotherRank) {
+  const std::string gloo =
+      "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer "
+      "[10.0.0.7]:14744";
+  const std::string lost = "  File \"train.py\", line 3, in reduce\nRuntimeError: " + gloo + "\n\n";
+  ExpectFound(lost, Kind::kLostPeer, "RuntimeError: " + gloo + " (train.py, line 3)");
+  const std::string during =
+      "During handling of the above exception, another exception occurred:\n\n"
+      "Traceback (most recent call last):\n";
+  ExpectFound(lost + during + "  File \"train.py\", line 9, in main\nMyError: step 7 failed\n",
+              Kind::kLostPeer, "MyError: step 7 failed (train.py, line 9)");
+  ExpectFound("  File \"train.py\", line 9, in main\nMyError: step 7 failed\n\n" + during + lost,
+              Kind::kException, "MyError: step 7 failed (train.py, line 9)");
+  v1::WorkerExit aborted = ExitWith(
+      "terminate called after throwing an instance of 'gloo::IoException'\n  what():  " + gloo, 0);
+  aborted.set_signal(SIGABRT);
+  ASSERT_TRUE(FindProgramError(aborted).has_value());
+  EXPECT_EQ(FindProgramError(aborted)->kind, Kind::kLostPeer);
 }
 
 TEST(ProgramError, MemoryOfHostAndDevice) {
@@ -110,8 +166,10 @@ TEST(ProgramError, NothingWhereTheLinesDoNotSay) {
   const std::string exception = "  File \"a.py\", line 1, in f\nValueError: x\n";
   EXPECT_TRUE(FindProgramError(ExitWith(exception)).has_value());
   EXPECT_FALSE(FindProgramError(ExitWith(exception, 3)).has_value());
-  EXPECT_FALSE(FindProgramError(ExitWith("data directory is empty\n")).has_value());
-  EXPECT_FALSE(FindProgramError(ExitWith("Error: bad\n  File \"\n\"\", line\n\n")).has_value());
+  EXPECT_FALSE(FindProgramError(ExitWith("")).has_value());
+  EXPECT_FALSE(FindProgramError(ExitWith("\n \n")).has_value());
+  EXPECT_EQ(FindProgramError(ExitWith("Error: bad\n  File \"\n\"\", line\n\n"))->kind,
+            Kind::kLastLine);
   v1::WorkerExit killed = ExitWith(exception, 0);
   killed.set_signal(SIGKILL);
   EXPECT_FALSE(FindProgramError(killed).has_value());

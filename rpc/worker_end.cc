@@ -1,5 +1,6 @@
 #include "rpc/worker_end.h"
 
+#include <csignal>
 #include <optional>
 #include <vector>
 
@@ -8,6 +9,15 @@
 #include "rpc/program_error.h"
 
 namespace cadre::rpc {
+namespace {
+
+std::string Suffix(const std::optional<ProgramError>& error) {
+  if (!error.has_value()) return "";
+  const bool guessed = error->kind == ProgramError::Kind::kLastLine;
+  return absl::StrCat(guessed ? "; its last line: " : ": ", error->text);
+}
+
+}  // namespace
 
 std::string WorkerName(int64_t rank, int64_t local_rank, absl::string_view node) {
   return absl::StrCat("rank ", rank, " (local rank ", local_rank, ")", node.empty() ? "" : " on ",
@@ -23,7 +33,8 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
   if (!exit.ended_with().empty()) return absl::StrCat("was killed: ", exit.ended_with());
   const std::optional<ProgramError> error = FindProgramError(exit);
   if (cause == v1::OUT_OF_MEMORY) {
-    return exit.out_of_memory() || !error.has_value()
+    // One that was not killed itself failed for an allocation, or for a process that was.
+    return exit.signal() == SIGKILL || !error.has_value()
                ? "was killed because memory ran out"
                : absl::StrCat("ran out of memory: ", error->text);
   }
@@ -32,10 +43,9 @@ std::string HowItEnded(const v1::WorkerExit& exit, v1::FailureCause cause) {
   }
   if (exit.signal() > 0) {
     return absl::StrCat("was killed by ", SignalText(exit.signal()),
-                        exit.core_dumped() ? ", core dumped" : "");
+                        exit.core_dumped() ? ", core dumped" : "", Suffix(error));
   }
-  return absl::StrCat("exited with status ", exit.exit_code(),
-                      error.has_value() ? absl::StrCat(": ", error->text) : "");
+  return absl::StrCat("exited with status ", exit.exit_code(), Suffix(error));
 }
 
 std::string WhatRemains(const v1::WorkerRemains& remains) {

@@ -40,6 +40,27 @@ TEST(WorkerEnd, WhatItsProgramSaid) {
             "could not be loaded: MemoryError (train.py, line 5)");
 }
 
+TEST(WorkerEnd, WhatItsProgramSaidLastMayNotBeWhy) {
+  v1::WorkerExit exit;
+  exit.set_exit_code(1);
+  exit.set_last_lines("step 3\nno data in /data\n");
+  EXPECT_EQ(HowItEnded(exit, v1::CRASH), "exited with status 1; its last line: no data in /data");
+}
+
+TEST(WorkerEnd, AProcessOfItsThatTheKernelKilled) {
+  v1::WorkerExit exit;
+  exit.set_out_of_memory(true);
+  exit.set_exit_code(137);
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY), "was killed because memory ran out");
+  exit.set_exit_code(1);
+  exit.set_last_lines(
+      "  File \"train.py\", line 5, in f\nRuntimeError: DataLoader worker (pid 7) is killed by "
+      "signal: Killed. \n");
+  EXPECT_EQ(HowItEnded(exit, v1::OUT_OF_MEMORY),
+            "ran out of memory: RuntimeError: DataLoader worker (pid 7) is killed by signal: "
+            "Killed. (train.py, line 5)");
+}
+
 TEST(WorkerEnd, AProgramThatCouldNotBeStarted) {
   v1::WorkerExit exit;
   exit.set_exec_errno(ENOENT);

@@ -26,6 +26,8 @@ v1::FailureCause ClassifyExit(const v1::WorkerExit& exit, bool stopped_by_us) {
     case rpc::ProgramError::Kind::kOutOfMemory:
       return v1::OUT_OF_MEMORY;
     case rpc::ProgramError::Kind::kException:
+    case rpc::ProgramError::Kind::kLostPeer:
+    case rpc::ProgramError::Kind::kLastLine:
       break;
   }
   return v1::CRASH;

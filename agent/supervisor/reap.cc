@@ -9,10 +9,13 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "agent/supervisor/processes/child.h"
 
 namespace cadre::supervisor {
 namespace {
+
+constexpr int kShellSaysKilled = 128 + SIGKILL;
 
 // The worker may have made anything of this path: only a regular file is read, and without waiting.
 std::string ReadErrorFile(const std::string& path) {
@@ -31,15 +34,24 @@ std::string ReadErrorFile(const std::string& path) {
   return text;
 }
 
+// It ended because a process that it had started was killed: a shell's program, or a process of
+// PyTorch's data loader.
+bool FailedForAKilledChild(const ExitedFrame& end) {
+  return end.exit_code == kShellSaysKilled ||
+         (end.exit_code != 0 && absl::StrContains(end.last_lines, "DataLoader worker (pid") &&
+          absl::StrContains(end.last_lines, "is killed by signal: Killed"));
+}
+
 void FillCause(const State& state, uint64_t serial, const siginfo_t& info, Group& group) {
   if (info.si_code == CLD_EXITED) {
     group.end.exit_code = info.si_status;
-    return;
+  } else {
+    group.end.signal = info.si_status;
+    group.end.core_dumped = info.si_code == CLD_DUMPED;
   }
-  group.end.signal = info.si_status;
-  group.end.core_dumped = info.si_code == CLD_DUMPED;
   // The counter alone may have risen for another group, and SIGKILL alone may be anybody's.
-  group.end.out_of_memory = info.si_status == SIGKILL && !group.ending.killed &&
+  group.end.out_of_memory = (group.end.signal == SIGKILL || FailedForAKilledChild(group.end)) &&
+                            !group.ending.killed &&
                             state.cgroups.OutOfMemoryKills(serial) > group.memory_kills_before;
 }
 
@@ -73,9 +85,9 @@ void HandleExit(State& state, uint64_t serial) {
   kill(-group.pid, SIGKILL);
   PassOnOutput(state, group);
 
-  FillCause(state, serial, info, group);
   group.end.last_lines = group.standard_error.Tail();
   if (group.end.last_lines.empty()) group.end.last_lines = group.standard_output.Tail();
+  FillCause(state, serial, info, group);
   group.end.error_json = ReadErrorFile(group.error_file);
   ReportExit(state, group);
 

@@ -1,0 +1,59 @@
+#include "rpc/lost_peer.h"
+
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+
+namespace cadre::rpc {
+namespace {
+
+bool HasAny(absl::string_view line, std::initializer_list<absl::string_view> words) {
+  for (const absl::string_view one : words) {
+    if (absl::StrContains(line, one)) return true;
+  }
+  return false;
+}
+
+// All of a line is in small letters here: libraries and their versions differ in those.
+
+// Gloo names its source file; PyTorch's own part of it says "Gloo".
+bool OfGloo(absl::string_view line) {
+  return absl::StrContains(line, "gloo") &&
+         HasAny(line, {"closed by peer", "reset by peer", "broken pipe", "connection refused",
+                       "caused pair closure", "timed out", "timeout", "connectfullmesh failed"});
+}
+
+// ncclSystemError and the like are errors of the rank's own.
+bool OfNccl(absl::string_view line) {
+  return HasAny(line, {"remote process exited or there was a network error", "ncclremoteerror",
+                       "nccl communicator was aborted", "connection closed by remote peer",
+                       "watchdog caught collective operation timeout"});
+}
+
+// PyTorch's store, whose errors had no type of their own before PyTorch 2.1.
+bool OfStore(absl::string_view line) {
+  const absl::string_view type = line.substr(0, line.find(':'));
+  const bool typed = absl::EndsWith(type, "distnetworkerror") ||
+                     absl::EndsWith(type, "diststoreerror") ||
+                     absl::EndsWith(type, "distbackenderror");
+  if (typed) {
+    return HasAny(line, {"connection was likely closed", "got 0 bytes", "reset by peer",
+                         "broken pipe", "connection refused", "timed out", "timeout"});
+  }
+  for (const char* whole : {"runtimeerror: connection reset by peer", "runtimeerror: broken pipe",
+                            "runtimeerror: socket timeout"}) {
+    if (absl::StartsWith(line, whole)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool SaysPeerIsLost(absl::string_view said) {
+  const std::string line = absl::AsciiStrToLower(said);
+  return OfGloo(line) || OfNccl(line) || OfStore(line);
+}
+
+}  // namespace cadre::rpc

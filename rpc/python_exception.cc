@@ -1,0 +1,136 @@
+#include "rpc/python_exception.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "rpc/python_frame.h"
+
+namespace cadre::rpc {
+namespace {
+
+// PyTorch puts "[rank1]: " before each line of the traceback of an exception that nobody caught.
+bool ConsumeRank(absl::string_view* line) {
+  absl::string_view rest = *line;
+  if (!absl::ConsumePrefix(&rest, "[rank")) return false;
+  const size_t digits = rest.find_first_not_of("0123456789");
+  if (digits == 0 || digits == rest.npos) return false;
+  rest.remove_prefix(digits);
+  if (!absl::ConsumePrefix(&rest, "]:")) return false;
+  // "[rank1]:[W..." is a warning of PyTorch's own log.
+  if (!rest.empty() && !absl::ConsumePrefix(&rest, " ")) return false;
+  *line = rest;
+  return true;
+}
+
+// "ValueError" of "ValueError: ..."; empty: no exception's last line begins like this.
+absl::string_view TypeOf(absl::string_view line) {
+  const absl::string_view type = line.substr(0, line.find(':'));
+  if (type.empty() || !absl::ascii_isalpha(type[0])) return "";
+  for (const char c : type) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '.') return "";
+  }
+  return type;
+}
+
+// "DataLoader worker process 0" of "ValueError: Caught ValueError in DataLoader worker process 0.".
+absl::string_view RaisedIn(const PythonException& exception) {
+  absl::string_view message = exception.line.substr(exception.type.size());
+  if (!absl::ConsumePrefix(&message, ": Caught ")) return "";
+  const size_t in = message.find(" in ");
+  return in == message.npos ? "" : absl::StripSuffix(message.substr(in + 4), ".");
+}
+
+bool IsWarning(absl::string_view line) {
+  absl::string_view rest = line;
+  if (absl::ConsumePrefix(&rest, "[rank")) rest = rest.substr(rest.find(']') + 1);
+  absl::ConsumePrefix(&rest, ":");
+  return absl::StartsWith(rest, "[W");
+}
+
+// Where an exception came from: the innermost of the frames since its traceback began.
+class Where {
+ public:
+  void See(const PythonFrame& frame) {
+    if (!IsInstalledPython(frame.file)) own_ = frame;
+    innermost_ = frame;
+  }
+  // One that names no line of the user's may be the consequence of one that does.
+  bool has_own() const { return own_.has_value(); }
+  std::string Text() const {
+    const std::optional<PythonFrame>& frame = own_.has_value() ? own_ : innermost_;
+    if (!frame.has_value()) return "";
+    return absl::StrCat(FileName(*frame), ", line ", frame->line);
+  }
+
+ private:
+  std::optional<PythonFrame> own_;
+  std::optional<PythonFrame> innermost_;
+};
+
+class Reader {
+ public:
+  void Read(absl::string_view line) {
+    const bool uncaught = ConsumeRank(&line);
+    if (absl::StartsWith(line, "  ")) return ReadIndented(line);
+    // Not indented, it follows the frames.
+    const absl::string_view type = std::exchange(in_frames_, false) ? TypeOf(line) : "";
+    if (!type.empty()) return Found(type, line, uncaught);
+    if (line.empty() || !found_.has_value()) return;
+    if (absl::StartsWith(line, "Original Traceback (most recent call last)")) {
+      raised_in_ = RaisedIn(*found_);
+      return;
+    }
+    if (absl::StartsWith(line, "The above exception was the direct cause") ||
+        absl::StartsWith(line, "During handling of the above exception")) {
+      causes_ = found_->causes;
+      causes_.push_back({found_->line, found_->where});
+      return;
+    }
+    // A message of several lines goes on.
+    if (uncaught_ || line[0] == '\t' || IsWarning(line)) return;
+    found_->last = false;
+  }
+  std::optional<PythonException> Take() { return std::move(found_); }
+
+ private:
+  void ReadIndented(absl::string_view line) {
+    const std::optional<PythonFrame> frame = ParsePythonFrame(line);
+    if (!frame.has_value()) return;
+    if (!in_frames_) {
+      outer_ = std::exchange(where_, Where());
+      in_frames_ = true;
+    }
+    where_.See(*frame);
+  }
+
+  void Found(absl::string_view type, absl::string_view line, bool uncaught) {
+    const absl::string_view raised_in = std::exchange(raised_in_, "");
+    // What a package did in another process it did for the line that was reading from there.
+    const Where& where = !raised_in.empty() && !where_.has_own() ? outer_ : where_;
+    found_ = {type, line, where.Text(), raised_in, std::exchange(causes_, {}), true};
+    uncaught_ = uncaught;
+  }
+
+  std::optional<PythonException> found_;
+  bool uncaught_ = false;  // it is
+  Where where_;
+  Where outer_;  // of the traceback before
+  bool in_frames_ = false;
+  // Of the one that is read next.
+  absl::string_view raised_in_;
+  std::vector<PythonException::Cause> causes_;
+};
+
+}  // namespace
+
+std::optional<PythonException> LastPythonException(absl::string_view lines) {
+  Reader reader;
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) reader.Read(line);
+  return reader.Take();
+}
+
+}  // namespace cadre::rpc

@@ -1,0 +1,79 @@
+#include "rpc/python_exception.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace cadre::rpc {
+namespace {
+
+// Of one frame.
+std::string Traceback(const std::string& file, int line, const std::string& exception) {
+  return "Traceback (most recent call last):\n  File \"" + file + "\", line " +
+         std::to_string(line) + ", in f\n    f()\n" + exception + "\n";
+}
+
+TEST(PythonException, OfNoTraceback) {
+  for (const char* lines : {"", "\n", "ValueError: x\n", "  File \"a.py\", line 1, in f\n"}) {
+    EXPECT_FALSE(LastPythonException(lines).has_value()) << lines;
+  }
+}
+
+TEST(PythonException, ItsTypeAndPlace) {
+  const std::string lines = "step 3\n" + Traceback("/home/me/a.py", 7, "my.Error: gone: 3");
+  const auto found = LastPythonException(lines);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->type, "my.Error");
+  EXPECT_EQ(found->line, "my.Error: gone: 3");
+  EXPECT_EQ(found->where, "a.py, line 7");
+  EXPECT_EQ(found->raised_in, "");
+  EXPECT_TRUE(found->causes.empty());
+  EXPECT_TRUE(found->last);
+}
+
+TEST(PythonException, ThoseThatLedToIt) {
+  const std::string lines =
+      Traceback("z.py", 9, "ValueError: of another") + Traceback("a.py", 1, "KeyError: 'k'") +
+      "\nDuring handling of the above exception, another exception occurred:\n\n" +
+      Traceback("b.py", 2, "OSError: gone") +
+      "\nThe above exception was the direct cause of the following exception:\n\n" +
+      Traceback("c.py", 3, "MyError");
+  const auto found = LastPythonException(lines);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->line, "MyError");
+  ASSERT_EQ(found->causes.size(), 2u);
+  EXPECT_EQ(found->causes[0].line, "KeyError: 'k'");
+  EXPECT_EQ(found->causes[0].where, "a.py, line 1");
+  EXPECT_EQ(found->causes[1].line, "OSError: gone");
+}
+
+TEST(PythonException, WhetherItIsWhatEndedTheProgram) {
+  const std::string one = Traceback("a.py", 1, "KeyError: 'k'");
+  const std::string warning = "[rank1]:[W1124 15:00:00.1 ProcessGroup.cpp:1] Warning: not called\n";
+  EXPECT_TRUE(LastPythonException(one + warning + "\n")->last);
+  EXPECT_FALSE(LastPythonException(one + "the disk is full\n")->last);
+  // A message of several lines.
+  EXPECT_TRUE(LastPythonException(one + "\tMissing key: w\n")->last);
+  const std::string uncaught =
+      "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 1, in f\n"
+      "[rank1]: RuntimeError: CUDA error: an illegal access\n"
+      "[rank1]: CUDA kernel errors might be asynchronously reported\n";
+  EXPECT_TRUE(LastPythonException(uncaught + "bye\n")->last);
+}
+
+TEST(PythonException, WhatWasRaisedInAnotherProcess) {
+  const std::string installed = "/venv/lib/python3.11/site-packages/torch/x.py";
+  const std::string outer =
+      Traceback("train.py", 30, "ValueError: Caught ValueError in DataLoader worker process 0.");
+  const std::string inner = "Original " + Traceback("data.py", 11, "ValueError: no sample 5");
+  auto found = LastPythonException(outer + inner);
+  EXPECT_EQ(found->line, "ValueError: no sample 5");
+  EXPECT_EQ(found->where, "data.py, line 11");
+  EXPECT_EQ(found->raised_in, "DataLoader worker process 0");
+  const std::string packages = outer + "Original " + Traceback(installed, 5, "OSError: gone");
+  found = LastPythonException(packages);
+  EXPECT_EQ(found->where, "train.py, line 30") << "the user's line that was reading from there";
+}
+
+}  // namespace
+}  // namespace cadre::rpc
