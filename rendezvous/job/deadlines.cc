@@ -57,7 +57,10 @@ MonoTime PhaseDeadline(const View& view) {
            AllStarted(view.job.generation) ? MonoTime::Never() : StartDeadline(view),
            AbsenceDeadline(view),
            suspicion.inquiry.has_value() ? suspicion.inquiry->deadline : MonoTime::Never(),
-           suspicion.given_up.has_value() ? suspicion.given_up->believed_at : MonoTime::Never()});
+           suspicion.given_up.has_value() ? suspicion.given_up->believed_at : MonoTime::Never(),
+           suspicion.victims.failures.empty() || suspicion.inquiry.has_value()
+               ? MonoTime::Never()
+               : suspicion.victims.believed_at});
     case v1::STOPPING:
       return IsSettled(view.job.generation) ? StopDeadline(view)
                                             : std::min(StopDeadline(view), TotalDeadline(view));

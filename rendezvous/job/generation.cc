@@ -234,6 +234,11 @@ void Job::OrderStop(const std::string& reason, const std::optional<v1::Failure>&
   live_.ordered_at = context_.clock.now();
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();
+  for (v1::Failure& victim : std::exchange(live_.suspicion.victims, {}).failures) {
+    if (state::IsOver(state_.generation.worker(victim.rank()))) continue;
+    victim.set_collateral(root_cause.has_value() && !HasLastWord(*root_cause));
+    out_.Commit(WorkerEnded(state_, victim.rank(), victim, context_.now));
+  }
   live_.progress.EndGeneration(state_);
   live_.store.End(
       absl::StrCat("generation ", state_.generation.number(), " is being stopped: ", reason));
@@ -279,6 +284,7 @@ void Job::End(v1::JobPhase outcome, int exit_status, const std::string& message,
   live_.store.End(absl::StrCat("job ", name_, " has ended"));
   live_.suspicion.inquiry.reset();
   live_.suspicion.given_up.reset();
+  live_.suspicion.victims = {};
   live_.progress.EndGeneration(state_);
   live_.connections.AwaitLeaving();
   const v1::ServerMessage finished = FinishedMessage(name_, view());

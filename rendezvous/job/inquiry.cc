@@ -18,6 +18,28 @@ namespace {
 // Of all nodes together; later ones are not looked at.
 constexpr size_t kMaxInquiryRanks = 1 << 16;
 
+// Those that run and are in no collective: one of them is who left it.
+v1::Failure WithWhereOthersAre(Inquiry inquiry) {
+  v1::Failure failure = *std::move(inquiry.otherwise);
+  std::sort(inquiry.ranks.begin(), inquiry.ranks.end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  for (v1::RankEvidence& rank : inquiry.ranks) {
+    const bool runs_elsewhere = !rank.state().empty() && rank.rank() != failure.rank() &&
+                                !rank.python_where().empty() && rank.python() != v1::IN_COLLECTIVE;
+    if (!runs_elsewhere) continue;
+    if (failure.evidence_size() == state::kMaxEvidence) break;
+    if (failure.evidence_size() == 0) {
+      failure.set_message(
+          Shortened(absl::StrCat(failure.message(), "; rank ", rank.rank(), " still ran, at ",
+                                 rank.python_what(), " (", rank.python_where(), ")"),
+                    state::kMaxMessageBytes));
+    }
+    rank.clear_last_lines();
+    *failure.add_evidence() = std::move(rank);
+  }
+  return failure;
+}
+
 }  // namespace
 
 Inquiry Inquire(const state::Generation& generation, const Connections& connections,
@@ -36,7 +58,7 @@ Inquiry Inquire(const state::Generation& generation, const Connections& connecti
 }
 
 void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry* inquiry) {
-  if (evidence.hang()) inquiry->for_absent = false;
+  if (evidence.hang()) inquiry->for_absent = inquiry->for_lost = false;
   inquiry->awaited.erase(member.node());
   if (!inquiry->heard.insert(member.node()).second) return;
   for (const v1::RankEvidence& said : evidence.ranks()) {
@@ -48,6 +70,7 @@ void Hear(const v1::NodeEvidence& evidence, const saved::Member& member, Inquiry
 }
 
 std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation) {
+  if (inquiry.for_lost) return WithWhereOthersAre(std::move(inquiry));
   std::optional<Culprit> found;
   if (inquiry.for_absent) {
     found = WhoIsAbsent(inquiry.ranks);

@@ -1,4 +1,4 @@
-// Nodes are asked where their workers are, because one of them hangs. Pure.
+// Nodes are asked where their workers are, because one of them hangs, or others lost it. Pure.
 #ifndef CADRE_RENDEZVOUS_JOB_INQUIRY_H_
 #define CADRE_RENDEZVOUS_JOB_INQUIRY_H_
 
@@ -25,6 +25,8 @@ struct Inquiry {
   // Workers went on in their processes and wait: only one that was started anew and is absent is to
   // blame. Where there is none, this happened, if anything.
   bool for_absent = false;
+  // `otherwise` has happened, for want of a rank that went without a word: where are the others?
+  bool for_lost = false;
   std::optional<v1::Failure> otherwise;
   MonoTime deadline;
   std::set<std::string> awaited;

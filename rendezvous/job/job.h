@@ -14,6 +14,8 @@
 //   worker started   -       -             counted                  -                        -
 //   worker exited    -       -             failed, or has saved     counted                  -
 //                                          for more nodes: stop;
+//                                          lost another one: wait
+//                                          for that one's end;
 //                                          all have succeeded: ended
 //   worker gave up   -       -             stop, where nobody else  -                        -
 //                                          is to blame
@@ -147,6 +149,8 @@ class Job {
   void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
   void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
   void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
+  // The worker lost another one, which may say why it went, until kCauseLimit from now.
+  void AwaitCause(v1::Failure failure);
   void FailWorker(const v1::Failure& failure);
   void EndInquiry();
   bool AdvanceSuspicion();

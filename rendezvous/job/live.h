@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/time.h"
 #include "proto/failure.pb.h"
@@ -26,9 +27,18 @@ struct GivenUp {
   MonoTime believed_at;
 };
 
+// Workers ended because they lost another one, whose own end, the cause, has not been told: a
+// Python program closes its connections before it has printed its exception, cleaned up and ended.
+// They are a failure from `believed_at` on.
+struct Victims {
+  std::vector<v1::Failure> failures;  // in the order in which they came, one a rank
+  MonoTime believed_at;
+};
+
 // What suggests that a worker of the generation hangs or is lost.
 struct Suspicion {
   std::optional<Inquiry> inquiry;
+  Victims victims;
   std::optional<GivenUp> given_up;
   // The generation in which it was asked who is absent.
   uint64_t asked_for_absent = 0;

@@ -157,6 +157,11 @@ std::string WaitingFor(const View& view, const std::string& cluster_waits, MonoT
                           remains.empty() ? "" : "; ", remains);
     }
     case v1::RUNNING:
+      if (!view.live.suspicion.victims.failures.empty()) {
+        const Victims& victims = view.live.suspicion.victims;
+        return absl::StrCat("the end of the rank that rank ", victims.failures[0].rank(), " lost",
+                            left(victims.believed_at));
+      }
       if (AllStarted(job.generation)) return "";
       return absl::StrCat(Count(job.generation.world_size() - job.generation.started, "worker"),
                           " to start (", RanksNotStarted(job.generation), ")",

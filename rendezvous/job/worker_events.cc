@@ -1,6 +1,7 @@
 // Methods of Job: nodes tell of their workers: started, ended, gave up, hang, all gone.
 #include <csignal>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
@@ -8,10 +9,15 @@
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/limits.h"
+#include "rpc/program_error.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::job {
 namespace {
+
+// How long the end of a rank may take to come after others lost it. Clean-up and the end of an
+// interpreter with a device take a second or two.
+constexpr absl::Duration kCauseLimit = absl::Seconds(3);
 
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
 v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, uint32_t local_rank,
@@ -145,7 +151,7 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   if (inquiry.has_value()) {
     // It ended while it was asked who hangs: that came first. But for one that died the others wait
     // in vain.
-    if (inquiry->for_absent) {
+    if (inquiry->for_absent || inquiry->for_lost) {
       inquiry.reset();
     } else {
       EndInquiry();
@@ -157,7 +163,9 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
     out_.Commit(WorkerEnded(state_, rank, failure, context_.now));
     return OrderStop(absl::StrCat("rank ", rank, " has saved; more nodes wait"), std::nullopt);
   }
-  if (state_.phase() == v1::RUNNING) return FailWorker(failure);
+  if (state_.phase() == v1::RUNNING) {
+    return rpc::LostItsPeer(exit) ? AwaitCause(std::move(failure)) : FailWorker(failure);
+  }
   if (exited.late() && generation.saved.stop().rejoin()) {
     failure.set_cause(v1::HANG);
     failure.set_message(absl::StrCat(rpc::WorkerName(rank, exited.local_rank(), member.node()),
@@ -201,12 +209,31 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
       NodeCleared(member.node(), state_.generation.number(), stopped.held_port(), context_.now));
   Touch(true);
   if (state_.phase() != v1::RUNNING || member.succeeded() == member.slots()) return;
+  const std::vector<v1::Failure>& victims = live_.suspicion.victims.failures;
+  if (!victims.empty()) return FailWorker(v1::Failure(victims.front()));
   // No process is left, yet not every worker's end was reported.
   uint32_t rank = member.first_rank();
   while (state_.generation.worker(rank) == saved::RANK_SUCCEEDED) ++rank;
   FailWorker(FailureOfRank(state_, member, rank - member.first_rank(), v1::CRASH,
                            absl::StrCat("is gone in generation ", state_.generation.number(),
                                         "; how it ended is unknown")));
+}
+
+void Job::AwaitCause(v1::Failure failure) {
+  Victims& victims = live_.suspicion.victims;
+  for (const v1::Failure& known : victims.failures) {
+    // It was told again on another connection.
+    if (known.rank() == failure.rank()) return;
+  }
+  if (victims.failures.empty()) victims.believed_at = context_.clock.now() + kCauseLimit;
+  if (victims.failures.size() > state::kMaxCollateral) {
+    // Nobody is shown so many.
+    failure.mutable_exit()->clear_last_lines();
+    failure.mutable_exit()->clear_error_json();
+  }
+  out_.Note(absl::StrCat(failure.message(), "; it lost another rank, whose end is awaited"));
+  victims.failures.push_back(std::move(failure));
+  Touch(true);
 }
 
 void Job::FailWorker(const v1::Failure& failure) {
@@ -227,6 +254,20 @@ bool Job::AdvanceSuspicion() {
   if (suspicion.inquiry.has_value() && suspicion.inquiry->IsOver(context_.clock.now())) {
     EndInquiry();
     return true;
+  }
+  const std::vector<v1::Failure>& victims = suspicion.victims.failures;
+  if (!victims.empty() && !suspicion.inquiry.has_value()) {
+    if (victims.size() + state_.generation.succeeded >= state_.generation.world_size()) {
+      FailWorker(v1::Failure(victims.front()));
+      return true;
+    }
+    if (context_.clock.now() >= suspicion.victims.believed_at) {
+      Inquiry inquiry =
+          Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
+      inquiry.for_lost = true;
+      inquiry.otherwise = victims.front();
+      suspicion.inquiry = std::move(inquiry);
+    }
   }
   if (!suspicion.given_up.has_value() || context_.clock.now() < suspicion.given_up->believed_at) {
     return false;

@@ -165,6 +165,8 @@ class Player {
     v1::Join* join = message.mutable_join();
     message.set_generation(0);
     join->set_held_port(line->Number("port", 0));
+    if (line->Has("python")) join->mutable_versions()->set_python(line->Text("python"));
+    if (line->Has("torch")) join->mutable_versions()->set_torch(line->Text("torch"));
     join->set_wanted_node_rank(line->Number("rank", -1));
     if (line->Has("adopt")) {
       *join->mutable_adopt_timeout() = ToProto(line->ToDuration(line->Text("adopt")));
@@ -182,6 +184,10 @@ class Player {
     exited->mutable_exit()->set_exec_errno(line->Number("errno", 0));
     if (line->Has("errno")) exited->set_cause(v1::EXEC_FAILED);
     exited->set_late(line->Text("late") == "yes");
+    if (line->Text("lost_peer") == "yes") {
+      exited->mutable_exit()->set_last_lines(
+          "  File \"train.py\", line 3, in f\nRuntimeError: gloo: Connection reset by peer\n");
+    }
     v1::FailureCause cause = v1::CRASH;
     if (line->Has("cause") && v1::FailureCause_Parse(line->Text("cause"), &cause)) {
       exited->set_cause(cause);
@@ -214,6 +220,11 @@ class Player {
       evidence->set_overdue(hang && rank == 0);
       evidence->set_silent_seconds(2);
       evidence->set_absent(parts.size() == 2 && parts[1] == "absent");
+      if (parts.size() == 2 && parts[1] == "own") {
+        evidence->set_python(v1::IN_OWN_CODE);
+        evidence->set_python_what("time.sleep(20)");
+        evidence->set_python_where("train.py:9 in clean_up");
+      }
       if (parts.size() != 3) continue;
       v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
       if (!v1::RankPhase_Parse(absl::AsciiStrToUpper(parts[1]), &phase)) {

@@ -13,16 +13,18 @@
 //        [window=D] [unit=N] [scale_up=immediately|never] [on=CRASH,...] [command=WORD] [job=NAME]
 //        [in_place=yes]
 //   join NODE [slots=N] [port=N] [rank=N] [expect=a,b] [incarnation=N] [adopt=D]
-//                                   on a new stream
+//        [python=VERSION] [torch=VERSION]   on a new stream
 //   up NODE [LOCAL_RANK] [kept=yes]   its worker runs, as a process of the generation before; all
 //                                   of them without a number
 //   gave_up NODE LOCAL_RANK REASON  its worker waits for the next generation
 //   exit NODE LOCAL_RANK [code=N] [signal=N] [errno=N] [cause=NAME] [late=yes]
+//                                   [lost_peer=yes]   its last lines say so
 //   done NODE                       all its workers succeed
 //   at NODE STEP [max=STEP] [slowest=LOCAL_RANK] [speed=N] [loss=N]     progress of its workers
 //   hang NODE STATE[:PHASE:STEP]... its first worker hangs; where each of them is
 //   where NODE STATE[:PHASE:STEP]... the answer to Inspect; STATE:absent for a worker that was
-//                                   started anew and has not come
+//                                   started anew and has not come, STATE:own for one of Python's in
+//                                   its own code
 //   stopped NODE [port=N]           no worker is left
 //   leave NODE [PREEMPTED] | close NODE | cancel NODE SIGNAL | user_cancel REASON
 //   silence NODE | wake NODE        during `wait` every other node renews its lease
