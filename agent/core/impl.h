@@ -34,6 +34,7 @@ struct AgentCore::Impl {
     std::optional<std::pair<GenerationId, v1::Assign>> next;
     bool checkpoint_asked = false;  // of the workers that run
     uint32_t restarts = 0;          // as it said last
+    std::string versions_differ;    // as people were told last
   };
   struct Departure {
     int cancel_signal = 0;  // of the Cancel that the server has not answered with Finished

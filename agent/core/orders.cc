@@ -164,6 +164,9 @@ void AgentCore::Impl::Start(const GenerationId& assigned, const v1::Assign& assi
   hangs = {};
   progress.news = false;
   generation.Start(now, assigned, assign, session.welcomed());
+  const std::string differ = OneLine(assign.versions_differ(), kMaxErrorText);
+  if (differ != orders.versions_differ && !differ.empty()) out.Add(Say{differ});
+  orders.versions_differ = differ;
   if (FenceAt() != MonoTime::Never()) {
     out.Add(HoldWorkersUntil{assigned.number, FenceAt()});
   }

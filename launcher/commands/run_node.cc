@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "agent/daemon.h"
 #include "agent/run_files.h"
 #include "agent/supervisor/client.h"
+#include "agent/workers/python/torch_version.h"
 #include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
@@ -93,6 +96,17 @@ v1::AgentRun RunOf(const RunOptions& options, uint32_t slots) {
   return run;
 }
 
+// Of what the job's program runs under on this node.
+std::optional<v1::ProgramVersions> VersionsHere(const v1::JobSpec& job) {
+  return agent::ProgramVersionsOf({job.command().begin(), job.command().end()}, job.working_dir(),
+                                  [&job](const std::string& name) {
+                                    const auto own = job.env().find(name);
+                                    if (own != job.env().end()) return own->second;
+                                    const char* const value = getenv(name.c_str());
+                                    return std::string(value == nullptr ? "" : value);
+                                  });
+}
+
 agent::DaemonOptions Daemon(const RunOptions& options, const Attachment& attachment,
                             uint32_t slots) {
   agent::DaemonOptions daemon;
@@ -110,7 +124,10 @@ agent::DaemonOptions Daemon(const RunOptions& options, const Attachment& attachm
   join.set_address(options.local_addr.empty() ? attachment.address : options.local_addr);
   join.set_slots(slots);
   // A submitted job's spec comes back with the Welcome.
-  if (options.part == 0) *join.mutable_spec() = options.job;
+  if (options.part == 0) {
+    *join.mutable_spec() = options.job;
+    if (auto versions = VersionsHere(options.job)) *join.mutable_versions() = *std::move(versions);
+  }
   join.set_wanted_node_rank(options.node_rank);
   for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
   join.set_master_addr(options.master_addr);

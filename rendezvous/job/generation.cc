@@ -202,6 +202,8 @@ void Job::Form(const FormationDecision& decision) {
   out_.Commit(std::move(record));
   out_.Note(absl::StrCat("generation ", state_.generation.number(), " forms with ",
                          Count(decision.size, "node"), ": ", decision.reason));
+  const std::string differ = VersionsDiffer(state_);
+  if (!differ.empty()) out_.Note(differ);
   live_.ordered_at = context_.clock.now();
   for (uint32_t rank = 0; rank < state_.generation.nodes(); ++rank) {
     v1::ServerMessage message = out_.Message();

@@ -27,6 +27,7 @@ v1::Record NodeAdmitted(const state::Job& job, const v1::NodeMessage& message) {
   node->set_held_port(join.held_port());
   node->set_master_addr(join.master_addr());
   node->set_master_port(join.master_port());
+  if (join.has_versions()) *node->mutable_versions() = join.versions();
   if (join.has_adopt_timeout()) *node->mutable_adopt_timeout() = join.adopt_timeout();
   // One list is enough for the job.
   if (job.saved.expected_nodes().empty()) {

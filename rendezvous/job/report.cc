@@ -1,6 +1,12 @@
 #include "rendezvous/job/report.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/duration.h"
 #include "base/text.h"
 #include "rendezvous/state/policy.h"
@@ -13,6 +19,8 @@ namespace {
 constexpr size_t kMaxErrorJsonBytes = 64 << 10;
 constexpr size_t kMaxEvidenceBytes = 512;
 constexpr size_t kMaxPathBytes = 1024;
+// Of so many different ones on the nodes nobody reads more.
+constexpr size_t kMaxVersions = 4;
 
 std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
   const std::string error = ErrnoText(exit.exec_errno());
@@ -39,6 +47,11 @@ std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
                : "made no progress";
   }
   return rpc::HowItEnded(exit, failure.cause());
+}
+
+std::string VersionsText(const v1::ProgramVersions& versions) {
+  return absl::StrCat("Python ", versions.python().empty() ? "?" : versions.python(),
+                      versions.torch().empty() ? "" : ", PyTorch ", versions.torch());
 }
 
 }  // namespace
@@ -150,6 +163,29 @@ v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t he
   return record;
 }
 
+std::string VersionsDiffer(const state::Job& job) {
+  // Where one is not known it is not another one.
+  std::set<std::string> pythons, torches;
+  std::map<std::string, std::vector<std::string>> nodes_by_versions;
+  for (const saved::Member& member : job.generation.saved.members()) {
+    const auto node = job.nodes.find(member.node());
+    if (node == job.nodes.end() || !node->second.node().has_versions()) continue;
+    const v1::ProgramVersions& versions = node->second.node().versions();
+    if (!versions.python().empty()) pythons.insert(versions.python());
+    if (!versions.torch().empty()) torches.insert(versions.torch());
+    nodes_by_versions[VersionsText(versions)].push_back(member.node());
+  }
+  if (pythons.size() < 2 && torches.size() < 2) return "";
+  std::vector<std::string> parts;
+  for (auto& [versions, nodes] : nodes_by_versions) {
+    if (parts.size() == kMaxVersions) break;
+    const size_t total = nodes.size();
+    nodes.resize(std::min(total, kFirstFew));
+    parts.push_back(absl::StrCat(versions, " on ", FirstFew(nodes, total)));
+  }
+  return absl::StrCat("the program runs under different versions: ", absl::StrJoin(parts, "; "));
+}
+
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   const state::Generation& generation = job.generation;
   const saved::Member& member = generation.member(node_rank);
@@ -165,6 +201,7 @@ v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank) {
   assign.set_max_restarts(job.policy.restart_max);
   assign.set_run(job.saved.run());
   if (node_rank != 0) return assign;
+  assign.set_versions_differ(VersionsDiffer(job));
   for (const saved::Member& other : generation.saved.members()) {
     const auto node = job.nodes.find(other.node());
     // One that is gone has none any more.

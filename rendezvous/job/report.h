@@ -51,6 +51,10 @@ v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t he
                        MonoTime at);
 
 // The orders that announce and end a generation to one of its nodes.
+// That the generation's nodes run the program under different versions of Python or PyTorch, in one
+// line; empty: as far as they say they do not.
+std::string VersionsDiffer(const state::Job& job);
+
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);
 v1::Stop MakeStop(const state::Job& job, const std::string& node);
 

@@ -146,6 +146,8 @@ absl::Status CheckJoin(const v1::Join& join) {
   RETURN_IF_ERROR(CheckText("host", join.host()));
   RETURN_IF_ERROR(CheckText("address", join.address()));
   RETURN_IF_ERROR(CheckText("master_addr", join.master_addr()));
+  RETURN_IF_ERROR(CheckText("versions.python", join.versions().python()));
+  RETURN_IF_ERROR(CheckText("versions.torch", join.versions().torch()));
   if (join.slots() < 1 || join.slots() > kMaxSlotsPerNode) {
     return absl::InvalidArgumentError(absl::StrCat("node ", join.node(), " offers ", join.slots(),
                                                    " slots; 1 to ", kMaxSlotsPerNode,

@@ -161,7 +161,8 @@ std::string MessageText(const v1::ServerMessage& message) {
       const v1::Assign& assign = message.assign();
       return absl::StrCat("Assign", generation, " node_rank=", assign.node_rank(), "/",
                           assign.nodes(), " ranks=", assign.first_rank(), "+",
-                          assign.local_world_size(), "/", assign.world_size());
+                          assign.local_world_size(), "/", assign.world_size(),
+                          assign.versions_differ().empty() ? "" : " ", assign.versions_differ());
     }
     case v1::ServerMessage::kStop:
       return absl::StrCat(

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/workers/python/python_program.h"
+#include "base/text.h"
 
 namespace cadre::agent {
 namespace {
@@ -25,6 +26,7 @@ using Variable = std::function<std::string(const std::string&)>;
 
 // More than this is not read of a file: each of them says what is looked for near its beginning.
 constexpr size_t kMaxFileBytes = 16 << 10;
+constexpr size_t kMaxVersionBytes = 64;
 
 std::string Beginning(const fs::path& path) {
   std::string text(kMaxFileBytes, '\0');
@@ -188,21 +190,48 @@ std::vector<fs::path> PackageFolders(const Interpreter& interpreter, const std::
   return folders;
 }
 
-std::optional<TorchVersion> VersionAt(const fs::path& folder) {
+// As it calls itself; empty: it does not say.
+std::string VersionAt(const fs::path& folder) {
   const std::string text = Beginning(folder / "torch" / "version.py");
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::ConsumePrefix(&line, "__version__")) continue;
     const size_t begin = line.find_first_of("'\"");
-    if (begin != line.npos) return ParseTorchVersion(line.substr(begin + 1));
+    if (begin != line.npos) {
+      line.remove_prefix(begin + 1);
+      return std::string(line.substr(0, line.find_first_of("'\"")));
+    }
   }
   for (const fs::path& entry : Entries(folder)) {
     const std::string name = entry.filename();
     absl::string_view version = name;
     if (absl::ConsumePrefix(&version, "torch-") && absl::EndsWith(version, ".dist-info")) {
-      return ParseTorchVersion(version);
+      return std::string(absl::StripSuffix(version, ".dist-info"));
     }
   }
+  return "";
+}
+
+// nullopt: there is none.
+std::optional<std::string> TorchOf(const Interpreter& interpreter, const std::string& working_dir,
+                                   const Variable& variable) {
+  for (const fs::path& folder : PackageFolders(interpreter, working_dir, variable)) {
+    // The first one is what the program gets, whatever can be told of it.
+    if (Exists(folder / "torch")) return VersionAt(folder);
+  }
   return std::nullopt;
+}
+
+// "3.11"; empty: it cannot be told.
+std::string PythonOf(const Interpreter& interpreter) {
+  std::error_code error;
+  const fs::path program = fs::canonical(interpreter.program, error);
+  const std::string version = error ? "" : VersionIn(program);
+  if (!version.empty()) return version;
+  // One that was copied into its virtual environment.
+  const fs::path folder = interpreter.program.parent_path().parent_path();
+  const std::vector<std::string> parts =
+      absl::StrSplit(ValueIn(Beginning(folder / "pyvenv.cfg"), "version"), '.');
+  return parts.size() < 2 ? "" : absl::StrCat(parts[0], ".", parts[1]);
 }
 
 }  // namespace
@@ -226,11 +255,19 @@ std::optional<TorchVersion> TorchVersionOf(const std::vector<std::string>& comma
                                            const Variable& variable) {
   const std::optional<Interpreter> interpreter = InterpreterOf(command, working_dir, variable);
   if (!interpreter.has_value()) return std::nullopt;
-  for (const fs::path& folder : PackageFolders(*interpreter, working_dir, variable)) {
-    // The first one is what the program gets, whatever can be told of it.
-    if (Exists(folder / "torch")) return VersionAt(folder);
-  }
-  return std::nullopt;
+  return ParseTorchVersion(TorchOf(*interpreter, working_dir, variable).value_or(""));
+}
+
+std::optional<v1::ProgramVersions> ProgramVersionsOf(const std::vector<std::string>& command,
+                                                     const std::string& working_dir,
+                                                     const Variable& variable) {
+  const std::optional<Interpreter> interpreter = InterpreterOf(command, working_dir, variable);
+  if (!interpreter.has_value()) return std::nullopt;
+  v1::ProgramVersions versions;
+  versions.set_python(OneLine(PythonOf(*interpreter), kMaxVersionBytes));
+  versions.set_torch(
+      OneLine(TorchOf(*interpreter, working_dir, variable).value_or(""), kMaxVersionBytes));
+  return versions;
 }
 
 }  // namespace cadre::agent

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
 
 namespace cadre::agent {
 
@@ -30,6 +31,12 @@ struct TorchVersion {
 // nullopt: the command is no Python program, or there is no torch, or where it is cannot be told.
 // `variable` gives what the program's environment holds; empty: nothing.
 std::optional<TorchVersion> TorchVersionOf(
+    const std::vector<std::string>& command, const std::string& working_dir,
+    const std::function<std::string(const std::string& name)>& variable);
+
+// Likewise the versions of Python and PyTorch, as far as they can be told. nullopt: the command is
+// no Python program.
+std::optional<v1::ProgramVersions> ProgramVersionsOf(
     const std::vector<std::string>& command, const std::string& working_dir,
     const std::function<std::string(const std::string& name)>& variable);
 

@@ -47,9 +47,32 @@ class TorchVersionTest : public ::testing::Test {
     return std::to_string(found->major) + "." + std::to_string(found->minor);
   }
 
+  std::string Versions(std::vector<std::string> command) {
+    const auto found = ProgramVersionsOf(
+        command, root_, [this](const std::string& name) { return variables_[name]; });
+    return found.has_value() ? found->python() + ", " + found->torch() : "none";
+  }
+
   std::string root_ = testing::TempDir() + "/torch_XXXXXX";
   std::map<std::string, std::string> variables_;
 };
+
+TEST_F(TorchVersionTest, WhatAProgramRunsUnder) {
+  Interpreter("/usr");
+  VirtualEnvironment("/env", "/usr", "");
+  Write("/copied/bin/python", "");
+  Write("/copied/pyvenv.cfg", "version = 3.9.2\n");
+  Write("/odd/bin/python", "");
+  variables_["PATH"] = root_ + "/usr/bin";
+  EXPECT_EQ(Versions({"python3", "train.py"}), "3.11, ");
+  Torch("/env/lib/python3.11/site-packages", "2.15.0+cpu");
+  EXPECT_EQ(Versions({root_ + "/env/bin/python", "train.py"}), "3.11, 2.15.0+cpu");
+  fs::create_directories(root_ + "/copied/lib/python3.9/site-packages/torch-1.9.0.dist-info");
+  fs::create_directories(root_ + "/copied/lib/python3.9/site-packages/torch");
+  EXPECT_EQ(Versions({root_ + "/copied/bin/python", "train.py"}), "3.9, 1.9.0");
+  EXPECT_EQ(Versions({root_ + "/odd/bin/python", "train.py"}), ", ");
+  EXPECT_EQ(Versions({"sh", "train.sh"}), "none");
+}
 
 TEST_F(TorchVersionTest, OfAPlainInterpreter) {
   Interpreter("/usr");
