@@ -80,12 +80,15 @@ std::optional<ProgramError> Said(absl::string_view lines, ProgramError::Kind kin
   return std::nullopt;
 }
 
-// What a library said before it aborted.
+// What a library said before it aborted, or the exception after which the interpreter did, at its
+// end.
 std::optional<ProgramError> AbortOf(absl::string_view lines) {
   const auto memory = Said(lines, ProgramError::Kind::kOutOfMemory, [](absl::string_view line) {
     return absl::StrContains(line, "std::bad_alloc");
   });
   if (memory.has_value()) return memory;
+  std::optional<PythonException> exception = LastPythonException(lines);
+  if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
   return Said(lines, ProgramError::Kind::kLostPeer, SaysPeerIsLost);
 }
 

@@ -162,6 +162,16 @@ TEST(ProgramError, MemoryOfHostAndDevice) {
   EXPECT_EQ(FindProgramError(aborted)->kind, Kind::kOutOfMemory);
 }
 
+TEST(ProgramError, AnInterpreterThatAbortsAtItsEnd) {
+  v1::WorkerExit aborted = ExitWith(
+      "[rank1]:   File \"train.py\", line 9, in main\n[rank1]: ValueError: no sample 17\n"
+      "terminate called without an active exception\n",
+      0);
+  aborted.set_signal(SIGABRT);
+  ASSERT_TRUE(FindProgramError(aborted).has_value());
+  EXPECT_EQ(FindProgramError(aborted)->text, "ValueError: no sample 17 (train.py, line 9)");
+}
+
 TEST(ProgramError, NothingWhereTheLinesDoNotSay) {
   const std::string exception = "  File \"a.py\", line 1, in f\nValueError: x\n";
   EXPECT_TRUE(FindProgramError(ExitWith(exception)).has_value());

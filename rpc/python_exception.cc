@@ -44,7 +44,10 @@ absl::string_view RaisedIn(const PythonException& exception) {
   return in == message.npos ? "" : absl::StripSuffix(message.substr(in + 4), ".");
 }
 
-bool IsWarning(absl::string_view line) {
+// What may follow the end of a program: PyTorch's warnings, and the abort of an interpreter that
+// ends while threads of PyTorch's still run.
+bool IsAfterTheEnd(absl::string_view line) {
+  if (line == "terminate called without an active exception") return true;
   absl::string_view rest = line;
   if (absl::ConsumePrefix(&rest, "[rank")) rest = rest.substr(rest.find(']') + 1);
   absl::ConsumePrefix(&rest, ":");
@@ -91,7 +94,7 @@ class Reader {
       return;
     }
     // A message of several lines goes on.
-    if (uncaught_ || line[0] == '\t' || IsWarning(line)) return;
+    if (uncaught_ || line[0] == '\t' || IsAfterTheEnd(line)) return;
     found_->last = false;
   }
   std::optional<PythonException> Take() { return std::move(found_); }

@@ -28,7 +28,8 @@ struct PythonException {
   absl::string_view raised_in;
   // Those that led to it ("The above exception was the direct cause of ..."), first one first.
   std::vector<Cause> causes;
-  // It is surely what ended the program: nothing but warnings follows, or PyTorch marked it as
+  // It is surely what ended the program: nothing but PyTorch's warnings, or
+  // the abort that its threads cause, follows, or PyTorch marked it as
   // uncaught. Otherwise the program may have logged it and gone on.
   bool last = true;
 };

@@ -51,6 +51,9 @@ TEST(PythonException, WhetherItIsWhatEndedTheProgram) {
   const std::string one = Traceback("a.py", 1, "KeyError: 'k'");
   const std::string warning = "[rank1]:[W1124 15:00:00.1 ProcessGroup.cpp:1] Warning: not called\n";
   EXPECT_TRUE(LastPythonException(one + warning + "\n")->last);
+  EXPECT_TRUE(LastPythonException(one + "terminate called without an active exception\n")->last);
+  EXPECT_FALSE(
+      LastPythonException(one + "terminate called after throwing an instance of 'E'")->last);
   EXPECT_FALSE(LastPythonException(one + "the disk is full\n")->last);
   // A message of several lines.
   EXPECT_TRUE(LastPythonException(one + "\tMissing key: w\n")->last);

@@ -38,7 +38,8 @@ std::string ReadErrorFile(const std::string& path) {
 // PyTorch's data loader.
 bool FailedForAKilledChild(const ExitedFrame& end) {
   return end.exit_code == kShellSaysKilled ||
-         (end.exit_code != 0 && absl::StrContains(end.last_lines, "DataLoader worker (pid") &&
+         ((end.exit_code != 0 || end.signal != 0) &&
+          absl::StrContains(end.last_lines, "DataLoader worker (pid") &&
           absl::StrContains(end.last_lines, "is killed by signal: Killed"));
 }
 
