@@ -54,15 +54,23 @@ bool IsAfterTheEnd(absl::string_view line) {
   return absl::StartsWith(rest, "[W");
 }
 
+// A data loader's process that dies while it hands over a batch is known by this alone.
+bool SaysConnectionEnded(absl::string_view type) {
+  return type == "ConnectionResetError" || type == "ConnectionRefusedError" ||
+         type == "BrokenPipeError" || type == "EOFError";
+}
+
 // Where an exception came from: the innermost of the frames since its traceback began.
 class Where {
  public:
   void See(const PythonFrame& frame) {
     if (!IsInstalledPython(frame.file)) own_ = frame;
+    in_data_loader_ |= absl::EndsWith(frame.file, "torch/utils/data/dataloader.py");
     innermost_ = frame;
   }
   // One that names no line of the user's may be the consequence of one that does.
   bool has_own() const { return own_.has_value(); }
+  bool in_data_loader() const { return in_data_loader_; }
   std::string Text() const {
     const std::optional<PythonFrame>& frame = own_.has_value() ? own_ : innermost_;
     if (!frame.has_value()) return "";
@@ -72,6 +80,7 @@ class Where {
  private:
   std::optional<PythonFrame> own_;
   std::optional<PythonFrame> innermost_;
+  bool in_data_loader_ = false;
 };
 
 class Reader {
@@ -111,7 +120,10 @@ class Reader {
   }
 
   void Found(absl::string_view type, absl::string_view line, bool uncaught) {
-    const absl::string_view raised_in = std::exchange(raised_in_, "");
+    absl::string_view raised_in = std::exchange(raised_in_, "");
+    if (raised_in.empty() && where_.in_data_loader() && SaysConnectionEnded(type)) {
+      raised_in = "receiving from a DataLoader worker";
+    }
     // What a package did in another process it did for the line that was reading from there.
     const Where& where = !raised_in.empty() && !where_.has_own() ? outer_ : where_;
     found_ = {type, line, where.Text(), raised_in, std::exchange(causes_, {}), true};

@@ -78,5 +78,15 @@ TEST(PythonException, WhatWasRaisedInAnotherProcess) {
   EXPECT_EQ(found->where, "train.py, line 30") << "the user's line that was reading from there";
 }
 
+TEST(PythonException, WhatEndedWhileItHandedOverABatch) {
+  const std::string lines =
+      "  File \"train.py\", line 30, in main\n"
+      "  File \"/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 9, in f\n"
+      "  File \"/usr/lib/python3.11/multiprocessing/connection.py\", line 378, in _recv\n";
+  EXPECT_EQ(LastPythonException(lines + "ConnectionResetError: [Errno 104] reset")->raised_in,
+            "receiving from a DataLoader worker");
+  EXPECT_EQ(LastPythonException(lines + "KeyError: 'k'")->raised_in, "");
+}
+
 }  // namespace
 }  // namespace cadre::rpc
