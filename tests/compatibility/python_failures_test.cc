@@ -1,0 +1,188 @@
+// What users see of failures of programs of PyTorch's: the rank that failed first, not its victims,
+// and what it said.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compatibility/pypi_python.h"
+#include "tests/end_to_end/launch.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr char kScript[] = "tests/compatibility/python_failures.py";
+// Importing torch alone takes many seconds on a machine that has other things to do.
+constexpr absl::Duration kPatience = absl::Minutes(4);
+
+// After an exception PyTorch 2.15 sometimes aborts while the interpreter ends.
+const auto kFailed = AnyOf(1, 128 + SIGABRT);
+
+struct Way {
+  std::string name;
+  // Of rank 1.
+  std::string says;
+  std::string cause;
+};
+
+class PythonFailuresTest : public PypiPythonTest, public ::testing::WithParamInterface<Way> {
+ protected:
+  std::vector<std::string> Run(const std::string& way, const std::string& argument = "") {
+    return {"run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "--log-dir",
+            logs_,
+            "--job-name",
+            "j",
+            "--",
+            python_,
+            kScript,
+            way,
+            argument};
+  }
+
+  const std::string logs_ = MakeTempDir("logs");
+};
+
+TEST_P(PythonFailuresTest, TheRankAndWhatItSaidAreShown) {
+  const Way& way = GetParam();
+  const auto run = StartCadre(Run(way.name));
+  EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"), HasSubstr(way.says),
+                    HasSubstr(absl::StrCat("  cause      ", way.cause, ", generation 1"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, PythonFailuresTest,
+    ::testing::Values(
+        Way{"late", "ValueError: no sample 17 (python_failures.py, line 41)", "crash"},
+        Way{"exits", "exited with status 1; its last line: there is no data in /data", "crash"},
+        Way{"device_memory",
+            "ran out of memory: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+            "20.00 "
+            "GiB. GPU 0 has a total capacity of 79.11 GiB of which 5.44 GiB is free.",
+            "out of memory"},
+        Way{"loader_raises",
+            "ValueError: no sample 5 (python_failures.py, line 25, in DataLoader worker process 0)",
+            "crash"},
+        Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 92)",
+            "crash"}),
+    [](const auto& info) { return info.param.name; });
+
+// Then nobody knows why, but where it is.
+TEST_F(PythonFailuresTest, ARankThatLeftTheOthersAndGoesOnIsNamed) {
+  const auto run = StartCadre(Run("goes_on"));
+  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 0"), HasSubstr("by peer"),
+                    HasSubstr("rank 1 still ran, at time.sleep(1000)  # without the others "
+                              "(python_failures.py:57 in goes_on)")));
+}
+
+TEST_F(PythonFailuresTest, WhatARankForkedEndsWithTheJob) {
+  const std::string file = MakeTempDir("fork") + "/pid";
+  const auto run = StartCadre(Run("forks", file));
+  EXPECT_THAT(run->Wait(kPatience), kFailed) << Said(*run);
+  EXPECT_THAT(run->standard_error(), HasSubstr("rank 1 (local rank 1)"));
+  EXPECT_THAT(run->standard_error(), HasSubstr("ValueError: no sample 17"));
+  int child = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(ReadFileOrEmpty(file), &child));
+  EXPECT_NE(kill(child, 0), 0) << child;
+}
+
+// A cgroup with a limit, where this machine lets the test make one; else the test is skipped.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(int64_t bytes) {
+    const std::string own = OwnGroup();
+    const std::string parent = "/sys/fs/cgroup/memory" + own;
+    if (own.empty() || access((parent + "/memory.limit_in_bytes").c_str(), W_OK) != 0) return;
+    path_ = absl::StrCat(parent, "/cadre_test_", getpid());
+    if (mkdir(path_.c_str(), 0755) != 0) {
+      path_.clear();
+      return;
+    }
+    std::ofstream(path_ + "/memory.limit_in_bytes") << bytes;
+  }
+  ~MemoryLimit() {
+    if (!path_.empty()) rmdir(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  static std::string OwnGroup() {
+    std::ifstream groups("/proc/self/cgroup");
+    for (std::string line; std::getline(groups, line);) {
+      const size_t found = line.find(":memory:");
+      if (found != line.npos) return line.substr(found + 8);
+    }
+    return "";
+  }
+
+  std::string path_;
+};
+
+TEST_F(PythonFailuresTest, MemoryThatRunsOutIsNamed_AlsoForADataLoader) {
+  const MemoryLimit limit(int64_t{2} << 30);
+  if (limit.path().empty()) GTEST_SKIP() << "no cgroup with a memory limit can be made here";
+  for (const bool loader : {false, true}) {
+    std::vector<std::string> arguments = {
+        "-c", absl::StrCat("echo $$ > ", limit.path(), "/cgroup.procs && exec \"$@\""), "sh",
+        kCadre};
+    const std::vector<std::string> run_arguments = Run(loader ? "loader_runs_out" : "memory");
+    arguments.insert(arguments.end(), run_arguments.begin(), run_arguments.end());
+    const auto run = StartProgram("/bin/sh", arguments);
+    EXPECT_THAT(run->Wait(kPatience), AnyOf(1, 128 + SIGABRT, 128 + SIGKILL)) << Said(*run);
+    EXPECT_THAT(run->standard_error(),
+                AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+                      HasSubstr("  cause      out of memory, generation 1"),
+                      HasSubstr(loader ? "ran out of memory: RuntimeError: DataLoader worker (pid"
+                                       : "was killed because memory ran out")));
+  }
+}
+
+// A virtual environment of the machine's interpreter that has this PyTorch, as far as its files
+// say.
+std::string EnvironmentWith(const std::string& torch) {
+  const std::filesystem::path folder = MakeTempDir("env");
+  const std::filesystem::path interpreter = std::filesystem::canonical("/usr/bin/python3");
+  const auto packages = folder / "lib" / interpreter.filename() / "site-packages" / "torch";
+  std::filesystem::create_directories(folder / "bin");
+  std::filesystem::create_directories(packages);
+  std::filesystem::create_symlink(interpreter, folder / "bin" / "python3");
+  std::ofstream(folder / "pyvenv.cfg") << "home = " << interpreter.parent_path().string() << "\n";
+  std::ofstream(packages / "version.py") << "__version__ = '" << torch << "'\n";
+  return (folder / "bin").string();
+}
+
+TEST(PythonVersionsTest, NodesThatDifferAreNamedOnceWhenTheyBegin) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int node = 0; node < 2; ++node) {
+    const std::string path = EnvironmentWith(node == 0 ? "2.15.0+cpu" : "2.14.1+cu130");
+    nodes.push_back(StartNode(port, "2", node, {"--max-restarts", "1", "--", "python3", "-c", "0"},
+                              {{"PATH", path + ":/usr/bin:/bin"}}));
+  }
+  for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  const std::string all = Said(*nodes[0]) + Said(*nodes[1]);
+  EXPECT_THAT(all, AllOf(HasSubstr("the program runs under different versions: "),
+                         HasSubstr(", PyTorch 2.15.0+cpu on node0"),
+                         HasSubstr(", PyTorch 2.14.1+cu130 on node1")));
+}
+
+}  // namespace
+}  // namespace cadre
