@@ -21,11 +21,18 @@
 #include "cadre/connect.h"
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
+#include "worker_runtime/memory/agreement.h"
+#include "worker_runtime/memory/delivery.h"
+#include "worker_runtime/memory/mapped_file.h"
 #include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/partner.h"
+#include "worker_runtime/memory/rank_files.h"
+#include "worker_runtime/memory/slot_file.h"
 
 namespace cadre {
 namespace {
 
+using memory::MappedFile;
 using memory::MemorySlots;
 using memory::SavedStep;
 
@@ -34,7 +41,6 @@ using memory::SavedStep;
 constexpr int kSlotsOfARank = 3;
 // Any one will do where all ranks have the same.
 constexpr int kSlotsOfANode = 2;
-constexpr int kMostSlots = std::max(kSlotsOfARank, kSlotsOfANode);
 // What nodes without a state get at a time.
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr int64_t kNoStep = -1;
@@ -65,140 +71,195 @@ size_t SizeOf(Span<const StatePart> parts) {
   return bytes;
 }
 
+// Only of a replicated state: how often it is there.
+using Steps = std::array<int64_t, kSlotsOfANode>;
+
 class NodeMemory : public MemoryCheckpoint {
  public:
   NodeMemory(Worker& worker, const MemoryCheckpointOptions& options, const std::string& directory)
       : worker_(worker),
         options_(options),
+        directory_(directory),
         writes_(!options.replicated || worker.place().local_rank == 0),
-        slots_(directory, options.replicated ? "replicated" : absl::StrCat("rank-", worker.rank()),
+        slots_(directory, options.replicated ? "replicated" : memory::OwnName(worker.rank()),
                options.replicated ? kSlotsOfANode : kSlotsOfARank) {}
   ~NodeMemory() override { (void)Wait(); }
 
-  Status Save(int64_t step, Span<const StatePart> parts) override {
-    RETURN_IF_ERROR(Wait());
-    if (!writes_) return OkStatus();
-    const auto copy = [this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
-      copied_ = Write(copied);
-      if (copied_.ok()) copied_ = Commit(step);
-    };
-    try {
-      copying_ = std::thread(copy);
-    } catch (const std::system_error&) {
-      copy();  // there is no room for a thread
-    }
-    return OkStatus();
-  }
-
+  Status Save(int64_t step, Span<const StatePart> parts) override;
   Status Wait() override {
     if (copying_.joinable()) copying_.join();
     return std::exchange(copied_, OkStatus());
   }
-
-  Status Write(Span<const StatePart> parts) override {
-    if (!writes_) return OkStatus();
-    ASSIGN_OR_RETURN(char* to, slots_.Begin(SizeOf(parts)));
-    for (const StatePart& part : parts) {
-      if (part.size > 0) std::memcpy(to, part.data, part.size);
-      to += part.size;
-    }
-    return OkStatus();
+  Status WaitForPartner() override {
+    if (partner_ == nullptr) return OkStatus();
+    partner_->Settle();
+    return partner_->TakeProblem();
   }
 
-  Status Commit(int64_t step) override {
-    if (step < 0) return InvalidArgumentError(absl::StrCat("step ", step, " is below 0"));
-    return writes_ ? Status(slots_.Commit(step, worker_.world_size())) : OkStatus();
-  }
+  Status Write(Span<const StatePart> parts) override;
+  Status Commit(int64_t step) override;
 
   Result<std::optional<SavedState>> Latest() override;
 
  private:
-  // Steps that this rank could take, kNoStep behind them.
-  std::array<int64_t, kMostSlots> Steps() const;
-  std::optional<SavedStep> Find(int64_t step) const;
+  bool has_partner() const {
+    return options_.partner && !options_.replicated && worker_.place().nodes > 1;
+  }
+  Status CommitOwn(int64_t step);
+  // States of ranks that are, and have their partner, elsewhere now.
+  void RemoveOthers();
+
+  // Goes back to the step on which all agree, kNoStep where there is none; the file, if this rank's
+  // node has one.
+  struct Found {
+    int64_t step = kNoStep;
+    std::string path;
+  };
+  Result<Found> FindOwn(Communicator& communicator);
+  Result<Found> FindReplicated(Communicator& communicator);
   // From the first rank that has it to all nodes that have not.
   Status Share(Communicator& communicator, int64_t step, int from);
   Status Broadcast(Communicator& communicator, int64_t step, int from);
 
   Worker& worker_;
   const MemoryCheckpointOptions options_;
+  const std::string directory_;
   const bool writes_;
   MemorySlots slots_;
+  int committed_ = 0;
+  std::optional<MappedFile> read_;
   // Writes copied_, which is read once it has been joined.
   std::thread copying_;
   Status copied_;
+  std::unique_ptr<memory::Partner> partner_;
 };
 
-std::array<int64_t, kMostSlots> NodeMemory::Steps() const {
-  std::array<int64_t, kMostSlots> steps;
-  steps.fill(kNoStep);
-  size_t next = 0;
-  for (const SavedStep& saved : slots_.Whole()) {
-    if (options_.replicated || saved.world_size == worker_.world_size()) steps[next++] = saved.step;
+Status NodeMemory::Save(int64_t step, Span<const StatePart> parts) {
+  RETURN_IF_ERROR(Wait());
+  if (!writes_) return OkStatus();
+  // Here and not only in Write(): a rank that trained on while its last step is on its way would
+  // let the others write over the one before.
+  if (partner_ != nullptr) partner_->Settle();
+  const auto copy = [this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
+    copied_ = Write(copied);
+    if (copied_.ok()) copied_ = Commit(step);
+  };
+  try {
+    copying_ = std::thread(copy);
+  } catch (const std::system_error&) {
+    copy();  // there is no room for a thread
   }
-  return steps;
+  return OkStatus();
 }
 
-std::optional<SavedStep> NodeMemory::Find(int64_t step) const {
-  for (const SavedStep& saved : slots_.Whole()) {
-    if (saved.step == step) return saved;
+Status NodeMemory::Write(Span<const StatePart> parts) {
+  if (!writes_) return OkStatus();
+  if (partner_ != nullptr) partner_->Settle();
+  ASSIGN_OR_RETURN(char* to, slots_.Begin(SizeOf(parts)));
+  for (const StatePart& part : parts) {
+    if (part.size > 0) std::memcpy(to, part.data, part.size);
+    to += part.size;
   }
-  return std::nullopt;
+  return OkStatus();
 }
 
-// Of `steps`, kMostSlots for each rank. kNoStep: there is none.
-int64_t NewestOfAll(const std::vector<int64_t>& steps, bool replicated) {
-  if (replicated) return *std::max_element(steps.begin(), steps.end());
-  int64_t newest = kNoStep;
-  for (auto candidate = steps.begin(); candidate != steps.begin() + kMostSlots; ++candidate) {
-    bool all = true;
-    for (auto rank = steps.begin(); rank != steps.end(); rank += kMostSlots) {
-      all = all && std::find(rank, rank + kMostSlots, *candidate) != rank + kMostSlots;
+Status NodeMemory::Commit(int64_t step) {
+  if (step < 0) return InvalidArgumentError(absl::StrCat("step ", step, " is below 0"));
+  if (!writes_) return OkStatus();
+  RETURN_IF_ERROR(slots_.Commit(step, worker_.place().generation, worker_.world_size()));
+  ++committed_;
+  return options_.replicated ? OkStatus() : CommitOwn(step);
+}
+
+Status NodeMemory::CommitOwn(int64_t step) {
+  if (has_partner()) {
+    if (partner_ == nullptr) {
+      partner_ = std::make_unique<memory::Partner>(worker_, directory_, options_.timeout);
     }
-    if (all) newest = std::max(newest, *candidate);
+    const std::optional<SavedStep> saved = slots_.Find(step);
+    if (saved.has_value()) partner_->Send(*saved, slots_.Path(saved->slot));
   }
-  return newest;
+  // By now all ranks have one of this generation, and so have their partners.
+  if (committed_ == kSlotsOfARank && worker_.place().local_rank == 0) RemoveOthers();
+  return OkStatus();
+}
+
+void NodeMemory::RemoveOthers() {
+  const WorkerPlace& place = worker_.place();
+  const std::optional<memory::Neighbours> neighbours =
+      partner_ == nullptr ? std::nullopt : partner_->neighbours();
+  if (has_partner() && !neighbours.has_value()) return;
+  memory::RemoveOthers(directory_, [&](int rank, bool is_copy) {
+    if (!is_copy) return rank >= place.rank && rank < place.rank + place.local_world_size;
+    return neighbours.has_value() && rank >= neighbours->first_kept &&
+           rank < neighbours->first_kept + neighbours->kept_count;
+  });
 }
 
 // The first rank with `step`; nullopt: all have it.
-std::optional<int> OwnerIfSomeLack(const std::vector<int64_t>& steps, int64_t step) {
-  std::optional<int> owner;
-  bool some_lack = false;
-  for (size_t i = 0; i < steps.size(); i += kMostSlots) {
-    const auto rank = steps.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find(rank, rank + kMostSlots, step) == rank + kMostSlots) {
-      some_lack = true;
-    } else if (!owner.has_value()) {
-      owner = static_cast<int>(i / kMostSlots);
-    }
-  }
-  return some_lack ? owner : std::nullopt;
+std::optional<int> OwnerIfSomeLack(const std::vector<Steps>& steps, int64_t step) {
+  const auto has = [step](const Steps& of_rank) {
+    return std::find(of_rank.begin(), of_rank.end(), step) != of_rank.end();
+  };
+  if (std::all_of(steps.begin(), steps.end(), has)) return std::nullopt;
+  return static_cast<int>(std::find_if(steps.begin(), steps.end(), has) - steps.begin());
 }
 
 Result<std::optional<SavedState>> NodeMemory::Latest() {
   RETURN_IF_ERROR(Wait());
+  if (partner_ != nullptr) partner_->Settle();
   CommunicatorOptions connect;
   connect.name = "memory checkpoint";
   connect.timeout = options_.timeout;
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
                    ConnectCommunicator(worker_, connect));
-  std::array<int64_t, kMostSlots> own = Steps();
-  std::vector<int64_t> all(own.size() * worker_.world_size());
-  RETURN_IF_ERROR(WaitOrAbort(*communicator,
-                              communicator->AllGather({own.data(), own.size(), DataType::kInt64},
-                                                      {all.data(), all.size(), DataType::kInt64}),
-                              options_.timeout));
-  const int64_t step = NewestOfAll(all, options_.replicated);
-  if (step == kNoStep) return std::optional<SavedState>();
-  if (const std::optional<int> owner = OwnerIfSomeLack(all, step)) {
-    RETURN_IF_ERROR(Share(*communicator, step, *owner));
+  ASSIGN_OR_RETURN(const Found found,
+                   options_.replicated ? FindReplicated(*communicator) : FindOwn(*communicator));
+  if (found.step == kNoStep) return std::optional<SavedState>();
+  const std::optional<memory::SlotLabel> label = memory::ReadLabel(found.path);
+  if (!label.has_value()) return InternalError(absl::StrCat("step ", found.step, " is gone"));
+  ASSIGN_OR_RETURN(read_, memory::MapState(found.path, label->bytes));
+  return std::optional<SavedState>(
+      {found.step, {read_->data() + memory::kStateOffset, label->bytes}});
+}
+
+Result<NodeMemory::Found> NodeMemory::FindOwn(Communicator& communicator) {
+  ASSIGN_OR_RETURN(
+      const std::optional<memory::Agreement> agreement,
+      memory::AgreeWithAll(communicator, worker_.place(), directory_, options_.timeout));
+  if (!agreement.has_value()) return Found();
+  RETURN_IF_ERROR(memory::Deliver(communicator, *agreement, directory_, slots_, options_.timeout));
+  RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Barrier(), options_.timeout));
+  // Newer ones that not all have: another generation would take them for common. Nobody saves
+  // again before that is done.
+  if (worker_.place().local_rank == 0) {
+    RETURN_IF_ERROR(memory::GoBack(directory_, agreement->step, agreement->generation));
   }
-  // Newer ones that not all have: another generation would take them for common.
-  if (writes_) RETURN_IF_ERROR(slots_.DropAbove(step));
-  const std::optional<SavedStep> saved = Find(step);
+  RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Barrier(), options_.timeout));
+  return Found{agreement->step, memory::PathOf(*agreement, worker_.rank(), directory_)};
+}
+
+Result<NodeMemory::Found> NodeMemory::FindReplicated(Communicator& communicator) {
+  Steps own;
+  own.fill(kNoStep);
+  size_t next = 0;
+  for (const SavedStep& saved : slots_.Whole()) own[next++] = saved.step;
+  std::vector<Steps> all(worker_.world_size());
+  RETURN_IF_ERROR(
+      WaitOrAbort(communicator,
+                  communicator.AllGather({own.data(), own.size(), DataType::kInt64},
+                                         {all.data(), all.size() * own.size(), DataType::kInt64}),
+                  options_.timeout));
+  int64_t step = kNoStep;
+  for (const Steps& steps : all)
+    step = std::max(step, *std::max_element(steps.begin(), steps.end()));
+  if (step == kNoStep) return Found();
+  if (const std::optional<int> owner = OwnerIfSomeLack(all, step)) {
+    RETURN_IF_ERROR(Share(communicator, step, *owner));
+  }
+  const std::optional<SavedStep> saved = slots_.Find(step);
   if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
-  ASSIGN_OR_RETURN(const char* const bytes, slots_.Read(*saved));
-  return std::optional<SavedState>({step, {bytes, saved->bytes}});
+  return Found{step, slots_.Path(saved->slot)};
 }
 
 Status NodeMemory::Share(Communicator& communicator, int64_t step, int from) {
@@ -209,7 +270,7 @@ Status NodeMemory::Share(Communicator& communicator, int64_t step, int from) {
 }
 
 Status NodeMemory::Broadcast(Communicator& communicator, int64_t step, int from) {
-  const std::optional<SavedStep> saved = Find(step);
+  const std::optional<SavedStep> saved = slots_.Find(step);
   int64_t bytes = saved.has_value() ? static_cast<int64_t>(saved->bytes) : 0;
   RETURN_IF_ERROR(WaitOrAbort(
       communicator, communicator.Broadcast({&bytes, 1, DataType::kInt64}, from), options_.timeout));
@@ -218,8 +279,8 @@ Status NodeMemory::Broadcast(Communicator& communicator, int64_t step, int from)
   std::vector<char> scratch;
   if (worker_.rank() == from) {
     // Not written to: it is the root's.
-    ASSIGN_OR_RETURN(const char* const own, slots_.Read(*saved));
-    room = const_cast<char*>(own);
+    ASSIGN_OR_RETURN(read_, memory::MapState(slots_.Path(saved->slot), saved->bytes));
+    room = read_->data() + memory::kStateOffset;
   } else if (keeps) {
     ASSIGN_OR_RETURN(room, slots_.Begin(static_cast<size_t>(bytes)));
   } else {
@@ -232,7 +293,9 @@ Status NodeMemory::Broadcast(Communicator& communicator, int64_t step, int from)
                                 communicator.Broadcast({chunk, size, DataType::kUint8}, from),
                                 options_.timeout));
   }
-  if (keeps) RETURN_IF_ERROR(slots_.Commit(step, worker_.world_size()));
+  if (keeps) {
+    RETURN_IF_ERROR(slots_.Commit(step, worker_.place().generation, worker_.world_size()));
+  }
   return WaitOrAbort(communicator, communicator.Barrier(), options_.timeout);
 }
 

@@ -4,6 +4,7 @@
 #ifndef CADRE_WORKER_RUNTIME_MEMORY_MEMORY_SLOTS_H_
 #define CADRE_WORKER_RUNTIME_MEMORY_MEMORY_SLOTS_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,15 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker_runtime/memory/mapped_file.h"
+#include "worker_runtime/memory/slot_file.h"
 
 namespace cadre::memory {
 
-struct SavedStep {
-  int64_t step = 0;
-  size_t bytes = 0;
-  int world_size = 0;
-  // Counts what this owner committed.
-  uint64_t sequence = 0;
+struct SavedStep : SlotLabel {
   int slot = 0;
 };
 
@@ -32,32 +29,34 @@ class MemorySlots {
 
   // What is whole, as it lies there now. A file that is none of ours counts as empty.
   std::vector<SavedStep> Whole() const;
+  std::optional<SavedStep> Find(int64_t step) const;
 
   // Room for `bytes` where the oldest is, which is no longer whole then. RESOURCE_EXHAUSTED: the
   // memory is full; nothing else is changed.
   absl::StatusOr<char*> Begin(size_t bytes);
   // What was written since Begin() is `step`, and those from it on are gone. FAILED_PRECONDITION:
   // nothing was begun.
-  absl::Status Commit(int64_t step, int world_size);
+  absl::Status Commit(int64_t step, uint64_t generation, int world_size);
 
   // Forgets what is above `step`.
   absl::Status DropAbove(int64_t step);
 
-  // What `saved` of Whole() holds; valid until that slot is begun again, or Read() is called again.
-  absl::StatusOr<const char*> Read(const SavedStep& saved);
+  // Begin() leaves that slot alone; on any thread. nullopt: none.
+  void Reserve(std::optional<int> slot) { reserved_ = slot.value_or(kNone); }
+
+  std::string Path(int slot) const;
 
  private:
-  std::string Path(int slot) const;
-  absl::Status Forget(int slot) const;
+  static constexpr int kNone = -1;
 
   const std::string directory_;
   const std::string name_;
   const int count_;
-  int begun_ = -1;
+  std::atomic<int> reserved_{kNone};
+  int begun_ = kNone;
   size_t begun_bytes_ = 0;
   // Of each slot, kept so that its pages are mapped once.
   std::vector<std::optional<MappedFile>> written_;
-  std::optional<MappedFile> read_;
 };
 
 }  // namespace cadre::memory

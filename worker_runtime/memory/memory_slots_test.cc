@@ -29,7 +29,7 @@ class MemorySlotsTest : public ::testing::Test {
     const auto room = slots.Begin(state.size());
     ASSERT_OK(room);
     std::memcpy(*room, state.data(), state.size());
-    ASSERT_OK(slots.Commit(step, 4));
+    ASSERT_OK(slots.Commit(step, 2, 4));
   }
   static std::vector<int64_t> Steps(const MemorySlots& slots) {
     std::vector<int64_t> steps;
@@ -39,9 +39,9 @@ class MemorySlotsTest : public ::testing::Test {
   static std::string StateOf(MemorySlots& slots, int64_t step) {
     for (const SavedStep& saved : slots.Whole()) {
       if (saved.step != step) continue;
-      const auto read = slots.Read(saved);
+      const auto read = MapState(slots.Path(saved.slot), saved.bytes);
       EXPECT_OK(read);
-      return read.ok() ? std::string(*read, saved.bytes) : "";
+      return read.ok() ? std::string(read->data() + kStateOffset, saved.bytes) : "";
     }
     return "none";
   }
@@ -66,6 +66,7 @@ TEST_F(MemorySlotsTest, TheNextProcessFindsThem) {
   MemorySlots slots(path_, "rank-0", 2);
   ASSERT_THAT(Steps(slots), ElementsAre(7));
   EXPECT_EQ(slots.Whole()[0].world_size, 4);
+  EXPECT_EQ(slots.Whole()[0].generation, 2);
   EXPECT_EQ(StateOf(slots, 7), "seven");
   Save(slots, 8, "eight");
   EXPECT_THAT(Steps(slots), UnorderedElementsAre(7, 8));
@@ -79,7 +80,7 @@ TEST_F(MemorySlotsTest, WhatIsNotCommittedIsNeverSeen) {
   EXPECT_THAT(Steps(slots), ElementsAre(2));
   MemorySlots next(path_, "rank-0", 2);
   EXPECT_EQ(StateOf(next, 2), "two");
-  EXPECT_THAT(next.Commit(3, 4), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(next.Commit(3, 2, 4), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(MemorySlotsTest, AStepThatComesAgainTakesThePlaceOfLaterOnes) {
@@ -113,12 +114,24 @@ TEST_F(MemorySlotsTest, AFileThatIsNoneOfOursCountsAsEmpty) {
   EXPECT_EQ(StateOf(slots, 1), "one");
 }
 
+TEST_F(MemorySlotsTest, AReservedSlotStaysUntilItIsFree) {
+  MemorySlots slots(path_, "rank-0", 3);
+  Save(slots, 1, "one");
+  slots.Reserve(slots.Find(1)->slot);
+  for (int64_t step = 2; step <= 6; ++step) Save(slots, step, "later");
+  EXPECT_THAT(Steps(slots), UnorderedElementsAre(1, 5, 6));
+  EXPECT_EQ(StateOf(slots, 1), "one");
+  slots.Reserve(std::nullopt);
+  Save(slots, 7, "later");
+  EXPECT_THAT(Steps(slots), UnorderedElementsAre(5, 6, 7));
+}
+
 TEST_F(MemorySlotsTest, AFileThatWasCutShortIsDataLoss) {
   MemorySlots slots(path_, "rank-0", 1);
   Save(slots, 1, std::string(100000, 'x'));
-  const std::vector<SavedStep> whole = slots.Whole();
-  std::filesystem::resize_file(path_ + "/rank-0.0", 5000);
-  EXPECT_THAT(slots.Read(whole[0]), StatusIs(absl::StatusCode::kDataLoss));
+  const std::string file = path_ + "/rank-0.0";
+  std::filesystem::resize_file(file, 5000);
+  EXPECT_THAT(MapState(file, 100000), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 }  // namespace

@@ -73,6 +73,25 @@ Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::s
   return std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl)));
 }
 
+Result<ScopedFd> MeetPair(Worker& worker, const PairMeeting& pair) {
+  const int peer = 1 - pair.rank;
+  const auto key_of = [&pair](int rank) { return absl::StrCat(pair.name, "/", rank); };
+  ASSIGN_OR_RETURN(const ScopedFd listener, Listen(worker.place().address));
+  RETURN_IF_ERROR(worker.Set(key_of(pair.rank), EndpointOf(listener)));
+  MeshRequest request;
+  request.rank = pair.rank;
+  request.size = 2;
+  request.purposes = {Purpose::kMessages};
+  request.endpoints.resize(2);
+  request.deadline = pair.deadline;
+  request.check = pair.check;
+  ASSIGN_OR_RETURN(request.key, SharedKey(worker, absl::StrCat(pair.name, "/key")));
+  request.endpoints[pair.rank] = EndpointOf(listener);
+  ASSIGN_OR_RETURN(request.endpoints[peer], pair.await(key_of(peer)));
+  ASSIGN_OR_RETURN(Mesh mesh, ConnectMesh(request, listener));
+  return std::move(mesh.at(Purpose::kMessages)[peer]);
+}
+
 Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
                         Span<const Purpose> purposes) {
   const int size = static_cast<int>(group.members.size());

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/scoped_fd.h"
+#include "base/time.h"
 #include "cadre/communicator.h"
 #include "cadre/result.h"
 #include "cadre/span.h"
@@ -36,6 +38,20 @@ Result<Met> MeetInStore(Worker& worker, const std::string& name, Span<const Purp
 // Only connections for what ranks say of their calls.
 Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
                                                     std::chrono::nanoseconds timeout);
+
+struct PairMeeting {
+  // Of this pair and meeting alone.
+  std::string name;
+  // 0 and 1.
+  int rank = 0;
+  MonoTime deadline;
+  // As MeshRequest's.
+  std::function<Status()> check;
+  // A key of the store once it is there, or why not.
+  std::function<Result<std::string>(const std::string& key)> await;
+};
+// One connection between two ranks of the world. Errors count ranks within the pair.
+Result<ScopedFd> MeetPair(Worker& worker, const PairMeeting& pair);
 
 struct GroupMeeting {
   // Ranks of the parent, by rank in the group; empty: this one is in none.
