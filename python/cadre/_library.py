@@ -52,6 +52,7 @@ def _declare(lib: Any) -> Any:
         "memory_open": [handle, number, long, c.POINTER(handle)],
         "memory_write": [handle, c.POINTER(handle), c.POINTER(size), size],
         "memory_commit": [handle, long],
+        "memory_wait_for_partner": [handle],
         "memory_latest": [handle, c.POINTER(long), c.POINTER(handle), c.POINTER(size)],
         "store_set": [handle, text, text, size],
         "store_get": [handle, text, long, text, size, c.POINTER(size)],

@@ -5,7 +5,7 @@ import os
 import sys
 
 from cadre import _worker
-from cadre._errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from cadre._errors import CadreError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _TIMEOUT = 600.0  # seconds until all ranks have called latest()
 # Smaller tensors are copied at once: what a forward pass changes, as statistics of batches, is small.
 _COPIED_AT_ONCE = 1 << 16
+_REPLICATED, _NO_PARTNER = 1, 2  # of cadre.h
 _LENGTH_BYTES = 8  # in front of the pickle, which is in front of the tensors
 
 
@@ -99,14 +100,16 @@ def restored(view: memoryview) -> Any:
 class Memory:
     """What this worker keeps on its node. Used by one thread at a time, but for the one that copies."""
 
-    def __init__(self, worker: _worker.Worker, replicated: bool) -> None:
+    def __init__(self, worker: _worker.Worker, replicated: bool, partner: bool) -> None:
         import ctypes
 
-        self.replicated = replicated
+        self.replicated, self.partner = replicated, partner
         self._worker, self._library, self._handle = worker, worker._lib, ctypes.c_void_p()
-        self._library.cadre_memory_open(worker._handle, int(replicated), int(_TIMEOUT * 1000), ctypes.byref(self._handle))
+        flags = (_REPLICATED if replicated else 0) | (0 if partner else _NO_PARTNER)
+        self._library.cadre_memory_open(worker._handle, flags, int(_TIMEOUT * 1000), ctypes.byref(self._handle))
         self._thread: Any = None
         self._error: Optional[BaseException] = None
+        self._failing: Optional[type] = None  # what was said of the copies since the last one that went well
         self._behind = False
 
     def save(self, state: Any, step: int) -> None:
@@ -115,6 +118,8 @@ class Memory:
         self.settle()
         if self.replicated and self._worker.local_rank != 0:
             return  # this node's first rank keeps it
+        if self.partner and not self.replicated:
+            self._await_partner()
         # Where there is no such hook nobody says when parameters are about to change.
         self._behind = self._behind or _before_each_step(self.settle)
         copy = Copy(state)
@@ -139,14 +144,22 @@ class Memory:
 
     def settle(self, *_: Any) -> None:
         """As wait(), in the midst of a training, which goes on without a checkpoint."""
-        if self._worker._owner != os.getpid():
-            return  # the thread did not come along
+        if self._worker._owner != os.getpid() or self._thread is None:
+            return  # in a forked child, which the thread did not come along to; or there is nothing to wait for
         try:
             self.wait()
+            self._failing = None
         except Exception as error:
-            import warnings
+            if type(error) is not self._failing:  # said once, and not in every step
+                _warn(error)
+            self._failing = type(error)
 
-            warnings.warn("cadre.checkpoint: %s" % error, RuntimeWarning, stacklevel=2)
+    def _await_partner(self) -> None:
+        """Until the last state is on the partner node: ranks that run ahead might have no step in common."""
+        try:
+            _worker._interruptibly(lambda: self._library.cadre_memory_wait_for_partner(self._handle))
+        except CadreError as error:  # said once by the library
+            _warn(error)
 
     def latest(self) -> Tuple[Any, int]:
         import ctypes
@@ -162,6 +175,12 @@ class Memory:
         return restored(view), step.value
 
 
+def _warn(error: Exception) -> None:
+    import warnings
+
+    warnings.warn("cadre.checkpoint: %s" % error, RuntimeWarning, stacklevel=3)
+
+
 def _before_each_step(call: Any) -> bool:
     # torch.optim has no attribute of that name: it takes its submodules out again.
     optimizer = sys.modules.get("torch.optim.optimizer")
@@ -175,7 +194,7 @@ def _before_each_step(call: Any) -> bool:
 _memory: Optional[Memory] = None
 
 
-def of_this_worker(replicated: bool) -> Optional[Memory]:
+def of_this_worker(replicated: bool, partner: bool) -> Optional[Memory]:
     """None where nobody keeps memory for it: the worker was not started by Cadre."""
     global _memory
     if _memory is None:
@@ -184,7 +203,9 @@ def of_this_worker(replicated: bool) -> Optional[Memory]:
         worker = _worker.worker()
         if worker._lib is None:
             return None
-        _memory = Memory(worker, replicated)
-    if _memory.replicated != replicated:
-        raise InvalidArgumentError("replicated=%r here and %r before: expected the same in all calls" % (replicated, _memory.replicated))
+        _memory = Memory(worker, replicated, partner)
+    for name, now in (("replicated", replicated), ("partner", partner)):
+        before = getattr(_memory, name)
+        if before != now:
+            raise InvalidArgumentError("%s=%r here and %r before: expected the same in all calls" % (name, now, before))
     return _memory

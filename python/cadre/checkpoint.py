@@ -11,18 +11,20 @@ if TYPE_CHECKING:
 __all__ = ["latest", "save", "wait", "wanted"]
 
 
-def save(state: Any, step: int, *, replicated: bool = False) -> None:
+def save(state: Any, step: int, *, replicated: bool = False, partner: bool = True) -> None:
     """Keeps `state` (a dict of anything that can be pickled; tensors are copied while training goes on) as that of `step`.
 
     Cheap enough for every step. Where the copy is not done by the time an optimizer steps, that step waits for it. replicated: all
-    ranks have the same state, as with DistributedDataParallel, and one copy on each node is enough; else each rank has its own.
+    ranks have the same state, as with DistributedDataParallel, and one copy on each node is enough; else each rank has its own, and
+    all ranks save in the same steps: in a job of several nodes the next node keeps a copy too, so that a lost node costs a step, and
+    save() waits until the last one is there. partner=False does without.
     What goes wrong is a RuntimeWarning: training goes on, and the state before stays. Does nothing without Cadre.
     """
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise InvalidArgumentError("step: %r; expected a whole number, 0 or more" % (step,))
     from cadre import _memory  # when it is needed: what most programs never do costs them nothing
 
-    memory = _memory.of_this_worker(replicated)
+    memory = _memory.of_this_worker(replicated, partner)
     if memory is not None:
         memory.save(state, step)
 
@@ -35,14 +37,14 @@ def wait() -> None:
         _memory._memory.wait()
 
 
-def latest(*, replicated: bool = False) -> Tuple[Any, int]:
+def latest(*, replicated: bool = False, partner: bool = True) -> Tuple[Any, int]:
     """The newest state that all ranks have, with new tensors on the CPU, and its step; (None, -1) where there is none.
 
-    All ranks call it, before they train, and get the same step. A node that has none of a replicated state gets it from another.
+    All ranks call it, before they train, and get the same step. A rank whose state is on another node gets it from there.
     """
     from cadre import _memory
 
-    memory = _memory.of_this_worker(replicated)
+    memory = _memory.of_this_worker(replicated, partner)
     return (None, -1) if memory is None else memory.latest()
 
 

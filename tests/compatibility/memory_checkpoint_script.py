@@ -1,6 +1,6 @@
-"""Trains with cadre.checkpoint in every step, and is killed once.
+"""Trains with cadre.checkpoint in every step, and is killed once: rank 1, or its whole node.
 
-usage: memory_checkpoint_script.py replicated|own STEPS DIE_AT
+usage: memory_checkpoint_script.py replicated|own STEPS DIE_AT [node]
 """
 
 import os
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import cadre
+from kill_node import kill_node
 
 RANK, FIRST = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 REPLICATED, STEPS, DIE_AT = sys.argv[1] == "replicated", int(sys.argv[2]), int(sys.argv[3])
@@ -36,6 +37,8 @@ def main():
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rank": RANK}
         cadre.checkpoint.save(state, step, replicated=REPLICATED)
         if FIRST and step == DIE_AT and RANK == 1:
+            if sys.argv[4:] == ["node"]:
+                kill_node()
             os.kill(os.getpid(), signal.SIGKILL)
     cadre.checkpoint.wait()
     if not REPLICATED or os.environ["LOCAL_RANK"] == "0":

@@ -1,15 +1,19 @@
 // cadre.checkpoint of the Python module under cadre run, with real PyTorch: what was saved in
 // memory is there after a kill, and the training ends as one that nobody disturbed.
+#include <signal.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compatibility/pypi_python.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/faults/mortal_server.h"
 
 namespace cadre {
 namespace {
@@ -17,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -29,7 +34,8 @@ constexpr char kNever[] = "1000";
 class MemoryCheckpointScriptTest : public PypiPythonTest {
  protected:
   std::vector<std::string> Command(std::vector<std::string> flags, const std::string& python,
-                                   const char* mode, const std::string& die_at) const {
+                                   const char* mode, const std::string& die_at,
+                                   const std::vector<std::string>& more = {}) const {
     const std::vector<std::string> rest = {
         "--log-dir",
         logs_,
@@ -47,6 +53,7 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
         kSteps,
         die_at};
     flags.insert(flags.end(), rest.begin(), rest.end());
+    flags.insert(flags.end(), more.begin(), more.end());
     return flags;
   }
   // What stands behind these words in the output of a run that ended well, up to the line's end.
@@ -80,6 +87,20 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     EXPECT_EQ(EndOf(*whole), EndOf(*killed));
   }
 
+  // Of a training that nobody disturbs, with one worker on each.
+  std::string EndOfTwoNodes() const {
+    const int port = FreePort();
+    std::vector<std::unique_ptr<Process>> nodes;
+    for (int node = 0; node < 2; ++node) {
+      nodes.push_back(
+          StartNode(port, "2", node,
+                    Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)}, python_,
+                            "own", kNever)));
+    }
+    for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
+    return EndOf(*nodes[0]);
+  }
+
   const std::string logs_ = MakeTempDir("logs");
 };
 
@@ -106,6 +127,37 @@ TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
   EXPECT_THAT(first, AnyOf("19", "20"));
   EXPECT_EQ(first, StepOf(*nodes[1], 1));
   EXPECT_EQ(EndOf(*nodes[0], 0), EndOf(*nodes[1], 1));
+}
+
+// Rank 1's node with all that it had in memory, at once; a new one takes its place.
+TEST_F(MemoryCheckpointScriptTest, ALostNodesStateIsWithItsPartner) {
+  const std::string undisturbed = EndOfTwoNodes();
+  MortalServer server;
+  ASSERT_TRUE(server.Start());
+  std::vector<std::unique_ptr<Process>> nodes;
+  const auto start = [&](int node) {
+    nodes.push_back(StartNode(
+        server.port(), "2", node,
+        Command({"--nproc-per-node", "1", "--token-file", server.token_file(), "--job-name", "job"},
+                python_, "own", "20", {"node"})));
+  };
+  start(0);
+  start(1);
+  // Whichever has rank 1 by then.
+  ASSERT_TRUE(nodes[0]->WaitForLine("generation 1 running", kPatience)) << Said(*nodes[0]);
+  start(2);
+  std::vector<std::string> ends;
+  for (const auto& node : nodes) {
+    const auto status = node->Wait(kPatience);
+    if (status == 128 + SIGKILL) continue;
+    ASSERT_EQ(status, 0) << Said(*node);
+    const bool is_first = absl::StrContains(node->standard_output(), "rank 0 ends");
+    const std::string first = StepOf(*node, is_first ? 0 : 1);
+    EXPECT_THAT(first, AnyOf("19", "20"));
+    EXPECT_THAT(node->standard_output(), HasSubstr(is_first ? " of rank 0" : " of rank 1"));
+    ends.push_back(EndOf(*node, is_first ? 0 : 1));
+  }
+  EXPECT_THAT(ends, ElementsAre(undisturbed, undisturbed));
 }
 
 // It has no hook in front of an optimizer's step: every save waits for its copy.

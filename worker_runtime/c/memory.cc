@@ -17,14 +17,19 @@ using cadre::Status;
 using cadre::c::Guarded;
 using cadre::c::NotNull;
 
-cadre_status cadre_memory_open(cadre_worker* worker, int replicated, int64_t timeout_ms,
+cadre_status cadre_memory_open(cadre_worker* worker, int flags, int64_t timeout_ms,
                                cadre_memory** memory) {
   return Guarded([&]() -> Status {
     RETURN_IF_ERROR(NotNull(memory, "memory"));
     *memory = nullptr;
     RETURN_IF_ERROR(NotNull(worker, "worker"));
     MemoryCheckpointOptions options;
-    options.replicated = replicated != 0;
+    constexpr int kKnown = CADRE_MEMORY_REPLICATED | CADRE_MEMORY_NO_PARTNER;
+    if ((flags & ~kKnown) != 0) {
+      return cadre::InvalidArgumentError("flags: expected those of CADRE_MEMORY_* or 0");
+    }
+    options.replicated = (flags & CADRE_MEMORY_REPLICATED) != 0;
+    options.partner = (flags & CADRE_MEMORY_NO_PARTNER) == 0;
     ASSIGN_OR_RETURN(options.timeout, cadre::c::TimeoutOf(timeout_ms));
     ASSIGN_OR_RETURN(auto opened, MemoryCheckpoint::Open(*worker->worker, options));
     *memory = new cadre_memory{std::move(opened)};
@@ -55,6 +60,13 @@ cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step) {
   return Guarded([&]() -> Status {
     RETURN_IF_ERROR(NotNull(memory, "memory"));
     return memory->memory->Commit(step);
+  });
+}
+
+cadre_status cadre_memory_wait_for_partner(cadre_memory* memory) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    return memory->memory->WaitForPartner();
   });
 }
 

@@ -43,6 +43,8 @@ TEST_F(CMemoryTest, WhatWasCommittedIsThereForTheNextProcess) {
   const size_t sizes[] = {3, 0, 3};
   EXPECT_EQ(cadre_memory_write(memory, parts, sizes, 3), CADRE_OK) << cadre_last_error();
   EXPECT_EQ(cadre_memory_commit(memory, 17), CADRE_OK) << cadre_last_error();
+  // Of one node.
+  EXPECT_EQ(cadre_memory_wait_for_partner(memory), CADRE_OK) << cadre_last_error();
   EXPECT_EQ(cadre_memory_commit(memory, 18), CADRE_FAILED_PRECONDITION);
   cadre_memory_free(memory);
   ASSERT_EQ(cadre_memory_open(&worker_, 0, kLongMs, &memory), CADRE_OK) << cadre_last_error();
@@ -57,7 +59,8 @@ TEST_F(CMemoryTest, BadArguments) {
   EXPECT_EQ(cadre_memory_open(nullptr, 0, kLongMs, &memory), CADRE_INVALID_ARGUMENT);
   EXPECT_EQ(cadre_memory_open(&worker_, 0, -1, &memory), CADRE_INVALID_ARGUMENT);
   EXPECT_EQ(cadre_memory_open(&worker_, 0, kLongMs, nullptr), CADRE_INVALID_ARGUMENT);
-  ASSERT_EQ(cadre_memory_open(&worker_, 1, kLongMs, &memory), CADRE_OK) << cadre_last_error();
+  ASSERT_EQ(cadre_memory_open(&worker_, CADRE_MEMORY_REPLICATED, kLongMs, &memory), CADRE_OK)
+      << cadre_last_error();
   const void* const parts[] = {nullptr};
   const size_t sizes[] = {3};
   EXPECT_EQ(cadre_memory_write(memory, parts, sizes, 1), CADRE_INVALID_ARGUMENT);
@@ -65,6 +68,9 @@ TEST_F(CMemoryTest, BadArguments) {
   EXPECT_EQ(cadre_memory_latest(memory, nullptr, nullptr, nullptr), CADRE_INVALID_ARGUMENT);
   cadre_memory_free(memory);
   cadre_memory_free(nullptr);
+  EXPECT_EQ(cadre_memory_open(&worker_, 4, kLongMs, &memory), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(cadre_memory_wait_for_partner(nullptr), CADRE_INVALID_ARGUMENT);
 }
 
 }  // namespace

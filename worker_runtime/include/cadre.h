@@ -154,11 +154,19 @@ cadre_status cadre_store_delete(cadre_worker* worker, const char* key);
 
 typedef struct cadre_memory cadre_memory;
 
-// `replicated`: not 0 where all ranks have the same state, as in data parallelism, of which one
-// copy on a node is kept; else each rank keeps its own. `timeout_ms`: for cadre_memory_latest. The
-// worker must outlive it. CADRE_FAILED_PRECONDITION: no agent of Cadre's keeps memory for this
-// worker.
-cadre_status cadre_memory_open(cadre_worker* worker, int replicated, int64_t timeout_ms,
+enum {
+  // All ranks have the same state, as in data parallelism, of which one copy on a node is kept;
+  // else
+  // each rank keeps its own.
+  CADRE_MEMORY_REPLICATED = 1,
+  // No copy of a rank's own state on a partner node: one that is lost takes its ranks' states
+  // along.
+  CADRE_MEMORY_NO_PARTNER = 2
+};
+
+// `flags`: of those above, or 0. `timeout_ms`: for cadre_memory_latest. The worker must outlive it.
+// CADRE_FAILED_PRECONDITION: no agent of Cadre's keeps memory for this worker.
+cadre_status cadre_memory_open(cadre_worker* worker, int flags, int64_t timeout_ms,
                                cadre_memory** memory);
 // NULL does nothing. What was saved stays.
 void cadre_memory_free(cadre_memory* memory);
@@ -169,6 +177,12 @@ void cadre_memory_free(cadre_memory* memory);
 cadre_status cadre_memory_write(cadre_memory* memory, const void* const* parts, const size_t* sizes,
                                 size_t count);
 cadre_status cadre_memory_commit(cadre_memory* memory, int64_t step);
+
+// Until the partner node has what was committed last. Called before training goes on behind the
+// next state: ranks that ran ahead might have no step in common when a node is lost. What went
+// wrong with the copies is returned once, and training goes on without: CADRE_RESOURCE_EXHAUSTED
+// where the partner has no room, CADRE_UNAVAILABLE or CADRE_DEADLINE_EXCEEDED where it is gone.
+cadre_status cadre_memory_wait_for_partner(cadre_memory* memory);
 
 // Called by all ranks, which get the same step: the newest that all have or can be given. `*data`
 // has `*size` bytes, to be copied before the next write. CADRE_NOT_FOUND: there is none.
