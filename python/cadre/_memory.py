@@ -1,100 +1,19 @@
-"""The state of a training as bytes in the memory of its node, over the library's cadre_memory_*."""
+"""The state of a training in the memory of its node, over the library's cadre_memory_*."""
 from __future__ import annotations
 
 import os
 import sys
 
 from cadre import _worker
-from cadre._errors import CadreError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from cadre._errors import CadreError, InvalidArgumentError, NotFoundError
+from cadre._state import Copy, restored
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple
+    from typing import Any, Optional, Tuple
 
 _TIMEOUT = 600.0  # seconds until all ranks have called latest()
-# Smaller tensors are copied at once: what a forward pass changes, as statistics of batches, is small.
-_COPIED_AT_ONCE = 1 << 16
 _REPLICATED, _NO_PARTNER = 1, 2  # of cadre.h
-_LENGTH_BYTES = 8  # in front of the pickle, which is in front of the tensors
-
-
-class Torn(FailedPreconditionError):
-    """Something changed a tensor while it was copied; the state before stays."""
-
-
-class Copy:
-    """A state on its way into memory: what its tensors were when it was taken."""
-
-    def __init__(self, state: Any) -> None:
-        import io
-        import pickle
-
-        self._tensors: List[Tuple[Any, int]] = []
-        torch = sys.modules.get("torch")
-        owner = self
-
-        class Pickler(pickle.Pickler):
-            def persistent_id(self, value: Any) -> Any:
-                return None if torch is None else owner._take(torch, value)
-
-        file = io.BytesIO()
-        Pickler(file, protocol=4).dump(state)
-        self._pickle = file.getvalue()
-
-    def _take(self, torch: Any, value: Any) -> Optional[Tuple[str, Tuple[int, ...]]]:
-        """What stands for a tensor in the pickle: its bytes come behind, in the order of the calls."""
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_quantized:
-            return None  # pickled as it is
-        tensor = value.detach()
-        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-            tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
-        elif tensor.numel() * tensor.element_size() <= _COPIED_AT_ONCE:
-            tensor = tensor.clone()
-        self._tensors.append((tensor, tensor._version))
-        return str(tensor.dtype).split(".")[1], tuple(tensor.shape)
-
-    def write(self, library: Any, handle: Any, step: int) -> None:
-        """Blocks while it copies, without Python's lock."""
-        import ctypes
-
-        head = len(self._pickle).to_bytes(_LENGTH_BYTES, "little") + self._pickle
-        count = 1 + len(self._tensors)
-        parts, sizes = (ctypes.c_void_p * count)(), (ctypes.c_size_t * count)()
-        parts[0], sizes[0] = ctypes.cast(ctypes.c_char_p(head), ctypes.c_void_p), len(head)
-        for i, (tensor, _) in enumerate(self._tensors, 1):
-            parts[i], sizes[i] = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-        library.cadre_memory_write(handle, parts, sizes, count)
-        if any(tensor._version != version for tensor, version in self._tensors):
-            raise Torn(
-                "a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes "
-                "behind cadre.checkpoint.wait()" % step
-            )
-        library.cadre_memory_commit(handle, step)
-
-
-def restored(view: memoryview) -> Any:
-    """The state; all of its tensors are new ones, on the CPU."""
-    import io
-    import pickle
-
-    end = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-
-    class Unpickler(pickle.Unpickler):
-        begin = end  # of the next tensor
-
-        def persistent_load(self, described: Any) -> Any:
-            import torch
-
-            name, shape = described
-            tensor = torch.empty(shape, dtype=getattr(torch, name))
-            size = tensor.numel() * tensor.element_size()
-            if size > 0:
-                there = torch.frombuffer(view, dtype=torch.uint8, count=size, offset=self.begin)
-                tensor.reshape(-1).view(torch.uint8).copy_(there)
-            self.begin += size
-            return tensor
-
-    return Unpickler(io.BytesIO(view[_LENGTH_BYTES:end])).load()
 
 
 class Memory:
@@ -161,18 +80,18 @@ class Memory:
         except CadreError as error:  # said once by the library
             _warn(error)
 
-    def latest(self) -> Tuple[Any, int]:
+    def latest(self, into: Any) -> Tuple[Any, int]:
         import ctypes
 
         step, data, size = ctypes.c_int64(), ctypes.c_void_p(), ctypes.c_size_t()
         self.settle()
-        into = ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)
+        found = ctypes.byref(step), ctypes.byref(data), ctypes.byref(size)
         try:
-            _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, *into))
+            _worker._interruptibly(lambda: self._library.cadre_memory_latest(self._handle, *found))
         except NotFoundError:
             return None, -1
         view = memoryview((ctypes.c_char * size.value).from_address(data.value)).cast("B")
-        return restored(view), step.value
+        return restored(view, into), step.value
 
 
 def _warn(error: Exception) -> None:

@@ -37,15 +37,19 @@ def wait() -> None:
         _memory._memory.wait()
 
 
-def latest(*, replicated: bool = False, partner: bool = True) -> Tuple[Any, int]:
+def latest(*, into: Any = None, replicated: bool = False, partner: bool = True) -> Tuple[Any, int]:
     """The newest state that all ranks have, with new tensors on the CPU, and its step; (None, -1) where there is none.
+
+    into: a state whose tensors take what was saved, in place, where the saved one has a tensor too; all others are new. It is the state
+    then, with what it is made of besides as it was saved. A tensor that the saved state lacks, or has in another shape or type, is an
+    InvalidArgumentError, and nothing is changed.
 
     All ranks call it, before they train, and get the same step. A rank whose state is on another node gets it from there.
     """
     from cadre import _memory
 
     memory = _memory.of_this_worker(replicated, partner)
-    return (None, -1) if memory is None else memory.latest()
+    return (None, -1) if memory is None else memory.latest(into)
 
 
 def wanted(timeout: float = 60.0) -> bool:
