@@ -28,6 +28,8 @@ using ::testing::Not;
 // Importing torch alone takes many seconds on a machine that has other things to do.
 constexpr absl::Duration kPatience = absl::Minutes(4);
 constexpr char kScript[] = "tests/compatibility/memory_checkpoint_script.py";
+// Its model is sharded over the ranks.
+constexpr char kShardedScript[] = "tests/compatibility/memory_sharded_script.py";
 constexpr char kSteps[] = "40";
 constexpr char kNever[] = "1000";
 
@@ -48,7 +50,7 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
         "1",
         "--",
         python,
-        kScript,
+        script_,
         mode,
         kSteps,
         die_at};
@@ -88,19 +90,51 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
   }
 
   // Of a training that nobody disturbs, with one worker on each.
-  std::string EndOfTwoNodes() const {
+  std::string EndOfTwoNodes(const char* mode) const {
     const int port = FreePort();
     std::vector<std::unique_ptr<Process>> nodes;
     for (int node = 0; node < 2; ++node) {
       nodes.push_back(
           StartNode(port, "2", node,
                     Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)}, python_,
-                            "own", kNever)));
+                            mode, kNever)));
     }
     for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
     return EndOf(*nodes[0]);
   }
 
+  // Rank 1's node with all that it had in memory, at once; a new one takes its place.
+  void LosesANode(const char* mode) {
+    const std::string undisturbed = EndOfTwoNodes(mode);
+    MortalServer server;
+    ASSERT_TRUE(server.Start());
+    std::vector<std::unique_ptr<Process>> nodes;
+    const auto start = [&](int node) {
+      nodes.push_back(StartNode(server.port(), "2", node,
+                                Command({"--nproc-per-node", "1", "--token-file",
+                                         server.token_file(), "--job-name", "job"},
+                                        python_, mode, "20", {"node"})));
+    };
+    start(0);
+    start(1);
+    // Whichever has rank 1 by then.
+    ASSERT_TRUE(nodes[0]->WaitForLine("generation 1 running", kPatience)) << Said(*nodes[0]);
+    start(2);
+    std::vector<std::string> ends;
+    for (const auto& node : nodes) {
+      const auto status = node->Wait(kPatience);
+      if (status == 128 + SIGKILL) continue;
+      ASSERT_EQ(status, 0) << Said(*node);
+      const bool is_first = absl::StrContains(node->standard_output(), "rank 0 ends");
+      const std::string first = StepOf(*node, is_first ? 0 : 1);
+      EXPECT_THAT(first, AnyOf("19", "20"));
+      EXPECT_THAT(node->standard_output(), HasSubstr(is_first ? " of rank 0" : " of rank 1"));
+      ends.push_back(EndOf(*node, is_first ? 0 : 1));
+    }
+    EXPECT_THAT(ends, ElementsAre(undisturbed, undisturbed));
+  }
+
+  std::string script_ = kScript;
   const std::string logs_ = MakeTempDir("logs");
 };
 
@@ -129,35 +163,21 @@ TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
   EXPECT_EQ(EndOf(*nodes[0], 0), EndOf(*nodes[1], 1));
 }
 
-// Rank 1's node with all that it had in memory, at once; a new one takes its place.
-TEST_F(MemoryCheckpointScriptTest, ALostNodesStateIsWithItsPartner) {
-  const std::string undisturbed = EndOfTwoNodes();
-  MortalServer server;
-  ASSERT_TRUE(server.Start());
-  std::vector<std::unique_ptr<Process>> nodes;
-  const auto start = [&](int node) {
-    nodes.push_back(StartNode(
-        server.port(), "2", node,
-        Command({"--nproc-per-node", "1", "--token-file", server.token_file(), "--job-name", "job"},
-                python_, "own", "20", {"node"})));
-  };
-  start(0);
-  start(1);
-  // Whichever has rank 1 by then.
-  ASSERT_TRUE(nodes[0]->WaitForLine("generation 1 running", kPatience)) << Said(*nodes[0]);
-  start(2);
-  std::vector<std::string> ends;
-  for (const auto& node : nodes) {
-    const auto status = node->Wait(kPatience);
-    if (status == 128 + SIGKILL) continue;
-    ASSERT_EQ(status, 0) << Said(*node);
-    const bool is_first = absl::StrContains(node->standard_output(), "rank 0 ends");
-    const std::string first = StepOf(*node, is_first ? 0 : 1);
-    EXPECT_THAT(first, AnyOf("19", "20"));
-    EXPECT_THAT(node->standard_output(), HasSubstr(is_first ? " of rank 0" : " of rank 1"));
-    ends.push_back(EndOf(*node, is_first ? 0 : 1));
-  }
-  EXPECT_THAT(ends, ElementsAre(undisturbed, undisturbed));
+TEST_F(MemoryCheckpointScriptTest, ALostNodesStateIsWithItsPartner) { LosesANode("own"); }
+
+TEST_F(MemoryCheckpointScriptTest, ALostNodesShardsAreWithItsPartner) {
+  script_ = kShardedScript;
+  LosesANode("into");
+}
+
+TEST_F(MemoryCheckpointScriptTest, ShardsComeBackAsNewTensors) {
+  script_ = kShardedScript;
+  const auto whole = StartStandalone(Command({"--nproc-per-node", "2"}, python_, "new", kNever));
+  ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+  const auto killed = StartStandalone(Command({"--nproc-per-node", "2"}, python_, "new", "20"));
+  ASSERT_EQ(killed->Wait(kPatience), 0) << Said(*killed);
+  for (const int rank : {0, 1}) EXPECT_THAT(StepOf(*killed, rank), AnyOf("19", "20"));
+  EXPECT_EQ(EndOf(*whole), EndOf(*killed));
 }
 
 // It has no hook in front of an optimizer's step: every save waits for its copy.
