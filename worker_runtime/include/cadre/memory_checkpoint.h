@@ -67,6 +67,13 @@ class MemoryCheckpoint {
   // As Wait().
   virtual ~MemoryCheckpoint() = default;
 
+  // Also writes states to a directory that all nodes share, at most once every `every`, behind the
+  // training, and keeps the last two: Latest() takes the newest of which all is there when the
+  // nodes that had one in memory are gone. One more state is kept in memory. On all ranks, before
+  // the first Save() and Latest(). Says what is wrong where the directory cannot be written to;
+  // what goes wrong later, Wait() says once.
+  virtual Status Spill(const std::string& directory, std::chrono::nanoseconds every) = 0;
+
   // Called by all ranks in the same steps. Begins to copy on a thread of its own; the parts must
   // stay and must not change until Wait() has returned. Waits for a copy that still runs, and
   // returns what that failed with. In a replicated checkpoint only the first rank of a node copies.

@@ -1,0 +1,63 @@
+// States in a directory that all nodes share, for when all of them are lost:
+//
+//   DIR/step_418_5f3a90c1/rank-3-of-8_1048576_89abcdef   of that many bytes with that CRC-32C
+//   DIR/step_418_5f3a90c1/.tmp-3                         not finished, or left behind
+//
+// A step is whole once all of its ranks' are there. The token is of one save alone, so that ranks'
+// states of two trainings never make one.
+#ifndef CADRE_WORKER_RUNTIME_MEMORY_SPILL_DIRECTORY_H_
+#define CADRE_WORKER_RUNTIME_MEMORY_SPILL_DIRECTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "worker_runtime/memory/memory_slots.h"
+
+namespace cadre::memory {
+
+inline constexpr int kSpillsKept = 2;
+
+// A step that is whole.
+struct Spilled {
+  int64_t step = 0;
+  std::string name;
+};
+
+// Thread safe.
+class SpillDirectory {
+ public:
+  // Of states of `ranks` ranks, this one's is `rank`'s.
+  SpillDirectory(std::string path, int rank, int ranks);
+
+  const std::string& path() const { return path_; }
+
+  // Makes the directory if need be. Says what is wrong where nothing can be written there.
+  Status Check() const;
+
+  static std::string Name(int64_t step, const std::string& token);
+  // On disk when it returns.
+  Status Write(const std::string& name, const char* state, size_t bytes) const;
+
+  // The newest first.
+  std::vector<Spilled> Whole() const;
+  // Into `slots`, to be committed. DATA_LOSS: it is not what was written.
+  Status Read(const std::string& name, MemorySlots& slots) const;
+
+  // Keeps the newest whole ones, and what is newer than these.
+  void RemoveOld() const;
+
+ private:
+  std::string Path(const std::string& name) const;
+
+  const std::string path_;
+  const int rank_;
+  const int ranks_;
+};
+
+}  // namespace cadre::memory
+
+#endif  // CADRE_WORKER_RUNTIME_MEMORY_SPILL_DIRECTORY_H_

@@ -1,0 +1,109 @@
+#include "worker_runtime/memory/spill_directory.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "worker_runtime/memory/memory_slots.h"
+#include "worker_runtime/memory/slot_file.h"
+
+namespace cadre::memory {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class SpillDirectoryTest : public ::testing::Test {
+ protected:
+  ~SpillDirectoryTest() override { fs::remove_all(path_); }
+
+  static std::string MakeFolder() {
+    std::string pattern = ::testing::TempDir() + "/spill_directory_XXXXXX";
+    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
+    return pattern;
+  }
+  // By both of two ranks.
+  void WriteBoth(int64_t step, const std::string& token = "token") const {
+    for (const SpillDirectory* rank : {&first_, &second_}) {
+      ASSERT_OK(rank->Write(SpillDirectory::Name(step, token), "state", 5));
+    }
+  }
+  std::vector<int64_t> Whole() const {
+    std::vector<int64_t> steps;
+    for (const Spilled& one : first_.Whole()) steps.push_back(one.step);
+    return steps;
+  }
+  std::string File(const std::string& name, const std::string& prefix) const {
+    for (const auto& entry : fs::directory_iterator(path_ + "/" + name)) {
+      if (entry.path().filename().string().rfind(prefix, 0) == 0) return entry.path().string();
+    }
+    return "";
+  }
+
+  const std::string path_ = MakeFolder();
+  const SpillDirectory first_{path_, 0, 2}, second_{path_, 1, 2};
+};
+
+TEST_F(SpillDirectoryTest, AStepIsWholeOnceAllRanksHaveWrittenIt) {
+  EXPECT_THAT(Whole(), ElementsAre());
+  ASSERT_OK(first_.Write("step_3_a", "state", 5));
+  EXPECT_THAT(Whole(), ElementsAre());
+  // Of another save of that step.
+  ASSERT_OK(second_.Write("step_3_b", "state", 5));
+  EXPECT_THAT(Whole(), ElementsAre());
+  ASSERT_OK(second_.Write("step_3_a", "state", 5));
+  EXPECT_THAT(Whole(), ElementsAre(3));
+  WriteBoth(12);
+  EXPECT_THAT(Whole(), ElementsAre(12, 3));
+  EXPECT_TRUE(SpillDirectory(path_, 0, 3).Whole().empty());
+}
+
+TEST_F(SpillDirectoryTest, WhatWasWrittenIsRead) {
+  ASSERT_OK(first_.Write("step_3_a", "state", 5));
+  MemorySlots slots(path_, "slots", 1);
+  ASSERT_OK(first_.Read("step_3_a", slots));
+  ASSERT_OK(slots.Commit(3, 1, 2));
+  const auto state = MapState(slots.Path(0), 5);
+  ASSERT_OK(state);
+  EXPECT_EQ(std::string(state->data() + kStateOffset, 5), "state");
+  EXPECT_EQ(second_.Read("step_3_a", slots).code(), StatusCode::kNotFound);
+}
+
+TEST_F(SpillDirectoryTest, ADamagedOneIsDataLoss) {
+  WriteBoth(3);
+  std::ofstream(File("step_3_token", "rank-0")) << "stave";
+  fs::resize_file(File("step_3_token", "rank-1"), 4);
+  MemorySlots slots(path_, "slots", 1);
+  EXPECT_EQ(first_.Read("step_3_token", slots).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(second_.Read("step_3_token", slots).code(), StatusCode::kDataLoss);
+}
+
+TEST_F(SpillDirectoryTest, TheLastTwoWholeOnesAreKept) {
+  for (const int64_t step : {1, 2, 3}) WriteBoth(step);
+  ASSERT_OK(first_.Write("step_1_half", "state", 5));
+  ASSERT_OK(first_.Write("step_4_half", "state", 5));
+  fs::create_directory(path_ + "/somebody's");
+  first_.RemoveOld();
+  EXPECT_THAT(Whole(), ElementsAre(3, 2));
+  EXPECT_FALSE(fs::exists(path_ + "/step_1_half"));
+  EXPECT_TRUE(fs::exists(path_ + "/step_4_half"));
+  EXPECT_TRUE(fs::exists(path_ + "/somebody's"));
+}
+
+TEST_F(SpillDirectoryTest, ADirectoryThatCannotBeWrittenToIsSaidInOneLine) {
+  std::ofstream(path_ + "/file") << "no directory";
+  const Status status = SpillDirectory(path_ + "/file/below", 0, 1).Check();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("/file/below"), HasSubstr("share")));
+  EXPECT_OK(SpillDirectory(path_ + "/new/below", 0, 1).Check());
+  EXPECT_TRUE(fs::is_empty(path_ + "/new/below"));
+}
+
+}  // namespace
+}  // namespace cadre::memory

@@ -1,0 +1,188 @@
+// States in memory that are also written to a directory: see cadre/memory_checkpoint.h.
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "cadre/memory_checkpoint.h"
+#include "worker_runtime/testing/in_process_workers.h"
+
+namespace cadre {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kAlways = std::chrono::nanoseconds(0);
+
+class MemorySpillTest : public ::testing::Test {
+ protected:
+  MemorySpillTest() {
+    std::string pattern = ::testing::TempDir() + "/memory_spill_XXXXXX";
+    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
+    path_ = pattern;
+  }
+  ~MemorySpillTest() override { fs::remove_all(path_); }
+
+  std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool replicated,
+                                         std::chrono::nanoseconds every = kAlways) const {
+    MemoryCheckpointOptions options;
+    options.replicated = replicated;
+    options.timeout = kLong;
+    options.directory = absl::StrCat(path_, "/node-", worker.place().node_rank);
+    fs::create_directories(options.directory);
+    auto opened = MemoryCheckpoint::Open(worker, options);
+    EXPECT_OK(opened);
+    EXPECT_OK((*opened)->Spill(directory(), every));
+    return *std::move(opened);
+  }
+  std::string directory() const { return path_ + "/spilled"; }
+  static std::string StateOf(int rank, int64_t step) {
+    return absl::StrCat("rank ", rank, " at ", step, std::string(100000 + rank, 'x'));
+  }
+  // All ranks train together, and end when what is being written is.
+  void SaveAll(testing::InProcessWorkers& workers, int64_t from, int64_t to, bool replicated,
+               std::chrono::nanoseconds every = kAlways) const {
+    workers.Run([&](Worker& worker) {
+      const auto memory = Open(worker, replicated, every);
+      for (int64_t step = from; step <= to; ++step) {
+        EXPECT_OK(worker.Barrier("gradients", kLong));
+        const std::string state = StateOf(replicated ? 0 : worker.rank(), step);
+        const StatePart part = {state.data(), state.size()};
+        EXPECT_OK(memory->Save(step, {&part, 1}));
+        EXPECT_OK(memory->Wait());
+      }
+      EXPECT_OK(memory->WaitForPartner());
+      EXPECT_OK(worker.Barrier("saved", kLong));
+    });
+  }
+  void LoseAllNodes() const {
+    for (const char* node : {"/node-0", "/node-1"}) fs::remove_all(path_ + node);
+  }
+  // -1: none. All ranks get the same.
+  int64_t StepOfAll(testing::InProcessWorkers& workers, bool replicated) const {
+    std::vector<int64_t> steps(workers.world_size());
+    workers.Run([&](Worker& worker) {
+      const auto memory = Open(worker, replicated);
+      const auto latest = memory->Latest();
+      EXPECT_OK(latest);
+      if (!latest.ok()) return;
+      steps[worker.rank()] = latest->has_value() ? (*latest)->step : -1;
+      if (!latest->has_value()) return;
+      const std::string bytes((*latest)->bytes.begin(), (*latest)->bytes.end());
+      EXPECT_EQ(bytes, StateOf(replicated ? 0 : worker.rank(), (*latest)->step));
+    });
+    for (const int64_t step : steps) EXPECT_EQ(step, steps[0]);
+    return steps[0];
+  }
+  // Files of states below the directory.
+  int Files() const {
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(directory())) {
+      files += entry.is_regular_file() ? 1 : 0;
+    }
+    return files;
+  }
+
+  std::string path_;
+};
+
+TEST_F(MemorySpillTest, AllNodesMayBeLost) {
+  for (const bool replicated : {false, true}) {
+    testing::InProcessWorkers workers(4, 2);
+    SaveAll(workers, 1, 20, replicated);
+    LoseAllNodes();
+    testing::InProcessWorkers restarted(4, 2);
+    const int64_t step = StepOfAll(restarted, replicated);
+    EXPECT_GE(step, 3);
+    EXPECT_LE(step, 20);
+    // And now it is in memory again.
+    fs::remove_all(directory());
+    EXPECT_EQ(StepOfAll(restarted, replicated), step);
+    fs::remove_all(path_);
+  }
+}
+
+TEST_F(MemorySpillTest, WhatIsInMemoryIsNewer) {
+  testing::InProcessWorkers workers(2, 1);
+  SaveAll(workers, 1, 8, /*replicated=*/false, std::chrono::hours(1));
+  EXPECT_EQ(Files(), 2);  // of step 3
+  testing::InProcessWorkers restarted(2, 1);
+  EXPECT_EQ(StepOfAll(restarted, false), 8);
+  LoseAllNodes();
+  EXPECT_EQ(StepOfAll(restarted, false), 3);
+}
+
+TEST_F(MemorySpillTest, ADamagedStateGivesWayToTheOneBefore_OnAllRanks) {
+  for (int64_t first : {1, 11}) {
+    testing::InProcessWorkers workers(2, 1);
+    SaveAll(workers, first, first + 3, /*replicated=*/false, std::chrono::hours(1));
+  }
+  LoseAllNodes();
+  for (const auto& entry : fs::recursive_directory_iterator(directory())) {
+    const std::string path = entry.path().string();
+    if (path.find("step_13") != std::string::npos && path.find("rank-1") != std::string::npos) {
+      std::ofstream(path) << "damaged";
+    }
+  }
+  testing::InProcessWorkers restarted(2, 1);
+  EXPECT_EQ(StepOfAll(restarted, false), 3);
+}
+
+TEST_F(MemorySpillTest, NoneThatCanBeReadIsAnError) {
+  testing::InProcessWorkers workers(2, 1);
+  SaveAll(workers, 1, 4, /*replicated=*/false, std::chrono::hours(1));
+  LoseAllNodes();
+  for (const auto& entry : fs::recursive_directory_iterator(directory())) {
+    if (entry.is_regular_file()) fs::resize_file(entry.path(), 5);
+  }
+  testing::InProcessWorkers restarted(2, 1);
+  restarted.Run([&](Worker& worker) {
+    const auto latest = Open(worker, false)->Latest();
+    EXPECT_EQ(latest.status().code(), StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(latest.status().message()), HasSubstr("to start from the beginning"));
+  });
+}
+
+TEST_F(MemorySpillTest, AnotherNumberOfRanksFindsNone) {
+  testing::InProcessWorkers workers(3, 1);
+  SaveAll(workers, 1, 4, /*replicated=*/false, std::chrono::hours(1));
+  LoseAllNodes();
+  testing::InProcessWorkers fewer(2, 1);
+  EXPECT_EQ(StepOfAll(fewer, false), -1);
+}
+
+TEST_F(MemorySpillTest, ADirectoryThatIsGoneIsSaidAndTrainingGoesOn) {
+  testing::InProcessWorkers workers(1);
+  const auto memory = Open(workers.worker(0), false);
+  fs::remove_all(directory());
+  std::ofstream(directory()) << "a file in its place";
+  Status problem;
+  const StatePart part = {"state", 5};
+  for (int64_t step = 1; problem.ok() && step < 1000000; ++step) {
+    EXPECT_OK(memory->Write({&part, 1}));
+    EXPECT_OK(memory->Commit(step));
+    problem = memory->Wait();
+  }
+  EXPECT_THAT(std::string(problem.message()), HasSubstr(directory()));
+  EXPECT_OK(memory->Wait());
+}
+
+TEST_F(MemorySpillTest, ABadDirectoryIsSaidAtOnce) {
+  std::ofstream(path_ + "/file") << "no directory";
+  testing::InProcessWorkers workers(1);
+  const auto memory = Open(workers.worker(0), false);
+  const Status status = memory->Spill(path_ + "/file", kLong);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_ + "/file"));
+}
+
+}  // namespace
+}  // namespace cadre
