@@ -53,6 +53,7 @@ def _declare(lib: Any) -> Any:
         "memory_write": [handle, c.POINTER(handle), c.POINTER(size), size],
         "memory_commit": [handle, long],
         "memory_wait_for_partner": [handle],
+        "memory_spill": [handle, text, long],
         "memory_latest": [handle, c.POINTER(long), c.POINTER(handle), c.POINTER(size)],
         "store_set": [handle, text, text, size],
         "store_get": [handle, text, long, text, size, c.POINTER(size)],

@@ -5,7 +5,7 @@ import os
 import sys
 
 from cadre import _worker
-from cadre._errors import CadreError, InvalidArgumentError, NotFoundError
+from cadre._errors import CadreError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from cadre._state import Copy, restored
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
@@ -26,6 +26,9 @@ class Memory:
         self._worker, self._library, self._handle = worker, worker._lib, ctypes.c_void_p()
         flags = (_REPLICATED if replicated else 0) | (0 if partner else _NO_PARTNER)
         self._library.cadre_memory_open(worker._handle, flags, int(_TIMEOUT * 1000), ctypes.byref(self._handle))
+        if _spill is not None:
+            directory, every = _spill
+            self._library.cadre_memory_spill(self._handle, os.fsencode(directory), int(every * 1000))
         self._thread: Any = None
         self._error: Optional[BaseException] = None
         self._failing: Optional[type] = None  # what was said of the copies since the last one that went well
@@ -111,6 +114,16 @@ def _before_each_step(call: Any) -> bool:
 
 
 _memory: Optional[Memory] = None
+_spill: Optional[Tuple[Any, float]] = None  # the directory, and seconds
+
+
+def spill(directory: Any, every: float) -> None:
+    global _spill
+    if not 0 <= every <= 366 * 86400:
+        raise InvalidArgumentError("every: %r; expected seconds, 0 or more" % (every,))
+    if _memory is not None:
+        raise FailedPreconditionError("cadre.checkpoint.spill() comes before the first save() and latest()")
+    _spill = os.path.abspath(directory), every
 
 
 def of_this_worker(replicated: bool, partner: bool) -> Optional[Memory]:

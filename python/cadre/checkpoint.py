@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any, Tuple
 
-__all__ = ["latest", "save", "wait", "wanted"]
+__all__ = ["latest", "save", "spill", "wait", "wanted"]
 
 
 def save(state: Any, step: int, *, replicated: bool = False, partner: bool = True) -> None:
@@ -35,6 +35,17 @@ def wait() -> None:
 
     if _memory._memory is not None:
         _memory._memory.wait()
+
+
+def spill(directory: Any, *, every: float = 300.0) -> None:
+    """Also writes what is saved to `directory`, which all nodes share, at most once in so many seconds, behind the training.
+
+    The last two are kept; latest() takes one where all nodes that had one in memory are lost. Called by all ranks before the first
+    save() and latest(), which raise where the directory cannot be written to.
+    """
+    from cadre import _memory
+
+    _memory.spill(directory, every)
 
 
 def latest(*, into: Any = None, replicated: bool = False, partner: bool = True) -> Tuple[Any, int]:

@@ -37,6 +37,15 @@ cadre_status cadre_memory_open(cadre_worker* worker, int flags, int64_t timeout_
   });
 }
 
+cadre_status cadre_memory_spill(cadre_memory* memory, const char* directory, int64_t every_ms) {
+  return Guarded([&]() -> Status {
+    RETURN_IF_ERROR(NotNull(memory, "memory"));
+    RETURN_IF_ERROR(NotNull(directory, "directory"));
+    ASSIGN_OR_RETURN(const auto every, cadre::c::TimeoutOf(every_ms));
+    return memory->memory->Spill(directory, every);
+  });
+}
+
 void cadre_memory_free(cadre_memory* memory) { delete memory; }
 
 cadre_status cadre_memory_write(cadre_memory* memory, const void* const* parts, const size_t* sizes,

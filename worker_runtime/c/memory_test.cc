@@ -66,6 +66,10 @@ TEST_F(CMemoryTest, BadArguments) {
   EXPECT_EQ(cadre_memory_write(memory, parts, sizes, 1), CADRE_INVALID_ARGUMENT);
   EXPECT_EQ(cadre_memory_write(memory, nullptr, sizes, 1), CADRE_INVALID_ARGUMENT);
   EXPECT_EQ(cadre_memory_latest(memory, nullptr, nullptr, nullptr), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_memory_spill(memory, nullptr, 0), CADRE_INVALID_ARGUMENT);
+  EXPECT_EQ(cadre_memory_spill(memory, path_.c_str(), -1), CADRE_INVALID_ARGUMENT);
+  EXPECT_NE(cadre_memory_spill(memory, "/proc/none", 0), CADRE_OK);
+  EXPECT_EQ(cadre_memory_spill(memory, path_.c_str(), 0), CADRE_OK) << cadre_last_error();
   cadre_memory_free(memory);
   cadre_memory_free(nullptr);
   EXPECT_EQ(cadre_memory_open(&worker_, 4, kLongMs, &memory), CADRE_INVALID_ARGUMENT);

@@ -171,6 +171,11 @@ cadre_status cadre_memory_open(cadre_worker* worker, int flags, int64_t timeout_
 // NULL does nothing. What was saved stays.
 void cadre_memory_free(cadre_memory* memory);
 
+// Also writes states to a directory that all nodes share, at most once every `every_ms`, and keeps
+// the last two: cadre_memory_latest takes one where no memory has any. On all ranks, before the
+// first write and latest. Says what is wrong where the directory cannot be written to.
+cadre_status cadre_memory_spill(cadre_memory* memory, const char* directory, int64_t every_ms);
+
 // Copies `count` parts, one behind the other; a state is there once it is committed, and what was
 // committed before stays till then. Blocks while it copies: call it on a thread of its own while
 // the parts do not change. CADRE_RESOURCE_EXHAUSTED: they do not fit into the node's memory.
