@@ -17,11 +17,13 @@ _REPLICATED, _NO_PARTNER = 1, 2  # of cadre.h
 
 
 class Memory:
-    """What this worker keeps on its node. Used by one thread at a time, but for the one that copies."""
+    """What this worker keeps on its node. Any thread of its process."""
 
     def __init__(self, worker: _worker.Worker, replicated: bool, partner: bool) -> None:
         import ctypes
+        import threading
 
+        self._lock = threading.RLock()  # held by save() and by whoever waits for its copy
         self.replicated, self.partner = replicated, partner
         self._worker, self._library, self._handle = worker, worker._lib, ctypes.c_void_p()
         flags = (_REPLICATED if replicated else 0) | (0 if partner else _NO_PARTNER)
@@ -35,6 +37,10 @@ class Memory:
         self._behind = False
 
     def save(self, state: Any, step: int) -> None:
+        with self._lock:
+            self._save(state, step)
+
+    def _save(self, state: Any, step: int) -> None:
         import threading
 
         self.settle()
@@ -57,10 +63,13 @@ class Memory:
             self._error = error
 
     def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
+        if self._worker._owner != os.getpid():
+            raise FailedPreconditionError(_worker.NO_WORKER)
+        with self._lock:
+            if self._thread is not None:
+                self._thread.join()
+                self._thread = None
+            error, self._error = self._error, None
         if error is not None:
             raise error
 
@@ -136,6 +145,8 @@ def of_this_worker(replicated: bool, partner: bool) -> Optional[Memory]:
         if worker._lib is None:
             return None
         _memory = Memory(worker, replicated, partner)
+    if _memory._worker._owner != os.getpid():
+        raise FailedPreconditionError(_worker.NO_WORKER)
     for name, now in (("replicated", replicated), ("partner", partner)):
         before = getattr(_memory, name)
         if before != now:

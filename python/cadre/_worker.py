@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _STARTED_BY = ("CADRE_AGENT", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID")
 _MAX_KEY_BYTES, _MAX_VALUE_BYTES = 256, 65536  # of cadre.h
+NO_WORKER = "cadre: a forked child is no worker; call this in the process that Cadre started"
 _WAIT_SLICE = 0.1  # seconds until Ctrl-C is heard
 _worker: "Optional[Worker]" = None
 _connecting = _thread.allocate_lock()  # threading is imported where it is needed
@@ -189,7 +190,7 @@ class Worker:
 
     def _call(self, name: str, *arguments: Any) -> None:
         if os.getpid() != self._owner:
-            raise FailedPreconditionError("cadre: a forked child is no worker; call this in the process that Cadre started")
+            raise FailedPreconditionError(NO_WORKER)
         function = getattr(self._lib, "cadre_" + name)
         _interruptibly(lambda: function(self._handle, *arguments))
 

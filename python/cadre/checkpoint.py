@@ -1,6 +1,8 @@
 """A training's state in the memory of its node, where it outlives the workers, and when to save to disk."""
 from __future__ import annotations
 
+import operator
+
 from cadre import _worker
 from cadre._errors import InvalidArgumentError
 
@@ -8,6 +10,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any, Tuple
 
+_MAX_STEP = 2**63 - 1
 __all__ = ["latest", "save", "spill", "wait", "wanted"]
 
 
@@ -18,15 +21,20 @@ def save(state: Any, step: int, *, replicated: bool = False, partner: bool = Tru
     ranks have the same state, as with DistributedDataParallel, and one copy on each node is enough; else each rank has its own, and
     all ranks save in the same steps: in a job of several nodes the next node keeps a copy too, so that a lost node costs a step, and
     save() waits until the last one is there. partner=False does without.
-    What goes wrong is a RuntimeWarning: training goes on, and the state before stays. Does nothing without Cadre.
+    What goes wrong while it is copied is a RuntimeWarning: training goes on, and the state before stays. A state that cannot be pickled
+    is an error at once. A step that is not above those before takes the place of those from it on. Does nothing without Cadre.
     """
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise InvalidArgumentError("step: %r; expected a whole number, 0 or more" % (step,))
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)  # of NumPy too
+    except TypeError:
+        number = -1
+    if not 0 <= number <= _MAX_STEP:
+        raise InvalidArgumentError("step: %r; expected a whole number from 0 to %d" % (step, _MAX_STEP))
     from cadre import _memory  # when it is needed: what most programs never do costs them nothing
 
     memory = _memory.of_this_worker(replicated, partner)
     if memory is not None:
-        memory.save(state, step)
+        memory.save(state, number)
 
 
 def wait() -> None:

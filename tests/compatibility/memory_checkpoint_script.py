@@ -17,6 +17,19 @@ RANK, FIRST = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] 
 REPLICATED, STEPS, DIE_AT = sys.argv[1] == "replicated", int(sys.argv[2]), int(sys.argv[3])
 
 
+def refuse_forked_child():
+    """A data loader's process must not write over the state of the worker that it came from."""
+    child = os.fork()
+    if child == 0:
+        try:
+            cadre.checkpoint.save({}, STEPS + 1, replicated=REPLICATED)
+        except cadre.FailedPreconditionError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -41,6 +54,7 @@ def main():
                 kill_node()
             os.kill(os.getpid(), signal.SIGKILL)
     cadre.checkpoint.wait()
+    refuse_forked_child()
     if not REPLICATED or os.environ["LOCAL_RANK"] == "0":
         print(f"rank {RANK} copies {'behind' if cadre._memory._memory._behind else 'at once'}", flush=True)
     total = sum(value.double().sum().item() for value in model.state_dict().values())
