@@ -27,9 +27,9 @@ using ::testing::Not;
 
 // Importing torch alone takes many seconds on a machine that has other things to do.
 constexpr absl::Duration kPatience = absl::Minutes(4);
-constexpr char kScript[] = "tests/compatibility/memory_checkpoint_script.py";
+constexpr char kScript[] = "tests/compatibility/memory_checkpoint/replicated_script.py";
 // Its model is sharded over the ranks.
-constexpr char kShardedScript[] = "tests/compatibility/memory_sharded_script.py";
+constexpr char kShardedScript[] = "tests/compatibility/memory_checkpoint/sharded_script.py";
 constexpr char kSteps[] = "40";
 constexpr char kNever[] = "1000";
 

@@ -1,6 +1,6 @@
 """Trains with cadre.checkpoint in every step, and is killed once: rank 1, or its whole node.
 
-usage: memory_checkpoint_script.py replicated|own STEPS DIE_AT [node]
+usage: replicated_script.py replicated|own STEPS DIE_AT [node]
 """
 
 import os
