@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "agent/display.h"
 #include "agent/torch_store/agent_store.h"
-#include "agent/workers/python/torch_version.h"
+#include "agent/workers/python/program_versions.h"
 #include "agent/workers/worker_environment.h"
 
 namespace cadre::agent {

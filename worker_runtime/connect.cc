@@ -89,6 +89,8 @@ Result<std::unique_ptr<Communicator>> ConnectCommunicator(Worker& worker,
   if (place.world_size == 1) return backend::MakeSoloCommunicator();
   if (backend == "sockets") return sockets::ConnectSockets(worker, options);
   if (backend == "shared_memory") return shared_memory::ConnectSharedMemory(worker, options);
+  // With one rank on each node there is nothing to do within a node.
+  if (place.nodes == place.world_size) return sockets::ConnectSockets(worker, options);
   if (place.nodes > 1) return hierarchical::ConnectHierarchical(worker, options);
   if (place.world_size > shared_memory::kMaxSharedMemoryRanks) {
     return sockets::ConnectSockets(worker, options);
@@ -107,8 +109,6 @@ Result<std::unique_ptr<Communicator>> ConnectGroup(Worker& worker, Span<const in
   ASSIGN_OR_RETURN(const std::vector<int> nodes, NodesOf(outside, own, members, options));
   const WorkerPlace place = backend::PlaceOfMember(nodes, own, worker.place());
   store::GroupWorker group(&worker, name, place);
-  const bool one_rank_a_node = place.nodes > 1 && place.nodes == place.world_size;
-  if (one_rank_a_node) return sockets::ConnectSockets(group, options);
   return ConnectCommunicator(group, options);
 }
 

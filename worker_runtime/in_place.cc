@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,13 +15,11 @@
 #include "base/status_macros.h"
 #include "cadre/connect.h"
 #include "cadre/wait_or_abort.h"
+#include "worker_runtime/backend/broadcast_bytes.h"
 #include "worker_runtime/progress/progress_page.h"
 
 namespace cadre {
 namespace {
-
-// One broadcast of a large state; a backend may have a buffer of its own for it.
-constexpr size_t kChunkBytes = size_t{64} << 20;
 
 // Aborts a communicator once the generation has ended. Shared with the thread that hears of that.
 class EndOfGeneration {
@@ -87,14 +87,8 @@ Status ShareState(Communicator& communicator, InPlaceState& state,
     }
     bytes = *std::move(saved);
   }
-  auto size = static_cast<int64_t>(bytes.size());
-  RETURN_IF_ERROR(WaitOrAbort(
-      communicator, communicator.Broadcast({&size, 1, DataType::kInt64}, source), timeout));
-  bytes.resize(static_cast<size_t>(size));
-  for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
-    const Buffer chunk = {&bytes[at], std::min(kChunkBytes, bytes.size() - at), DataType::kUint8};
-    RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Broadcast(chunk, source), timeout));
-  }
+  ASSIGN_OR_RETURN(bytes, backend::BroadcastBytes(communicator, std::move(bytes), source,
+                                                  std::numeric_limits<int64_t>::max(), timeout));
   return mine == *furthest ? OkStatus() : state.Load(bytes);
 }
 

@@ -1,7 +1,5 @@
 #include "cadre/memory_checkpoint.h"
 
-#include <stdlib.h>
-
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -10,34 +8,20 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/memory_rig.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
-
-class MemoryCheckpointTest : public ::testing::Test {
+class MemoryCheckpointTest : public testing::MemoryRig {
  protected:
-  MemoryCheckpointTest() {
-    std::string pattern = ::testing::TempDir() + "/memory_checkpoint_XXXXXX";
-    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
-    path_ = pattern;
-  }
-  ~MemoryCheckpointTest() override { std::filesystem::remove_all(path_); }
-
-  std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool replicated = false) {
+  std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool replicated = false) const {
     MemoryCheckpointOptions options;
     options.replicated = replicated;
-    options.timeout = kLong;
-    options.directory = NodeFolder(worker.place().node_rank);
-    std::filesystem::create_directories(options.directory);
-    auto opened = MemoryCheckpoint::Open(worker, options);
-    EXPECT_OK(opened);
-    return *std::move(opened);
+    return OpenWith(worker, options);
   }
-  std::string NodeFolder(int node) const { return absl::StrCat(path_, "/node-", node); }
 
   // In two parts, the second of which is the same for all.
   static Status Save(MemoryCheckpoint& memory, int64_t step, const std::string& state) {
@@ -55,8 +39,6 @@ class MemoryCheckpointTest : public ::testing::Test {
     EXPECT_EQ(bytes.substr(bytes.find('x')), std::string(100000, 'x'));
     return absl::StrCat((*latest)->step, ":", bytes.substr(0, bytes.find('x')));
   }
-
-  std::string path_;
 };
 
 TEST_F(MemoryCheckpointTest, EachRankGetsItsOwnStateBack) {
@@ -136,7 +118,7 @@ TEST_F(MemoryCheckpointTest, SaveCopiesBehindAndAFailedCopyIsSaidOnce) {
   EXPECT_OK(memory->Save(1, {&part, 1}));
   EXPECT_OK(memory->Save(2, {&part, 1}));
   EXPECT_OK(memory->Wait());
-  std::filesystem::remove_all(path_);
+  std::filesystem::remove_all(path());
   EXPECT_OK(memory->Save(3, {&part, 1}));
   EXPECT_FALSE(memory->Wait().ok());
   EXPECT_OK(memory->Wait());
@@ -152,10 +134,10 @@ TEST_F(MemoryCheckpointTest, WithoutAnAgentAFolderIsNeeded) {
 }
 
 TEST_F(MemoryCheckpointTest, AFolderThatOthersMayWriteToIsRefused) {
-  std::filesystem::permissions(path_, std::filesystem::perms::all);
+  std::filesystem::permissions(path(), std::filesystem::perms::all);
   testing::InProcessWorkers workers(1);
   MemoryCheckpointOptions options;
-  options.directory = path_;
+  options.directory = path();
   EXPECT_EQ(MemoryCheckpoint::Open(workers.worker(0), options).status().code(),
             StatusCode::kFailedPrecondition);
 }

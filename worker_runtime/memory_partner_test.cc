@@ -1,6 +1,4 @@
 // Copies of ranks' own states on partner nodes: see cadre/memory_checkpoint.h.
-#include <stdlib.h>
-
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -11,36 +9,23 @@
 #include "base/status_matchers.h"
 #include "cadre/memory_checkpoint.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/memory_rig.h"
 
 namespace cadre {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 // Of every state, so that it goes in more than one piece.
 constexpr size_t kBulk = 5 << 20;
 
-class MemoryPartnerTest : public ::testing::Test {
+class MemoryPartnerTest : public testing::MemoryRig {
  protected:
-  MemoryPartnerTest() {
-    std::string pattern = ::testing::TempDir() + "/memory_partner_XXXXXX";
-    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
-    path_ = pattern;
-  }
-  ~MemoryPartnerTest() override { std::filesystem::remove_all(path_); }
-
   std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool partner = true) const {
     MemoryCheckpointOptions options;
-    options.timeout = kLong;
     options.partner = partner;
-    options.directory = NodeFolder(worker.place().node_rank);
-    std::filesystem::create_directories(options.directory);
-    auto opened = MemoryCheckpoint::Open(worker, options);
-    EXPECT_OK(opened);
-    return *std::move(opened);
+    return OpenWith(worker, options);
   }
-  std::string NodeFolder(int node) const { return absl::StrCat(path_, "/node-", node); }
 
   // Each rank's has another size.
   static std::string StateOf(int rank, int64_t step) {
@@ -76,8 +61,6 @@ class MemoryPartnerTest : public ::testing::Test {
   void AllGoOnBehind(int64_t step, testing::InProcessWorkers& workers) const {
     workers.Run([&](Worker& worker) { EXPECT_EQ(StepOf(*Open(worker), worker.rank()), step); });
   }
-
-  std::string path_;
 };
 
 TEST_F(MemoryPartnerTest, ALostNodeCostsNothingThatWasWithItsPartner) {
@@ -89,7 +72,7 @@ TEST_F(MemoryPartnerTest, ALostNodeCostsNothingThatWasWithItsPartner) {
     AllGoOnBehind(5, restarted);
     // And what was brought back is there to stay.
     AllGoOnBehind(5, restarted);
-    std::filesystem::remove_all(path_);
+    std::filesystem::remove_all(path());
   }
 }
 
@@ -100,7 +83,7 @@ TEST_F(MemoryPartnerTest, NodesMayDifferInSize) {
     std::filesystem::remove_all(NodeFolder(lost));
     testing::InProcessWorkers restarted(5, 2);
     AllGoOnBehind(2, restarted);
-    std::filesystem::remove_all(path_);
+    std::filesystem::remove_all(path());
   }
 }
 
@@ -159,7 +142,7 @@ TEST_F(MemoryPartnerTest, OfRanksThatTrainTogetherAtMostOneStepIsLost) {
       EXPECT_GE(step, last - 1);
       EXPECT_LE(step, last);
     });
-    std::filesystem::remove_all(path_);
+    std::filesystem::remove_all(path());
   }
 }
 

@@ -1,6 +1,4 @@
 // States in memory that are also written to a directory: see cadre/memory_checkpoint.h.
-#include <stdlib.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include "base/status_matchers.h"
 #include "cadre/memory_checkpoint.h"
 #include "worker_runtime/testing/in_process_workers.h"
+#include "worker_runtime/testing/memory_rig.h"
 
 namespace cadre {
 namespace {
@@ -19,31 +18,19 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 constexpr std::chrono::nanoseconds kAlways = std::chrono::nanoseconds(0);
 
-class MemorySpillTest : public ::testing::Test {
+class MemorySpillTest : public testing::MemoryRig {
  protected:
-  MemorySpillTest() {
-    std::string pattern = ::testing::TempDir() + "/memory_spill_XXXXXX";
-    EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
-    path_ = pattern;
-  }
-  ~MemorySpillTest() override { fs::remove_all(path_); }
-
   std::unique_ptr<MemoryCheckpoint> Open(Worker& worker, bool replicated,
                                          std::chrono::nanoseconds every = kAlways) const {
     MemoryCheckpointOptions options;
     options.replicated = replicated;
-    options.timeout = kLong;
-    options.directory = absl::StrCat(path_, "/node-", worker.place().node_rank);
-    fs::create_directories(options.directory);
-    auto opened = MemoryCheckpoint::Open(worker, options);
-    EXPECT_OK(opened);
-    EXPECT_OK((*opened)->Spill(directory(), every));
-    return *std::move(opened);
+    auto opened = OpenWith(worker, options);
+    EXPECT_OK(opened->Spill(directory(), every));
+    return opened;
   }
-  std::string directory() const { return path_ + "/spilled"; }
+  std::string directory() const { return path() + "/spilled"; }
   static std::string StateOf(int rank, int64_t step) {
     return absl::StrCat("rank ", rank, " at ", step, std::string(100000 + rank, 'x'));
   }
@@ -64,7 +51,7 @@ class MemorySpillTest : public ::testing::Test {
     });
   }
   void LoseAllNodes() const {
-    for (const char* node : {"/node-0", "/node-1"}) fs::remove_all(path_ + node);
+    for (const char* node : {"/node-0", "/node-1"}) fs::remove_all(path() + node);
   }
   // -1: none. All ranks get the same.
   int64_t StepOfAll(testing::InProcessWorkers& workers, bool replicated) const {
@@ -90,8 +77,6 @@ class MemorySpillTest : public ::testing::Test {
     }
     return files;
   }
-
-  std::string path_;
 };
 
 TEST_F(MemorySpillTest, AllNodesMayBeLost) {
@@ -106,7 +91,7 @@ TEST_F(MemorySpillTest, AllNodesMayBeLost) {
     // And now it is in memory again.
     fs::remove_all(directory());
     EXPECT_EQ(StepOfAll(restarted, replicated), step);
-    fs::remove_all(path_);
+    fs::remove_all(path());
   }
 }
 
@@ -176,12 +161,12 @@ TEST_F(MemorySpillTest, ADirectoryThatIsGoneIsSaidAndTrainingGoesOn) {
 }
 
 TEST_F(MemorySpillTest, ABadDirectoryIsSaidAtOnce) {
-  std::ofstream(path_ + "/file") << "no directory";
+  std::ofstream(path() + "/file") << "no directory";
   testing::InProcessWorkers workers(1);
   const auto memory = Open(workers.worker(0), false);
-  const Status status = memory->Spill(path_ + "/file", kLong);
+  const Status status = memory->Spill(path() + "/file", kLong);
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), HasSubstr(path_ + "/file"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path() + "/file"));
 }
 
 }  // namespace

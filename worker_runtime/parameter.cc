@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "cadre/wait_or_abort.h"
+#include "worker_runtime/backend/broadcast_bytes.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/shared_memory/huge_pages.h"
 
@@ -45,22 +46,6 @@ std::vector<std::string> DescribeAll(Span<const Parameter> parameters) {
 }
 
 Buffer Bytes(void* data, size_t count) { return {data, count, DataType::kUint8}; }
-
-Result<std::string> BroadcastText(Communicator& communicator, std::string text,
-                                  std::chrono::nanoseconds timeout) {
-  int64_t size = text.size();
-  RETURN_IF_ERROR(
-      WaitOrAbort(communicator, communicator.Broadcast({&size, 1, DataType::kInt64}, 0), timeout));
-  if (size < 0 || size > kMaxTableBytes) {
-    return DataLossError(absl::StrCat("rank 0 announced a table of parameters of ", size,
-                                      " bytes; at most ", kMaxTableBytes, " are accepted"));
-  }
-  text.resize(size);
-  if (size == 0) return text;
-  RETURN_IF_ERROR(
-      WaitOrAbort(communicator, communicator.Broadcast(Bytes(&text[0], text.size()), 0), timeout));
-  return text;
-}
 
 // The first difference of `mine`, or nothing.
 std::string Compare(int rank, const std::vector<std::string>& mine,
@@ -141,8 +126,9 @@ Status CheckSameParameters(Communicator& communicator, Span<const Parameter> par
                            std::chrono::nanoseconds timeout) {
   if (communicator.size() == 1) return OkStatus();
   const std::vector<std::string> mine = DescribeAll(parameters);
-  ASSIGN_OR_RETURN(const std::string text,
-                   BroadcastText(communicator, absl::StrJoin(mine, "\n"), timeout));
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      backend::BroadcastBytes(communicator, absl::StrJoin(mine, "\n"), 0, kMaxTableBytes, timeout));
   std::vector<std::string> first;
   if (!text.empty()) first = absl::StrSplit(text, '\n');
   std::string verdict = Compare(communicator.rank(), mine, first);

@@ -21,7 +21,7 @@
 #include "agent/daemon.h"
 #include "agent/run_files.h"
 #include "agent/supervisor/client.h"
-#include "agent/workers/python/torch_version.h"
+#include "agent/workers/python/program_versions.h"
 #include "base/duration.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"

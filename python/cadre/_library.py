@@ -40,16 +40,18 @@ def _declare(lib: Any) -> Any:
     import ctypes as c
 
     handle, text, number, size, long = c.c_void_p, c.c_char_p, c.c_int, c.c_size_t, c.c_int64
+    made = c.POINTER(handle)
 
     def check(status: int, function: Any, arguments: Any) -> None:
         if status != 0:
             raise error_of(status, lib.cadre_last_error().decode(errors="replace"))
 
     checked = {
-        "worker_connect": [c.POINTER(handle)],
+        "worker_connect": [made],
+        "worker_connect_at": [number, number, text, long, made],
         "worker_barrier": [handle, text, long],
         "checkpoint_wanted": [handle, long, c.POINTER(number)],
-        "memory_open": [handle, number, long, c.POINTER(handle)],
+        "memory_open": [handle, number, long, made],
         "memory_write": [handle, c.POINTER(handle), c.POINTER(size), size],
         "memory_commit": [handle, long],
         "memory_wait_for_partner": [handle],
@@ -60,6 +62,17 @@ def _declare(lib: Any) -> Any:
         "store_add": [handle, text, long, c.POINTER(long)],
         "store_compare_and_set": [handle, text, text, size, text, size],
         "store_delete": [handle, text],
+        "communicator_connect_group": [handle, text, c.POINTER(number), size, long, made],
+        "communicator_abort": [handle],
+        "all_reduce": [handle, handle, size, number, number, made],
+        "reduce": [handle, handle, size, number, number, number, made],
+        "broadcast": [handle, handle, size, number, number, made],
+        "all_gather": [handle, handle, handle, size, number, made],
+        "reduce_scatter": [handle, handle, handle, size, number, number, made],
+        "barrier": [handle, made],
+        "send": [handle, handle, size, number, number, number, made],
+        "receive": [handle, handle, size, number, number, number, made],
+        "work_wait": [handle, long],
     }
     for name, arguments in checked.items():
         function = getattr(lib, "cadre_" + name)
@@ -67,40 +80,9 @@ def _declare(lib: Any) -> Any:
     for name in ("rank", "world_size", "local_rank", "restart_count", "generation"):
         function = getattr(lib, "cadre_worker_" + name)
         function.argtypes, function.restype = [handle], long if name == "generation" else number
-    lib.cadre_last_error.argtypes, lib.cadre_last_error.restype = [], text
-    lib.checked = check
-    return lib
-
-
-def collectives() -> Any:
-    """The library, with the functions of communicators declared."""
-    lib = library()
-    if getattr(lib, "has_collectives", False):
-        return lib
-    import ctypes as c
-
-    handle, text, number, size, long = c.c_void_p, c.c_char_p, c.c_int, c.c_size_t, c.c_int64
-    started = c.POINTER(handle)
-    checked = {
-        "worker_connect_at": [number, number, text, long, started],
-        "communicator_connect_group": [handle, text, c.POINTER(number), size, long, started],
-        "communicator_abort": [handle],
-        "all_reduce": [handle, handle, size, number, number, started],
-        "reduce": [handle, handle, size, number, number, number, started],
-        "broadcast": [handle, handle, size, number, number, started],
-        "all_gather": [handle, handle, handle, size, number, started],
-        "reduce_scatter": [handle, handle, handle, size, number, number, started],
-        "barrier": [handle, started],
-        "send": [handle, handle, size, number, number, number, started],
-        "receive": [handle, handle, size, number, number, number, started],
-        "work_wait": [handle, long],
-    }
-    for name, arguments in checked.items():
-        function = getattr(lib, "cadre_" + name)
-        function.argtypes, function.restype, function.errcheck = arguments, number, lib.checked
-    lib.cadre_work_done.argtypes, lib.cadre_work_done.restype = [handle], number
     for name in ("work_free", "communicator_free", "worker_free"):
         function = getattr(lib, "cadre_" + name)
         function.argtypes, function.restype = [handle], None
-    lib.has_collectives = True
+    lib.cadre_work_done.argtypes, lib.cadre_work_done.restype = [handle], number
+    lib.cadre_last_error.argtypes, lib.cadre_last_error.restype = [], text
     return lib

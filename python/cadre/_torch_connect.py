@@ -6,7 +6,7 @@ import os
 import socket
 
 from cadre._errors import CadreError
-from cadre._library import collectives
+from cadre._library import library
 from cadre._worker import _interruptibly, worker
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class Communicators:
 
     def __init__(self, store: Any, name: str, rank: int, size: int, world_ranks: List[int], timeout_ms: int) -> None:
         global _world
-        self._lib, self._timeout_ms = collectives(), timeout_ms
+        self._lib, self._timeout_ms = library(), timeout_ms
         self._name, self._is_default, self._own_meeting = "torch/" + name, not world_ranks, None  # type: Any
         self.handles: List[Any] = []
         if os.environ.get("CADRE_AGENT") and size > 1:

@@ -222,15 +222,11 @@ class Group(_base()):  # type: ignore[misc]
 
     # What is made of messages.
 
-    def _send_part(self, operation: Operation, tensor: Any, to: int) -> None:
+    def _pass(self, operation: Operation, name: str, tensor: Any, peer: int, tag: int = _TAG, messages: bool = True) -> None:
+        """One message: "send" to that rank or "receive" from it."""
         staged = as_bytes(tensor)
-        self._keep(operation, staged, False)
-        self._start(operation, "send", staged.pointer, staged.count, UINT8, to, _TAG, messages=True)
-
-    def _receive_part(self, operation: Operation, tensor: Any, from_rank: int) -> None:
-        staged = as_bytes(tensor)
-        self._keep(operation, staged, True)
-        self._start(operation, "receive", staged.pointer, staged.count, UINT8, from_rank, _TAG, messages=True)
+        self._keep(operation, staged, name == "receive")
+        self._start(operation, name, staged.pointer, staged.count, UINT8, peer, tag, messages=messages)
 
     def _exchange(self, operation: Operation, outputs: List[Any], inputs: List[Any]) -> None:
         """outputs[r] from rank r, inputs[r] to rank r; empty ones are no messages."""
@@ -239,10 +235,10 @@ class Group(_base()):  # type: ignore[misc]
                 _expect_same(operation._name, tensor, inputs[rank])
                 tensor.copy_(inputs[rank].view(tensor.shape))
             elif tensor.numel() > 0:
-                self._receive_part(operation, tensor, rank)
+                self._pass(operation, "receive", tensor, rank)
         for rank, tensor in enumerate(inputs):
             if rank != self._rank and tensor.numel() > 0:
-                self._send_part(operation, tensor, rank)
+                self._pass(operation, "send", tensor, rank)
 
     def gather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Work:
         operation, root = self._begin("gather", [tensor for each in outputs for tensor in each]), opts.rootRank
@@ -253,7 +249,7 @@ class Group(_base()):  # type: ignore[misc]
                 nothing = [given if rank == root else given.new_empty(0) for rank in range(self._size)]
                 self._exchange(operation, outputs[index], nothing)
             elif given.numel() > 0:
-                self._send_part(operation, given, root)
+                self._pass(operation, "send", given, root)
         return self._work(operation)
 
     def scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Work:
@@ -265,7 +261,7 @@ class Group(_base()):  # type: ignore[misc]
                     _expect_same("scatter", output, tensor)
                 self._exchange(operation, nothing, inputs[index])
             elif output.numel() > 0:
-                self._receive_part(operation, output, root)
+                self._pass(operation, "receive", output, root)
         return self._work(operation)
 
     def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Work:
@@ -286,19 +282,15 @@ class Group(_base()):  # type: ignore[misc]
     # The program's own messages.
 
     def send(self, tensors: List[Any], to: int, tag: int) -> Work:
-        operation = self._begin("send", tensors)
-        for tensor in tensors:
-            staged = as_bytes(tensor)
-            self._keep(operation, staged, False)
-            self._start(operation, "send", staged.pointer, staged.count, UINT8, to, tag)
-        return Work(operation, Finisher())  # a message is done when its receiver wants it: nothing else waits behind it
+        return self._message(self._begin("send", tensors), "send", to, tag)
 
     def recv(self, tensors: List[Any], from_rank: int, tag: int) -> Work:
-        operation = self._begin("recv", tensors)
-        for tensor in tensors:
-            staged = as_bytes(tensor)
-            self._keep(operation, staged, True)
-            self._start(operation, "receive", staged.pointer, staged.count, UINT8, from_rank, tag)
+        return self._message(self._begin("recv", tensors), "receive", from_rank, tag)
+
+    def _message(self, operation: Operation, name: str, peer: int, tag: int) -> Work:
+        for tensor in operation.tensors:
+            self._pass(operation, name, tensor, peer, tag, messages=False)
+        # It is done when the other side wants it, and nothing else waits behind it.
         return Work(operation, Finisher())
 
     def recv_anysource(self, tensors: List[Any], tag: int) -> Work:

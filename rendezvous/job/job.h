@@ -149,8 +149,6 @@ class Job {
   void WorkerExited(const saved::Member& member, const v1::WorkerExited& exited);
   void WorkerGaveUp(const saved::Member& member, const v1::WorkerGaveUp& gave_up);
   void NodeStopped(const saved::Member& member, const v1::NodeStopped& stopped);
-  // The worker lost another one, which may say why it went, until kCauseLimit from now.
-  void AwaitCause(v1::Failure failure);
   void FailWorker(const v1::Failure& failure);
   void EndInquiry();
   bool AdvanceSuspicion();

@@ -50,11 +50,11 @@ v1::Record WorkerEnded(const state::Job& job, uint32_t rank,
 v1::Record NodeCleared(const std::string& node, uint64_t generation, uint32_t held_port,
                        MonoTime at);
 
-// The orders that announce and end a generation to one of its nodes.
 // That the generation's nodes run the program under different versions of Python or PyTorch, in one
 // line; empty: as far as they say they do not.
 std::string VersionsDiffer(const state::Job& job);
 
+// The orders that announce and end a generation to one of its nodes.
 v1::Assign MakeAssign(const state::Job& job, uint32_t node_rank);
 v1::Stop MakeStop(const state::Job& job, const std::string& node);
 

@@ -19,6 +19,22 @@ namespace {
 // interpreter with a device take a second or two.
 constexpr absl::Duration kCauseLimit = absl::Seconds(3);
 
+// The worker lost another one, which may say why it went until kCauseLimit after the first that
+// did. False: it is known, and was told again on another connection.
+bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
+  for (const v1::Failure& known : victims->failures) {
+    if (known.rank() == failure.rank()) return false;
+  }
+  if (victims->failures.empty()) victims->believed_at = now + kCauseLimit;
+  if (victims->failures.size() > state::kMaxCollateral) {
+    // Nobody is shown so many.
+    failure.mutable_exit()->clear_last_lines();
+    failure.mutable_exit()->clear_error_json();
+  }
+  victims->failures.push_back(std::move(failure));
+  return true;
+}
+
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
 v1::Failure FailureOfRank(const state::Job& job, const saved::Member& member, uint32_t local_rank,
                           v1::FailureCause cause, absl::string_view what) {
@@ -163,9 +179,13 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
     out_.Commit(WorkerEnded(state_, rank, failure, context_.now));
     return OrderStop(absl::StrCat("rank ", rank, " has saved; more nodes wait"), std::nullopt);
   }
-  if (state_.phase() == v1::RUNNING) {
-    return rpc::LostItsPeer(exit) ? AwaitCause(std::move(failure)) : FailWorker(failure);
+  if (state_.phase() == v1::RUNNING && rpc::LostItsPeer(exit)) {
+    const std::string message = failure.message();
+    if (!AddVictim(std::move(failure), context_.clock.now(), &live_.suspicion.victims)) return;
+    out_.Note(absl::StrCat(message, "; it lost another rank, whose end is awaited"));
+    return Touch(true);
   }
+  if (state_.phase() == v1::RUNNING) return FailWorker(failure);
   if (exited.late() && generation.saved.stop().rejoin()) {
     failure.set_cause(v1::HANG);
     failure.set_message(absl::StrCat(rpc::WorkerName(rank, exited.local_rank(), member.node()),
@@ -217,23 +237,6 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
   FailWorker(FailureOfRank(state_, member, rank - member.first_rank(), v1::CRASH,
                            absl::StrCat("is gone in generation ", state_.generation.number(),
                                         "; how it ended is unknown")));
-}
-
-void Job::AwaitCause(v1::Failure failure) {
-  Victims& victims = live_.suspicion.victims;
-  for (const v1::Failure& known : victims.failures) {
-    // It was told again on another connection.
-    if (known.rank() == failure.rank()) return;
-  }
-  if (victims.failures.empty()) victims.believed_at = context_.clock.now() + kCauseLimit;
-  if (victims.failures.size() > state::kMaxCollateral) {
-    // Nobody is shown so many.
-    failure.mutable_exit()->clear_last_lines();
-    failure.mutable_exit()->clear_error_json();
-  }
-  out_.Note(absl::StrCat(failure.message(), "; it lost another rank, whose end is awaited"));
-  victims.failures.push_back(std::move(failure));
-  Touch(true);
 }
 
 void Job::FailWorker(const v1::Failure& failure) {

@@ -154,13 +154,11 @@ cadre_status cadre_store_delete(cadre_worker* worker, const char* key);
 
 typedef struct cadre_memory cadre_memory;
 
+// Without these each rank keeps its own state, and a partner on the next node has a copy.
 enum {
-  // All ranks have the same state, as in data parallelism, of which one copy on a node is kept;
-  // else
-  // each rank keeps its own.
+  // All ranks have the same state, as in data parallelism: one copy is kept on each node.
   CADRE_MEMORY_REPLICATED = 1,
-  // No copy of a rank's own state on a partner node: one that is lost takes its ranks' states
-  // along.
+  // No copy on a partner node: a node that is lost takes its ranks' states along.
   CADRE_MEMORY_NO_PARTNER = 2
 };
 

@@ -3,7 +3,6 @@
 #ifndef CADRE_WORKER_RUNTIME_MEMORY_PARTNER_H_
 #define CADRE_WORKER_RUNTIME_MEMORY_PARTNER_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -55,7 +54,7 @@ class Partner {
 
   void Run();
   Status Connect();
-  // Connected already, or begins to keep what `sender` sends.
+  // Connects with `sender` and keeps what it sends, until the connection ends.
   void Keep(int sender, int64_t opening, const Waiting& waiting);
   Status SendOne(const Job& job);
   void EndSend(const Status& status);

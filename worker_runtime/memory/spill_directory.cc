@@ -36,15 +36,6 @@ std::vector<std::string> Names(const std::string& path) {
   return names;
 }
 
-std::optional<int64_t> StepOf(const std::string& name) {
-  const std::vector<std::string> parts = absl::StrSplit(name, '_');
-  int64_t step = 0;
-  if (parts.size() != 3 || parts[0] != "step" || !absl::SimpleAtoi(parts[1], &step) || step < 0) {
-    return std::nullopt;
-  }
-  return step;
-}
-
 std::string SumOf(absl::string_view state) {
   return absl::StrCat(absl::Hex(checkpoint::ExtendCrc32c(0, state), absl::kZeroPad8));
 }
@@ -74,6 +65,15 @@ Status SpillDirectory::Check() const {
 
 std::string SpillDirectory::Name(int64_t step, const std::string& token) {
   return absl::StrCat("step_", step, "_", token);
+}
+
+std::optional<int64_t> SpillDirectory::StepOf(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '_');
+  int64_t step = 0;
+  if (parts.size() != 3 || parts[0] != "step" || !absl::SimpleAtoi(parts[1], &step) || step < 0) {
+    return std::nullopt;
+  }
+  return step;
 }
 
 Status SpillDirectory::Write(const std::string& name, const char* state, size_t bytes) const {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class SpillDirectory {
   Status Check() const;
 
   static std::string Name(int64_t step, const std::string& token);
+  // nullopt: no such name.
+  static std::optional<int64_t> StepOf(const std::string& name);
   // On disk when it returns.
   Status Write(const std::string& name, const char* state, size_t bytes) const;
 

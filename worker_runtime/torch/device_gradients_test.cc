@@ -52,6 +52,12 @@ torch::Device DeviceOf(const Communicator& communicator) {
   return pretend::Device(communicator.rank() % 2);
 }
 
+std::shared_ptr<Net> NetOn(torch::Device device, int seed = 1) {
+  auto net = std::make_shared<Net>(seed);
+  net->to(device);
+  return net;
+}
+
 torch::Tensor Input(const Communicator& communicator, int step, torch::Device device) {
   torch::Tensor input = torch::empty({8, 16});
   float* const values = input.data_ptr<float>();
@@ -83,8 +89,7 @@ std::vector<torch::Tensor> Train(int ranks, bool on_device, const DataParallelOp
   std::vector<torch::Tensor> state;
   OnEachRank(ranks, [&](Communicator& communicator) {
     const torch::Device device = on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
-    auto net = std::make_shared<Net>(1 + communicator.rank());
-    net->to(device);
+    const auto net = NetOn(device, 1 + communicator.rank());
     auto model = Model::Create(net, communicator, options);
     ASSERT_OK(model);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -181,8 +186,7 @@ TEST_F(DeviceGradients, GoThroughEveryHook) {
       OnEachRank(2, [&](Communicator& communicator) {
         const torch::Device device =
             on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
-        auto net = std::make_shared<Net>(1);
-        net->to(device);
+        const auto net = NetOn(device);
         DataParallelOptions options = SmallBuckets();
         options.reducer.hook = make();
         auto model = Model::Create(net, communicator, options);
@@ -204,8 +208,7 @@ TEST_F(DeviceGradients, GoThroughEveryHook) {
 TEST_F(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
-    auto net = std::make_shared<Net>(1);
-    net->to(device);
+    const auto net = NetOn(device);
     DataParallelOptions options = SmallBuckets();
     options.reducer.non_finite = NonFinite::kSkip;
     auto model = Model::Create(net, communicator, options);
@@ -223,8 +226,7 @@ TEST_F(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
 TEST_F(DeviceGradients, OfReplicasThatPartedAreAnError) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
-    auto net = std::make_shared<Net>(1);
-    net->to(device);
+    const auto net = NetOn(device);
     DataParallelOptions options = SmallBuckets();
     options.reducer.fingerprint_every = 2;
     auto model = Model::Create(net, communicator, options);
@@ -244,8 +246,7 @@ TEST_F(DeviceGradients, OfReplicasThatPartedAreAnError) {
 TEST_F(DeviceGradients, OfASecondBackwardPassAreAnError) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
-    auto net = std::make_shared<Net>(1);
-    net->to(device);
+    const auto net = NetOn(device);
     auto model = Model::Create(net, communicator, DataParallelOptions());
     ASSERT_OK(model);
     const torch::Tensor loss = (*model)->forward(Input(communicator, 0, device)).mean();

@@ -52,7 +52,7 @@ DeviceStream::Scope::Scope(const DeviceStream& stream) {
   if (stream.stream_) guard_.emplace(*stream.stream_);
 }
 
-torch::Tensor EmptyBeside(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type) {
+torch::Tensor EmptyPinned(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type) {
   const auto options = torch::TensorOptions().dtype(type).device(torch::kCPU);
   if (device.is_cpu()) return torch::empty(sizes, options);
 #if TORCH_VERSION_MAJOR >= 2

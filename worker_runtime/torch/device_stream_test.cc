@@ -37,7 +37,7 @@ TEST_F(DeviceStreamTest, SeesWhatItWaitedFor) {
   // The planted mistake: nobody waits.
   EXPECT_TRUE(Read(stream, values).equal(torch::zeros({1000})));
   stream.WaitFor(Current());
-  const torch::Tensor host = EmptyBeside(pretend::Device(), {1000}, torch::kFloat32);
+  const torch::Tensor host = EmptyPinned(pretend::Device(), {1000}, torch::kFloat32);
   {
     const DeviceStream::Scope on(stream);
     host.copy_(values, /*non_blocking=*/true);
@@ -73,7 +73,7 @@ TEST_F(DeviceStreamTest, KeepsMemoryThatItUses) {
     const DeviceStream stream(pretend::Device());
     torch::Tensor values = Zeros();
     if (told) stream.Uses(values);
-    const torch::Tensor host = EmptyBeside(pretend::Device(), {1000}, torch::kFloat32);
+    const torch::Tensor host = EmptyPinned(pretend::Device(), {1000}, torch::kFloat32);
     {
       const DeviceStream::Scope on(stream);
       pretend::Hold(*stream.Current(), true);

@@ -51,16 +51,16 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(
       new DistributedOptimizer(optimizer, communicator, timeout));
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& tensor : group.params()) {
-      const std::string name = "parameter " + std::to_string(result->tensors_.size());
+      const std::string name = "parameter " + std::to_string(result->trained_.tensors.size());
       CADRE_RETURN_IF_ERROR(result->trained_.Add(name, tensor));
     }
   }
-  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator, result->parameters_, timeout));
-  if (result->tensors_.empty()) {
+  CADRE_RETURN_IF_ERROR(CheckSameParameters(communicator, result->trained_.parameters, timeout));
+  if (result->trained_.tensors.empty()) {
     return InvalidArgumentError("the optimizer has no parameters");
   }
   result->trained_.CopyToHost();
-  CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, result->parameters_, timeout));
+  CADRE_RETURN_IF_ERROR(BroadcastParameters(communicator, result->trained_.parameters, timeout));
   result->trained_.CopyFromHost();
   return result;
 }
@@ -86,16 +86,16 @@ Status DistributedOptimizer::LayOut(Exchange& exchange, size_t threshold) {
   exchange.fused.clear();
   exchange.gradients.clear();
   exchange.buckets.clear();
-  const std::vector<std::vector<size_t>> groups = Groups(parameters_, threshold);
+  const std::vector<std::vector<size_t>> groups = Groups(trained_.parameters, threshold);
   for (const std::vector<size_t>& group : groups) {
     std::vector<GradientView> views;
     size_t count = 0;
     for (const size_t i : group) {
-      views.push_back({i, count, parameters_[i].value.count, parameters_[i].shape});
-      count += parameters_[i].value.count;
+      views.push_back({i, count, trained_.parameters[i].value.count, trained_.parameters[i].shape});
+      count += trained_.parameters[i].value.count;
     }
-    exchange.fused.push_back(torch::zeros({static_cast<int64_t>(count)},
-                                          ReducedType(tensors_[group.front()].scalar_type())));
+    exchange.fused.push_back(torch::zeros(
+        {static_cast<int64_t>(count)}, ReducedType(trained_.tensors[group.front()].scalar_type())));
     exchange.gradients.push_back(std::move(views));
   }
   for (size_t b = 0; b < groups.size(); ++b) {
@@ -114,13 +114,13 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
     const auto offset = static_cast<int64_t>(view.offset);
     return exchange.fused[b]
         .slice(0, offset, offset + static_cast<int64_t>(view.count))
-        .view(tensors_[view.parameter].sizes());
+        .view(trained_.tensors[view.parameter].sizes());
   };
   std::vector<std::shared_ptr<Work>> works;
   for (const BucketView& bucket : exchange.buckets) {
     for (const GradientView& view : bucket.gradients) {
-      torch::Tensor& gradient = tensors_[view.parameter].mutable_grad();
-      if (!gradient.defined()) gradient = torch::zeros_like(tensors_[view.parameter]);
+      torch::Tensor& gradient = trained_.tensors[view.parameter].mutable_grad();
+      if (!gradient.defined()) gradient = torch::zeros_like(trained_.tensors[view.parameter]);
       place(bucket.index, view).copy_(gradient);
     }
     works.push_back(exchange.hook->Start(communicator_, bucket));
@@ -136,7 +136,7 @@ Status DistributedOptimizer::Reduce(Exchange& exchange, size_t threshold) {
   CADRE_RETURN_IF_ERROR(status);
   for (const BucketView& bucket : exchange.buckets) {
     for (const GradientView& view : bucket.gradients) {
-      tensors_[view.parameter].mutable_grad().copy_(place(bucket.index, view));
+      trained_.tensors[view.parameter].mutable_grad().copy_(place(bucket.index, view));
     }
   }
   return OkStatus();
@@ -191,7 +191,7 @@ Status DistributedOptimizer::BackwardAndSparseUpdate(const torch::Tensor& loss, 
 Status DistributedOptimizer::PreparePartial(size_t threshold) {
   if (partial_ != nullptr && threshold == partial_threshold_) return OkStatus();
   if (partial_ != nullptr) earlier_bytes_ += partial_->bytes_given();
-  CADRE_ASSIGN_OR_RETURN(auto partial, hooks::PartialHook::Create(parameters_, threshold));
+  CADRE_ASSIGN_OR_RETURN(auto partial, hooks::PartialHook::Create(trained_.parameters, threshold));
   if (partial_ == nullptr && !loaded_.partial.empty()) {
     CADRE_RETURN_IF_ERROR(partial->LoadState(loaded_.partial));
   }
@@ -224,7 +224,7 @@ Status DistributedOptimizer::AverageParameters() {
   CADRE_RETURN_IF_ERROR(failure_);
   std::shared_ptr<hooks::PartialHook> hook = partial_;
   if (hook == nullptr) {
-    CADRE_ASSIGN_OR_RETURN(hook, hooks::PartialHook::Create(parameters_));
+    CADRE_ASSIGN_OR_RETURN(hook, hooks::PartialHook::Create(trained_.parameters));
   }
   return Fail(OnHost([&] { return hook->AverageAll(communicator_, timeout_); }));
 }

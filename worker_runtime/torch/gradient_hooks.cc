@@ -58,7 +58,7 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     hooks->trained_.CopyFromHost();
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  hooks->staged_ = std::make_unique<StagedGradients>(*hooks->reducer_, hooks->tensors_,
+  hooks->staged_ = std::make_unique<StagedGradients>(*hooks->reducer_, hooks->trained_.tensors,
                                                      options.reducer.static_graph);
   MoveToHugePages(hooks->OwnParameters(), kPatienceForPages);
   hooks->PointAtBuckets();
@@ -76,25 +76,26 @@ GradientHooks::~GradientHooks() {
 
 std::vector<Parameter> GradientHooks::OwnParameters() const {
   std::vector<Parameter> own;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     if (!staged_->Holds(i)) own.push_back(trained_.parameters[i]);
   }
   return own;
 }
 
 void GradientHooks::Install() {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    auto accumulator = torch::autograd::impl::grad_accumulator(tensors_[i]);
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    auto accumulator = torch::autograd::impl::grad_accumulator(trained_.tensors[i]);
     const uintptr_t key = accumulator->add_post_hook(std::make_unique<ReadyHook>(this, i));
     accumulators_.emplace_back(std::move(accumulator), key);
-    storages_.push_back(tensors_[i].data_ptr());
+    storages_.push_back(trained_.tensors[i].data_ptr());
   }
 }
 
 Status GradientHooks::CheckHooksAlive() const {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (torch::autograd::impl::try_get_grad_accumulator(tensors_[i]) == accumulators_[i].first &&
-        tensors_[i].data_ptr() == storages_[i]) {
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    if (torch::autograd::impl::try_get_grad_accumulator(trained_.tensors[i]) ==
+            accumulators_[i].first &&
+        trained_.tensors[i].data_ptr() == storages_[i]) {
       continue;
     }
     return FailedPreconditionError(
@@ -105,7 +106,7 @@ Status GradientHooks::CheckHooksAlive() const {
 }
 
 bool GradientHooks::LivesInBucket(size_t i) const {
-  const torch::Tensor& grad = tensors_[i].grad();
+  const torch::Tensor& grad = trained_.tensors[i].grad();
   return grad.defined() && grad.data_ptr() == views_[i].data_ptr() &&
          grad.strides() == views_[i].strides();
 }
@@ -114,14 +115,14 @@ void GradientHooks::PointAtBuckets() {
   torch::NoGradGuard no_grad;
   if (!views_.empty()) staged_->LayOut();
   std::vector<torch::Tensor> views;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     // The tensor shares the ownership of the bucket: a gradient may outlive this object.
     views.push_back(staged_->Holds(i) ? staged_->View(i)
                                       : torch::from_blob(
-                                            reducer_->Gradient(i).data, tensors_[i].sizes(),
+                                            reducer_->Gradient(i).data, trained_.tensors[i].sizes(),
                                             [storage = reducer_->Storage(i)](void*) {},
-                                            tensors_[i].options().requires_grad(false)));
-    if (!views_.empty() && LivesInBucket(i)) tensors_[i].mutable_grad() = views[i];
+                                            trained_.tensors[i].options().requires_grad(false)));
+    if (!views_.empty() && LivesInBucket(i)) trained_.tensors[i].mutable_grad() = views[i];
   }
   views_ = std::move(views);
   layout_ = reducer_->layout();
@@ -170,7 +171,7 @@ bool GradientHooks::ComparesParameters() const {
 
 void GradientHooks::BeforeForward() {
   if (!module_->is_training() || !torch::GradMode::is_enabled()) return;
-  FinishSent();
+  FinishPending();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return;
@@ -182,7 +183,7 @@ void GradientHooks::BeforeForward() {
 }
 
 Result<StepReport> GradientHooks::StepWithoutData() {
-  FinishSent();
+  FinishPending();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     CADRE_RETURN_IF_ERROR(failure_);
@@ -199,7 +200,7 @@ Result<StepReport> GradientHooks::StepWithoutData() {
 }
 
 void GradientHooks::ZeroGrad() {
-  for (torch::Tensor& tensor : tensors_) tensor.mutable_grad() = torch::Tensor();
+  for (torch::Tensor& tensor : trained_.tensors) tensor.mutable_grad() = torch::Tensor();
 }
 
 Status GradientHooks::BeforeOptimizerStep() {
@@ -238,7 +239,7 @@ void GradientHooks::OnReady(size_t i) {
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i)) return Record(MarkReady(i));
-    const torch::Tensor grad = tensors_[i].grad();
+    const torch::Tensor grad = trained_.tensors[i].grad();
     if (!staged_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
         grad.scalar_type() == views_[i].scalar_type()) {
       Record(reducer_->MarkReady(i, grad.data_ptr()));
@@ -246,19 +247,19 @@ void GradientHooks::OnReady(size_t i) {
       views_[i].copy_(grad);
       Record(MarkReady(i));
     }
-    tensors_[i].mutable_grad() = views_[i];
+    trained_.tensors[i].mutable_grad() = views_[i];
   } catch (const std::exception& error) {
     Record(InternalError("gradient of '" + reducer_->parameters()[i].name + "': " + error.what()));
   }
 }
 
 void GradientHooks::StageMissing() {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     if (staged_->Holds(i) ? staged_->IsMarked(i) : reducer_->IsMarked(i)) continue;
-    if (!tensors_[i].grad().defined()) {
+    if (!trained_.tensors[i].grad().defined()) {
       views_[i].zero_();
     } else if (!LivesInBucket(i)) {
-      views_[i].copy_(tensors_[i].grad());
+      views_[i].copy_(trained_.tensors[i].grad());
     }
   }
 }
@@ -266,7 +267,7 @@ void GradientHooks::StageMissing() {
 void GradientHooks::PublishUsed(const StepReport& report) {
   // A parameter that no rank used keeps the gradient it had, or none.
   for (size_t i = 0; i < report.used.size(); ++i) {
-    if (report.used[i]) tensors_[i].mutable_grad() = views_[i];
+    if (report.used[i]) trained_.tensors[i].mutable_grad() = views_[i];
   }
 }
 
@@ -287,8 +288,8 @@ void GradientHooks::FinishSynchronized() {
 
 // Autograd has a thread for each device, which must not wait for other ranks: what is on devices is
 // waited for by the thread that trains.
-void GradientHooks::FinishSent() {
-  if (!std::exchange(sent_, false)) return;
+void GradientHooks::FinishPending() {
+  if (!std::exchange(finish_pending_, false)) return;
   try {
     const torch::NoGradGuard no_grad;
     FinishSynchronized();
@@ -306,8 +307,8 @@ void GradientHooks::OnBackwardEnd() {
     if (step == Step::kSynchronized) {
       StageMissing();
       staged_->SendRest();
-      sent_ = !staged_->empty();
-      if (!sent_) FinishSynchronized();
+      finish_pending_ = !staged_->empty();
+      if (!finish_pending_) FinishSynchronized();
       return;
     }
     if (step == Step::kNone) return;
@@ -322,7 +323,7 @@ void GradientHooks::OnBackwardEnd() {
 }
 
 Result<StepReport> GradientHooks::Finish() {
-  FinishSent();
+  FinishPending();
   const std::lock_guard<std::mutex> lock(mutex_);
   CADRE_RETURN_IF_ERROR(failure_);
   if (!report_) {

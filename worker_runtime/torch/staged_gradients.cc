@@ -70,7 +70,7 @@ void StagedGradients::LayOut() {
     piece.stream = StreamOf(like.device());
     piece.flat = torch::zeros({count}, like.options().requires_grad(false));
     streams_[piece.stream]->Uses(piece.flat);
-    piece.host = EmptyBeside(like.device(), {count}, ReducedType(like.scalar_type()));
+    piece.host = EmptyPinned(like.device(), {count}, ReducedType(like.scalar_type()));
     int64_t offset = 0;
     for (const size_t i : piece.members) {
       // No view to autograd, which would not let zero_grad() detach it.
@@ -119,7 +119,7 @@ void StagedGradients::MarkReady(size_t i) {
   if (--piece.pending == 0) Send(piece);
 }
 
-bool StagedGradients::IsMarked(size_t i) {
+bool StagedGradients::IsMarked(size_t i) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return marks_[i] > 0;
 }

@@ -96,7 +96,7 @@ Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
                       torch::isFloatingType(tensor.scalar_type());
   torch::Tensor copy;
   if (staged) {
-    copy = EmptyBeside(tensor.device(), tensor.sizes(), ReducedType(tensor.scalar_type()));
+    copy = EmptyPinned(tensor.device(), tensor.sizes(), ReducedType(tensor.scalar_type()));
   }
   CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, staged ? copy : tensor));
   tensors.push_back(tensor);

@@ -23,7 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/client.h"
 #include "agent/supervisor/frames.h"
-#include "agent/workers/python/torch_version.h"
+#include "agent/workers/python/program_versions.h"
 #include "base/clock.h"
 
 namespace cadre::agent {

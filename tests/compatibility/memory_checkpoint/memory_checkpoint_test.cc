@@ -89,23 +89,24 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     EXPECT_EQ(EndOf(*whole), EndOf(*killed));
   }
 
-  // Of a training that nobody disturbs, with one worker on each.
-  std::string EndOfTwoNodes(const char* mode) const {
+  // With one worker on each of two nodes; that ended well.
+  std::vector<std::unique_ptr<Process>> RunTwoNodes(const char* mode,
+                                                    const std::string& die_at) const {
     const int port = FreePort();
     std::vector<std::unique_ptr<Process>> nodes;
     for (int node = 0; node < 2; ++node) {
       nodes.push_back(
           StartNode(port, "2", node,
                     Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)}, python_,
-                            mode, kNever)));
+                            mode, die_at)));
     }
     for (const auto& node : nodes) EXPECT_EQ(node->Wait(kPatience), 0) << Said(*node);
-    return EndOf(*nodes[0]);
+    return nodes;
   }
 
   // Rank 1's node with all that it had in memory, at once; a new one takes its place.
   void LosesANode(const char* mode) {
-    const std::string undisturbed = EndOfTwoNodes(mode);
+    const std::string undisturbed = EndOf(*RunTwoNodes(mode, kNever)[0]);
     MortalServer server;
     ASSERT_TRUE(server.Start());
     std::vector<std::unique_ptr<Process>> nodes;
@@ -147,14 +148,7 @@ TEST_F(MemoryCheckpointScriptTest, OneForTheNode) {
 }
 
 TEST_F(MemoryCheckpointScriptTest, OnTwoNodes) {
-  const int port = FreePort();
-  std::vector<std::unique_ptr<Process>> nodes;
-  for (int node = 0; node < 2; ++node) {
-    nodes.push_back(StartNode(port, "2", node,
-                              Command({"--nproc-per-node", "1", "--node-rank", absl::StrCat(node)},
-                                      python_, "replicated", "20")));
-  }
-  for (const auto& node : nodes) ASSERT_EQ(node->Wait(kPatience), 0) << Said(*node);
+  const auto nodes = RunTwoNodes("replicated", "20");
   // Each node takes its own copy, or the other's where that is of a later step: a death in the
   // midst of a copy leaves the one before.
   const std::string first = StepOf(*nodes[0], 0);

@@ -60,7 +60,7 @@ class DeviceStream {
 };
 
 // Memory of the host that `device` copies to and from while the host goes on, where it can.
-torch::Tensor EmptyBeside(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type);
+torch::Tensor EmptyPinned(torch::Device device, torch::IntArrayRef sizes, torch::ScalarType type);
 
 }  // namespace cadre::nn
 

@@ -105,8 +105,6 @@ class DistributedOptimizer {
   Communicator& communicator_;
   const std::chrono::nanoseconds timeout_;
   NamedTensors trained_;
-  std::vector<torch::Tensor>& tensors_ = trained_.tensors;
-  std::vector<Parameter>& parameters_ = trained_.parameters;
 
   Exchange full_, half_, sparse_;
   double half_limit_ = 0;

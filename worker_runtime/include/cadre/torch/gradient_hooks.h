@@ -88,7 +88,7 @@ class GradientHooks {
   void OnBackwardEnd();
   void StageMissing();
   void FinishSynchronized();
-  void FinishSent();
+  void FinishPending();
   void PublishUsed(const StepReport& report);
   bool LivesInBucket(size_t i) const;
   void Record(Status status);
@@ -98,7 +98,6 @@ class GradientHooks {
   const DataParallelOptions options_;
   // Its parameters are the reducer's, too.
   NamedTensors trained_;
-  std::vector<torch::Tensor>& tensors_ = trained_.tensors;
   std::unique_ptr<Reducer> reducer_;
   // Of tensors on devices, or with 16 bits.
   std::unique_ptr<StagedGradients> staged_;
@@ -115,7 +114,7 @@ class GradientHooks {
   // The step that the last forward pass began.
   Step step_ = Step::kNone;
   // Whether gradients are on their way of which Finish() has not heard yet.
-  bool sent_ = false;
+  bool finish_pending_ = false;
   // Whether gradients were computed since the last reduction, without one.
   bool only_local_ = false;
   // Of the first elements of all parameters, before the last forward pass.

@@ -43,7 +43,7 @@ class StagedGradients {
   void BeginStep();
   // The view holds the gradient once the calling thread's current stream is done.
   void MarkReady(size_t i);
-  bool IsMarked(size_t i);
+  bool IsMarked(size_t i) const;
   // Sends what is still here, marked or not, behind the calling thread's current streams.
   void SendRest();
   // Until the reducer has all. An error of the reducer's, or DEADLINE_EXCEEDED: a device did not
@@ -97,7 +97,7 @@ class StagedGradients {
   std::vector<Piece> pieces_;
   std::vector<Place> places_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Under the mutex. How often gradients became ready in this step, and will; empty: nobody knows.
   std::vector<int> marks_;

@@ -1,10 +1,11 @@
-// Which PyTorch a program would import, found without starting it: the interpreter's folders of
-// packages are looked at in the order in which CPython's site module puts them on sys.path.
+// Which Python and PyTorch a program would run under, found without starting it: the interpreter's
+// folders of packages are looked at in the order in which CPython's site module puts them on
+// sys.path.
 //
 // What only a running interpreter knows is not found: .pth files, wrappers around an interpreter.
 // Reads files; any thread.
-#ifndef CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_
-#define CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_
+#ifndef CADRE_AGENT_WORKERS_PYTHON_PROGRAM_VERSIONS_H_
+#define CADRE_AGENT_WORKERS_PYTHON_PROGRAM_VERSIONS_H_
 
 #include <functional>
 #include <optional>
@@ -45,4 +46,4 @@ std::optional<TorchVersion> ParseTorchVersion(absl::string_view text);
 
 }  // namespace cadre::agent
 
-#endif  // CADRE_AGENT_WORKERS_PYTHON_TORCH_VERSION_H_
+#endif  // CADRE_AGENT_WORKERS_PYTHON_PROGRAM_VERSIONS_H_

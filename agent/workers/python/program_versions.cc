@@ -1,4 +1,4 @@
-#include "agent/workers/python/torch_version.h"
+#include "agent/workers/python/program_versions.h"
 
 #include <unistd.h>
 

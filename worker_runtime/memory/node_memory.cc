@@ -1,0 +1,155 @@
+#include "worker_runtime/memory/node_memory.h"
+
+#include <cstring>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "cadre/connect.h"
+#include "cadre/wait_or_abort.h"
+#include "worker_runtime/absl_types.h"
+#include "worker_runtime/backend/broadcast_bytes.h"
+#include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/memory/spill_directory.h"
+
+namespace cadre::memory {
+namespace {
+
+// The names of the states that may be read.
+constexpr int64_t kMostOfferedBytes = 1 << 10;
+
+size_t SizeOf(Span<const StatePart> parts) {
+  size_t bytes = 0;
+  for (const StatePart& part : parts) bytes += part.size;
+  return bytes;
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(Worker& worker, const MemoryCheckpointOptions& options, Kept kept)
+    : worker_(worker), options_(options), kept_(std::move(kept)) {
+  slots_.emplace(directory(), kept_.name, kept_.slots);
+}
+
+Status NodeMemory::Save(int64_t step, Span<const StatePart> parts) {
+  RETURN_IF_ERROR(Wait());
+  if (!kept_.writes) return OkStatus();
+  // Here and not only in Write(): a rank that trained on while its last step is on its way would
+  // let the others write over the one before.
+  AwaitRoom();
+  const auto copy = [this, step, copied = std::vector<StatePart>(parts.begin(), parts.end())] {
+    copied_ = Write(copied);
+    if (copied_.ok()) copied_ = Commit(step);
+  };
+  try {
+    copying_ = std::thread(copy);
+  } catch (const std::system_error&) {
+    copy();  // there is no room for a thread
+  }
+  return OkStatus();
+}
+
+Status NodeMemory::Wait() {
+  if (copying_.joinable()) copying_.join();
+  Status status = std::exchange(copied_, OkStatus());
+  if (spill_ != nullptr) status.Update(spill_->TakeProblem());
+  return status;
+}
+
+Status NodeMemory::Write(Span<const StatePart> parts) {
+  if (!kept_.writes) return OkStatus();
+  AwaitRoom();
+  ASSIGN_OR_RETURN(char* to, slots_->Begin(SizeOf(parts)));
+  for (const StatePart& part : parts) {
+    if (part.size > 0) std::memcpy(to, part.data, part.size);
+    to += part.size;
+  }
+  return OkStatus();
+}
+
+Status NodeMemory::CommitToSlots(int64_t step) {
+  return slots_->Commit(step, worker_.place().generation, worker_.world_size());
+}
+
+Status NodeMemory::Commit(int64_t step) {
+  if (step < 0) return InvalidArgumentError(absl::StrCat("step ", step, " is below 0"));
+  if (!kept_.writes) return OkStatus();
+  RETURN_IF_ERROR(CommitToSlots(step));
+  const std::optional<SavedStep> saved = slots_->Find(step);
+  if (!saved.has_value()) return InternalError(absl::StrCat("step ", step, " is gone"));
+  ++committed_;
+  if (spill_ != nullptr && kept_.spills) spill_->Committed(committed_, *saved, *slots_);
+  Committed(committed_, *saved);
+  return OkStatus();
+}
+
+Status NodeMemory::Spill(const std::string& directory, std::chrono::nanoseconds every) {
+  auto spill = std::make_unique<memory::Spill>(worker_, directory, kept_.rank, kept_.ranks, every);
+  RETURN_IF_ERROR(spill->directory().Check());
+  // One more, which is being spilled.
+  slots_.emplace(options_.directory, kept_.name, kept_.slots + 1);
+  spill_ = std::move(spill);
+  return OkStatus();
+}
+
+Result<std::optional<SavedState>> NodeMemory::Latest() {
+  RETURN_IF_ERROR(Wait());
+  AwaitRoom();
+  CommunicatorOptions connect;
+  connect.name = "memory checkpoint";
+  connect.timeout = options_.timeout;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
+                   ConnectCommunicator(worker_, connect));
+  ASSIGN_OR_RETURN(Found found, Find(*communicator));
+  if (found.step == kNoStep && spill_ != nullptr) {
+    ASSIGN_OR_RETURN(found, FindSpilled(*communicator));
+  }
+  if (found.step == kNoStep) return std::optional<SavedState>();
+  const std::optional<SlotLabel> label = ReadLabel(found.path);
+  if (!label.has_value()) return InternalError(absl::StrCat("step ", found.step, " is gone"));
+  ASSIGN_OR_RETURN(read_, MapState(found.path, label->bytes));
+  return std::optional<SavedState>({found.step, {read_->data() + kStateOffset, label->bytes}});
+}
+
+Result<NodeMemory::Found> NodeMemory::FindSpilled(Communicator& communicator) {
+  // Rank 0 says what is there: others might see one that has only just become whole.
+  std::vector<std::string> names;
+  for (const Spilled& spilled : spill_->directory().Whole()) {
+    if (names.size() < kSpillsKept) names.push_back(spilled.name);
+  }
+  ASSIGN_OR_RETURN(const std::string offered,
+                   backend::BroadcastBytes(communicator, absl::StrJoin(names, "\n"), 0,
+                                           kMostOfferedBytes, options_.timeout));
+  Status status;
+  const std::vector<std::string> in_turn = absl::StrSplit(offered, '\n', absl::SkipEmpty());
+  for (const std::string& name : in_turn) {
+    const Status read = kept_.writes ? spill_->directory().Read(name, *slots_) : OkStatus();
+    ASSIGN_OR_RETURN(const bool all, AllAre(communicator, read.ok()));
+    if (!all) {
+      status.Update(read.ok() ? DataLossError("another rank cannot read its own") : read);
+      continue;
+    }
+    const std::optional<int64_t> step = SpillDirectory::StepOf(name);
+    if (kept_.writes && step.has_value()) RETURN_IF_ERROR(CommitToSlots(*step));
+    RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Barrier(), options_.timeout));
+    return Find(communicator);
+  }
+  if (status.ok()) return Found();
+  return Status(status.code(), absl::StrCat("no state in ", spill_->directory().path(),
+                                            " can be read by all ranks: ", status.message(),
+                                            "; remove them to start from the beginning"));
+}
+
+Result<bool> NodeMemory::AllAre(Communicator& communicator, bool own) {
+  int64_t all = own ? 1 : 0;
+  RETURN_IF_ERROR(WaitOrAbort(communicator,
+                              communicator.AllReduce({&all, 1, DataType::kInt64}, ReduceOp::kMin),
+                              options_.timeout));
+  return all == 1;
+}
+
+}  // namespace cadre::memory
