@@ -102,6 +102,13 @@ Result<std::string> DescribeCudaDevice(int device) {
                       properties.minor, ", driver ", VersionText(driver));
 }
 
+Result<std::string> CudaBusId(int device) {
+  char text[32] = {};
+  RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetPCIBusId(text, sizeof(text), device), "cudaDeviceGetPCIBusId"));
+  return std::string(text);
+}
+
 Status SetCudaDevice(int device) {
   return CudaStatus(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")"));
 }
@@ -129,8 +136,10 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
 
 CudaStream::~CudaStream() { cudaStreamDestroy(Stream(handle_)); }
 
-Status CudaStream::Synchronize() {
-  return CudaStatus(cudaStreamSynchronize(Stream(handle_)), "cudaStreamSynchronize");
+Status CudaStream::Synchronize() { return SynchronizeCudaStream(handle_); }
+
+Status SynchronizeCudaStream(CudaStreamHandle stream) {
+  return CudaStatus(cudaStreamSynchronize(Stream(stream)), "cudaStreamSynchronize");
 }
 
 Result<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
@@ -206,12 +215,14 @@ Status CudaStatus(int error, absl::string_view what) {
 Result<int> CountCudaDevices() { return NotBuilt(); }
 Result<int> CurrentCudaDevice() { return NotBuilt(); }
 Result<std::string> DescribeCudaDevice(int) { return NotBuilt(); }
+Result<std::string> CudaBusId(int) { return NotBuilt(); }
 Status SetCudaDevice(int) { return NotBuilt(); }
 CudaDeviceScope::CudaDeviceScope(int) : status_(NotBuilt()) {}
 CudaDeviceScope::~CudaDeviceScope() { before_ = -1; }
 Result<std::unique_ptr<CudaStream>> CudaStream::Create() { return NotBuilt(); }
 CudaStream::~CudaStream() = default;
 Status CudaStream::Synchronize() { return NotBuilt(); }
+Status SynchronizeCudaStream(CudaStreamHandle) { return NotBuilt(); }
 Result<std::unique_ptr<CudaEvent>> CudaEvent::Create() { return NotBuilt(); }
 CudaEvent::~CudaEvent() = default;
 Status CudaEvent::Record(CudaStreamHandle) { return NotBuilt(); }

@@ -37,6 +37,9 @@ Result<int> CurrentCudaDevice();
 // "NVIDIA H200, compute capability 9.0, driver 13.0".
 Result<std::string> DescribeCudaDevice(int device);
 
+// Its place on the PCI bus ("0000:65:00.0"), by which two processes find that they have the same.
+Result<std::string> CudaBusId(int device);
+
 // Makes `device` the one that later calls on this thread concern.
 Status SetCudaDevice(int device);
 
@@ -92,6 +95,9 @@ class CudaEvent {
   explicit CudaEvent(void* handle) : handle_(handle) {}
   void* const handle_;
 };
+
+// Waits for all that was given to it. Has no deadline.
+Status SynchronizeCudaStream(CudaStreamHandle stream);
 
 // On the current device; not initialized. Freed with the last owner, from any thread.
 Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes);

@@ -35,7 +35,7 @@ class NcclBackend : public NcclCommunicator {
 
   int rank() const override { return handle_->place().rank; }
   int size() const override { return handle_->place().size; }
-  cuda::CudaStreamHandle stream() const override { return stream_->handle(); }
+  cuda::CudaStreamHandle stream() const override { return stream_; }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override;
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override;
@@ -56,10 +56,11 @@ class NcclBackend : public NcclCommunicator {
   using Call = std::function<ncclResult_t(ncclComm_t)>;
 
   NcclBackend(std::shared_ptr<NcclHandle> handle, const NcclOptions& options,
-              std::unique_ptr<cuda::CudaStream> stream, std::shared_ptr<void> word)
+              std::unique_ptr<cuda::CudaStream> own_stream, std::shared_ptr<void> word)
       : handle_(std::move(handle)),
         options_(options),
-        stream_(std::move(stream)),
+        own_stream_(std::move(own_stream)),
+        stream_(own_stream_ == nullptr ? *options_.stream : own_stream_->handle()),
         word_(std::move(word)),
         progress_(ProgressOptionsFor()) {}
 
@@ -72,7 +73,9 @@ class NcclBackend : public NcclCommunicator {
 
   const std::shared_ptr<NcclHandle> handle_;
   const NcclOptions options_;
-  const std::unique_ptr<cuda::CudaStream> stream_;
+  // Null: it runs on the caller's.
+  const std::unique_ptr<cuda::CudaStream> own_stream_;
+  const cuda::CudaStreamHandle stream_;
   // An int32 on the GPU, for what only has to meet.
   const std::shared_ptr<void> word_;
   absl::Mutex agreement_mutex_;
@@ -95,11 +98,16 @@ Result<std::unique_ptr<NcclCommunicator>> NcclBackend::Create(std::shared_ptr<Nc
                                                               const NcclOptions& options) {
   const cuda::CudaDeviceScope scope(handle->place().device);
   RETURN_IF_ERROR(scope.status());
-  ASSIGN_OR_RETURN(auto stream, cuda::CudaStream::Create());
+  std::unique_ptr<cuda::CudaStream> own_stream;
+  if (!options.stream) {
+    ASSIGN_OR_RETURN(own_stream, cuda::CudaStream::Create());
+  }
   ASSIGN_OR_RETURN(auto word, cuda::AllocateOnCudaDevice(sizeof(int32_t)));
-  RETURN_IF_ERROR(cuda::FillOnCudaDevice(word.get(), 0, sizeof(int32_t), stream->handle()));
-  return std::unique_ptr<NcclCommunicator>(
-      new NcclBackend(std::move(handle), options, std::move(stream), std::move(word)));
+  std::unique_ptr<NcclBackend> backend(
+      new NcclBackend(std::move(handle), options, std::move(own_stream), std::move(word)));
+  RETURN_IF_ERROR(
+      cuda::FillOnCudaDevice(backend->word_.get(), 0, sizeof(int32_t), backend->stream_));
+  return std::unique_ptr<NcclCommunicator>(std::move(backend));
 }
 
 NcclBackend::~NcclBackend() {
@@ -116,9 +124,13 @@ std::shared_ptr<Work> NcclBackend::Start(const Status& check, std::string what, 
   if (!check.ok()) return Fail(check, what);
   const cuda::CudaDeviceScope scope(handle_->place().device);
   if (!scope.status().ok()) return Fail(scope.status(), what);
-  auto operation =
-      MakeDeviceCollective(handle_, options_.producer(), stream_->handle(), std::move(call));
+  const cuda::CudaStreamHandle producer = options_.stream ? stream_ : options_.producer();
+  auto operation = MakeDeviceCollective(handle_, producer, stream_, std::move(call));
   if (!operation.ok()) return Fail(operation.status(), what);
+  if (options_.stream) {
+    const Status placed = (*operation)->Start(MonoNow() + absl::FromChrono(options_.timeout));
+    if (!placed.ok()) return Fail(placed, what);
+  }
   return progress_.Enqueue(std::move(what), *std::move(operation));
 }
 
@@ -275,7 +287,7 @@ Result<bool> NcclBackend::AllAgree(bool agrees) {
   const Buffer buffer = {word->get(), 1, DataType::kInt32};
   RETURN_IF_ERROR(WaitOrAbort(*this, AllReduce(buffer, ReduceOp::kMin), 2 * options_.timeout));
   RETURN_IF_ERROR(cuda::CopyFromCudaDevice(&flag, word->get(), sizeof(flag), stream()));
-  RETURN_IF_ERROR(stream_->Synchronize());
+  RETURN_IF_ERROR(cuda::SynchronizeCudaStream(stream()));
   return flag == 1;
 }
 

@@ -1,4 +1,8 @@
-// How ranks come to share a communicator: through a worker's store, or by an id that they have.
+// How ranks come to share a communicator: through a worker's store, by an id that they have, or
+// over a communicator of the host.
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,10 +13,12 @@
 #include "base/status_macros.h"
 #include "cadre/nccl/connect.h"
 #include "cadre/nccl/unique_id.h"
+#include "cadre/wait_or_abort.h"
 #include "worker_runtime/nccl/nccl_api.h"
 #include "worker_runtime/nccl/nccl_backend.h"
 #include "worker_runtime/nccl/nccl_communicator.h"
 #include "worker_runtime/nccl/nccl_handle.h"
+#include "worker_runtime/nccl/nccl_offers.h"
 #include "worker_runtime/nccl/root_ids.h"
 #include "worker_runtime/nccl/root_plan.h"
 
@@ -54,20 +60,60 @@ Result<std::unique_ptr<NcclCommunicator>> Join(Worker& worker, const NcclOptions
       *api, place, ids, deadline, [&] { return formation->LookForFailure(); }, options);
 }
 
+// The GPU of a program that says it, or has made it current.
+Result<int> DeviceOf(const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
+  int device = options.device;
+  if (device < 0) {
+    ASSIGN_OR_RETURN(device, cuda::CurrentCudaDevice());
+  }
+  if (device < devices) return device;
+  return FailedPreconditionError(
+      absl::StrCat("there is no GPU ", device, ": ", devices, " are visible"));
+}
+
 Result<std::unique_ptr<NcclCommunicator>> JoinById(std::string_view id, int rank, int size,
                                                    const NcclOptions& options) {
   const MonoTime deadline = MonoNow() + options.timeout;
   ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
-  NcclHandle::Place place = {rank, size, options.device};
-  ASSIGN_OR_RETURN(const int devices, cuda::CountCudaDevices());
-  if (place.device < 0) {
-    ASSIGN_OR_RETURN(place.device, cuda::CurrentCudaDevice());
-  }
-  if (place.device >= devices) {
-    return FailedPreconditionError(
-        absl::StrCat("there is no GPU ", place.device, ": ", devices, " are visible"));
-  }
-  return Form(*api, place, {std::string(id)}, deadline, nullptr, options);
+  ASSIGN_OR_RETURN(const int device, DeviceOf(options));
+  return Form(*api, {rank, size, device}, {std::string(id)}, deadline, nullptr, options);
+}
+
+// The running kernel's own name, which is one for all containers of a machine; NCCL_HOSTID takes
+// its place as it does for NCCL.
+std::string MachineId() {
+  const char* const variable = std::getenv("NCCL_HOSTID");
+  if (variable != nullptr) return variable;
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// This rank's part of forming a communicator over `host`.
+NcclOffer MakeOffer(const Communicator& host, const NcclOptions& options) {
+  NcclOffer offer;
+  const auto make = [&]() -> Status {
+    ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+    ASSIGN_OR_RETURN(const int device, DeviceOf(options));
+    ASSIGN_OR_RETURN(const std::string bus, cuda::CudaBusId(device));
+    offer.gpu = absl::StrCat(MachineId(), " ", bus);
+    const int roots = RootCount(host.size(), api->CommInitRankScalable != nullptr);
+    if (!RankHasRoot(host.rank(), host.size(), roots)) return OkStatus();
+    ASSIGN_OR_RETURN(offer.id, MintNcclUniqueId());
+    return OkStatus();
+  };
+  offer.status = make();
+  return offer;
+}
+
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const Communicator& host,
+                                                    const std::vector<std::string>& ids,
+                                                    const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
+  ASSIGN_OR_RETURN(const int device, DeviceOf(options));
+  return Form(*api, {host.rank(), host.size(), device}, ids, MonoNow() + options.timeout, nullptr,
+              options);
 }
 
 }  // namespace
@@ -87,6 +133,14 @@ Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const Nccl
 namespace {
 
 Result<std::unique_ptr<NcclCommunicator>> JoinById(std::string_view, int, int, const NcclOptions&) {
+  return NcclUnavailable();
+}
+
+NcclOffer MakeOffer(const Communicator&, const NcclOptions&) { return {NcclUnavailable(), "", ""}; }
+
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const Communicator&,
+                                                    const std::vector<std::string>&,
+                                                    const NcclOptions&) {
   return NcclUnavailable();
 }
 
@@ -113,6 +167,39 @@ Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank,
   return Status(joined.status().code(),
                 absl::StrCat("connecting communicator \"", options.name, "\" as rank ", rank,
                              " of ", size, ": ", joined.status().message()));
+}
+
+namespace {
+
+// All ranks' messages, one behind the other.
+Result<std::string> Exchange(Communicator& host, std::string message,
+                             std::chrono::nanoseconds timeout) {
+  std::string all(message.size() * static_cast<size_t>(host.size()), '\0');
+  const Buffer own = {message.data(), message.size(), DataType::kUint8};
+  const Buffer gathered = {all.data(), all.size(), DataType::kUint8};
+  RETURN_IF_ERROR(WaitOrAbort(host, host.AllGather(own, gathered), timeout));
+  return all;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const NcclOptions& options) {
+  const auto told = [&](const Status& status) {
+    return Status(status.code(), absl::StrCat("connecting communicator \"", options.name,
+                                              "\" by NCCL: ", status.message()));
+  };
+  const auto offers = Exchange(host, WriteNcclOffer(MakeOffer(host, options)), options.timeout);
+  if (!offers.ok()) return told(offers.status());
+  const auto ids = AgreeOnNcclIds(*offers);
+  if (!ids.ok()) return told(ids.status());
+  Result<std::unique_ptr<NcclCommunicator>> joined = JoinByIds(host, *ids, options);
+  // One that could not join must not leave the others with a communicator that nobody answers.
+  NcclOffer outcome{joined.status(), absl::StrCat(host.rank()), ""};
+  const auto outcomes = Exchange(host, WriteNcclOffer(outcome), options.timeout);
+  if (!outcomes.ok()) return told(outcomes.status());
+  const Status all = AgreeOnNcclIds(*outcomes).status();
+  if (!all.ok()) return told(all);
+  return std::unique_ptr<Communicator>(*std::move(joined));
 }
 
 }  // namespace cadre::nccl

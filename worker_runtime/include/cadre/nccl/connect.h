@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,10 @@ struct NcclOptions {
   // given by then is done; calls themselves do not wait, so reduction overlaps what the stream does
   // next.
   std::function<void*()> producer = [] { return static_cast<void*>(nullptr); };
+  // A stream (a cudaStream_t) of that GPU to run on, in place of one of the communicator's own; it
+  // must outlive the communicator. Calls put their operation on it before they return, so that what
+  // it is given afterwards finds the result; `producer` is not asked.
+  std::optional<void*> stream;
 };
 
 // `id` is an ncclUniqueId's bytes, as rank 0 got them (MintNcclUniqueId() of unique_id.h, or
@@ -48,6 +53,12 @@ struct NcclOptions {
 //   UNIMPLEMENTED        the library was built without NCCL or CUDA
 Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank, int size,
                                                   const NcclOptions& options = {});
+
+// Between the GPUs of the ranks of `host`, which need not be used by others meanwhile: collective.
+// The ids come from the ranks themselves, by `host`. Either all ranks connect, or all get the error
+// of the first one that cannot, which is named; besides the above:
+//   FAILED_PRECONDITION  two ranks have the same GPU
+Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const NcclOptions& options);
 
 }  // namespace cadre::nccl
 
