@@ -180,7 +180,10 @@ void BucketedReducer::Contribute(size_t i, const void* gradient) {
   } else {
     finite = reduce::IsFinite(place);
   }
-  if (finite) return;
+  if (!finite) MarkNotFinite(i);
+}
+
+void BucketedReducer::MarkNotFinite(size_t i) {
   absl::MutexLock lock(&mutex_);
   if (!not_finite_) not_finite_ = i;
 }

@@ -27,7 +27,8 @@ Status BucketReduction::LayOut(Span<const size_t> limits, const std::vector<size
   std::vector<GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
-    shapes.push_back({value.count * SizeOf(value.type), value.type});
+    shapes.push_back(
+        {value.count * SizeOf(value.type), value.type, parameter.reduced_elsewhere ? 0 : -1});
   }
   std::vector<Bucket> assignment = AssignBuckets(shapes, limits, order);
   if (assignment == buckets_.assignment()) return OkStatus();
@@ -72,6 +73,8 @@ std::shared_ptr<Work> BucketReduction::Start(size_t bucket, double weight,
     return hook_->Start(communicator_, view);
   }
   if (communicator_.size() == 1) return nullptr;
+  // All of its gradients are reduced elsewhere.
+  if (buckets_.WithTail(bucket).count == 0) return nullptr;
   if (bucket + 1 == buckets_.size()) {
     WriteTail(summary(), communicator_.rank(), communicator_.size(), buckets_.tail());
   }

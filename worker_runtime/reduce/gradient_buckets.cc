@@ -15,6 +15,10 @@ namespace {
 // How many names one error carries.
 constexpr size_t kNamesInError = 10;
 
+size_t CountHere(const Parameter& parameter) {
+  return parameter.reduced_elsewhere ? 0 : parameter.value.count;
+}
+
 }  // namespace
 
 Result<GradientBuckets> GradientBuckets::Allocate(Communicator& communicator,
@@ -27,16 +31,18 @@ Result<GradientBuckets> GradientBuckets::Allocate(Communicator& communicator,
   for (size_t b = 0; b < assignment.size(); ++b) {
     Memory& bucket = result.buckets_.emplace_back();
     bucket.type = parameters[assignment[b].front()].value.type;
-    for (size_t i : assignment[b]) bucket.count += parameters[i].value.count;
+    for (size_t i : assignment[b]) bucket.count += CountHere(parameters[i]);
     const size_t element = SizeOf(bucket.type);
     result.bytes_ += bucket.count * element;
     const bool last = b + 1 == assignment.size();
-    ASSIGN_OR_RETURN(bucket.memory, communicator.AllocateBuffer(
-                                        (bucket.count + (last ? tail_count : 0)) * element));
+    const size_t bytes = (bucket.count + (last ? tail_count : 0)) * element;
+    if (bytes > 0) {
+      ASSIGN_OR_RETURN(bucket.memory, communicator.AllocateBuffer(bytes));
+    }
     char* const memory = static_cast<char*>(bucket.memory.get());
     size_t offset = 0;
     for (size_t i : assignment[b]) {
-      const size_t count = parameters[i].value.count;
+      const size_t count = CountHere(parameters[i]);
       CADRE_CHECK(
           parameters[i].value.type == bucket.type && result.places_[i].buffer.data == nullptr,
           "gradient ", i, " does not belong into bucket ", b);

@@ -15,15 +15,18 @@ namespace cadre::reduce {
 std::string DescribeNonFinite(const StepSummaries& summaries, Span<const Parameter> parameters,
                               int64_t step) {
   std::vector<std::string> found;
+  // What lies on a device may be looked at when the next step has begun.
+  bool late = false;
   for (size_t rank = 0; rank < summaries.ranks.size(); ++rank) {
     const std::optional<size_t> parameter = summaries.ranks[rank].not_finite;
     if (!parameter || *parameter >= parameters.size()) continue;
+    late = late || parameters[*parameter].reduced_elsewhere;
     found.push_back(
         absl::StrCat("rank ", rank, " of '", absl::CHexEscape(parameters[*parameter].name), "'"));
   }
   if (found.empty()) return "";
-  return absl::StrCat("a gradient is not finite in step ", step, ": on ",
-                      JoinNames(std::move(found)));
+  return absl::StrCat("a gradient is not finite in step ", step,
+                      late ? " or the one before it" : "", ": on ", JoinNames(std::move(found)));
 }
 
 Status CheckDrift(Communicator& communicator, Span<const Parameter> parameters,

@@ -25,6 +25,9 @@ struct Parameter {
   // Where `value` stands for memory elsewhere or of another type: what that is ("bfloat16 on
   // cuda"). Compared between ranks.
   std::string kept_as = {};
+  // The caller reduces the gradient itself, on a device: a Reducer has no memory for it, and only
+  // keeps account of which ranks had one. The same on all ranks.
+  bool reduced_elsewhere = false;
 };
 
 // INVALID_ARGUMENT: there are none, or more than `most`, two have the same name, or a type is not
