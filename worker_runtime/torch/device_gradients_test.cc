@@ -1,4 +1,5 @@
-// What DataParallel does on the host, it does on devices and with parameters of 16 bits.
+// What DataParallel does on the host, it does on devices and with parameters of 16 bits: through
+// the host's memory, and between devices that have a communicator.
 #include <functional>
 #include <limits>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/pretend_device/pretend_communicator.h"
 #include "worker_runtime/torch/pretend_device/pretend_device.h"
 #include "worker_runtime/torch/ranks_for_test.h"
 
@@ -103,9 +105,21 @@ std::vector<torch::Tensor> Train(int ranks, bool on_device, const DataParallelOp
   return state;
 }
 
-class DeviceGradients : public ::testing::Test {
+class DeviceGradients : public ::testing::TestWithParam<ConnectDevice> {
  protected:
   DeviceGradients() { pretend::Install(2); }
+
+  static DataParallelOptions Options() {
+    DataParallelOptions options;
+    options.connect_device = GetParam();
+    return options;
+  }
+  // A bucket for each parameter.
+  static DataParallelOptions ManyBuckets() {
+    DataParallelOptions options = SmallBuckets();
+    options.connect_device = GetParam();
+    return options;
+  }
 
   // The same bits as on the host.
   static void ExpectAsOnHost(int ranks, const DataParallelOptions& options,
@@ -122,15 +136,22 @@ class DeviceGradients : public ::testing::Test {
   }
 };
 
-TEST_F(DeviceGradients, AreAveragedAsOnTheHost) {
-  for (const int ranks : {1, 2, 3}) ExpectAsOnHost(ranks, DataParallelOptions());
+INSTANTIATE_TEST_SUITE_P(Through, DeviceGradients,
+                         ::testing::Values(ConnectDevice(),
+                                           ConnectDevice(pretend::ConnectPretendDevices)),
+                         [](const ::testing::TestParamInfo<ConnectDevice>& info) {
+                           return info.param == nullptr ? "TheHost" : "TheirOwnCommunicator";
+                         });
+
+TEST_P(DeviceGradients, AreAveragedAsOnTheHost) {
+  for (const int ranks : {1, 2, 3}) ExpectAsOnHost(ranks, Options());
 }
 
-TEST_F(DeviceGradients, TravelInManyBuckets) { ExpectAsOnHost(2, SmallBuckets()); }
+TEST_P(DeviceGradients, TravelInManyBuckets) { ExpectAsOnHost(2, ManyBuckets()); }
 
-TEST_F(DeviceGradients, OfParametersThatNotAllRanksUse) {
+TEST_P(DeviceGradients, OfParametersThatNotAllRanksUse) {
   ExpectAsOnHost(
-      2, SmallBuckets(),
+      2, ManyBuckets(),
       [](Communicator& communicator, Model& model, int step, torch::Device device) {
         const bool use_extra = step % 3 == communicator.rank();
         model.forward(Input(communicator, step, device), use_extra).pow(2).mean().backward();
@@ -138,8 +159,8 @@ TEST_F(DeviceGradients, OfParametersThatNotAllRanksUse) {
       });
 }
 
-TEST_F(DeviceGradients, AddUpInsideNoSync) {
-  ExpectAsOnHost(2, SmallBuckets(),
+TEST_P(DeviceGradients, AddUpInsideNoSync) {
+  ExpectAsOnHost(2, ManyBuckets(),
                  [](Communicator& communicator, Model& model, int step, torch::Device device) {
                    {
                      const Model::NoSync no_sync(model);
@@ -149,8 +170,8 @@ TEST_F(DeviceGradients, AddUpInsideNoSync) {
                  });
 }
 
-TEST_F(DeviceGradients, CountByWeight) {
-  ExpectAsOnHost(2, SmallBuckets(),
+TEST_P(DeviceGradients, CountByWeight) {
+  ExpectAsOnHost(2, ManyBuckets(),
                  [](Communicator& communicator, Model& model, int step, torch::Device device) {
                    if (step % 2 == 1 && communicator.rank() == 1) {
                      ASSERT_OK(model.StepWithoutData());
@@ -161,8 +182,8 @@ TEST_F(DeviceGradients, CountByWeight) {
                  });
 }
 
-TEST_F(DeviceGradients, BecomeReadySeveralTimesInAStaticGraph) {
-  DataParallelOptions options = SmallBuckets();
+TEST_P(DeviceGradients, BecomeReadySeveralTimesInAStaticGraph) {
+  DataParallelOptions options = ManyBuckets();
   options.reducer.static_graph = true;
   ExpectAsOnHost(2, options,
                  [](Communicator& communicator, Model& model, int step, torch::Device device) {
@@ -172,7 +193,7 @@ TEST_F(DeviceGradients, BecomeReadySeveralTimesInAStaticGraph) {
                  });
 }
 
-TEST_F(DeviceGradients, GoThroughEveryHook) {
+TEST_P(DeviceGradients, GoThroughEveryHook) {
   const std::vector<std::function<std::shared_ptr<CommunicationHook>()>> hooks = {
       [] { return hooks::Fp16Hook(); },
       [] { return std::make_shared<hooks::PowerSgdHook>(hooks::PowerSgdOptions()); },
@@ -187,7 +208,7 @@ TEST_F(DeviceGradients, GoThroughEveryHook) {
         const torch::Device device =
             on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
         const auto net = NetOn(device);
-        DataParallelOptions options = SmallBuckets();
+        DataParallelOptions options = ManyBuckets();
         options.reducer.hook = make();
         auto model = Model::Create(net, communicator, options);
         ASSERT_OK(model);
@@ -205,11 +226,11 @@ TEST_F(DeviceGradients, GoThroughEveryHook) {
   }
 }
 
-TEST_F(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
+TEST_P(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
     const auto net = NetOn(device);
-    DataParallelOptions options = SmallBuckets();
+    DataParallelOptions options = ManyBuckets();
     options.reducer.non_finite = NonFinite::kSkip;
     auto model = Model::Create(net, communicator, options);
     ASSERT_OK(model);
@@ -223,11 +244,11 @@ TEST_F(DeviceGradients, ThatAreNotFiniteSkipTheStep) {
   });
 }
 
-TEST_F(DeviceGradients, OfReplicasThatPartedAreAnError) {
+TEST_P(DeviceGradients, OfReplicasThatPartedAreAnError) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
     const auto net = NetOn(device);
-    DataParallelOptions options = SmallBuckets();
+    DataParallelOptions options = ManyBuckets();
     options.reducer.fingerprint_every = 2;
     auto model = Model::Create(net, communicator, options);
     ASSERT_OK(model);
@@ -243,11 +264,11 @@ TEST_F(DeviceGradients, OfReplicasThatPartedAreAnError) {
   });
 }
 
-TEST_F(DeviceGradients, OfASecondBackwardPassAreAnError) {
+TEST_P(DeviceGradients, OfASecondBackwardPassAreAnError) {
   OnEachRank(2, [](Communicator& communicator) {
     const torch::Device device = DeviceOf(communicator);
     const auto net = NetOn(device);
-    auto model = Model::Create(net, communicator, DataParallelOptions());
+    auto model = Model::Create(net, communicator, Options());
     ASSERT_OK(model);
     const torch::Tensor loss = (*model)->forward(Input(communicator, 0, device)).mean();
     loss.backward({}, /*retain_graph=*/true);
@@ -269,14 +290,14 @@ struct SplitNet : Net {
   const torch::Device one, other;
 };
 
-TEST_F(DeviceGradients, OfOneModelOnTwoDevicesAndTheHost) {
+TEST_P(DeviceGradients, OfOneModelOnTwoDevicesAndTheHost) {
   std::vector<torch::Tensor> states[2];
   for (const bool spread : {false, true}) {
     OnEachRank(2, [&](Communicator& communicator) {
       const torch::Device host(torch::kCPU);
       auto net = spread ? std::make_shared<SplitNet>(pretend::Device(0), pretend::Device(1))
                         : std::make_shared<SplitNet>(host, host);
-      auto model = DataParallel<SplitNet>::Create(net, communicator, DataParallelOptions());
+      auto model = DataParallel<SplitNet>::Create(net, communicator, Options());
       ASSERT_OK(model);
       torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
       for (int step = 0; step < 5; ++step) {
@@ -301,14 +322,14 @@ struct Scale : torch::nn::Module {
 };
 
 // In 16 bits on the host as on a device: reduced in float32, kept in their own type.
-TEST_F(DeviceGradients, OfSixteenBitParametersTrain) {
+TEST_P(DeviceGradients, OfSixteenBitParametersTrain) {
   for (const torch::ScalarType type : {torch::kBFloat16, torch::kFloat16}) {
     for (const bool on_device : {false, true}) {
       OnEachRank(2, [&](Communicator& communicator) {
         const torch::Device device =
             on_device ? DeviceOf(communicator) : torch::Device(torch::kCPU);
         auto net = std::make_shared<Scale>(device, type, 1.0f + communicator.rank());
-        auto model = DataParallel<Scale>::Create(net, communicator, SmallBuckets());
+        auto model = DataParallel<Scale>::Create(net, communicator, ManyBuckets());
         ASSERT_OK(model);
         torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.5));
         for (int step = 0; step < 3; ++step) {
@@ -326,13 +347,13 @@ TEST_F(DeviceGradients, OfSixteenBitParametersTrain) {
   }
 }
 
-TEST_F(DeviceGradients, OfRanksThatKeepThemDifferentlyAreAnError) {
+TEST_P(DeviceGradients, OfRanksThatKeepThemDifferentlyAreAnError) {
   OnEachRank(2, [](Communicator& communicator) {
     const bool first = communicator.rank() == 0;
     auto net = first ? std::make_shared<Scale>(pretend::Device(), torch::kBFloat16, 1.0f)
                      : std::make_shared<Scale>(torch::kCPU, torch::kFloat32, 1.0f);
     EXPECT_THAT(
-        DataParallel<Scale>::Create(net, communicator, SmallBuckets()).status().message(),
+        DataParallel<Scale>::Create(net, communicator, ManyBuckets()).status().message(),
         AllOf(HasSubstr("'scale'"), HasSubstr("on rank 1 but"), HasSubstr("kept as BFloat16 on ")));
   });
 }

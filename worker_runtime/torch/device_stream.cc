@@ -1,5 +1,7 @@
 #include "cadre/torch/device_stream.h"
 
+#include <dlfcn.h>
+
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "torch/utils.h"
 #include "torch/version.h"
@@ -8,6 +10,10 @@ namespace cadre::nn {
 namespace {
 
 using c10::impl::VirtualGuardImpl;
+
+// c10::cuda::CUDAStream::stream() const, by which libtorch's CUDA library is asked without its
+// headers: a CUDAStream is a Stream and nothing else.
+constexpr char kCudaStream[] = "_ZNK3c104cuda10CUDAStream6streamEv";
 
 }  // namespace
 
@@ -25,6 +31,14 @@ DeviceStream::DeviceStream(torch::Device device) : device_(device) {
   if (device.is_cpu()) return;
   stream_ =
       VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+}
+
+Result<void*> DeviceStream::CudaHandle() const {
+  if (!device_.is_cuda()) return InvalidArgumentError(device_.str() + " is no device of CUDA's");
+  using Handle = void* (*)(const c10::Stream*);
+  const auto handle = reinterpret_cast<Handle>(dlsym(RTLD_DEFAULT, kCudaStream));
+  if (handle != nullptr) return handle(&*stream_);
+  return UnimplementedError("this libtorch does not tell its CUDA streams");
 }
 
 std::optional<c10::Stream> DeviceStream::Current() const {

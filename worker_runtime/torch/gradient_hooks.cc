@@ -52,16 +52,18 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
   std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   hooks->trained_ = *std::move(trained);
   hooks->trained_.CopyToHost();
+  CADRE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, hooks->ConnectDevices());
   CADRE_ASSIGN_OR_RETURN(
       hooks->reducer_, Reducer::Create(communicator, hooks->trained_.parameters, options.reducer));
   if (options.reducer.broadcast_parameters) {
     hooks->trained_.CopyFromHost();
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  hooks->staged_ = std::make_unique<StagedGradients>(*hooks->reducer_, hooks->trained_.tensors,
-                                                     options.reducer.static_graph);
+  CADRE_ASSIGN_OR_RETURN(hooks->staged_,
+                         StagedGradients::Create(*hooks->reducer_, hooks->trained_.tensors,
+                                                 std::move(links), options.reducer));
   MoveToHugePages(hooks->OwnParameters(), kPatienceForPages);
-  hooks->PointAtBuckets();
+  CADRE_RETURN_IF_ERROR(hooks->PointAtBuckets());
   hooks->Install();
   return hooks;
 }
@@ -72,6 +74,25 @@ GradientHooks::GradientHooks(std::shared_ptr<torch::nn::Module> module, Communic
 
 GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
+}
+
+Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
+  const bool any = std::any_of(trained_.copies.begin(), trained_.copies.end(),
+                               [](const torch::Tensor& copy) { return copy.defined(); });
+  if (any) {
+    // Devices are connected in the order of the parameters, which must be the same everywhere.
+    CADRE_RETURN_IF_ERROR(
+        CheckSameParameters(communicator_, trained_.parameters, options_.reducer.timeout));
+  }
+  // A hook works in the host's memory.
+  const bool may_link = options_.reducer.hook == nullptr;
+  CADRE_ASSIGN_OR_RETURN(auto links,
+                         DeviceLinks::Connect(communicator_, trained_.tensors,
+                                              may_link ? options_.connect_device : nullptr));
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    trained_.parameters[i].reduced_elsewhere = links->Reduces(trained_.tensors[i].device());
+  }
+  return links;
 }
 
 std::vector<Parameter> GradientHooks::OwnParameters() const {
@@ -111,9 +132,9 @@ bool GradientHooks::LivesInBucket(size_t i) const {
          grad.strides() == views_[i].strides();
 }
 
-void GradientHooks::PointAtBuckets() {
+Status GradientHooks::PointAtBuckets() {
   torch::NoGradGuard no_grad;
-  if (!views_.empty()) staged_->LayOut();
+  if (!views_.empty()) CADRE_RETURN_IF_ERROR(staged_->LayOut());
   std::vector<torch::Tensor> views;
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     // The tensor shares the ownership of the bucket: a gradient may outlive this object.
@@ -126,6 +147,7 @@ void GradientHooks::PointAtBuckets() {
   }
   views_ = std::move(views);
   layout_ = reducer_->layout();
+  return OkStatus();
 }
 
 // An optimizer that stepped after nothing but local backward passes has let the replicas part. Its
@@ -154,8 +176,8 @@ Status GradientHooks::Prepare(double weight) {
   CADRE_RETURN_IF_ERROR(CheckNotBypassed());
   if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
-  if (reducer_->layout() != layout_) PointAtBuckets();
-  staged_->BeginStep();
+  if (reducer_->layout() != layout_) CADRE_RETURN_IF_ERROR(PointAtBuckets());
+  staged_->BeginStep(weight);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
@@ -178,7 +200,7 @@ void GradientHooks::BeforeForward() {
     report_.reset();
   }
   Status prepared = Prepare(weight_);
-  if (!prepared.ok()) communicator_.Abort();
+  if (!prepared.ok()) Abort();
   Record(std::move(prepared));
 }
 
@@ -191,7 +213,7 @@ Result<StepReport> GradientHooks::StepWithoutData() {
   }
   Status prepared = Prepare(0);
   if (!prepared.ok()) {
-    communicator_.Abort();
+    Abort();
     Record(prepared);
     return prepared;
   }
@@ -216,6 +238,11 @@ Status GradientHooks::BeforeOptimizerStep() {
   }
   optimized_steps_ = finished;
   return OkStatus();
+}
+
+void GradientHooks::Abort() {
+  communicator_.Abort();
+  staged_->Abort();
 }
 
 void GradientHooks::Record(Status status) {
@@ -274,12 +301,13 @@ void GradientHooks::PublishUsed(const StepReport& report) {
 void GradientHooks::FinishSynchronized() {
   const Status delivered = staged_->Deliver(options_.timeout);
   // The others wait for this rank's gradients.
-  if (!delivered.ok()) communicator_.Abort();
+  if (!delivered.ok()) Abort();
   Record(delivered);
   Result<StepReport> report = reducer_->Finish(options_.timeout);
   Record(report.status());
-  if (!report.ok()) return;
-  staged_->Fetch();
+  if (!report.ok()) return staged_->Abort();
+  report->bytes += staged_->bytes_on_devices();
+  staged_->Fetch(*report);
   PublishUsed(*report);
   only_local_ = false;
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,32 +1,37 @@
 #include "cadre/torch/staged_gradients.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
 
+#include "cadre/status_macros.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
-namespace {
 
-// How often the thread looks whether a device has got there: libtorch 1.13 has no call that waits,
-// and CUDA's own spins. Short beside a copy of a bucket.
-constexpr std::chrono::microseconds kPollInterval{20};
-
-size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
-
-}  // namespace
+Result<std::unique_ptr<StagedGradients>> StagedGradients::Create(
+    Reducer& reducer, const std::vector<torch::Tensor>& tensors, std::unique_ptr<DeviceLinks> links,
+    const ReducerOptions& options) {
+  std::unique_ptr<StagedGradients> staged(
+      new StagedGradients(reducer, tensors, std::move(links), options));
+  CADRE_RETURN_IF_ERROR(staged->LayOut());
+  staged->BeginStep(1);
+  if (!staged->empty()) {
+    staged->thread_ = std::thread([staged = staged.get()] { staged->Run(); });
+  }
+  return staged;
+}
 
 StagedGradients::StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
-                                 bool static_graph)
-    : reducer_(reducer), tensors_(tensors), static_graph_(static_graph), places_(tensors.size()) {
-  LayOut();
-  BeginStep();
-  if (!pieces_.empty()) thread_ = std::thread([this] { Run(); });
-}
+                                 std::unique_ptr<DeviceLinks> links, const ReducerOptions& options)
+    : reducer_(reducer),
+      tensors_(tensors),
+      links_(std::move(links)),
+      static_graph_(options.static_graph),
+      non_finite_(options.non_finite),
+      places_(tensors.size()) {}
 
 StagedGradients::~StagedGradients() {
   {
@@ -37,65 +42,86 @@ StagedGradients::~StagedGradients() {
   if (thread_.joinable()) thread_.join();
 }
 
-size_t StagedGradients::StreamOf(torch::Device device) {
-  for (size_t s = 0; s < streams_.size(); ++s) {
-    if (streams_[s]->device() == device) return s;
+size_t StagedGradients::bytes_on_devices() const {
+  size_t bytes = 0;
+  for (const Piece& piece : pieces_) {
+    const torch::Tensor& flat = piece.route->flat();
+    if (links_->CommunicatorOf(flat.device()) != nullptr) bytes += flat.nbytes();
   }
-  streams_.push_back(std::make_unique<DeviceStream>(device));
-  return streams_.size() - 1;
+  return bytes;
 }
 
-void StagedGradients::LayOut() {
-  const torch::NoGradGuard no_grad;
-  pieces_.clear();
+// The members of each piece.
+std::vector<std::vector<size_t>> StagedGradients::Groups() const {
+  std::vector<std::vector<size_t>> groups;
   for (const std::vector<size_t>& bucket : reducer_.buckets()) {
-    const size_t first = pieces_.size();
+    const auto first = static_cast<std::ptrdiff_t>(groups.size());
     for (const size_t i : bucket) {
       if (IsReducible(tensors_[i])) continue;
-      const auto same = [&](const Piece& piece) {
-        const torch::Tensor& other = tensors_[piece.members.front()];
+      const auto same = [&](const std::vector<size_t>& group) {
+        const torch::Tensor& other = tensors_[group.front()];
         return other.device() == tensors_[i].device() && other.dtype() == tensors_[i].dtype();
       };
-      auto piece =
-          std::find_if(pieces_.begin() + static_cast<std::ptrdiff_t>(first), pieces_.end(), same);
-      if (piece == pieces_.end()) piece = pieces_.insert(piece, Piece());
-      piece->members.push_back(i);
+      auto group = std::find_if(groups.begin() + first, groups.end(), same);
+      if (group == groups.end()) group = groups.insert(group, std::vector<size_t>());
+      group->push_back(i);
     }
   }
-  for (size_t p = 0; p < pieces_.size(); ++p) {
-    Piece& piece = pieces_[p];
-    const torch::Tensor& like = tensors_[piece.members.front()];
-    int64_t count = 0;
-    for (const size_t i : piece.members) count += tensors_[i].numel();
-    piece.stream = StreamOf(like.device());
-    piece.flat = torch::zeros({count}, like.options().requires_grad(false));
-    streams_[piece.stream]->Uses(piece.flat);
-    piece.host = EmptyPinned(like.device(), {count}, ReducedType(like.scalar_type()));
-    int64_t offset = 0;
-    for (const size_t i : piece.members) {
-      // No view to autograd, which would not let zero_grad() detach it.
-      torch::Tensor view = torch::empty({0}, piece.flat.options());
-      view.set_(piece.flat.storage(), offset, tensors_[i].sizes());
-      if (places_[i].view.defined()) view.copy_(places_[i].view);
-      places_[i] = {p, offset, std::move(view)};
-      offset += tensors_[i].numel();
-    }
-  }
+  return groups;
 }
 
-void StagedGradients::BeginStep() {
+Result<std::unique_ptr<GradientRoute>> StagedGradients::MakeRoute(
+    const std::vector<size_t>& group) {
+  std::vector<RouteMember> members;
+  int64_t offset = 0;
+  for (const size_t i : group) {
+    members.push_back({i, offset, tensors_[i].numel()});
+    offset += tensors_[i].numel();
+  }
+  const torch::Tensor& like = tensors_[group.front()];
+  DeviceStream& stream = links_->StreamOf(like.device());
+  if (!links_->Reduces(like.device())) {
+    return MakeHostRoute(&reducer_, &stream, std::move(members), like);
+  }
+  return MakeDeviceRoute(&reducer_, &stream, std::move(members), like,
+                         links_->CommunicatorOf(like.device()), non_finite_);
+}
+
+Status StagedGradients::LayOut() {
+  const torch::NoGradGuard no_grad;
+  std::vector<Piece> pieces;
+  for (const std::vector<size_t>& group : Groups()) {
+    Piece& piece = pieces.emplace_back();
+    CADRE_ASSIGN_OR_RETURN(piece.route, MakeRoute(group));
+    piece.on_device = links_->Reduces(piece.route->flat().device());
+    const torch::Tensor& flat = piece.route->flat();
+    for (const RouteMember& member : piece.route->members()) {
+      const size_t i = member.parameter;
+      // No view to autograd, which would not let zero_grad() detach it.
+      torch::Tensor view = torch::empty({0}, flat.options());
+      view.set_(flat.storage(), member.offset, tensors_[i].sizes());
+      if (places_[i].view.defined()) view.copy_(places_[i].view);
+      places_[i] = {pieces.size() - 1, std::move(view)};
+    }
+  }
+  pieces_ = std::move(pieces);
+  return OkStatus();
+}
+
+void StagedGradients::BeginStep(double weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  weight_ = weight;
   marks_.assign(tensors_.size(), 0);
   if (!static_graph_) expected_.assign(tensors_.size(), 1);
   for (Piece& piece : pieces_) {
-    piece.pending = piece.members.size();
+    piece.pending = piece.route->members().size();
     piece.sent = false;
     piece.written_on.clear();
   }
 }
 
 void StagedGradients::NoteStream(Piece& piece) {
-  const std::optional<c10::Stream> current = streams_[piece.stream]->Current();
+  const std::optional<c10::Stream> current = piece.route->stream().Current();
   if (!current) return;
   const auto begin = piece.written_on.begin(), end = piece.written_on.end();
   if (std::find(begin, end, *current) == end) piece.written_on.push_back(*current);
@@ -107,16 +133,18 @@ void StagedGradients::MarkReady(size_t i) {
   ++marks_[i];
   if (piece.sent) {
     // Once too often, which the reducer will say.
-    Delivery again{places_[i].piece, DevicePoint(), std::vector<int>(piece.members.size(), 0)};
-    const auto member = std::find(piece.members.begin(), piece.members.end(), i);
-    again.marks[static_cast<size_t>(member - piece.members.begin())] = 1;
+    const std::vector<RouteMember>& members = piece.route->members();
+    Delivery again{places_[i].piece, std::vector<int>(members.size(), 0)};
+    const auto member = std::find_if(members.begin(), members.end(),
+                                     [&](const RouteMember& one) { return one.parameter == i; });
+    again.marks[static_cast<size_t>(member - members.begin())] = 1;
     deliveries_.push_back(std::move(again));
     changed_.notify_all();
     return;
   }
   NoteStream(piece);
   if (expected_.empty() || marks_[i] != expected_[i]) return;
-  if (--piece.pending == 0) Send(piece);
+  if (--piece.pending == 0) SendReady();
 }
 
 bool StagedGradients::IsMarked(size_t i) const {
@@ -124,18 +152,25 @@ bool StagedGradients::IsMarked(size_t i) const {
   return marks_[i] > 0;
 }
 
+// Collectives of devices must set out in the same order on all ranks: that of the pieces.
+void StagedGradients::SendReady() {
+  bool waits = false;
+  for (Piece& piece : pieces_) {
+    if (piece.sent) continue;
+    if (piece.pending == 0 && !(piece.on_device && waits)) Send(piece);
+    waits = waits || (piece.on_device && !piece.sent);
+  }
+}
+
 void StagedGradients::Send(Piece& piece) {
-  DeviceStream& stream = *streams_[piece.stream];
-  for (const c10::Stream& written : piece.written_on) stream.WaitFor(written);
+  const torch::NoGradGuard no_grad;
+  for (const c10::Stream& written : piece.written_on) piece.route->stream().WaitFor(written);
   Delivery delivery;
   delivery.piece = static_cast<size_t>(&piece - pieces_.data());
-  {
-    const DeviceStream::Scope on(stream);
-    const torch::NoGradGuard no_grad;
-    piece.host.copy_(piece.flat.to(piece.host.scalar_type()), /*non_blocking=*/true);
-    delivery.point = stream.Here();
+  for (const RouteMember& member : piece.route->members()) {
+    delivery.marks.push_back(marks_[member.parameter]);
   }
-  for (const size_t i : piece.members) delivery.marks.push_back(marks_[i]);
+  piece.route->Send(delivery.marks, weight_);
   piece.sent = true;
   deliveries_.push_back(std::move(delivery));
   changed_.notify_all();
@@ -158,39 +193,16 @@ void StagedGradients::Run() {
   }
 }
 
-Status StagedGradients::Await(const DevicePoint& point) {
-  while (!point.reached()) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (stopping_) return CancelledError("the gradients are no longer needed");
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
-  return OkStatus();
-}
-
 Status StagedGradients::Hand(const Delivery& delivery) {
-  const Piece& piece = pieces_[delivery.piece];
+  GradientRoute& route = *pieces_[delivery.piece].route;
   try {
-    const Status there = Await(delivery.point);
-    if (!there.ok()) return there;
+    return route.Hand(delivery.marks, [this] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return stopping_;
+    });
   } catch (const std::exception& error) {
-    return InternalError("gradients on " + piece.flat.device().str() + ": " + error.what());
+    return InternalError("gradients on " + route.flat().device().str() + ": " + error.what());
   }
-  const char* at = static_cast<const char*>(piece.host.data_ptr());
-  for (size_t m = 0; m < piece.members.size(); ++m) {
-    const Buffer place = reducer_.Gradient(piece.members[m]);
-    // One that did not become ready counts as what its place holds.
-    if (delivery.marks[m] == 0 && BytesOf(place) > 0 && !reducer_.IsMarked(piece.members[m])) {
-      std::memcpy(place.data, at, BytesOf(place));
-    }
-    for (int mark = 0; mark < delivery.marks[m]; ++mark) {
-      const Status marked = reducer_.MarkReady(piece.members[m], at);
-      if (!marked.ok()) return marked;
-    }
-    at += BytesOf(place);
-  }
-  return OkStatus();
 }
 
 void StagedGradients::SendRest() {
@@ -210,27 +222,13 @@ Status StagedGradients::Deliver(std::chrono::nanoseconds timeout) {
   if (!changed_.wait_for(lock, timeout, idle)) {
     return DeadlineExceededError("gradients did not come from their device to the host in time");
   }
+  for (const Piece& piece : pieces_) failure_.Update(piece.route->CheckHealth());
   return failure_;
 }
 
-void StagedGradients::Fetch() {
+void StagedGradients::Fetch(const StepReport& report) {
   const torch::NoGradGuard no_grad;
-  for (Piece& piece : pieces_) {
-    char* at = static_cast<char*>(piece.host.data_ptr());
-    for (const size_t i : piece.members) {
-      const Buffer place = reducer_.Gradient(i);
-      if (BytesOf(place) > 0) std::memcpy(at, place.data, BytesOf(place));
-      at += BytesOf(place);
-    }
-    const DeviceStream& stream = *streams_[piece.stream];
-    const DeviceStream::Scope on(stream);
-    // To the device first: converted on the host it would not be pinned any more.
-    piece.flat.copy_(piece.host.to(piece.flat.device(), /*non_blocking=*/true), true);
-  }
-}
-
-void StagedGradients::CurrentWaits() const {
-  for (const auto& stream : streams_) stream->CurrentWaits();
+  for (const Piece& piece : pieces_) piece.route->Fetch(report);
 }
 
 }  // namespace cadre::nn

@@ -14,27 +14,6 @@
 namespace cadre::nn {
 namespace {
 
-std::optional<DataType> TypeOf(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32:
-      return DataType::kFloat32;
-    case torch::kFloat64:
-      return DataType::kFloat64;
-    case torch::kFloat16:
-      return DataType::kFloat16;
-    case torch::kBFloat16:
-      return DataType::kBfloat16;
-    case torch::kInt32:
-      return DataType::kInt32;
-    case torch::kInt64:
-      return DataType::kInt64;
-    case torch::kUInt8:
-      return DataType::kUint8;
-    default:
-      return std::nullopt;
-  }
-}
-
 // Bytes of the buffers of one device, in the order in which they were registered.
 struct DeviceBytes {
   torch::Device device{torch::kCPU};
@@ -64,6 +43,27 @@ Result<std::vector<DeviceBytes>> BytesOfBuffers(const torch::nn::Module& module)
 
 }  // namespace
 
+std::optional<DataType> DataTypeOf(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DataType::kFloat32;
+    case torch::kFloat64:
+      return DataType::kFloat64;
+    case torch::kFloat16:
+      return DataType::kFloat16;
+    case torch::kBFloat16:
+      return DataType::kBfloat16;
+    case torch::kInt32:
+      return DataType::kInt32;
+    case torch::kInt64:
+      return DataType::kInt64;
+    case torch::kUInt8:
+      return DataType::kUint8;
+    default:
+      return std::nullopt;
+  }
+}
+
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
   if (!tensor.defined()) return InvalidArgumentError("'" + name + "' is undefined");
   if (!tensor.device().is_cpu()) {
@@ -74,7 +74,7 @@ Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
     return InvalidArgumentError("'" + name +
                                 "' is not one dense block of memory; pass a contiguous tensor");
   }
-  const std::optional<DataType> type = TypeOf(tensor.scalar_type());
+  const std::optional<DataType> type = DataTypeOf(tensor.scalar_type());
   if (!type) {
     return InvalidArgumentError("'" + name + "' is " + torch::toString(tensor.scalar_type()) +
                                 ", which cannot be exchanged between ranks");

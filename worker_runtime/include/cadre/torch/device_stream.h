@@ -8,6 +8,7 @@
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
 #include "c10/core/StreamGuard.h"
+#include "cadre/result.h"
 #include "torch/types.h"
 
 namespace cadre::nn {
@@ -27,13 +28,15 @@ class DevicePoint {
   std::optional<c10::Event> event_;
 };
 
-// A stream beside those of the computation, for copies. On the host: nothing, since nothing there
-// is asynchronous. One thread at a time.
+// A stream beside those of the computation, for copies and collectives. On the host: nothing, since
+// nothing there is asynchronous. One thread at a time.
 class DeviceStream {
  public:
   explicit DeviceStream(torch::Device device);
 
   torch::Device device() const { return device_; }
+  // Of CUDA: a cudaStream_t, whose null is valid. INVALID_ARGUMENT: the device is another.
+  Result<void*> CudaHandle() const;
   // What the calling thread's operators are queued on; nullopt on the host.
   std::optional<c10::Stream> Current() const;
 

@@ -1,6 +1,7 @@
 // Connects libtorch's autograd with a Reducer: what DataParallel is made of. Parameters on the host
 // in float32 or float64 have their gradients in the reducer's own buckets; all others, on devices
-// or with 16 bits, are reduced in float32 (float64) through StagedGradients.
+// or with 16 bits, go by StagedGradients: on connected devices they are reduced there, in their own
+// type, and else on the host in float32 (float64).
 #ifndef CADRE_TORCH_GRADIENT_HOOKS_H_
 #define CADRE_TORCH_GRADIENT_HOOKS_H_
 
@@ -17,6 +18,7 @@
 #include "cadre/reducer.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/torch/device_links.h"
 #include "cadre/torch/staged_gradients.h"
 #include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/function.h"
@@ -33,6 +35,9 @@ struct DataParallelOptions {
   bool broadcast_buffers = true;
   // For the exchange at the end of each backward pass, and of buffers; as ReducerOptions::timeout.
   std::chrono::nanoseconds timeout = std::chrono::minutes(11);
+  // How the ranks' devices are connected, so that gradients there are reduced without the host;
+  // null: not at all. With a hook of the reducer's, gradients go through the host.
+  ConnectDevice connect_device = ConnectByNccl;
 };
 
 // One thread at a time, except for what autograd calls itself. Nothing here throws into autograd:
@@ -75,6 +80,8 @@ class GradientHooks {
 
   // Those whose memory is the tensor's own.
   std::vector<Parameter> OwnParameters() const;
+  // Decides where the gradients are reduced.
+  Result<std::unique_ptr<DeviceLinks>> ConnectDevices();
   void Install();
   enum class Step { kNone, kLocal, kSynchronized };
 
@@ -82,7 +89,7 @@ class GradientHooks {
   Status CheckHooksAlive() const;
   Status CheckNotBypassed();
   bool ComparesParameters() const;
-  void PointAtBuckets();
+  Status PointAtBuckets();
   Status MarkReady(size_t i);
   void OnReady(size_t i);
   void OnBackwardEnd();
@@ -91,6 +98,8 @@ class GradientHooks {
   void FinishPending();
   void PublishUsed(const StepReport& report);
   bool LivesInBucket(size_t i) const;
+  // Lets nobody wait for this rank any more.
+  void Abort();
   void Record(Status status);
 
   const std::shared_ptr<torch::nn::Module> module_;

@@ -1,7 +1,7 @@
 // Gradients that a Reducer cannot hold where they are, because they are on a device or have 16
-// bits: they lie in buckets beside their parameters, and travel through pinned memory of the host
-// into the reducer's buckets and back. A bucket sets out as soon as its gradients are ready, on a
-// stream of its own while the backward pass goes on; a thread hands it to the reducer.
+// bits: they lie in buckets beside their parameters. A bucket sets out as soon as its gradients are
+// ready, on a stream of its own while the backward pass goes on, by its route (gradient_route.h); a
+// thread tells the reducer.
 #ifndef CADRE_TORCH_STAGED_GRADIENTS_H_
 #define CADRE_TORCH_STAGED_GRADIENTS_H_
 
@@ -16,7 +16,9 @@
 
 #include "cadre/reducer.h"
 #include "cadre/status.h"
+#include "cadre/torch/device_links.h"
 #include "cadre/torch/device_stream.h"
+#include "cadre/torch/gradient_route.h"
 #include "torch/types.h"
 
 namespace cadre::nn {
@@ -25,45 +27,51 @@ namespace cadre::nn {
 // thread at a time. Throws what libtorch throws.
 class StagedGradients {
  public:
-  // `tensors` are those of the reducer's parameters. The reducer must outlive this.
-  StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors, bool static_graph);
+  // `tensors` are those of the reducer's parameters, of which those are reduced_elsewhere whose
+  // device the links reduce. The reducer must outlive this. Collective where there are links, as
+  // is LayOut(); RESOURCE_EXHAUSTED: some rank's device has no memory.
+  static Result<std::unique_ptr<StagedGradients>> Create(Reducer& reducer,
+                                                         const std::vector<torch::Tensor>& tensors,
+                                                         std::unique_ptr<DeviceLinks> links,
+                                                         const ReducerOptions& options);
   ~StagedGradients();
   StagedGradients(const StagedGradients&) = delete;
   StagedGradients& operator=(const StagedGradients&) = delete;
 
   bool empty() const { return pieces_.empty(); }
+  // Bytes that this rank's devices give to collectives in a step.
+  size_t bytes_on_devices() const;
   // Whether gradient i is one of them; all others are the reducer's own.
   bool Holds(size_t i) const { return places_[i].piece != kNone; }
   // Between steps, when the reducer's layout has changed: the gradients move along.
-  void LayOut();
+  Status LayOut();
   // Where gradient i lies, in its parameter's shape and type. Zero at first.
   const torch::Tensor& View(size_t i) const { return places_[i].view; }
 
-  // After the reducer's.
-  void BeginStep();
+  // After the reducer's, with the same weight.
+  void BeginStep(double weight);
   // The view holds the gradient once the calling thread's current stream is done.
   void MarkReady(size_t i);
   bool IsMarked(size_t i) const;
   // Sends what is still here, marked or not, behind the calling thread's current streams.
   void SendRest();
-  // Until the reducer has all. An error of the reducer's, or DEADLINE_EXCEEDED: a device did not
-  // get there.
+  // Until the reducer knows of all. An error of the reducer's or of the devices' communicators, or
+  // DEADLINE_EXCEEDED: a device did not get there.
   Status Deliver(std::chrono::nanoseconds timeout);
   // After the reducer's Finish(): what it came to, on its way into the views.
-  void Fetch();
+  void Fetch(const StepReport& report);
   // What the calling thread's current streams are given from now on sees what was fetched.
-  void CurrentWaits() const;
+  void CurrentWaits() const { links_->CurrentWaits(); }
+  // Ends what the devices' communicators do. Any thread.
+  void Abort() { links_->Abort(); }
 
  private:
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
   // The gradients of one of the reducer's buckets that are of one device and type.
   struct Piece {
-    std::vector<size_t> members;
-    size_t stream = 0;
-    torch::Tensor flat;
-    // What the reducer sees of it.
-    torch::Tensor host;
+    std::unique_ptr<GradientRoute> route;
+    bool on_device = false;
     // The rest is of one step, under the mutex.
     size_t pending = 0;
     bool sent = false;
@@ -72,28 +80,31 @@ class StagedGradients {
   };
   struct Place {
     size_t piece = kNone;
-    // In elements.
-    int64_t offset = 0;
     torch::Tensor view;
   };
   struct Delivery {
     size_t piece = 0;
-    DevicePoint point;
     // How often each member became ready.
     std::vector<int> marks;
   };
 
-  size_t StreamOf(torch::Device device);
+  StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
+                  std::unique_ptr<DeviceLinks> links, const ReducerOptions& options);
+
+  std::vector<std::vector<size_t>> Groups() const;
+  Result<std::unique_ptr<GradientRoute>> MakeRoute(const std::vector<size_t>& group);
   void NoteStream(Piece& piece);
+  void SendReady();
   void Send(Piece& piece);
   void Run();
-  Status Await(const DevicePoint& point);
   Status Hand(const Delivery& delivery);
 
   Reducer& reducer_;
   const std::vector<torch::Tensor> tensors_;
+  const std::unique_ptr<DeviceLinks> links_;
   const bool static_graph_;
-  std::vector<std::unique_ptr<DeviceStream>> streams_;
+  const NonFinite non_finite_;
+  double weight_ = 1;
   std::vector<Piece> pieces_;
   std::vector<Place> places_;
 

@@ -3,6 +3,7 @@
 #define CADRE_TORCH_TENSORS_H_
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "torch/types.h"
 
 namespace cadre::nn {
+
+// nullopt: collectives do not have it.
+std::optional<DataType> DataTypeOf(torch::ScalarType type);
 
 // The memory of a tensor on the host. INVALID_ARGUMENT, naming it: elsewhere, with gaps, or of a
 // type that collectives do not have.

@@ -1,0 +1,84 @@
+// How gradients that lie side by side in one tensor become those of all ranks: on their device,
+// where the ranks' devices have a communicator, or through the host's memory and the reducer.
+#ifndef CADRE_TORCH_GRADIENT_ROUTE_H_
+#define CADRE_TORCH_GRADIENT_ROUTE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cadre/communicator.h"
+#include "cadre/reducer.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/torch/device_stream.h"
+#include "torch/types.h"
+
+namespace cadre::nn {
+
+// One gradient's place, in elements.
+struct RouteMember {
+  size_t parameter = 0;
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+
+// In each step Send(), Hand() and Fetch(), in this order, one at a time; Hand() on another thread.
+// Throws what libtorch throws.
+class GradientRoute {
+ public:
+  virtual ~GradientRoute() = default;
+  GradientRoute(const GradientRoute&) = delete;
+  GradientRoute& operator=(const GradientRoute&) = delete;
+
+  const std::vector<RouteMember>& members() const { return members_; }
+  DeviceStream& stream() const { return *stream_; }
+  // The gradients, one behind the other. Zero at first.
+  const torch::Tensor& flat() const { return flat_; }
+
+  // Sets out, behind what the stream was given. `marks`: how often each member became ready; one
+  // that did not counts as what its place holds. `weight` is this rank's.
+  virtual void Send(const std::vector<int>& marks, double weight) = 0;
+  // Tells the reducer about the members. CANCELLED when `cancelled` says so.
+  virtual Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) = 0;
+  // After the reducer's Finish(): the stream gets what brings the result into the flat tensor.
+  virtual void Fetch(const StepReport& report) = 0;
+  // What became of the collectives so far.
+  virtual Status CheckHealth() { return OkStatus(); }
+
+ protected:
+  GradientRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members)
+      : reducer_(*reducer), stream_(stream), members_(std::move(members)) {}
+
+  // Until the device has come to `point`.
+  static Status Await(const DevicePoint& point, const std::function<bool()>& cancelled);
+
+  Reducer& reducer_;
+  DeviceStream* const stream_;
+  const std::vector<RouteMember> members_;
+  torch::Tensor flat_;
+};
+
+// Through pinned memory into the reducer's buckets, and back. `like` has the members' type and
+// device.
+std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* stream,
+                                             std::vector<RouteMember> members,
+                                             const torch::Tensor& like);
+
+// Collective where there is a communicator: the sum of what the ranks' devices hold, by
+// `communicator`, whose operations run on `stream`. Null: there is one rank, and nothing to add.
+// The parameters are reduced_elsewhere. With NonFinite::kError what is not finite is told in the
+// step after, so that nothing waits for the device; with kSkip Hand() waits.
+//   RESOURCE_EXHAUSTED  some rank's device has no memory
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
+                                                       std::vector<RouteMember> members,
+                                                       const torch::Tensor& like,
+                                                       Communicator* communicator,
+                                                       NonFinite non_finite);
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_GRADIENT_ROUTE_H_

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "cadre/status_macros.h"
+#include "cadre/torch/gradient_route.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/work.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+// How long what was sent last has before it is given up.
+constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
+
+// Whether this rank's gradients are finite, found out on the device.
+class FiniteCheck {
+ public:
+  // With `sticky` what was found once stays, so that it may be asked for at any later time.
+  FiniteCheck(const torch::Tensor& like, bool sticky)
+      : sticky_(sticky),
+        found_(torch::zeros({}, like.options().dtype(torch::kInt64).requires_grad(false))),
+        host_(EmptyPinned(like.device(), {1}, torch::kInt64)) {
+    host_.zero_();
+  }
+
+  void Look(const torch::Tensor& flat, const DeviceStream& stream) {
+    // The greatest magnitude is infinite or NaN where anything is; an infinity, or a NaN, minus
+    // itself is not zero.
+    const auto [greatest, at] = flat.abs().max(0);
+    torch::Tensor found = (at + 1) * (greatest - greatest).ne(0);
+    found_.copy_(sticky_ ? torch::max(found, found_) : found);
+    host_.copy_(found_.view({1}), /*non_blocking=*/true);
+    looked_ = stream.Here();
+  }
+
+  const DevicePoint& looked() const { return looked_; }
+
+  // The element that the device has found so far.
+  std::optional<int64_t> found() const {
+    // The device may be writing it.
+    const int64_t found = __atomic_load_n(host_.data_ptr<int64_t>(), __ATOMIC_RELAXED);
+    if (found == 0) return std::nullopt;
+    return found - 1;
+  }
+
+ private:
+  const bool sticky_;
+  // One more than the element; 0: none.
+  torch::Tensor found_;
+  torch::Tensor host_;
+  DevicePoint looked_;
+};
+
+class DeviceRoute : public GradientRoute {
+ public:
+  DeviceRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members,
+              Communicator* communicator, NonFinite non_finite)
+      : GradientRoute(reducer, stream, std::move(members)),
+        communicator_(communicator),
+        non_finite_(non_finite) {}
+  ~DeviceRoute() override {
+    // All ranks have sent, and somebody may still use the result.
+    if (work_ != nullptr) (void)work_->Wait(kLastWait);
+  }
+
+  Status Allocate(const torch::Tensor& like);
+  void Send(const std::vector<int>& marks, double weight) override;
+  Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
+  void Fetch(const StepReport& report) override;
+  Status CheckHealth() override;
+
+ private:
+  struct Saved {
+    size_t member = 0;
+    torch::Tensor content;
+  };
+
+  torch::Tensor View(size_t member) const {
+    return flat_.narrow(0, members_[member].offset, members_[member].count);
+  }
+  void Reduce(double weight);
+  size_t ParameterAt(int64_t element) const;
+
+  Communicator* const communicator_;
+  const NonFinite non_finite_;
+  std::optional<FiniteCheck> finite_;
+  // Gradients that this rank does not have, from before the others' parts were added.
+  std::vector<Saved> saved_;
+  std::shared_ptr<Work> work_;
+};
+
+Status DeviceRoute::Allocate(const torch::Tensor& like) {
+  const RouteMember& last = members_.back();
+  const int64_t count = last.offset + last.count;
+  const auto options = like.options().requires_grad(false);
+  if (communicator_ == nullptr) {
+    flat_ = torch::zeros({count}, options);
+    stream_->Uses(flat_);
+  } else {
+    const size_t bytes = static_cast<size_t>(count) * like.element_size();
+    // Not a tensor of libtorch's own: the communicator knows this memory.
+    CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                           communicator_->AllocateBuffer(bytes));
+    flat_ = at::for_blob(memory.get(), {count})
+                .deleter([memory](void*) {})
+                .options(options)
+                .target_device(like.device())
+                .make_tensor();
+  }
+  if (non_finite_ != NonFinite::kIgnore) {
+    const DeviceStream::Scope on(*stream_);
+    finite_.emplace(flat_, /*sticky=*/non_finite_ == NonFinite::kError);
+  }
+  return OkStatus();
+}
+
+void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
+  const DeviceStream::Scope on(*stream_);
+  saved_.clear();
+  if (finite_ && weight > 0) finite_->Look(flat_, *stream_);
+  if (communicator_ == nullptr) return;
+  for (size_t m = 0; m < members_.size(); ++m) {
+    if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
+  }
+  Reduce(weight);
+}
+
+void DeviceRoute::Reduce(double weight) {
+  if (weight == 0) flat_.zero_();
+  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
+  double factor = (weight > 0 ? weight : 1) / communicator_->size();
+  const std::optional<DataType> type = DataTypeOf(flat_.scalar_type());
+  if (*type == DataType::kFloat16 || *type == DataType::kBfloat16) {
+    // In 16 bits a communicator would round the factor, too.
+    flat_.mul_(factor);
+    factor = 1;
+  }
+  work_ = communicator_->AllReduce({flat_.data_ptr(), static_cast<size_t>(flat_.numel()), *type},
+                                   Reduction(ReduceOp::kSum, factor));
+}
+
+size_t DeviceRoute::ParameterAt(int64_t element) const {
+  const auto behind = std::find_if(
+      members_.begin(), members_.end(),
+      [&](const RouteMember& member) { return element < member.offset + member.count; });
+  return (behind == members_.end() ? members_.back() : *behind).parameter;
+}
+
+Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {
+  if (finite_) {
+    if (non_finite_ == NonFinite::kSkip) {
+      const Status there = Await(finite_->looked(), cancelled);
+      if (!there.ok()) return there;
+    }
+    if (const auto element = finite_->found()) reducer_.MarkNotFinite(ParameterAt(*element));
+  }
+  for (size_t m = 0; m < members_.size(); ++m) {
+    for (int mark = 0; mark < marks[m]; ++mark) {
+      const Status marked = reducer_.MarkReady(members_[m].parameter);
+      if (!marked.ok()) return marked;
+    }
+  }
+  return OkStatus();
+}
+
+void DeviceRoute::Fetch(const StepReport& report) {
+  if (communicator_ == nullptr) return;
+  const DeviceStream::Scope on(*stream_);
+  const double ranks = communicator_->size();
+  // With weights that add up to the number of ranks it is the average already.
+  if (report.weight > 0 && report.weight != ranks) flat_.mul_(ranks / report.weight);
+  for (const Saved& saved : saved_) {
+    if (!report.used[members_[saved.member].parameter]) View(saved.member).copy_(saved.content);
+  }
+}
+
+Status DeviceRoute::CheckHealth() {
+  if (work_ == nullptr || !work_->done()) return OkStatus();
+  return work_->Wait(std::chrono::nanoseconds(0));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
+                                                       std::vector<RouteMember> members,
+                                                       const torch::Tensor& like,
+                                                       Communicator* communicator,
+                                                       NonFinite non_finite) {
+  auto route =
+      std::make_unique<DeviceRoute>(reducer, stream, std::move(members), communicator, non_finite);
+  CADRE_RETURN_IF_ERROR(route->Allocate(like));
+  return std::unique_ptr<GradientRoute>(std::move(route));
+}
+
+}  // namespace cadre::nn

@@ -1,0 +1,72 @@
+#include "worker_runtime/torch/pretend_device/pretend_communicator.h"
+
+#include <chrono>
+#include <utility>
+
+#include "cadre/status_macros.h"
+#include "torch/types.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/pretend_device/memory.h"
+#include "worker_runtime/torch/pretend_device/queue.h"
+#include "worker_runtime/torch/pretend_device/streams.h"
+
+namespace cadre::pretend {
+namespace {
+
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+
+std::shared_ptr<Work> Lacking() {
+  return FinishedWork(UnimplementedError("pretend devices have all-reduces only"));
+}
+
+class PretendCommunicator : public Communicator {
+ public:
+  PretendCommunicator(std::unique_ptr<Communicator> host, c10::Stream stream)
+      : host_(std::move(host)), stream_(stream) {}
+  // Its jobs refer to it.
+  ~PretendCommunicator() override {
+    if (!QueueOf(stream_).idle()) host_->Abort();
+    QueueOf(stream_).Synchronize();
+  }
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+
+  std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
+    auto work = std::make_shared<Work>();
+    if (buffer.count > 0) buffer.data = AsDeviceSeesIt(buffer.data);
+    QueueOf(stream_).Push([this, buffer, reduction, work] {
+      work->Complete(host_->AllReduce(buffer, reduction)->Wait(kLong), std::chrono::nanoseconds(0));
+    });
+    return work;
+  }
+
+  Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {
+    const torch::Tensor memory =
+        torch::zeros({static_cast<int64_t>(bytes)},
+                     torch::TensorOptions().dtype(torch::kUInt8).device(stream_.device()));
+    UsedOn(memory.data_ptr(), QueueOf(stream_));
+    return std::shared_ptr<void>(memory.data_ptr(), [memory](void*) {});
+  }
+
+  std::shared_ptr<Work> Broadcast(Buffer, int) override { return Lacking(); }
+  std::shared_ptr<Work> AllGather(Buffer, Buffer) override { return Lacking(); }
+  std::shared_ptr<Work> Barrier() override { return Lacking(); }
+  void Abort() override { host_->Abort(); }
+
+ private:
+  const std::unique_ptr<Communicator> host_;
+  const c10::Stream stream_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> ConnectPretendDevices(Communicator& host,
+                                                            nn::DeviceStream& stream) {
+  CADRE_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> own, host.Split(0, host.rank()));
+  const nn::DeviceStream::Scope on(stream);
+  return std::unique_ptr<Communicator>(
+      std::make_unique<PretendCommunicator>(std::move(own), *stream.Current()));
+}
+
+}  // namespace cadre::pretend
