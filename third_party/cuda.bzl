@@ -5,9 +5,9 @@ exist, empty, and the definitions below are absent, so that the build succeeds e
 
   CADRE_HAVE_CUDA_HEADERS   cuda_runtime.h can be included
   CADRE_HAVE_NCCL_HEADERS   nccl.h can be included
-  CADRE_HAVE_CUDA_RUNTIME   CUDA's runtime is linked, statically
 
-NCCL, NVML and the driver are loaded at run time.
+The target cudart is CUDA's runtime as kernels have it linked into them, statically. Everything else loads the runtime, NCCL,
+NVML and the driver at run time.
 """
 
 _EMPTY = 'cc_library(name = "{name}")'
@@ -58,7 +58,6 @@ def _cuda_repository_impl(ctx):
     if can_compile:
         build.append("""cc_library(
     name = "cudart",
-    defines = ["CADRE_HAVE_CUDA_RUNTIME"],
     linkopts = ["%s", "-ldl", "-lrt", "-pthread"],
     deps = [":cuda_headers"],
 )""" % cudart)

@@ -6,14 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-
-#ifdef CADRE_HAVE_CUDA_RUNTIME
-#include <cuda_runtime.h>
-#endif
+#include "worker_runtime/cuda/cuda_api.h"
 
 namespace cadre::cuda {
 
-#ifdef CADRE_HAVE_CUDA_RUNTIME
+#ifdef CADRE_HAVE_CUDA_HEADERS
 namespace {
 
 StatusCode CodeOf(cudaError_t error) {
@@ -41,6 +38,9 @@ StatusCode CodeOf(cudaError_t error) {
   }
 }
 
+// Only for what could not have come to be without it: an error, a stream, an event, memory.
+const CudaApi& Loaded() { return **LoadCudaApi(); }
+
 cudaStream_t Stream(CudaStreamHandle handle) { return static_cast<cudaStream_t>(handle); }
 cudaEvent_t Event(void* handle) { return static_cast<cudaEvent_t>(handle); }
 
@@ -50,11 +50,12 @@ std::string VersionText(int version) {
 
 // Explains CUDA's "insufficient driver": most often there is none at all.
 std::string DriverText() {
+  const CudaApi& api = Loaded();
   int driver = 0, runtime = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+  if (api.DriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return "no NVIDIA driver is installed here";
   }
-  cudaRuntimeGetVersion(&runtime);
+  api.RuntimeGetVersion(&runtime);
   return absl::StrCat("the driver is for CUDA ", VersionText(driver), ", the program for ",
                       VersionText(runtime));
 }
@@ -62,7 +63,8 @@ std::string DriverText() {
 Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
             CudaStreamHandle stream) {
   if (bytes == 0) return OkStatus();
-  return CudaStatus(cudaMemcpyAsync(to, from, bytes, kind, Stream(stream)), "cudaMemcpyAsync");
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
+  return CudaStatus(api->MemcpyAsync(to, from, bytes, kind, Stream(stream)), "cudaMemcpyAsync");
 }
 
 }  // namespace
@@ -70,14 +72,18 @@ Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
 Status CudaStatus(int error, absl::string_view what) {
   if (error == cudaSuccess) return OkStatus();
   const auto code = static_cast<cudaError_t>(error);
+  const Result<const CudaApi*> api = LoadCudaApi();
+  // The kernels have CUDA's runtime in them, so they fail also where there is no other.
+  if (!api.ok()) return Status(CodeOf(code), absl::StrCat(what, ": CUDA error ", error));
   // Errors that the next call would report again are taken back.
-  cudaGetLastError();
-  return Status(CodeOf(code), absl::StrCat(what, ": ", cudaGetErrorString(code)));
+  (*api)->GetLastError();
+  return Status(CodeOf(code), absl::StrCat(what, ": ", (*api)->GetErrorString(code)));
 }
 
 Result<int> CountCudaDevices() {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   int count = 0;
-  const Status status = CudaStatus(cudaGetDeviceCount(&count), "looking for a GPU");
+  const Status status = CudaStatus(api->GetDeviceCount(&count), "looking for a GPU");
   if (!status.ok()) {
     return Status(status.code(), absl::StrCat(status.message(), " (", DriverText(), ")"));
   }
@@ -87,81 +93,96 @@ Result<int> CountCudaDevices() {
 }
 
 Result<int> CurrentCudaDevice() {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   int device = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "cudaGetDevice"));
+  RETURN_IF_ERROR(CudaStatus(api->GetDevice(&device), "cudaGetDevice"));
   return device;
 }
 
 Result<std::string> DescribeCudaDevice(int device) {
-  cudaDeviceProp properties;
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
+  // More than any version writes.
+  alignas(cudaDeviceProp) char properties[8 * sizeof(cudaDeviceProp)] = {};
   RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-  int driver = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
-  return absl::StrCat(properties.name, ", compute capability ", properties.major, ".",
-                      properties.minor, ", driver ", VersionText(driver));
+      CudaStatus(api->GetDeviceProperties(properties, device), "cudaGetDeviceProperties"));
+  int driver = 0, major = 0, minor = 0;
+  RETURN_IF_ERROR(
+      CudaStatus(api->DeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                 "cudaDeviceGetAttribute"));
+  RETURN_IF_ERROR(
+      CudaStatus(api->DeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                 "cudaDeviceGetAttribute"));
+  RETURN_IF_ERROR(CudaStatus(api->DriverGetVersion(&driver), "cudaDriverGetVersion"));
+  return absl::StrCat(static_cast<const char*>(properties), ", compute capability ", major, ".",
+                      minor, ", driver ", VersionText(driver));
 }
 
 Result<std::string> CudaBusId(int device) {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   char text[32] = {};
   RETURN_IF_ERROR(
-      CudaStatus(cudaDeviceGetPCIBusId(text, sizeof(text), device), "cudaDeviceGetPCIBusId"));
+      CudaStatus(api->DeviceGetPCIBusId(text, sizeof(text), device), "cudaDeviceGetPCIBusId"));
   return std::string(text);
 }
 
 Status SetCudaDevice(int device) {
-  return CudaStatus(cudaSetDevice(device), absl::StrCat("cudaSetDevice(", device, ")"));
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
+  return CudaStatus(api->SetDevice(device), absl::StrCat("cudaSetDevice(", device, ")"));
 }
 
 CudaDeviceScope::CudaDeviceScope(int device) {
-  status_ = CudaStatus(cudaGetDevice(&before_), "cudaGetDevice");
-  if (!status_.ok()) before_ = -1;
+  const Result<int> before = CurrentCudaDevice();
+  before_ = before.value_or(-1);
+  status_ = before.status();
   status_.Update(SetCudaDevice(device));
 }
 
 CudaDeviceScope::~CudaDeviceScope() {
-  if (before_ >= 0) cudaSetDevice(before_);
+  if (before_ >= 0) Loaded().SetDevice(before_);
 }
 
 Result<std::unique_ptr<CudaStream>> CudaStream::Create() {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   int lowest = 0, highest = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+  RETURN_IF_ERROR(CudaStatus(api->DeviceGetStreamPriorityRange(&lowest, &highest),
                              "cudaDeviceGetStreamPriorityRange"));
   cudaStream_t stream = nullptr;
   // Others wait for what is sent, so it goes before the computation that runs beside it.
-  RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
+  RETURN_IF_ERROR(CudaStatus(api->StreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
                              "cudaStreamCreateWithPriority"));
   return std::unique_ptr<CudaStream>(new CudaStream(stream));
 }
 
-CudaStream::~CudaStream() { cudaStreamDestroy(Stream(handle_)); }
+CudaStream::~CudaStream() { Loaded().StreamDestroy(Stream(handle_)); }
 
 Status CudaStream::Synchronize() { return SynchronizeCudaStream(handle_); }
 
 Status SynchronizeCudaStream(CudaStreamHandle stream) {
-  return CudaStatus(cudaStreamSynchronize(Stream(stream)), "cudaStreamSynchronize");
+  return CudaStatus(Loaded().StreamSynchronize(Stream(stream)), "cudaStreamSynchronize");
 }
 
 Result<std::unique_ptr<CudaEvent>> CudaEvent::Create() {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   cudaEvent_t event = nullptr;
-  RETURN_IF_ERROR(CudaStatus(cudaEventCreate(&event), "cudaEventCreate"));
+  RETURN_IF_ERROR(CudaStatus(api->EventCreate(&event), "cudaEventCreate"));
   return std::unique_ptr<CudaEvent>(new CudaEvent(event));
 }
 
-CudaEvent::~CudaEvent() { cudaEventDestroy(Event(handle_)); }
+CudaEvent::~CudaEvent() { Loaded().EventDestroy(Event(handle_)); }
 
 Status CudaEvent::Record(CudaStreamHandle stream) {
-  return CudaStatus(cudaEventRecord(Event(handle_), Stream(stream)), "cudaEventRecord");
+  return CudaStatus(Loaded().EventRecord(Event(handle_), Stream(stream)), "cudaEventRecord");
 }
 
 Status CudaEvent::MakeWait(CudaStreamHandle stream) const {
-  return CudaStatus(cudaStreamWaitEvent(Stream(stream), Event(handle_), 0), "cudaStreamWaitEvent");
+  return CudaStatus(Loaded().StreamWaitEvent(Stream(stream), Event(handle_), 0),
+                    "cudaStreamWaitEvent");
 }
 
 Result<bool> CudaEvent::Happened() const {
-  const cudaError_t result = cudaEventQuery(Event(handle_));
+  const cudaError_t result = Loaded().EventQuery(Event(handle_));
   if (result == cudaErrorNotReady) {
-    cudaGetLastError();
+    Loaded().GetLastError();
     return false;
   }
   RETURN_IF_ERROR(CudaStatus(result, "cudaEventQuery"));
@@ -171,21 +192,23 @@ Result<bool> CudaEvent::Happened() const {
 Result<std::chrono::nanoseconds> CudaEvent::Since(const CudaEvent& earlier) const {
   float milliseconds = 0;
   RETURN_IF_ERROR(
-      CudaStatus(cudaEventElapsedTime(&milliseconds, Event(earlier.handle_), Event(handle_)),
+      CudaStatus(Loaded().EventElapsedTime(&milliseconds, Event(earlier.handle_), Event(handle_)),
                  "cudaEventElapsedTime"));
   return std::chrono::nanoseconds(static_cast<int64_t>(double{milliseconds} * 1e6));
 }
 
 Result<std::shared_ptr<void>> AllocateOnCudaDevice(size_t bytes) {
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
   void* memory = nullptr;
-  RETURN_IF_ERROR(CudaStatus(cudaMalloc(&memory, std::max<size_t>(bytes, 1)),
+  RETURN_IF_ERROR(CudaStatus(api->Malloc(&memory, std::max<size_t>(bytes, 1)),
                              absl::StrCat("allocating ", bytes, " bytes")));
-  return std::shared_ptr<void>(memory, [](void* data) { cudaFree(data); });
+  return std::shared_ptr<void>(memory, [](void* data) { Loaded().Free(data); });
 }
 
 Status FillOnCudaDevice(void* data, uint8_t byte, size_t bytes, CudaStreamHandle stream) {
   if (bytes == 0) return OkStatus();
-  return CudaStatus(cudaMemsetAsync(data, byte, bytes, Stream(stream)), "cudaMemsetAsync");
+  ASSIGN_OR_RETURN(const CudaApi* const api, LoadCudaApi());
+  return CudaStatus(api->MemsetAsync(data, byte, bytes, Stream(stream)), "cudaMemsetAsync");
 }
 
 Status CopyToCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHandle stream) {
@@ -204,7 +227,7 @@ Status CopyOnCudaDevice(void* to, const void* from, size_t bytes, CudaStreamHand
 
 namespace {
 
-Status NotBuilt() { return UnimplementedError("this program was built without CUDA's runtime"); }
+Status NotBuilt() { return UnimplementedError("this program was built without CUDA's headers"); }
 
 }  // namespace
 

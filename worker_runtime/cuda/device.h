@@ -1,7 +1,8 @@
 // Devices, memory, streams and events of CUDA, as values with a status. The header needs no CUDA:
-// where the program was built without CUDA's runtime every call is UNIMPLEMENTED. The runtime is
-// linked statically and looks for the driver when it is first used, so a program starts without a
-// GPU. Thread safe, but each object belongs to one thread at a time.
+// where the program was built without CUDA's headers every call is UNIMPLEMENTED. CUDA's runtime is
+// loaded at the first call (cuda_api.h), so a program starts without it and without a GPU; where
+// there is none every call is NOT_FOUND and says where it was looked for. Thread safe, but each
+// object belongs to one thread at a time.
 #ifndef CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 #define CADRE_WORKER_RUNTIME_CUDA_DEVICE_H_
 

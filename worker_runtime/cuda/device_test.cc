@@ -17,7 +17,10 @@ constexpr int kOutOfMemory = 2;
 constexpr int kInsufficientDriver = 35;
 constexpr int kIllegalAddress = 700;
 
-bool HasRuntime() { return CountCudaDevices().status().code() != StatusCode::kUnimplemented; }
+bool HasRuntime() {
+  const StatusCode code = CountCudaDevices().status().code();
+  return code != StatusCode::kUnimplemented && code != StatusCode::kNotFound;
+}
 
 TEST(CudaStatusTest, SaysWhatAndWhyInCudasWords) {
   EXPECT_OK(CudaStatus(0, "nothing"));

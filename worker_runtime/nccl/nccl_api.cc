@@ -10,8 +10,7 @@
 namespace cadre::nccl {
 
 Status NcclUnavailable() {
-  return UnimplementedError(
-      "this program was built without NCCL's header nccl.h (2.14 or newer) or CUDA's runtime");
+  return UnimplementedError("this program was built without NCCL's header nccl.h (2.14 or newer)");
 }
 
 std::string NcclVersionText(int version) {

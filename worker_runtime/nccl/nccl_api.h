@@ -1,6 +1,6 @@
 // NCCL's functions as a table, filled from the library that is loaded at run time. Only for files
-// of this folder: with CADRE_WITH_NCCL undefined (no nccl.h of 2.14 or newer, or no CUDA runtime
-// when this was built) there is only NcclUnavailable(). Thread safe.
+// of this folder: with CADRE_WITH_NCCL undefined (no nccl.h of 2.14 or newer when this was built)
+// there is only NcclUnavailable(). Thread safe.
 #ifndef CADRE_WORKER_RUNTIME_NCCL_NCCL_API_H_
 #define CADRE_WORKER_RUNTIME_NCCL_NCCL_API_H_
 
@@ -10,7 +10,7 @@
 #include "cadre/result.h"
 #include "cadre/status.h"
 
-#if defined(CADRE_HAVE_NCCL_HEADERS) && defined(CADRE_HAVE_CUDA_RUNTIME)
+#ifdef CADRE_HAVE_NCCL_HEADERS
 #include <nccl.h>
 #if NCCL_VERSION_CODE >= 21400
 #define CADRE_WITH_NCCL 1

@@ -6,13 +6,11 @@
 #include <vector>
 
 #include "base/status_matchers.h"
-#include "worker_runtime/nccl/nccl_library.h"
 #include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre::nccl {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
@@ -22,15 +20,6 @@ class NcclUniqueIdTest : public ::testing::Test {
   // NCCL binds an interface even for the id alone; a test machine may have no other.
   static void SetUpTestSuite() { setenv("NCCL_SOCKET_IFNAME", "lo", 1); }
 };
-
-TEST(NcclLibraryTest, LooksWhereItUsuallyIs) {
-  EXPECT_THAT(NcclLibraryPaths(nullptr, nullptr),
-              ElementsAre("libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"));
-  EXPECT_THAT(NcclLibraryPaths("", "/opt/cuda"),
-              ElementsAre("libnccl.so.2", "/opt/cuda/lib64/libnccl.so.2",
-                          "/opt/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"));
-  EXPECT_THAT(NcclLibraryPaths("/my/libnccl.so", "/opt/cuda"), ElementsAre("/my/libnccl.so"));
-}
 
 TEST_F(NcclUniqueIdTest, MintsDifferentIds) {
   const auto one = MintNcclUniqueId();

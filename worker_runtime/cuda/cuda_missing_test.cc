@@ -1,0 +1,38 @@
+// A machine without CUDA's runtime. A process loads the library once, so this is a test of its own.
+#include <stdlib.h>
+
+#include "base/status_matchers.h"
+#include "worker_runtime/cuda/device.h"
+
+namespace cadre::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kOutOfMemory = 2;
+
+TEST(CudaMissingTest, SaysWhereItWasLookedForAndWhatToDo) {
+  setenv("CADRE_CUDART_LIBRARY", "/nowhere/libcudart.so.13", 1);
+  const auto devices = CountCudaDevices();
+  if (devices.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << devices.status();
+  const auto says_where = StatusIs(
+      StatusCode::kNotFound,
+      AllOf(HasSubstr("CUDA's runtime was not found as /nowhere/libcudart.so.13"),
+            HasSubstr("cannot open shared object file"), HasSubstr("CADRE_CUDART_LIBRARY")));
+  EXPECT_THAT(devices, says_where);
+  EXPECT_THAT(CurrentCudaDevice(), says_where);
+  EXPECT_THAT(SetCudaDevice(0), says_where);
+  EXPECT_THAT(DescribeCudaDevice(0), says_where);
+  EXPECT_THAT(CudaDeviceScope(0).status(), says_where);
+  EXPECT_THAT(CudaStream::Create(), says_where);
+  EXPECT_THAT(CudaEvent::Create(), says_where);
+  EXPECT_THAT(AllocateOnCudaDevice(8), says_where);
+  EXPECT_THAT(FillOnCudaDevice(nullptr, 0, 8, nullptr), says_where);
+  // What a kernel says still has its code.
+  EXPECT_THAT(CudaStatus(kOutOfMemory, "packing"),
+              StatusIs(StatusCode::kResourceExhausted, "packing: CUDA error 2"));
+}
+
+}  // namespace
+}  // namespace cadre::cuda
