@@ -44,6 +44,7 @@ Result<const CudaApi*> Load() {
       .Add("cudaGetDevice", &api->GetDevice)
       .Add("cudaSetDevice", &api->SetDevice)
       .Add("cudaDeviceGetAttribute", &api->DeviceGetAttribute)
+      .Add("cudaDeviceGetPCIBusId", &api->DeviceGetPCIBusId)
       .Add("cudaGetDeviceProperties", &api->GetDeviceProperties)
       .Add("cudaDeviceGetStreamPriorityRange", &api->DeviceGetStreamPriorityRange)
       .Add("cudaStreamCreateWithPriority", &api->StreamCreateWithPriority)

@@ -1,0 +1,109 @@
+// Ranks that have a communicator of the host connect their GPUs by it. On the pretend GPU, which
+// also judges whether what runs on a stream was in order.
+#include <stdlib.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/connect.h"
+#include "cadre/nccl/connect.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_runtime/cuda/device.h"
+#include "worker_runtime/testing/forked_workers.h"
+
+namespace cadre::nccl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
+constexpr size_t kCount = 1000;
+
+NcclOptions OnDevice(int device) {
+  NcclOptions options;
+  options.timeout = kLong;
+  options.device = device;
+  return options;
+}
+
+void OnEachRank(int ranks, const std::function<void(Communicator&)>& body) {
+  testing::ForkedWorkers workers(ranks);
+  workers.Start([&](Worker& worker) {
+    unsetenv("NCCL_HOSTID");
+    CommunicatorOptions options;
+    options.timeout = kLong;
+    auto host = ConnectCommunicator(worker, options);
+    EXPECT_OK(host);
+    if (host.ok()) body(**host);
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(workers.WaitForAll(), 0);
+}
+
+TEST(NcclOverHost, ConnectsTheRanksGpus) {
+  for (const int ranks : {1, 2, 4}) {
+    OnEachRank(ranks, [](Communicator& host) {
+      auto gpus = ConnectNccl(host, OnDevice(host.rank()));
+      ASSERT_OK(gpus);
+      EXPECT_EQ((*gpus)->rank(), host.rank());
+      EXPECT_EQ((*gpus)->size(), host.size());
+      EXPECT_OK((*gpus)->Barrier()->Wait(kLong));
+    });
+  }
+}
+
+// Nobody waits for an operation: what the stream is given afterwards comes after it.
+TEST(NcclOverHost, OperationsAreOnTheCallersStreamWhenTheCallReturns) {
+  OnEachRank(2, [](Communicator& host) {
+    const int device = host.rank();
+    const cuda::CudaDeviceScope scope(device);
+    auto stream = cuda::CudaStream::Create();
+    ASSERT_OK(stream);
+    const cuda::CudaStreamHandle handle = (*stream)->handle();
+    NcclOptions options = OnDevice(device);
+    options.stream = handle;
+    auto gpus = ConnectNccl(host, options);
+    ASSERT_OK(gpus);
+    auto memory = (*gpus)->AllocateBuffer(kCount * sizeof(float));
+    ASSERT_OK(memory);
+    std::vector<float> values(kCount, 1.0f + static_cast<float>(host.rank()));
+    const size_t bytes = values.size() * sizeof(float);
+    ASSERT_OK(cuda::CopyToCudaDevice(memory->get(), values.data(), bytes, handle));
+    for (int call = 0; call < 3; ++call) {
+      (*gpus)->AllReduce({memory->get(), kCount, DataType::kFloat32}, {ReduceOp::kSum, 0.5});
+    }
+    std::vector<float> result(kCount);
+    ASSERT_OK(cuda::CopyFromCudaDevice(result.data(), memory->get(), bytes, handle));
+    ASSERT_OK((*stream)->Synchronize());
+    EXPECT_THAT(result, Each(1.5f));
+  });
+}
+
+TEST(NcclOverHost, TwoRanksWithOneGpuHearItBoth) {
+  OnEachRank(2, [](Communicator& host) {
+    const Status status = ConnectNccl(host, OnDevice(0)).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("ranks 0 and 1 have the same GPU"), HasSubstr("0000:00:00.0")));
+    // The host's communicator is as good as before.
+    EXPECT_OK(host.Barrier()->Wait(kLong));
+  });
+}
+
+TEST(NcclOverHost, ARankWithoutItsGpuIsNamedToAll) {
+  OnEachRank(2, [](Communicator& host) {
+    const Status status = ConnectNccl(host, OnDevice(host.rank() == 1 ? 7 : 0)).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("rank 1: there is no GPU 7: 4 are visible"));
+    EXPECT_OK(host.Barrier()->Wait(kLong));
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nccl
