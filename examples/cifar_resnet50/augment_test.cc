@@ -28,15 +28,15 @@ std::vector<float> Normalized(const Augmentation& augmentation) {
   return out;
 }
 
-float Red(int value) { return (value / 255.0f - 0.4914f) / 0.2470f; }
-float Green(int value) { return (value / 255.0f - 0.4822f) / 0.2435f; }
+float Red(int value) { return (value / 255.0f - 0.4914f) / 0.2023f; }
+float Green(int value) { return (value / 255.0f - 0.4822f) / 0.1994f; }
 
 TEST(AugmentTest, WithoutAugmentationOnlyNormalizes) {
   const std::vector<float> out = Normalized({});
   EXPECT_FLOAT_EQ(out[5], Red(6));
   EXPECT_FLOAT_EQ(out[31 * kSide], Red(1));
   EXPECT_FLOAT_EQ(out[(kSide + 7) * kSide + 3], Green(8));
-  EXPECT_FLOAT_EQ(out[2 * kSide * kSide], (0 - 0.4465f) / 0.2616f);
+  EXPECT_FLOAT_EQ(out[2 * kSide * kSide], (0 - 0.4465f) / 0.2010f);
 }
 
 TEST(AugmentTest, CutsOutOfThePaddedImage) {

@@ -23,10 +23,15 @@ void AddFlags(CLI::App& app, cadre::cifar::TrainOptions& options) {
   app.add_option(
       "--data-dir", options.data_dir,
       "directory with the files of CIFAR-10's binary version; default: images drawn here");
+  app.add_option("--device", options.device, "default: cuda where there is a GPU, else cpu")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("-c,--checkpoint", options.checkpoint,
+                 "file with parameters to begin with: NGPU_Eepoch.checkpoint");
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there");
-  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "of all ranks together")
+  app.add_flag("!--no-save", options.save, "write no NGPU_Eepoch.checkpoint after each epoch");
+  app.add_option("-e,--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("-b,--batch-size", options.batch_size, "of all ranks together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "learning rate")

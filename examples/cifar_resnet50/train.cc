@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <utility>
 
+#include "../device/device.h"
+#include "announcement.h"
 #include "augment.h"
 #include "cadre/checkpoint.h"
 #include "cadre/sampler.h"
@@ -37,6 +40,8 @@ constexpr std::chrono::seconds kLonger(5);
 // Without --data-dir.
 constexpr size_t kDrawnTraining = 2000;
 constexpr size_t kDrawnTest = 500;
+// Without --checkpoint-dir.
+constexpr char kCheckpoints[] = "checkpoint";
 
 struct Batch {
   torch::Tensor images;  // [n, 3, 32, 32], normalized
@@ -44,32 +49,36 @@ struct Batch {
 };
 
 // Augmented where `random` is given.
-Batch Load(const Images& from, const int64_t* indices, int64_t count, std::mt19937_64* random) {
-  Batch batch = {torch::empty({count, kChannels, kSide, kSide}),
-                 torch::empty({count}, torch::kInt64)};
+Batch Load(const Images& from, const int64_t* indices, int64_t count, std::mt19937_64* random,
+           const torch::Device& device) {
+  const torch::TensorOptions on_host = HostMemoryFor(device);
+  Batch batch = {torch::empty({count, kChannels, kSide, kSide}, on_host),
+                 torch::empty({count}, on_host.dtype(torch::kInt64))};
   for (int64_t i = 0; i < count; ++i) {
     const Augmentation augmentation =
         random == nullptr ? Augmentation() : DrawAugmentation(*random);
     Normalize(from.image(indices[i]), augmentation, batch.images.data_ptr<float>() + i * kPixels);
     batch.labels.data_ptr<int64_t>()[i] = from.labels[indices[i]];
   }
-  return batch;
+  return {batch.images.to(device, /*non_blocking=*/true),
+          batch.labels.to(device, /*non_blocking=*/true)};
 }
 
 class Trainer {
  public:
-  Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options, Images training,
-          Images test, DistributedSampler sampler)
+  Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options,
+          torch::Device device, Images training, Images test, DistributedSampler sampler)
       : worker_(worker),
         communicator_(communicator),
         options_(options),
+        device_(device),
         timeout_(options.timeout()),
         rank_batch_(options.batch_size / worker.world_size()),
         training_(std::move(training)),
         test_(std::move(test)),
         sampler_(std::move(sampler)),
         checkpoints_(options.checkpoint_dir),
-        net_(std::make_shared<ResNet>(ResNetOptions{kClasses, options.blocks, options.width})),
+        net_(MakeNet(options, device)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
@@ -77,9 +86,17 @@ class Trainer {
   Status Run();
 
  private:
+  // On its device before the optimizer takes its parameters.
+  static std::shared_ptr<ResNet> MakeNet(const TrainOptions& options, const torch::Device& device) {
+    auto net = std::make_shared<ResNet>(ResNetOptions{kClasses, options.blocks, options.width});
+    net->to(device);
+    return net;
+  }
   bool IsFirst() const { return worker_.rank() == 0; }
   Result<int> Resume();
+  Status LoadParameters();
   Status Save(int epoch);
+  Status SaveParameters(int epoch);
   Status RunEpoch(int epoch);
   Result<float> RunStep(const Batch& batch);
   Result<double> Evaluate();
@@ -87,6 +104,7 @@ class Trainer {
   Worker& worker_;
   Communicator& communicator_;
   const TrainOptions& options_;
+  const torch::Device device_;
   const std::chrono::nanoseconds timeout_;
   const int64_t rank_batch_;
   const Images training_, test_;
@@ -120,13 +138,17 @@ Status Trainer::Run() {
 }
 
 Result<int> Trainer::Resume() {
-  if (options_.checkpoint_dir.empty()) return 0;
-  CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
-                         LoadNewest(worker_, checkpoints_, timeout_));
+  NewestCheckpoint newest;
+  if (!options_.checkpoint_dir.empty()) {
+    CADRE_ASSIGN_OR_RETURN(newest, LoadNewest(worker_, checkpoints_, timeout_));
+  }
   if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
-  if (!newest.checkpoint) return 0;
+  if (!newest.checkpoint) {
+    CADRE_RETURN_IF_ERROR(LoadParameters());
+    return 0;
+  }
   torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from(newest.checkpoint->path);
+  archive.load_from(newest.checkpoint->path, device_);
   archive.read("model", model);
   archive.read("optimizer", optimizer);
   torch::Tensor epoch;
@@ -137,7 +159,42 @@ Result<int> Trainer::Resume() {
   return epoch.item<int>();
 }
 
+Status Trainer::LoadParameters() {
+  const std::string& path = options_.checkpoint;
+  if (path.empty()) return OkStatus();
+  if (!std::filesystem::is_regular_file(path)) {
+    return NotFoundError("--checkpoint " + path +
+                         ": there is no such file; expected one of an earlier training, such as " +
+                         EpochCheckpointName(worker_.world_size(), options_.epochs));
+  }
+  torch::serialize::InputArchive archive;
+  archive.load_from(path, device_);
+  net_->load(archive);
+  if (IsFirst()) std::printf("begins with the parameters of %s\n", path.c_str());
+  return OkStatus();
+}
+
+// Under another name first, so that the file is whole at any moment.
+Status Trainer::SaveParameters(int epoch) {
+  if (!options_.save || !IsFirst()) return OkStatus();
+  const std::string directory =
+      options_.checkpoint_dir.empty() ? kCheckpoints : options_.checkpoint_dir;
+  const std::string path = directory + "/" + EpochCheckpointName(worker_.world_size(), epoch);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error) {
+    torch::serialize::OutputArchive archive;
+    net_->save(archive);
+    CADRE_RETURN_IF_ERROR(SaveArchive(archive, path + ".new"));
+    std::filesystem::rename(path + ".new", path, error);
+  }
+  if (!error) return OkStatus();
+  return UnavailableError(path + ": cannot be written: " + error.message() +
+                          "; give another --checkpoint-dir, or --no-save");
+}
+
 Status Trainer::Save(int epoch) {
+  CADRE_RETURN_IF_ERROR(SaveParameters(epoch));
   if (options_.checkpoint_dir.empty()) return OkStatus();
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive archive;
@@ -169,7 +226,7 @@ Status Trainer::RunEpoch(int epoch) {
     const Clock::time_point begin = Clock::now();
     const int64_t from = (step - 1) * rank_batch_;
     const int64_t size = std::min(rank_batch_, count - from);
-    const Batch batch = Load(training_, order.data() + from, size, &random);
+    const Batch batch = Load(training_, order.data() + from, size, &random, device_);
     const Clock::time_point loaded = Clock::now();
     CADRE_ASSIGN_OR_RETURN(const float loss, RunStep(batch));
     loading += loaded - begin;
@@ -216,7 +273,7 @@ Result<double> Trainer::Evaluate() {
     for (int64_t i = from; i < std::min(from + kEvaluationBatch, shard.end); ++i) {
       indices.push_back(i);
     }
-    const Batch batch = Load(test_, indices.data(), indices.size(), nullptr);
+    const Batch batch = Load(test_, indices.data(), indices.size(), nullptr, device_);
     correct += net_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<int64_t>();
   }
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
@@ -238,11 +295,22 @@ Status CheckBatchSize(int batch_size, int world_size) {
                               " ranks; the nearest that can is " + std::to_string(nearest));
 }
 
+void Announce(const WorkerPlace& place, const torch::Device& device) {
+  if (place.rank == 0) {
+    std::printf("%s\n", TrainingLine(place.world_size, place.nodes, device.is_cuda()).c_str());
+  }
+  const int gpu = device.is_cuda() ? device.index() : place.local_rank;
+  std::printf("%s\n", ProcessLine(place.rank, gpu, place.node_rank).c_str());
+}
+
 }  // namespace
 
 Status Train(World& world, const TrainOptions& options) {
   Worker& worker = *world.worker;
   CADRE_RETURN_IF_ERROR(CheckBatchSize(options.batch_size, worker.world_size()));
+  CADRE_ASSIGN_OR_RETURN(const torch::Device device,
+                         ChooseDevice(options.device, worker.place().local_rank));
+  Announce(worker.place(), device);
   torch::manual_seed(options.seed);
   const size_t limit = options.limit;
   Images training, test;
@@ -265,7 +333,7 @@ Status Train(World& world, const TrainOptions& options) {
   sampling.rank = worker.rank();
   sampling.seed = options.seed;
   CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
-  return Trainer(worker, *world.communicator, options, std::move(training), std::move(test),
+  return Trainer(worker, *world.communicator, options, device, std::move(training), std::move(test),
                  std::move(sampler))
       .Run();
 }

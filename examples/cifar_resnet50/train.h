@@ -16,12 +16,19 @@ namespace cadre::cifar {
 struct TrainOptions {
   // Empty: images drawn by the program itself.
   std::string data_dir;
-  // Empty: no checkpoints.
+  // cpu or cuda; empty: cuda where there is a GPU.
+  std::string device;
+  // A file with parameters to begin with, as EpochCheckpointName() calls them; empty: none.
+  std::string checkpoint;
+  // Whether rank 0 writes such a file after each epoch.
+  bool save = true;
+  // Where it writes them; empty: a directory "checkpoint". In one that is given there are also
+  // whole states of the training, the newest of which a restart resumes from.
   std::string checkpoint_dir;
   int epochs = 2;
   // Of all ranks together; a multiple of their number.
-  int batch_size = 256;
-  double learning_rate = 0.1;
+  int batch_size = 128;
+  double learning_rate = 1e-4;
   double momentum = 0.9;
   double weight_decay = 5e-4;
   uint64_t seed = 0;

@@ -1,4 +1,5 @@
 // ResNet-50 on CIFAR-10, for a few steps on two ranks.
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -34,13 +35,41 @@ class CifarResNet50Test : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return StartStandalone(arguments);
   }
+  // A network that takes no time, in a folder of its own.
+  std::unique_ptr<Process> StartSmall(const std::string& folder,
+                                      const std::vector<std::string>& more) const {
+    ProcessOptions options;
+    options.argv = {std::filesystem::absolute(kCadre),
+                    "run",
+                    "--standalone",
+                    "--nproc-per-node",
+                    "2",
+                    std::filesystem::absolute("examples/cifar_resnet50/cifar_resnet50"),
+                    "--data-dir",
+                    data_,
+                    "--blocks",
+                    "1,1,1,1",
+                    "--width",
+                    "8"};
+    options.argv.insert(options.argv.end(), more.begin(), more.end());
+    options.env = {{"CADRE_CONFIG", "none"}, {"XDG_STATE_HOME", MakeTempDir("state")}};
+    options.working_dir = folder;
+    auto process = Process::Start(options);
+    EXPECT_OK(process);
+    return process.ok() ? *std::move(process) : nullptr;
+  }
 
   std::string data_;
 };
 
 TEST_F(CifarResNet50Test, TrainsTheWholeNetwork) {
-  auto run = Start({"--batch-size", "8", "--epochs", "1", "--limit", "24"});
+  auto run = Start({"-b", "8", "-e", "1", "--limit", "24", "--device", "cpu", "--no-save"});
   ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr(">>> Training on 2 GPUs of 1 nodes (--device cpu"));
+  for (const char* process : {"0 corresponds to GPU 0", "1 corresponds to GPU 1"}) {
+    EXPECT_THAT(run->standard_output(),
+                HasSubstr(absl::StrCat("- Process ", process, " of node 0\n")));
+  }
   EXPECT_THAT(run->standard_output(),
               HasSubstr("24 training images, 5 test images, 2 ranks with batches of 4\n"));
   EXPECT_THAT(run->standard_output(),
@@ -69,6 +98,39 @@ TEST_F(CifarResNet50Test, ASmallOneLogsEveryTenStepsAndResumesAfterItsLastEpoch)
   EXPECT_THAT(second->standard_output(), HasSubstr("resumed after epoch 1\n"));
   EXPECT_THAT(second->standard_output(), Not(HasSubstr("Epoch [1/2]")));
   EXPECT_THAT(second->standard_output(), HasSubstr("Epoch [2/2], Step [12/12], Loss: "));
+}
+
+TEST_F(CifarResNet50Test, BeginsWithTheParametersOfAFile) {
+  const std::string folder = MakeTempDir("begin");
+  auto first = StartSmall(folder, {"-b", "4", "-e", "2"});
+  ASSERT_EQ(first->Wait(kTraining), 0) << Said(*first);
+  for (const char* epoch : {"1", "2"}) {
+    EXPECT_TRUE(std::filesystem::exists(
+        absl::StrCat(folder, "/checkpoint/2GPU_", epoch, "epoch.checkpoint")));
+  }
+  const auto start = [&](const std::string& file) {
+    return StartSmall(folder, {"-b", "4", "-e", "1", "--no-save", "-c", file});
+  };
+  auto second = start("checkpoint/2GPU_2epoch.checkpoint");
+  ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
+  EXPECT_THAT(second->standard_output(),
+              HasSubstr("begins with the parameters of checkpoint/2GPU_2epoch.checkpoint\n"));
+  EXPECT_THAT(second->standard_output(), HasSubstr("Epoch [1/1], Step [12/12], Loss: "));
+
+  auto missing = start("checkpoint/9GPU_1epoch.checkpoint");
+  EXPECT_EQ(missing->Wait(kTraining), 1);
+  EXPECT_THAT(Said(*missing),
+              HasSubstr("--checkpoint checkpoint/9GPU_1epoch.checkpoint: there is no such file"));
+}
+
+TEST_F(CifarResNet50Test, ADeviceThatIsNotThereIsRefused) {
+  // Where there is a GPU, it is hidden.
+  auto run = StartCadre(
+      {"run", "--standalone", "--nproc-per-node", "1", "--",
+       "examples/cifar_resnet50/cifar_resnet50", "--data-dir", data_, "--device", "cuda"},
+      {{"CUDA_VISIBLE_DEVICES", "-1"}});
+  EXPECT_EQ(run->Wait(kTraining), 1);
+  EXPECT_THAT(Said(*run), HasSubstr("--device cuda: libtorch finds no GPU"));
 }
 
 TEST_F(CifarResNet50Test, ABatchThatCannotBeDividedIsRefused) {

@@ -1,0 +1,26 @@
+#include "device.h"
+
+#include "torch/cuda.h"
+
+namespace cadre {
+
+Result<torch::Device> ChooseDevice(const std::string& flag, int local_rank) {
+  if (flag == "cpu") return torch::Device(torch::kCPU);
+  if (!flag.empty() && flag != "cuda") {
+    return InvalidArgumentError("--device " + flag + ": expected cpu or cuda");
+  }
+  const auto gpus = static_cast<int>(torch::cuda::is_available() ? torch::cuda::device_count() : 0);
+  if (gpus > 0) {
+    return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus));
+  }
+  if (flag.empty()) return torch::Device(torch::kCPU);
+  return FailedPreconditionError(
+      "--device cuda: libtorch finds no GPU; expected a CUDA build of libtorch and a GPU that "
+      "CUDA_VISIBLE_DEVICES shows, or take --device cpu");
+}
+
+torch::TensorOptions HostMemoryFor(const torch::Device& device) {
+  return torch::TensorOptions().pinned_memory(device.is_cuda());
+}
+
+}  // namespace cadre
