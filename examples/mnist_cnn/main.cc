@@ -19,16 +19,41 @@ int Fail(const std::string& who, const cadre::Status& status) {
   return kFailed;
 }
 
+// The short ones and --dist_option are those of SINGA's programs.
+void AddSynchronizationFlags(CLI::App& app, cadre::mnist::SynchronizationOptions& options) {
+  CLI::Option* const sync =
+      app.add_option("--sync", options.sync,
+                     "how gradients are synchronized: in full (fp32), in 16 bits (fp16, bf16), one "
+                     "group of parameters after the other (partial), the largest twentieth (topk), "
+                     "or those from 0.05 (threshold)")
+          ->check(CLI::IsMember({"fp32", "fp16", "bf16", "partial", "topk", "threshold"}))
+          ->capture_default_str();
+  app.add_option("-d,--dist_option,--dist-option", options.dist_option,
+                 "likewise, by an optimizer that is wrapped for distribution, as SINGA's DistOpt")
+      ->check(CLI::IsMember(
+          {"plain", "fp32", "half", "fp16", "partialUpdate", "sparseTopK", "sparseThreshold"}))
+      ->excludes(sync);
+  app.add_option("-s,--spars,--sparsification", options.sparsity,
+                 "of the sparse ways: the share that is sent, or the least magnitude")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
 void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
+  AddSynchronizationFlags(app, options.synchronization);
   app.add_option("--data-dir", options.data_dir,
                  "directory with MNIST's IDX files, plain or .gz; default: digits drawn here");
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there");
-  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "of each rank")
+  app.add_option("--device", options.device, "default: cuda where there is a GPU, else cpu")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("-m,--epochs,--max-epoch", options.epochs)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "learning rate")
+  app.add_option("-b,--batch-size", options.batch_size, "of each rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-l,--lr,--learning-rate", options.learning_rate, "learning rate")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--momentum", options.momentum)
@@ -36,12 +61,6 @@ void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
       ->capture_default_str();
   app.add_option("--weight-decay", options.weight_decay)
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--sync", options.sync,
-                 "how gradients are synchronized: in full (fp32), in 16 bits (fp16, bf16), one "
-                 "group of parameters after the other (partial), the largest twentieth (topk), or "
-                 "those from 0.05 (threshold)")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "partial", "topk", "threshold"}))
       ->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--limit", options.limit, "use only so many training images; 0: all")

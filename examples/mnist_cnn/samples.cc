@@ -1,6 +1,7 @@
 #include "samples.h"
 
 #include "cadre/status_macros.h"
+#include "digits.h"
 #include "idx.h"
 
 namespace cadre::mnist {
@@ -13,7 +14,21 @@ constexpr float kDeviation = 0.3081f;
 
 }  // namespace
 
-Result<Samples> LoadSamples(const std::string& directory, const std::string& prefix, int limit) {
+// Every node draws its own digits, once, before anybody reads them. A worker that comes later finds
+// them, or draws them without the others, which are beyond that.
+Result<std::string> FindSamples(Worker& worker, const std::string& directory,
+                                std::chrono::nanoseconds timeout) {
+  if (!directory.empty()) return directory;
+  if (worker.place().restart_count > 0) return DrawnDigitsDirectory();
+  Result<std::string> drawn = std::string();
+  if (worker.place().local_rank == 0) drawn = DrawnDigitsDirectory();
+  CADRE_RETURN_IF_ERROR(drawn.status());
+  CADRE_RETURN_IF_ERROR(worker.Barrier("digits drawn", timeout));
+  return DrawnDigitsDirectory();
+}
+
+Result<Samples> LoadSamples(const std::string& directory, const std::string& prefix, int limit,
+                            const torch::Device& device) {
   CADRE_ASSIGN_OR_RETURN(ImageSet set, ReadImageSet(directory, prefix, limit));
   if (set.rows != kSide || set.columns != kSide) {
     return InvalidArgumentError("the images in " + directory + " are " + std::to_string(set.rows) +
@@ -23,7 +38,8 @@ Result<Samples> LoadSamples(const std::string& directory, const std::string& pre
   const torch::Tensor pixels = torch::from_blob(
       set.pixels.data(), {count, 1, int64_t{kSide}, int64_t{kSide}}, torch::kUInt8);
   const torch::Tensor labels = torch::from_blob(set.labels.data(), {count}, torch::kUInt8);
-  return Samples{(pixels.to(torch::kFloat32) / 255 - kMean) / kDeviation, labels.to(torch::kInt64)};
+  return Samples{((pixels.to(torch::kFloat32) / 255 - kMean) / kDeviation).to(device),
+                 labels.to(torch::kInt64).to(device)};
 }
 
 }  // namespace cadre::mnist

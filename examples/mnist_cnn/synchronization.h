@@ -5,47 +5,54 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 
-#include "cadre/communication_hook.h"
-#include "cadre/hooks/partial.h"
+#include "cadre/communicator.h"
 #include "cadre/result.h"
-#include "torch/nn/module.h"
+#include "cadre/status.h"
+#include "net.h"
+#include "synchronization_options.h"
+#include "torch/optim/optimizer.h"
 #include "torch/serialize/archive.h"
+#include "torch/types.h"
 
 namespace cadre::mnist {
 
-// One thread. The memory of a way between steps is part of the checkpoint.
+// Given by this rank so far.
+struct SynchronizationCost {
+  uint64_t bytes = 0;
+  // Where the exchange is beside the backward pass: how long it took, and how long it was waited
+  // for afterwards.
+  std::chrono::nanoseconds communication{}, exposed_wait{};
+};
+
+// Of one generation. One thread. All calls but Forward(), Load() and cost() are collective.
 class Synchronization {
  public:
-  // `way` is fp32, fp16, bf16, partial, topk or threshold; INVALID_ARGUMENT otherwise. The
-  // parameters must stay where they are.
-  static Result<Synchronization> Create(const std::string& way, const torch::nn::Module& module);
+  // Rank 0's parameters become those of all ranks. What it is given outlives it. INVALID_ARGUMENT:
+  // there is no such way.
+  static Result<std::unique_ptr<Synchronization>> Create(const SynchronizationOptions& options,
+                                                         std::shared_ptr<Net> net,
+                                                         torch::optim::Optimizer& optimizer,
+                                                         Communicator& communicator,
+                                                         std::chrono::nanoseconds timeout);
+  virtual ~Synchronization() = default;
 
-  // For ReducerOptions; null for fp32.
-  const std::shared_ptr<CommunicationHook>& hook() const { return hook_; }
+  // Scores, for the next step.
+  virtual torch::Tensor Forward(const torch::Tensor& images) = 0;
+  // Backward pass, exchange and the optimizer's step. `loss` is the mean over `own` samples, of the
+  // `all` of this step on all ranks; undefined on a rank that has none.
+  virtual Status Step(const torch::Tensor& loss, int64_t own, int64_t all) = 0;
+  // After each step, when it has been counted.
+  virtual Status AfterStep() { return OkStatus(); }
+  // Before the model is looked at as a whole.
+  virtual Status MakeReplicasEqual() { return OkStatus(); }
 
-  // Collective. After each step of the optimizer, and before the model is looked at as a whole.
-  Status AfterStep(Communicator& communicator, std::chrono::nanoseconds timeout);
-  Status MakeReplicasEqual(Communicator& communicator, std::chrono::nanoseconds timeout);
+  // The memory of a way between steps is part of the checkpoint: every rank's goes into the
+  // archive. Loading takes this rank's, and leaves things as they are where there is none.
+  virtual Status Save(torch::serialize::OutputArchive& archive) const = 0;
+  virtual Status Load(int rank, torch::serialize::InputArchive& archive) = 0;
 
-  // Collective: every rank's part goes into the archive. Loading takes this rank's part, and leaves
-  // things as they are where the archive has none.
-  Status Save(Communicator& communicator, torch::serialize::OutputArchive& archive,
-              std::chrono::nanoseconds timeout) const;
-  Status Load(int rank, torch::serialize::InputArchive& archive);
-
-  // Bytes that this rank gave to collectives so far, those of the reducer's steps as it says.
-  uint64_t bytes() const {
-    return step_bytes_ + (partial_ == nullptr ? 0 : partial_->bytes_given());
-  }
-  void AddStepBytes(uint64_t bytes) { step_bytes_ += bytes; }
-
- private:
-  std::shared_ptr<CommunicationHook> hook_;
-  // The same hook, if it is that one.
-  std::shared_ptr<hooks::PartialHook> partial_;
-  uint64_t step_bytes_ = 0;
+  virtual SynchronizationCost cost() const = 0;
 };
 
 }  // namespace cadre::mnist

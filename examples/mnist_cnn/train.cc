@@ -1,6 +1,5 @@
 #include "train.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -12,19 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "../device/device.h"
 #include "cadre/checkpoint.h"
 #include "cadre/exit_codes.h"
 #include "cadre/in_place.h"
 #include "cadre/sampler.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/archive_file.h"
-#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
-#include "digits.h"
 #include "ledger.h"
 #include "net.h"
 #include "samples.h"
 #include "synchronization.h"
+#include "threads.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
@@ -41,41 +41,20 @@ constexpr size_t kEvaluationBatch = 500;
 // Longer than the communicator's own timeout, whose error names the rank that did not come.
 constexpr std::chrono::seconds kLonger(5);
 
-// Several ranks share the cores; libtorch and the BLAS behind it each have a pool of their own.
-void SetThreads(int threads, int world_size) {
-  if (threads == 0 && world_size > 1) threads = 1;
-  if (threads == 0) return;
-  torch::set_num_threads(threads);
-  using SetBlasThreads = void (*)(int);
-  auto* set = reinterpret_cast<SetBlasThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  if (set != nullptr) set(threads);
-}
-
-// Every node draws its own digits, once, before anybody reads them. A worker that comes later finds
-// them, or draws them without the others, which are beyond that.
-Result<std::string> FindData(Worker& worker, const TrainOptions& options) {
-  if (!options.data_dir.empty()) return options.data_dir;
-  if (worker.place().restart_count > 0) return DrawnDigitsDirectory();
-  Result<std::string> directory = std::string();
-  if (worker.place().local_rank == 0) directory = DrawnDigitsDirectory();
-  CADRE_RETURN_IF_ERROR(directory.status());
-  CADRE_RETURN_IF_ERROR(worker.Barrier("digits drawn", options.timeout()));
-  return DrawnDigitsDirectory();
-}
-
 // The state is that of the whole training, in one process; a Run() is what one generation does.
 class Trainer : public InPlaceState {
  public:
-  Trainer(const TrainOptions& options, Samples train, Samples test, EpochCursor cursor,
-          Ledger ledger)
+  Trainer(const TrainOptions& options, torch::Device device, Samples train, Samples test,
+          EpochCursor cursor, Ledger ledger)
       : options_(options),
+        device_(device),
         timeout_(options.timeout()),
         train_(std::move(train)),
         test_(std::move(test)),
         cursor_(std::move(cursor)),
         ledger_(std::move(ledger)),
         checkpoints_(options.checkpoint_dir),
-        net_(std::make_shared<Net>()),
+        net_(MakeNet(device)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
@@ -89,6 +68,19 @@ class Trainer : public InPlaceState {
   Status Load(std::string_view bytes) override;
 
  private:
+  // Loss and hits of this rank in a part of an epoch.
+  struct Sums {
+    double loss = 0;
+    double hits = 0;
+    double samples = 0;
+  };
+
+  // On its device before the optimizer takes its parameters.
+  static std::shared_ptr<Net> MakeNet(const torch::Device& device) {
+    auto net = std::make_shared<Net>();
+    net->to(device);
+    return net;
+  }
   bool IsFirst() const { return worker_->rank() == 0; }
   Status TrainToTheEnd();
   Status Prepare();
@@ -96,8 +88,9 @@ class Trainer : public InPlaceState {
   Result<int> Resume();
   Status SaveEpoch(int epoch);
   Status RunEpoch(int epoch);
-  Result<float> RunStep();
-  Result<float> ComputeGradients(const std::vector<int64_t>& samples);
+  Result<float> RunStep(Sums& sums);
+  Status Step(const std::vector<int64_t>& samples, float& loss, Sums& sums);
+  Status SayTraining(Sums sums);
   Result<double> Evaluate();
   void FailOnPurpose(int epoch, int64_t step, int64_t steps) const;
   void Log(int epoch, int64_t step, int64_t steps, double loss, int64_t samples);
@@ -105,6 +98,7 @@ class Trainer : public InPlaceState {
   Worker* worker_ = nullptr;
   Communicator* communicator_ = nullptr;
   const TrainOptions& options_;
+  const torch::Device device_;
   const std::chrono::nanoseconds timeout_;
   const Samples train_, test_;
   EpochCursor cursor_;
@@ -112,13 +106,11 @@ class Trainer : public InPlaceState {
   const CheckpointDirectory checkpoints_;
   std::shared_ptr<Net> net_;
   torch::optim::SGD optimizer_;
-  std::optional<Synchronization> synchronization_;
-  std::unique_ptr<nn::DataParallel<Net>> model_;
+  std::unique_ptr<Synchronization> synchronization_;
 
   bool begun_ = false;
   int64_t total_steps_ = 0;
   Clock::time_point last_log_;
-  Milliseconds communication_{0}, exposed_wait_{0};
   // After the last epoch that this process ran.
   std::optional<double> accuracy_;
   // The rest is left to the next generation, which has more nodes.
@@ -131,18 +123,13 @@ Status Trainer::Run(Worker& worker, Communicator& communicator) {
   SetThreads(options_.threads, worker.world_size());
   Status status = TrainToTheEnd();
   // It must not outlive the communicator.
-  model_.reset();
+  synchronization_.reset();
   return status;
 }
 
 Status Trainer::TrainToTheEnd() {
   // Only the first time: who comes later was given the state.
   CADRE_RETURN_IF_ERROR(begun_ ? Prepare() : Begin());
-  nn::DataParallelOptions options;
-  options.timeout = options.reducer.timeout = timeout_ + kLonger;
-  options.reducer.hook = synchronization_->hook();
-  CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<Net>::Create(net_, *communicator_, options));
-  model_->ZeroGrad();
   while (cursor_.epoch() < options_.epochs) {
     const int epoch = static_cast<int>(cursor_.epoch()) + 1;
     CADRE_RETURN_IF_ERROR(RunEpoch(epoch));
@@ -156,7 +143,7 @@ Status Trainer::TrainToTheEnd() {
   if (!accuracy_) {
     CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
   }
-  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, model_->CheckParametersEqual(timeout_));
+  CADRE_ASSIGN_OR_RETURN(const uint64_t hash, nn::CheckEqualState(*communicator_, *net_, timeout_));
   if (IsFirst()) {
     std::printf("test accuracy %.4f\n", *accuracy_);
     std::printf("parameters equal on %d ranks: %016llx\n", worker_->world_size(),
@@ -166,7 +153,9 @@ Status Trainer::TrainToTheEnd() {
 }
 
 Status Trainer::Prepare() {
-  CADRE_ASSIGN_OR_RETURN(synchronization_, Synchronization::Create(options_.sync, *net_));
+  CADRE_ASSIGN_OR_RETURN(synchronization_,
+                         Synchronization::Create(options_.synchronization, net_, optimizer_,
+                                                 *communicator_, timeout_ + kLonger));
   return OkStatus();
 }
 
@@ -199,7 +188,7 @@ Result<std::string> Trainer::Save() const {
 
 Status Trainer::Load(std::string_view bytes) {
   torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from(bytes.data(), bytes.size());
+  archive.load_from(bytes.data(), bytes.size(), device_);
   archive.read("model", model);
   archive.read("optimizer", optimizer);
   torch::Tensor place;
@@ -225,7 +214,7 @@ Result<int> Trainer::Resume() {
     return 0;
   }
   torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from(newest.checkpoint->path);
+  archive.load_from(newest.checkpoint->path, device_);
   archive.read("model", model);
   archive.read("optimizer", optimizer);
   torch::Tensor epoch;
@@ -242,7 +231,7 @@ Result<int> Trainer::Resume() {
 Status Trainer::SaveEpoch(int epoch) {
   if (options_.checkpoint_dir.empty()) return OkStatus();
   torch::serialize::OutputArchive archive;
-  CADRE_RETURN_IF_ERROR(synchronization_->Save(*communicator_, archive, timeout_));
+  CADRE_RETURN_IF_ERROR(synchronization_->Save(archive));
   const auto write = [&](const std::string& path) {
     torch::serialize::OutputArchive model(archive.compilation_unit());
     torch::serialize::OutputArchive optimizer(archive.compilation_unit());
@@ -263,65 +252,82 @@ Status Trainer::RunEpoch(int epoch) {
   int64_t step = cursor_.taken() / batch;
   const int64_t steps = step + (left + batch - 1) / batch;
   const Clock::time_point begin = last_log_ = Clock::now();
-  communication_ = exposed_wait_ = Milliseconds(0);
-  const uint64_t bytes_before = synchronization_->bytes();
+  const SynchronizationCost before = synchronization_->cost();
   const int64_t steps_before = total_steps_;
+  if (IsFirst()) std::printf("Starting Epoch %d:\n", epoch - 1);
   net_->train();
-  double loss_sum = 0;
+  Sums sums;
   int64_t logged = cursor_.taken();
   while (!cursor_.AtEnd()) {
     FailOnPurpose(epoch, ++step, steps);
-    CADRE_ASSIGN_OR_RETURN(const float loss, RunStep());
-    loss_sum += loss;
+    CADRE_ASSIGN_OR_RETURN(const float loss, RunStep(sums));
     if (step % options_.log_every != 0 && !cursor_.AtEnd()) continue;
     Log(epoch, step, steps, loss, cursor_.taken() - logged);
     logged = cursor_.taken();
   }
   const Seconds took = Clock::now() - begin;
   const auto ran = static_cast<double>(std::max<int64_t>(total_steps_ - steps_before, 1));
-  const double bytes_per_step = static_cast<double>(synchronization_->bytes() - bytes_before) / ran;
-  CADRE_RETURN_IF_ERROR(synchronization_->MakeReplicasEqual(*communicator_, timeout_));
+  const SynchronizationCost cost = synchronization_->cost();
+  CADRE_RETURN_IF_ERROR(SayTraining(sums));
+  CADRE_RETURN_IF_ERROR(synchronization_->MakeReplicasEqual());
   CADRE_ASSIGN_OR_RETURN(accuracy_, Evaluate());
   if (IsFirst()) {
+    std::printf("Evaluation accuracy = %f, Elapsed Time = %fs\n", *accuracy_,
+                Seconds(Clock::now() - begin).count());
     std::printf(
         "epoch %d/%d: loss %.4f, test accuracy %.4f, %.1f s; reducing took %.0f ms, waits for it "
         "after backward %.0f ms; %.0f bytes per step\n",
-        epoch, options_.epochs, loss_sum / ran, *accuracy_, took.count(), communication_.count(),
-        exposed_wait_.count(), bytes_per_step);
+        epoch, options_.epochs, sums.loss / ran, *accuracy_, took.count(),
+        Milliseconds(cost.communication - before.communication).count(),
+        Milliseconds(cost.exposed_wait - before.exposed_wait).count(),
+        static_cast<double>(cost.bytes - before.bytes) / ran);
   }
   return OkStatus();
 }
 
-// The loss on this rank's samples. At the end of an epoch it may have none, while others do.
-Result<float> Trainer::ComputeGradients(const std::vector<int64_t>& samples) {
-  if (samples.empty()) return 0.0f;
-  const torch::Tensor indices = torch::tensor(samples);
-  const torch::Tensor images = train_.images.index_select(0, indices);
-  const torch::Tensor labels = train_.labels.index_select(0, indices);
-  model_->set_weight(static_cast<double>(samples.size()) / options_.batch_size);
-  optimizer_.zero_grad();
-  const torch::Tensor loss = torch::nn::functional::cross_entropy(model_->forward(images), labels);
-  loss.backward();
-  return loss.item<float>();
+// What SINGA's programs say of an epoch: the loss is the sum over steps and ranks.
+Status Trainer::SayTraining(Sums sums) {
+  double all[] = {sums.loss, sums.hits, sums.samples};
+  CADRE_RETURN_IF_ERROR(WaitOrAbort(
+      *communicator_,
+      communicator_->AllReduce({all, std::size(all), DataType::kFloat64}, ReduceOp::kSum),
+      timeout_ + kLonger));
+  if (!IsFirst()) return OkStatus();
+  std::printf("Training loss = %f, training accuracy = %f\n", all[0],
+              all[1] / std::max(all[2], 1.0));
+  return OkStatus();
 }
 
-Result<float> Trainer::RunStep() {
+// At the end of an epoch this rank may have no samples, while others do.
+Status Trainer::Step(const std::vector<int64_t>& samples, float& loss, Sums& sums) {
+  const int64_t all = std::min(int64_t{options_.batch_size} * worker_->world_size(),
+                               train_.size() - cursor_.taken());
+  torch::Tensor mean;
+  if (!samples.empty()) {
+    const torch::Tensor indices = torch::tensor(samples).to(device_);
+    const torch::Tensor labels = train_.labels.index_select(0, indices);
+    const torch::Tensor scores = synchronization_->Forward(train_.images.index_select(0, indices));
+    mean = torch::nn::functional::cross_entropy(scores, labels);
+    loss = mean.item<float>();
+    sums.hits += scores.argmax(1).eq(labels).sum().item<double>();
+  }
+  const auto own = static_cast<int64_t>(samples.size());
+  sums.loss += loss;
+  sums.samples += static_cast<double>(own);
+  return synchronization_->Step(mean, own, all);
+}
+
+Result<float> Trainer::RunStep(Sums& sums) {
   const std::vector<int64_t> samples =
       cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
-  CADRE_ASSIGN_OR_RETURN(const float loss, ComputeGradients(samples));
-  CADRE_ASSIGN_OR_RETURN(const StepReport report,
-                         samples.empty() ? model_->StepWithoutData() : model_->Finish());
-  CADRE_RETURN_IF_ERROR(model_->BeforeOptimizerStep());
-  optimizer_.step();
-  // Nothing may come between these: they are one change of the state.
+  float loss = 0;
+  CADRE_RETURN_IF_ERROR(Step(samples, loss, sums));
+  // Nothing may come between the step and these: they are one change of the state.
   ++total_steps_;
   cursor_.Advance(worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Done(worker_->place(), total_steps_));
-  CADRE_RETURN_IF_ERROR(synchronization_->AfterStep(*communicator_, timeout_));
-  synchronization_->AddStepBytes(report.bytes);
-  communication_ += report.communication;
-  exposed_wait_ += report.exposed_wait;
+  CADRE_RETURN_IF_ERROR(synchronization_->AfterStep());
   return loss;
 }
 
@@ -330,7 +336,8 @@ Result<double> Trainer::Evaluate() {
   torch::NoGradGuard no_grad;
   net_->eval();
   int64_t correct = 0;
-  const torch::Tensor mine = torch::arange(worker_->rank(), test_.size(), worker_->world_size());
+  const torch::Tensor mine =
+      torch::arange(worker_->rank(), test_.size(), worker_->world_size()).to(device_);
   for (const torch::Tensor& batch : mine.split(kEvaluationBatch)) {
     const torch::Tensor scores = net_->forward(test_.images.index_select(0, batch));
     correct += scores.argmax(1).eq(test_.labels.index_select(0, batch)).sum().item<int64_t>();
@@ -362,14 +369,18 @@ void Trainer::Log(int epoch, int64_t step, int64_t steps, double loss, int64_t s
 }  // namespace
 
 Result<int> Train(Worker& worker, const TrainOptions& options) {
+  CADRE_ASSIGN_OR_RETURN(const torch::Device device,
+                         ChooseDevice(options.device, worker.place().local_rank));
   torch::manual_seed(options.seed);
-  CADRE_ASSIGN_OR_RETURN(const std::string directory, FindData(worker, options));
-  CADRE_ASSIGN_OR_RETURN(Samples train, LoadSamples(directory, "train", options.limit));
-  CADRE_ASSIGN_OR_RETURN(Samples test, LoadSamples(directory, "t10k", 0));
+  CADRE_ASSIGN_OR_RETURN(const std::string directory,
+                         FindSamples(worker, options.data_dir, options.timeout()));
+  CADRE_ASSIGN_OR_RETURN(Samples train, LoadSamples(directory, "train", options.limit, device));
+  CADRE_ASSIGN_OR_RETURN(Samples test, LoadSamples(directory, "t10k", 0, device));
   CADRE_ASSIGN_OR_RETURN(EpochCursor cursor,
                          EpochCursor::Create(train.size(), /*shuffle=*/true, options.seed));
   CADRE_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.ledger_dir));
-  Trainer trainer(options, std::move(train), std::move(test), std::move(cursor), std::move(ledger));
+  Trainer trainer(options, device, std::move(train), std::move(test), std::move(cursor),
+                  std::move(ledger));
   InPlaceOptions in_place;
   in_place.communicator.timeout = options.timeout();
   CADRE_RETURN_IF_ERROR(TrainInPlace(

@@ -9,6 +9,7 @@
 
 #include "cadre/result.h"
 #include "cadre/worker.h"
+#include "synchronization_options.h"
 
 namespace cadre::mnist {
 
@@ -23,8 +24,10 @@ struct TrainOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;
   double weight_decay = 0;
-  // How ranks are synchronized; see synchronization.h.
-  std::string sync = "fp32";
+  // cpu or cuda; empty: cuda where there is a GPU.
+  std::string device;
+  // How ranks are synchronized.
+  SynchronizationOptions synchronization;
   uint64_t seed = 0;
   // Of training images; 0 is all.
   int limit = 0;
