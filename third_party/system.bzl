@@ -49,6 +49,7 @@ _LINKED = {
     "jemalloc": ("/usr/include/jemalloc/jemalloc.h", ["-l:libjemalloc_pic.a"], []),
     "gtest_link": ("/usr/include/gmock/gmock.h", ["-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
     "gtest_main": ("/usr/include/gmock/gmock.h", ["-lgmock_main", "-lgmock", "-lgtest", "-lpthread"], [":gtest"]),
+    "jpeg": ("/usr/include/jpeglib.h", ["-ljpeg"], []),
 }
 
 _HINT = "run tools/install_packages"

@@ -1,4 +1,4 @@
-// Residual networks of bottleneck blocks, as in torchvision: ResNet-50 and its relatives. Includes
+// Residual networks, as in torchvision: ResNet-50, ResNet-18 and their relatives. Includes
 // libtorch.
 #ifndef CADRE_EXAMPLES_CIFAR_RESNET50_RESNET_H_
 #define CADRE_EXAMPLES_CIFAR_RESNET50_RESNET_H_
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "image_network.h"
 #include "torch/nn/init.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/batchnorm.h"
@@ -23,6 +24,8 @@ struct ResNetOptions {
   std::vector<int64_t> blocks = {3, 4, 6, 3};
   // Channels of the first stage.
   int64_t width = 64;
+  // Of three convolutions, or basic ones of two: {2, 2, 2, 2} of those is ResNet-18.
+  bool bottleneck = true;
 };
 
 inline torch::nn::Conv2d Convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
@@ -64,8 +67,36 @@ struct BottleneckImpl : torch::nn::Module {
 };
 TORCH_MODULE(Bottleneck);
 
+// Two convolutions, the first with the stride.
+struct BasicBlockImpl : torch::nn::Module {
+  static constexpr int64_t kExpansion = 1;
+
+  BasicBlockImpl(int64_t in, int64_t out, int64_t stride)
+      : conv1(register_module("conv1", Convolution(in, out, 3, stride))),
+        bn1(register_module("bn1", torch::nn::BatchNorm2d(out))),
+        conv2(register_module("conv2", Convolution(out, out, 3, 1))),
+        bn2(register_module("bn2", torch::nn::BatchNorm2d(out))) {
+    if (stride == 1 && in == out) return;
+    downsample = register_module(
+        "downsample",
+        torch::nn::Sequential(Convolution(in, out, 1, stride), torch::nn::BatchNorm2d(out)));
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    const torch::Tensor y = bn2(conv2(torch::relu(bn1(conv1(x)))));
+    return torch::relu(y + (downsample.is_empty() ? x : downsample->forward(x)));
+  }
+
+  torch::nn::Conv2d conv1;
+  torch::nn::BatchNorm2d bn1;
+  torch::nn::Conv2d conv2;
+  torch::nn::BatchNorm2d bn2;
+  torch::nn::Sequential downsample{nullptr};
+};
+TORCH_MODULE(BasicBlock);
+
 // Parameters and buffers have torchvision's names.
-struct ResNet : torch::nn::Module {
+struct ResNet : ImageNetwork {
   explicit ResNet(const ResNetOptions& options = {})
       : conv1(register_module("conv1", Convolution(3, options.width, 7, 2))),
         bn1(register_module("bn1", torch::nn::BatchNorm2d(options.width))) {
@@ -74,8 +105,14 @@ struct ResNet : torch::nn::Module {
     for (size_t i = 0; i < options.blocks.size(); ++i) {
       torch::nn::Sequential stage;
       for (int64_t block = 0; block < options.blocks[i]; ++block) {
-        stage->push_back(Bottleneck(in, narrow, i > 0 && block == 0 ? 2 : 1));
-        in = narrow * BottleneckImpl::kExpansion;
+        const int64_t stride = i > 0 && block == 0 ? 2 : 1;
+        if (options.bottleneck) {
+          stage->push_back(Bottleneck(in, narrow, stride));
+          in = narrow * BottleneckImpl::kExpansion;
+        } else {
+          stage->push_back(BasicBlock(in, narrow, stride));
+          in = narrow * BasicBlockImpl::kExpansion;
+        }
       }
       stages.push_back(register_module("layer" + std::to_string(i + 1), stage));
       narrow *= 2;
@@ -89,8 +126,7 @@ struct ResNet : torch::nn::Module {
     }
   }
 
-  // Images [n, 3, height, width] to scores [n, classes].
-  torch::Tensor forward(torch::Tensor x) {
+  torch::Tensor forward(torch::Tensor x) override {
     x = torch::relu(bn1(conv1(x)));
     x = torch::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (torch::nn::Sequential& stage : stages) x = stage->forward(x);

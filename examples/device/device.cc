@@ -1,16 +1,27 @@
 #include "device.h"
 
+#include <algorithm>
+
 #include "torch/cuda.h"
 
 namespace cadre {
+
+namespace {
+
+int Gpus() {
+  return static_cast<int>(torch::cuda::is_available() ? torch::cuda::device_count() : 0);
+}
+
+}  // namespace
+
+int DeviceCount(const std::string& flag) { return flag == "cpu" ? 1 : std::max(1, Gpus()); }
 
 Result<torch::Device> ChooseDevice(const std::string& flag, int local_rank) {
   if (flag == "cpu") return torch::Device(torch::kCPU);
   if (!flag.empty() && flag != "cuda") {
     return InvalidArgumentError("--device " + flag + ": expected cpu or cuda");
   }
-  const auto gpus = static_cast<int>(torch::cuda::is_available() ? torch::cuda::device_count() : 0);
-  if (gpus > 0) {
+  if (const int gpus = Gpus(); gpus > 0) {
     return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus));
   }
   if (flag.empty()) return torch::Device(torch::kCPU);

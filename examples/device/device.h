@@ -15,6 +15,9 @@ namespace cadre {
 // FAILED_PRECONDITION: cuda, and libtorch finds no GPU.
 Result<torch::Device> ChooseDevice(const std::string& flag, int local_rank);
 
+// The GPUs of this machine that `flag` gives to ranks; 1 where they are on the CPU.
+int DeviceCount(const std::string& flag);
+
 // Memory from which a copy to `device` need not be waited for.
 torch::TensorOptions HostMemoryFor(const torch::Device& device);
 

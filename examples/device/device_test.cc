@@ -32,6 +32,12 @@ TEST(DeviceTest, RanksTakeGpusInTurn) {
   }
 }
 
+TEST(DeviceTest, TheCpuIsOneDevice) {
+  EXPECT_EQ(DeviceCount("cpu"), 1);
+  const int gpus = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 1;
+  EXPECT_EQ(DeviceCount(""), gpus);
+}
+
 TEST(DeviceTest, SaysThatThereIsNoGpu) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   EXPECT_THAT(ChooseDevice("cuda", 0), StatusIs(StatusCode::kFailedPrecondition,

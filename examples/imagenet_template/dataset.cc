@@ -1,11 +1,13 @@
 #include "dataset.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <random>
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "jpeg.h"
 
 namespace cadre::imagenet {
 namespace {
@@ -15,11 +17,22 @@ namespace fs = std::filesystem;
 constexpr int64_t kDrawnClasses = 10;
 constexpr int kDrawnSide = 64;
 
+// ".jpeg" of "a.JPEG".
+std::string Extension(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& letter : extension) letter = static_cast<char>(std::tolower(letter));
+  return extension;
+}
+
+bool IsJpeg(const fs::path& path) {
+  return Extension(path) == ".jpg" || Extension(path) == ".jpeg";
+}
+
 std::vector<std::string> Sorted(const std::string& directory, bool directories) {
   std::vector<std::string> paths;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const bool wanted = directories ? it->is_directory() : it->path().extension() == ".ppm";
+    const bool wanted = directories ? it->is_directory() : IsJpeg(*it) || Extension(*it) == ".ppm";
     if (wanted) paths.push_back(it->path().string());
   }
   std::sort(paths.begin(), paths.end());
@@ -41,7 +54,10 @@ class Folder : public Dataset {
   int64_t size() const override { return labels_.size(); }
   int64_t classes() const override { return classes_; }
   int64_t label(int64_t i) const override { return labels_[i]; }
-  Result<Picture> Read(int64_t i) const override { return ReadPpm(pictures_[i]); }
+  Result<Picture> Read(int64_t i) const override {
+    const std::string& path = pictures_[i];
+    return IsJpeg(path) ? ReadJpeg(path) : ReadPpm(path);
+  }
 
  private:
   std::vector<std::string> pictures_;
@@ -79,8 +95,9 @@ class Drawn : public Dataset {
 Result<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory) {
   auto folder = std::make_unique<Folder>(directory);
   if (folder->size() > 0) return folder;
-  return NotFoundError(directory +
-                       ": no pictures; expected one subdirectory per class with .ppm files in it");
+  return NotFoundError(
+      directory +
+      ": no pictures; expected one subdirectory per class with .jpg, .jpeg or .ppm files in it");
 }
 
 std::unique_ptr<Dataset> DrawDataset(int64_t size, uint64_t seed) {

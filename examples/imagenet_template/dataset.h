@@ -25,8 +25,8 @@ class Dataset {
   virtual Result<Picture> Read(int64_t i) const = 0;
 };
 
-// The .ppm files in `directory`: one subdirectory for each class, classes in the order of their
-// names. NOT_FOUND: there is no such directory, or no picture in it.
+// The .jpg, .jpeg and .ppm files in `directory`: one subdirectory for each class, classes in the
+// order of their names. NOT_FOUND: there is no such directory, or no picture in it.
 Result<std::unique_ptr<Dataset>> OpenFolder(const std::string& directory);
 
 // Pictures of 64 by 64 points in ten colors, which are their classes.

@@ -7,6 +7,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "jpeg.h"
 
 namespace cadre::imagenet {
 namespace {
@@ -54,6 +55,25 @@ TEST(DatasetTest, AFolderHasAClassPerDirectory) {
   EXPECT_EQ((*folder)->Read(1)->points, two.points);
   EXPECT_THAT(OpenFolder(directory + "/cat"),
               StatusIs(StatusCode::kNotFound, HasSubstr("folder/cat: no pictures")));
+}
+
+TEST(DatasetTest, AFolderHasPicturesOfBothKinds) {
+  const std::string directory = ::testing::TempDir() + "/kinds";
+  std::filesystem::create_directories(directory + "/cat");
+  const Picture grey = {8, 8, std::vector<uint8_t>(3 * 8 * 8, 90)};
+  ASSERT_OK(WriteJpeg(grey, directory + "/cat/a.JPEG", 95));
+  ASSERT_OK(WriteJpeg(grey, directory + "/cat/b.jpg", 95));
+  ASSERT_OK(WritePpm(grey, directory + "/cat/c.ppm"));
+  ASSERT_OK(WritePpm(grey, directory + "/cat/d.png"));
+  const auto folder = OpenFolder(directory);
+  ASSERT_OK(folder);
+  ASSERT_EQ((*folder)->size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    const Result<Picture> picture = (*folder)->Read(i);
+    ASSERT_OK(picture);
+    EXPECT_EQ(picture->width, 8);
+    EXPECT_NEAR(picture->points[0], 90, 2);
+  }
 }
 
 TEST(DatasetTest, BatchesComeInOrder) {

@@ -4,9 +4,11 @@
 #include <exception>
 #include <string>
 
+#include "../device/device.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
 #include "cadre/result.h"
+#include "cadre/spawn.h"
 #include "cadre/status.h"
 #include "train.h"
 
@@ -22,9 +24,10 @@ int Fail(const std::string& who, const cadre::Status& status) {
 // Named as in the Python template.
 void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("data", options.data_dir,
-                 "directory with train/CLASS/*.ppm and val/CLASS/*.ppm; default: drawn pictures");
-  app.add_option("--world-size", options.nodes, "in nodes; 0: as many as the job has")
-      ->check(CLI::NonNegativeNumber);
+                 "directory with train/CLASS/*.jpg and val/CLASS/*.jpg; default: drawn pictures");
+  app.add_option("-a,--arch", options.arch)
+      ->check(CLI::IsMember({"resnet18", "resnet50", "alexnet", "vgg16"}))
+      ->capture_default_str();
   app.add_option("-b,--batch-size", options.batch_size, "of one node's workers together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -32,7 +35,11 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "learning rate, divided by 10 every 30 epochs")
+  app.add_option("--start-epoch", options.start_epoch, "without a checkpoint: so many are done")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--lr,--learning-rate", options.learning_rate,
+                 "learning rate, divided by 10 every 30 epochs")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--momentum", options.momentum)
@@ -49,8 +56,27 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--seed", options.seed)->capture_default_str();
 }
 
+// Named as there, too. What the launcher knows better may be said as long as it agrees.
+void AddJobFlags(CLI::App& app, cadre::imagenet::JobFlags& job) {
+  app.add_option("--world-size", job.nodes, "in nodes; -1: as many as the job has")
+      ->check(CLI::Range(-1, 1 << 20));
+  app.add_option("--rank", job.node_rank, "of this node; -1: what it is")
+      ->check(CLI::Range(-1, 1 << 20));
+  app.add_option("--gpu", job.gpu, "of this process; default: that of its local rank")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--dist-url", job.dist_url, "env://, or tcp://HOST:PORT where that is the job's")
+      ->capture_default_str();
+  app.add_option("--dist-backend", job.dist_backend, "taken and not used: Cadre has its own")
+      ->check(CLI::IsMember({"gloo", "nccl"}));
+  app.add_flag("--multiprocessing-distributed", job.process_per_gpu,
+               "without a launcher: start a process for each GPU of this machine");
+}
+
 void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   AddTrainingFlags(app, options);
+  AddJobFlags(app, options.job);
+  app.add_option("--device", options.device, "default: cuda where there is a GPU, else cpu")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there");
   app.add_option("--pictures", options.drawn_pictures, "to draw where there is no data directory")
@@ -59,16 +85,39 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--side", options.side, "of the part of a picture that the network sees")
       ->check(CLI::Range(32, 1024))
       ->capture_default_str();
-  app.add_option("--blocks", options.blocks, "of each stage of the network; default: ResNet-50's")
+  app.add_option("--blocks", options.blocks,
+                 "of each stage of a residual network; default: as --arch says")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--width", options.width, "channels of the network's first stage")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--width", options.width, "channels of a residual network's first stage")
+      ->check(CLI::PositiveNumber);
   app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+}
+
+// As this rank.
+cadre::Status Train(cadre::World& world, const cadre::imagenet::TrainOptions& options) {
+  try {
+    return cadre::imagenet::Train(world, options);
+  } catch (const std::exception& error) {
+    // libtorch adds a backtrace.
+    const std::string what = error.what();
+    return cadre::InternalError(what.substr(0, what.find('\n')));
+  }
+}
+
+// Starts the ranks of this machine, where nobody else has.
+int TrainAlone(const cadre::imagenet::TrainOptions& options,
+               const cadre::CommunicatorOptions& communication) {
+  cadre::SpawnOptions spawning;
+  spawning.communicator = communication;
+  const bool all = options.job.process_per_gpu && options.job.gpu < 0;
+  const cadre::Status status = cadre::Spawn(
+      all ? cadre::DeviceCount(options.device) : 1,
+      [&](cadre::World& world) { return Train(world, options); }, spawning);
+  return status.ok() ? 0 : Fail("", status);
 }
 
 }  // namespace
@@ -77,21 +126,24 @@ int main(int argc, char** argv) {
   // Whole lines, at once: the output goes to a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cadre::imagenet::TrainOptions options;
-  CLI::App app("Trains a ResNet on pictures in ImageNet's layout, on all workers of a Cadre job.");
+  bool dummy = false, pretrained = false;
+  CLI::App app("Trains a network on pictures in ImageNet's layout, on all workers of a Cadre job.");
   AddFlags(app, options);
+  app.add_flag("--dummy", dummy, "drawn pictures, whatever the directory");
+  app.add_flag("--pretrained", pretrained)->group("");
   CLI11_PARSE(app, argc, argv);
+  if (pretrained) {
+    return Fail("", cadre::UnimplementedError("--pretrained: this program downloads no parameters; "
+                                              "--resume FILE begins with those of a checkpoint"));
+  }
+  if (dummy) options.data_dir.clear();
 
   cadre::CommunicatorOptions communication;
   communication.timeout = options.timeout();
+  if (!cadre::imagenet::HasLauncher()) return TrainAlone(options, communication);
   cadre::Result<cadre::World> world = cadre::Connect(communication);
   if (!world.ok()) return Fail("", world.status());
   const std::string who = "rank " + std::to_string(world->worker->rank()) + ": ";
-  try {
-    const cadre::Status status = cadre::imagenet::Train(*world, options);
-    return status.ok() ? 0 : Fail(who, status);
-  } catch (const std::exception& error) {
-    // libtorch adds a backtrace.
-    const std::string what = error.what();
-    return Fail(who, cadre::InternalError(what.substr(0, what.find('\n'))));
-  }
+  const cadre::Status status = Train(*world, options);
+  return status.ok() ? 0 : Fail(who, status);
 }

@@ -10,7 +10,9 @@
 #include <sstream>
 #include <utility>
 
-#include "../cifar_resnet50/resnet.h"
+#include "../cifar_resnet50/image_network.h"
+#include "../device/device.h"
+#include "architecture.h"
 #include "cadre/checkpoint.h"
 #include "cadre/sampler.h"
 #include "cadre/status_macros.h"
@@ -19,6 +21,9 @@
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
 #include "dataset.h"
+#include "job_flags.h"
+#include "meters.h"
+#include "score.h"
 #include "share.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/optim/sgd.h"
@@ -36,52 +41,46 @@ constexpr std::chrono::seconds kLonger(5);
 // The learning rate is divided by ten after so many epochs.
 constexpr int kEpochsPerDecay = 30;
 
-// Sums over pictures; over all ranks after Sum().
-struct Score {
-  double loss = 0, top1 = 0, top5 = 0, pictures = 0;
+// The meters of one epoch's batches.
+struct BatchMeters {
+  AverageMeter time{"Time", kSeconds}, data{"Data", kSeconds}, loss{"Loss", kLoss};
+  AverageMeter top1{"Acc@1", kPercent}, top5{"Acc@5", kPercent};
 
-  void Add(const torch::Tensor& mean_loss, const torch::Tensor& scores,
-           const torch::Tensor& labels) {
-    const int64_t five = std::min<int64_t>(5, scores.size(1));
-    const torch::Tensor best = std::get<1>(scores.topk(five, /*dim=*/1));
-    const torch::Tensor hits = best.eq(labels.unsqueeze(1));
-    const auto count = static_cast<double>(labels.size(0));
-    loss += mean_loss.item<double>() * count;
-    top1 += hits.select(1, 0).sum().item<double>();
-    top5 += hits.sum().item<double>();
-    pictures += count;
+  void Update(const Score& score) {
+    loss.Update(score.Loss(), score.pictures);
+    top1.Update(score.Top1(), score.pictures);
+    top5.Update(score.Top5(), score.pictures);
   }
-  double Loss() const { return loss / pictures; }
-  double Top1() const { return 100 * top1 / pictures; }
-  double Top5() const { return 100 * top5 / pictures; }
 };
 
-torch::Tensor PixelsOf(Batch& batch, int side) {
+torch::Tensor PixelsOf(Batch& batch, int side, const torch::Device& device) {
   return torch::from_blob(batch.pixels.data(), {static_cast<int64_t>(batch.labels.size()),
-                                                int64_t{kChannels}, int64_t{side}, int64_t{side}});
+                                                int64_t{kChannels}, int64_t{side}, int64_t{side}})
+      .to(device);
 }
 
-torch::Tensor LabelsOf(Batch& batch) {
+torch::Tensor LabelsOf(Batch& batch, const torch::Device& device) {
   return torch::from_blob(batch.labels.data(), {static_cast<int64_t>(batch.labels.size())},
-                          torch::kInt64);
+                          torch::kInt64)
+      .to(device);
 }
 
 class Trainer {
  public:
   Trainer(Worker& worker, Communicator& communicator, const TrainOptions& options,
-          const Share& share, const Dataset& training, const Dataset& validation,
-          DistributedSampler sampler)
+          const Share& share, torch::Device device, std::shared_ptr<ImageNetwork> net,
+          const Dataset& training, const Dataset& validation, DistributedSampler sampler)
       : worker_(worker),
         communicator_(communicator),
         options_(options),
         share_(share),
+        device_(device),
         timeout_(options.timeout()),
         training_(training),
         validation_(validation),
         sampler_(std::move(sampler)),
         checkpoints_(options.checkpoint_dir),
-        net_(std::make_shared<ResNet>(
-            ResNetOptions{training.classes(), options.blocks, options.width})),
+        net_(std::move(net)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(options.learning_rate)
                                            .momentum(options.momentum)
                                            .weight_decay(options.weight_decay)) {}
@@ -103,14 +102,15 @@ class Trainer {
   Communicator& communicator_;
   const TrainOptions& options_;
   const Share share_;
+  const torch::Device device_;
   const std::chrono::nanoseconds timeout_;
   const Dataset& training_;
   const Dataset& validation_;
   const DistributedSampler sampler_;
   const CheckpointDirectory checkpoints_;
-  std::shared_ptr<ResNet> net_;
+  const std::shared_ptr<ImageNetwork> net_;
   torch::optim::SGD optimizer_;
-  std::unique_ptr<nn::DataParallel<ResNet>> model_;
+  std::unique_ptr<nn::DataParallel<ImageNetwork>> model_;
   // Epochs that are done, and what they came to.
   int epoch_ = 0;
   int64_t total_steps_ = 0;
@@ -121,7 +121,8 @@ Status Trainer::Run() {
   CADRE_RETURN_IF_ERROR(Resume());
   nn::DataParallelOptions options;
   options.timeout = options.reducer.timeout = timeout_ + kLonger;
-  CADRE_ASSIGN_OR_RETURN(model_, nn::DataParallel<ResNet>::Create(net_, communicator_, options));
+  CADRE_ASSIGN_OR_RETURN(model_,
+                         nn::DataParallel<ImageNetwork>::Create(net_, communicator_, options));
   if (options_.evaluate_only) return Validate().status();
   while (epoch_ < options_.epochs) {
     DecayLearningRate();
@@ -148,9 +149,14 @@ Status Trainer::Resume() {
     if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
     if (newest.checkpoint) path = newest.checkpoint->path;
   }
-  if (path.empty()) return OkStatus();
+  if (path.empty()) {
+    epoch_ = options_.start_epoch;
+    return OkStatus();
+  }
+  if (IsFirst()) std::printf("=> loading checkpoint '%s'\n", path.c_str());
   CADRE_RETURN_IF_ERROR(Load(path));
   if (IsFirst()) {
+    std::printf("=> loaded checkpoint '%s' (epoch %d)\n", path.c_str(), epoch_);
     std::printf("resumed after epoch %d, best Acc@1 %.3f\n", epoch_, best_top1_);
   }
   return OkStatus();
@@ -161,7 +167,12 @@ Status Trainer::Load(const std::string& path) {
     return NotFoundError(path + ": there is no such checkpoint");
   }
   torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from(path);
+  archive.load_from(path, device_);
+  c10::IValue arch;
+  if (archive.try_read("arch", arch) && arch.toStringRef() != options_.arch) {
+    return InvalidArgumentError(path + " holds a " + arch.toStringRef() + ", and --arch is " +
+                                options_.arch);
+  }
   archive.read("model", model);
   archive.read("optimizer", optimizer);
   torch::Tensor epoch, steps, best_top1;
@@ -184,6 +195,7 @@ Status Trainer::Save(bool best) {
     torch::serialize::OutputArchive optimizer(archive.compilation_unit());
     net_->save(model);
     optimizer_.save(optimizer);
+    archive.write("arch", c10::IValue(options_.arch));
     archive.write("model", model);
     archive.write("optimizer", optimizer);
     archive.write("epoch", torch::tensor(epoch_));
@@ -226,37 +238,30 @@ Status Trainer::RunEpoch() {
   loading.augment = loading.drop_last = true;
   loading.seed = options_.seed + epoch_;
   BatchLoader loader(training_, sampler_.Epoch(epoch_), loading);
-  Seconds data_time(0), step_time(0);
-  Score score;
-  int64_t since_line = 0;
+  BatchMeters meters;
   net_->train();
   for (int64_t step = 1; step <= loader.batches(); ++step) {
     const Clock::time_point begin = Clock::now();
     CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
-    data_time += Clock::now() - begin;
-    const torch::Tensor labels = LabelsOf(*batch);
+    meters.data.Update(Seconds(Clock::now() - begin).count());
+    const torch::Tensor labels = LabelsOf(*batch, device_);
     optimizer_.zero_grad();
-    const torch::Tensor scores = model_->forward(PixelsOf(*batch, options_.side));
+    const torch::Tensor scores = model_->forward(PixelsOf(*batch, options_.side, device_));
     const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
     loss.backward();
     CADRE_RETURN_IF_ERROR(model_->Finish().status());
     optimizer_.step();
-    step_time += Clock::now() - begin;
-    score.Add(loss.detach(), scores.detach(), labels);
+    meters.Update(Score::Of(loss.detach(), scores.detach(), labels));
+    meters.time.Update(Seconds(Clock::now() - begin).count());
     ++total_steps_;
-    ++since_line;
-    if (step % options_.print_every != 0 && step != loader.batches()) continue;
-    const double seconds = step_time.count() / since_line;
-    worker_.ReportProgress(total_steps_, labels.size(0) * share_.world_size / seconds,
-                           score.Loss());
-    if (IsFirst()) {
-      std::printf(
-          "Epoch: [%d][%lld/%lld]  Time %.3f  Data %.3f  Loss %.4f  Acc@1 %.2f  Acc@5 %.2f\n",
-          epoch_ + 1, static_cast<long long>(step), static_cast<long long>(loader.batches()),
-          seconds, data_time.count() / since_line, score.Loss(), score.Top1(), score.Top5());
-    }
-    data_time = step_time = Seconds(0);
-    since_line = 0;
+    if ((step - 1) % options_.print_every != 0) continue;
+    worker_.ReportProgress(total_steps_, labels.size(0) * share_.world_size / meters.time.average(),
+                           meters.loss.average());
+    if (!IsFirst()) continue;
+    const std::string before = "Epoch: [" + std::to_string(epoch_) + "]";
+    std::printf("%s\t%s\t%s\t%s\t%s\t%s\n", BatchText(before, step, loader.batches()).c_str(),
+                meters.time.Text().c_str(), meters.data.Text().c_str(), meters.loss.Text().c_str(),
+                meters.top1.Text().c_str(), meters.top5.Text().c_str());
   }
   return OkStatus();
 }
@@ -272,12 +277,22 @@ Result<Score> Trainer::Validate() {
   std::vector<int64_t> mine(shard.end - shard.begin);
   std::iota(mine.begin(), mine.end(), shard.begin);
   BatchLoader loader(validation_, std::move(mine), Loading());
+  BatchMeters meters;
   Score score;
   for (int64_t i = 0; i < loader.batches(); ++i) {
+    const Clock::time_point begin = Clock::now();
     CADRE_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
-    const torch::Tensor labels = LabelsOf(*batch);
-    const torch::Tensor scores = net_->forward(PixelsOf(*batch, options_.side));
-    score.Add(torch::nn::functional::cross_entropy(scores, labels), scores, labels);
+    const torch::Tensor labels = LabelsOf(*batch, device_);
+    const torch::Tensor scores = net_->forward(PixelsOf(*batch, options_.side, device_));
+    const Score one =
+        Score::Of(torch::nn::functional::cross_entropy(scores, labels), scores, labels);
+    score.Add(one);
+    meters.Update(one);
+    meters.time.Update(Seconds(Clock::now() - begin).count());
+    if (i % options_.print_every != 0 || !IsFirst()) continue;
+    std::printf("%s\t%s\t%s\t%s\t%s\n", BatchText("Test: ", i + 1, loader.batches()).c_str(),
+                meters.time.Text().c_str(), meters.loss.Text().c_str(), meters.top1.Text().c_str(),
+                meters.top5.Text().c_str());
   }
   double sums[] = {score.loss, score.top1, score.top5, score.pictures};
   CADRE_RETURN_IF_ERROR(WaitOrAbort(
@@ -286,19 +301,15 @@ Result<Score> Trainer::Validate() {
       timeout_ + kLonger));
   score = {sums[0], sums[1], sums[2], sums[3]};
   if (IsFirst()) {
-    std::printf(" * Loss %.4f Acc@1 %.3f Acc@5 %.3f on %.0f pictures\n", score.Loss(), score.Top1(),
-                score.Top5(), score.pictures);
+    std::printf(" * Acc@1 %.3f Acc@5 %.3f\n", score.Top1(), score.Top5());
+    std::printf("mean loss %.4f on %.0f pictures of all ranks\n", score.Loss(), score.pictures);
   }
   return score;
 }
 
 Result<Share> FindShare(const Worker& worker, const TrainOptions& options) {
   const WorkerPlace& place = worker.place();
-  if (options.nodes != 0 && options.nodes != place.nodes) {
-    return InvalidArgumentError("--world-size " + std::to_string(options.nodes) +
-                                " is given in nodes, and the job has " +
-                                std::to_string(place.nodes));
-  }
+  CADRE_RETURN_IF_ERROR(CheckJobFlags(options.job, place, Master()));
   JobSize job;
   job.nodes = place.nodes;
   job.devices_per_node = place.local_world_size;
@@ -313,11 +324,47 @@ Result<Share> FindShare(const Worker& worker, const TrainOptions& options) {
   return FailedPreconditionError(text.str());
 }
 
+// The device of this rank, with what is said of it.
+Result<torch::Device> FindDevice(const Worker& worker, const TrainOptions& options) {
+  const JobFlags& job = options.job;
+  const int wanted = job.gpu >= 0 ? job.gpu : worker.place().local_rank;
+  CADRE_ASSIGN_OR_RETURN(const torch::Device device, ChooseDevice(options.device, wanted));
+  if (device.is_cpu()) {
+    if (worker.rank() == 0) std::printf("using CPU, this will be slow\n");
+  } else if (job.gpu >= 0 && device.index() != job.gpu) {
+    return InvalidArgumentError("--gpu " + std::to_string(job.gpu) + ": there are " +
+                                std::to_string(DeviceCount(options.device)) +
+                                " GPUs, which count from 0");
+  } else {
+    std::printf("Use GPU: %d for training\n", static_cast<int>(device.index()));
+  }
+  if (worker.rank() == 0 && !job.dist_backend.empty()) {
+    std::printf("--dist-backend %s: Cadre's own reduces the gradients, in the host's memory\n",
+                job.dist_backend.c_str());
+  }
+  return device;
+}
+
+Result<std::shared_ptr<ImageNetwork>> MakeNet(const Worker& worker, const TrainOptions& options,
+                                              int64_t classes, const torch::Device& device) {
+  ArchitectureOptions architecture;
+  architecture.name = options.arch;
+  architecture.classes = classes;
+  architecture.side = options.side;
+  architecture.blocks = options.blocks;
+  architecture.width = options.width;
+  if (worker.rank() == 0) std::printf("=> creating model '%s'\n", options.arch.c_str());
+  CADRE_ASSIGN_OR_RETURN(std::shared_ptr<ImageNetwork> net, MakeNetwork(architecture));
+  net->to(device);
+  return net;
+}
+
 }  // namespace
 
 Status Train(World& world, const TrainOptions& options) {
   Worker& worker = *world.worker;
   CADRE_ASSIGN_OR_RETURN(const Share share, FindShare(worker, options));
+  CADRE_ASSIGN_OR_RETURN(const torch::Device device, FindDevice(worker, options));
   torch::manual_seed(options.seed);
   std::unique_ptr<Dataset> training, validation;
   if (options.data_dir.empty()) {
@@ -340,8 +387,10 @@ Status Train(World& world, const TrainOptions& options) {
   sampling.rank = share.rank;
   sampling.seed = options.seed;
   CADRE_ASSIGN_OR_RETURN(DistributedSampler sampler, DistributedSampler::Create(sampling));
-  return Trainer(worker, *world.communicator, options, share, *training, *validation,
-                 std::move(sampler))
+  CADRE_ASSIGN_OR_RETURN(std::shared_ptr<ImageNetwork> net,
+                         MakeNet(worker, options, training->classes(), device));
+  return Trainer(worker, *world.communicator, options, share, device, std::move(net), *training,
+                 *validation, std::move(sampler))
       .Run();
 }
 

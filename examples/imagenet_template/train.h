@@ -1,4 +1,4 @@
-// Data-parallel training of a ResNet on pictures in the layout of ImageNet.
+// Data-parallel training of a network on pictures in the layout of ImageNet.
 #ifndef CADRE_EXAMPLES_IMAGENET_TEMPLATE_TRAIN_H_
 #define CADRE_EXAMPLES_IMAGENET_TEMPLATE_TRAIN_H_
 
@@ -10,20 +10,25 @@
 
 #include "cadre/connect.h"
 #include "cadre/status.h"
+#include "job_flags.h"
 
 namespace cadre::imagenet {
 
 struct TrainOptions {
-  // With train/CLASS/*.ppm and val/CLASS/*.ppm. Empty: drawn pictures.
+  // With train/CLASS/*.jpg and val/CLASS/*.jpg. Empty: drawn pictures.
   std::string data_dir;
+  JobFlags job;
+  // cpu or cuda; empty: cuda where there is a GPU.
+  std::string device;
+  std::string arch = "resnet18";
   // Of the training set, when it is drawn; the other set is a fifth of it.
   int drawn_pictures = 200;
-  // In nodes; 0: as many as there are.
-  int nodes = 0;
   // Of one node's processes together.
   int batch_size = 256;
   int data_workers = 4;
   int epochs = 90;
+  // Without a checkpoint: so many are done.
+  int start_epoch = 0;
   double learning_rate = 0.1;
   double momentum = 0.9;
   double weight_decay = 1e-4;
@@ -37,9 +42,9 @@ struct TrainOptions {
   uint64_t seed = 0;
   // Of the part of a picture that the network sees.
   int side = 224;
-  // See ResNetOptions.
-  std::vector<int64_t> blocks = {3, 4, 6, 3};
-  int64_t width = 64;
+  // Of a residual network; empty and 0: as its name says.
+  std::vector<int64_t> blocks;
+  int64_t width = 0;
   // For every exchange between ranks.
   double timeout_seconds = 600;
   // The same; thirty years are as good as any longer time, and fit.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "examples/imagenet_template/jpeg.h"
 #include "examples/imagenet_template/picture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,9 +48,14 @@ TEST(ImageNetTemplateTest, TwoNodesShareBatchesAndDataWorkers) {
                 HasSubstr(absl::StrCat("rank ", rank, " of 4: batches of 5, 2 data workers\n")));
   }
   // 40 pictures for 4 ranks with batches of 5.
-  EXPECT_THAT(output, ContainsRegex("Epoch: \\[1\\]\\[2/2\\]  Time [0-9.]+  Data [0-9.]+  "
-                                    "Loss [0-9.]+  Acc@1 [0-9.]+  Acc@5 [0-9.]+\n"));
-  EXPECT_THAT(output, ContainsRegex(" \\* Loss [0-9.]+ Acc@1 [0-9.]+ Acc@5 [0-9.]+ on 8 pictures"));
+  const std::string both = " +[0-9.]+ \\( *[0-9.]+\\)", loss = " [0-9.e+-]+ \\([0-9.e+-]+\\)";
+  EXPECT_THAT(output,
+              ContainsRegex(absl::StrCat("Epoch: \\[0\\]\\[2/2\\]\tTime", both, "\tData", both,
+                                         "\tLoss", loss, "\tAcc@1", both, "\tAcc@5", both, "\n")));
+  EXPECT_THAT(output, ContainsRegex(absl::StrCat("Test: \\[1/1\\]\tTime", both, "\tLoss", loss,
+                                                 "\tAcc@1", both, "\tAcc@5", both, "\n")));
+  EXPECT_THAT(output, ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
+  EXPECT_THAT(output, ContainsRegex("mean loss [0-9.]+ on 8 pictures of all ranks\n"));
   EXPECT_THAT(output, HasSubstr("parameters equal on 4 ranks: "));
 }
 
@@ -68,14 +74,18 @@ TEST(ImageNetTemplateTest, ResumesAndKeepsTheBest) {
   auto second = start({"--epochs", "2", "--checkpoint-dir", checkpoints});
   ASSERT_EQ(second->Wait(kTraining), 0) << Said(*second);
   EXPECT_THAT(second->standard_output(), HasSubstr("resumed after epoch 1, best Acc@1 "));
-  EXPECT_THAT(second->standard_output(), Not(HasSubstr("Epoch: [1]")));
-  EXPECT_THAT(second->standard_output(), HasSubstr("Epoch: [2]"));
+  EXPECT_THAT(second->standard_output(), Not(HasSubstr("Epoch: [0]")));
+  EXPECT_THAT(second->standard_output(), HasSubstr("Epoch: [1]"));
 
   auto evaluation = start({"--evaluate", "--resume", checkpoints + "/model_best.pt"});
   ASSERT_EQ(evaluation->Wait(kTraining), 0) << Said(*evaluation);
   EXPECT_THAT(evaluation->standard_output(), HasSubstr("resumed after epoch "));
   EXPECT_THAT(evaluation->standard_output(), HasSubstr(" on 8 pictures"));
   EXPECT_THAT(evaluation->standard_output(), Not(HasSubstr("Epoch: ")));
+
+  auto other = start({"--arch", "resnet50", "--resume", checkpoints + "/model_best.pt"});
+  EXPECT_EQ(other->Wait(kTraining), 1);
+  EXPECT_THAT(Said(*other), HasSubstr("model_best.pt holds a resnet18, and --arch is resnet50"));
 }
 
 TEST(ImageNetTemplateTest, ReadsFoldersOfClasses) {
@@ -87,15 +97,76 @@ TEST(ImageNetTemplateTest, ReadsFoldersOfClasses) {
       const uint8_t level = name == "/dark" ? 20 : 220;
       for (int i = 0; i < 4; ++i) {
         const imagenet::Picture picture = {50, 40, std::vector<uint8_t>(50 * 40 * 3, level)};
-        ASSERT_OK(imagenet::WritePpm(picture, absl::StrCat(data, set, name, "/", i, ".ppm")));
+        const std::string path = absl::StrCat(data, set, name, "/", i);
+        ASSERT_OK(i % 2 == 0 ? imagenet::WritePpm(picture, path + ".ppm")
+                             : imagenet::WriteJpeg(picture, path + ".JPEG", /*quality=*/90));
       }
     }
   }
-  auto run = StartStandalone(Small({"--nproc-per-node", "2"},
-                                   {"--batch-size", "4", "--workers", "2", "--epochs", "1", data}));
+  auto run =
+      StartStandalone(Small({"--nproc-per-node", "2"}, {"--batch-size", "4", "--workers", "2",
+                                                        "--epochs", "1", "-p", "1", data}));
   ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
-  EXPECT_THAT(run->standard_output(), HasSubstr("Epoch: [1][2/2]"));
+  EXPECT_THAT(run->standard_output(), HasSubstr("Epoch: [0][2/2]"));
   EXPECT_THAT(run->standard_output(), HasSubstr(" on 8 pictures"));
+}
+
+// As PyTorch's page says it: nobody has started ranks.
+TEST(ImageNetTemplateTest, StartsItsRanksItself) {
+  auto run = StartProgram(kProgram, {"-a",
+                                     "resnet18",
+                                     "--dist-url",
+                                     "tcp://127.0.0.1:23456",
+                                     "--dist-backend",
+                                     "nccl",
+                                     "--multiprocessing-distributed",
+                                     "--world-size",
+                                     "1",
+                                     "--rank",
+                                     "0",
+                                     "--device",
+                                     "cpu",
+                                     "--dummy",
+                                     "--side",
+                                     "32",
+                                     "--width",
+                                     "8",
+                                     "--pictures",
+                                     "20",
+                                     "--batch-size",
+                                     "10",
+                                     "--epochs",
+                                     "1"});
+  ASSERT_EQ(run->Wait(kTraining), 0) << Said(*run);
+  for (const char* line : {"using CPU, this will be slow\n", "=> creating model 'resnet18'\n",
+                           "--dist-backend nccl: Cadre's own reduces the gradients",
+                           "rank 0 of 1: batches of 10, 4 data workers\n", "Epoch: [0][1/2]\tTime ",
+                           "parameters equal on 1 ranks: "}) {
+    EXPECT_THAT(run->standard_output(), HasSubstr(line));
+  }
+}
+
+TEST(ImageNetTemplateTest, TrainsAlexNetAndLooksThroughVgg) {
+  auto alexnet = StartProgram(
+      kProgram, {"--arch", "alexnet", "--side", "64", "--pictures", "10", "--batch-size", "5",
+                 "--epochs", "1", "--device", "cpu", "--gpu", "0"});
+  ASSERT_EQ(alexnet->Wait(kTraining), 0) << Said(*alexnet);
+  EXPECT_THAT(alexnet->standard_output(), HasSubstr("=> creating model 'alexnet'\n"));
+  EXPECT_THAT(alexnet->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
+  auto vgg = StartProgram(kProgram, {"--arch", "vgg16", "--side", "32", "--pictures", "10",
+                                     "--batch-size", "2", "--evaluate", "--device", "cpu"});
+  ASSERT_EQ(vgg->Wait(kTraining), 0) << Said(*vgg);
+  EXPECT_THAT(vgg->standard_output(), ContainsRegex(" \\* Acc@1 [0-9.]+ Acc@5 [0-9.]+\n"));
+}
+
+TEST(ImageNetTemplateTest, WhatContradictsTheLauncherIsRefused) {
+  auto run =
+      StartStandalone(Small({"--nproc-per-node", "1"}, {"--dist-url", "tcp://elsewhere:23456"}));
+  EXPECT_EQ(run->Wait(kTraining), 1);
+  EXPECT_THAT(Said(*run), HasSubstr("--dist-url tcp://elsewhere:23456: the launcher has chosen "));
+  auto pretrained = StartProgram(kProgram, {"--pretrained"});
+  EXPECT_EQ(pretrained->Wait(kTraining), 1);
+  EXPECT_THAT(Said(*pretrained), HasSubstr("--pretrained: this program downloads no parameters"));
 }
 
 TEST(ImageNetTemplateTest, AWorldSizeThatIsNotTheJobsIsRefused) {
