@@ -98,7 +98,7 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
 }
 
 // As this rank.
-cadre::Status Train(cadre::World& world, const cadre::imagenet::TrainOptions& options) {
+cadre::Status TrainRank(cadre::World& world, const cadre::imagenet::TrainOptions& options) {
   try {
     return cadre::imagenet::Train(world, options);
   } catch (const std::exception& error) {
@@ -116,7 +116,7 @@ int TrainAlone(const cadre::imagenet::TrainOptions& options,
   const bool all = options.job.process_per_gpu && options.job.gpu < 0;
   const cadre::Status status = cadre::Spawn(
       all ? cadre::DeviceCount(options.device) : 1,
-      [&](cadre::World& world) { return Train(world, options); }, spawning);
+      [&](cadre::World& world) { return TrainRank(world, options); }, spawning);
   return status.ok() ? 0 : Fail("", status);
 }
 
@@ -144,6 +144,6 @@ int main(int argc, char** argv) {
   cadre::Result<cadre::World> world = cadre::Connect(communication);
   if (!world.ok()) return Fail("", world.status());
   const std::string who = "rank " + std::to_string(world->worker->rank()) + ": ";
-  const cadre::Status status = Train(*world, options);
+  const cadre::Status status = TrainRank(*world, options);
   return status.ok() ? 0 : Fail(who, status);
 }
