@@ -18,6 +18,8 @@ namespace {
 // CPython's status after an exception that nobody caught, and the dynamic linker's.
 constexpr int kUncaught = 1;
 constexpr int kNoLibrary = 127;
+// Its status where it cannot open the script.
+constexpr int kNoScript = 2;
 constexpr size_t kMaxTextBytes = 320;
 
 bool IsOutOfMemory(const PythonException& exception) {
@@ -98,6 +100,28 @@ std::string LastLine(absl::string_view lines) {
   return OneLine(end == lines.npos ? lines : lines.substr(end + 1), kMaxTextBytes);
 }
 
+// The interpreter found no program to run, and says so instead of a traceback, after its own path:
+// "/usr/bin/python3.11: No module named train".
+std::optional<ProgramError> NoProgram(absl::string_view last_line) {
+  // The first may have the second in it.
+  for (const char* says : {": Error while finding module specification for ", ": No module named ",
+                           ": can't open file ", ": can't find '__main__' module in ",
+                           ": No code object available for "}) {
+    const size_t found = last_line.find(says);
+    if (found == last_line.npos) continue;
+    const absl::string_view interpreter = last_line.substr(0, found);
+    if (!absl::StartsWith(interpreter.substr(interpreter.rfind('/') + 1), "py")) continue;
+    const absl::string_view what = last_line.substr(found + 2);
+    // A file system that fails for a while may have it later.
+    if (absl::StartsWith(what, "can't open") && !absl::StrContains(what, "[Errno 2]") &&
+        !absl::StrContains(what, "[Errno 13]")) {
+      continue;
+    }
+    return ProgramError{ProgramError::Kind::kCannotLoad, std::string(what)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
@@ -110,11 +134,14 @@ std::optional<ProgramError> FindProgramError(const v1::WorkerExit& exit) {
       return absl::StrContains(line, "error while loading shared libraries");
     });
   }
+  if (exit.exit_code() == kNoScript) return NoProgram(LastLine(lines));
   if (exit.exit_code() != kUncaught) return std::nullopt;
   std::optional<PythonException> exception = LastPythonException(lines);
   if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
   // sys.exit("no data in /data") writes that and no traceback.
   const std::string last = LastLine(lines);
+  const std::optional<ProgramError> no_program = NoProgram(last);
+  if (no_program.has_value()) return no_program;
   if (!exception.has_value()) {
     if (last.empty()) return std::nullopt;
     return ProgramError{ProgramError::Kind::kLastLine, last};

@@ -83,6 +83,32 @@ TEST(ProgramError, WhatCannotBeLoaded) {
   EXPECT_EQ(library->text, "./train: error while loading shared libraries: libx.so.0: cannot open");
 }
 
+// What CPython 3.8 to 3.13 say of it, without a traceback.
+TEST(ProgramError, AProgramThatIsNotThere) {
+  const std::string python = "/opt/my env/bin/python3.11: ";
+  for (const char* const says :
+       {"No module named nosuch",
+        "No module named pkg.__main__; 'pkg' is a package and cannot be "
+        "directly executed",
+        "Error while finding module specification for 'a.b' (ModuleNotFoundError: No module named "
+        "'a')",
+        "can't find '__main__' module in '/home/me'"}) {
+    ExpectFound(python + says + "\n", Kind::kCannotLoad, says);
+  }
+  const std::string script =
+      "can't open file '/home/me/nosuch.py': [Errno 2] No such file or directory";
+  const auto found = FindProgramError(ExitWith("python3: " + script + "\n", 2));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->kind, Kind::kCannotLoad);
+  EXPECT_EQ(found->text, script);
+  // It may be there when the file server is.
+  EXPECT_FALSE(FindProgramError(
+      ExitWith("python3: can't open file '/nfs/a.py': [Errno 116] Stale file handle\n", 2)));
+  EXPECT_FALSE(FindProgramError(ExitWith("usage: train.py [-h]\n", 2)));
+  ExpectFound("data: No module named x is no error\n", Kind::kLastLine,
+              "data: No module named x is no error");
+}
+
 TEST(ProgramError, AnImportThatAProgramDidWithoutIsNotWhyItEnded) {
   ExpectFound(
       "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"

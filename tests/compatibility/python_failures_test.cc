@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kScript[] = "tests/compatibility/python_failures.py";
 // Importing torch alone takes many seconds on a machine that has other things to do.
@@ -82,6 +85,37 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 92)",
             "crash"}),
     [](const auto& info) { return info.param.name; });
+
+// What starting it again does not mend is not started again.
+TEST_F(PythonFailuresTest, AProgramThatIsNotThereEndsTheJobAtOnce) {
+  const std::string folder = MakeTempDir("program");
+  std::ofstream(folder + "/wrong.py") << "def f(:\n";
+  std::ofstream(folder + "/late.py") << "import os\n\nimport nosuch\n";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> programs = {
+      {{"-m", "nosuch"}, "could not be loaded: No module named nosuch"},
+      {{"-m", "nosuch.train"},
+       "could not be loaded: Error while finding module specification for 'nosuch.train' "
+       "(ModuleNotFoundError: No module named 'nosuch')"},
+      {{"--", python_, folder + "/nosuch.py"},
+       absl::StrCat("could not be loaded: can't open file '", folder,
+                    "/nosuch.py': [Errno 2] No such file or directory")},
+      {{folder + "/wrong.py"},
+       "could not be loaded: SyntaxError: invalid syntax (wrong.py, line 1)"},
+      {{folder + "/late.py"},
+       "could not be loaded: ModuleNotFoundError: No module named 'nosuch' (late.py, line 3)"}};
+  for (const auto& [program, says] : programs) {
+    for (const bool warm : {true, false}) {
+      std::vector<std::string> arguments = {"run", "--standalone", "--max-restarts", "3"};
+      if (!warm) arguments.push_back("--no-warm");
+      arguments.insert(arguments.end(), program.begin(), program.end());
+      const auto run = StartCadre(arguments, {{"PYTHON_EXEC", python_}});
+      EXPECT_THAT(run->Wait(kPatience), AnyOf(1, 2)) << Said(*run);
+      EXPECT_THAT(run->standard_error(), AllOf(HasSubstr("rank 0 (local rank 0)"), HasSubstr(says),
+                                               HasSubstr("  cause      load failed, generation 1"),
+                                               Not(HasSubstr("restart"))));
+    }
+  }
+}
 
 // Then nobody knows why, but where it is.
 TEST_F(PythonFailuresTest, ARankThatLeftTheOthersAndGoesOnIsNamed) {
