@@ -73,9 +73,12 @@ std::string ExitText(const v1::Failure& failure) {
 // Who failed first, and how.
 std::string RootCauseText(const v1::Failure& root) {
   const std::string who = Who(root);
-  // The message begins with the rank, and names the program.
+  // The message begins with the rank, and names the program, or those that one lost which ended
+  // with 0 too early.
   const bool exec = root.cause() == v1::EXEC_FAILED;
-  if ((exec || root.cause() == v1::HANG) && !root.message().empty()) {
+  const bool early = root.cause() == v1::CRASH && root.has_exit() && root.exit().exit_code() == 0 &&
+                     root.exit().signal() == 0;
+  if ((exec || early || root.cause() == v1::HANG) && !root.message().empty()) {
     return EscapeControl(root.message());
   }
   if (root.cause() == v1::HANG) return absl::StrCat(who, " made no progress");

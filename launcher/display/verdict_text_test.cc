@@ -76,6 +76,15 @@ TEST(VerdictTextTest, Hang_SaysThatThereWasNoProgressInPlaceOfAnExitCode) {
               HasSubstr("rank 3 (local rank 1) on node1 made no progress\n"));
 }
 
+TEST(VerdictTextTest, ARankThatEndedInOrderTooEarly_IsNamedWithThoseThatLostIt) {
+  v1::Verdict verdict = Failed();
+  verdict.mutable_root_cause()->clear_exit();
+  verdict.mutable_root_cause()->mutable_exit();
+  verdict.mutable_root_cause()->set_message("rank 3 ended with exit code 0; rank 0 lost it");
+  EXPECT_THAT(VerdictText(verdict, "/logs", absl::UTCTimeZone()),
+              HasSubstr("failure): rank 3 ended with exit code 0; rank 0 lost it\n"));
+}
+
 TEST(VerdictTextTest, ErrorFile_IsShownInPlaceOfTheLastLines) {
   v1::Verdict verdict = Failed();
   verdict.mutable_root_cause()->mutable_exit()->set_error_json(

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
+#include "rendezvous/job/early_end.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/limits.h"
@@ -33,6 +34,11 @@ bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
   }
   victims->failures.push_back(std::move(failure));
   return true;
+}
+
+// For want of a rank that failed for itself.
+v1::Failure CauseOf(const std::vector<v1::Failure>& victims, const state::Generation& generation) {
+  return EarlyEnd(generation, victims).value_or(victims.front());
 }
 
 // A failure of a worker that says nothing of its end: "rank 3 (local rank 1) on n0 <what>".
@@ -230,7 +236,7 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
   Touch(true);
   if (state_.phase() != v1::RUNNING || member.succeeded() == member.slots()) return;
   const std::vector<v1::Failure>& victims = live_.suspicion.victims.failures;
-  if (!victims.empty()) return FailWorker(v1::Failure(victims.front()));
+  if (!victims.empty()) return FailWorker(CauseOf(victims, state_.generation));
   // No process is left, yet not every worker's end was reported.
   uint32_t rank = member.first_rank();
   while (state_.generation.worker(rank) == saved::RANK_SUCCEEDED) ++rank;
@@ -240,7 +246,9 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
 }
 
 void Job::FailWorker(const v1::Failure& failure) {
-  out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
+  if (!state::IsOver(state_.generation.worker(failure.rank()))) {
+    out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
+  }
   Touch(true);
   OrderStop(failure.message(), failure);
 }
@@ -261,14 +269,14 @@ bool Job::AdvanceSuspicion() {
   const std::vector<v1::Failure>& victims = suspicion.victims.failures;
   if (!victims.empty() && !suspicion.inquiry.has_value()) {
     if (victims.size() + state_.generation.succeeded >= state_.generation.world_size()) {
-      FailWorker(v1::Failure(victims.front()));
+      FailWorker(CauseOf(victims, state_.generation));
       return true;
     }
     if (context_.clock.now() >= suspicion.victims.believed_at) {
       Inquiry inquiry =
           Inquire(state_.generation, live_.connections, "", context_.clock.now(), &out_);
       inquiry.for_lost = true;
-      inquiry.otherwise = victims.front();
+      inquiry.otherwise = CauseOf(victims, state_.generation);
       suspicion.inquiry = std::move(inquiry);
     }
   }

@@ -82,9 +82,19 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"loader_raises",
             "ValueError: no sample 5 (python_failures.py, line 25, in DataLoader worker process 0)",
             "crash"},
-        Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 92)",
+        Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 98)",
             "crash"}),
     [](const auto& info) { return info.param.name; });
+
+TEST_F(PythonFailuresTest, ARankThatEndsInOrderWhileTheOtherWorksIsTheCause) {
+  const auto run = StartCadre(Run("leaves"));
+  EXPECT_EQ(run->Wait(kPatience), 1) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("failure): rank 1 (local rank 1) on "),
+                    HasSubstr(" ended with exit code 0 in generation 1 while another was still "
+                              "working; rank 0 lost it"),
+                    HasSubstr("What followed from it:\n  rank 0 (local rank 0)")));
+}
 
 // What starting it again does not mend is not started again.
 TEST_F(PythonFailuresTest, AProgramThatIsNotThereEndsTheJobAtOnce) {
