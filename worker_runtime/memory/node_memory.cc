@@ -1,5 +1,6 @@
 #include "worker_runtime/memory/node_memory.h"
 
+#include <cstdio>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/backend/broadcast_bytes.h"
+#include "worker_runtime/memory/absence_notice.h"
 #include "worker_runtime/memory/slot_file.h"
 #include "worker_runtime/memory/spill_directory.h"
 
@@ -26,6 +28,17 @@ size_t SizeOf(Span<const StatePart> parts) {
   size_t bytes = 0;
   for (const StatePart& part : parts) bytes += part.size;
   return bytes;
+}
+
+// On standard error: a person before a silent program wants to know for whom it waits.
+AbsenceNoticeOptions TellAbsence() {
+  AbsenceNoticeOptions options;
+  options.say = [](const std::string& absent) {
+    std::fprintf(stderr,
+                 "cadre: latest() of the checkpoint in memory waits: it is not called yet by %s\n",
+                 absent.c_str());
+  };
+  return options;
 }
 
 }  // namespace
@@ -102,8 +115,12 @@ Result<std::optional<SavedState>> NodeMemory::Latest() {
   CommunicatorOptions connect;
   connect.name = "memory checkpoint";
   connect.timeout = options_.timeout;
+  std::optional<AbsenceNotice> notice;
+  notice.emplace(worker_, absl::StrCat("memory checkpoint/latest/", ++latest_calls_),
+                 TellAbsence());
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
                    ConnectCommunicator(worker_, connect));
+  notice.reset();
   ASSIGN_OR_RETURN(Found found, Find(*communicator));
   if (found.step == kNoStep && spill_ != nullptr) {
     ASSIGN_OR_RETURN(found, FindSpilled(*communicator));

@@ -80,6 +80,7 @@ class NodeMemory : public MemoryCheckpoint {
   std::optional<MemorySlots> slots_;
   std::unique_ptr<memory::Spill> spill_;
   int committed_ = 0;
+  int latest_calls_ = 0;
   std::optional<MappedFile> read_;
   // Writes copied_, which is read once it has been joined.
   std::thread copying_;
