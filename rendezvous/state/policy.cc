@@ -51,6 +51,10 @@ std::string NodesText(const v1::NodeRange& nodes) {
                                     : absl::StrCat(nodes.min(), "..", nodes.max());
 }
 
+std::string ScaleUpText(v1::ElasticPolicy::ScaleUp scale_up) {
+  return absl::AsciiStrToLower(v1::ElasticPolicy::ScaleUp_Name(scale_up));
+}
+
 }  // namespace
 
 Policy PolicyOf(const v1::JobSpec& spec) {
@@ -186,6 +190,12 @@ absl::Status CheckSameJob(const v1::JobSpec& job, const v1::JobSpec& joining) {
   if (job.restart().in_place() != joining.restart().in_place()) {
     return Differs("restart.in_place", job.restart().in_place() ? "true" : "false",
                    joining.restart().in_place() ? "true" : "false");
+  }
+  // A node that does not say when it wants to come in takes what the job has.
+  const v1::ElasticPolicy::ScaleUp wanted = joining.elastic().scale_up();
+  const v1::ElasticPolicy::ScaleUp scale_up = PolicyOf(job).scale_up;
+  if (wanted != v1::ElasticPolicy::SCALE_UP_UNSPECIFIED && wanted != scale_up) {
+    return Differs("elastic.scale_up", ScaleUpText(scale_up), ScaleUpText(wanted));
   }
   return absl::OkStatus();
 }

@@ -109,5 +109,19 @@ TEST(PolicyTest, ADifferenceIsNamedAndShort) {
   EXPECT_TRUE(CheckSameJob(other, other).ok());
 }
 
+TEST(PolicyTest, WhoSaysWhenItComesInSaysTheSameAsTheJob) {
+  const v1::JobSpec silent = SpecOf("train", 1, 2, 0);
+  v1::JobSpec waits = silent, hurries = silent;
+  waits.mutable_elastic()->set_scale_up(v1::ElasticPolicy::AT_CHECKPOINT);
+  hurries.mutable_elastic()->set_scale_up(v1::ElasticPolicy::IMMEDIATELY);
+  EXPECT_TRUE(CheckSameJob(silent, waits).ok());
+  EXPECT_TRUE(CheckSameJob(hurries, silent).ok());
+  EXPECT_TRUE(CheckSameJob(hurries, hurries).ok());
+  EXPECT_EQ(CheckSameJob(silent, hurries).message(),
+            "elastic.scale_up differs: the job has at_checkpoint, this node has immediately; give "
+            "every node the same, or another job name");
+  EXPECT_FALSE(CheckSameJob(hurries, waits).ok());
+}
+
 }  // namespace
 }  // namespace cadre::state
