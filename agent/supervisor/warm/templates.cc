@@ -53,6 +53,12 @@ bool Lives(const State& state, uint64_t serial) {
   return group != state.groups.end() && !group->second.exited;
 }
 
+bool HasFailed(const State& state, uint64_t serial) {
+  const auto group = state.groups.find(serial);
+  if (group == state.groups.end() || !group->second.exited) return false;
+  return group->second.end.exit_code != 0 || group->second.end.signal != 0;
+}
+
 bool HasWorkers(const State& state, uint64_t number) {
   return std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
     return group.second.program == number && !group.second.exited;
@@ -206,12 +212,16 @@ void TellImports(State& state, WarmProgram& program) {
   state.outbox.Send(ImportedFrame{learner->second.id, static_cast<uint32_t>(took)});
 }
 
-void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
+void ReadImports(WarmProgram& program, MonoTime now) {
   struct stat info = {};
   if (stat(program.learned.c_str(), &info) != 0) info.st_size = 0;
-  const int64_t size = info.st_size;
-  program.learned_bytes = size;
-  if (size > 0) program.learned_at = std::max(program.began, ChangedAt(info, now));
+  program.learned_bytes = info.st_size;
+  if (info.st_size > 0) program.learned_at = std::max(program.began, ChangedAt(info, now));
+}
+
+void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
+  ReadImports(program, now);
+  const int64_t size = program.learned_bytes;
   const absl::Duration limit = absl::Milliseconds(program.start.warm.quiet_ms);
   const bool quiet = now - program.learned_at >= limit;
   program.look_at = now + (quiet ? kLookWhereNothingChanges : std::min(kLook, limit));
@@ -222,6 +232,18 @@ void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
   if (program.serving.serial == 0 ? size > 0 : more >= kWorthAnotherBytes) {
     StartTemplate(state, program, now);
   }
+}
+
+// The learner failed soon after its imports, or amid them: what follows is most likely a restart,
+// which imports them again.
+void BeginAfterFailure(State& state, WarmProgram& program, MonoTime now) {
+  program.learns = false;
+  if (program.serving.serial != 0 || program.coming.serial != 0) return;
+  ReadImports(program, now);
+  if (program.learned_bytes == 0) return;
+  // It may have ended in the midst of the last one.
+  program.imports = now - program.began;
+  StartTemplate(state, program, now);
 }
 
 void BeginLearning(uint64_t serial, WarmProgram& program) {
@@ -339,6 +361,9 @@ void AdvanceTemplates(State& state, MonoTime now) {
           absl::StrCat("the template was not ready after ", absl::FormatDuration(kReadyLimit));
       End(state, coming, why);
       GiveUp(state, program, why);
+    }
+    if (program.given_up.empty() && program.learns && HasFailed(state, program.learner)) {
+      BeginAfterFailure(state, program, now);
     }
     if (program.given_up.empty() && now >= program.look_at) {
       // Without workers nothing changes.

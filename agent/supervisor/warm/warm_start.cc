@@ -102,19 +102,24 @@ bool Fail(State& state, uint64_t serial, Group& group) {
   return true;
 }
 
-std::string WhyThereIsNone(const WarmProgram& program) {
+std::string WhyThereIsNone(const State& state, const WarmProgram& program) {
   if (!program.given_up.empty()) return program.given_up;
   if (program.coming.serial != 0) return "its template is still importing";
-  return program.templates == 0 ? "its first start" : "its template has ended";
+  if (program.templates > 0) return "its template has ended";
+  const auto learner = state.groups.find(program.learner);
+  const bool is_first =
+      program.learner == 0 || (learner != state.groups.end() && !learner->second.exited);
+  return is_first ? "its first start" : "it ended before it was known what it imports";
 }
 
 // Until when a start goes better by waiting for a template that still imports: it imports what a
 // plain start would, began earlier, and has no other workers beside it. For as long as a plain
-// start would take, and not for one that takes much longer than the program did. `now`: not at all.
+// start would take, and a quarter more for one that began only just before; not for one that takes
+// much longer than the program did. `now`: not at all.
 MonoTime WorthWaitingUntil(const WarmProgram& program, MonoTime now) {
   if (!program.given_up.empty() || program.coming.serial == 0) return now;
   const absl::Duration plain = std::min(program.imports, kMostWait);
-  return std::min(now + plain, program.coming.began + kTemplateTakes * plain);
+  return std::min(now + 1.25 * plain, program.coming.began + kTemplateTakes * plain);
 }
 
 // For one that waits.
@@ -124,7 +129,7 @@ void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime 
     warm.until = now + kForkLimit;
     AskForFork(state, serial, program, warm);
   } else if (now >= warm.until || program.coming.serial == 0) {
-    warm.failed = WhyThereIsNone(program);
+    warm.failed = WhyThereIsNone(state, program);
   }
 }
 
@@ -147,7 +152,8 @@ void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Gr
   WarmProgram& program = state.programs.at(group.program);
   warm->until = program.serving.serial != 0 ? now + kForkLimit : WorthWaitingUntil(program, now);
   if (warm->until <= now) {
-    return StartPlainly(state, serial, group, start, warm->plumbing, WhyThereIsNone(program));
+    return StartPlainly(state, serial, group, start, warm->plumbing,
+                        WhyThereIsNone(state, program));
   }
   warm->start = start;
   warm->program = group.program;

@@ -219,6 +219,32 @@ TEST_F(WarmTest, AnotherEnvironmentIsAnotherProgram) {
   EXPECT_EQ(rig_.Started(other.group)->why_plain, "its first start");
 }
 
+// A program that fails at once is what restarts are for: the second start is warm all the same.
+TEST_F(WarmTest, OneThatFailsSoonAfterItsImportsIsStartedWarmNext) {
+  Install("counted",
+          "import time\n"
+          "if b'=template' not in open('/proc/self/environ', 'rb').read(): time.sleep(2)\n");
+  WriteScript("import json, sys\nimport counted\nsys.exit('no data')\n");
+  StartFrame first = Worker();
+  first.warm.quiet_ms = 60000;
+  EXPECT_EQ(rig_.Run(first).exit_code, 1);
+  EXPECT_EQ(rig_.Started(first.group)->why_plain, "its first start");
+  StartFrame second = Worker();
+  second.warm.quiet_ms = 60000;
+  EXPECT_EQ(rig_.Run(second).exit_code, 1);
+  EXPECT_TRUE(rig_.Started(second.group)->warm) << rig_.Started(second.group)->why_plain;
+}
+
+TEST_F(WarmTest, OneThatEndedBeforeItWasKnownWhatItImportsIsNoFirstStart) {
+  Install("counted", "");
+  WriteScript("import json, sys\nimport counted\n");
+  StartFrame first = Worker();
+  EXPECT_EQ(rig_.Run(first).exit_code, 0);
+  const StartFrame second = Worker();
+  EXPECT_EQ(rig_.Run(second).exit_code, 0);
+  EXPECT_EQ(rig_.Started(second.group)->why_plain, "it ended before it was known what it imports");
+}
+
 TEST_F(WarmTest, WhatWasInstalledAnewIsNotStale) {
   Install("counted", "print('old', flush=True)\n");
   WriteScript(
