@@ -55,7 +55,9 @@ NodeWorkers::NodeWorkers(const DaemonOptions& options,
       store_(options.adopt_timeout, uses_.display),
       start_(StartOptions(options, uses_.local)),
       outputs_(options.output, uses_.display),
-      follower_(uses_.local.directory(), uses_.report) {}
+      follower_(uses_.local.directory(), uses_.report) {
+  Send(supervisor::DirectoryFrame{uses_.local.directory()});
+}
 
 void NodeWorkers::Begin(const BeginJob& command) {
   start_.environment.spec = command.spec;
@@ -274,6 +276,7 @@ void NodeWorkers::StartStandbys(MonoTime now) {
 
 void NodeWorkers::OnSupervisorGone(const std::string& how) {
   if (!supervisor_.Replace(how)) return uses_.emit(SupervisorLost{});
+  Send(supervisor::DirectoryFrame{uses_.local.directory()});
   standbys_.Clear();
   std::map<uint32_t, v1::WorkerRemains> left;
   for (const supervisor::RemainsFrame& remains : supervisor_.KillLeftovers()) {

@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/local/agent_remains.h"
 #include "base/progress_snapshot.h"
 #include "base/status_macros.h"
 #include "base/token.h"
@@ -88,46 +88,17 @@ pid_t AgentOf(absl::string_view name) {
   return pid;
 }
 
-// Whether somebody listens there: an agent of another PID namespace has a pid that is not seen.
-bool IsListenedOn(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() > kMaxSocketPath) return false;
-  memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return true;
-  const bool refused = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 &&
-                       (errno == ECONNREFUSED || errno == ENOENT);
-  close(fd);
-  return !refused;
-}
-
-std::string MemoryPrefix() { return absl::StrCat("/dev/shm/cadre-", getuid(), "-"); }
-
 // A link in the directory, so that it is found where the directory is. Without /dev/shm it lies on
 // whatever the directory does.
 absl::Status MakeMemory(const std::string& directory) {
   const std::string path = CheckpointMemoryPath(directory);
-  std::string memory = MemoryPrefix() + "XXXXXX";
+  std::string memory = CheckpointMemoryPrefix() + "XXXXXX";
   if (mkdtemp(memory.data()) != nullptr) {
     if (symlink(memory.c_str(), path.c_str()) == 0) return absl::OkStatus();
     rmdir(memory.c_str());
   }
   if (mkdir(path.c_str(), 0700) != 0) return CannotMake(path);
   return absl::OkStatus();
-}
-
-// With the memory that its link names.
-void Remove(const std::string& directory) {
-  std::error_code ignored;
-  const std::string memory =
-      std::filesystem::read_symlink(CheckpointMemoryPath(directory), ignored).string();
-  struct stat found;
-  if (absl::StartsWith(memory, MemoryPrefix()) && lstat(memory.c_str(), &found) == 0 &&
-      found.st_uid == getuid() && S_ISDIR(found.st_mode)) {
-    std::filesystem::remove_all(memory, ignored);
-  }
-  std::filesystem::remove_all(directory, ignored);
 }
 
 // Removes what killed agents left. A pid that is in use again delays that; what cannot be removed
@@ -151,7 +122,7 @@ void Sweep(const std::string& user) {
         IsListenedOn(LocalDirectory::SupervisorPath(path))) {
       continue;
     }
-    Remove(path);
+    RemoveAgentDirectory(path);
   }
   closedir(directory);
 }
@@ -249,7 +220,7 @@ std::vector<std::string> LocalDirectory::All(const std::string& parent) {
 
 LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
-  if (!path_.empty() && !kept_) Remove(path_);
+  if (!path_.empty() && !kept_) RemoveAgentDirectory(path_);
 }
 
 int LocalDirectory::Accept() { return AcceptAt(listener_); }

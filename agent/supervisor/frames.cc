@@ -54,6 +54,10 @@ void Fields(Io& io, KeepFrame& f) {
   io(f.keep_ms, f.socket_path, f.token);
 }
 template <typename Io>
+void Fields(Io& io, DirectoryFrame& f) {
+  io(f.path);
+}
+template <typename Io>
 void Fields(Io& io, GoodbyeFrame&) {
   io();
 }

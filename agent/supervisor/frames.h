@@ -14,6 +14,7 @@
 //     Signal    passed on to the group, if it is there
 //     Hold      at its moment the group is killed: Exited, AllGone
 //     Keep      whether groups outlive the agent; a line on stderr where that cannot be
+//     Directory of the agent: removed when the supervisor ends after an agent that died
 //     Goodbye   before it ends
 //     Adopt     first on a connection to Keep's socket, by an agent that takes over; answered,
 //               once the one before is gone, with Ready, Adopted, and Started and Exited of each
@@ -56,7 +57,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 7;
+inline constexpr uint32_t kFramesVersion = 8;
 
 // Of a Python program: its workers may be forked from a process that has imported its packages.
 struct WarmOptions {
@@ -110,6 +111,9 @@ struct KeepFrame {
   uint32_t keep_ms = 0;  // 0: not any more
   std::string socket_path;
   std::string token;  // what the other one has to know
+};
+struct DirectoryFrame {
+  std::string path;
 };
 struct GoodbyeFrame {};
 struct AdoptFrame {
@@ -190,7 +194,7 @@ struct RemainsFrame {
 using Frame =
     std::variant<StartFrame, StopFrame, SignalFrame, ReadyFrame, StartedFrame, ExitedFrame,
                  OutputFrame, AllGoneFrame, HoldFrame, KeepFrame, GoodbyeFrame, AdoptFrame,
-                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame>;
+                 AdoptedFrame, RemainsFrame, TemplateFrame, ImportedFrame, DirectoryFrame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const Frame& frame);

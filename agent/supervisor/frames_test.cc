@@ -109,6 +109,7 @@ TEST(FramesTest, SmallFramesKeepTheirType) {
   EXPECT_EQ(std::get<StartedFrame>(RoundTrip(StartedFrame{5, 44, 3, true, ""})).was, 3u);
   EXPECT_EQ(std::get<AllGoneFrame>(RoundTrip(AllGoneFrame{5})).group, 5u);
   EXPECT_EQ(std::get<KeepFrame>(RoundTrip(KeepFrame{7, "/s", "t"})).token, "t");
+  EXPECT_EQ(std::get<DirectoryFrame>(RoundTrip(DirectoryFrame{"/tmp/a"})).path, "/tmp/a");
   EXPECT_TRUE(std::holds_alternative<GoodbyeFrame>(RoundTrip(GoodbyeFrame{})));
   EXPECT_EQ(std::get<AdoptFrame>(RoundTrip(AdoptFrame{"t"})).token, "t");
   const auto adopted = std::get<AdoptedFrame>(RoundTrip(AdoptedFrame{"id", {1, 9}, 3, -4, true}));

@@ -62,6 +62,27 @@ class KeepTest : public ::testing::Test {
   SupervisorRig rig_;
 };
 
+TEST_F(KeepTest, TheDirectoryOfAnAgentThatDiedIsRemoved) {
+  const std::string directory = rig_.folder() + "/agent";
+  ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+  WriteFile(directory + "/token", "secret");
+  rig_.Send(DirectoryFrame{directory});
+  StartReader();
+  rig_.Die();
+  EXPECT_NE(access(directory.c_str(), F_OK), 0);
+}
+
+TEST_F(KeepTest, TheDirectoryStaysForAnAgentThatTakesOver) {
+  const std::string directory = rig_.folder() + "/agent";
+  ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+  rig_.Send(DirectoryFrame{directory});
+  rig_.Keep(kLong);
+  StartReader();
+  rig_.Die();
+  rig_.Adopt();
+  EXPECT_EQ(access(directory.c_str(), F_OK), 0);
+}
+
 TEST_F(KeepTest, AnotherAgentCarriesOn) {
   rig_.Keep(kLong);
   StartReader();

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "agent/local/agent_remains.h"
 #include "agent/supervisor/keep.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
@@ -25,6 +26,8 @@ namespace {
 
 constexpr size_t kAgentChunkBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
+// From the end of its socket to the end of a killed agent.
+constexpr absl::Duration kAgentsEnd = absl::Milliseconds(200);
 
 // Carries out the agent's frames. False: the agent is gone, or talks nonsense and counts as gone.
 bool HandleAgent(State& state) {
@@ -51,6 +54,8 @@ bool HandleAgent(State& state) {
       HoldGroup(state, *hold);
     } else if (const auto* keep = std::get_if<KeepFrame>(&frame)) {
       KeepWorkers(state, *keep);
+    } else if (const auto* directory = std::get_if<DirectoryFrame>(&frame)) {
+      state.agent_directory = directory->path;
     } else if (std::holds_alternative<GoodbyeFrame>(frame)) {
       state.keeping.said_goodbye = true;
     }
@@ -174,7 +179,12 @@ absl::Status RunLoop(State& state) {
   }
   StopListening(state);
   EndTemplates(state);
-  return ShutDown(state);
+  const absl::Status status = ShutDown(state);
+  // An agent that was killed removes nothing, and the next one on this node may never come.
+  if (!state.keeping.said_goodbye && !state.agent_directory.empty()) {
+    agent::RemoveOnceAbandoned(state.agent_directory, kAgentsEnd);
+  }
+  return status;
 }
 
 }  // namespace cadre::supervisor

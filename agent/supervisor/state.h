@@ -104,6 +104,7 @@ struct State {
 
   const std::string id;
   Agent agent;
+  std::string agent_directory;  // removed when the agent has died; empty: not known
   Outbox outbox;
   Keeping keeping;
   CgroupTree cgroups;

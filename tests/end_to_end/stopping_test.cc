@@ -1,6 +1,7 @@
 // Nothing outlives its launcher: Ctrl-C, and every process of the launcher killed in turn.
 #include <dirent.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -82,6 +83,22 @@ TEST(StoppingTest, LauncherKilled_NothingIsLeft) {
   family.run->Kill(SIGKILL);
   ExpectAllGone(family);
   EXPECT_TRUE(WaitGone(supervisor, kGone));
+}
+
+// Of its workers' checkpoints, which would fill the machine's.
+TEST(StoppingTest, LauncherKilled_NoMemoryIsLeft) {
+  auto run = StartStandalone({"--", "sh", "-c",
+                              "touch $CADRE_CHECKPOINT_MEMORY/state &&"
+                              " echo memory=$(readlink -f $CADRE_CHECKPOINT_MEMORY) &&"
+                              " exec sleep 1000"});
+  const auto line = run->WaitForLine("memory=/");
+  ASSERT_TRUE(line.has_value()) << Said(*run);
+  const std::string memory = line->substr(line->find("memory=") + 7);
+  EXPECT_EQ(access((memory + "/state").c_str(), F_OK), 0) << memory;
+  const pid_t supervisor = SupervisorOf(run->pid());
+  run->Kill(SIGKILL);
+  EXPECT_TRUE(WaitGone(supervisor, kGone));
+  EXPECT_NE(access(memory.c_str(), F_OK), 0) << memory;
 }
 
 TEST(StoppingTest, SupervisorStopped_GoesOnAndWhatEndedMeanwhileIsSeen) {
