@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,8 @@ constexpr absl::Duration kPatience = absl::Minutes(4);
 constexpr char kScript[] = "tests/compatibility/memory_checkpoint/replicated_script.py";
 // Its model is sharded over the ranks.
 constexpr char kShardedScript[] = "tests/compatibility/memory_checkpoint/sharded_script.py";
+// It also writes them to a directory.
+constexpr char kSpillScript[] = "tests/compatibility/memory_checkpoint/spill_script.py";
 constexpr char kSteps[] = "40";
 constexpr char kNever[] = "1000";
 
@@ -135,6 +138,29 @@ class MemoryCheckpointScriptTest : public PypiPythonTest {
     EXPECT_THAT(ends, ElementsAre(undisturbed, undisturbed));
   }
 
+  // The whole job is killed with all that its node had in memory, and started again.
+  void GoesOnFromTheDirectory(const char* mode) {
+    script_ = kSpillScript;
+    const auto run = [&](const std::string& die_at, const std::string& directory) {
+      return StartStandalone(
+          Command({"--nproc-per-node", "2"}, python_, mode, die_at, {directory}));
+    };
+    const auto whole = run(kNever, MakeTempDir("spilled"));
+    ASSERT_EQ(whole->Wait(kPatience), 0) << Said(*whole);
+    const std::string directory = MakeTempDir("spilled");
+    const auto killed = run("20", directory);
+    ASSERT_EQ(killed->Wait(kPatience), 128 + SIGKILL) << Said(*killed);
+    const auto again = run(kNever, directory);
+    ASSERT_EQ(again->Wait(kPatience), 0) << Said(*again);
+    int step = -1;
+    EXPECT_TRUE(absl::SimpleAtoi(StepOf(*again, 0), &step)) << Said(*again);
+    EXPECT_GE(step, 0);
+    EXPECT_LE(step, 20);
+    EXPECT_EQ(StepOf(*again, 1), StepOf(*again, 0));
+    EXPECT_EQ(EndOf(*again, 0), EndOf(*whole, 0));
+    EXPECT_EQ(EndOf(*again, 1), EndOf(*whole, 1));
+  }
+
   std::string script_ = kScript;
   const std::string logs_ = MakeTempDir("logs");
 };
@@ -172,6 +198,14 @@ TEST_F(MemoryCheckpointScriptTest, ShardsComeBackAsNewTensors) {
   ASSERT_EQ(killed->Wait(kPatience), 0) << Said(*killed);
   for (const int rank : {0, 1}) EXPECT_THAT(StepOf(*killed, rank), AnyOf("19", "20"));
   EXPECT_EQ(EndOf(*whole), EndOf(*killed));
+}
+
+TEST_F(MemoryCheckpointScriptTest, AKilledJobGoesOnFromTheDirectory) {
+  GoesOnFromTheDirectory("own");
+}
+
+TEST_F(MemoryCheckpointScriptTest, SoDoesOneWithTheSameStateOnAllRanks) {
+  GoesOnFromTheDirectory("replicated");
 }
 
 // It has no hook in front of an optimizer's step: every save waits for its copy.
