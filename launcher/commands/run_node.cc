@@ -124,10 +124,8 @@ agent::DaemonOptions Daemon(const RunOptions& options, const Attachment& attachm
   join.set_address(options.local_addr.empty() ? attachment.address : options.local_addr);
   join.set_slots(slots);
   // A submitted job's spec comes back with the Welcome.
-  if (options.part == 0) {
-    *join.mutable_spec() = options.job;
-    if (auto versions = VersionsHere(options.job)) *join.mutable_versions() = *std::move(versions);
-  }
+  if (options.part == 0) *join.mutable_spec() = options.job;
+  if (auto versions = VersionsHere(options.job)) *join.mutable_versions() = *std::move(versions);
   join.set_wanted_node_rank(options.node_rank);
   for (const std::string& node : options.expected_nodes) join.add_expected_nodes(node);
   join.set_master_addr(options.master_addr);

@@ -1,5 +1,6 @@
 // What users see of failures of programs of PyTorch's: the rank that failed first, not its victims,
 // and what it said.
+#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -226,6 +227,37 @@ TEST(PythonVersionsTest, NodesThatDifferAreNamedOnceWhenTheyBegin) {
   EXPECT_THAT(all, AllOf(HasSubstr("the program runs under different versions: "),
                          HasSubstr(", PyTorch 2.15.0+cpu on node0"),
                          HasSubstr(", PyTorch 2.14.1+cu130 on node1")));
+}
+
+TEST(PythonVersionsTest, OfASubmittedJobTheServersLogNamesThem) {
+  const std::string folder = MakeTempDir("cluster"), token = folder + "/token";
+  ASSERT_EQ(StartCadre({"token", "new", token})->Wait(kPatience), 0);
+  const int port = FreePort();
+  const auto server = StartCadre({"server", absl::StrCat("--port=", port), "--token-file=" + token,
+                                  "--state-dir=" + folder + "/state"});
+  ASSERT_TRUE(server->WaitForLine("serving at", kPatience)) << Said(*server);
+  const std::vector<std::string> where = {absl::StrCat("--server=127.0.0.1:", port),
+                                          "--token-file=" + token};
+  std::vector<std::unique_ptr<Process>> agents;
+  for (const char* torch : {"2.15.0+cpu", "2.14.1+cu130"}) {
+    std::vector<std::string> arguments = {"agent", absl::StrCat("--node-name=n", agents.size()),
+                                          "--cpus=1", "--gpus=0",
+                                          absl::StrCat("--user=", getpwuid(geteuid())->pw_name)};
+    arguments.insert(arguments.end(), where.begin(), where.end());
+    agents.push_back(StartCadre(arguments, {{"PATH", EnvironmentWith(torch) + ":/usr/bin:/bin"}}));
+    ASSERT_TRUE(agents.back()->WaitForLine("is in the cluster", kPatience)) << Said(*agents.back());
+  }
+  std::ofstream(folder + "/job.yaml")
+      << "name: j\nnodes: 2\nworking_dir: " << folder << "\ncommand: [python3, -c, '0']\n";
+  std::vector<std::string> submit = {"submit", folder + "/job.yaml"};
+  submit.insert(submit.end(), where.begin(), where.end());
+  ASSERT_EQ(StartCadre(submit)->Wait(kPatience), 0);
+  const auto line = server->WaitForLine("the program runs under different versions: ", kPatience);
+  ASSERT_TRUE(line.has_value()) << Said(*server);
+  EXPECT_THAT(*line, AllOf(HasSubstr(", PyTorch 2.15.0+cpu on n0"),
+                           HasSubstr(", PyTorch 2.14.1+cu130 on n1")));
+  for (const auto& agent : agents) agent->Kill(SIGTERM);
+  for (const auto& agent : agents) EXPECT_EQ(agent->Wait(kPatience), 0) << Said(*agent);
 }
 
 }  // namespace
