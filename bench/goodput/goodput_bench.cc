@@ -2,7 +2,7 @@
 // further at the end, beside those of the same job undisturbed. Cadre and torchrun in one run.
 //
 //   bazel run //bench/goodput -- [--json FILE] [--minutes 5] [--kill-every 15] [--modes a,b]
-//                                [--undisturbed-minutes 1] [--step-ms 50] [--seed 1]
+//                                [--undisturbed-minutes 1] [--step-ms 50] [--seed 1] [--kill-nodes]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +33,7 @@ struct Options {
   double kill_every = 15;  // seconds
   int step_ms = 50;
   unsigned seed = 1;
+  bool kill_nodes = false;
   std::string json;
   std::vector<std::string> modes;
 };
@@ -113,7 +114,11 @@ std::vector<Mode> AllModes(const Options& options) {
       {"python-memory", "Cadre, the script with cadre.checkpoint in each step",
        Cadre({"--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
               absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))},
-             {python, kScript, "--memory"}, options)},
+             {python, kScript, "--memory", "replicated"}, options)},
+      {"python-partner", "Cadre, likewise, each rank's own with its partner",
+       Cadre({"--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
+              absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))},
+             {python, kScript, "--memory", "own"}, options)},
   };
   if (IsInstalled(OfPython("torchrun", "torchrun"))) {
     modes.push_back({"torchrun", "torchrun, the same script", Torchrun({}, options)});
@@ -137,6 +142,7 @@ struct Figures {
   // Kills after which no step came before the next.
   size_t without_step = 0;
   double redone = 0;  // mean, steps
+  int64_t most_redone = 0;
   // Medians of seconds from the kill.
   double launcher = 0, main = 0, connected = 0, resumed = 0, stepped = 0;
 };
@@ -157,6 +163,7 @@ Figures Judge(const TrialResult& disturbed, double expected_steps) {
       continue;
     }
     figures.redone += static_cast<double>(recovery.redone);
+    figures.most_redone = std::max(figures.most_redone, recovery.redone);
     main.push_back(absl::ToDoubleSeconds(recovery.to_main));
     connected.push_back(absl::ToDoubleSeconds(recovery.to_connected));
     resumed.push_back(absl::ToDoubleSeconds(recovery.to_resumed));
@@ -195,6 +202,7 @@ nlohmann::json ToJson(const Mode& mode, const Figures& f) {
           {"kills", f.kills},
           {"kills_without_a_step_before_the_next", f.without_step},
           {"mean_steps_redone", f.redone},
+          {"most_steps_redone", f.most_redone},
           {"median_seconds_from_the_kill",
            {{"launcher", f.launcher},
             {"main", f.main},
@@ -217,6 +225,7 @@ int Run(const Options& options) {
     const absl::StatusOr<TrialResult> undisturbed = RunTrial(mode.command, trial);
     trial.length = absl::Minutes(options.minutes);
     trial.kill_every = absl::Seconds(options.kill_every);
+    trial.kill_nodes = options.kill_nodes;
     const absl::StatusOr<TrialResult> disturbed =
         undisturbed.ok() ? RunTrial(mode.command, trial) : undisturbed.status();
     if (!disturbed.ok()) {
@@ -240,6 +249,7 @@ int Run(const Options& options) {
                           {"undisturbed_minutes", options.undisturbed_minutes},
                           {"kill_every_seconds", options.kill_every},
                           {"step_ms", options.step_ms},
+                          {"kills_nodes", options.kill_nodes},
                           {"steps_between_checkpoints", kSaveEvery},
                           {"rows", rows}})
               .dump(2)
@@ -264,9 +274,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--step-ms", options.step_ms)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_flag("--kill-nodes", options.kill_nodes,
+               "a whole node each time, for which one in reserve takes part; of Cadre's modes");
   app.add_option("--modes", options.modes,
                  "only these: in-place, in-place-alone, checkpoint, checkpoint-standby, python, "
-                 "python-memory, torchrun, torchrun-fast")
+                 "python-memory, python-partner, torchrun, torchrun-fast")
       ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   return cadre::bench::Run(options);

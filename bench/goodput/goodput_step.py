@@ -1,8 +1,8 @@
 """What goodput_step.cc does, with PyTorch's DistributedDataParallel over Gloo: the same network, steps of the same length,
 a checkpoint as often. Rank 0 saves it in the way that tutorials show; nobody waits for the disk. With --memory all save with
-cadre.checkpoint in each step instead.
+cadre.checkpoint in each step instead: one state for all ranks, or each its own, which the next node has, too.
 
-usage: goodput_step.py --dir DIR [--step-ms 50] [--batch 16] [--save-every 20] [--memory]
+usage: goodput_step.py --dir DIR [--step-ms 50] [--batch 16] [--save-every 20] [--memory replicated|own]
 """
 
 import os
@@ -49,10 +49,11 @@ def main(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     path = os.path.join(options.dir, "checkpoint.pt")
     step = 0
+    replicated = options.memory == "replicated"
     if options.memory:
         import cadre
 
-        checkpoint, last = cadre.checkpoint.latest(replicated=True)
+        checkpoint, last = cadre.checkpoint.latest(replicated=replicated)
         if checkpoint is not None:
             model.module.load_state_dict(checkpoint["model"])
             optimizer.load_state_dict(checkpoint["optimizer"])
@@ -74,7 +75,7 @@ def main(options):
         step += 1
         if options.memory:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-            cadre.checkpoint.save(state, step, replicated=True)
+            cadre.checkpoint.save(state, step, replicated=replicated)
         time.sleep(max(end - time.monotonic(), 0))
         if rank == 0:
             append(options.dir, "steps", step)
@@ -95,5 +96,5 @@ if __name__ == "__main__":
     parser.add_argument("--step-ms", type=int, default=50)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--save-every", type=int, default=20)
-    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--memory", choices=["replicated", "own"])
     main(parser.parse_args())

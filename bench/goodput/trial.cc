@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -47,11 +48,15 @@ class Trial {
 
  private:
   absl::Status Start();
+  absl::Status StartNode();
   // The moment of the first step.
   absl::StatusOr<MonoTime> AwaitFirstStep();
   // Reads what the launchers say meanwhile.
   void WaitUntil(MonoTime moment);
-  void KillOne();
+  absl::Status KillOne();
+  // Any but the one that serves the rendezvous.
+  absl::Status KillNode();
+  void KillWorker();
   // Whether this process still is a worker of this trial.
   bool IsOurs(pid_t pid) const;
   void EndAll();
@@ -61,7 +66,9 @@ class Trial {
   const TrialOptions options_;
   const std::string directory_;
   std::minstd_rand random_;
-  std::vector<std::unique_ptr<Process>> launchers_;
+  const int port_ = FreePort();
+  std::vector<std::unique_ptr<Process>> launchers_;  // by how long they run
+  int started_ = 0;
   std::vector<MonoTime> kills_;
 };
 
@@ -81,15 +88,33 @@ void AwaitListening(int port, absl::Duration timeout) {
   }
 }
 
+// The process and all that come from it; parents come first.
+std::vector<pid_t> Family(pid_t process) {
+  std::vector<pid_t> family = {process};
+  for (size_t i = 0; i < family.size(); ++i) {
+    const std::string children =
+        ReadFileOrEmpty(absl::StrCat("/proc/", family[i], "/task/", family[i], "/children"));
+    for (const absl::string_view word : absl::StrSplit(children, ' ', absl::SkipWhitespace())) {
+      pid_t child = 0;
+      if (absl::SimpleAtoi(word, &child)) family.push_back(child);
+    }
+  }
+  return family;
+}
+
+absl::Status Trial::StartNode() {
+  ASSIGN_OR_RETURN(auto launcher, Process::Start({command_(started_++, port_, directory_),
+                                                  {{"OMP_NUM_THREADS", "1"}},
+                                                  "",
+                                                  /*terminal=*/false}));
+  launchers_.push_back(std::move(launcher));
+  return absl::OkStatus();
+}
+
 absl::Status Trial::Start() {
-  const int port = FreePort();
   for (int node = 0; node < kNodes; ++node) {
-    ASSIGN_OR_RETURN(auto launcher, Process::Start({command_(node, port, directory_),
-                                                    {{"OMP_NUM_THREADS", "1"}},
-                                                    "",
-                                                    /*terminal=*/false}));
-    launchers_.push_back(std::move(launcher));
-    if (node == 0) AwaitListening(port, kFirstStepWithin);
+    RETURN_IF_ERROR(StartNode());
+    if (node == 0) AwaitListening(port_, kFirstStepWithin);
   }
   return absl::OkStatus();
 }
@@ -121,7 +146,23 @@ bool Trial::IsOurs(pid_t pid) const {
          absl::StrContains(ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/cmdline")), directory_);
 }
 
-void Trial::KillOne() {
+absl::Status Trial::KillOne() {
+  // Where nobody lives, the last kill is not over: this one costs nothing.
+  kills_.push_back(MonoNow());
+  if (options_.kill_nodes) return KillNode();
+  KillWorker();
+  return absl::OkStatus();
+}
+
+absl::Status Trial::KillNode() {
+  // The one in reserve has come last.
+  const auto node = launchers_.begin() + 1;
+  for (const pid_t pid : Family((*node)->pid())) kill(pid, SIGKILL);
+  launchers_.erase(node);
+  return StartNode();
+}
+
+void Trial::KillWorker() {
   // The process that had each rank last.
   std::map<int, pid_t> ranks;
   for (const WorkerEvent& event : ReadEvents(directory_)) ranks[event.rank] = event.pid;
@@ -132,8 +173,6 @@ void Trial::KillOne() {
     kill(rank->second, SIGKILL);
     break;
   }
-  // Where nobody lives, the last kill is not over: this one costs nothing.
-  kills_.push_back(MonoNow());
 }
 
 std::vector<absl::Duration> Trial::LauncherPart() const {
@@ -165,10 +204,11 @@ void Trial::EndAll() {
 absl::StatusOr<TrialResult> Trial::Run() {
   RETURN_IF_ERROR(Start());
   ASSIGN_OR_RETURN(const MonoTime begin, AwaitFirstStep());
+  if (options_.kill_nodes) RETURN_IF_ERROR(StartNode());
   const MonoTime end = begin + options_.length;
   for (MonoTime next = begin + options_.kill_every; next < end; next = next + options_.kill_every) {
     WaitUntil(next);
-    KillOne();
+    RETURN_IF_ERROR(KillOne());
   }
   WaitUntil(end);
   const std::vector<FinishedStep> steps = ReadSteps(directory_);
