@@ -1,5 +1,6 @@
-// Runs on a GPU; skips elsewhere and says why. Ranks are processes that share the one GPU: each
-// says it is another host (NCCL_HOSTID), so they talk over sockets.
+// Runs on a GPU, or on a pretend one (worker_runtime/testing/pretend_gpu); skips elsewhere and says
+// why. Ranks are processes that share the one GPU: each says it is another host (NCCL_HOSTID), so
+// they talk over sockets.
 #include "worker_runtime/nccl/nccl_communicator.h"
 
 #include <stdlib.h>

@@ -39,11 +39,11 @@ struct flock LockOf(int rank) {
 }  // namespace
 
 // All zero is how a new file begins.
-struct Board::Header {
+struct alignas(64) Board::Header {
   std::atomic<int32_t> size;
 };
 
-struct Board::Member {
+struct alignas(64) Board::Member {
   std::atomic<int32_t> taken;
   std::atomic<int32_t> arrived;
   char gpu[kGpuNameBytes];

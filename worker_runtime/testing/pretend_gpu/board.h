@@ -27,14 +27,14 @@ struct Failure {
 };
 
 // What a rank shows to all, round after round.
-struct Post {
+struct alignas(64) Post {
   std::atomic<uint64_t> posted;
   std::atomic<uint64_t> consumed;
   char data[kPostBytes];
 };
 
 // What a rank hands to another one, parcel after parcel.
-struct Channel {
+struct alignas(64) Channel {
   std::atomic<uint64_t> posted;
   std::atomic<uint64_t> consumed;
   // What the sender of the transfer gives and its receiver expects: how many, of what.

@@ -42,7 +42,7 @@ TEST(ElementsTest, AreOfEveryType) {
   // 1 + 1 is 2.
   EXPECT_THAT(Reduced<uint16_t>(ncclFloat16, ncclSum, {0x3c00}, {0x3c00}), ElementsAre(0x4000));
   EXPECT_THAT(Reduced<uint16_t>(ncclBfloat16, ncclSum, {0x3f80}, {0x3f80}), ElementsAre(0x4000));
-  EXPECT_EQ(SizeOf(static_cast<ncclDataType_t>(1000)), 0u);
+  EXPECT_EQ(SizeOf(ncclNumTypes), 0u);
 }
 
 TEST(ElementsTest, AreMultipliedInTheirType) {
