@@ -129,9 +129,14 @@ void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
 }
 
 void DeviceRoute::Reduce(double weight) {
-  if (weight == 0) flat_.zero_();
-  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
-  double factor = (weight > 0 ? weight : 1) / communicator_->size();
+  if (weight == 0) {
+    flat_.zero_();
+  } else if (weight != 1) {
+    flat_.mul_(weight);
+  }
+  // Multiplied before the sum, so that the sum cannot overflow where the average does not. The same
+  // on all ranks: NCCL has another operation for a sum without a factor.
+  double factor = 1.0 / communicator_->size();
   const std::optional<DataType> type = DataTypeOf(flat_.scalar_type());
   if (*type == DataType::kFloat16 || *type == DataType::kBfloat16) {
     // In 16 bits a communicator would round the factor, too.
