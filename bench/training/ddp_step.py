@@ -12,62 +12,12 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
+
+from models import MnistCnn, ResNet50
 
 WARM_UP = 4
 TIMEOUT = datetime.timedelta(minutes=2)
-
-
-class MnistCnn(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 20, 5)
-        self.conv2 = nn.Conv2d(20, 50, 5)
-        self.fc1 = nn.Linear(4 * 4 * 50, 500)
-        self.fc2 = nn.Linear(500, 10)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc2(F.relu(self.fc1(x.flatten(1))))
-
-
-def convolution(inputs, outputs, kernel, stride):
-    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, inputs, width, stride):
-        super().__init__()
-        self.body = nn.Sequential(
-            convolution(inputs, width, 1, 1), nn.BatchNorm2d(width), nn.ReLU(),
-            convolution(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-            convolution(width, 4 * width, 1, 1), nn.BatchNorm2d(4 * width))
-        self.shortcut = nn.Identity()
-        if stride != 1 or inputs != 4 * width:
-            self.shortcut = nn.Sequential(
-                convolution(inputs, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
-
-    def forward(self, x):
-        return F.relu(self.body(x) + self.shortcut(x))
-
-
-class ResNet50(nn.Module):
-    def __init__(self):
-        super().__init__()
-        layers = [convolution(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-        inputs = 64
-        for stage, blocks in enumerate([3, 4, 6, 3]):
-            width = 64 << stage
-            for block in range(blocks):
-                layers.append(Bottleneck(inputs, width, 2 if block == 0 and stage > 0 else 1))
-                inputs = 4 * width
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(2048, 1000)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean((2, 3)))
 
 
 def make_model(name):

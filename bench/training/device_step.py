@@ -1,0 +1,74 @@
+"""The step of device_step.cc with PyTorch's DistributedDataParallel.
+
+usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS RESULT
+"""
+
+import datetime
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from models import ResNet50, Transformer
+
+WARM_UP = 5
+TINY = dict(layers=2, width=64, heads=4, vocabulary=512, context=64)
+
+
+def make(name, tiny, batch, device):
+    """The model, and a batch with a label for each row of its logits."""
+    if name == "resnet50":
+        side = 64 if tiny else 224
+        return (ResNet50().to(device), torch.randn(batch, 3, side, side, device=device),
+                torch.randint(1000, (batch,), device=device))
+    model = Transformer(**(TINY if tiny else {})).to(device)
+    vocabulary, context = model.tokens.num_embeddings, model.positions.num_embeddings
+    return (model, torch.randint(vocabulary, (batch, context), device=device),
+            torch.randint(vocabulary, (batch * context,), device=device))
+
+
+def median(model, optimizer, inputs, labels, steps, device):
+    """Of a step, in milliseconds."""
+    times = []
+    for step in range(WARM_UP + steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if step >= WARM_UP:
+            times.append((time.perf_counter() - begin) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def main():
+    name, backend, where, shape, batch, steps, result = sys.argv[1:]
+    device = torch.device("cpu")
+    if where == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=2))
+    torch.set_float32_matmul_precision("high")
+    torch.manual_seed(dist.get_rank())
+    model, inputs, labels = make(name, shape == "tiny", int(batch), device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    alone = median(model, optimizer, inputs, labels, int(steps), device)
+    # The faster of its two forms.
+    parallel = DistributedDataParallel(model, device_ids=[device] if where == "cuda" else None, gradient_as_bucket_view=True)
+    step = median(parallel, optimizer, inputs, labels, int(steps), device)
+    if dist.get_rank() == 0:
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        with open(result, "w", encoding="utf-8") as file:
+            json.dump(dict(ranks=dist.get_world_size(), batch=int(batch), parameters=parameters, alone_ms=alone, step_ms=step), file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
