@@ -1,0 +1,126 @@
+"""What is checked: a table of parts, each with what it needs, how long it takes, and how it runs."""
+from __future__ import annotations
+
+import os
+import re
+from typing import Callable
+
+from compiling import ADAPTER, FIRST_EXAMPLE, MORE_EXAMPLES
+from context import Context, Part, read, road
+from machine import Machine
+from running import Failed, Skipped, explanation, lines_of, succeed
+from steps import MODELS, step
+
+ARGUMENTS = {FIRST_EXAMPLE: [], "mnist_cnn": ["--epochs", "1", "--limit", "4096"],
+             "cifar_resnet50": ["--epochs", "1", "--limit", "1024", "--batch-size", "64"]}
+
+
+def doctor(context: Context, part: Part) -> dict:
+    succeed(context.run("doctor", [os.path.join(context.root, "bin/cadre"), "doctor"], part.limit), "cadre doctor",
+            context.log("doctor"))
+    return {}
+
+
+def googletest(program: str, tests: str) -> Callable[[Context, Part], dict]:
+    """Tests that say themselves why they skip."""
+    def run(context: Context, part: Part) -> dict:
+        argv = [os.path.join(context.root, "tests", program), "--gtest_filter=" + tests, "--gtest_color=no"]
+        status = context.run(program, argv, part.limit)
+        lines = lines_of(context.log(program))
+        if status != 0:
+            failed = next((line for line in lines if line.startswith("[  FAILED  ]")), program)
+            raise Failed("%s: %s" % (failed, explanation(context.log(program))))
+        passed = sum(line.startswith("[       OK ]") for line in lines)
+        skipped = sum(line.startswith("[  SKIPPED ]") and line.endswith("ms)") for line in lines)
+        if passed == 0:
+            at = next((i for i, line in enumerate(lines) if line.endswith(": Skipped")), None)
+            raise Skipped(lines[at + 1] if at is not None else "no test ran")
+        return {"tests": passed, **({"skipped": skipped} if skipped else {})}
+    return run
+
+
+def bench_cuda(context: Context, part: Part) -> dict:
+    log, result = context.log("cuda_bench"), os.path.join(context.output, "cuda_bench.json")
+    status = context.run("cuda_bench", [os.path.join(context.root, "tests/cuda_bench"), "--json", result], part.limit)
+    succeed(status, "cuda_bench", log)
+    said = next((line for line in lines_of(log) if line.startswith("skipped: ")), None)
+    if said:
+        raise Skipped(said[len("skipped: "):])
+    rows = read(result)["results"]
+    copy = rows[0]["gigabytes_per_second"]
+    return {"copy_gigabytes_per_second": round(copy),
+            "of_copy": {row["name"]: round(row["gigabytes_per_second"] / copy, 2) for row in rows[1:]}}
+
+
+def ddp(context: Context, part: Part) -> dict:
+    script = os.path.join(context.root, "examples/ddp_python/train.py")
+    checkpoint = os.path.join(context.output, "ddp_nccl.pt")
+    if os.path.exists(checkpoint):
+        os.remove(checkpoint)
+    log = context.cadre("ddp_nccl", "gpu", [context.machine.python, script, "--epochs", "2", "--checkpoint", checkpoint],
+                        part.limit, env={"NCCL_DEBUG": "VERSION"})
+    text = "\n".join(lines_of(log))
+    if "epoch 2/2: loss" not in text:
+        raise Failed("it did not train: see " + log)
+    version = re.search(r"NCCL version (\S+)", text)
+    return {"ranks": context.machine.torch["gpus"], **({"nccl": version.group(1)} if version else {})}
+
+
+def adapter(context: Context, _part: Part) -> dict:
+    return {"bytes": os.path.getsize(context.need_compiled(ADAPTER))}
+
+
+def example(name: str, device: str) -> Callable[[Context, Part], dict]:
+    def run(context: Context, part: Part) -> dict:
+        context.machine.need_torch()
+        context.machine.need_compiler()
+        if name != FIRST_EXAMPLE and not context.compilation.more_examples:
+            raise Skipped("not compiled on %s cores, to save time: --all-examples does" % os.cpu_count())
+        program, label = context.need_compiled(name), "%s_%s" % (name, device)
+        flags = label + "_flags"
+        succeed(context.run(flags, [program, "--help"], 60), name, context.log(flags))
+        if "--device" not in "\n".join(lines_of(context.log(flags))):
+            raise Skipped("this version of %s trains on the CPU alone" % name)
+        ranks = max(context.machine.torch["gpus"], 1) if device == "cuda" else 2
+        log = context.cadre(label, ranks, [program, "--device", device, *ARGUMENTS[name]], part.limit)
+        return {"ranks": ranks, **road(log)}
+    return run
+
+
+def nccl_failure(way: str) -> Callable[[Context, Part], dict]:
+    def run(context: Context, part: Part) -> dict:
+        name = "nccl_" + way
+        result = os.path.join(context.output, name + ".json")
+        script = os.path.join(context.root, "gpu/nccl_failure.py")
+        log = context.cadre(name, 2, [context.machine.python, script, way, "nccl", result], part.limit,
+                            ["--max-restarts", "1", "--progress-timeout", "10s"])
+        # Whom the launcher blames.
+        named = next((line for line in lines_of(log) if "stopping generation 1: rank 1 " in line), None)
+        if named is None:
+            raise Failed("rank 1 was %s, and is not named: see %s" % (way, log))
+        return {"seconds_to_next_sum": round(read(result)["seconds_to_next_sum"], 2), "named": named}
+    return run
+
+
+def all_parts() -> list[Part]:
+    """In the order in which they run: what is compiled meanwhile comes late, what others can do without last."""
+    gpu, on_gpu, nccl = Machine.need_gpu, Machine.need_torch_on_gpu, Machine.need_nccl
+    communicator = googletest("nccl_communicator_check", "*NcclWorldTest.*:NcclCommunicatorTest.*")
+    parts = [Part("cadre doctor", 2, 30, doctor),
+             Part("kernels on the CPU", 2, 60, googletest("cpu_kernels_test", "*")),
+             Part("kernels on the GPU", 10, 90, googletest("kernels_test", "KernelsTest.*"), gpu),
+             Part("kernels beside a plain copy", 10, 60, bench_cuda, gpu),
+             Part("PyTorch DDP with nccl, one rank per GPU", 20, 90, ddp, nccl),
+             Part("communicator on the GPU", 60, 120, communicator, gpu),
+             Part("adapter for this libtorch", 1, 300, adapter),
+             Part("C++ example %s on the CPU" % FIRST_EXAMPLE, 5, 60, example(FIRST_EXAMPLE, "cpu"))]
+    parts += [Part("C++ example %s on the GPU" % name, 10, 60, example(name, "cuda"), on_gpu)
+              for name in (FIRST_EXAMPLE, *MORE_EXAMPLES)]
+    for title, seconds, limit, run, needs in (
+            ("tiny step of %s on the CPU, two ranks, Gloo", 15, 240, ("cpu", "gloo", 2), None),
+            ("step of %s, one rank per GPU, nccl", 35, 160, ("cuda", "nccl", None), nccl),
+            ("step of %s, two ranks on one GPU, Gloo", 50, 160, ("cuda", "gloo", 2), on_gpu)):
+        parts += [Part(title % model, seconds, limit, step(model, *run), needs) for model in MODELS]
+    parts += [Part("a rank is %s in an NCCL collective" % way, 30, 120, nccl_failure(way), Machine.need_two_gpus)
+              for way in ("killed", "stopped")]
+    return parts
