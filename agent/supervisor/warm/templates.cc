@@ -362,7 +362,9 @@ void AdvanceTemplates(State& state, MonoTime now) {
       End(state, coming, why);
       GiveUp(state, program, why);
     }
-    if (program.given_up.empty() && program.learns && HasFailed(state, program.learner)) {
+    // Not while others are still ending, which a template beside them would hold up.
+    if (program.given_up.empty() && program.learns && HasFailed(state, program.learner) &&
+        !HasWorkers(state, number)) {
       BeginAfterFailure(state, program, now);
     }
     if (program.given_up.empty() && now >= program.look_at) {

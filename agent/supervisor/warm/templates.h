@@ -1,8 +1,8 @@
 // Templates of Python programs: for each command line a process of the program's own interpreter
 // that runs sitecustomize.py, imports what the program was seen to import, and is forked for each
 // worker. It is started once the program imports nothing more, beside its workers, or when they
-// fail before that; when more has been learned since, another one takes its place. Whatever goes
-// wrong with one costs nothing but itself: workers start plainly. Supervisor's thread only.
+// have failed before that; when more has been learned since, another one takes its place. Whatever
+// goes wrong with one costs nothing but itself: workers start plainly. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_WARM_TEMPLATES_H_
 #define CADRE_AGENT_SUPERVISOR_WARM_TEMPLATES_H_
 
