@@ -13,8 +13,8 @@ namespace cadre::rpc {
 struct ProgramError {
   enum class Kind {
     kException,
-    // The program itself, a module, a shared library or correct syntax is missing: starting it again
-    // changes nothing.
+    // The program itself, a module, a shared library or correct syntax is missing: starting it
+    // again changes nothing.
     kCannotLoad,
     // An allocation failed, on the host or on a device; the kernel killed nobody.
     kOutOfMemory,

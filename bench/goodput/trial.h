@@ -26,8 +26,8 @@ struct TrialOptions {
   absl::Duration kill_every = absl::InfiniteDuration();
   // Of the ranks that are killed.
   unsigned seed = 1;
-  // A node is killed in the place of a worker: its launcher and all that comes from it, at once. One
-  // more node stands in reserve, and another one comes for it.
+  // A node is killed in the place of a worker: its launcher and all that comes from it, at once.
+  // One more node stands in reserve, and another one comes for it.
   bool kill_nodes = false;
 };
 

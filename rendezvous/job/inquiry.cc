@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/log_paths.h"
 #include "base/text.h"
-#include "rendezvous/job/culprit.h"
+#include "rendezvous/job/blame/culprit.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/limits.h"
 #include "rpc/worker_end.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_codes.h"
 #include "base/text.h"
-#include "rendezvous/job/early_end.h"
+#include "rendezvous/job/blame/early_end.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/job/report.h"
 #include "rendezvous/state/limits.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/job/culprit.h"
+#include "rendezvous/job/blame/culprit.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 // A rank that ended with exit code 0 while others still worked with it, which lost it. Pure.
-#ifndef CADRE_RENDEZVOUS_JOB_EARLY_END_H_
-#define CADRE_RENDEZVOUS_JOB_EARLY_END_H_
+#ifndef CADRE_RENDEZVOUS_JOB_BLAME_EARLY_END_H_
+#define CADRE_RENDEZVOUS_JOB_BLAME_EARLY_END_H_
 
 #include <optional>
 #include <vector>
@@ -17,4 +17,4 @@ std::optional<v1::Failure> EarlyEnd(const state::Generation& generation,
 
 }  // namespace cadre::job
 
-#endif  // CADRE_RENDEZVOUS_JOB_EARLY_END_H_
+#endif  // CADRE_RENDEZVOUS_JOB_BLAME_EARLY_END_H_

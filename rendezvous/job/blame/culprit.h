@@ -1,6 +1,6 @@
 // Which of the ranks of a job that hangs is to blame: told from where each of them is. Pure.
-#ifndef CADRE_RENDEZVOUS_JOB_CULPRIT_H_
-#define CADRE_RENDEZVOUS_JOB_CULPRIT_H_
+#ifndef CADRE_RENDEZVOUS_JOB_BLAME_CULPRIT_H_
+#define CADRE_RENDEZVOUS_JOB_BLAME_CULPRIT_H_
 
 #include <cstddef>
 #include <optional>
@@ -29,4 +29,4 @@ Culprit PickCulprit(const std::vector<v1::RankEvidence>& ranks);
 
 }  // namespace cadre::job
 
-#endif  // CADRE_RENDEZVOUS_JOB_CULPRIT_H_
+#endif  // CADRE_RENDEZVOUS_JOB_BLAME_CULPRIT_H_

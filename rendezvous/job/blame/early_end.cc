@@ -1,4 +1,4 @@
-#include "rendezvous/job/early_end.h"
+#include "rendezvous/job/blame/early_end.h"
 
 #include <algorithm>
 #include <string>
