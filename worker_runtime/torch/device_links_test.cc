@@ -155,6 +155,25 @@ TEST_F(DeviceLinksTest, AnotherErrorOfConnectingIsOneOfTheModel) {
   });
 }
 
+struct ScaleAndNothing : Scale {
+  explicit ScaleAndNothing(torch::Device device) : Scale(device) {
+    nothing = register_parameter("nothing", torch::ones({0}, torch::device(device)));
+  }
+  torch::Tensor forward(float input) { return Scale::forward(input) + nothing.sum(); }
+  torch::Tensor nothing;
+};
+
+TEST_F(DeviceLinksTest, AParameterMayBeEmpty) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<ScaleAndNothing>(DeviceOf(communicator));
+    auto model = DataParallel<ScaleAndNothing>::Create(net, communicator, Linked());
+    ASSERT_OK(model);
+    (*model)->forward(1.0f + 2 * communicator.rank()).backward();
+    ASSERT_OK((*model)->Finish());
+    EXPECT_FLOAT_EQ(Gradient(*net), 2);
+  });
+}
+
 // NCCL is for devices of CUDA's.
 TEST_F(DeviceLinksTest, NcclConnectsNoOtherDevice) {
   OnEachRank(2, [](Communicator& communicator) {

@@ -120,7 +120,7 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
 void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   const DeviceStream::Scope on(*stream_);
   saved_.clear();
-  if (finite_ && weight > 0) finite_->Look(flat_, *stream_);
+  if (finite_ && weight > 0 && flat_.numel() > 0) finite_->Look(flat_, *stream_);
   if (communicator_ == nullptr) return;
   for (size_t m = 0; m < members_.size(); ++m) {
     if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
