@@ -109,18 +109,19 @@ Status NodeMemory::Spill(const std::string& directory, std::chrono::nanoseconds 
   return OkStatus();
 }
 
+Result<std::unique_ptr<Communicator>> NodeMemory::ConnectAll() {
+  const AbsenceNotice notice(worker_, absl::StrCat("memory checkpoint/latest/", ++latest_calls_),
+                             TellAbsence());
+  CommunicatorOptions options;
+  options.name = "memory checkpoint";
+  options.timeout = options_.timeout;
+  return ConnectCommunicator(worker_, options);
+}
+
 Result<std::optional<SavedState>> NodeMemory::Latest() {
   RETURN_IF_ERROR(Wait());
   AwaitRoom();
-  CommunicatorOptions connect;
-  connect.name = "memory checkpoint";
-  connect.timeout = options_.timeout;
-  std::optional<AbsenceNotice> notice;
-  notice.emplace(worker_, absl::StrCat("memory checkpoint/latest/", ++latest_calls_),
-                 TellAbsence());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
-                   ConnectCommunicator(worker_, connect));
-  notice.reset();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, ConnectAll());
   ASSIGN_OR_RETURN(Found found, Find(*communicator));
   if (found.step == kNoStep && spill_ != nullptr) {
     ASSIGN_OR_RETURN(found, FindSpilled(*communicator));

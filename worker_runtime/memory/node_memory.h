@@ -69,6 +69,8 @@ class NodeMemory : public MemoryCheckpoint {
   Status CommitToSlots(int64_t step);
 
  private:
+  // Says on standard error which ranks have not called Latest() as long as it waits for them.
+  Result<std::unique_ptr<Communicator>> ConnectAll();
   // From the directory, where no node's memory has one.
   Result<Found> FindSpilled(Communicator& communicator);
   // Collective: whether it is so on every rank.

@@ -26,8 +26,6 @@ class DeviceCollective : public DeviceOperation {
   }
 
   Status Start(MonoTime deadline) override {
-    // The caller may have put it there already, before it came to the progress thread.
-    if (std::exchange(placed_, true)) return OkStatus();
     RETURN_IF_ERROR(ready_->MakeWait(stream_));
     RETURN_IF_ERROR(started_->Record(stream_));
     if (call_) RETURN_IF_ERROR(handle_->Run("NCCL", deadline, call_));
@@ -50,7 +48,6 @@ class DeviceCollective : public DeviceOperation {
   const cuda::CudaStreamHandle stream_;
   const std::function<ncclResult_t(ncclComm_t)> call_;
   std::unique_ptr<cuda::CudaEvent> ready_, started_, done_;
-  bool placed_ = false;
 };
 
 class HostOperation : public DeviceOperation {

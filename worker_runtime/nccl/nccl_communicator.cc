@@ -131,7 +131,7 @@ std::shared_ptr<Work> NcclBackend::Start(const Status& check, std::string what, 
     const Status placed = (*operation)->Start(MonoNow() + absl::FromChrono(options_.timeout));
     if (!placed.ok()) return Fail(placed, what);
   }
-  return progress_.Enqueue(std::move(what), *std::move(operation));
+  return progress_.Enqueue(std::move(what), *std::move(operation), options_.stream.has_value());
 }
 
 std::shared_ptr<Work> NcclBackend::AllReduce(Buffer buffer, Reduction reduction) {

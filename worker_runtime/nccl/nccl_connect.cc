@@ -72,12 +72,12 @@ Result<int> DeviceOf(const NcclOptions& options) {
       absl::StrCat("there is no GPU ", device, ": ", devices, " are visible"));
 }
 
-Result<std::unique_ptr<NcclCommunicator>> JoinById(std::string_view id, int rank, int size,
-                                                   const NcclOptions& options) {
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const std::vector<std::string>& ids, int rank,
+                                                    int size, const NcclOptions& options) {
   const MonoTime deadline = MonoNow() + options.timeout;
   ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
   ASSIGN_OR_RETURN(const int device, DeviceOf(options));
-  return Form(*api, {rank, size, device}, {std::string(id)}, deadline, nullptr, options);
+  return Form(*api, {rank, size, device}, ids, deadline, nullptr, options);
 }
 
 // The running kernel's own name, which is one for all containers of a machine; NCCL_HOSTID takes
@@ -107,15 +107,6 @@ NcclOffer MakeOffer(const Communicator& host, const NcclOptions& options) {
   return offer;
 }
 
-Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const Communicator& host,
-                                                    const std::vector<std::string>& ids,
-                                                    const NcclOptions& options) {
-  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNcclApi());
-  ASSIGN_OR_RETURN(const int device, DeviceOf(options));
-  return Form(*api, {host.rank(), host.size(), device}, ids, MonoNow() + options.timeout, nullptr,
-              options);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const NcclOptions& options) {
@@ -132,17 +123,12 @@ Result<std::unique_ptr<NcclCommunicator>> ConnectNccl(Worker& worker, const Nccl
 #else
 namespace {
 
-Result<std::unique_ptr<NcclCommunicator>> JoinById(std::string_view, int, int, const NcclOptions&) {
+Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const std::vector<std::string>&, int, int,
+                                                    const NcclOptions&) {
   return NcclUnavailable();
 }
 
 NcclOffer MakeOffer(const Communicator&, const NcclOptions&) { return {NcclUnavailable(), "", ""}; }
-
-Result<std::unique_ptr<NcclCommunicator>> JoinByIds(const Communicator&,
-                                                    const std::vector<std::string>&,
-                                                    const NcclOptions&) {
-  return NcclUnavailable();
-}
 
 }  // namespace
 
@@ -162,7 +148,8 @@ Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank,
     return InvalidArgumentError(
         absl::StrCat("rank ", rank, " of ", size, " connects by an NCCL id"));
   }
-  Result<std::unique_ptr<NcclCommunicator>> joined = JoinById(id, rank, size, options);
+  Result<std::unique_ptr<NcclCommunicator>> joined =
+      JoinByIds({std::string(id)}, rank, size, options);
   if (joined.ok()) return std::unique_ptr<Communicator>(*std::move(joined));
   return Status(joined.status().code(),
                 absl::StrCat("connecting communicator \"", options.name, "\" as rank ", rank,
@@ -192,10 +179,12 @@ Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const Nccl
   if (!offers.ok()) return told(offers.status());
   const auto ids = AgreeOnNcclIds(*offers);
   if (!ids.ok()) return told(ids.status());
-  Result<std::unique_ptr<NcclCommunicator>> joined = JoinByIds(host, *ids, options);
+  Result<std::unique_ptr<NcclCommunicator>> joined =
+      JoinByIds(*ids, host.rank(), host.size(), options);
   // One that could not join must not leave the others with a communicator that nobody answers.
-  NcclOffer outcome{joined.status(), absl::StrCat(host.rank()), ""};
-  const auto outcomes = Exchange(host, WriteNcclOffer(outcome), options.timeout);
+  const NcclOffer outcome{joined.status(), "", ""};
+  // Another rank may have waited all of its time in NCCL.
+  const auto outcomes = Exchange(host, WriteNcclOffer(outcome), 2 * options.timeout);
   if (!outcomes.ok()) return told(outcomes.status());
   const Status all = AgreeOnNcclIds(*outcomes).status();
   if (!all.ok()) return told(all);

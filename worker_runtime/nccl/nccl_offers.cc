@@ -56,7 +56,7 @@ Result<std::vector<std::string>> AgreeOnNcclIds(const std::string& messages) {
       return Status(offer.status.code(), absl::StrCat("rank ", rank, ": ", offer.status.message()));
     }
     const auto [first, is_new] = ranks.emplace(offer.gpu, rank);
-    if (!is_new) {
+    if (!is_new && !offer.gpu.empty()) {
       shared.Update(FailedPreconditionError(absl::StrCat("ranks ", first->second, " and ", rank,
                                                          " have the same GPU (", offer.gpu,
                                                          "); NCCL needs one for each rank")));

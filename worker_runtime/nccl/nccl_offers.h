@@ -18,7 +18,8 @@ inline constexpr size_t kNcclOfferBytes = 512;
 struct NcclOffer {
   // Not OK: why this rank cannot take part. The rest then does not count.
   Status status;
-  // Which GPU it is, of which machine: equal on two ranks where they have the same one.
+  // Which GPU it is, of which machine: equal on two ranks where they have the same one. Empty: not
+  // compared, as once the communicator is formed.
   std::string gpu;
   // Of a rank with a root (root_plan.h); empty on the others.
   std::string id;

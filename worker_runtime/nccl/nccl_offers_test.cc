@@ -49,6 +49,10 @@ TEST(NcclOffers, RefuseOneGpuForTwoRanks) {
   EXPECT_THAT(ids.status().message(), AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("0000:01:00.0")));
 }
 
+TEST(NcclOffers, OutcomesNameNoGpu) {
+  EXPECT_OK(AgreeOnNcclIds(Messages({{OkStatus(), "", ""}, {OkStatus(), "", ""}})));
+}
+
 // Of two problems the one that is not for the user to choose comes first.
 TEST(NcclOffers, ARankThatCannotComeIsSaidBeforeAGpuThatIsShared) {
   const auto ids = AgreeOnNcclIds(Messages({{OkStatus(), "a", Id('x')},

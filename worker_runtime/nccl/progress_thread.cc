@@ -25,7 +25,8 @@ ProgressThread::~ProgressThread() {
 }
 
 std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
-                                              std::unique_ptr<DeviceOperation> operation) {
+                                              std::unique_ptr<DeviceOperation> operation,
+                                              bool started) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok() && waiting_.size() >= kMaxWaitingDeviceOperations) {
     status_ = ResourceExhaustedError(absl::StrCat(kMaxWaitingDeviceOperations,
@@ -37,6 +38,7 @@ std::shared_ptr<Work> ProgressThread::Enqueue(std::string what,
   Entry entry;
   entry.what = std::move(what);
   entry.operation = std::move(operation);
+  entry.started = started;
   entry.work = std::make_shared<Work>();
   entry.number = ++enqueued_;
   auto work = entry.work;
@@ -101,8 +103,10 @@ void ProgressThread::StartNext() {
     entry = std::move(waiting_.front());
     waiting_.pop_front();
   }
-  const Status status = entry.operation->Start(MonoNow() + options_.timeout);
-  if (!status.ok()) Fail(Told(entry, status));
+  if (!entry.started) {
+    const Status status = entry.operation->Start(MonoNow() + options_.timeout);
+    if (!status.ok()) Fail(Told(entry, status));
+  }
   started_.push_back(std::move(entry));
 }
 

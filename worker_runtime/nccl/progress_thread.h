@@ -34,7 +34,7 @@ constexpr absl::Duration kHealthInterval = absl::Milliseconds(100);
 // How often the oldest operation is looked at.
 constexpr absl::Duration kPollInterval = absl::Microseconds(50);
 
-// All calls come from the progress thread.
+// All calls come from the progress thread, but for a Start() of whoever enqueues it as started.
 class DeviceOperation {
  public:
   // kWaiting: behind something on the device that is not its own, such as the computation of what
@@ -72,10 +72,12 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  // Never blocks. `what` names the operation in errors. The work is complete once the device does
-  // not touch the buffers any more, also when it failed. RESOURCE_EXHAUSTED (as the work's status,
-  // and then as everyone's) beyond kMaxWaitingDeviceOperations.
-  std::shared_ptr<Work> Enqueue(std::string what, std::unique_ptr<DeviceOperation> operation);
+  // Never blocks. `started`: the caller has started it already, and calls in that order. `what`
+  // names the operation in errors. The work is complete once the device does not touch the buffers
+  // any more, also when it failed. RESOURCE_EXHAUSTED (as the work's status, and then as
+  // everyone's) beyond kMaxWaitingDeviceOperations.
+  std::shared_ptr<Work> Enqueue(std::string what, std::unique_ptr<DeviceOperation> operation,
+                                bool started = false);
 
   // Fails what runs, what waits and what comes. The first status given stays.
   void Fail(const Status& status);
@@ -89,6 +91,7 @@ class ProgressThread {
   struct Entry {
     std::string what;
     std::unique_ptr<DeviceOperation> operation;
+    bool started = false;
     std::shared_ptr<Work> work;
     uint64_t number = 0;
     MonoTime runs_since = MonoTime::Never();

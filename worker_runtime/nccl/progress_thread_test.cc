@@ -71,6 +71,16 @@ bool Becomes(Condition condition) {
   return true;
 }
 
+TEST(ProgressThread, DoesNotStartWhatTheCallerHasStarted) {
+  Device device;
+  ProgressThread thread(OptionsFor(&device));
+  const auto work = thread.Enqueue("all-reduce", std::make_unique<TestOperation>(&device),
+                                   /*started=*/true);
+  device.stage = Stage::kDone;
+  EXPECT_OK(work->Wait(kLong));
+  EXPECT_EQ(device.started, 0);
+}
+
 TEST(ProgressThreadTest, StartsAheadAndCompletesWithTheDevicesDuration) {
   Device device;
   ProgressThread thread(OptionsFor(&device));

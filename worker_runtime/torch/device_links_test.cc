@@ -44,6 +44,11 @@ class DeviceLinksTest : public ::testing::Test {
     options.connect_device = pretend::ConnectPretendDevices;
     return options;
   }
+  static DataParallelOptions Refused(const Status& status) {
+    DataParallelOptions options = SmallBuckets();
+    options.connect_device = [status](Communicator&, DeviceStream&) { return status; };
+    return options;
+  }
   static float Gradient(const Scale& net) { return net.scale.grad().cpu()[0].item<float>(); }
 };
 
@@ -131,11 +136,8 @@ TEST_F(DeviceLinksTest, ARankThatIsAloneSendsNothing) {
 TEST_F(DeviceLinksTest, DevicesThatCannotBeConnectedGoThroughTheHost) {
   OnEachRank(2, [](Communicator& communicator) {
     const auto net = std::make_shared<Scale>(DeviceOf(communicator));
-    DataParallelOptions options = SmallBuckets();
-    options.connect_device = [](Communicator&, DeviceStream&) {
-      return FailedPreconditionError("two ranks have the same GPU");
-    };
-    auto model = Model::Create(net, communicator, options);
+    auto model = Model::Create(net, communicator,
+                               Refused(FailedPreconditionError("two ranks have the same GPU")));
     ASSERT_OK(model);
     (*model)->forward(1.0f + 2 * communicator.rank()).backward();
     ASSERT_OK((*model)->Finish());
@@ -146,11 +148,8 @@ TEST_F(DeviceLinksTest, DevicesThatCannotBeConnectedGoThroughTheHost) {
 TEST_F(DeviceLinksTest, AnotherErrorOfConnectingIsOneOfTheModel) {
   OnEachRank(2, [](Communicator& communicator) {
     const auto net = std::make_shared<Scale>(DeviceOf(communicator));
-    DataParallelOptions options = SmallBuckets();
-    options.connect_device = [](Communicator&, DeviceStream&) {
-      return UnavailableError("the network failed");
-    };
-    const auto model = Model::Create(net, communicator, options);
+    const auto model =
+        Model::Create(net, communicator, Refused(UnavailableError("the network failed")));
     EXPECT_EQ(model.status().code(), StatusCode::kUnavailable);
   });
 }

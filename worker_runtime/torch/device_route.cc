@@ -93,18 +93,16 @@ class DeviceRoute : public GradientRoute {
 };
 
 Status DeviceRoute::Allocate(const torch::Tensor& like) {
-  const RouteMember& last = members_.back();
-  const int64_t count = last.offset + last.count;
   const auto options = like.options().requires_grad(false);
   if (communicator_ == nullptr) {
-    flat_ = torch::zeros({count}, options);
+    flat_ = torch::zeros({count()}, options);
     stream_->Uses(flat_);
   } else {
-    const size_t bytes = static_cast<size_t>(count) * like.element_size();
+    const size_t bytes = static_cast<size_t>(count()) * like.element_size();
     // Not a tensor of libtorch's own: the communicator knows this memory.
     CADRE_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                            communicator_->AllocateBuffer(bytes));
-    flat_ = at::for_blob(memory.get(), {count})
+    flat_ = at::for_blob(memory.get(), {count()})
                 .deleter([memory](void*) {})
                 .options(options)
                 .target_device(like.device())

@@ -59,8 +59,8 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     hooks->trained_.CopyFromHost();
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  CADRE_ASSIGN_OR_RETURN(hooks->staged_,
-                         StagedGradients::Create(*hooks->reducer_, hooks->trained_.tensors,
+  CADRE_ASSIGN_OR_RETURN(hooks->routed_,
+                         RoutedGradients::Create(*hooks->reducer_, hooks->trained_.tensors,
                                                  std::move(links), options.reducer));
   MoveToHugePages(hooks->OwnParameters(), kPatienceForPages);
   CADRE_RETURN_IF_ERROR(hooks->PointAtBuckets());
@@ -98,7 +98,7 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
 std::vector<Parameter> GradientHooks::OwnParameters() const {
   std::vector<Parameter> own;
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    if (!staged_->Holds(i)) own.push_back(trained_.parameters[i]);
+    if (!routed_->Holds(i)) own.push_back(trained_.parameters[i]);
   }
   return own;
 }
@@ -134,11 +134,11 @@ bool GradientHooks::LivesInBucket(size_t i) const {
 
 Status GradientHooks::PointAtBuckets() {
   torch::NoGradGuard no_grad;
-  if (!views_.empty()) CADRE_RETURN_IF_ERROR(staged_->LayOut());
+  if (!views_.empty()) CADRE_RETURN_IF_ERROR(routed_->LayOut());
   std::vector<torch::Tensor> views;
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     // The tensor shares the ownership of the bucket: a gradient may outlive this object.
-    views.push_back(staged_->Holds(i) ? staged_->View(i)
+    views.push_back(routed_->Holds(i) ? routed_->View(i)
                                       : torch::from_blob(
                                             reducer_->Gradient(i).data, trained_.tensors[i].sizes(),
                                             [storage = reducer_->Storage(i)](void*) {},
@@ -177,7 +177,7 @@ Status GradientHooks::Prepare(double weight) {
   if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) CADRE_RETURN_IF_ERROR(PointAtBuckets());
-  staged_->BeginStep(weight);
+  routed_->BeginStep(weight);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
@@ -242,7 +242,7 @@ Status GradientHooks::BeforeOptimizerStep() {
 
 void GradientHooks::Abort() {
   communicator_.Abort();
-  staged_->Abort();
+  routed_->Abort();
 }
 
 void GradientHooks::Record(Status status) {
@@ -252,8 +252,8 @@ void GradientHooks::Record(Status status) {
 
 // Gradient i is in its view.
 Status GradientHooks::MarkReady(size_t i) {
-  if (!staged_->Holds(i)) return reducer_->MarkReady(i);
-  staged_->MarkReady(i);
+  if (!routed_->Holds(i)) return reducer_->MarkReady(i);
+  routed_->MarkReady(i);
   return OkStatus();
 }
 
@@ -267,7 +267,7 @@ void GradientHooks::OnReady(size_t i) {
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
     if (LivesInBucket(i)) return Record(MarkReady(i));
     const torch::Tensor grad = trained_.tensors[i].grad();
-    if (!staged_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
+    if (!routed_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
         grad.scalar_type() == views_[i].scalar_type()) {
       Record(reducer_->MarkReady(i, grad.data_ptr()));
     } else {
@@ -280,9 +280,9 @@ void GradientHooks::OnReady(size_t i) {
   }
 }
 
-void GradientHooks::StageMissing() {
+void GradientHooks::FillMissing() {
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    if (staged_->Holds(i) ? staged_->IsMarked(i) : reducer_->IsMarked(i)) continue;
+    if (routed_->Holds(i) ? routed_->IsMarked(i) : reducer_->IsMarked(i)) continue;
     if (!trained_.tensors[i].grad().defined()) {
       views_[i].zero_();
     } else if (!LivesInBucket(i)) {
@@ -299,15 +299,15 @@ void GradientHooks::PublishUsed(const StepReport& report) {
 }
 
 void GradientHooks::FinishSynchronized() {
-  const Status delivered = staged_->Deliver(options_.timeout);
+  const Status delivered = routed_->Deliver(options_.timeout);
   // The others wait for this rank's gradients.
   if (!delivered.ok()) Abort();
   Record(delivered);
   Result<StepReport> report = reducer_->Finish(options_.timeout);
   Record(report.status());
-  if (!report.ok()) return staged_->Abort();
-  report->bytes += staged_->bytes_on_devices();
-  staged_->Fetch(*report);
+  if (!report.ok()) return routed_->Abort();
+  report->bytes += routed_->bytes_on_devices();
+  routed_->Fetch(*report);
   PublishUsed(*report);
   only_local_ = false;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -321,7 +321,7 @@ void GradientHooks::FinishPending() {
   try {
     const torch::NoGradGuard no_grad;
     FinishSynchronized();
-    staged_->CurrentWaits();
+    routed_->CurrentWaits();
   } catch (const std::exception& error) {
     Record(InternalError(std::string("gradients from their device: ") + error.what()));
   }
@@ -333,9 +333,9 @@ void GradientHooks::OnBackwardEnd() {
   try {
     torch::NoGradGuard no_grad;
     if (step == Step::kSynchronized) {
-      StageMissing();
-      staged_->SendRest();
-      finish_pending_ = !staged_->empty();
+      FillMissing();
+      routed_->SendRest();
+      finish_pending_ = !routed_->empty();
       if (!finish_pending_) FinishSynchronized();
       return;
     }

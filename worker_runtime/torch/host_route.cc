@@ -18,21 +18,14 @@ constexpr std::chrono::microseconds kPollInterval{20};
 
 size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
 
-int64_t CountOf(const std::vector<RouteMember>& members) {
-  int64_t count = 0;
-  for (const RouteMember& member : members) count += member.count;
-  return count;
-}
-
 class HostRoute : public GradientRoute {
  public:
   HostRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members,
             const torch::Tensor& like)
       : GradientRoute(reducer, stream, std::move(members)) {
-    const int64_t count = CountOf(members_);
-    flat_ = torch::zeros({count}, like.options().requires_grad(false));
+    flat_ = torch::zeros({count()}, like.options().requires_grad(false));
     stream_->Uses(flat_);
-    host_ = EmptyPinned(like.device(), {count}, ReducedType(like.scalar_type()));
+    host_ = EmptyPinned(like.device(), {count()}, ReducedType(like.scalar_type()));
   }
 
   void Send(const std::vector<int>&, double) override {

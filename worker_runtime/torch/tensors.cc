@@ -91,17 +91,17 @@ torch::ScalarType ReducedType(torch::ScalarType type) {
 }
 
 Status NamedTensors::Add(const std::string& name, const torch::Tensor& tensor) {
-  const bool staged = tensor.defined() && !IsReducible(tensor) &&
+  const bool copied = tensor.defined() && !IsReducible(tensor) &&
                       tensor.layout() == torch::kStrided &&
                       torch::isFloatingType(tensor.scalar_type());
   torch::Tensor copy;
-  if (staged) {
+  if (copied) {
     copy = EmptyPinned(tensor.device(), tensor.sizes(), ReducedType(tensor.scalar_type()));
   }
-  CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, staged ? copy : tensor));
+  CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(name, copied ? copy : tensor));
   tensors.push_back(tensor);
   parameters.push_back({name, buffer, tensor.sizes().vec()});
-  if (staged) {
+  if (copied) {
     // Which of several devices of a kind it is differs between ranks.
     parameters.back().kept_as = std::string(torch::toString(tensor.scalar_type())) + " on " +
                                 torch::Device(tensor.device().type()).str();

@@ -54,9 +54,9 @@ struct NcclOptions {
 Result<std::unique_ptr<Communicator>> ConnectNccl(std::string_view id, int rank, int size,
                                                   const NcclOptions& options = {});
 
-// Between the GPUs of the ranks of `host`, which need not be used by others meanwhile: collective.
-// The ids come from the ranks themselves, by `host`. Either all ranks connect, or all get the error
-// of the first one that cannot, which is named; besides the above:
+// Between the GPUs of the ranks of `host`. Collective: nobody else may use `host` meanwhile, by
+// which the ranks exchange the ids. Either all ranks connect, or all get the error of the first one
+// that cannot, which is named; besides the above:
 //   FAILED_PRECONDITION  two ranks have the same GPU
 Result<std::unique_ptr<Communicator>> ConnectNccl(Communicator& host, const NcclOptions& options);
 

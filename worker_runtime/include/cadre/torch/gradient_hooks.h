@@ -1,6 +1,6 @@
 // Connects libtorch's autograd with a Reducer: what DataParallel is made of. Parameters on the host
 // in float32 or float64 have their gradients in the reducer's own buckets; all others, on devices
-// or with 16 bits, go by StagedGradients: on connected devices they are reduced there, in their own
+// or with 16 bits, go by RoutedGradients: on connected devices they are reduced there, in their own
 // type, and else on the host in float32 (float64).
 #ifndef CADRE_TORCH_GRADIENT_HOOKS_H_
 #define CADRE_TORCH_GRADIENT_HOOKS_H_
@@ -19,7 +19,7 @@
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
-#include "cadre/torch/staged_gradients.h"
+#include "cadre/torch/routed_gradients.h"
 #include "cadre/torch/tensors.h"
 #include "torch/csrc/autograd/function.h"
 #include "torch/csrc/autograd/variable.h"
@@ -93,7 +93,7 @@ class GradientHooks {
   Status MarkReady(size_t i);
   void OnReady(size_t i);
   void OnBackwardEnd();
-  void StageMissing();
+  void FillMissing();
   void FinishSynchronized();
   void FinishPending();
   void PublishUsed(const StepReport& report);
@@ -109,10 +109,10 @@ class GradientHooks {
   NamedTensors trained_;
   std::unique_ptr<Reducer> reducer_;
   // Of tensors on devices, or with 16 bits.
-  std::unique_ptr<StagedGradients> staged_;
+  std::unique_ptr<RoutedGradients> routed_;
   // Where the parameters lay when the hooks were installed.
   std::vector<const void*> storages_;
-  // Gradient i as a tensor over its place in the reducer's bucket, or in that of staged_.
+  // Gradient i as a tensor over its place in the reducer's bucket, or in that of routed_.
   std::vector<torch::Tensor> views_;
   uint64_t layout_ = 0;
   // Kept alive here, because autograd itself keeps only weak references; with the key of our hook.

@@ -53,6 +53,8 @@ class GradientRoute {
   GradientRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members)
       : reducer_(*reducer), stream_(stream), members_(std::move(members)) {}
 
+  // Of all members together.
+  int64_t count() const { return members_.back().offset + members_.back().count; }
   // Until the device has come to `point`.
   static Status Await(const DevicePoint& point, const std::function<bool()>& cancelled);
 

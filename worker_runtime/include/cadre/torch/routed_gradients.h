@@ -2,8 +2,8 @@
 // bits: they lie in buckets beside their parameters. A bucket sets out as soon as its gradients are
 // ready, on a stream of its own while the backward pass goes on, by its route (gradient_route.h); a
 // thread tells the reducer.
-#ifndef CADRE_TORCH_STAGED_GRADIENTS_H_
-#define CADRE_TORCH_STAGED_GRADIENTS_H_
+#ifndef CADRE_TORCH_ROUTED_GRADIENTS_H_
+#define CADRE_TORCH_ROUTED_GRADIENTS_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -25,18 +25,18 @@ namespace cadre::nn {
 
 // MarkReady() may be called by any thread between BeginStep() and SendRest(); all else by one
 // thread at a time. Throws what libtorch throws.
-class StagedGradients {
+class RoutedGradients {
  public:
   // `tensors` are those of the reducer's parameters, of which those are reduced_elsewhere whose
   // device the links reduce. The reducer must outlive this. Collective where there are links, as
   // is LayOut(); RESOURCE_EXHAUSTED: some rank's device has no memory.
-  static Result<std::unique_ptr<StagedGradients>> Create(Reducer& reducer,
+  static Result<std::unique_ptr<RoutedGradients>> Create(Reducer& reducer,
                                                          const std::vector<torch::Tensor>& tensors,
                                                          std::unique_ptr<DeviceLinks> links,
                                                          const ReducerOptions& options);
-  ~StagedGradients();
-  StagedGradients(const StagedGradients&) = delete;
-  StagedGradients& operator=(const StagedGradients&) = delete;
+  ~RoutedGradients();
+  RoutedGradients(const RoutedGradients&) = delete;
+  RoutedGradients& operator=(const RoutedGradients&) = delete;
 
   bool empty() const { return pieces_.empty(); }
   // Bytes that this rank's devices give to collectives in a step.
@@ -71,7 +71,6 @@ class StagedGradients {
   // The gradients of one of the reducer's buckets that are of one device and type.
   struct Piece {
     std::unique_ptr<GradientRoute> route;
-    bool on_device = false;
     // The rest is of one step, under the mutex.
     size_t pending = 0;
     bool sent = false;
@@ -88,7 +87,7 @@ class StagedGradients {
     std::vector<int> marks;
   };
 
-  StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
+  RoutedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
                   std::unique_ptr<DeviceLinks> links, const ReducerOptions& options);
 
   std::vector<std::vector<size_t>> Groups() const;
@@ -122,4 +121,4 @@ class StagedGradients {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_TORCH_STAGED_GRADIENTS_H_
+#endif  // CADRE_TORCH_ROUTED_GRADIENTS_H_

@@ -1,4 +1,4 @@
-#include "cadre/torch/staged_gradients.h"
+#include "cadre/torch/routed_gradients.h"
 
 #include <algorithm>
 #include <exception>
@@ -11,20 +11,20 @@
 
 namespace cadre::nn {
 
-Result<std::unique_ptr<StagedGradients>> StagedGradients::Create(
+Result<std::unique_ptr<RoutedGradients>> RoutedGradients::Create(
     Reducer& reducer, const std::vector<torch::Tensor>& tensors, std::unique_ptr<DeviceLinks> links,
     const ReducerOptions& options) {
-  std::unique_ptr<StagedGradients> staged(
-      new StagedGradients(reducer, tensors, std::move(links), options));
-  CADRE_RETURN_IF_ERROR(staged->LayOut());
-  staged->BeginStep(1);
-  if (!staged->empty()) {
-    staged->thread_ = std::thread([staged = staged.get()] { staged->Run(); });
+  std::unique_ptr<RoutedGradients> routed(
+      new RoutedGradients(reducer, tensors, std::move(links), options));
+  CADRE_RETURN_IF_ERROR(routed->LayOut());
+  routed->BeginStep(1);
+  if (!routed->empty()) {
+    routed->thread_ = std::thread([routed = routed.get()] { routed->Run(); });
   }
-  return staged;
+  return routed;
 }
 
-StagedGradients::StagedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
+RoutedGradients::RoutedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
                                  std::unique_ptr<DeviceLinks> links, const ReducerOptions& options)
     : reducer_(reducer),
       tensors_(tensors),
@@ -33,7 +33,7 @@ StagedGradients::StagedGradients(Reducer& reducer, const std::vector<torch::Tens
       non_finite_(options.non_finite),
       places_(tensors.size()) {}
 
-StagedGradients::~StagedGradients() {
+RoutedGradients::~RoutedGradients() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
@@ -42,7 +42,7 @@ StagedGradients::~StagedGradients() {
   if (thread_.joinable()) thread_.join();
 }
 
-size_t StagedGradients::bytes_on_devices() const {
+size_t RoutedGradients::bytes_on_devices() const {
   size_t bytes = 0;
   for (const Piece& piece : pieces_) {
     const torch::Tensor& flat = piece.route->flat();
@@ -52,7 +52,7 @@ size_t StagedGradients::bytes_on_devices() const {
 }
 
 // The members of each piece.
-std::vector<std::vector<size_t>> StagedGradients::Groups() const {
+std::vector<std::vector<size_t>> RoutedGradients::Groups() const {
   std::vector<std::vector<size_t>> groups;
   for (const std::vector<size_t>& bucket : reducer_.buckets()) {
     const auto first = static_cast<std::ptrdiff_t>(groups.size());
@@ -70,7 +70,7 @@ std::vector<std::vector<size_t>> StagedGradients::Groups() const {
   return groups;
 }
 
-Result<std::unique_ptr<GradientRoute>> StagedGradients::MakeRoute(
+Result<std::unique_ptr<GradientRoute>> RoutedGradients::MakeRoute(
     const std::vector<size_t>& group) {
   std::vector<RouteMember> members;
   int64_t offset = 0;
@@ -87,13 +87,12 @@ Result<std::unique_ptr<GradientRoute>> StagedGradients::MakeRoute(
                          links_->CommunicatorOf(like.device()), non_finite_);
 }
 
-Status StagedGradients::LayOut() {
+Status RoutedGradients::LayOut() {
   const torch::NoGradGuard no_grad;
   std::vector<Piece> pieces;
   for (const std::vector<size_t>& group : Groups()) {
     Piece& piece = pieces.emplace_back();
     CADRE_ASSIGN_OR_RETURN(piece.route, MakeRoute(group));
-    piece.on_device = links_->Reduces(piece.route->flat().device());
     const torch::Tensor& flat = piece.route->flat();
     for (const RouteMember& member : piece.route->members()) {
       const size_t i = member.parameter;
@@ -108,7 +107,7 @@ Status StagedGradients::LayOut() {
   return OkStatus();
 }
 
-void StagedGradients::BeginStep(double weight) {
+void RoutedGradients::BeginStep(double weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
   weight_ = weight;
   marks_.assign(tensors_.size(), 0);
@@ -120,14 +119,14 @@ void StagedGradients::BeginStep(double weight) {
   }
 }
 
-void StagedGradients::NoteStream(Piece& piece) {
+void RoutedGradients::NoteStream(Piece& piece) {
   const std::optional<c10::Stream> current = piece.route->stream().Current();
   if (!current) return;
   const auto begin = piece.written_on.begin(), end = piece.written_on.end();
   if (std::find(begin, end, *current) == end) piece.written_on.push_back(*current);
 }
 
-void StagedGradients::MarkReady(size_t i) {
+void RoutedGradients::MarkReady(size_t i) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Piece& piece = pieces_[places_[i].piece];
   ++marks_[i];
@@ -147,22 +146,23 @@ void StagedGradients::MarkReady(size_t i) {
   if (--piece.pending == 0) SendReady();
 }
 
-bool StagedGradients::IsMarked(size_t i) const {
+bool RoutedGradients::IsMarked(size_t i) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return marks_[i] > 0;
 }
 
 // Collectives of devices must set out in the same order on all ranks: that of the pieces.
-void StagedGradients::SendReady() {
-  bool waits = false;
+void RoutedGradients::SendReady() {
+  bool others_wait = false;
   for (Piece& piece : pieces_) {
     if (piece.sent) continue;
-    if (piece.pending == 0 && !(piece.on_device && waits)) Send(piece);
-    waits = waits || (piece.on_device && !piece.sent);
+    const bool in_turn = links_->Reduces(piece.route->flat().device());
+    if (piece.pending == 0 && !(in_turn && others_wait)) Send(piece);
+    others_wait = others_wait || (in_turn && !piece.sent);
   }
 }
 
-void StagedGradients::Send(Piece& piece) {
+void RoutedGradients::Send(Piece& piece) {
   const torch::NoGradGuard no_grad;
   for (const c10::Stream& written : piece.written_on) piece.route->stream().WaitFor(written);
   Delivery delivery;
@@ -176,7 +176,7 @@ void StagedGradients::Send(Piece& piece) {
   changed_.notify_all();
 }
 
-void StagedGradients::Run() {
+void RoutedGradients::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !deliveries_.empty(); });
@@ -193,7 +193,7 @@ void StagedGradients::Run() {
   }
 }
 
-Status StagedGradients::Hand(const Delivery& delivery) {
+Status RoutedGradients::Hand(const Delivery& delivery) {
   GradientRoute& route = *pieces_[delivery.piece].route;
   try {
     return route.Hand(delivery.marks, [this] {
@@ -205,7 +205,7 @@ Status StagedGradients::Hand(const Delivery& delivery) {
   }
 }
 
-void StagedGradients::SendRest() {
+void RoutedGradients::SendRest() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (Piece& piece : pieces_) {
     if (piece.sent) continue;
@@ -216,7 +216,7 @@ void StagedGradients::SendRest() {
   if (static_graph_ && expected_.empty() && any) expected_ = marks_;
 }
 
-Status StagedGradients::Deliver(std::chrono::nanoseconds timeout) {
+Status RoutedGradients::Deliver(std::chrono::nanoseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto idle = [this] { return deliveries_.empty() && under_way_ == 0; };
   if (!changed_.wait_for(lock, timeout, idle)) {
@@ -226,7 +226,7 @@ Status StagedGradients::Deliver(std::chrono::nanoseconds timeout) {
   return failure_;
 }
 
-void StagedGradients::Fetch(const StepReport& report) {
+void RoutedGradients::Fetch(const StepReport& report) {
   const torch::NoGradGuard no_grad;
   for (const Piece& piece : pieces_) piece.route->Fetch(report);
 }
