@@ -33,7 +33,7 @@ class Compilation:
     def __init__(self, root: str, folder: str, machine: Machine, programs: Programs, clock: Clock, all_examples: bool) -> None:
         self._root, self._folder, self._machine, self._programs, self._clock = root, folder, machine, programs, clock
         self._torch = machine.torch.get("folder", "")
-        self.more_examples = all_examples or (bool(machine.gpus()) and (os.cpu_count() or 1) >= CORES_FOR_MORE)
+        self._more_examples = all_examples or (bool(machine.gpus()) and (os.cpu_count() or 1) >= CORES_FOR_MORE)
         # Each waits for others' objects in a thread of its own: they must not take the threads that compile.
         self._compilers = concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1)
         self._linkers = concurrent.futures.ThreadPoolExecutor(8)
@@ -49,11 +49,14 @@ class Compilation:
             return "there are no headers of PyTorch in %s/include; expected a PyTorch of PyPI" % self._torch
         return None
 
-    def step_problem(self) -> str | None:
+    def problem_of(self, name: str) -> str | None:
+        """Why this program is not compiled, though others are."""
         version = self._machine.torch["version"]
-        if int(version.split(".")[0]) >= 2:
-            return None
-        return "PyTorch %s has no scaled_dot_product_attention; expected 2.0 or newer" % version
+        if name == STEP and int(version.split(".")[0]) < 2:
+            return "PyTorch %s has no scaled_dot_product_attention; expected 2.0 or newer" % version
+        if name in MORE_EXAMPLES and not self._more_examples:
+            return "not compiled on %s cores, to save time: --all-examples does" % os.cpu_count()
+        return None
 
     def start(self) -> None:
         unity = os.path.join(self._folder, "adapter.cc")
@@ -62,10 +65,9 @@ class Compilation:
             for source in sorted(glob.glob(os.path.join(self._root, "share/cadre/torch/*.cc"))):
                 file.write('#include "%s"\n' % source)
         self._results[ADAPTER] = self._object(unity)
-        if self.step_problem() is None:
-            self._program(STEP, [os.path.join(self._root, "src/bench/training", STEP + ".cc")])
-        for name, sources in sources_of_examples(self._root).items():
-            if name == FIRST_EXAMPLE or self.more_examples:
+        step = [os.path.join(self._root, "src/bench/training", STEP + ".cc")]
+        for name, sources in {STEP: step, **sources_of_examples(self._root)}.items():
+            if self.problem_of(name) is None:
                 self._program(name, sources)
 
     def result(self, name: str) -> str:
@@ -76,10 +78,6 @@ class Compilation:
             return self._results[name].result(timeout=max(self._clock.left(), 0))
         except concurrent.futures.TimeoutError:
             raise Failed("%s is still being compiled" % name) from None
-
-    def cancel(self) -> None:
-        for future in [*self._objects.values(), *self._results.values()]:
-            future.cancel()
 
     def _object(self, source: str) -> concurrent.futures.Future:
         if source not in self._objects:

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Callable
 
-from compiling import STEP, Compilation
+from compiling import Compilation
 from machine import Machine
 from running import Clock, Failed, Programs, Skipped, lines_of, succeed
 from vendor import vendor_libraries
@@ -45,7 +45,7 @@ class Context:
         """The program's path, or the object's."""
         self.machine.need_torch()
         self.machine.need_compiler()
-        problem = self.compilation.problem() or (self.compilation.step_problem() if name == STEP else None)
+        problem = self.compilation.problem() or self.compilation.problem_of(name)
         if problem:
             raise Skipped(problem)
         return self.compilation.result(name)

@@ -72,17 +72,9 @@ def adapter(context: Context, _part: Part) -> dict:
 
 def example(name: str, device: str) -> Callable[[Context, Part], dict]:
     def run(context: Context, part: Part) -> dict:
-        context.machine.need_torch()
-        context.machine.need_compiler()
-        if name != FIRST_EXAMPLE and not context.compilation.more_examples:
-            raise Skipped("not compiled on %s cores, to save time: --all-examples does" % os.cpu_count())
-        program, label = context.need_compiled(name), "%s_%s" % (name, device)
-        flags = label + "_flags"
-        succeed(context.run(flags, [program, "--help"], 60), name, context.log(flags))
-        if "--device" not in "\n".join(lines_of(context.log(flags))):
-            raise Skipped("this version of %s trains on the CPU alone" % name)
-        ranks = max(context.machine.torch["gpus"], 1) if device == "cuda" else 2
-        log = context.cadre(label, ranks, [program, "--device", device, *ARGUMENTS[name]], part.limit)
+        program = context.need_compiled(name)
+        ranks = context.machine.torch["gpus"] if device == "cuda" else 2
+        log = context.cadre("%s_%s" % (name, device), ranks, [program, "--device", device, *ARGUMENTS[name]], part.limit)
         return {"ranks": ranks, **road(log)}
     return run
 
