@@ -1,6 +1,6 @@
 // What tools/gpu_check says on a machine without a GPU: of each part that cannot run why. The
 // interpreter is a script that says what it has, so that nothing is compiled.
-#include <unistd.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -228,6 +228,33 @@ TEST_F(GpuCheckTest, InACheckout_AWrongArchiveIsNamed) {
                 AllOf(HasSubstr(archive), HasSubstr("expected what tools/package --gpu-check made"),
                       EndsWith("\n")));
   }
+}
+
+// It has started programs in sessions of their own.
+TEST_F(GpuCheckTest, InACheckout_WhatEndsItLetsTheCheckEndInOrder) {
+  const std::string folder = MakeTempDir("archive");
+  fs::create_directory(folder + "/check");
+  std::ofstream(folder + "/check/gpu_check") << "import signal, sys, time\n"
+                                                "def end(*_):\n"
+                                                "    print('ends in order', flush=True)\n"
+                                                "    sys.exit(130)\n"
+                                                "signal.signal(signal.SIGTERM, end)\n"
+                                                "print('checks', flush=True)\n"
+                                                "time.sleep(60)\n";
+  ProcessOptions options;
+  options.argv = {
+      "tar",  "--create", "--gzip", "--file=" + folder + "/archive.tar.gz", "--directory=" + folder,
+      "check"};
+  const auto packed = RunToEnd(options);
+  ASSERT_TRUE(packed.ok());
+  ASSERT_EQ((*packed)->Wait(), 0) << Said(**packed);
+  options.argv = {"tools/gpu_check", "--archive", folder + "/archive.tar.gz"};
+  const auto run = Process::Start(options);
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_TRUE((*run)->WaitForLine("checks")) << Said(**run);
+  (*run)->Kill(SIGTERM);
+  EXPECT_EQ((*run)->Wait(), 130) << Said(**run);
+  EXPECT_THAT((*run)->standard_output(), HasSubstr("ends in order"));
 }
 
 TEST_F(GpuCheckTest, InACheckout_TakesAnArchiveThatWasMade) {
