@@ -14,17 +14,17 @@ root=$work/$name
 mv "$work/$unpacked" "$root"
 
 for file in "$@"; do
+  mode=644
   case "$file" in
-    */tools/gpu_check | tools/gpu_check) install -D -m 755 "$file" "$root/gpu_check" ;;
-    *.py) case "$file" in
-      tools/gpu/*) install -D -m 644 "$file" "$root/gpu/${file##*/}" ;;
-      examples/*) install -D -m 644 "$file" "$root/$file" ;;
-      bench/*) install -D -m 644 "$file" "$root/src/$file" ;;
-      *) echo "make_archive: nobody said where $file belongs" >&2; exit 1 ;;
-    esac ;;
-    bench/*) install -D -m 644 "$file" "$root/src/$file" ;;
-    *) install -D -m 755 "$file" "$root/tests/${file##*/}"; strip "$root/tests/${file##*/}" ;;
+    tools/gpu_check) target=gpu_check mode=755 ;;
+    tools/gpu/*) target=gpu/${file##*/} ;;
+    examples/*) target=$file ;;
+    bench/*) target=src/$file ;;
+    bazel-out/*) target=tests/${file##*/} mode=755 ;;
+    *) echo "make_archive: nobody said where $file belongs" >&2; exit 1 ;;
   esac
+  install -D -m "$mode" "$file" "$root/$target"
+  [[ $target != tests/* ]] || strip "$root/$target"
 done
 cat > "$root/README" << END
 Checks Cadre on a machine with a GPU: Linux, $(uname -m), glibc 2.34 or newer, a C++ compiler, Python 3.8 or newer and PyTorch with CUDA.
