@@ -79,9 +79,4 @@ std::vector<ProbeLine> NextProbes(Process& process, size_t count, absl::Duration
   return probes;
 }
 
-std::string Said(const Process& process) {
-  return absl::StrCat("--- stdout\n", process.standard_output(), "--- stderr\n",
-                      process.standard_error());
-}
-
 }  // namespace cadre

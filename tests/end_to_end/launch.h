@@ -50,9 +50,6 @@ ProbeLine ParseProbe(const std::string& line);
 std::vector<ProbeLine> NextProbes(Process& process, size_t count,
                                   absl::Duration timeout = absl::Seconds(20));
 
-// All that both streams said, for messages of failed assertions.
-std::string Said(const Process& process);
-
 }  // namespace cadre
 
 #endif  // CADRE_TESTS_END_TO_END_LAUNCH_H_

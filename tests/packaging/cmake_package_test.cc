@@ -10,6 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/packaging/unpacked_archive.h"
 #include "tests/testing/process.h"
 
 namespace cadre {
@@ -20,19 +21,6 @@ using ::testing::Not;
 
 class CMakePackageTest : public testing::Test {
  protected:
-  void SetUp() override {
-    ProcessOptions options;
-    options.argv = {"tar",
-                    "--extract",
-                    "--gzip",
-                    "--strip-components=1",
-                    "--file=tools/library/cadre.tar.gz",
-                    absl::StrCat("--directory=", unpacked_)};
-    const auto process = RunToEnd(options);
-    ASSERT_OK(process);
-    ASSERT_EQ((*process)->Wait(), 0) << (*process)->standard_error();
-  }
-
   // A libtorch as far as CMake looks at it.
   static std::string MakeTorch(const std::string& version, bool new_abi) {
     namespace fs = std::filesystem;
@@ -81,7 +69,7 @@ class CMakePackageTest : public testing::Test {
     return joined;
   }
 
-  const std::string unpacked_ = MakeTempDir("cadre");
+  const std::string unpacked_ = UnpackedArchive("tools/library/cadre.tar.gz");
 };
 
 TEST_F(CMakePackageTest, WithoutTorchThereIsTheRuntime) {

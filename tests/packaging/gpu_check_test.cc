@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/packaging/unpacked_gpu_check.h"
+#include "tests/packaging/unpacked_archive.h"
 #include "tests/testing/process.h"
 
 namespace cadre {
@@ -27,6 +27,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr char kArchive[] = "tools/gpu/gpu_check.tar.gz";
 constexpr char kNoDriver[] = R"json({"error": "there is no NVIDIA driver (no libcuda.so.1)"})json";
 constexpr char kOldDriver[] =
     R"({"version": "470.1", "cuda": "11.4", "gpus": [{"name": "NVIDIA T4", "bytes": 16000000000}]})";
@@ -40,7 +41,7 @@ std::string Torch(const std::string& gpu_error, bool new_abi = true) {
 
 class GpuCheckTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { unpacked_ = new std::string(UnpackedGpuCheck()); }
+  static void SetUpTestSuite() { unpacked_ = new std::string(UnpackedArchive(kArchive)); }
   static void TearDownTestSuite() {
     delete unpacked_;
     unpacked_ = nullptr;
@@ -82,9 +83,6 @@ class GpuCheckTest : public ::testing::Test {
     const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
     return lines.empty() ? "" : lines.back();
   }
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
-  }
 
   static std::string* unpacked_;
   const std::string output_ = MakeTempDir("output");
@@ -92,9 +90,7 @@ class GpuCheckTest : public ::testing::Test {
 
 std::string* GpuCheckTest::unpacked_ = nullptr;
 
-TEST_F(GpuCheckTest, TheArchiveHasAtMost40MiB) {
-  EXPECT_LE(fs::file_size("tools/gpu/gpu_check.tar.gz"), 40u << 20);
-}
+TEST_F(GpuCheckTest, TheArchiveHasAtMost40MiB) { EXPECT_LE(fs::file_size(kArchive), 40u << 20); }
 
 // RHEL 9, Ubuntu 22.04: glibc 2.34 and the libstdc++ of GCC 11.
 TEST_F(GpuCheckTest, ItsProgramsNeedTheCAndCxxLibrariesAndNoNewOnes) {
@@ -259,7 +255,7 @@ TEST_F(GpuCheckTest, InACheckout_WhatEndsItLetsTheCheckEndInOrder) {
 
 TEST_F(GpuCheckTest, InACheckout_TakesAnArchiveThatWasMade) {
   ProcessOptions options;
-  options.argv = {"tools/gpu_check", "--archive", "tools/gpu/gpu_check.tar.gz", "--list"};
+  options.argv = {"tools/gpu_check", "--archive", kArchive, "--list"};
   const auto run = RunToEnd(options, absl::Minutes(1));
   ASSERT_TRUE(run.ok());
   EXPECT_EQ((*run)->Wait(), 0) << Said(**run);

@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/compatibility/pypi_python.h"
-#include "tests/packaging/unpacked_gpu_check.h"
+#include "tests/packaging/unpacked_archive.h"
 #include "tests/testing/process.h"
 
 namespace cadre {
@@ -23,9 +22,6 @@ using ::testing::HasSubstr;
 
 class GpuCheckTorchTest : public PypiPythonTest {
  protected:
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
-  }
   static nlohmann::json Read(const std::string& path) {
     std::ifstream file(path);
     return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -60,7 +56,7 @@ class GpuCheckTorchTest : public PypiPythonTest {
   }
 
   const std::string output_ = MakeTempDir("output");
-  const std::string unpacked_ = UnpackedGpuCheck();
+  const std::string unpacked_ = UnpackedArchive("tools/gpu/gpu_check.tar.gz");
 };
 
 TEST_F(GpuCheckTorchTest, AllThatNeedsNoGpuPasses) {

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -35,9 +34,6 @@ class InDebianTest : public testing::Test {
     auto process = RunToEnd(options, patience);
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
-  }
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
   }
 
   const std::string root_ = Variable("CADRE_DEBIAN_ROOT");

@@ -3,7 +3,6 @@
 
 #include <fstream>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,9 +49,6 @@ class PackageTest : public testing::Test {
     auto process = RunToEnd(options, absl::Minutes(2));
     EXPECT_OK(process);
     return process.ok() ? *std::move(process) : nullptr;
-  }
-  static std::string Said(const Process& process) {
-    return absl::StrCat(process.standard_output(), "---\n", process.standard_error());
   }
 };
 

@@ -220,6 +220,11 @@ absl::StatusOr<std::unique_ptr<Process>> RunToEnd(const ProcessOptions& options,
   return process;
 }
 
+std::string Said(const Process& process) {
+  return absl::StrCat("--- stdout\n", process.standard_output(), "--- stderr\n",
+                      process.standard_error());
+}
+
 bool IsAlive(pid_t pid) {
   const std::string stat = ReadFileOrEmpty(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');

@@ -78,6 +78,9 @@ class Process {
 absl::StatusOr<std::unique_ptr<Process>> RunToEnd(const ProcessOptions& options,
                                                   absl::Duration timeout = absl::Seconds(60));
 
+// All that both streams said, for messages of failed assertions.
+std::string Said(const Process& process);
+
 // Is there a process (not a zombie) with this id?
 bool IsAlive(pid_t pid);
 // Waits until there is none.

@@ -1,6 +1,6 @@
-// The archive of `tools/package --gpu-check`, unpacked.
-#ifndef CADRE_TESTS_PACKAGING_UNPACKED_GPU_CHECK_H_
-#define CADRE_TESTS_PACKAGING_UNPACKED_GPU_CHECK_H_
+// An archive that is handed out, unpacked.
+#ifndef CADRE_TESTS_PACKAGING_UNPACKED_ARCHIVE_H_
+#define CADRE_TESTS_PACKAGING_UNPACKED_ARCHIVE_H_
 
 #include <string>
 
@@ -10,15 +10,15 @@
 
 namespace cadre {
 
-// The folder that has gpu_check in it. Depend on //tools/gpu:archive.
-inline std::string UnpackedGpuCheck() {
-  const std::string folder = MakeTempDir("gpu_check");
+// What is in the one folder that the .tar.gz file has. The test needs the file in its data.
+inline std::string UnpackedArchive(const std::string& file) {
+  const std::string folder = MakeTempDir("unpacked");
   ProcessOptions options;
   options.argv = {"tar",
                   "--extract",
                   "--gzip",
                   "--strip-components=1",
-                  "--file=tools/gpu/gpu_check.tar.gz",
+                  absl::StrCat("--file=", file),
                   absl::StrCat("--directory=", folder)};
   const auto process = RunToEnd(options);
   EXPECT_TRUE(process.ok()) << process.status();
@@ -30,4 +30,4 @@ inline std::string UnpackedGpuCheck() {
 
 }  // namespace cadre
 
-#endif  // CADRE_TESTS_PACKAGING_UNPACKED_GPU_CHECK_H_
+#endif  // CADRE_TESTS_PACKAGING_UNPACKED_ARCHIVE_H_
