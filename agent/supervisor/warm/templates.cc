@@ -133,6 +133,13 @@ void StartTemplate(State& state, WarmProgram& program, MonoTime now) {
   GiveUp(state, program, why);
 }
 
+// The one that has come serves in place of the old one, which answers first what it was asked.
+void TakeOver(State& state, WarmProgram& program) {
+  if (!program.coming.ready || HasOrders(state, program.serving.serial)) return;
+  if (program.serving.serial != 0) End(state, program.serving, "another template has come");
+  program.serving = std::exchange(program.coming, Template());
+}
+
 void OnReady(State& state, WarmProgram& program, Template& said, const TemplateReady& ready) {
   said.ready = true;
   said.ready_by = MonoTime::Never();
@@ -140,12 +147,7 @@ void OnReady(State& state, WarmProgram& program, Template& said, const TemplateR
   std::vector<std::string> notes;
   if (!ready.note.empty()) notes.push_back(absl::StrCat("warm start: ", ready.note));
   Tell(state, said, ready, std::move(notes));
-  // The old one answers first what it was asked.
-  if (!HasOrders(state, program.serving.serial)) {
-    if (program.serving.serial != 0) End(state, program.serving, "another template has come");
-    program.serving = std::move(program.coming);
-    program.coming = Template();
-  }
+  TakeOver(state, program);
 }
 
 void OnRefused(State& state, WarmProgram& program, Template& said, const TemplateRefused& refused) {
@@ -221,17 +223,15 @@ void ReadImports(WarmProgram& program, MonoTime now) {
 
 void LookAtImports(State& state, WarmProgram& program, MonoTime now) {
   ReadImports(program, now);
-  const int64_t size = program.learned_bytes;
   const absl::Duration limit = absl::Milliseconds(program.start.warm.quiet_ms);
   const bool quiet = now - program.learned_at >= limit;
   program.look_at = now + (quiet ? kLookWhereNothingChanges : std::min(kLook, limit));
   if (!quiet) return;
   TellImports(state, program);
   if (program.coming.serial != 0) return;
-  const int64_t more = size - program.serving.learned_bytes;
-  if (program.serving.serial == 0 ? size > 0 : more >= kWorthAnotherBytes) {
-    StartTemplate(state, program, now);
-  }
+  const bool serves = program.serving.serial != 0;
+  const int64_t more = program.learned_bytes - program.serving.learned_bytes;
+  if (serves ? more >= kWorthAnotherBytes : more > 0) StartTemplate(state, program, now);
 }
 
 // The learner failed soon after its imports, or amid them: what follows is most likely a restart,
@@ -351,11 +351,7 @@ void HandleTemplate(State& state, uint64_t serial) {
 void AdvanceTemplates(State& state, MonoTime now) {
   for (auto& [number, program] : state.programs) {
     Template& coming = program.coming;
-    if (coming.serial != 0 && coming.ready && !HasOrders(state, program.serving.serial)) {
-      End(state, program.serving, "another template has come");
-      program.serving = std::move(coming);
-      coming = Template();
-    }
+    TakeOver(state, program);
     if (now >= coming.ready_by) {
       const std::string why =
           absl::StrCat("the template was not ready after ", absl::FormatDuration(kReadyLimit));
