@@ -15,11 +15,11 @@
 namespace cadre::rpc {
 namespace {
 
-// CPython's status after an exception that nobody caught, and the dynamic linker's.
+// CPython's status after an exception that nobody caught, and where it cannot open the script.
 constexpr int kUncaught = 1;
-constexpr int kNoLibrary = 127;
-// Its status where it cannot open the script.
 constexpr int kNoScript = 2;
+// The dynamic linker's.
+constexpr int kNoLibrary = 127;
 constexpr size_t kMaxTextBytes = 320;
 
 bool IsOutOfMemory(const PythonException& exception) {

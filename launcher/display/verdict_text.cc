@@ -73,8 +73,8 @@ std::string ExitText(const v1::Failure& failure) {
 // Who failed first, and how.
 std::string RootCauseText(const v1::Failure& root) {
   const std::string who = Who(root);
-  // The message begins with the rank, and names the program, or those that one lost which ended
-  // with 0 too early.
+  // The message begins with the rank. It also names the program that could not be started, or the
+  // ranks that lost one which ended with 0 too early.
   const bool exec = root.cause() == v1::EXEC_FAILED;
   const bool early = root.cause() == v1::CRASH && root.has_exit() && root.exit().exit_code() == 0 &&
                      root.exit().signal() == 0;

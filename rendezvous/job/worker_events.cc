@@ -20,8 +20,9 @@ namespace {
 // interpreter with a device take a second or two.
 constexpr absl::Duration kCauseLimit = absl::Seconds(3);
 
-// The worker lost another one, which may say why it went until kCauseLimit after the first that
-// did. False: it is known, and was told again on another connection.
+// The worker lost another one. Until kCauseLimit after the first such victim the lost one's own end
+// may still come in and say why. False: the victim is known, and was told again on another
+// connection.
 bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
   for (const v1::Failure& known : victims->failures) {
     if (known.rank() == failure.rank()) return false;
@@ -36,7 +37,7 @@ bool AddVictim(v1::Failure failure, MonoTime now, Victims* victims) {
   return true;
 }
 
-// For want of a rank that failed for itself.
+// Why the victims failed, as long as no rank has failed for a reason of its own.
 v1::Failure CauseOf(const std::vector<v1::Failure>& victims, const state::Generation& generation) {
   return EarlyEnd(generation, victims).value_or(victims.front());
 }
@@ -188,8 +189,7 @@ void Job::WorkerExited(const saved::Member& member, const v1::WorkerExited& exit
   if (state_.phase() == v1::RUNNING && rpc::LostItsPeer(exit)) {
     const std::string message = failure.message();
     if (!AddVictim(std::move(failure), context_.clock.now(), &live_.suspicion.victims)) return;
-    out_.Note(absl::StrCat(message, "; it lost another rank, whose end is awaited"));
-    return Touch(true);
+    return out_.Note(absl::StrCat(message, "; it lost another rank, whose end is awaited"));
   }
   if (state_.phase() == v1::RUNNING) return FailWorker(failure);
   if (exited.late() && generation.saved.stop().rejoin()) {
@@ -246,6 +246,7 @@ void Job::NodeStopped(const saved::Member& member, const v1::NodeStopped& stoppe
 }
 
 void Job::FailWorker(const v1::Failure& failure) {
+  // One that ended with 0 too early is the cause, and stays a success in the record.
   if (!state::IsOver(state_.generation.worker(failure.rank()))) {
     out_.Commit(WorkerEnded(state_, failure.rank(), failure, context_.now));
   }
