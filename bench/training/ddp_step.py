@@ -11,10 +11,9 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel
 
-from models import MnistCnn, ResNet50
+from models import Mlp, MnistCnn, ResNet50
 
 WARM_UP = 4
 TIMEOUT = datetime.timedelta(minutes=2)
@@ -26,10 +25,7 @@ def make_model(name):
         return MnistCnn(), torch.randn(64, 1, 28, 28)
     if name == "resnet50":
         return ResNet50(), torch.randn(4, 3, 64, 64)
-    layers = []
-    for _ in range(6):
-        layers += [nn.Linear(2048, 2048), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]), torch.randn(32, 2048)
+    return Mlp(), torch.randn(32, 2048)
 
 
 def run_rank(rank, name, engine, ranks, steps, folder):

@@ -40,7 +40,7 @@ struct Options {
   std::string result;
 };
 
-// Logits, one row for each label.
+// A batch: the network makes of the input one row of logits for each label.
 struct Task {
   torch::Tensor input, labels;
 };
@@ -112,7 +112,7 @@ Status Measure(const Options& options, const World& world, std::shared_ptr<Modul
                            optimizer.step();
                            return OkStatus();
                          }));
-  // Running averages are each rank's own.
+  // Buffers are compared, too: batch normalization's running averages are each rank's own.
   if (module->buffers().empty()) {
     CADRE_RETURN_IF_ERROR(model->CheckParametersEqual(kTimeout).status());
   }

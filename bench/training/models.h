@@ -1,4 +1,4 @@
-// The models that are trained, and random batches for them. ddp_step.py has the same ones.
+// The models that are trained, and random batches for them. models.py has the same ones.
 #ifndef CADRE_BENCH_TRAINING_MODELS_H_
 #define CADRE_BENCH_TRAINING_MODELS_H_
 
