@@ -103,6 +103,10 @@ std::string Here(const std::string& path) {
 
 std::vector<Mode> AllModes(const Options& options) {
   const std::string python = OfPython("python", "/usr/bin/python3");
+  // Where a script finds the module cadre.
+  const std::vector<std::string> module = {
+      "--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
+      absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))};
   std::vector<Mode> modes = {
       {"in-place", "Cadre, in place", Cadre({"--in-place"}, {kProgram}, options)},
       {"in-place-alone", "Cadre, in place, no standby",
@@ -112,15 +116,12 @@ std::vector<Mode> AllModes(const Options& options) {
        Cadre({"--standby", "yes"}, {kProgram}, options)},
       {"python", "Cadre, the Python script", Cadre({}, {python, kScript}, options)},
       {"python-memory", "Cadre, the script with cadre.checkpoint in each step",
-       Cadre({"--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
-              absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))},
-             {python, kScript, "--memory", "replicated"}, options)},
+       Cadre(module, {python, kScript, "--memory", "replicated"}, options)},
       {"python-partner", "Cadre, likewise, each rank's own with its partner",
-       Cadre({"--env", absl::StrCat("PYTHONPATH=", Here("python")), "--env",
-              absl::StrCat("CADRE_LIBRARY=", Here("tools/library/libcadre.so.0"))},
-             {python, kScript, "--memory", "own"}, options)},
+       Cadre(module, {python, kScript, "--memory", "own"}, options)},
   };
-  if (IsInstalled(OfPython("torchrun", "torchrun"))) {
+  // torchrun is started for two nodes: it has none in reserve.
+  if (!options.kill_nodes && IsInstalled(OfPython("torchrun", "torchrun"))) {
     modes.push_back({"torchrun", "torchrun, the same script", Torchrun({}, options)});
     modes.push_back({"torchrun-fast", "torchrun, looking each 0.1 s",
                      Torchrun({"--monitor_interval", "0.1"}, options)});
@@ -275,7 +276,7 @@ int main(int argc, char** argv) {
   app.add_option("--step-ms", options.step_ms)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_flag("--kill-nodes", options.kill_nodes,
-               "a whole node each time, for which one in reserve takes part; of Cadre's modes");
+               "a whole node each time, for which one in reserve takes part; only Cadre's modes");
   app.add_option("--modes", options.modes,
                  "only these: in-place, in-place-alone, checkpoint, checkpoint-standby, python, "
                  "python-memory, python-partner, torchrun, torchrun-fast")

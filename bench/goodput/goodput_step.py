@@ -6,6 +6,7 @@ usage: goodput_step.py --dir DIR [--step-ms 50] [--batch 16] [--save-every 20] [
 """
 
 import os
+import sys
 import time
 
 
@@ -24,22 +25,11 @@ def main(options):
     event("main")
     import torch
     import torch.distributed as dist
-    import torch.nn as nn
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel
 
-    class MnistCnn(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = nn.Conv2d(1, 20, 5)
-            self.conv2 = nn.Conv2d(20, 50, 5)
-            self.fc1 = nn.Linear(4 * 4 * 50, 500)
-            self.fc2 = nn.Linear(500, 10)
-
-        def forward(self, x):
-            x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-            x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-            return self.fc2(F.relu(self.fc1(x.flatten(1))))
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../training"))
+    from models import MnistCnn
 
     dist.init_process_group("gloo")
     event("connected")

@@ -54,7 +54,6 @@ class Trial {
   // Reads what the launchers say meanwhile.
   void WaitUntil(MonoTime moment);
   absl::Status KillOne();
-  // Any but the one that serves the rendezvous.
   absl::Status KillNode();
   void KillWorker();
   // Whether this process still is a worker of this trial.
@@ -67,7 +66,7 @@ class Trial {
   const std::string directory_;
   std::minstd_rand random_;
   const int port_ = FreePort();
-  std::vector<std::unique_ptr<Process>> launchers_;  // by how long they run
+  std::vector<std::unique_ptr<Process>> launchers_;  // in the order in which they were started
   int started_ = 0;
   std::vector<MonoTime> kills_;
 };
@@ -155,7 +154,7 @@ absl::Status Trial::KillOne() {
 }
 
 absl::Status Trial::KillNode() {
-  // The one in reserve has come last.
+  // Never the first, which serves the rendezvous; the last is the one in reserve.
   const auto node = launchers_.begin() + 1;
   for (const pid_t pid : Family((*node)->pid())) kill(pid, SIGKILL);
   launchers_.erase(node);
