@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 import cadre
 from kill_node import kill_node
+from training import RANK, tell_end, train
 
-RANK, FIRST = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+FIRST = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 REPLICATED, STEPS, DIE_AT = sys.argv[1] == "replicated", int(sys.argv[2]), int(sys.argv[3])
 
 
@@ -30,35 +31,23 @@ def refuse_forked_child():
     assert os.waitpid(child, 0)[1] == 0
 
 
+def die_once(step):
+    if FIRST and step == DIE_AT and RANK == 1:
+        if sys.argv[4:] == ["node"]:
+            kill_node()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     # Statistics of batches change in the forward pass, all else in the optimizer's step.
     layers = [torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256), torch.nn.Linear(256, 1)]
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
-    optimizer = torch.optim.Adam(model.parameters())
-    state, last = cadre.checkpoint.latest(replicated=REPLICATED)
-    if state is not None:
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        print(f"rank {RANK} goes on behind step {last} of rank {state['rank']}", flush=True)
-    for step in range(last + 1, STEPS):
-        generator = torch.Generator().manual_seed(step)
-        optimizer.zero_grad()
-        model(torch.randn(16, 256, generator=generator)).pow(2).mean().backward()
-        optimizer.step()
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rank": RANK}
-        cadre.checkpoint.save(state, step, replicated=REPLICATED)
-        if FIRST and step == DIE_AT and RANK == 1:
-            if sys.argv[4:] == ["node"]:
-                kill_node()
-            os.kill(os.getpid(), signal.SIGKILL)
-    cadre.checkpoint.wait()
+    model = train(layers, STEPS, REPLICATED, die_once)
     refuse_forked_child()
     if not REPLICATED or os.environ["LOCAL_RANK"] == "0":
         print(f"rank {RANK} copies {'behind' if cadre._memory._memory._behind else 'at once'}", flush=True)
-    total = sum(value.double().sum().item() for value in model.state_dict().values())
-    print(f"rank {RANK} ends with {total:.12f}", flush=True)
+    tell_end(model)
     dist.destroy_process_group()
 
 
