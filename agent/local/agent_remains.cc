@@ -23,6 +23,8 @@ constexpr int kPollMs = 2;
 
 }  // namespace
 
+std::string AgentSocketPath(const std::string& directory) { return directory + "/socket"; }
+
 std::string CheckpointMemoryPrefix() { return absl::StrCat("/dev/shm/cadre-", getuid(), "-"); }
 
 bool IsListenedOn(const std::string& path) {
@@ -52,7 +54,7 @@ void RemoveAgentDirectory(const std::string& directory) {
 
 void RemoveOnceAbandoned(const std::string& directory, absl::Duration limit) {
   const MonoTime end = MonoNow() + limit;
-  while (IsListenedOn(directory + "/socket")) {
+  while (IsListenedOn(AgentSocketPath(directory))) {
     if (MonoNow() >= end) return;
     poll(nullptr, 0, kPollMs);
   }

@@ -10,6 +10,9 @@
 
 namespace cadre::agent {
 
+// Where the agent listens whose directory that is.
+std::string AgentSocketPath(const std::string& directory);
+
 // What the names of this user's folders of memory begin with: "/dev/shm/cadre-1000-".
 std::string CheckpointMemoryPrefix();
 

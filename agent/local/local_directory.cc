@@ -118,8 +118,7 @@ void Sweep(const std::string& user) {
       continue;
     }
     const std::string path = absl::StrCat(user, "/", entry->d_name);
-    if (IsListenedOn(absl::StrCat(path, "/socket")) ||
-        IsListenedOn(LocalDirectory::SupervisorPath(path))) {
+    if (IsListenedOn(AgentSocketPath(path)) || IsListenedOn(LocalDirectory::SupervisorPath(path))) {
       continue;
     }
     RemoveAgentDirectory(path);
@@ -222,6 +221,8 @@ LocalDirectory::~LocalDirectory() {
   if (listener_ >= 0) close(listener_);
   if (!path_.empty() && !kept_) RemoveAgentDirectory(path_);
 }
+
+std::string LocalDirectory::socket_path() const { return AgentSocketPath(path_); }
 
 int LocalDirectory::Accept() { return AcceptAt(listener_); }
 

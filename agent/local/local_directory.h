@@ -37,7 +37,7 @@ class LocalDirectory {
   void Keep() { kept_ = true; }
 
   const std::string& path() const { return path_; }
-  std::string socket_path() const { return path_ + "/socket"; }
+  std::string socket_path() const;
   std::string token_path() const { return TokenPath(path_); }
   const std::string& token() const { return token_; }
   // Non-blocking; readable when a worker connects.

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <utility>
 
+#include "agent/local/agent_remains.h"
 #include "base/progress_snapshot.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -54,6 +55,20 @@ TEST_F(LocalDirectoryTest, MemoryOfItsWorkersGoesWithIt) {
   EXPECT_EQ(memory.substr(0, 9), "/dev/shm/");
   std::ofstream(memory + "/rank-0.0") << "state";
   directory->reset();
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
+TEST_F(LocalDirectoryTest, IsAbandonedOnceNobodyListens) {
+  auto directory = LocalDirectory::Make(parent_);
+  ASSERT_OK(directory);
+  const std::string path = (*directory)->path();
+  const std::string memory = std::filesystem::canonical(CheckpointMemoryPath(path));
+  RemoveOnceAbandoned(path, absl::Milliseconds(10));
+  EXPECT_TRUE(std::filesystem::exists(path));
+  (*directory)->Keep();
+  directory->reset();
+  RemoveOnceAbandoned(path, absl::Milliseconds(10));
+  EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_FALSE(std::filesystem::exists(memory));
 }
 
