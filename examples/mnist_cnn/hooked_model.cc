@@ -2,52 +2,73 @@
 
 #include <utility>
 
+#include "cadre/communication_hook.h"
+#include "cadre/hooks/partial.h"
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/hooks/sparse.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/tensors.h"
 #include "rank_states.h"
 
 namespace cadre::mnist {
 namespace {
-
-// In elements. The default would make one group of this small network.
-constexpr size_t kPartialThreshold = 10000;
 
 std::shared_ptr<CommunicationHook> Sparse(hooks::SparseOptions::Select select, double sparsity) {
   return std::make_shared<hooks::SparseHook>(
       hooks::SparseOptions{select, sparsity, /*residual=*/true});
 }
 
-}  // namespace
+class HookedModel : public Synchronization {
+ public:
+  explicit HookedModel(const Replica& replica) : replica_(replica) {}
+  // Once, before all else.
+  Status Begin(const std::string& way, double sparsity);
 
-Result<std::unique_ptr<Synchronization>> HookedModel::Create(const SynchronizationOptions& options,
-                                                             std::shared_ptr<Net> net,
-                                                             torch::optim::Optimizer& optimizer,
-                                                             Communicator& communicator,
-                                                             std::chrono::nanoseconds timeout) {
-  std::unique_ptr<HookedModel> result(new HookedModel(optimizer, communicator, timeout));
-  CADRE_RETURN_IF_ERROR(result->MakeHook(options, *net));
-  nn::DataParallelOptions parallel;
-  parallel.timeout = parallel.reducer.timeout = timeout;
-  parallel.reducer.hook = result->hook_;
-  CADRE_ASSIGN_OR_RETURN(result->model_,
-                         nn::DataParallel<Net>::Create(std::move(net), communicator, parallel));
-  result->model_->ZeroGrad();
-  return std::unique_ptr<Synchronization>(std::move(result));
+  torch::Tensor Forward(const torch::Tensor& images) override;
+  Status Step(const torch::Tensor& loss, int64_t own, int64_t all) override;
+  Status AfterStep() override;
+  Status MakeReplicasEqual() override;
+  Status Save(torch::serialize::OutputArchive& archive) const override;
+  Status Load(int rank, torch::serialize::InputArchive& archive) override;
+  SynchronizationCost cost() const override;
+
+ private:
+  Status MakeHook(const std::string& way, double sparsity);
+
+  const Replica replica_;
+  // Null for fp32.
+  std::shared_ptr<CommunicationHook> hook_;
+  // The same hook, if it is that one, and the parameters that it averages.
+  std::shared_ptr<hooks::PartialHook> partial_;
+  nn::NamedTensors trained_;
+  std::unique_ptr<nn::DataParallel<Net>> model_;
+  // Of the reducer's steps.
+  SynchronizationCost steps_;
+};
+
+Status HookedModel::Begin(const std::string& way, double sparsity) {
+  CADRE_RETURN_IF_ERROR(MakeHook(way, sparsity));
+  nn::DataParallelOptions options;
+  options.timeout = options.reducer.timeout = replica_.timeout;
+  options.reducer.hook = hook_;
+  CADRE_ASSIGN_OR_RETURN(
+      model_, nn::DataParallel<Net>::Create(replica_.net, replica_.communicator, options));
+  model_->ZeroGrad();
+  return OkStatus();
 }
 
-Status HookedModel::MakeHook(const SynchronizationOptions& options, const Net& net) {
-  const std::string& way = options.sync;
+Status HookedModel::MakeHook(const std::string& way, double sparsity) {
   if (way == "fp16") {
     hook_ = hooks::Fp16Hook();
   } else if (way == "bf16") {
     hook_ = hooks::Bf16Hook();
   } else if (way == "topk") {
-    hook_ = Sparse(hooks::SparseOptions::Select::kTopK, options.sparsity);
+    hook_ = Sparse(hooks::SparseOptions::Select::kTopK, sparsity);
   } else if (way == "threshold") {
-    hook_ = Sparse(hooks::SparseOptions::Select::kThreshold, options.sparsity);
+    hook_ = Sparse(hooks::SparseOptions::Select::kThreshold, sparsity);
   } else if (way == "partial") {
-    CADRE_ASSIGN_OR_RETURN(trained_, nn::TrainedParameters(net));
+    CADRE_ASSIGN_OR_RETURN(trained_, nn::TrainedParameters(*replica_.net));
     CADRE_ASSIGN_OR_RETURN(partial_,
                            hooks::PartialHook::Create(trained_.parameters, kPartialThreshold));
     hook_ = partial_;
@@ -59,7 +80,7 @@ Status HookedModel::MakeHook(const SynchronizationOptions& options, const Net& n
 }
 
 torch::Tensor HookedModel::Forward(const torch::Tensor& images) {
-  optimizer_.zero_grad();
+  replica_.optimizer.zero_grad();
   return model_->forward(images);
 }
 
@@ -69,12 +90,13 @@ Status HookedModel::Step(const torch::Tensor& loss, int64_t own, int64_t all) {
   if (own == 0) {
     CADRE_ASSIGN_OR_RETURN(report, model_->StepWithoutData());
   } else {
-    model_->set_weight(static_cast<double>(own * communicator_.size()) / static_cast<double>(all));
+    model_->set_weight(static_cast<double>(own * replica_.communicator.size()) /
+                       static_cast<double>(all));
     loss.backward();
     CADRE_ASSIGN_OR_RETURN(report, model_->Finish());
   }
   CADRE_RETURN_IF_ERROR(model_->BeforeOptimizerStep());
-  optimizer_.step();
+  replica_.optimizer.step();
   steps_.bytes += report.bytes;
   steps_.communication += report.communication;
   steps_.exposed_wait += report.exposed_wait;
@@ -85,7 +107,7 @@ Status HookedModel::Step(const torch::Tensor& loss, int64_t own, int64_t all) {
 Status HookedModel::AfterStep() {
   if (partial_ == nullptr) return OkStatus();
   trained_.CopyToHost();
-  CADRE_RETURN_IF_ERROR(partial_->AverageNextGroup(communicator_, timeout_));
+  CADRE_RETURN_IF_ERROR(partial_->AverageNextGroup(replica_.communicator, replica_.timeout));
   trained_.CopyFromHost();
   return OkStatus();
 }
@@ -93,7 +115,7 @@ Status HookedModel::AfterStep() {
 Status HookedModel::MakeReplicasEqual() {
   if (partial_ == nullptr) return OkStatus();
   trained_.CopyToHost();
-  CADRE_RETURN_IF_ERROR(partial_->AverageAll(communicator_, timeout_));
+  CADRE_RETURN_IF_ERROR(partial_->AverageAll(replica_.communicator, replica_.timeout));
   trained_.CopyFromHost();
   return OkStatus();
 }
@@ -101,7 +123,7 @@ Status HookedModel::MakeReplicasEqual() {
 Status HookedModel::Save(torch::serialize::OutputArchive& archive) const {
   if (hook_ == nullptr) return OkStatus();
   CADRE_ASSIGN_OR_RETURN(const std::string state, hook_->SaveState());
-  return SaveRankStates(communicator_, state, archive, timeout_);
+  return SaveRankStates(replica_.communicator, state, archive, replica_.timeout);
 }
 
 Status HookedModel::Load(int rank, torch::serialize::InputArchive& archive) {
@@ -114,6 +136,15 @@ SynchronizationCost HookedModel::cost() const {
   SynchronizationCost cost = steps_;
   if (partial_ != nullptr) cost.bytes += partial_->bytes_given();
   return cost;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Synchronization>> MakeHookedModel(const std::string& way, double sparsity,
+                                                         const Replica& replica) {
+  auto model = std::make_unique<HookedModel>(replica);
+  CADRE_RETURN_IF_ERROR(model->Begin(way, sparsity));
+  return model;
 }
 
 }  // namespace cadre::mnist

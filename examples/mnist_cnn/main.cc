@@ -20,7 +20,7 @@ int Fail(const std::string& who, const cadre::Status& status) {
 }
 
 // The short ones and --dist_option are those of SINGA's programs.
-void AddSynchronizationFlags(CLI::App& app, cadre::mnist::SynchronizationOptions& options) {
+void AddSynchronizationFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
   CLI::Option* const sync =
       app.add_option("--sync", options.sync,
                      "how gradients are synchronized: in full (fp32), in 16 bits (fp16, bf16), one "
@@ -40,7 +40,7 @@ void AddSynchronizationFlags(CLI::App& app, cadre::mnist::SynchronizationOptions
 }
 
 void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
-  AddSynchronizationFlags(app, options.synchronization);
+  AddSynchronizationFlags(app, options);
   app.add_option("--data-dir", options.data_dir,
                  "directory with MNIST's IDX files, plain or .gz; default: digits drawn here");
   app.add_option("--checkpoint-dir", options.checkpoint_dir,

@@ -1,21 +1,34 @@
-// The ways in which this program can synchronize its ranks. Includes libtorch.
+// What the two ways to synchronize this program's ranks have in common: hooked_model.h and
+// wrapped_optimizer.h. Includes libtorch.
 #ifndef CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
 #define CADRE_EXAMPLES_MNIST_CNN_SYNCHRONIZATION_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "cadre/communicator.h"
-#include "cadre/result.h"
 #include "cadre/status.h"
 #include "net.h"
-#include "synchronization_options.h"
 #include "torch/optim/optimizer.h"
 #include "torch/serialize/archive.h"
 #include "torch/types.h"
 
 namespace cadre::mnist {
+
+// Of the parameters that are averaged in turn, in elements. The library's own would make one group
+// of this small network.
+inline constexpr size_t kPartialThreshold = 10000;
+
+// What this rank trains, and with whom. Optimizer and communicator outlive the Synchronization.
+struct Replica {
+  std::shared_ptr<Net> net;
+  torch::optim::Optimizer& optimizer;
+  Communicator& communicator;
+  // For each exchange.
+  std::chrono::nanoseconds timeout;
+};
 
 // Given by this rank so far.
 struct SynchronizationCost {
@@ -28,13 +41,6 @@ struct SynchronizationCost {
 // Of one generation. One thread. All calls but Forward(), Load() and cost() are collective.
 class Synchronization {
  public:
-  // Rank 0's parameters become those of all ranks. What it is given outlives it. INVALID_ARGUMENT:
-  // there is no such way.
-  static Result<std::unique_ptr<Synchronization>> Create(const SynchronizationOptions& options,
-                                                         std::shared_ptr<Net> net,
-                                                         torch::optim::Optimizer& optimizer,
-                                                         Communicator& communicator,
-                                                         std::chrono::nanoseconds timeout);
   virtual ~Synchronization() = default;
 
   // Scores, for the next step.

@@ -20,6 +20,7 @@
 #include "cadre/torch/archive_file.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/wait_or_abort.h"
+#include "hooked_model.h"
 #include "ledger.h"
 #include "net.h"
 #include "samples.h"
@@ -29,6 +30,7 @@
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/utils.h"
+#include "wrapped_optimizer.h"
 
 namespace cadre::mnist {
 namespace {
@@ -153,9 +155,14 @@ Status Trainer::TrainToTheEnd() {
 }
 
 Status Trainer::Prepare() {
-  CADRE_ASSIGN_OR_RETURN(synchronization_,
-                         Synchronization::Create(options_.synchronization, net_, optimizer_,
-                                                 *communicator_, timeout_ + kLonger));
+  const Replica replica = {net_, optimizer_, *communicator_, timeout_ + kLonger};
+  if (options_.dist_option.empty()) {
+    CADRE_ASSIGN_OR_RETURN(synchronization_,
+                           MakeHookedModel(options_.sync, options_.sparsity, replica));
+  } else {
+    CADRE_ASSIGN_OR_RETURN(synchronization_,
+                           MakeWrappedOptimizer(options_.dist_option, options_.sparsity, replica));
+  }
   return OkStatus();
 }
 

@@ -9,7 +9,6 @@
 
 #include "cadre/result.h"
 #include "cadre/worker.h"
-#include "synchronization_options.h"
 
 namespace cadre::mnist {
 
@@ -26,8 +25,12 @@ struct TrainOptions {
   double weight_decay = 0;
   // cpu or cuda; empty: cuda where there is a GPU.
   std::string device;
-  // How ranks are synchronized.
-  SynchronizationOptions synchronization;
+  // How ranks are synchronized, by DataParallel: a way of hooked_model.h.
+  std::string sync = "fp32";
+  // Or by DistributedOptimizer: an option of wrapped_optimizer.h. Empty: `sync` counts.
+  std::string dist_option;
+  // Of the sparse ones among both; see there.
+  double sparsity = 0.05;
   uint64_t seed = 0;
   // Of training images; 0 is all.
   int limit = 0;

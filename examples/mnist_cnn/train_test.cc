@@ -18,6 +18,14 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// The flags --sync and --dist_option.
+struct Way {
+  std::string sync = "fp32";
+  std::string dist_option;
+};
+Way Sync(const std::string& way) { return {way, ""}; }
+Way DistOption(const std::string& option) { return {"fp32", option}; }
+
 class TrainTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -28,11 +36,11 @@ class TrainTest : public ::testing::Test {
   }
 
   // The output of two ranks.
-  std::string Run(int epochs, const std::string& checkpoint_dir,
-                  const SynchronizationOptions& synchronization = {}) const {
+  std::string Run(int epochs, const std::string& checkpoint_dir, const Way& way = {}) const {
     TrainOptions options;
     options.device = "cpu";
-    options.synchronization = synchronization;
+    options.sync = way.sync;
+    options.dist_option = way.dist_option;
     options.data_dir = directory_;
     options.checkpoint_dir = checkpoint_dir;
     options.epochs = epochs;
@@ -43,13 +51,10 @@ class TrainTest : public ::testing::Test {
     return ::testing::internal::GetCapturedStdout();
   }
 
-  void ExpectResumingChangesNothing(const SynchronizationOptions& sync) const;
+  void ExpectResumingChangesNothing(const Way& way) const;
 
   std::string directory_;
 };
-
-SynchronizationOptions Sync(const std::string& way) { return {way, "", 0.05}; }
-SynchronizationOptions DistOption(const std::string& way) { return {"fp32", way, 0.05}; }
 
 // "0123456789abcdef" of "parameters equal on 2 ranks: 0123456789abcdef".
 std::string HashIn(const std::string& output) {
@@ -59,19 +64,19 @@ std::string HashIn(const std::string& output) {
   return at == std::string::npos ? "" : output.substr(at + before.size(), 16);
 }
 
-void TrainTest::ExpectResumingChangesNothing(const SynchronizationOptions& sync) const {
+void TrainTest::ExpectResumingChangesNothing(const Way& way) const {
   const std::string interrupted = directory_ + "/interrupted";
   const std::string whole = directory_ + "/whole";
-  const std::string first = Run(1, interrupted, sync);
+  const std::string first = Run(1, interrupted, way);
   EXPECT_THAT(first, Not(HasSubstr("resumed")));
   // The ranks of this test share libtorch's random numbers, so what follows starts from one
   // checkpoint.
   std::filesystem::copy(interrupted, whole, std::filesystem::copy_options::recursive);
-  EXPECT_THAT(Run(2, interrupted, sync), HasSubstr("resumed from epoch 1\n"));
-  const std::string resumed_twice = Run(3, interrupted, sync);
+  EXPECT_THAT(Run(2, interrupted, way), HasSubstr("resumed from epoch 1\n"));
+  const std::string resumed_twice = Run(3, interrupted, way);
   EXPECT_THAT(resumed_twice, HasSubstr("resumed from epoch 2\n"));
   EXPECT_THAT(resumed_twice, Not(HasSubstr("epoch 2/3")));
-  const std::string resumed_once = Run(3, whole, sync);
+  const std::string resumed_once = Run(3, whole, way);
   EXPECT_THAT(resumed_once, HasSubstr("epoch 2/3"));
   EXPECT_EQ(HashIn(resumed_twice), HashIn(resumed_once));
   EXPECT_NE(HashIn(first), HashIn(resumed_once));
@@ -114,7 +119,7 @@ TEST_F(TrainTest, SaysOfAnEpochWhatSingaSays) {
 }
 
 TEST_F(TrainTest, EveryWayToSynchronizeLeavesEqualParameters) {
-  for (const SynchronizationOptions& way :
+  for (const Way& way :
        {Sync("fp16"), Sync("partial"), Sync("topk"), DistOption("plain"), DistOption("half"),
         DistOption("partialUpdate"), DistOption("sparseTopK")}) {
     const std::string checkpoints = directory_ + "/ways_" + way.sync + way.dist_option;
@@ -127,13 +132,13 @@ TEST_F(TrainTest, EveryWayToSynchronizeLeavesEqualParameters) {
 TEST_F(TrainTest, SaysWhichWaysToSynchronizeThereAre) {
   TrainOptions options;
   options.data_dir = directory_;
-  options.synchronization.sync = "telepathy";
+  options.sync = "telepathy";
   testing::InProcessWorkers workers(1);
   workers.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"telepathy\"; expected")));
   });
-  options.synchronization = DistOption("telepathy");
+  options.dist_option = "telepathy";
   testing::InProcessWorkers others(1);
   others.Run([&](Worker& worker) {
     EXPECT_THAT(Train(worker, options),

@@ -1,15 +1,15 @@
 #include "wrapped_optimizer.h"
 
+#include <utility>
+
 #include "cadre/status_macros.h"
+#include "cadre/torch/distributed_optimizer.h"
 #include "rank_states.h"
 
 namespace cadre::mnist {
 namespace {
 
-// In elements. The default would make one group of this small network.
-constexpr size_t kPartialThreshold = 10000;
-
-}  // namespace
+enum class DistOption { kPlain, kHalf, kPartialUpdate, kSparseTopK, kSparseThreshold };
 
 Result<DistOption> ParseDistOption(const std::string& name) {
   if (name == "plain" || name == "fp32") return DistOption::kPlain;
@@ -22,24 +22,38 @@ Result<DistOption> ParseDistOption(const std::string& name) {
       ": expected plain, half, partialUpdate, sparseTopK or sparseThreshold");
 }
 
-Result<std::unique_ptr<Synchronization>> WrappedOptimizer::Create(
-    const SynchronizationOptions& options, std::shared_ptr<Net> net,
-    torch::optim::Optimizer& optimizer, Communicator& communicator,
-    std::chrono::nanoseconds timeout) {
-  CADRE_ASSIGN_OR_RETURN(const DistOption option, ParseDistOption(options.dist_option));
-  CADRE_ASSIGN_OR_RETURN(auto wrapped,
-                         nn::DistributedOptimizer::Create(optimizer, communicator, timeout));
-  return std::unique_ptr<Synchronization>(new WrappedOptimizer(
-      option, options.sparsity, std::move(net), std::move(wrapped), communicator, timeout));
-}
+class WrappedOptimizer : public Synchronization {
+ public:
+  WrappedOptimizer(DistOption option, double sparsity, const Replica& replica,
+                   std::unique_ptr<nn::DistributedOptimizer> optimizer)
+      : option_(option), sparsity_(sparsity), replica_(replica), optimizer_(std::move(optimizer)) {}
+
+  torch::Tensor Forward(const torch::Tensor& images) override {
+    return replica_.net->forward(images);
+  }
+  Status Step(const torch::Tensor& loss, int64_t own, int64_t all) override;
+  Status MakeReplicasEqual() override;
+  Status Save(torch::serialize::OutputArchive& archive) const override;
+  Status Load(int rank, torch::serialize::InputArchive& archive) override;
+  SynchronizationCost cost() const override;
+
+ private:
+  Status BackwardAndUpdate(const torch::Tensor& loss);
+
+  const DistOption option_;
+  const double sparsity_;
+  const Replica replica_;
+  const std::unique_ptr<nn::DistributedOptimizer> optimizer_;
+};
 
 // The optimizer averages over the ranks, so a rank's loss is scaled to its part of the samples: the
 // average is then that over all samples. A rank that has none gives zeroes.
 Status WrappedOptimizer::Step(const torch::Tensor& loss, int64_t own, int64_t all) {
-  if (own == 0) return BackwardAndUpdate(net_->fc2->bias.sum() * 0);
+  if (own == 0) return BackwardAndUpdate(replica_.net->fc2->bias.sum() * 0);
   // Only what is averaged is scaled.
   if (option_ == DistOption::kPartialUpdate) return BackwardAndUpdate(loss);
-  const double part = static_cast<double>(own * communicator_.size()) / static_cast<double>(all);
+  const double part =
+      static_cast<double>(own * replica_.communicator.size()) / static_cast<double>(all);
   return BackwardAndUpdate(part == 1 ? loss : loss * part);
 }
 
@@ -66,7 +80,8 @@ Status WrappedOptimizer::MakeReplicasEqual() {
 // One of the two is empty.
 Status WrappedOptimizer::Save(torch::serialize::OutputArchive& archive) const {
   CADRE_ASSIGN_OR_RETURN(const nn::DistributedOptimizer::State state, optimizer_->SaveState());
-  return SaveRankStates(communicator_, state.sparse + state.partial, archive, timeout_);
+  return SaveRankStates(replica_.communicator, state.sparse + state.partial, archive,
+                        replica_.timeout);
 }
 
 Status WrappedOptimizer::Load(int rank, torch::serialize::InputArchive& archive) {
@@ -84,6 +99,18 @@ SynchronizationCost WrappedOptimizer::cost() const {
   SynchronizationCost cost;
   cost.bytes = optimizer_->bytes_given();
   return cost;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Synchronization>> MakeWrappedOptimizer(const std::string& option,
+                                                              double sparsity,
+                                                              const Replica& replica) {
+  CADRE_ASSIGN_OR_RETURN(const DistOption parsed, ParseDistOption(option));
+  CADRE_ASSIGN_OR_RETURN(
+      auto optimizer,
+      nn::DistributedOptimizer::Create(replica.optimizer, replica.communicator, replica.timeout));
+  return std::make_unique<WrappedOptimizer>(parsed, sparsity, replica, std::move(optimizer));
 }
 
 }  // namespace cadre::mnist
