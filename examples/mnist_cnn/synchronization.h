@@ -48,7 +48,7 @@ class Synchronization {
   // Backward pass, exchange and the optimizer's step. `loss` is the mean over `own` samples, of the
   // `all` of this step on all ranks; undefined on a rank that has none.
   virtual Status Step(const torch::Tensor& loss, int64_t own, int64_t all) = 0;
-  // After each step, when it has been counted.
+  // After each step, when it has been counted: what may fail although the optimizer has stepped.
   virtual Status AfterStep() { return OkStatus(); }
   // Before the model is looked at as a whole.
   virtual Status MakeReplicasEqual() { return OkStatus(); }

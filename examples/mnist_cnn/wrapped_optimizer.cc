@@ -32,6 +32,7 @@ class WrappedOptimizer : public Synchronization {
     return replica_.net->forward(images);
   }
   Status Step(const torch::Tensor& loss, int64_t own, int64_t all) override;
+  Status AfterStep() override { return average_; }
   Status MakeReplicasEqual() override;
   Status Save(torch::serialize::OutputArchive& archive) const override;
   Status Load(int rank, torch::serialize::InputArchive& archive) override;
@@ -44,6 +45,8 @@ class WrappedOptimizer : public Synchronization {
   const double sparsity_;
   const Replica replica_;
   const std::unique_ptr<nn::DistributedOptimizer> optimizer_;
+  // What became of the last partial update.
+  Status average_;
 };
 
 // The optimizer averages over the ranks, so a rank's loss is scaled to its part of the samples: the
@@ -64,7 +67,10 @@ Status WrappedOptimizer::BackwardAndUpdate(const torch::Tensor& loss) {
     case DistOption::kHalf:
       return optimizer_->BackwardAndUpdateHalf(loss);
     case DistOption::kPartialUpdate:
-      return optimizer_->BackwardAndPartialUpdate(loss, kPartialThreshold);
+      // Other ranks' ends come to light in the average, behind the optimizer's own step, which
+      // counts then. All other errors end this process.
+      average_ = optimizer_->BackwardAndPartialUpdate(loss, kPartialThreshold);
+      return OkStatus();
     case DistOption::kSparseTopK:
     case DistOption::kSparseThreshold:
       return optimizer_->BackwardAndSparseUpdate(loss, hooks::kFusionThreshold, sparsity_,
