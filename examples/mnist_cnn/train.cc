@@ -91,7 +91,7 @@ class Trainer : public InPlaceState {
   Status SaveEpoch(int epoch);
   Status RunEpoch(int epoch);
   Result<float> RunStep(Sums& sums);
-  Status Step(const std::vector<int64_t>& samples, float& loss, Sums& sums);
+  Result<float> Step(const std::vector<int64_t>& samples, Sums& sums);
   Status SayTraining(Sums sums);
   Result<double> Evaluate();
   void FailOnPurpose(int epoch, int64_t step, int64_t steps) const;
@@ -305,10 +305,11 @@ Status Trainer::SayTraining(Sums sums) {
   return OkStatus();
 }
 
-// At the end of an epoch this rank may have no samples, while others do.
-Status Trainer::Step(const std::vector<int64_t>& samples, float& loss, Sums& sums) {
+// Gives the loss. At the end of an epoch this rank may have no samples, while others do.
+Result<float> Trainer::Step(const std::vector<int64_t>& samples, Sums& sums) {
   const int64_t all = std::min(int64_t{options_.batch_size} * worker_->world_size(),
                                train_.size() - cursor_.taken());
+  float loss = 0;
   torch::Tensor mean;
   if (!samples.empty()) {
     const torch::Tensor indices = torch::tensor(samples).to(device_);
@@ -321,15 +322,15 @@ Status Trainer::Step(const std::vector<int64_t>& samples, float& loss, Sums& sum
   const auto own = static_cast<int64_t>(samples.size());
   sums.loss += loss;
   sums.samples += static_cast<double>(own);
-  return synchronization_->Step(mean, own, all);
+  CADRE_RETURN_IF_ERROR(synchronization_->Step(mean, own, all));
+  return loss;
 }
 
 Result<float> Trainer::RunStep(Sums& sums) {
   const std::vector<int64_t> samples =
       cursor_.Next(worker_->rank(), worker_->world_size(), options_.batch_size);
   CADRE_RETURN_IF_ERROR(ledger_.Take(worker_->place(), cursor_.epoch(), total_steps_ + 1, samples));
-  float loss = 0;
-  CADRE_RETURN_IF_ERROR(Step(samples, loss, sums));
+  CADRE_ASSIGN_OR_RETURN(const float loss, Step(samples, sums));
   // Nothing may come between the step and these: they are one change of the state.
   ++total_steps_;
   cursor_.Advance(worker_->world_size(), options_.batch_size);
