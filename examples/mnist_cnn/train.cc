@@ -209,12 +209,10 @@ Status Trainer::Load(std::string_view bytes) {
 }
 
 Result<int> Trainer::Resume() {
-  if (options_.checkpoint_dir.empty()) {
-    CADRE_RETURN_IF_ERROR(Prepare());
-    return 0;
+  NewestCheckpoint newest;
+  if (!options_.checkpoint_dir.empty()) {
+    CADRE_ASSIGN_OR_RETURN(newest, LoadNewest(*worker_, checkpoints_, timeout_));
   }
-  CADRE_ASSIGN_OR_RETURN(const NewestCheckpoint newest,
-                         LoadNewest(*worker_, checkpoints_, timeout_));
   if (!newest.warning.empty() && IsFirst()) std::printf("%s\n", newest.warning.c_str());
   if (!newest.checkpoint) {
     CADRE_RETURN_IF_ERROR(Prepare());
