@@ -92,7 +92,7 @@ bool Decode(Decoder& decoder, const unsigned char* bytes, size_t size, Picture& 
   info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
   if (info.image_width > kMaxPictureSide || info.image_height > kMaxPictureSide) {
     std::snprintf(decoder.trap.text, sizeof(decoder.trap.text),
-                  "has sides of %u and %u points; expected at most %d", info.image_width,
+                  "it has sides of %u and %u points; expected at most %d", info.image_width,
                   info.image_height, kMaxPictureSide);
     return false;
   }
@@ -144,7 +144,10 @@ Result<Picture> ReadJpeg(const std::string& path) {
   const bool decoded =
       Decode(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), picture);
   jpeg_destroy_decompress(&decoder.info);
-  if (!decoded) return InvalidArgumentError(path + ": not a JPEG picture: " + decoder.trap.text);
+  if (!decoded) {
+    return InvalidArgumentError(path +
+                                ": not a JPEG picture that can be read: " + decoder.trap.text);
+  }
   if (decoder.trap.ends_early) return InvalidArgumentError(path + ": ends within the picture");
   return picture;
 }

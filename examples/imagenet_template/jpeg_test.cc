@@ -87,13 +87,24 @@ TEST(JpegTest, InksBecomeLight) {
   EXPECT_NEAR(read->points[2], 0, 3);
 }
 
+TEST(JpegTest, ASideHasALimit) {
+  ASSERT_OK(WriteJpeg(Gradient(kMaxPictureSide, 1), Path("long.jpg"), 90));
+  EXPECT_OK(ReadJpeg(Path("long.jpg")));
+  ASSERT_OK(WriteJpeg(Gradient(kMaxPictureSide + 1, 1), Path("longer.jpg"), 90));
+  EXPECT_THAT(ReadJpeg(Path("longer.jpg")),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("longer.jpg: not a JPEG picture that can be read: it has sides of "
+                                 "16385 and 1 points; expected at most 16384")));
+}
+
 TEST(JpegTest, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(ReadJpeg(Path("nowhere.jpg")),
               StatusIs(StatusCode::kNotFound, HasSubstr("nowhere.jpg")));
   for (const std::string content : {"", "P6\n1 1\n255\nabc"}) {
     std::ofstream(Path("bad.jpg")) << content;
     EXPECT_THAT(ReadJpeg(Path("bad.jpg")),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("bad.jpg: not a JPEG picture: ")))
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("bad.jpg: not a JPEG picture that can be read: ")))
         << content;
   }
   ASSERT_OK(WriteJpeg(Gradient(60, 40), Path("whole.jpg"), 90));
