@@ -38,25 +38,23 @@ class CifarResNet50Test : public ::testing::Test {
   // A network that takes no time, in a folder of its own.
   std::unique_ptr<Process> StartSmall(const std::string& folder,
                                       const std::vector<std::string>& more) const {
-    ProcessOptions options;
-    options.argv = {std::filesystem::absolute(kCadre),
-                    "run",
-                    "--standalone",
-                    "--nproc-per-node",
-                    "2",
-                    std::filesystem::absolute("examples/cifar_resnet50/cifar_resnet50"),
-                    "--data-dir",
-                    data_,
-                    "--blocks",
-                    "1,1,1,1",
-                    "--width",
-                    "8"};
-    options.argv.insert(options.argv.end(), more.begin(), more.end());
-    options.env = {{"CADRE_CONFIG", "none"}, {"XDG_STATE_HOME", MakeTempDir("state")}};
-    options.working_dir = folder;
-    auto process = Process::Start(options);
-    EXPECT_OK(process);
-    return process.ok() ? *std::move(process) : nullptr;
+    std::vector<std::string> arguments = {
+        "-C",
+        folder,
+        std::filesystem::absolute(kCadre),
+        "run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        std::filesystem::absolute("examples/cifar_resnet50/cifar_resnet50"),
+        "--data-dir",
+        data_,
+        "--blocks",
+        "1,1,1,1",
+        "--width",
+        "8"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return StartProgram("/usr/bin/env", arguments);
   }
 
   std::string data_;
