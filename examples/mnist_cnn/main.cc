@@ -99,6 +99,8 @@ int main(int argc, char** argv) {
     const cadre::Result<int> status = cadre::mnist::Train(**worker, options);
     return status.ok() ? *status : Fail(who, status.status());
   } catch (const std::exception& error) {
-    return Fail(who, cadre::InternalError(error.what()));
+    // libtorch adds a backtrace.
+    const std::string what = error.what();
+    return Fail(who, cadre::InternalError(what.substr(0, what.find('\n'))));
   }
 }
