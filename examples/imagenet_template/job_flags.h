@@ -23,14 +23,15 @@ struct JobFlags {
   bool process_per_gpu = false;
 };
 
-// Where the environment says that a launcher started this process. Else it starts its ranks itself.
+// Whether a launcher has started this process, told by the variables that Spawn() tells it by too.
+// Where none has, the program starts its ranks itself.
 bool HasLauncher();
 
 // Pure. `master` is what the launcher gave as MASTER_ADDR:MASTER_PORT, empty without one.
 // INVALID_ARGUMENT: which flag contradicts the job, and what it is.
 Status CheckJobFlags(const JobFlags& flags, const WorkerPlace& place, const std::string& master);
 
-// From the environment.
+// MASTER_ADDR:MASTER_PORT of the environment; empty where one of them is not there.
 std::string Master();
 
 }  // namespace cadre::imagenet
