@@ -51,7 +51,8 @@ class DistributedOptimizer {
                                double clip_value = 100);
 
   // backward_and_partial_update: every rank updates with its own gradients, then the next group of
-  // parameters becomes the average. Replicas differ; see AverageParameters().
+  // parameters becomes the average. Replicas differ; see AverageParameters(). On an error the
+  // optimizer may have stepped already: only the average has failed.
   Status BackwardAndPartialUpdate(const torch::Tensor& loss,
                                   size_t threshold = hooks::kFusionThreshold);
 
