@@ -22,7 +22,7 @@ namespace cadre::agent {
 inline constexpr absl::Duration kReadTime = absl::Milliseconds(100);
 // How long a look at workers that hang may take: for what is sent to the server, and with native
 // stacks before they are stopped.
-inline constexpr absl::Duration kEvidenceLimit = absl::Milliseconds(600);
+inline constexpr absl::Duration kEvidenceLimit = absl::Milliseconds(900);
 inline constexpr absl::Duration kStacksLimit = absl::Seconds(6);
 
 // When the worker counts as hanging; Never() for one that no timeout applies to.

@@ -53,10 +53,10 @@ TEST_F(HangsTest, ALookThatTakesTooLong_TheHangIsReportedWithoutIt) {
   LimitProgress();
   Progress(0, 1);
   EXPECT_THAT(Deadline(absl::Seconds(60)), ElementsAre("look 1 overdue=0"));
-  EXPECT_THAT(Deadline(absl::Milliseconds(600)), ElementsAre("up evidence of a hang 0! 1"));
+  EXPECT_THAT(Deadline(kEvidenceLimit), ElementsAre("up evidence of a hang 0! 1"));
   EXPECT_THAT(Found({0, 1}), IsEmpty());
   EXPECT_THAT(Stop(1), IsEmpty());
-  EXPECT_THAT(Deadline(absl::Milliseconds(5400)), ElementsAre("stop 1 grace=5s"));
+  EXPECT_THAT(Deadline(kStacksLimit - kEvidenceLimit), ElementsAre("stop 1 grace=5s"));
 }
 
 TEST_F(HangsTest, StopWithoutGrace_DoesNotWaitForTheLook) {

@@ -59,7 +59,7 @@ Finding FindingOf(const EvidenceRequest& request, const EvidenceRequest::Worker&
   finding.text = absl::StrCat("rank ", worker.rank, " in generation ", request.generation,
                               worker.overdue ? ", over its timeout: " : ": ", evidence.summary(),
                               "\n", page.has_value() ? PageText(*page, finding.look.at) : "",
-                              "== last lines\n", evidence.last_lines());
+                              CallsText(evidence), "== last lines\n", evidence.last_lines());
   return finding;
 }
 
@@ -119,6 +119,7 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
   LookOptions options;
   options.generation = request.generation;
   options.directory = request.page_directory;
+  options.calls = true;
   // Whoever cancels wants the stacks of the interpreters all the same, which take no time.
   const std::atomic<bool> whole{false};
   std::vector<WorkerLook> looks = LookAtWorkers(workers, options, whole);

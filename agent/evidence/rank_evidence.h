@@ -23,6 +23,9 @@ std::string EvidenceSummary(const v1::RankEvidence& evidence);
 // The page's last collectives, a line each.
 std::string PageText(const ProgressSnapshot& page, MonoTime now);
 
+// The same of PyTorch's process groups. Empty: nothing is known of any.
+std::string CallsText(const v1::RankEvidence& evidence);
+
 }  // namespace cadre::agent
 
 #endif  // CADRE_AGENT_EVIDENCE_RANK_EVIDENCE_H_

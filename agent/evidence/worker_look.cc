@@ -10,6 +10,7 @@
 #include "agent/evidence/python_dump.h"
 #include "agent/evidence/rank_evidence.h"
 #include "agent/evidence/source_line.h"
+#include "agent/evidence/torch/flight_recorder.h"
 #include "base/clock.h"
 
 namespace cadre::agent {
@@ -37,14 +38,37 @@ PythonPlace PlaceOfWorker(pid_t worker, const WorkerLook& look) {
   return place;
 }
 
+std::string StackFileOf(const LookedAtWorker& worker, const LookOptions& options) {
+  return StackFilePath(options.directory, options.generation, static_cast<int>(worker.rank));
+}
+
 void Ask(const LookedAtWorker& worker, const LookOptions& options, MonoTime deadline,
          const std::atomic<bool>& cancelled, WorkerLook* look) {
-  const std::string file =
-      StackFilePath(options.directory, options.generation, static_cast<int>(worker.rank));
+  const std::string file = StackFileOf(worker, options);
   for (const pid_t pid : look->processes) {
     look->python.emplace(
         pid, cancelled ? absl::StatusOr<std::string>(absl::CancelledError("nobody asks any more"))
                        : PythonStackOf(pid, file, std::min(deadline, MonoNow() + options.answer)));
+  }
+}
+
+// Of a worker's processes one has the process groups, as a rule.
+void AskForCalls(const std::vector<LookedAtWorker>& workers, const LookOptions& options,
+                 std::vector<WorkerLook>* looks) {
+  std::vector<std::string> sockets;
+  std::vector<WorkerLook*> owners;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (const pid_t pid : (*looks)[i].processes) {
+      sockets.push_back(FlightRecorderSocket(StackFileOf(workers[i], options), pid));
+      owners.push_back(&(*looks)[i]);
+    }
+  }
+  const std::vector<std::string> answers = FlightRecordsOf(sockets, MonoNow() + options.records);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    for (v1::ProcessGroupCalls& group : ParseFlightRecord(answers[i])) {
+      if (owners[i]->evidence.calls_size() == kMaxProcessGroups) break;
+      *owners[i]->evidence.add_calls() = std::move(group);
+    }
   }
 }
 
@@ -90,6 +114,7 @@ std::vector<WorkerLook> LookAtWorkers(const std::vector<LookedAtWorker>& workers
   for (size_t i = 0; i < workers.size(); ++i) {
     Ask(workers[i], options, first + options.answers, cancelled, &looks[i]);
   }
+  if (options.calls) AskForCalls(workers, options, &looks);
   absl::SleepFor(first + kBusyWindow - MonoNow());
   for (size_t i = 0; i < workers.size(); ++i) {
     const double elapsed_ns = absl::ToDoubleNanoseconds(MonoNow() - first);

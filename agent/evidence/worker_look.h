@@ -40,6 +40,9 @@ struct LookOptions {
   // For the answers of all interpreters together, and for one of them.
   absl::Duration answers = kBusyWindow;
   absl::Duration answer = kBusyWindow;
+  // Asks PyTorch's flight recorders, too, and what all of them together have for that.
+  bool calls = false;
+  absl::Duration records = absl::Milliseconds(400);
 };
 
 struct WorkerLook {

@@ -18,6 +18,7 @@ v1::RankStack Clean(const v1::RankStack& said, const saved::Member& member) {
   v1::RankStack stack;
   *stack.mutable_evidence() = job::CleanEvidence(said.evidence(), member);
   stack.mutable_evidence()->clear_last_lines();
+  stack.mutable_evidence()->clear_calls();
   stack.mutable_evidence()->clear_file();
   stack.set_cut(said.cut() || said.frames_size() > kMaxGroupedFrames);
   for (const v1::StackFrame& frame : said.frames()) {

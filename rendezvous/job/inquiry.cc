@@ -35,6 +35,7 @@ v1::Failure WithWhereOthersAre(Inquiry inquiry) {
                     state::kMaxMessageBytes));
     }
     rank.clear_last_lines();
+    rank.clear_calls();
     *failure.add_evidence() = std::move(rank);
   }
   return failure;
@@ -100,6 +101,7 @@ std::optional<v1::Failure> FailureFoundBy(Inquiry inquiry, uint64_t generation) 
   for (v1::RankEvidence& rank : inquiry.ranks) {
     if (failure.evidence_size() == state::kMaxEvidence) break;
     rank.clear_last_lines();
+    rank.clear_calls();
     *failure.add_evidence() = std::move(rank);
   }
   return failure;

@@ -18,8 +18,9 @@
 
 namespace cadre::job {
 
-// How long the nodes that do not hang may take to say where their workers are.
-constexpr absl::Duration kInquiryLimit = absl::Milliseconds(500);
+// How long the nodes that do not hang may take to say where their workers are: an agent takes up to
+// 0.6 s where an interpreter does not answer, and gives a look up after 0.9 s.
+constexpr absl::Duration kInquiryLimit = absl::Seconds(1);
 
 struct Inquiry {
   // Workers went on in their processes and wait: only one that was started anew and is absent is to

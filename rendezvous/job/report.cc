@@ -19,6 +19,10 @@ namespace {
 constexpr size_t kMaxErrorJsonBytes = 64 << 10;
 constexpr size_t kMaxEvidenceBytes = 512;
 constexpr size_t kMaxPathBytes = 1024;
+// Of what PyTorch's flight recorder tells: process groups of a rank, calls of a group, and a name.
+constexpr int kMaxProcessGroups = 4;
+constexpr int kMaxGroupCalls = 8;
+constexpr size_t kMaxCallBytes = 64;
 // Of so many different ones on the nodes nobody reads more.
 constexpr size_t kMaxVersions = 4;
 
@@ -35,6 +39,20 @@ std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
     return absl::StrCat("cannot start ", program, ": ", error);
   }
   return absl::StrCat("cannot start ", program, ": ", exit.exec_step(), ": ", error);
+}
+
+// No more of them than an agent sends, and nothing that must not reach a terminal.
+void CleanCalls(v1::RankEvidence* rank) {
+  if (rank->calls_size() > kMaxProcessGroups) rank->clear_calls();
+  for (v1::ProcessGroupCalls& group : *rank->mutable_calls()) {
+    if (group.calls_size() > kMaxGroupCalls) group.clear_calls();
+    group.set_group(OneLine(group.group(), kMaxCallBytes));
+    group.set_description(OneLine(group.description(), kMaxCallBytes));
+    for (v1::CollectiveCall& call : *group.mutable_calls()) {
+      call.set_name(OneLine(call.name(), kMaxCallBytes));
+      call.set_shape(OneLine(call.shape(), kMaxCallBytes));
+    }
+  }
 }
 
 std::string HowItEnded(const state::Job& job, const v1::Failure& failure) {
@@ -96,6 +114,7 @@ v1::RankEvidence CleanEvidence(const v1::RankEvidence& said, const saved::Member
   rank.set_python_where(OneLine(said.python_where(), kMaxEvidenceBytes));
   rank.set_file(OneLine(said.file(), kMaxPathBytes));
   if (said.last_lines().size() > kMaxLastLinesBytes) rank.clear_last_lines();
+  CleanCalls(&rank);
   return rank;
 }
 

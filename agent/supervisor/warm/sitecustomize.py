@@ -61,6 +61,41 @@ def _learn(os, path):
     sys.meta_path.insert(0, _Learning(os, path))
 
 
+class _AtTorch(object):
+    """On sys.meta_path: has flight_recorder.py run as soon as torch.distributed is imported, and is gone then."""
+
+    NAME = 'torch.distributed.distributed_c10d'
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.NAME or self not in sys.meta_path:
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:
+            find = getattr(finder, 'find_spec', None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self.loader, spec.loader = spec.loader, self
+                return spec
+        return None
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        sys.meta_path.remove(self)
+        self.loader.exec_module(module)
+        try:
+            code = {}
+            with open(self.directory + '/flight_recorder.py', 'rb') as file:
+                exec(compile(file.read(), '<flight_recorder>', 'exec'), code)
+            code['watch'](module)
+        except Exception:
+            pass
+
+
 def _answer_with_stacks(os):
     """Has all threads' stacks printed whenever the agent sends its signal (agent/evidence/python_dump.h).
     It is the C code of faulthandler that answers, also while other C code holds the interpreter's lock."""
@@ -102,6 +137,8 @@ def _begin():
     sys.path_importer_cache.pop(here, None)
     if sys.version_info < (3, 8):
         return
+    if mode in ('learn', 'plain', 'template'):
+        sys.meta_path.insert(0, _AtTorch(here))
     if mode in ('learn', 'plain'):
         if mode == 'learn':
             _learn(os, rest)

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/text.h"
+#include "rendezvous/job/blame/unlike_calls.h"
 
 namespace cadre::job {
 namespace {
@@ -193,6 +194,27 @@ std::optional<Culprit> WhoIsInAnotherCollective(const Ranks& ranks) {
                           PythonText(ranks[mate]), ": they do not make the same calls")};
 }
 
+// What PyTorch's flight recorder tells, and where the two ranks are now.
+std::optional<Culprit> ByCalls(const Ranks& ranks, const std::optional<UnlikeCall>& unlike) {
+  if (!unlike.has_value()) return std::nullopt;
+  const v1::RankEvidence& rank = ranks[unlike->index];
+  const v1::RankEvidence& other = ranks[unlike->other];
+  std::string why = unlike->why;
+  if (rank.python() != v1::PYTHON_ACTIVITY_UNSPECIFIED) {
+    absl::StrAppend(&why, "; it ", PythonText(rank), " while rank ", other.rank(), " ",
+                    PythonText(other));
+  }
+  return Culprit{unlike->index, absl::StrCat(why, "; ", Activity(rank))};
+}
+
+std::optional<Culprit> WhoMadeAnotherCall(const Ranks& ranks) {
+  return ByCalls(ranks, WhoCalledSomethingElse(ranks));
+}
+
+std::optional<Culprit> WhoIsACallBehind(const Ranks& ranks) {
+  return ByCalls(ranks, WhoHasNotCalled(ranks));
+}
+
 // By the Python stacks all wait for the same. A rank whose tensor has another shape may stand there
 // too, or have left a call before.
 std::optional<Culprit> NobodyStandsOut(const Ranks& ranks) {
@@ -266,9 +288,9 @@ Culprit PickCulprit(const Ranks& ranks) {
     return {index, absl::StrCat(Activity(ranks[index]), " by a signal or a debugger, ",
                                 PlaceSince(ranks[index]))};
   }
-  for (const auto rule :
-       {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoIsOutsideTheCollective,
-        WhoIsInAnotherCollective, WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
+  for (const auto rule : {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoMadeAnotherCall,
+                          WhoIsOutsideTheCollective, WhoIsInAnotherCollective, WhoIsACallBehind,
+                          WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
     const std::optional<Culprit> culprit = rule(ranks);
     if (culprit.has_value()) return *culprit;
   }

@@ -1,0 +1,153 @@
+#include "agent/evidence/torch/flight_recorder.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/scoped_fd.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "nlohmann/json.hpp"
+
+namespace cadre::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxNameBytes = 64;
+
+// Not open where nobody listens. A full backlog of a Unix socket is no reason to wait either.
+ScopedFd ConnectTo(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return ScopedFd();
+  std::memcpy(address.sun_path, path.data(), path.size());
+  ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+  if (fd.ok() && connect(fd.get(), to, sizeof(address)) != 0) return ScopedFd();
+  return fd;
+}
+
+struct Asked {
+  ScopedFd fd;
+  std::string answer;
+  bool whole = false;
+};
+
+// Reads what has come. At the end of the answer, or of hope for one, the socket is closed.
+void Read(Asked* asked) {
+  char buffer[8192];
+  const ssize_t n = read(asked->fd.get(), buffer, sizeof(buffer));
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  asked->whole = n == 0;
+  if (n > 0) asked->answer.append(buffer, static_cast<size_t>(n));
+  if (n <= 0 || asked->answer.size() > kMaxFlightRecordBytes) asked->fd = ScopedFd();
+}
+
+// False: nothing is open any more, or the time is over.
+bool ReadSome(std::vector<Asked>* all, MonoTime deadline) {
+  std::vector<pollfd> polled;
+  for (const Asked& asked : *all) {
+    // poll() passes negative descriptors by.
+    polled.push_back({asked.fd.ok() ? asked.fd.get() : -1, POLLIN, 0});
+  }
+  const bool open =
+      std::any_of(polled.begin(), polled.end(), [](auto& one) { return one.fd >= 0; });
+  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonoNow());
+  if (!open || left_ms <= 0) return false;
+  if (poll(polled.data(), polled.size(), static_cast<int>(left_ms)) < 0) return errno == EINTR;
+  for (size_t i = 0; i < polled.size(); ++i) {
+    if (polled[i].revents != 0) Read(&(*all)[i]);
+  }
+  return true;
+}
+
+// What all ranks have to call it with, after PyTorch's own analyzer
+// (torch/distributed/flight_recorder/components/types.py, Op.match).
+std::string ShapeOf(absl::string_view name, const json& call) {
+  if (name == "barrier" || absl::StrContains(name, "all_to_all")) return "";
+  const bool by_output = name == "scatter" || absl::StrContains(name, "reduce_scatter");
+  const json& sizes = call.value(by_output ? "output_sizes" : "input_sizes", json::array());
+  std::string text;
+  for (const json& size : sizes) {
+    const auto extents = size.get<std::vector<int64_t>>();
+    absl::StrAppend(&text, text.empty() ? "[" : ", [", absl::StrJoin(extents, ", "), "]");
+  }
+  for (const json& type : call.value("dtypes", json::array())) {
+    absl::StrAppend(&text, " ", type.get<std::string>());
+  }
+  return text;
+}
+
+// Names come from the program and may be in any encoding.
+std::string Clean(const std::string& name) {
+  return OneLine(ReplaceInvalidUtf8(name), kMaxNameBytes);
+}
+
+v1::CollectiveCall CallOf(const json& said) {
+  v1::CollectiveCall call;
+  call.set_number(said.at("number").get<uint64_t>());
+  // "gloo:all_reduce", "nccl:_all_gather_base".
+  const std::string name = said.at("name").get<std::string>();
+  call.set_name(Clean(name.substr(name.rfind(':') + 1)));
+  call.set_shape(Clean(ShapeOf(call.name(), said)));
+  call.set_pending(said.at("pending").get<bool>());
+  return call;
+}
+
+v1::ProcessGroupCalls GroupOf(const json& said) {
+  v1::ProcessGroupCalls group;
+  group.set_group(Clean(said.at("group").get<std::string>()));
+  group.set_description(Clean(said.at("description").get<std::string>()));
+  group.set_last(said.at("last").get<uint64_t>());
+  for (const json& call : said.at("calls")) {
+    if (group.calls_size() == kMaxGroupCalls) break;
+    *group.add_calls() = CallOf(call);
+  }
+  return group;
+}
+
+}  // namespace
+
+std::string FlightRecorderSocket(const std::string& stack_file, pid_t process) {
+  return absl::StrCat(stack_file, ".calls.", process);
+}
+
+std::vector<std::string> FlightRecordsOf(const std::vector<std::string>& sockets,
+                                         MonoTime deadline) {
+  std::vector<Asked> all;
+  for (const std::string& path : sockets) all.push_back({ConnectTo(path), "", false});
+  while (ReadSome(&all, deadline)) {
+  }
+  std::vector<std::string> answers;
+  for (Asked& asked : all) answers.push_back(asked.whole ? std::move(asked.answer) : "");
+  return answers;
+}
+
+std::vector<v1::ProcessGroupCalls> ParseFlightRecord(absl::string_view answer) {
+  std::vector<v1::ProcessGroupCalls> groups;
+  try {
+    const json said = json::parse(answer.begin(), answer.end());
+    for (const json& group : said) {
+      if (groups.size() == kMaxProcessGroups) break;
+      groups.push_back(GroupOf(group));
+    }
+  } catch (const json::exception&) {
+    return {};
+  }
+  return groups;
+}
+
+}  // namespace cadre::agent
