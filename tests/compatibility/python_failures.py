@@ -90,7 +90,15 @@ def forks():
     fail()
 
 
+# The kernel may kill a second process while the first is slow to end, and it is not to be rank 0.
+def leave_the_limit():
+    with open(os.environ["CADRE_UNLIMITED_GROUP"] + "/cgroup.procs", "w") as processes:
+        processes.write(str(os.getpid()))
+
+
 def main():
+    if RANK == 0 and WAY in ("memory", "loader_runs_out"):
+        leave_the_limit()
     dist.init_process_group("gloo")
     PIDS[RANK] = os.getpid()
     dist.all_reduce(PIDS)

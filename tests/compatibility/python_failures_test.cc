@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"loader_raises",
             "ValueError: no sample 5 (python_failures.py, line 25, in DataLoader worker process 0)",
             "crash"},
-        Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 98)",
+        Way{"loader_is_killed", "is killed by signal: Killed. (python_failures.py, line 106)",
             "crash"}),
     [](const auto& info) { return info.param.name; });
 
@@ -154,9 +154,9 @@ class MemoryLimit {
  public:
   explicit MemoryLimit(int64_t bytes) {
     const std::string own = OwnGroup();
-    const std::string parent = "/sys/fs/cgroup/memory" + own;
-    if (own.empty() || access((parent + "/memory.limit_in_bytes").c_str(), W_OK) != 0) return;
-    path_ = absl::StrCat(parent, "/cadre_test_", getpid());
+    parent_ = "/sys/fs/cgroup/memory" + own;
+    if (own.empty() || access((parent_ + "/memory.limit_in_bytes").c_str(), W_OK) != 0) return;
+    path_ = absl::StrCat(parent_, "/cadre_test_", getpid());
     if (mkdir(path_.c_str(), 0755) != 0) {
       path_.clear();
       return;
@@ -167,6 +167,8 @@ class MemoryLimit {
     if (!path_.empty()) rmdir(path_.c_str());
   }
   const std::string& path() const { return path_; }
+  // The one above it, which has no such limit.
+  const std::string& parent() const { return parent_; }
 
  private:
   static std::string OwnGroup() {
@@ -178,6 +180,7 @@ class MemoryLimit {
     return "";
   }
 
+  std::string parent_;
   std::string path_;
 };
 
@@ -186,8 +189,10 @@ TEST_F(PythonFailuresTest, MemoryThatRunsOutIsNamed_AlsoForADataLoader) {
   if (limit.path().empty()) GTEST_SKIP() << "no cgroup with a memory limit can be made here";
   for (const bool loader : {false, true}) {
     std::vector<std::string> arguments = {
-        "-c", absl::StrCat("echo $$ > ", limit.path(), "/cgroup.procs && exec \"$@\""), "sh",
-        kCadre};
+        "-c",
+        absl::StrCat("echo $$ > ", limit.path(),
+                     "/cgroup.procs && CADRE_UNLIMITED_GROUP=", limit.parent(), " exec \"$@\""),
+        "sh", kCadre};
     const std::vector<std::string> run_arguments = Run(loader ? "loader_runs_out" : "memory");
     arguments.insert(arguments.end(), run_arguments.begin(), run_arguments.end());
     const auto run = StartProgram("/bin/sh", arguments);
