@@ -83,7 +83,7 @@ TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
   if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
   const auto run =
       InDebian(root_,
-               absl::StrCat(". ", python_, "/bin/activate\n", Build(""), kTrain,
+               absl::StrCat(". ", python_, "/bin/activate\n", Build("mnist_cnn plain_cpp"), kTrain,
                             "echo '== torchrun'\n"
                             "torchrun --standalone --no-python --nproc-per-node 2 $train\n"
                             "torch=$(python3 -c 'import importlib.util as u; "
@@ -94,6 +94,19 @@ TEST_F(InstalledLibraryTest, AgainstLibtorchFromPyPI) {
   EXPECT_EQ(run->Wait(), 0) << Said(*run);
   EXPECT_THAT(run->standard_output(), HasSubstr("libtorch 2.15.0"));
   ExpectTrained(*run, /*launches=*/3);
+}
+
+// Compiling all of them takes ten minutes.
+TEST_F(InstalledLibraryTest, AllExamplesAreBuilt_AgainstLibtorchFromPyPI) {
+  if (python_.empty()) GTEST_SKIP() << "CADRE_PYTHON_ENV is not set: see tools/python_env";
+  const auto run = InDebian(
+      root_,
+      absl::StrCat(
+          ". ", python_, "/bin/activate\n", Build(""),
+          "for example in ddp_basic ddp_checkpoint ddp_model_parallel ddp_elastic "
+          "cifar_resnet50 imagenet_template; do build/$example --help > /dev/null; done\n"),
+      {archive_, python_}, kPatience);
+  EXPECT_EQ(run->Wait(), 0) << Said(*run);
 }
 
 TEST_F(InstalledLibraryTest, AgainstDebiansLibtorch) {
