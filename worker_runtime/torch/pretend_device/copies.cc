@@ -2,6 +2,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
+#include "worker_runtime/torch/pretend_device/costs.h"
 #include "worker_runtime/torch/pretend_device/memory.h"
 #include "worker_runtime/torch/pretend_device/queue.h"
 #include "worker_runtime/torch/pretend_device/streams.h"
@@ -9,6 +10,11 @@
 namespace cadre::pretend {
 
 bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == kPretend; }
+
+size_t BytesOnDevice(const at::Tensor& tensor) {
+  if (!tensor.defined() || !IsOnDevice(tensor)) return 0;
+  return static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize();
+}
 
 at::Tensor AsDeviceSeesIt(const at::Tensor& tensor) {
   const auto options = at::TensorOptions().dtype(tensor.dtype());
@@ -22,11 +28,13 @@ at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& target, bool non
   Queue& queue = CurrentQueue((reads ? source : target).device().index());
   at::Tensor from = reads ? AsDeviceSeesIt(source) : source.detach();
   at::Tensor to = writes ? AsDeviceSeesIt(target) : target.detach();
-  const auto copy = [&queue](const at::Tensor& a, const at::Tensor& b) {
-    queue.Push([a, b]() {
+  const double cost = GetCosts().OfOperator(BytesOnDevice(source) + BytesOnDevice(target));
+  const auto copy = [&queue, cost](const at::Tensor& a, const at::Tensor& b) {
+    const auto job = [a, b] {
       const at::AutoDispatchBelowADInplaceOrView below;
       b.copy_(a);
-    });
+    };
+    queue.Push(job, cost);
   };
   if (reads && writes) {
     // Between devices: behind what the target's stream has been given, and before what it will be.

@@ -10,6 +10,7 @@
 #include "ATen/core/LegacyTypeDispatch.h"
 #include "ATen/ops/as_strided_native.h"
 #include "worker_runtime/torch/pretend_device/copies.h"
+#include "worker_runtime/torch/pretend_device/costs.h"
 #include "worker_runtime/torch/pretend_device/optional.h"
 #include "worker_runtime/torch/pretend_device/queue.h"
 #include "worker_runtime/torch/pretend_device/streams.h"
@@ -87,6 +88,7 @@ class Call {
             IsOut(i) ? at::empty({0}, OnHost(tensor))
                      : at::empty_strided(tensor.sizes(), tensor.strides(), OnHost(tensor)).zero_();
         zeros_.emplace_back(tensor, zero);
+        if (!IsOut(i)) read_.push_back(tensor);
         return zero;
       }));
     }
@@ -152,6 +154,41 @@ class Call {
     return made;
   }
 
+  // Of the call whose results have been put on the stack. Views cost nothing.
+  double Cost() const {
+    size_t bytes = 0;
+    for (const Tensor& tensor : read_) bytes += BytesOnDevice(tensor);
+    const size_t results = op_.schema().returns().size();
+    bool computes = results == 0;
+    Tensor last_result;
+    for (size_t i = stack_.size() - results; i < stack_.size(); ++i) {
+      WithTensors(stack_[i], [&](const Tensor& result) {
+        bytes += BytesOnDevice(result);
+        computes = computes || !IsView(result);
+        last_result = result;
+        return result;
+      });
+    }
+    if (!computes) return 0;
+    static const auto* const products =
+        new std::set<std::string>{"aten::mm", "aten::addmm", "aten::bmm"};
+    if (products->count(op_.schema().name()) == 0) return GetCosts().OfOperator(bytes);
+    // An element has as many products as the last factor has rows.
+    const int64_t terms = read_.back().size(-2);
+    return GetCosts().OfOperator(bytes, static_cast<double>(last_result.numel() * terms));
+  }
+
+  // Whether a result is an argument's memory seen in another way.
+  bool IsView(const Tensor& result) const {
+    bool shares = false;
+    for (const auto& [argument, zero] : zeros_) {
+      if (argument.is_same(result)) return false;
+      shares = shares || (result.defined() && argument.storage().unsafeGetStorageImpl() ==
+                                                  result.storage().unsafeGetStorageImpl());
+    }
+    return shares;
+  }
+
   void Enqueue(const Stack& zeros) {
     auto backs = std::make_shared<std::vector<Back>>();
     auto real = std::make_shared<Stack>(Real(*backs));
@@ -161,7 +198,7 @@ class Call {
       stack_.push_back(WithTensors(
           zero, [&](const Tensor& tensor) { return Place(tensor, result.emplace_back()); }));
     }
-    queue_->Push([op = op_, real, backs, places] {
+    const auto job = [op = op_, real, backs, places] {
       const at::AutoDispatchBelowADInplaceOrView below;
       op.callBoxed(real.get());
       for (const auto& [place, value] : *backs) place.copy_(value);
@@ -174,7 +211,8 @@ class Call {
           if (places[r][k].defined()) places[r][k].copy_(values[k]);
         }
       }
-    });
+    };
+    queue_->Push(job, Cost());
   }
 
   const c10::OperatorHandle& op_;
@@ -183,6 +221,7 @@ class Call {
   Optional<c10::Device> device_;
   Queue* queue_ = nullptr;
   std::vector<std::pair<Tensor, Tensor>> zeros_;  // of the device, and what stands for it
+  std::vector<Tensor> read_;                      // of the device, without out= arguments
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What of libtorch's operators a device must have of its own: those that allocate, copy, and make
 // views. All others go to the fallback.
 #include <cstring>
+#include <future>
+#include <memory>
 
 #include "ATen/ATen.h"
 #include "ATen/EmptyTensor.h"
@@ -146,5 +148,14 @@ at::Tensor PinMemory(const at::Tensor& tensor) {
 void Hold(c10::Stream stream, bool hold) { QueueOf(stream).Hold(hold); }
 
 uint64_t JobsDone(c10::Stream stream) { return QueueOf(stream).done(); }
+
+std::shared_future<double> TimeAt(c10::Stream stream) {
+  const auto time = std::make_shared<std::promise<double>>();
+  Queue& queue = QueueOf(stream);
+  queue.Push([time, &queue] { time->set_value(queue.now()); });
+  return time->get_future().share();
+}
+
+uint64_t HostWaits(c10::Device device) { return HostWaits(device.index()); }
 
 }  // namespace cadre::pretend

@@ -1,11 +1,13 @@
 #include "worker_runtime/torch/pretend_device/pretend_communicator.h"
 
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "cadre/status_macros.h"
 #include "torch/types.h"
 #include "torch/utils.h"
+#include "worker_runtime/torch/pretend_device/costs.h"
 #include "worker_runtime/torch/pretend_device/memory.h"
 #include "worker_runtime/torch/pretend_device/queue.h"
 #include "worker_runtime/torch/pretend_device/streams.h"
@@ -15,8 +17,10 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 
+size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
+
 std::shared_ptr<Work> Lacking() {
-  return FinishedWork(UnimplementedError("pretend devices have all-reduces only"));
+  return FinishedWork(UnimplementedError("pretend devices have all-reduces and broadcasts only"));
 }
 
 class PretendCommunicator : public Communicator {
@@ -33,12 +37,13 @@ class PretendCommunicator : public Communicator {
   int size() const override { return host_->size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    auto work = std::make_shared<Work>();
-    if (buffer.count > 0) buffer.data = AsDeviceSeesIt(buffer.data);
-    QueueOf(stream_).Push([this, buffer, reduction, work] {
-      work->Complete(host_->AllReduce(buffer, reduction)->Wait(kLong), std::chrono::nanoseconds(0));
+    return Enqueue(buffer, [this, reduction](const Buffer& there) {
+      return host_->AllReduce(there, reduction);
     });
-    return work;
+  }
+  std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
+    return Enqueue(buffer,
+                   [this, root](const Buffer& there) { return host_->Broadcast(there, root); });
   }
 
   Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {
@@ -49,12 +54,34 @@ class PretendCommunicator : public Communicator {
     return std::shared_ptr<void>(memory.data_ptr(), [memory](void*) {});
   }
 
-  std::shared_ptr<Work> Broadcast(Buffer, int) override { return Lacking(); }
   std::shared_ptr<Work> AllGather(Buffer, Buffer) override { return Lacking(); }
   std::shared_ptr<Work> Barrier() override { return Lacking(); }
   void Abort() override { host_->Abort(); }
 
  private:
+  using Call = std::function<std::shared_ptr<Work>(const Buffer&)>;
+
+  std::shared_ptr<Work> Enqueue(Buffer buffer, const Call& call) {
+    auto work = std::make_shared<Work>();
+    if (buffer.count > 0) buffer.data = AsDeviceSeesIt(buffer.data);
+    QueueOf(stream_).Push([this, buffer, call, work, costs = GetCosts()] {
+      Status status = call(buffer)->Wait(kLong);
+      if (status.ok() && costs.HaveBus()) status = TakeTime(costs.OfCollective(BytesOf(buffer)));
+      work->Complete(status, std::chrono::nanoseconds(0));
+    });
+    return work;
+  }
+
+  // A collective begins when the last of the ranks has come to it.
+  Status TakeTime(double seconds) {
+    Queue& queue = QueueOf(stream_);
+    double begin = queue.now();
+    const Buffer time = {&begin, 1, DataType::kFloat64};
+    CADRE_RETURN_IF_ERROR(host_->AllReduce(time, ReduceOp::kMax)->Wait(kLong));
+    queue.AdvanceTo(begin + seconds);
+    return OkStatus();
+  }
+
   const std::unique_ptr<Communicator> host_;
   const c10::Stream stream_;
 };

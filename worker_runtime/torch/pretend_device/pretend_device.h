@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
 
 #include "c10/core/Device.h"
 #include "c10/core/Stream.h"
@@ -27,6 +28,13 @@ uint64_t JobsDone(c10::Stream stream);
 torch::Tensor PinMemory(const torch::Tensor& tensor);
 // Bytes that are allocated on all devices.
 size_t LiveBytes();
+
+// The device's own time in which the stream comes to what it is given next, in seconds: see
+// costs.h. Known when it has come there.
+std::shared_future<double> TimeAt(c10::Stream stream);
+// How often the host has waited for one of the device's streams or events, or copied from it to
+// ordinary memory, or asked whether a stream or an event is done.
+uint64_t HostWaits(c10::Device device);
 
 }  // namespace cadre::pretend
 

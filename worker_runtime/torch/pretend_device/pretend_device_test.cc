@@ -1,5 +1,8 @@
 #include "worker_runtime/torch/pretend_device/pretend_device.h"
 
+#include <functional>
+#include <vector>
+
 #include "c10/core/StreamGuard.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "gtest/gtest.h"
@@ -9,6 +12,7 @@
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 #include "torch/version.h"
+#include "worker_runtime/torch/pretend_device/costs.h"
 
 namespace cadre::pretend {
 namespace {
@@ -103,6 +107,86 @@ TEST_F(PretendDevice, FreedMemoryStaysForTheStreamsThatWereTold) {
 TEST_F(PretendDevice, CopiesBetweenDevices) {
   const torch::Tensor here = torch::arange(5, torch::device(Device(0)));
   EXPECT_TRUE((here.to(Device(1)) * 2).cpu().equal(torch::arange(5) * 2));
+}
+
+// While it lives, work costs this.
+class Costing {
+ public:
+  explicit Costing(const Costs& costs) { SetCosts(costs); }
+  ~Costing() { SetCosts(Costs()); }
+};
+
+TEST_F(PretendDevice, HasATimeOfItsOwn) {
+  Costs costs;
+  costs.operator_seconds = 1;
+  costs.bytes = 4000;
+  costs.products = 100;
+  const Costing costing(costs);
+  const torch::Tensor thousand = torch::zeros({1000}, torch::device(Device()));
+  const torch::Tensor wide = torch::zeros({2, 50}, torch::device(Device()));
+  const auto begin = TimeAt(Current());
+  const torch::Tensor half = thousand.mul(0.5);  // 1 second, 1 to read, 1 to write
+  const auto multiplied = TimeAt(Current());
+  const torch::Tensor view = half.view({10, 100}).t().narrow(0, 1, 2);
+  const auto viewed = TimeAt(Current());
+  const torch::Tensor product = wide.mm(wide.t());  // 1 second, 2
+  const auto end = TimeAt(Current());
+  EXPECT_DOUBLE_EQ(multiplied.get() - begin.get(), 3);
+  EXPECT_DOUBLE_EQ(viewed.get() - multiplied.get(), 0);
+  EXPECT_DOUBLE_EQ(end.get() - viewed.get(), 3);
+}
+
+TEST_F(PretendDevice, WhoWaitsForAnEventHasItsTimeAtLeast) {
+  Costs costs;
+  costs.operator_seconds = 1;
+  const Costing costing(costs);
+  const torch::Tensor zeros = torch::zeros({4}, torch::device(Device()));
+  const c10::impl::VirtualGuardImpl guard(Device().type());
+  const c10::Stream current = Current(), other = Another();
+  void* event = nullptr;
+  guard.record(&event, current, 0, c10::EventFlag::PYTORCH_DEFAULT);
+  const auto recorded = TimeAt(current);
+  guard.block(event, other);
+  const auto waited = TimeAt(other);
+  zeros.mul(2);
+  guard.block(event, current);
+  const auto end = TimeAt(current);
+  EXPECT_DOUBLE_EQ(waited.get(), recorded.get());
+  EXPECT_DOUBLE_EQ(end.get() - recorded.get(), 1) << "an event that is past costs nothing";
+  guard.destroyEvent(event, 0);
+}
+
+TEST_F(PretendDevice, CountsWhatTheHostWaitsFor) {
+  const torch::Tensor ones = torch::ones({4}, torch::device(Device()));
+  const torch::Tensor pinned = PinMemory(torch::zeros({4}));
+  const c10::impl::VirtualGuardImpl guard(Device().type());
+  void* event = nullptr;
+  const std::vector<std::function<void()>> waits = {
+      [&] { guard.synchronizeStream(Current()); },
+      [&] { guard.queryStream(Current()); },
+      [&] { guard.queryEvent(event); },
+      [&] { ones.cpu(); },
+      [&] { ones.sum().item<float>(); },
+      [&] { ones.nonzero(); },
+  };
+  const std::vector<std::function<void()>> others = {
+      [&] { guard.record(&event, Current(), 0, c10::EventFlag::PYTORCH_DEFAULT); },
+      [&] { guard.block(event, Current()); },
+      [&] { pinned.copy_(ones, /*non_blocking=*/true); },
+      [&] { torch::zeros({4}).to(Device()); },
+      [&] { ones.sum(); },
+  };
+  for (const auto& other : others) {
+    const uint64_t before = HostWaits(Device());
+    other();
+    EXPECT_EQ(HostWaits(Device()), before);
+  }
+  for (const auto& wait : waits) {
+    const uint64_t before = HostWaits(Device());
+    wait();
+    EXPECT_GT(HostWaits(Device()), before);
+  }
+  guard.destroyEvent(event, 0);
 }
 
 TEST(PretendDeviceDeathTest, DiesOfATouchByTheHost) {

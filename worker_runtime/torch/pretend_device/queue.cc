@@ -1,6 +1,5 @@
 #include "worker_runtime/torch/pretend_device/queue.h"
 
-#include <algorithm>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -14,10 +13,10 @@ Queue::Queue() {
   std::thread([this] { Run(); }).detach();
 }
 
-void Queue::Push(Job job) {
+void Queue::Push(Job job, double seconds) {
   {
     const Lock lock(mutex_);
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({std::move(job), seconds});
     ++pushed_;
   }
   changed_.notify_all();
@@ -25,20 +24,21 @@ void Queue::Push(Job job) {
 
 void Queue::Run() {
   for (;;) {
-    Job job;
+    Entry entry;
     {
       Lock lock(mutex_);
       changed_.wait(lock, [this] { return !jobs_.empty() && !held_; });
-      job = std::move(jobs_.front());
+      entry = std::move(jobs_.front());
       jobs_.pop_front();
     }
     std::string error;
     try {
-      job();
+      entry.job();
     } catch (const std::exception& thrown) {
       error = thrown.what();
     }
-    job = nullptr;  // what it holds goes before it counts as done
+    entry.job = nullptr;  // what it holds goes before it counts as done
+    now_ += entry.seconds;
     {
       const Lock lock(mutex_);
       ++done_;
@@ -49,11 +49,13 @@ void Queue::Run() {
 }
 
 bool Queue::idle() const {
+  CountWait();
   const Lock lock(mutex_);
   return done_ == pushed_;
 }
 
 void Queue::Synchronize() {
+  CountWait();
   Lock lock(mutex_);
   changed_.wait(lock, [this, until = pushed_] { return done_ >= until; });
   if (!error_.empty()) throw std::runtime_error("pretend device: asynchronous error: " + error_);
@@ -73,30 +75,39 @@ uint64_t Queue::done() const {
 }
 
 void Event::Record(Queue& queue) {
-  queue.Push([state = state_, version = ++version_] {
+  recorded_on_ = &queue;
+  queue.Push([state = state_, version = ++version_, &queue] {
     {
       const Lock lock(state->mutex);
-      state->done = std::max(state->done, version);
+      state->times[version] = queue.now();
     }
     state->changed.notify_all();
   });
 }
 
 void Event::Block(Queue& queue) const {
-  queue.Push([state = state_, version = version_] {
+  if (version_ == 0) return;  // never recorded
+  queue.Push([state = state_, version = version_, &queue] {
     Lock lock(state->mutex);
-    state->changed.wait(lock, [&] { return state->done >= version; });
+    state->changed.wait(lock, [&] { return state->Passed(version); });
+    queue.AdvanceTo(state->times[version]);
   });
 }
 
+void Event::CountWait() const {
+  if (recorded_on_ != nullptr) recorded_on_->CountWait();
+}
+
 bool Event::done() const {
+  CountWait();
   const Lock lock(state_->mutex);
-  return state_->done >= version_;
+  return state_->Passed(version_);
 }
 
 void Event::Synchronize() const {
+  CountWait();
   Lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return state_->done >= version_; });
+  state_->changed.wait(lock, [this] { return state_->Passed(version_); });
 }
 
 }  // namespace cadre::pretend

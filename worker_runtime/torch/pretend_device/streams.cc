@@ -26,6 +26,11 @@ c10::Stream StreamOf(c10::DeviceIndex device, int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kPretend, device), id);
 }
 
+std::deque<Queue*> QueuesOf(c10::DeviceIndex device) {
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  return All().queues.at(static_cast<size_t>(device));
+}
+
 }  // namespace
 
 void MakeDevices(int count) {
@@ -73,12 +78,13 @@ Queue& QueueOf(const c10::Stream& stream) {
 Queue& CurrentQueue(c10::DeviceIndex device) { return QueueOf(CurrentStream(device)); }
 
 void SynchronizeDevice(c10::DeviceIndex device) {
-  std::deque<Queue*> queues;
-  {
-    const std::lock_guard<std::mutex> lock(All().mutex);
-    queues = All().queues.at(static_cast<size_t>(device));
-  }
-  for (Queue* const queue : queues) queue->Synchronize();
+  for (Queue* const queue : QueuesOf(device)) queue->Synchronize();
+}
+
+uint64_t HostWaits(c10::DeviceIndex device) {
+  uint64_t waits = 0;
+  for (const Queue* const queue : QueuesOf(device)) waits += queue->waits();
+  return waits;
 }
 
 }  // namespace cadre::pretend

@@ -2,6 +2,8 @@
 #ifndef CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_STREAMS_H_
 #define CADRE_WORKER_RUNTIME_TORCH_PRETEND_DEVICE_STREAMS_H_
 
+#include <cstdint>
+
 #include "c10/core/Device.h"
 #include "c10/core/Stream.h"
 #include "worker_runtime/torch/pretend_device/queue.h"
@@ -24,6 +26,8 @@ c10::Stream NewStream(c10::DeviceIndex device);
 Queue& QueueOf(const c10::Stream& stream);
 Queue& CurrentQueue(c10::DeviceIndex device);
 void SynchronizeDevice(c10::DeviceIndex device);
+// How often the host has waited for one of its streams, or asked whether one is done.
+uint64_t HostWaits(c10::DeviceIndex device);
 
 // While it lives, `device` is current.
 class DeviceSwitch {
