@@ -50,8 +50,9 @@ struct Net : torch::nn::Module {
 
 using Model = DataParallel<Net>;
 
+// No two ranks have one: the ranks are threads, and would share its stream.
 torch::Device DeviceOf(const Communicator& communicator) {
-  return pretend::Device(communicator.rank() % 2);
+  return pretend::Device(communicator.rank());
 }
 
 std::shared_ptr<Net> NetOn(torch::Device device, int seed = 1) {
@@ -107,7 +108,7 @@ std::vector<torch::Tensor> Train(int ranks, bool on_device, const DataParallelOp
 
 class DeviceGradients : public ::testing::TestWithParam<ConnectDevice> {
  protected:
-  DeviceGradients() { pretend::Install(2); }
+  DeviceGradients() { pretend::Install(4); }
 
   static DataParallelOptions Options() {
     DataParallelOptions options;
@@ -295,7 +296,8 @@ TEST_P(DeviceGradients, OfOneModelOnTwoDevicesAndTheHost) {
   for (const bool spread : {false, true}) {
     OnEachRank(2, [&](Communicator& communicator) {
       const torch::Device host(torch::kCPU);
-      auto net = spread ? std::make_shared<SplitNet>(pretend::Device(0), pretend::Device(1))
+      const int one = 2 * communicator.rank();
+      auto net = spread ? std::make_shared<SplitNet>(pretend::Device(one), pretend::Device(one + 1))
                         : std::make_shared<SplitNet>(host, host);
       auto model = DataParallel<SplitNet>::Create(net, communicator, Options());
       ASSERT_OK(model);

@@ -180,7 +180,8 @@ Status GradientHooks::Prepare(double weight) {
   routed_->BeginStep(weight);
   step_ = synchronize_ ? Step::kSynchronized : Step::kLocal;
   if (synchronize_ && options_.broadcast_buffers) {
-    CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator_, *module_, options_.timeout));
+    CADRE_RETURN_IF_ERROR(
+        BroadcastBuffers(communicator_, *module_, options_.timeout, &routed_->links()));
   }
   return OkStatus();
 }

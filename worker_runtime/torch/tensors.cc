@@ -1,6 +1,5 @@
 #include "cadre/torch/tensors.h"
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <set>
@@ -8,40 +7,9 @@
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/device_stream.h"
-#include "cadre/wait_or_abort.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
-namespace {
-
-// Bytes of the buffers of one device, in the order in which they were registered.
-struct DeviceBytes {
-  torch::Device device{torch::kCPU};
-  // Each buffer as bytes, over its own memory.
-  std::vector<torch::Tensor> pieces;
-  int64_t count = 0;
-};
-
-Result<std::vector<DeviceBytes>> BytesOfBuffers(const torch::nn::Module& module) {
-  std::vector<DeviceBytes> result;
-  for (const auto& item : module.named_buffers()) {
-    const torch::Tensor& buffer = item.value();
-    if (!buffer.defined() || buffer.numel() == 0) continue;
-    // Any type will do: what travels is bytes.
-    if (buffer.layout() != torch::kStrided || !buffer.is_non_overlapping_and_dense()) {
-      return BufferOf(item.key(), buffer).status();
-    }
-    const auto same = [&](const DeviceBytes& bytes) { return bytes.device == buffer.device(); };
-    auto bytes = std::find_if(result.begin(), result.end(), same);
-    if (bytes == result.end()) bytes = result.insert(bytes, {buffer.device(), {}, 0});
-    const torch::Tensor flat = buffer.detach().as_strided({buffer.numel()}, {1});
-    bytes->pieces.push_back(flat.view(torch::kUInt8));
-    bytes->count += bytes->pieces.back().numel();
-  }
-  return result;
-}
-
-}  // namespace
 
 std::optional<DataType> DataTypeOf(torch::ScalarType type) {
   switch (type) {
@@ -135,36 +103,6 @@ Result<NamedTensors> TrainedParameters(const torch::nn::Module& module) {
     CADRE_RETURN_IF_ERROR(result.Add(item.key(), tensor));
   }
   return result;
-}
-
-Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
-                        std::chrono::nanoseconds timeout) {
-  const torch::NoGradGuard no_grad;
-  CADRE_ASSIGN_OR_RETURN(const std::vector<DeviceBytes> devices, BytesOfBuffers(module));
-  int64_t count = 0;
-  for (const DeviceBytes& bytes : devices) count += bytes.count;
-  if (count == 0 || communicator.size() == 1) return OkStatus();
-  const torch::Tensor message = torch::empty({count}, torch::kUInt8);
-  int64_t at = 0;
-  for (const DeviceBytes& bytes : devices) {
-    if (communicator.rank() == 0)
-      message.narrow(0, at, bytes.count).copy_(torch::cat(bytes.pieces));
-    at += bytes.count;
-  }
-  CADRE_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf("buffers", message));
-  CADRE_RETURN_IF_ERROR(WaitOrAbort(communicator, communicator.Broadcast(buffer, 0), timeout));
-  if (communicator.rank() == 0) return OkStatus();
-  at = 0;
-  for (const DeviceBytes& bytes : devices) {
-    const torch::Tensor there = message.narrow(0, at, bytes.count).to(bytes.device);
-    int64_t offset = 0;
-    for (const torch::Tensor& piece : bytes.pieces) {
-      piece.copy_(there.narrow(0, offset, piece.numel()));
-      offset += piece.numel();
-    }
-    at += bytes.count;
-  }
-  return OkStatus();
 }
 
 Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,

@@ -62,6 +62,7 @@ class RoutedGradients {
   void Fetch(const StepReport& report);
   // What the calling thread's current streams are given from now on sees what was fetched.
   void CurrentWaits() const { links_->CurrentWaits(); }
+  DeviceLinks& links() const { return *links_; }
   // Ends what the devices' communicators do. Any thread.
   void Abort() { links_->Abort(); }
 

@@ -16,6 +16,8 @@
 
 namespace cadre::nn {
 
+class DeviceLinks;
+
 // nullopt: collectives do not have it.
 std::optional<DataType> DataTypeOf(torch::ScalarType type);
 
@@ -47,9 +49,11 @@ struct NamedTensors {
 // twice counts once, under its first name. Copies hold nothing yet.
 Result<NamedTensors> TrainedParameters(const torch::nn::Module& module);
 
-// Collective: rank 0's buffers (running averages and the like) on every rank, in one message.
+// Collective: rank 0's buffers (running averages and the like) on every rank. Those of devices that
+// `links` connect go there without the host, which does not wait for them: they are there for what
+// the calling thread's current streams are given next. All others go in one message.
 Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
-                        std::chrono::nanoseconds timeout);
+                        std::chrono::nanoseconds timeout, DeviceLinks* links = nullptr);
 
 // Collective: see CheckEqualValues(); of parameters and buffers, on any device.
 Result<uint64_t> CheckEqualState(Communicator& communicator, const torch::nn::Module& module,
