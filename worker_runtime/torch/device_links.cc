@@ -79,12 +79,17 @@ const DeviceLinks::Link* DeviceLinks::Find(torch::Device device) const {
   return nullptr;
 }
 
-DeviceStream& DeviceLinks::StreamOf(torch::Device device) {
+const DeviceLinks::Link& DeviceLinks::FindOrAdd(torch::Device device) {
   const Link* const link = Find(device);
-  if (link != nullptr) return *link->stream;
-  links_.push_back({std::make_unique<DeviceStream>(device), nullptr});
-  return *links_.back().stream;
+  if (link != nullptr) return *link;
+  links_.push_back(
+      {std::make_unique<DeviceStream>(device), std::make_unique<DeviceStream>(device), nullptr});
+  return links_.back();
 }
+
+DeviceStream& DeviceLinks::StreamOf(torch::Device device) { return *FindOrAdd(device).stream; }
+
+DeviceStream& DeviceLinks::CheckStreamOf(torch::Device device) { return *FindOrAdd(device).checks; }
 
 bool DeviceLinks::Reduces(torch::Device device) const {
   return !device.is_cpu() && (alone_ || CommunicatorOf(device) != nullptr);

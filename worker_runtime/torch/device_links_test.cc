@@ -101,23 +101,25 @@ TEST_F(DeviceLinksTest, ReportsTheBytesThatDevicesGive) {
 
 // It is found on the device, and told when the host comes to know of it.
 TEST_F(DeviceLinksTest, WhatIsNotFiniteIsAnErrorOfTheNextStepAtTheLatest) {
-  OnEachRank(2, [](Communicator& communicator) {
-    const auto net = std::make_shared<Scale>(DeviceOf(communicator));
-    auto model = Model::Create(net, communicator, Linked());
-    ASSERT_OK(model);
-    const bool bad = communicator.rank() == 1;
-    (*model)->forward(bad ? std::numeric_limits<float>::infinity() : 1.0f).backward();
-    Status status = (*model)->Finish().status();
-    if (status.ok()) {
-      // The device has come that far.
-      net->scale.grad().cpu();
-      (*model)->ZeroGrad();
-      (*model)->forward(1).backward();
-      status = (*model)->Finish().status();
-    }
-    EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
-    EXPECT_THAT(status.message(), HasSubstr("or the one before it: on rank 1 of 'scale'"));
-  });
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    OnEachRank(2, [bad](Communicator& communicator) {
+      const auto net = std::make_shared<Scale>(DeviceOf(communicator));
+      auto model = Model::Create(net, communicator, Linked());
+      ASSERT_OK(model);
+      (*model)->forward(communicator.rank() == 1 ? bad : 1.0f).backward();
+      Status status = (*model)->Finish().status();
+      if (status.ok()) {
+        // The device has come that far.
+        net->scale.grad().cpu();
+        (*model)->ZeroGrad();
+        (*model)->forward(1).backward();
+        status = (*model)->Finish().status();
+      }
+      EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
+      EXPECT_THAT(status.message(), HasSubstr("or the one before it: on rank 1 of 'scale'"));
+    });
+  }
 }
 
 TEST_F(DeviceLinksTest, ARankThatIsAloneSendsNothing) {

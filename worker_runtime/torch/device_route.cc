@@ -15,25 +15,29 @@ namespace {
 // How long what was sent last has before it is given up.
 constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
 
-// Whether this rank's gradients are finite, found out on the device.
+// Whether this rank's gradients are finite, found out on the device, on a stream of its own.
 class FiniteCheck {
  public:
   // With `sticky` what was found once stays, so that it may be asked for at any later time.
-  FiniteCheck(const torch::Tensor& like, bool sticky)
-      : sticky_(sticky),
+  FiniteCheck(const DeviceStream* stream, const torch::Tensor& like, bool sticky)
+      : stream_(*stream),
+        sticky_(sticky),
         found_(torch::zeros({}, like.options().dtype(torch::kInt64).requires_grad(false))),
         host_(EmptyPinned(like.device(), {1}, torch::kInt64)) {
     host_.zero_();
   }
 
-  void Look(const torch::Tensor& flat, const DeviceStream& stream) {
-    // The greatest magnitude is infinite or NaN where anything is; an infinity, or a NaN, minus
-    // itself is not zero.
-    const auto [greatest, at] = flat.abs().max(0);
-    torch::Tensor found = (at + 1) * (greatest - greatest).ne(0);
+  void Look(const torch::Tensor& flat) {
+    const DeviceStream::Scope on(stream_);
+    // A NaN is both the greatest and the least; a NaN or an infinity minus itself is not zero.
+    const auto [greatest, at_greatest] = flat.max(0);
+    const auto [least, at_least] = flat.min(0);
+    const torch::Tensor value = torch::stack({greatest, least});
+    const torch::Tensor at = torch::stack({at_greatest, at_least});
+    const torch::Tensor found = ((at + 1) * (value - value).ne(0)).max();
     found_.copy_(sticky_ ? torch::max(found, found_) : found);
     host_.copy_(found_.view({1}), /*non_blocking=*/true);
-    looked_ = stream.Here();
+    looked_ = stream_.Here();
   }
 
   const DevicePoint& looked() const { return looked_; }
@@ -47,6 +51,7 @@ class FiniteCheck {
   }
 
  private:
+  const DeviceStream& stream_;
   const bool sticky_;
   // One more than the element; 0: none.
   torch::Tensor found_;
@@ -56,9 +61,10 @@ class FiniteCheck {
 
 class DeviceRoute : public GradientRoute {
  public:
-  DeviceRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members,
-              Communicator* communicator, NonFinite non_finite)
+  DeviceRoute(Reducer* reducer, DeviceStream* stream, DeviceStream* checks,
+              std::vector<RouteMember> members, Communicator* communicator, NonFinite non_finite)
       : GradientRoute(reducer, stream, std::move(members)),
+        checks_(*checks),
         communicator_(communicator),
         non_finite_(non_finite) {}
   ~DeviceRoute() override {
@@ -67,6 +73,10 @@ class DeviceRoute : public GradientRoute {
   }
 
   Status Allocate(const torch::Tensor& like);
+  void WaitFor(c10::Stream written) override {
+    GradientRoute::WaitFor(written);
+    if (finite_) checks_.WaitFor(written);
+  }
   void Send(const std::vector<int>& marks, double weight) override;
   Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
   void Fetch(const StepReport& report) override;
@@ -84,6 +94,7 @@ class DeviceRoute : public GradientRoute {
   void Reduce(double weight);
   size_t ParameterAt(int64_t element) const;
 
+  DeviceStream& checks_;
   Communicator* const communicator_;
   const NonFinite non_finite_;
   std::optional<FiniteCheck> finite_;
@@ -109,8 +120,9 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
                 .make_tensor();
   }
   if (non_finite_ != NonFinite::kIgnore) {
-    const DeviceStream::Scope on(*stream_);
-    finite_.emplace(flat_, /*sticky=*/non_finite_ == NonFinite::kError);
+    checks_.Uses(flat_);
+    const DeviceStream::Scope on(checks_);
+    finite_.emplace(&checks_, flat_, /*sticky=*/non_finite_ == NonFinite::kError);
   }
   return OkStatus();
 }
@@ -118,7 +130,10 @@ Status DeviceRoute::Allocate(const torch::Tensor& like) {
 void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   const DeviceStream::Scope on(*stream_);
   saved_.clear();
-  if (finite_ && weight > 0 && flat_.numel() > 0) finite_->Look(flat_, *stream_);
+  if (finite_ && weight > 0 && flat_.numel() > 0) {
+    finite_->Look(flat_);
+    checks_.CurrentWaits();
+  }
   if (communicator_ == nullptr) return;
   for (size_t m = 0; m < members_.size(); ++m) {
     if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
@@ -187,13 +202,11 @@ Status DeviceRoute::CheckHealth() {
 
 }  // namespace
 
-Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
-                                                       std::vector<RouteMember> members,
-                                                       const torch::Tensor& like,
-                                                       Communicator* communicator,
-                                                       NonFinite non_finite) {
-  auto route =
-      std::make_unique<DeviceRoute>(reducer, stream, std::move(members), communicator, non_finite);
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(
+    Reducer* reducer, DeviceStream* stream, DeviceStream* checks, std::vector<RouteMember> members,
+    const torch::Tensor& like, Communicator* communicator, NonFinite non_finite) {
+  auto route = std::make_unique<DeviceRoute>(reducer, stream, checks, std::move(members),
+                                             communicator, non_finite);
   CADRE_RETURN_IF_ERROR(route->Allocate(like));
   return std::unique_ptr<GradientRoute>(std::move(route));
 }

@@ -80,10 +80,11 @@ Result<std::unique_ptr<GradientRoute>> RoutedGradients::MakeRoute(
   }
   const torch::Tensor& like = tensors_[group.front()];
   DeviceStream& stream = links_->StreamOf(like.device());
+  DeviceStream& checks = links_->CheckStreamOf(like.device());
   if (!links_->Reduces(like.device())) {
     return MakeHostRoute(&reducer_, &stream, std::move(members), like);
   }
-  return MakeDeviceRoute(&reducer_, &stream, std::move(members), like,
+  return MakeDeviceRoute(&reducer_, &stream, &checks, std::move(members), like,
                          links_->CommunicatorOf(like.device()), non_finite_);
 }
 
@@ -164,7 +165,7 @@ void RoutedGradients::SendReady() {
 
 void RoutedGradients::Send(Piece& piece) {
   const torch::NoGradGuard no_grad;
-  for (const c10::Stream& written : piece.written_on) piece.route->stream().WaitFor(written);
+  for (const c10::Stream& written : piece.written_on) piece.route->WaitFor(written);
   Delivery delivery;
   delivery.piece = static_cast<size_t>(&piece - pieces_.data());
   for (const RouteMember& member : piece.route->members()) {

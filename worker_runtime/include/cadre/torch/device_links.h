@@ -36,6 +36,8 @@ class DeviceLinks {
                                                       const ConnectDevice& connect);
 
   DeviceStream& StreamOf(torch::Device device);
+  // For what looks at gradients before they are sent, so that it does not hold up those before.
+  DeviceStream& CheckStreamOf(torch::Device device);
   // Whether gradients there need not go through the host.
   bool Reduces(torch::Device device) const;
   // Null: there is one rank, or the host is the way.
@@ -48,11 +50,13 @@ class DeviceLinks {
  private:
   struct Link {
     std::unique_ptr<DeviceStream> stream;
+    std::unique_ptr<DeviceStream> checks;
     // After the stream that it runs on.
     std::unique_ptr<Communicator> communicator;
   };
 
   const Link* Find(torch::Device device) const;
+  const Link& FindOrAdd(torch::Device device);
 
   // Whether there is one rank, whose gradients need no reduction.
   bool alone_ = false;

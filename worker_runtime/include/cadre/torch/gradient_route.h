@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "c10/core/Stream.h"
 #include "cadre/communicator.h"
 #include "cadre/reducer.h"
 #include "cadre/result.h"
@@ -39,7 +40,9 @@ class GradientRoute {
   // The gradients, one behind the other. Zero at first.
   const torch::Tensor& flat() const { return flat_; }
 
-  // Sets out, behind what the stream was given. `marks`: how often each member became ready; one
+  // What is sent from now on waits for all that `written` has been given.
+  virtual void WaitFor(c10::Stream written) { stream_->WaitFor(written); }
+  // Sets out, behind what was waited for. `marks`: how often each member became ready; one
   // that did not counts as what its place holds. `weight` is this rank's.
   virtual void Send(const std::vector<int>& marks, double weight) = 0;
   // Tells the reducer about the members. CANCELLED when `cancelled` says so.
@@ -73,13 +76,12 @@ std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* str
 // Collective where there is a communicator: the sum of what the ranks' devices hold, by
 // `communicator`, whose operations run on `stream`. Null: there is one rank, and nothing to add.
 // The parameters are reduced_elsewhere. With NonFinite::kError what is not finite is told in the
-// step after, so that nothing waits for the device; with kSkip Hand() waits.
+// step after, so that nothing waits for the device; with kSkip Hand() waits. It is looked for on
+// `checks`, while the gradients before are on their way.
 //   RESOURCE_EXHAUSTED  some rank's device has no memory
-Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(Reducer* reducer, DeviceStream* stream,
-                                                       std::vector<RouteMember> members,
-                                                       const torch::Tensor& like,
-                                                       Communicator* communicator,
-                                                       NonFinite non_finite);
+Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(
+    Reducer* reducer, DeviceStream* stream, DeviceStream* checks, std::vector<RouteMember> members,
+    const torch::Tensor& like, Communicator* communicator, NonFinite non_finite);
 
 }  // namespace cadre::nn
 
