@@ -224,21 +224,25 @@ ForkedWorkers::~ForkedWorkers() {
   munmap(store_, sizeof(SharedStore));
 }
 
-void ForkedWorkers::Start(const std::function<int(Worker&)>& body) {
+pid_t ForkedWorkers::Fork(int rank, const std::function<int(Worker&)>& body) {
   fflush(nullptr);
   const pid_t parent = getpid();
-  for (int rank = 0; rank < world_size_; ++rank) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      ForkedWorker worker(store_, PlaceOf(rank, world_size_, nodes_));
-      const int status = body(worker);
-      fflush(nullptr);
-      _exit(status);
-    }
-    pids_.push_back(pid);
-  }
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  ForkedWorker worker(store_, PlaceOf(rank, world_size_, nodes_));
+  const int status = body(worker);
+  fflush(nullptr);
+  _exit(status);
+}
+
+void ForkedWorkers::Start(const std::function<int(Worker&)>& body) {
+  for (int rank = 0; rank < world_size_; ++rank) pids_.push_back(Fork(rank, body));
+}
+
+void ForkedWorkers::Replace(int rank, const std::function<int(Worker&)>& body) {
+  pids_[rank] = Fork(rank, body);
 }
 
 void ForkedWorkers::Signal(int rank, int signal) const { kill(pids_[rank], signal); }

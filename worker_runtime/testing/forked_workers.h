@@ -28,6 +28,8 @@ class ForkedWorkers {
 
   // Starts every rank; a child ends with what `body` returns as its exit status.
   void Start(const std::function<int(Worker&)>& body);
+  // Starts a rank anew, whose process has been waited for.
+  void Replace(int rank, const std::function<int(Worker&)>& body);
 
   pid_t pid(int rank) const { return pids_[rank]; }
   void Signal(int rank, int signal) const;
@@ -40,6 +42,8 @@ class ForkedWorkers {
   Worker& observer() { return *observer_; }
 
  private:
+  pid_t Fork(int rank, const std::function<int(Worker&)>& body);
+
   const int world_size_;
   const int nodes_;
   SharedStore* const store_;
