@@ -1,11 +1,13 @@
 #include "cadre/torch/device_links.h"
 
+#include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/torch/data_parallel.h"
 #include "gmock/gmock.h"
@@ -34,7 +36,7 @@ using Model = DataParallel<Scale>;
 
 class DeviceLinksTest : public ::testing::Test {
  protected:
-  DeviceLinksTest() { pretend::Install(2); }
+  DeviceLinksTest() { pretend::Install(3); }
 
   static torch::Device DeviceOf(const Communicator& communicator) {
     return pretend::Device(communicator.rank() % 2);
@@ -195,6 +197,70 @@ TEST_F(DeviceLinksTest, ARankThatGivesUpLeavesNobodyWaiting) {
     // The device is free again.
     net->scale.detach().cpu();
   });
+}
+
+// Connected devices whose communicator and stream a test holds.
+struct HeldLink {
+  Communicator* communicator = nullptr;
+  std::optional<c10::Stream> stream;
+
+  ConnectDevice Connect() {
+    return [this](Communicator& host, DeviceStream& of) {
+      const DeviceStream::Scope on(of);
+      stream = of.Current();
+      auto connected = pretend::ConnectPretendDevices(host, of);
+      if (connected.ok()) communicator = connected->get();
+      return connected;
+    };
+  }
+  // What it was given has failed, and whoever asks knows.
+  void Break() const {
+    communicator->Abort();
+    c10::impl::VirtualGuardImpl(stream->device_type()).synchronizeStream(*stream);
+  }
+};
+
+// Of three ranks, each on a device of its own, where the devices of ranks 0 and 1 fail in a step.
+void OnBrokenDevices(const std::function<void(Communicator&, Model&)>& expect, bool one_gives_up) {
+  OnEachRank(3, [&](Communicator& communicator) {
+    HeldLink link;
+    const auto net = std::make_shared<Scale>(pretend::Device(communicator.rank()));
+    DataParallelOptions options = SmallBuckets();
+    options.connect_device = link.Connect();
+    auto model = Model::Create(net, communicator, options);
+    ASSERT_OK(model);
+    if (one_gives_up && communicator.rank() == 2) return communicator.Abort();
+    (*model)->forward(1).backward();
+    if (communicator.rank() < 2) link.Break();
+    expect(communicator, **model);
+  });
+}
+
+// The devices know that something failed; the hosts know who it was.
+TEST_F(DeviceLinksTest, WhereDevicesFailTheHostIsAskedForTheCause) {
+  OnBrokenDevices(
+      [](Communicator&, Model& model) {
+        EXPECT_THAT(model.Finish().status().message(), HasSubstr("rank 2 aborted"));
+      },
+      /*one_gives_up=*/true);
+}
+
+TEST_F(DeviceLinksTest, WhereDevicesFailAloneTheirErrorIsTheCause) {
+  OnBrokenDevices(
+      [](Communicator& communicator, Model& model) {
+        Status status = model.Finish().status();
+        if (communicator.rank() < 2) {
+          EXPECT_THAT(status.message(), HasSubstr("abort"));
+          return;
+        }
+        // A rank that did not know yet hears it in the next step.
+        if (status.ok()) {
+          model.forward(1).backward();
+          status = model.Finish().status();
+        }
+        EXPECT_EQ(status.code(), StatusCode::kAborted);
+      },
+      /*one_gives_up=*/false);
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ namespace {
 // Large parameters are read and written from one end to the other several times in a step, which
 // takes longer in small pages. A kernel whose memory is scattered may take longer to find others.
 constexpr std::chrono::milliseconds kPatienceForPages{200};
+// A device learns that a peer has gone, but not which; the ranks' hosts know that soon after.
+constexpr std::chrono::nanoseconds kCauseWait = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -304,7 +306,13 @@ void GradientHooks::FinishSynchronized() {
   // The others wait for this rank's gradients.
   if (!delivered.ok()) Abort();
   Record(delivered);
-  Result<StepReport> report = reducer_->Finish(options_.timeout);
+  const Status health = routed_->CheckHealth();
+  Result<StepReport> report =
+      reducer_->Finish(health.ok() ? options_.timeout : std::min(options_.timeout, kCauseWait));
+  if (!health.ok() && (report.ok() || report.status().code() == StatusCode::kDeadlineExceeded)) {
+    Abort();
+    return Record(health);
+  }
   Record(report.status());
   if (!report.ok()) return routed_->Abort();
   report->bytes += routed_->bytes_on_devices();

@@ -223,8 +223,13 @@ Status RoutedGradients::Deliver(std::chrono::nanoseconds timeout) {
   if (!changed_.wait_for(lock, timeout, idle)) {
     return DeadlineExceededError("gradients did not come from their device to the host in time");
   }
-  for (const Piece& piece : pieces_) failure_.Update(piece.route->CheckHealth());
   return failure_;
+}
+
+Status RoutedGradients::CheckHealth() {
+  Status health;
+  for (const Piece& piece : pieces_) health.Update(piece.route->CheckHealth());
+  return health;
 }
 
 void RoutedGradients::Fetch(const StepReport& report) {

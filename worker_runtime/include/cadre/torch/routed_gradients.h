@@ -55,9 +55,11 @@ class RoutedGradients {
   bool IsMarked(size_t i) const;
   // Sends what is still here, marked or not, behind the calling thread's current streams.
   void SendRest();
-  // Until the reducer knows of all. An error of the reducer's or of the devices' communicators, or
-  // DEADLINE_EXCEEDED: a device did not get there.
+  // Until the reducer knows of all. An error of the reducer's, or DEADLINE_EXCEEDED: a device did
+  // not get there.
   Status Deliver(std::chrono::nanoseconds timeout);
+  // What became of the devices' collectives so far.
+  Status CheckHealth();
   // After the reducer's Finish(): what it came to, on its way into the views.
   void Fetch(const StepReport& report);
   // What the calling thread's current streams are given from now on sees what was fetched.
