@@ -19,6 +19,33 @@ def cadre_test(name, deps = [], tags = [], **kwargs):
         **kwargs
     )
 
+_PRETEND_GPU = "//worker_runtime/testing/pretend_gpu:libpretend_gpu.so"
+
+def pretend_gpu_test(name, gpus, data = [], **kwargs):
+    """A GoogleTest program whose CUDA runtime and NCCL are pretend ones, on a machine that has so many GPUs; 0: no driver."""
+    cadre_test(
+        name = name,
+        data = data + [_PRETEND_GPU],
+        env = {
+            "CADRE_CUDART_LIBRARY": "$(rootpath %s)" % _PRETEND_GPU,
+            "CADRE_NCCL_LIBRARY": "$(rootpath %s)" % _PRETEND_GPU,
+            "CADRE_PRETEND_GPUS": str(gpus),
+        },
+        **kwargs
+    )
+
+def gpu_test(name, pretend_gpus, tags = [], **kwargs):
+    """A GoogleTest program that skips what needs a GPU where there is none, and runs as NAME_on_pretend_gpu besides.
+
+    Args:
+      name: the program that takes the machine as it is.
+      pretend_gpus: see pretend_gpu_test().
+      tags: of that program alone.
+      **kwargs: of both.
+    """
+    cadre_test(name = name, tags = tags, **kwargs)
+    pretend_gpu_test(name = name + "_on_pretend_gpu", gpus = pretend_gpus, **kwargs)
+
 def cadre_binary(name, deps = [], **kwargs):
     """A program linked to the machine's shared libraries."""
     cc_binary(
