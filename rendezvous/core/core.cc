@@ -221,6 +221,11 @@ bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) c
          found->second.saved.submission().request_id() == request_id;
 }
 
+const std::string* Core::OwnerOf(const std::string& job) const {
+  const auto found = state_.jobs.find(job);
+  return found == state_.jobs.end() ? nullptr : &found->second.user();
+}
+
 std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return cluster_.Nodes(); }
 
 absl::StatusOr<Core::LogSource> Core::FindLog(const v1::ReadLogRequest& request) const {

@@ -70,6 +70,8 @@ class Core {
   absl::Status RefuseName(const std::string& name) const;
   // Whether this very submission made the job, which may have ended since.
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
+  // Who submitted a job; empty: nobody did. Null: no such job.
+  const std::string* OwnerOf(const std::string& job) const;
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;
   // Where a worker's log is. FAILED_PRECONDITION, UNAVAILABLE.

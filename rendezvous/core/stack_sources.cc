@@ -32,7 +32,6 @@ absl::StatusOr<StackSources> FindStacks(const v1::GetStacksRequest& request,
   }
   StackSources sources;
   sources.job = found->first;
-  sources.user = saved.user();
   sources.generation = generation.number();
   sources.world_size = generation.world_size();
   for (const saved::Member& member : generation.saved.members()) {

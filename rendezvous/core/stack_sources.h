@@ -23,8 +23,6 @@ struct StackSources {
     std::optional<StreamId> stream;
   };
   std::string job;
-  // Who submitted the job; empty: nobody did.
-  std::string user;
   uint64_t generation = 0;
   uint32_t world_size = 0;
   std::vector<Node> nodes;

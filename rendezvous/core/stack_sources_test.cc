@@ -41,7 +41,6 @@ TEST_F(StackSourcesTest, AreTheNodesOfTheGenerationThatRuns) {
   EXPECT_THAT(Lines(Find()), ElementsAre("a 0+2 on 1", "b 2+3 on 2"));
   EXPECT_EQ(Find()->generation, 1u);
   EXPECT_EQ(Find()->world_size, 5u);
-  EXPECT_EQ(Find()->user, "");
   Step(StreamClosed{StreamId{2}});
   EXPECT_THAT(Lines(Find()), ElementsAre("a 0+2 on 1", "b 2+3"));
 }

@@ -229,12 +229,17 @@ absl::StatusOr<std::vector<v1::ClusterNodeStatus>> CoreHost::Drain(const NodeDra
   return named();
 }
 
+absl::Status CoreHost::MayUse(const std::string& job, const OwnerCheck& may) const {
+  const std::string* owner = core_.OwnerOf(job);
+  return may && owner != nullptr ? may(*owner) : absl::OkStatus();
+}
+
 void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& done,
                        const OwnerCheck& may) {
+  const absl::Status allowed = MayUse(request.job(), may);
+  if (!allowed.ok()) return done(allowed);
   absl::StatusOr<Core::LogSource> source = core_.FindLog(request);
   if (!source.ok()) return done(source.status());
-  const absl::Status allowed = may ? may(source->read.user()) : absl::OkStatus();
-  if (!allowed.ok()) return done(allowed);
   const absl::StatusOr<uint64_t> call =
       log_reads_.Add(source->stream, source->ended, MonoNow(), done);
   if (!call.ok()) return done(call.status());
@@ -252,10 +257,10 @@ void CoreHost::ReadLog(const v1::ReadLogRequest& request, const LogReads::Done& 
 
 void CoreHost::GetStacks(const v1::GetStacksRequest& request, const StackAsks::Done& done,
                          const OwnerCheck& may) {
+  const absl::Status allowed = MayUse(request.job(), may);
+  if (!allowed.ok()) return done(allowed);
   const absl::StatusOr<StackSources> sources = core_.FindStacks(request);
   if (!sources.ok()) return done(sources.status());
-  const absl::Status allowed = may ? may(sources->user) : absl::OkStatus();
-  if (!allowed.ok()) return done(allowed);
   const absl::StatusOr<uint64_t> call =
       stack_asks_.Add(*sources, request.question(), MonoNow(), done);
   if (!call.ok()) return done(call.status());

@@ -74,6 +74,9 @@ class CoreHost {
   // For a caller that is to hear whether it is saved. `taken`: the core has it, so that it is saved
   // with all else once that is possible again.
   absl::Status StepAndSave(const Event& event, bool* taken = nullptr);
+  // Asked before anything of the job is looked at: why it cannot be done tells of it too. OK where
+  // there is no such job.
+  absl::Status MayUse(const std::string& job, const OwnerCheck& may) const;
   // Nothing can be saved: whether the event ends here. What a node says keeps its lease.
   bool Refuse(Event* event);
   // The core hears of the end of its trouble too.

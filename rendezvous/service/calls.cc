@@ -20,8 +20,10 @@ v1::ListNodesReply ReplyOf(std::vector<v1::ClusterNodeStatus> nodes) {
   for (v1::ClusterNodeStatus& node : nodes) *reply.add_nodes() = std::move(node);
   return reply;
 }
-v1::ReadLogReply ReplyOf(v1::ReadLogReply reply) { return reply; }
-v1::GetStacksReply ReplyOf(v1::GetStacksReply reply) { return reply; }
+template <typename Reply>
+Reply ReplyOf(Reply reply) {
+  return reply;
+}
 
 // Ends the call with what the core answers.
 template <typename Answer, typename Call>
@@ -67,53 +69,39 @@ host::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
   return [bearer](absl::string_view owner) { return MayUseJob(bearer, owner); };
 }
 
-// Answers of the core about jobs, as this caller may see them.
-template <typename Call>
-auto EndOfStatus(const Admitted& admitted, const std::shared_ptr<Call>& call) {
-  return [call, bearer = admitted.bearer](absl::StatusOr<v1::JobStatus> status) {
-    if (status.ok()) HideFrom(bearer, &*status);
-    call->End(std::move(status));
-  };
-}
-template <typename Call>
-auto EndOfStatuses(const Admitted& admitted, const std::shared_ptr<Call>& call) {
-  return [call, bearer = admitted.bearer](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
-    if (!jobs.ok()) return call->End(jobs.status());
-    for (v1::JobStatus& job : *jobs) HideFrom(bearer, &job);
-    call->End(ReplyOf(*std::move(jobs)));
-  };
-}
-
 void ServeJobs(v1::Control::AsyncService& service, Listener& listener) {
   listener.Listen<v1::ListJobsRequest, v1::ListJobsReply>(
       REQUEST_OF(service, ListJobs), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MayLook(admitted.bearer))) return;
-        admitted.core->AskAllStatuses(EndOfStatuses(admitted, call));
+        admitted.core->AskAllStatuses(EndOf<std::vector<v1::JobStatus>>(call));
       });
   listener.Listen<v1::GetJobRequest, v1::JobStatus>(
       REQUEST_OF(service, GetJob), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MayLook(admitted.bearer))) return;
-        admitted.core->AskStatus(call->request().name(), EndOfStatus(admitted, call));
+        admitted.core->AskStatus(call->request().name(), EndOf<v1::JobStatus>(call));
       });
   listener.Listen<v1::CancelJobRequest, v1::JobStatus>(
       REQUEST_OF(service, CancelJob), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
         constexpr int kNoSignal = 0;
         admitted.core->AskCancel(call->request().name(), call->request().reason(), kNoSignal,
-                                 EndOfStatus(admitted, call), OwnerCheckOf(admitted.bearer));
+                                 EndOf<v1::JobStatus>(call), OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::SubmitJobRequest, v1::JobStatus>(
       REQUEST_OF(service, SubmitJob), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MaySubmit(admitted.bearer, call->request()))) return;
-        admitted.core->AskSubmit(call->request(), EndOfStatus(admitted, call),
+        admitted.core->AskSubmit(call->request(), EndOf<v1::JobStatus>(call),
                                  OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::ReadLogRequest, v1::ReadLogReply>(
       REQUEST_OF(service, ReadLog), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
         admitted.core->AskLog(call->request(), EndOf<v1::ReadLogReply>(call),
                               OwnerCheckOf(admitted.bearer));
       });
   listener.Listen<v1::GetStacksRequest, v1::GetStacksReply>(
       REQUEST_OF(service, GetStacks), [](const Admitted& admitted, const auto& call) {
+        if (!Passes(call, MayLook(admitted.bearer))) return;
         admitted.core->AskStacks(call->request(), EndOf<v1::GetStacksReply>(call),
                                  OwnerCheckOf(admitted.bearer));
       });

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "rendezvous/service/disclosure.h"
 #include "rendezvous/service/permission.h"
 #include "rpc/channels.h"
 #include "rpc/limits.h"
@@ -48,15 +49,9 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     {
       const absl::MutexLock lock(&mutex_);
       if (closing_.has_value()) return;
-      const size_t size = message.ByteSizeLong();
-      const bool fits = waiting_.size() < kWaitingMessagesMax &&
-                        (waiting_.empty() || waiting_bytes_ + size <= kWaitingBytesMax);
-      if (fits) {
-        waiting_.push_back({std::move(message), size});
-        waiting_bytes_ += size;
-        return;
-      }
-      EndNow(absl::ResourceExhaustedError("this node does not read its stream; connect again"));
+      const absl::Status queued = Queue(std::move(message));
+      if (queued.ok()) return;
+      EndNow(queued);
     }
     LeaveCore();
   }
@@ -193,14 +188,34 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
       return absl::InvalidArgumentError("the first message of a stream must be a Join");
     }
     // All that follows belongs to the job or cluster that it joins.
-    if (!joined_) RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
-    joined_ = true;
+    if (!joined_) {
+      RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
+      joined_ = true;
+      const absl::MutexLock lock(&mutex_);
+      purpose_ = {incoming_.has_agent(), incoming_.has_agent() ? "" : incoming_.job()};
+    }
     return core_->Post(id_, std::move(incoming_));
   }
 
   // The core forgets this stream as soon as the node is gone, which is before gRPC does.
   void LeaveCore() {
     if (!left_.exchange(true)) core_->CloseStream(id_);
+  }
+
+  absl::Status Queue(v1::ServerMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // The core says nothing else; should it ever, this node is not the one to read it.
+    if (!MayHear(bearer_, purpose_, message)) {
+      return absl::InternalError("the server had a message for another stream; connect again");
+    }
+    const size_t size = message.ByteSizeLong();
+    const bool fits = waiting_.size() < kWaitingMessagesMax &&
+                      (waiting_.empty() || waiting_bytes_ + size <= kWaitingBytesMax);
+    if (!fits) {
+      return absl::ResourceExhaustedError("this node does not read its stream; connect again");
+    }
+    waiting_.push_back({std::move(message), size});
+    waiting_bytes_ += size;
+    return absl::OkStatus();
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -274,6 +289,8 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     size_t bytes;
   };
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Nothing is said before the first message.
+  StreamPurpose purpose_ ABSL_GUARDED_BY(mutex_);
   // Of these and of what is being written.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // gRPC's while writing_ holds.

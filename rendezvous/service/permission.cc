@@ -21,13 +21,6 @@ absl::Status Denied(const Bearer& bearer, absl::string_view what) {
   return absl::PermissionDeniedError(absl::StrCat(Whose(bearer), ", which ", what));
 }
 
-void DropOutput(v1::Failure* failure) {
-  failure->clear_evidence();
-  if (!failure->has_exit()) return;
-  failure->mutable_exit()->clear_last_lines();
-  failure->mutable_exit()->clear_error_json();
-}
-
 }  // namespace
 
 absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first) {
@@ -73,14 +66,6 @@ absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
 absl::Status MayDrain(const Bearer& bearer) {
   if (IsAdministrator(bearer)) return absl::OkStatus();
   return Denied(bearer, absl::StrCat("drains no node", kAdministrator));
-}
-
-void HideFrom(const Bearer& bearer, v1::JobStatus* status) {
-  if (MayUseJob(bearer, status->user()).ok() || !status->has_verdict()) return;
-  v1::Verdict* verdict = status->mutable_verdict();
-  if (verdict->has_root_cause()) DropOutput(verdict->mutable_root_cause());
-  for (v1::Failure& failure : *verdict->mutable_collateral()) DropOutput(&failure);
-  for (v1::Failure& failure : *verdict->mutable_earlier()) DropOutput(&failure);
 }
 
 }  // namespace cadre::service

@@ -11,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "base/bearer_token.h"
 #include "proto/control.pb.h"
-#include "proto/job.pb.h"
 #include "proto/rendezvous.pb.h"
 
 namespace cadre::service {
@@ -29,9 +28,6 @@ absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request
 // it; empty: nobody did.
 absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner);
 absl::Status MayDrain(const Bearer& bearer);
-
-// Takes out of another user's job what its program wrote.
-void HideFrom(const Bearer& bearer, v1::JobStatus* status);
 
 }  // namespace cadre::service
 

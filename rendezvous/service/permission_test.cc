@@ -72,20 +72,5 @@ TEST(PermissionTest, NodesAndStores) {
   EXPECT_THAT(MayCallStore(User("ann")), StatusIs(kDenied));
 }
 
-TEST(PermissionTest, WhatAnothersProgramWroteIsNotShown) {
-  v1::JobStatus status;
-  status.set_user("ann");
-  v1::Failure* failure = status.mutable_verdict()->mutable_root_cause();
-  failure->set_message("rank 0 exited with status 1");
-  failure->mutable_exit()->set_last_lines("secret");
-  *status.mutable_verdict()->add_earlier() = *failure;
-  v1::JobStatus own = status;
-  HideFrom(User("ann"), &own);
-  EXPECT_EQ(own.verdict().root_cause().exit().last_lines(), "secret");
-  HideFrom(User("bob"), &status);
-  EXPECT_THAT(status.DebugString(), ::testing::Not(HasSubstr("secret")));
-  EXPECT_EQ(status.verdict().root_cause().message(), "rank 0 exited with status 1");
-}
-
 }  // namespace
 }  // namespace cadre::service

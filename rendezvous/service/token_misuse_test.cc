@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/bearer_token.h"
@@ -18,6 +19,9 @@
 
 namespace cadre::service {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
 constexpr char kOtherToken[] = "fedcba9876543210fedcba9876543210";
@@ -90,6 +94,35 @@ class TokenMisuseTest : public ::testing::Test {
         v1::Control::NewStub(channel_)->CancelJob(&context, request, &status));
   }
 
+  // Calls one method of Control.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Ask(const std::string& token,
+                            grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                                      const Request&, Reply*),
+                            const Request& request) {
+    grpc::ClientContext context;
+    Prepare(token, &context);
+    Reply reply;
+    const auto stub = v1::Control::NewStub(channel_);
+    const absl::Status status = rpc::FromGrpcStatus(((*stub).*method)(&context, request, &reply));
+    if (!status.ok()) return status;
+    return reply;
+  }
+  // Puts a job into the queue, where it stays: there are no nodes.
+  absl::Status Submit(const std::string& token, const std::string& user, const std::string& job) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = host::JoinForTest("node0", 1, 1).join().spec();
+    request.mutable_spec()->set_name(job);
+    request.mutable_spec()->mutable_logs()->set_dir("/home/ann/secret");
+    request.set_user(user);
+    return Ask(token, &v1::Control::Stub::SubmitJob, request).status();
+  }
+  absl::StatusOr<v1::JobStatus> Get(const std::string& token, const std::string& job) {
+    v1::GetJobRequest request;
+    request.set_name(job);
+    return Ask(token, &v1::Control::Stub::GetJob, request);
+  }
+
   host::CoreThread core_{host::NewCoreConfig()};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -121,6 +154,51 @@ TEST_F(TokenMisuseTest, ALaunchersTokenThatOutlivesItsPartOpensNothing) {
   EXPECT_THAT(Set(token, "job"), StatusIs(kDenied));
   EXPECT_THAT(Cancel(token, "job"), StatusIs(kDenied));
   context.TryCancel();
+}
+
+TEST_F(TokenMisuseTest, AnotherUserIsToldThatAJobEndedAndNotInWhatWords) {
+  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
+  ASSERT_OK(Submit(ann, "ann", "job"));
+  v1::CancelJobRequest cancel;
+  cancel.set_name("job");
+  cancel.set_reason("secret");
+  ASSERT_OK(Ask(ann, &v1::Control::Stub::CancelJob, cancel));
+  const auto hers = Get(ann, "job"), his = Get(bob, "job");
+  ASSERT_OK(hers);
+  ASSERT_OK(his);
+  EXPECT_THAT(hers->DebugString(), HasSubstr("secret"));
+  EXPECT_EQ(his->phase(), v1::CANCELLED_PHASE);
+  EXPECT_THAT(his->DebugString(), Not(HasSubstr("secret")));
+  const auto list = Ask(bob, &v1::Control::Stub::ListJobs, v1::ListJobsRequest());
+  ASSERT_OK(list);
+  ASSERT_EQ(list->jobs_size(), 1);
+  EXPECT_THAT(list->DebugString(), Not(HasSubstr("secret")));
+}
+
+// Why a log cannot be read tells where it lies, and whether there is one whose the job is.
+TEST_F(TokenMisuseTest, WhyItCannotBeDoneIsSaidToWhoMayDoIt) {
+  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
+  const std::string part = PartToken(kToken, 12, "other");
+  ASSERT_OK(Submit(ann, "ann", "job"));
+  v1::ReadLogRequest log;
+  log.set_job("job");
+  log.set_run("an earlier one");
+  EXPECT_THAT(Ask(ann, &v1::Control::Stub::ReadLog, log).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("/home/ann/secret")));
+  v1::GetStacksRequest stacks;
+  stacks.set_job("job");
+  v1::CancelJobRequest cancel;
+  for (const std::string& token : {bob, part}) {
+    EXPECT_THAT(Ask(token, &v1::Control::Stub::ReadLog, log).status(), StatusIs(kDenied));
+    EXPECT_THAT(Ask(token, &v1::Control::Stub::GetStacks, stacks).status(), StatusIs(kDenied));
+  }
+  // A launcher does not even learn which jobs there are.
+  log.set_job("none");
+  stacks.set_job("none");
+  cancel.set_name("none");
+  EXPECT_THAT(Ask(part, &v1::Control::Stub::ReadLog, log).status(), StatusIs(kDenied));
+  EXPECT_THAT(Ask(part, &v1::Control::Stub::GetStacks, stacks).status(), StatusIs(kDenied));
+  EXPECT_THAT(Ask(part, &v1::Control::Stub::CancelJob, cancel).status(), StatusIs(kDenied));
 }
 
 TEST_F(TokenMisuseTest, ATokenIsGoodForWhatItSaysAndForOneServer) {

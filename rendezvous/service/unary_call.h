@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "rendezvous/service/admission.h"
 #include "rendezvous/service/call_threads.h"
+#include "rendezvous/service/disclosure.h"
 #include "rpc/channels.h"
 #include "rpc/status.h"
 
@@ -47,7 +48,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
 
   const Request& request() const { return request_; }
 
-  // Nothing if it has ended before.
+  // Nothing if it has ended before. Of an answer goes out what the caller may see.
   void End(absl::StatusOr<Reply> answer) {
     const absl::MutexLock lock(&mutex_);
     if (ended_) return;
@@ -59,6 +60,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
       return writer_.FinishWithError(rpc::ToGrpcStatus(answer.status()), &finished_);
     }
     reply_ = *std::move(answer);
+    ShowTo(bearer_, &reply_);
     writer_.Finish(reply_, grpc::Status::OK, &finished_);
   }
   // Once: what is to be done when the caller has gone before the end.
@@ -84,6 +86,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     Serve(method_);
     const absl::StatusOr<Admitted> admitted = method_->admission(context_);
     if (admitted.ok()) {
+      bearer_ = admitted->bearer;
       method_->serve(*admitted, self_);
     } else {
       End(admitted.status());
@@ -120,6 +123,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   grpc::ServerContext context_;
   grpc::ServerAsyncResponseWriter<Reply> writer_{&context_};
   Request request_;
+  // Set before anything is answered.
+  Bearer bearer_;
   OperationOf<UnaryCall, &UnaryCall::OnCome> came_{this};
   OperationOf<UnaryCall, &UnaryCall::OnOver> over_{this};
   OperationOf<UnaryCall, &UnaryCall::OnFinished> finished_{this};

@@ -1,0 +1,233 @@
+#include "rendezvous/service/disclosure.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/service/permission.h"
+#include "rpc/worker_end.h"
+
+namespace cadre::service {
+namespace {
+
+std::string Hidden(const std::string& words) { return words.empty() ? "" : kNotShown; }
+
+v1::WorkerExit Outline(const v1::WorkerExit& exit) {
+  v1::WorkerExit shown;
+  shown.set_exit_code(exit.exit_code());
+  shown.set_signal(exit.signal());
+  shown.set_core_dumped(exit.core_dumped());
+  shown.set_exec_errno(exit.exec_errno());
+  shown.set_out_of_memory(exit.out_of_memory());
+  return shown;
+}
+
+v1::Failure Outline(const v1::Failure& failure) {
+  v1::Failure shown;
+  shown.set_cause(failure.cause());
+  shown.set_rank(failure.rank());
+  shown.set_local_rank(failure.local_rank());
+  shown.set_node(failure.node());
+  shown.set_generation(failure.generation());
+  shown.set_unix_ms(failure.unix_ms());
+  shown.set_collateral(failure.collateral());
+  // Said anew, from what is shown: the whole text quotes the program's last words.
+  std::string how = kNotShown;
+  if (failure.has_exit()) {
+    *shown.mutable_exit() = Outline(failure.exit());
+    how = rpc::HowItEnded(shown.exit(), shown.cause());
+  } else if (failure.cause() == v1::HANG) {
+    how = "made no progress";
+  } else if (failure.cause() == v1::NODE_LOST) {
+    how = "is lost";
+  } else if (failure.cause() == v1::PREEMPTED) {
+    how = "was preempted";
+  }
+  shown.set_message(absl::StrCat(
+      failure.rank() >= 0 ? rpc::WorkerName(failure.rank(), failure.local_rank(), failure.node())
+      : failure.node().empty() ? "the job"
+                               : absl::StrCat("node ", failure.node()),
+      " ", how));
+  return shown;
+}
+
+v1::Verdict Outline(const v1::Verdict& verdict) {
+  v1::Verdict shown;
+  shown.set_job(verdict.job());
+  shown.set_outcome(verdict.outcome());
+  shown.set_exit_status(verdict.exit_status());
+  shown.set_restarts(verdict.restarts());
+  shown.set_generations(verdict.generations());
+  shown.set_run(verdict.run());
+  if (verdict.has_root_cause()) *shown.mutable_root_cause() = Outline(verdict.root_cause());
+  for (const v1::Failure& failure : verdict.collateral()) {
+    *shown.add_collateral() = Outline(failure);
+  }
+  for (const v1::Failure& failure : verdict.earlier()) *shown.add_earlier() = Outline(failure);
+  shown.set_message(verdict.has_root_cause() && verdict.outcome() == v1::FAILED
+                        ? shown.root_cause().message()
+                        : Hidden(verdict.message()));
+  return shown;
+}
+
+v1::GenerationTimeline Outline(const v1::GenerationTimeline& generation) {
+  v1::GenerationTimeline shown;
+  shown.set_generation(generation.generation());
+  shown.set_nodes(generation.nodes());
+  shown.set_world_size(generation.world_size());
+  shown.set_gathering_us(generation.gathering_us());
+  shown.set_formed_us(generation.formed_us());
+  shown.set_running_us(generation.running_us());
+  shown.set_failed_us(generation.failed_us());
+  shown.set_stopping_us(generation.stopping_us());
+  shown.set_stopped_us(generation.stopped_us());
+  shown.set_first_progress_us(generation.first_progress_us());
+  shown.set_rejoined(generation.rejoined());
+  shown.set_warm(generation.warm());
+  shown.set_end_reason(Hidden(generation.end_reason()));
+  return shown;
+}
+
+v1::Recovery Outline(const v1::Recovery& recovery) {
+  v1::Recovery shown;
+  shown.set_from_generation(recovery.from_generation());
+  shown.set_to_generation(recovery.to_generation());
+  shown.set_reason(Hidden(recovery.reason()));
+  shown.set_stop_us(recovery.stop_us());
+  shown.set_gather_us(recovery.gather_us());
+  shown.set_start_us(recovery.start_us());
+  shown.set_first_progress_us(recovery.first_progress_us());
+  shown.set_total_us(recovery.total_us());
+  return shown;
+}
+
+v1::Timeline Outline(const v1::Timeline& timeline) {
+  v1::Timeline shown;
+  shown.set_job(timeline.job());
+  for (const v1::GenerationTimeline& generation : timeline.generations()) {
+    *shown.add_generations() = Outline(generation);
+  }
+  for (const v1::Recovery& recovery : timeline.recoveries()) {
+    *shown.add_recoveries() = Outline(recovery);
+  }
+  for (const v1::ProgressSample& sample : timeline.progress()) {
+    v1::ProgressSample* to = shown.add_progress();
+    to->set_generation(sample.generation());
+    to->set_at_us(sample.at_us());
+    to->set_step(sample.step());
+    to->set_samples_per_second(sample.samples_per_second());
+  }
+  return shown;
+}
+
+v1::NodeStatus Outline(const v1::NodeStatus& node) {
+  v1::NodeStatus shown;
+  shown.set_name(node.name());
+  shown.set_host(node.host());
+  shown.set_slots(node.slots());
+  shown.set_node_rank(node.node_rank());
+  shown.set_first_rank(node.first_rank());
+  *shown.mutable_workers() = node.workers();
+  // Numbers of processes and functions of the kernel.
+  shown.set_remains(node.remains());
+  shown.set_warm(node.warm());
+  return shown;
+}
+
+v1::JobProgress Outline(const v1::JobProgress& progress) {
+  v1::JobProgress shown;
+  shown.set_step(progress.step());
+  shown.set_max_step(progress.max_step());
+  shown.set_slowest_rank(progress.slowest_rank());
+  shown.set_samples_per_second(progress.samples_per_second());
+  shown.set_workers(progress.workers());
+  return shown;
+}
+
+// Who is waited for is the cluster's affair, but for a job that nobody submitted, where it may tell
+// in what a node's command differs.
+bool ShowsWaiting(const v1::JobStatus& status) {
+  return !status.user().empty() || status.phase() != v1::GATHERING;
+}
+
+v1::JobStatus Outline(const v1::JobStatus& status) {
+  v1::JobStatus shown;
+  shown.set_name(status.name());
+  shown.set_phase(status.phase());
+  shown.set_generation(status.generation());
+  for (const v1::NodeStatus& node : status.nodes()) *shown.add_nodes() = Outline(node);
+  shown.set_world_size(status.world_size());
+  shown.set_workers_running(status.workers_running());
+  shown.set_workers_succeeded(status.workers_succeeded());
+  shown.set_restarts(status.restarts());
+  shown.set_max_restarts(status.max_restarts());
+  shown.set_waiting_for(ShowsWaiting(status) ? status.waiting_for() : Hidden(status.waiting_for()));
+  if (status.has_verdict()) *shown.mutable_verdict() = Outline(status.verdict());
+  if (status.has_timeline()) *shown.mutable_timeline() = Outline(status.timeline());
+  shown.set_nodes_in(status.nodes_in());
+  if (status.has_progress()) *shown.mutable_progress() = Outline(status.progress());
+  shown.set_stop_reason(Hidden(status.stop_reason()));
+  shown.set_ended_generation(status.ended_generation());
+  shown.set_end_reason(Hidden(status.end_reason()));
+  shown.set_checkpoint_wanted(status.checkpoint_wanted());
+  shown.set_user(status.user());
+  shown.set_priority(status.priority());
+  shown.set_submission(status.submission());
+  for (const v1::AvoidedNode& avoided : status.avoided()) {
+    v1::AvoidedNode* to = shown.add_avoided();
+    to->set_node(avoided.node());
+    to->set_unfit(avoided.unfit());
+    to->set_reason(Hidden(avoided.reason()));
+  }
+  shown.set_run(status.run());
+  return shown;
+}
+
+// For those who may look at nothing, should an answer ever come to them.
+template <typename Answer>
+bool ClearedFor(const Bearer& bearer, Answer* answer) {
+  if (MayLook(bearer).ok()) return false;
+  *answer = Answer();
+  return true;
+}
+
+}  // namespace
+
+void ShowTo(const Bearer& bearer, v1::JobStatus* status) {
+  if (ClearedFor(bearer, status) || MayUseJob(bearer, status->user()).ok()) return;
+  *status = Outline(*status);
+}
+
+void ShowTo(const Bearer& bearer, std::vector<v1::JobStatus>* jobs) {
+  if (ClearedFor(bearer, jobs)) return;
+  for (v1::JobStatus& job : *jobs) ShowTo(bearer, &job);
+}
+
+void ShowTo(const Bearer& bearer, v1::ListJobsReply* jobs) {
+  if (ClearedFor(bearer, jobs)) return;
+  for (v1::JobStatus& job : *jobs->mutable_jobs()) ShowTo(bearer, &job);
+}
+
+void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes) {
+  ClearedFor(bearer, nodes);
+}
+
+void ShowTo(const Bearer& bearer, v1::ListNodesReply* nodes) { ClearedFor(bearer, nodes); }
+
+void ShowTo(const Bearer& bearer, v1::ReadLogReply* log) { ClearedFor(bearer, log); }
+
+void ShowTo(const Bearer& bearer, v1::GetStacksReply* stacks) { ClearedFor(bearer, stacks); }
+
+void ShowTo(const Bearer& bearer, v1::StoreReply* reply) {
+  if (!MayCallStore(bearer).ok()) *reply = v1::StoreReply();
+}
+
+bool MayHear(const Bearer& bearer, const StreamPurpose& stream, const v1::ServerMessage& message) {
+  if (message.has_rejected()) return true;
+  if (stream.agent) {
+    return bearer.kind == Bearer::Kind::kAdministrator && message.job().empty();
+  }
+  return !message.has_agent() && message.job() == stream.job;
+}
+
+}  // namespace cadre::service
