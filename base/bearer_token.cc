@@ -15,11 +15,67 @@
 namespace cadre {
 namespace {
 
+using Kind = Bearer::Kind;
+
 constexpr size_t kUserNameBytesMax = 64;
 
 // The claim, and its proof.
 std::string Signed(absl::string_view secret, absl::string_view said) {
   return absl::StrCat(said, ":", absl::BytesToHexString(KeyedDigest(secret, said)));
+}
+
+std::string For(uint64_t server_id) { return absl::StrCat(absl::Hex(server_id, absl::kZeroPad16)); }
+
+std::string Until(absl::Time ends) { return absl::StrCat(absl::ToUnixSeconds(ends)); }
+
+bool ReadFor(absl::string_view text, uint64_t* server_id) {
+  return text.size() == 16 && absl::SimpleHexAtoi(text, server_id);
+}
+
+bool ReadUntil(absl::string_view text, absl::Time* ends) {
+  int64_t seconds = 0;
+  if (!absl::SimpleAtoi(text, &seconds)) return false;
+  *ends = absl::FromUnixSeconds(seconds);
+  return true;
+}
+
+// What the token says of itself; nothing is proved yet.
+std::optional<Bearer> Claim(absl::string_view token) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(token, ':');
+  Bearer bearer;
+  if (fields.size() == 5 && fields[0] == "user" && IsUserName(fields[1]) &&
+      ReadFor(fields[2], &bearer.server_id) && ReadUntil(fields[3], &bearer.ends)) {
+    bearer.kind = Kind::kUser;
+    bearer.user = std::string(fields[1]);
+    return bearer;
+  }
+  if (fields.size() == 4 && fields[0] == "read" && ReadFor(fields[1], &bearer.server_id) &&
+      ReadUntil(fields[2], &bearer.ends)) {
+    bearer.kind = Kind::kReader;
+    return bearer;
+  }
+  if (fields.size() == 5 && fields[0] == "part" && absl::SimpleAtoi(fields[1], &bearer.part) &&
+      ReadFor(fields[3], &bearer.server_id)) {
+    bearer.kind = Kind::kPart;
+    bearer.job = std::string(fields[2]);
+    return bearer;
+  }
+  return std::nullopt;
+}
+
+// Whose token it is, in words.
+std::string Name(const Bearer& bearer) {
+  if (bearer.kind == Kind::kUser) return absl::StrCat("the token of user ", bearer.user);
+  if (bearer.kind == Kind::kReader) return "the read-only token";
+  return absl::StrCat("the token of part ", bearer.part, " of job ", bearer.job);
+}
+
+std::string HowToRenew(const Bearer& bearer) {
+  if (bearer.kind == Kind::kPart) return "the part's agent gives its launchers new ones";
+  return absl::StrCat(
+      "make a new one where the cluster's token is: 'cadre token new FILE --force ",
+      bearer.kind == Kind::kUser ? absl::StrCat("--user ", bearer.user) : "--read-only",
+      " --token-file cluster.token'");
 }
 
 }  // namespace
@@ -30,33 +86,44 @@ bool IsUserName(absl::string_view user) {
                      [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_@", c); });
 }
 
-std::string UserToken(absl::string_view secret, absl::string_view user) {
-  return Signed(secret, absl::StrCat("user:", user));
+std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string_view user,
+                      absl::Time ends) {
+  return Signed(secret, absl::StrCat("user:", user, ":", For(server_id), ":", Until(ends)));
 }
 
-std::string PartToken(absl::string_view secret, uint64_t part, absl::string_view job) {
-  return Signed(secret, absl::StrCat("part:", part, ":", job));
+std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends) {
+  return Signed(secret, absl::StrCat("read:", For(server_id), ":", Until(ends)));
+}
+
+std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
+                      absl::string_view job) {
+  return Signed(secret, absl::StrCat("part:", part, ":", job, ":", For(server_id)));
 }
 
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token) {
-  Bearer bearer;
-  if (EqualConstantTime(token, secret)) return bearer;
-  const std::vector<absl::string_view> fields = absl::StrSplit(token, ':');
-  std::string good;
-  if (fields.size() == 3 && fields[0] == "user" && IsUserName(fields[1])) {
-    bearer.kind = Bearer::Kind::kUser;
-    bearer.user = std::string(fields[1]);
-    good = UserToken(secret, bearer.user);
-  } else if (fields.size() == 4 && fields[0] == "part" &&
-             absl::SimpleAtoi(fields[1], &bearer.part)) {
-    bearer.kind = Bearer::Kind::kPart;
-    bearer.job = std::string(fields[2]);
-    good = PartToken(secret, bearer.part, bearer.job);
-  } else {
-    return std::nullopt;
+  if (EqualConstantTime(token, secret)) return Bearer();
+  std::optional<Bearer> claimed = Claim(token);
+  if (!claimed.has_value()) return std::nullopt;
+  const absl::string_view said = token.substr(0, token.rfind(':'));
+  if (!EqualConstantTime(token, Signed(secret, said))) return std::nullopt;
+  return claimed;
+}
+
+absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id) {
+  if (bearer.kind == Kind::kAdministrator || bearer.server_id == server_id) {
+    return absl::OkStatus();
   }
-  if (!EqualConstantTime(token, good)) return std::nullopt;
-  return bearer;
+  return absl::UnauthenticatedError(absl::StrCat(
+      Name(bearer), " was made for another server, or before this one lost its state; ",
+      HowToRenew(bearer)));
+}
+
+absl::Status CheckEndOf(const Bearer& bearer, absl::Time now) {
+  if (now < bearer.ends) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat(Name(bearer), " ended at ",
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", bearer.ends, absl::UTCTimeZone()),
+                   "; ", HowToRenew(bearer)));
 }
 
 }  // namespace cadre

@@ -1,7 +1,8 @@
 // Tokens that say whose they are. A server's own token is its administrators'. Everyone who has it
-// can make tokens of one user or of one part of a job from it: what they say, and an HMAC-SHA256 of
-// that with the server's token as the key, so that the server knows them without keeping a list.
-// Pure; thread safe.
+// can make tokens of one user, of one part of a job or of those who only look from it: what they
+// say, and an HMAC-SHA256 of that with the server's token as the key, so that the server knows them
+// without keeping a list. They say for which state of the server they were made, and fit no other
+// one: a server that lost its state counts its parts and jobs from 1 again. Pure; thread safe.
 #ifndef CADRE_BASE_BEARER_TOKEN_H_
 #define CADRE_BASE_BEARER_TOKEN_H_
 
@@ -9,31 +10,52 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cadre {
 
+// A user's token and a read-only one are good for so long, where nothing else is asked for.
+inline constexpr absl::Duration kTokenLifetime = absl::Hours(30 * 24);
+
 // The owner of a token.
 struct Bearer {
-  enum class Kind { kAdministrator, kUser, kPart };
+  enum class Kind { kAdministrator, kUser, kPart, kReader };
   Kind kind = Kind::kAdministrator;
   // Of a user.
   std::string user;
   // Of a part.
   uint64_t part = 0;
   std::string job;
+  // Of all but an administrator: the state of the server that it is good for.
+  uint64_t server_id = 0;
+  // Of a user and a reader: until then, in whole seconds. A part's ends with the part.
+  absl::Time ends = absl::InfiniteFuture();
 };
 
 // 1 to 64 letters, digits, '.', '-', '_' and '@'.
 bool IsUserName(absl::string_view user);
 
-// `secret`: the server's own token. "user:alice:<64 hexadecimal digits>".
-std::string UserToken(absl::string_view secret, absl::string_view user);
-// "part:12:mnist:<64 hexadecimal digits>". For the launcher of this part alone.
-std::string PartToken(absl::string_view secret, uint64_t part, absl::string_view job);
+// `secret`: the server's own token. `ends` is cut to whole seconds.
+//
+// "user:alice:<16 hexadecimal digits of the server id>:<seconds since 1970>:<64 more digits>".
+std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string_view user,
+                      absl::Time ends);
+// "read:<server id>:<seconds>:<64 digits>". For who sees what all users see, and changes nothing.
+std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends);
+// "part:12:mnist:<server id>:<64 digits>". For the launcher of this part alone.
+std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
+                      absl::string_view job);
 
-// The token's owner; nullopt: it is none of this server's.
+// The token's owner, whether it is still good or not; nullopt: it is none of this server's.
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token);
+
+// OK, or UNAUTHENTICATED with what is wrong with the token and how one gets another: it is of
+// another state of the server than `server_id`.
+absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id);
+// Likewise: it has ended.
+absl::Status CheckEndOf(const Bearer& bearer, absl::Time now);
 
 }  // namespace cadre
 

@@ -2,53 +2,105 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cadre {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr char kSecret[] = "0123456789abcdef0123456789abcdef";
+constexpr uint64_t kServer = 0x0123456789abcdef;
+constexpr uint64_t kOtherServer = 7;
+constexpr absl::StatusCode kUnknown = absl::StatusCode::kUnauthenticated;
 
-TEST(BearerTokenTest, TheServersOwnTokenIsAnAdministrators) {
+absl::Time End() { return absl::FromUnixSeconds(1800000000); }
+
+TEST(BearerTokenTest, TheServersOwnTokenIsAnAdministratorsAndHasNoEnd) {
   ASSERT_TRUE(BearerOf(kSecret, kSecret).has_value());
   EXPECT_EQ(BearerOf(kSecret, kSecret)->kind, Bearer::Kind::kAdministrator);
+  EXPECT_OK(CheckServerOf(*BearerOf(kSecret, kSecret), kServer));
+  EXPECT_OK(CheckServerOf(*BearerOf(kSecret, kSecret), kOtherServer));
+  EXPECT_OK(CheckEndOf(*BearerOf(kSecret, kSecret), End() + absl::Hours(1000000)));
   EXPECT_FALSE(BearerOf(kSecret, "0123456789abcdef").has_value());
   EXPECT_FALSE(BearerOf(kSecret, "").has_value());
 }
 
 TEST(BearerTokenTest, ATokenSaysWhoseItIs) {
-  const std::string alice = UserToken(kSecret, "alice");
+  const std::string alice = UserToken(kSecret, kServer, "alice", End());
   EXPECT_THAT(alice, StartsWith("user:alice:"));
   ASSERT_TRUE(BearerOf(kSecret, alice).has_value());
   EXPECT_EQ(BearerOf(kSecret, alice)->kind, Bearer::Kind::kUser);
   EXPECT_EQ(BearerOf(kSecret, alice)->user, "alice");
-  const auto part = BearerOf(kSecret, PartToken(kSecret, 12, "mnist"));
+  EXPECT_EQ(BearerOf(kSecret, alice)->ends, End());
+  const auto part = BearerOf(kSecret, PartToken(kSecret, kServer, 12, "mnist"));
   ASSERT_TRUE(part.has_value());
   EXPECT_EQ(part->kind, Bearer::Kind::kPart);
   EXPECT_EQ(part->part, 12u);
   EXPECT_EQ(part->job, "mnist");
+  const auto reader = BearerOf(kSecret, ReadToken(kSecret, kServer, End()));
+  ASSERT_TRUE(reader.has_value());
+  EXPECT_EQ(reader->kind, Bearer::Kind::kReader);
+  for (const auto& bearer : {*part, *reader}) EXPECT_EQ(bearer.server_id, kServer);
 }
 
-// RFC 4231 has no such case; computed by: printf user:alice | openssl dgst -sha256 -hmac KEY.
+// Computed by: printf user:alice:... | openssl dgst -sha256 -hmac KEY.
 TEST(BearerTokenTest, TheProofIsAnHmacSha256) {
-  EXPECT_EQ(UserToken(kSecret, "alice"),
-            "user:alice:7cfd7689ca1fc0511c9da15d790db8bc2d287b36ba9102c310001ce37a8676f9");
+  EXPECT_EQ(UserToken(kSecret, kServer, "alice", End()),
+            "user:alice:0123456789abcdef:1800000000:"
+            "c17884251dc58f670b6f82978e3b60c30a41a865ee2e68541538926079efdbe4");
+}
+
+TEST(BearerTokenTest, AUsersTokenEndsAndSaysHowToGetAnother) {
+  const Bearer alice = *BearerOf(kSecret, UserToken(kSecret, kServer, "alice", End()));
+  EXPECT_OK(CheckEndOf(alice, End() - absl::Milliseconds(1)));
+  EXPECT_THAT(CheckEndOf(alice, End()),
+              StatusIs(kUnknown,
+                       AllOf(HasSubstr("the token of user alice ended at 2027-01-15 08:00:00 UTC"),
+                             HasSubstr("cadre token new FILE --force --user alice --token-file"))));
+  EXPECT_THAT(
+      CheckEndOf(*BearerOf(kSecret, ReadToken(kSecret, kServer, End())), End()),
+      StatusIs(kUnknown, HasSubstr("cadre token new FILE --force --read-only --token-file")));
+  // A part's ends with the part, however long that takes.
+  EXPECT_OK(CheckEndOf(*BearerOf(kSecret, PartToken(kSecret, kServer, 12, "mnist")),
+                       End() + absl::Hours(1000000)));
+}
+
+TEST(BearerTokenTest, WhatWasMadeForAnotherStateOfTheServerFitsNoMore) {
+  for (const std::string& token :
+       {UserToken(kSecret, kServer, "alice", End()), ReadToken(kSecret, kServer, End()),
+        PartToken(kSecret, kServer, 12, "mnist")}) {
+    const Bearer bearer = *BearerOf(kSecret, token);
+    EXPECT_OK(CheckServerOf(bearer, kServer));
+    EXPECT_THAT(CheckServerOf(bearer, kOtherServer),
+                StatusIs(kUnknown, HasSubstr("before this one lost its state")));
+    // Nor can it be made to.
+    EXPECT_FALSE(BearerOf(
+        kSecret, absl::StrReplaceAll(token, {{"0123456789abcdef:", "0000000000000007:"}})));
+  }
 }
 
 TEST(BearerTokenTest, WhatWasChangedOrMadeFromAnotherSecretIsNobodys) {
-  std::string forged = UserToken(kSecret, "alice");
+  const std::string alice = UserToken(kSecret, kServer, "alice", End());
+  std::string forged = alice;
   forged.replace(5, 5, "bobby");
   EXPECT_FALSE(BearerOf(kSecret, forged).has_value());
-  EXPECT_FALSE(BearerOf("another secret of 32 characters.", UserToken(kSecret, "alice")));
-  std::string cut = UserToken(kSecret, "alice");
-  cut.pop_back();
-  EXPECT_FALSE(BearerOf(kSecret, cut).has_value());
+  EXPECT_FALSE(BearerOf(kSecret, absl::StrReplaceAll(alice, {{"1800000000", "1900000000"}})));
+  EXPECT_FALSE(BearerOf("another secret of 32 characters.", alice));
+  EXPECT_FALSE(BearerOf(kSecret, alice.substr(0, alice.size() - 1)).has_value());
   EXPECT_FALSE(BearerOf(kSecret, "user:alice:").has_value());
+  EXPECT_FALSE(BearerOf(kSecret, "user:alice:0123456789abcdef:1800000000:").has_value());
   // With a user's token as the secret one makes nothing that counts.
-  EXPECT_FALSE(BearerOf(kSecret, UserToken(UserToken(kSecret, "alice"), "root")).has_value());
+  EXPECT_FALSE(BearerOf(kSecret, UserToken(alice, kServer, "root", End())).has_value());
+  // Those of before, which had no end and fitted every state.
+  EXPECT_FALSE(BearerOf(
+      kSecret, "user:alice:7cfd7689ca1fc0511c9da15d790db8bc2d287b36ba9102c310001ce37a8676f9"));
 }
 
 TEST(BearerTokenTest, UsersNames) {

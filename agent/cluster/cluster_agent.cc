@@ -151,7 +151,7 @@ void ClusterAgent::Execute(ClusterCommand command) {
 void ClusterAgent::Launch(const StartLauncher& command) {
   const v1::Part& part = command.start.part();
   absl::StatusOr<supervisor::StartFrame> frame =
-      PreparePart(options_.start, command.start, command.gpus);
+      PreparePart(options_.start, command.start, command.gpus, command.server_id);
   if (frame.ok()) {
     frame->group = groups_.Add(part.id());
     return ToSupervisor(*frame);

@@ -109,7 +109,8 @@ void RemovePart(const PartStartOptions& options, uint64_t id) {
 
 absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
                                                    const v1::StartPart& part,
-                                                   const std::vector<uint32_t>& gpus) {
+                                                   const std::vector<uint32_t>& gpus,
+                                                   uint64_t server_id) {
   ASSIGN_OR_RETURN(const UserEntry user, FindUser(part.user()));
   const bool other = user.uid != geteuid();
   if (other && geteuid() != 0) {
@@ -127,7 +128,8 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
   RETURN_IF_ERROR(WritePrivate(spec, part.spec().SerializeAsString(), user));
   // The agent's own token would make its user the cluster's administrator.
   RETURN_IF_ERROR(WritePrivate(
-      token, absl::StrCat(PartToken(options.token, part.part().id(), part.part().job()), "\n"),
+      token,
+      absl::StrCat(PartToken(options.token, server_id, part.part().id(), part.part().job()), "\n"),
       user));
   RETURN_IF_ERROR(MakePrivate(RuntimeDirectory(options, part.part().id()), user));
   // The user's launcher finds its files there, and cannot add any beside them.

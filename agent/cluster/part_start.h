@@ -52,10 +52,11 @@ absl::StatusOr<UserEntry> ThisUser();
 
 // Writes what the launcher reads and gives the order that starts it, as `part.user` and in a group
 // that the caller chooses; another user than this process's only where it is root. `gpus`: what
-// CUDA_VISIBLE_DEVICES says.
+// CUDA_VISIBLE_DEVICES says. `server_id`: of the server that ordered it.
 absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& options,
                                                    const v1::StartPart& part,
-                                                   const std::vector<uint32_t>& gpus);
+                                                   const std::vector<uint32_t>& gpus,
+                                                   uint64_t server_id);
 // Removes what PreparePart wrote.
 void RemovePart(const PartStartOptions& options, uint64_t id);
 

@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
+constexpr uint64_t kServer = 7;
+
 std::string Content(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -55,7 +57,7 @@ class PartStartTest : public testing::Test {
 };
 
 TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
-  const auto frame = PreparePart(options_, part_, {});
+  const auto frame = PreparePart(options_, part_, {}, kServer);
   ASSERT_THAT(frame, IsOk());
   const std::string directory = options_.directory + "/part-12";
   EXPECT_THAT(frame->argv, ElementsAre("/opt/cadre", "run", "--spec=" + directory + "/job.binpb",
@@ -64,7 +66,7 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
                                        "--nproc-per-node=4", "--redirects=3", "--no-progress"));
   EXPECT_THAT(frame->argv, Not(Contains(HasSubstr("secret"))));
   // Good for this part alone.
-  EXPECT_EQ(Content(directory + "/token"), PartToken(options_.token, 12, "mnist") + "\n");
+  EXPECT_EQ(Content(directory + "/token"), PartToken(options_.token, kServer, 12, "mnist") + "\n");
   v1::JobSpec spec;
   ASSERT_TRUE(spec.ParseFromString(Content(directory + "/job.binpb")));
   EXPECT_EQ(spec.name(), "mnist");
@@ -79,7 +81,7 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
 }
 
 TEST_F(PartStartTest, TheEnvironmentIsTheUsersAndNotTheAgents) {
-  const auto frame = PreparePart(options_, part_, {});
+  const auto frame = PreparePart(options_, part_, {}, kServer);
   ASSERT_THAT(frame, IsOk());
   EXPECT_THAT(frame->environment,
               AllOf(Contains("PATH=/bin"), Contains("HOME=" + ThisUser()->home),
@@ -92,15 +94,16 @@ TEST_F(PartStartTest, TheEnvironmentIsTheUsersAndNotTheAgents) {
 
 TEST_F(PartStartTest, APartSeesItsGpusAlone) {
   options_.has_gpus = true;
-  EXPECT_THAT(PreparePart(options_, part_, {2, 3})->environment,
+  EXPECT_THAT(PreparePart(options_, part_, {2, 3}, kServer)->environment,
               Contains("CUDA_VISIBLE_DEVICES=2,3"));
   part_.mutable_part()->set_id(13);
-  EXPECT_THAT(PreparePart(options_, part_, {})->environment, Contains("CUDA_VISIBLE_DEVICES="));
+  EXPECT_THAT(PreparePart(options_, part_, {}, kServer)->environment,
+              Contains("CUDA_VISIBLE_DEVICES="));
 }
 
 TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
   part_.set_user("nobody");
-  const auto frame = PreparePart(options_, part_, {});
+  const auto frame = PreparePart(options_, part_, {}, kServer);
   if (geteuid() != 0) {
     EXPECT_THAT(frame, StatusIs(absl::StatusCode::kPermissionDenied));
     return;
@@ -124,12 +127,13 @@ TEST_F(PartStartTest, AnotherUsersJobNeedsRoot) {
 TEST_F(PartStartTest, RootsJobsAreRunOnlyWhereThatWasSaid) {
   options_.root_too = false;
   part_.set_user("root");
-  EXPECT_THAT(PreparePart(options_, part_, {}), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(PreparePart(options_, part_, {}, kServer),
+              StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
 TEST_F(PartStartTest, AnUnknownUserIsNamed) {
   part_.set_user("no-such-user-here");
-  EXPECT_THAT(PreparePart(options_, part_, {}),
+  EXPECT_THAT(PreparePart(options_, part_, {}, kServer),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no-such-user-here")));
 }
 

@@ -1,23 +1,52 @@
 // cadre token new: makes the secret that a job's nodes share, or from a cluster's a user's.
 #include "base/token.h"
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/cluster/part_start.h"
 #include "base/bearer_token.h"
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
+#include "launcher/attach/control_client.h"
 #include "launcher/commands/commands.h"
+#include "launcher/spec/scalars.h"
 
 namespace cadre::launcher {
 namespace {
 
 constexpr char kRoot[] = "root";
+constexpr uint32_t kDaysMax = 3650;
+
+std::vector<Flag> Flags() {
+  return {
+      {"force", "", "Replace FILE where it exists."},
+      {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},
+      {"token-file", "FILE", "The cluster's token, from which a user's is made."},
+      {"days", "N", "How long a user's is good [30]."},
+      {"server", "HOST[:PORT][,...]", "The server that it is for [127.0.0.1:29400]."},
+      {"tls-dir", "DIR", "Mutual TLS with it, with ca.pem, cert.pem and key.pem in DIR."},
+      {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
+}
+
+// A token, and what is said of it; nothing where it is a secret with no owner.
+struct Made {
+  std::string token;
+  std::string words;
+};
 
 // Root's jobs may do anything wherever they run. Other users may be the nodes' alone.
 absl::Status CheckUser(const std::string& name, bool root_too) {
+  if (!IsUserName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--user: '", name,
+                     "' is no user's name: use 1 to 64 letters, digits, '.', '-', '_' and '@'"));
+  }
   const absl::StatusOr<agent::UserEntry> user = agent::FindUser(name);
   if (name == kRoot || (user.ok() && user->uid == 0)) {
     if (root_too) return absl::OkStatus();
@@ -33,31 +62,68 @@ absl::Status CheckUser(const std::string& name, bool root_too) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Make(const Parsed& parsed) {
-  if (parsed.Has("allow-root") && !parsed.Has("user")) {
-    return absl::InvalidArgumentError("--allow-root is for --user");
-  }
-  if (!parsed.Has("user") && !parsed.Has("token-file")) return RandomToken();
-  if (!parsed.Has("user") || !parsed.Has("token-file")) {
-    return absl::InvalidArgumentError(
-        "a user's token is made from the cluster's: give both --user and --token-file");
-  }
-  const std::string user = parsed.GetOr("user", "");
-  if (!IsUserName(user)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--user: '", user,
-                     "' is no user's name: use 1 to 64 letters, digits, '.', '-', '_' and '@'"));
-  }
-  const absl::StatusOr<std::string> secret = ReadTokenFile(parsed.GetOr("token-file", ""));
+// The cluster's own token.
+absl::StatusOr<std::string> ReadSecret(const std::string& file) {
+  absl::StatusOr<std::string> secret = ReadTokenFile(file);
   if (!secret.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--token-file: ", secret.status().message()));
   }
-  if (absl::StartsWith(*secret, "user:")) {
+  for (const char* kind : {"user:", "read:", "part:"}) {
+    if (!absl::StartsWith(*secret, kind)) continue;
     return absl::InvalidArgumentError(
-        "--token-file: this is a user's token; others are made from the cluster's own");
+        "--token-file: this token was made from the cluster's; others are made from the cluster's "
+        "own");
   }
-  RETURN_IF_ERROR(CheckUser(user, parsed.Has("allow-root")));
-  return UserToken(*secret, user);
+  return secret;
+}
+
+absl::StatusOr<absl::Time> EndOf(const Parsed& parsed) {
+  const absl::Time now = absl::Now();
+  const auto given = parsed.Get("days");
+  if (!given.has_value()) return now + kTokenLifetime;
+  const absl::StatusOr<uint32_t> days = ParseCount(*given);
+  if (days.ok() && *days >= 1 && *days <= kDaysMax) return now + absl::Hours(24) * *days;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--days: expected a number from 1 to ", kDaysMax, ", got '", *given, "'"));
+}
+
+// Which state of the server a token is made for, the server says.
+absl::StatusOr<uint64_t> AskServerId(const Parsed& parsed) {
+  ASSIGN_OR_RETURN(const Settings settings, ClientSettings(parsed, Flags()));
+  ASSIGN_OR_RETURN(const auto client, ControlClient::Connect(settings));
+  const absl::StatusOr<v1::ListNodesReply> reply = client->Nodes();
+  if (!reply.ok()) {
+    return absl::Status(reply.status().code(),
+                        absl::StrCat("a token is made for the state that a server has, and it "
+                                     "cannot be asked: ",
+                                     reply.status().message()));
+  }
+  if (reply->has_server_id()) return reply->server_id();
+  return absl::UnavailableError(
+      "the server is of an earlier version, which cannot say what a token is made for: update it");
+}
+
+absl::StatusOr<Made> Make(const Parsed& parsed) {
+  const bool user = parsed.Has("user");
+  if (parsed.Has("allow-root") && !user) {
+    return absl::InvalidArgumentError("--allow-root is for --user");
+  }
+  if (!user && !parsed.Has("token-file")) {
+    if (parsed.Has("days")) return absl::InvalidArgumentError("--days is for --user");
+    return Made{RandomToken(), ""};
+  }
+  if (!user || !parsed.Has("token-file")) {
+    return absl::InvalidArgumentError(
+        "a user's token is made from the cluster's: give both --user and --token-file");
+  }
+  const std::string name = parsed.GetOr("user", "");
+  ASSIGN_OR_RETURN(const std::string secret, ReadSecret(parsed.GetOr("token-file", "")));
+  RETURN_IF_ERROR(CheckUser(name, parsed.Has("allow-root")));
+  ASSIGN_OR_RETURN(const absl::Time end, EndOf(parsed));
+  ASSIGN_OR_RETURN(const uint64_t server_id, AskServerId(parsed));
+  return Made{UserToken(secret, server_id, name, end),
+              absl::StrCat("of user ", name, ", until ",
+                           absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()))};
 }
 
 int Run(const Parsed& parsed) {
@@ -69,10 +135,10 @@ int Run(const Parsed& parsed) {
     return Fail(kExitUsage, "the file is missing; usage: cadre token new FILE");
   }
   const std::string& path = parsed.rest[1];
-  const absl::StatusOr<std::string> token = Make(parsed);
-  if (!token.ok()) return Fail(kExitUsage, token.status().message());
+  const absl::StatusOr<Made> made = Make(parsed);
+  if (!made.ok()) return Fail(ControlExit(made.status()), made.status().message());
   const absl::Status written =
-      parsed.Has("force") ? WriteTokenFile(path, *token) : CreateTokenFile(path, *token);
+      parsed.Has("force") ? WriteTokenFile(path, made->token) : CreateTokenFile(path, made->token);
   if (absl::IsAlreadyExists(written)) {
     return Fail(kExitUsage,
                 absl::StrCat(path,
@@ -80,7 +146,7 @@ int Run(const Parsed& parsed) {
                              "replace it with --force"));
   }
   if (!written.ok()) return Fail(kExitInternal, written.message());
-  return 0;
+  return made->words.empty() ? 0 : Print(absl::StrCat(path, ": ", made->words, "\n"));
 }
 
 }  // namespace
@@ -92,11 +158,7 @@ Command TokenCommand() {
   command.positionals = "new FILE";
   command.min_positionals = 1;
   command.max_positionals = 2;
-  command.flags = {
-      {"force", "", "Replace FILE where it exists."},
-      {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},
-      {"token-file", "FILE", "The cluster's token, from which a user's is made."},
-      {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
+  command.flags = Flags();
   command.run = Run;
   return command;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rendezvous/core/caller_check.h"
 #include "rendezvous/job/status.h"
 #include "rendezvous/state/apply.h"
 #include "rendezvous/state/limits.h"
@@ -109,6 +110,7 @@ void Core::NodeJoined(StreamId stream, const v1::NodeMessage& message) {
   absl::Status may = jobs_.CheckJoin(message);
   const std::string job = state::IsJobName(message.job()) ? message.job() : "";
   if (may.ok()) may = cluster_.CheckLauncher(message);
+  if (may.ok()) may = CheckCaller(state_, message);
   if (!may.ok()) {
     return context_.out.Reject(stream, job, may.code(), std::string(may.message()));
   }

@@ -43,7 +43,8 @@ CoreConfig NewCoreConfig() {
 
 struct CoreThread::State {
   State(const CoreConfig& config, LogFunction log, log::OpenedLog durable)
-      : host(config, std::move(log), std::move(durable), connections) {}
+      : server_id(config.server_id),
+        host(config, std::move(log), std::move(durable), connections) {}
 
   // An event that is handled by the thread. `bytes` as in Executor::Task.
   Executor::Task TaskOf(Event&& event, size_t bytes) {
@@ -115,6 +116,7 @@ struct CoreThread::State {
     for (Executor::Task& task : executor.Close()) task.run();
   }
 
+  const uint64_t server_id;
   Connections connections;
   // Used by the thread that has the executor's turn.
   CoreHost host;
@@ -139,6 +141,8 @@ void CoreThread::Stop(const absl::Status& why) {
   state_->thread.join();
   state_->EndAll(why);
 }
+
+uint64_t CoreThread::server_id() const { return state_->server_id; }
 
 StreamId CoreThread::OpenStream(std::shared_ptr<NodeSink> sink) {
   return state_->connections.OpenStream(std::move(sink));

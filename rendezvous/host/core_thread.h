@@ -13,6 +13,7 @@
 #define CADRE_RENDEZVOUS_HOST_CORE_THREAD_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,6 +59,9 @@ class CoreThread {
   // Waits until the thread has ended. Streams still open are closed, and calls that wait or come
   // later answered, with `why`. Not for two threads at once, nor for the core thread.
   void Stop(const absl::Status& why);
+
+  // As in Welcome; the same for as long as this lives.
+  uint64_t server_id() const;
 
   // All other methods are thread safe and return without waiting for the core or a disk, except the
   // last three. Post and CallStore may call sinks and `done` before they return.

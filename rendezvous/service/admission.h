@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bearer_token.h"
 #include "rendezvous/host/core_thread.h"
@@ -17,6 +18,8 @@ namespace cadre::service {
 struct Admitted {
   std::shared_ptr<host::CoreThread> core;
   Bearer bearer;
+  // Not OK: its token has ended, and begins nothing any more.
+  absl::Status token_ended;
 };
 
 // Or with what it is refused. Thread safe.

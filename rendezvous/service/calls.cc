@@ -111,7 +111,14 @@ void ServeNodes(v1::Control::AsyncService& service, Listener& listener) {
   listener.Listen<v1::ListNodesRequest, v1::ListNodesReply>(
       REQUEST_OF(service, ListNodes), [](const Admitted& admitted, const auto& call) {
         if (!Passes(call, MayLook(admitted.bearer))) return;
-        admitted.core->AskNodes(EndOf<std::vector<v1::ClusterNodeStatus>>(call));
+        const auto end = [call, server_id = admitted.core->server_id()](
+                             absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
+          if (!nodes.ok()) return call->End(nodes.status());
+          v1::ListNodesReply reply = ReplyOf(*std::move(nodes));
+          reply.set_server_id(server_id);
+          call->End(std::move(reply));
+        };
+        admitted.core->AskNodes(end);
       });
   listener.Listen<v1::DrainNodeRequest, v1::ListNodesReply>(
       REQUEST_OF(service, DrainNode), [](const Admitted& admitted, const auto& call) {

@@ -191,6 +191,13 @@ bool ClearedFor(const Bearer& bearer, Answer* answer) {
   return true;
 }
 
+// Likewise what only a job's owner is given, and who is no such one cannot be.
+template <typename Answer>
+void ShowToOwners(const Bearer& bearer, Answer* answer) {
+  if (bearer.kind == Bearer::Kind::kReader) *answer = Answer();
+  ClearedFor(bearer, answer);
+}
+
 }  // namespace
 
 void ShowTo(const Bearer& bearer, v1::JobStatus* status) {
@@ -214,9 +221,9 @@ void ShowTo(const Bearer& bearer, std::vector<v1::ClusterNodeStatus>* nodes) {
 
 void ShowTo(const Bearer& bearer, v1::ListNodesReply* nodes) { ClearedFor(bearer, nodes); }
 
-void ShowTo(const Bearer& bearer, v1::ReadLogReply* log) { ClearedFor(bearer, log); }
+void ShowTo(const Bearer& bearer, v1::ReadLogReply* log) { ShowToOwners(bearer, log); }
 
-void ShowTo(const Bearer& bearer, v1::GetStacksReply* stacks) { ClearedFor(bearer, stacks); }
+void ShowTo(const Bearer& bearer, v1::GetStacksReply* stacks) { ShowToOwners(bearer, stacks); }
 
 void ShowTo(const Bearer& bearer, v1::StoreReply* reply) {
   if (!MayCallStore(bearer).ok()) *reply = v1::StoreReply();

@@ -37,6 +37,12 @@ Bearer Part(const std::string& job) {
   return bearer;
 }
 
+Bearer Reader() {
+  Bearer bearer;
+  bearer.kind = Bearer::Kind::kReader;
+  return bearer;
+}
+
 void Fill(Message* message);
 
 void FillField(Message* message, const FieldDescriptor& field) {
@@ -179,6 +185,18 @@ TEST(DisclosureTest, ALaunchersTokenIsAnsweredNothing) {
   for (const auto& [name, shown] : Answers()) {
     EXPECT_THAT(shown(Part("j")), IsEmpty()) << name;
     EXPECT_THAT(shown(Part("ann")), IsEmpty()) << name;
+  }
+}
+
+TEST(DisclosureTest, AReadOnlyTokenIsAnsweredAsAStrangersAndNoOutput) {
+  for (const auto& [name, shown] : Answers()) {
+    if (name == "cadre.v1.ListNodesReply") {
+      EXPECT_EQ(shown(Reader()), shown(Administrator()));
+    } else if (name == "cadre.v1.JobStatus" || name == "cadre.v1.ListJobsReply") {
+      EXPECT_EQ(shown(Reader()), shown(User("bob")));
+    } else {
+      EXPECT_THAT(shown(Reader()), IsEmpty()) << name;
+    }
   }
 }
 

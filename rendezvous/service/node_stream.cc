@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -84,6 +85,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     if (admitted.ok()) {
       core_ = std::move(admitted->core);
       bearer_ = std::move(admitted->bearer);
+      token_ended_ = std::move(admitted->token_ended);
       Open();
     } else {
       const absl::MutexLock lock(&mutex_);
@@ -191,10 +193,21 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
     if (!joined_) {
       RETURN_IF_ERROR(MayOpenStream(bearer_, incoming_));
       joined_ = true;
+      SayWhoCalls();
       const absl::MutexLock lock(&mutex_);
       purpose_ = {incoming_.has_agent(), incoming_.has_agent() ? "" : incoming_.job()};
     }
     return core_->Post(id_, std::move(incoming_));
+  }
+
+  // What the node says of that itself counts for nothing.
+  void SayWhoCalls() {
+    if (!incoming_.has_join()) return;
+    v1::Join& join = *incoming_.mutable_join();
+    join.clear_caller();
+    if (bearer_.kind != Bearer::Kind::kUser) return;
+    join.mutable_caller()->set_user(bearer_.user);
+    join.mutable_caller()->set_token_ended(std::string(token_ended_.message()));
   }
 
   // The core forgets this stream as soon as the node is gone, which is before gRPC does.
@@ -274,6 +287,7 @@ class NodeStream final : public host::NodeSink, public std::enable_shared_from_t
   // Set once, before anything is read.
   std::shared_ptr<host::CoreThread> core_;
   Bearer bearer_;
+  absl::Status token_ended_;
   StreamId id_;
   std::shared_ptr<NodeStream> self_;
   // Whether the core does not know the stream: not yet, or not any more.

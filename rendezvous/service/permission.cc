@@ -12,9 +12,17 @@ constexpr char kAdministrator[] = "; that takes the server's own token";
 bool IsAdministrator(const Bearer& bearer) { return bearer.kind == Bearer::Kind::kAdministrator; }
 
 std::string Whose(const Bearer& bearer) {
-  return bearer.kind == Bearer::Kind::kUser
-             ? absl::StrCat("this is the token of user ", bearer.user)
-             : absl::StrCat("this is the token of a launcher of job ", bearer.job);
+  switch (bearer.kind) {
+    case Bearer::Kind::kAdministrator:
+      return "this is the server's own token";
+    case Bearer::Kind::kUser:
+      return absl::StrCat("this is the token of user ", bearer.user);
+    case Bearer::Kind::kPart:
+      return absl::StrCat("this is the token of a launcher of job ", bearer.job);
+    case Bearer::Kind::kReader:
+      break;
+  }
+  return "this is a read-only token";
 }
 
 absl::Status Denied(const Bearer& bearer, absl::string_view what) {
@@ -28,6 +36,7 @@ absl::Status MayOpenStream(const Bearer& bearer, const v1::NodeMessage& first) {
   if (first.has_agent()) {
     return Denied(bearer, absl::StrCat("adds no node to the cluster", kAdministrator));
   }
+  if (bearer.kind == Bearer::Kind::kReader) return Denied(bearer, "starts nothing");
   const uint64_t part = first.join().part();
   if (bearer.kind == Bearer::Kind::kUser) {
     return part == 0 ? absl::OkStatus() : Denied(bearer, "starts no part of a submitted job");
@@ -51,6 +60,9 @@ absl::Status MayLook(const Bearer& bearer) {
 absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request) {
   if (IsAdministrator(bearer)) return absl::OkStatus();
   const absl::Status looks = MayLook(bearer);
+  if (bearer.kind == Bearer::Kind::kReader) {
+    return Denied(bearer, "submits no job; that takes a user's");
+  }
   if (!looks.ok() || request.user() == bearer.user) return looks;
   return Denied(bearer, "submits jobs of that user alone; you are another one");
 }
@@ -58,6 +70,10 @@ absl::Status MaySubmit(const Bearer& bearer, const v1::SubmitJobRequest& request
 absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
   if (IsAdministrator(bearer)) return absl::OkStatus();
   const absl::Status looks = MayLook(bearer);
+  if (bearer.kind == Bearer::Kind::kReader) {
+    return Denied(
+        bearer, "changes no job and shows no output; that takes its owner's, or the server's own");
+  }
   if (!looks.ok() || owner.empty() || owner == bearer.user) return looks;
   return absl::PermissionDeniedError(absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer),
                                                   "; give that user's token, or the server's own"));

@@ -3,6 +3,7 @@
 //   administrator   everything
 //   user            submits jobs as that user, cancels own ones, reads their logs and stacks, uses
 //                   their names again, sees what runs; starts nodes of jobs that nobody submitted
+//   reader          sees what runs, and changes nothing
 //   part            the stream of that part of that job
 #ifndef CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_
 #define CADRE_RENDEZVOUS_SERVICE_PERMISSION_H_

@@ -22,6 +22,11 @@ Bearer Part(uint64_t part, const std::string& job) {
   bearer.job = job;
   return bearer;
 }
+Bearer Reader() {
+  Bearer bearer;
+  bearer.kind = Bearer::Kind::kReader;
+  return bearer;
+}
 v1::NodeMessage Join(const std::string& job, uint64_t part) {
   v1::NodeMessage message;
   message.set_job(job);
@@ -59,6 +64,22 @@ TEST(PermissionTest, AJobIsItsOwnersAndTheAdministrators) {
   EXPECT_OK(MaySubmit(User("ann"), request));
   EXPECT_THAT(MaySubmit(User("bob"), request), StatusIs(kDenied));
   EXPECT_THAT(MaySubmit(Part(3, "j"), request), StatusIs(kDenied));
+}
+
+TEST(PermissionTest, AReadOnlyTokenLooksAndDoesNothingElse) {
+  v1::NodeMessage agent;
+  agent.mutable_agent()->mutable_joined();
+  v1::SubmitJobRequest request;
+  request.set_user("ann");
+  v1::SubmitJobRequest nobodys;
+  EXPECT_OK(MayLook(Reader()));
+  for (const absl::Status& status :
+       {MayOpenStream(Reader(), agent), MayOpenStream(Reader(), Join("j", 0)),
+        MayOpenStream(Reader(), Join("", 0)), MayCallStore(Reader()), MaySubmit(Reader(), request),
+        MaySubmit(Reader(), nobodys), MayUseJob(Reader(), "ann"), MayUseJob(Reader(), ""),
+        MayDrain(Reader())}) {
+    EXPECT_THAT(status, StatusIs(kDenied, HasSubstr("this is a read-only token, which ")));
+  }
 }
 
 TEST(PermissionTest, NodesAndStores) {

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/bearer_token.h"
 #include "base/status_macros.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -51,6 +52,8 @@ class Gate {
     Admitted admitted;
     ASSIGN_OR_RETURN(admitted.bearer, CheckToken(context, token_));
     ASSIGN_OR_RETURN(admitted.core, Serving());
+    RETURN_IF_ERROR(CheckServerOf(admitted.bearer, admitted.core->server_id()));
+    admitted.token_ended = CheckEndOf(admitted.bearer, absl::Now());
     return admitted;
   }
   absl::StatusOr<std::shared_ptr<host::CoreThread>> Serving() const {

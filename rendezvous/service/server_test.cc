@@ -173,7 +173,10 @@ TEST_F(ServerTest, AUsersJobAndItsNameAreNotAnothers) {
     v1::JobStatus job;
     return rpc::FromGrpcStatus(control->CancelJob(call.get(), request, &job));
   };
-  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
+  const auto token_of = [&](const std::string& user) {
+    return UserToken(kToken, core_.server_id(), user, absl::Now() + kTokenLifetime);
+  };
+  const std::string ann = token_of("ann"), bob = token_of("bob");
   ASSERT_OK(submit("ann", ann));
   EXPECT_THAT(submit("bob", bob),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("job job is ann's")));

@@ -20,7 +20,8 @@ absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std:
   std::optional<Bearer> bearer = BearerOf(token, given);
   if (bearer.has_value()) return *std::move(bearer);
   return absl::UnauthenticatedError(
-      "the token is not this server's: give its token file with --token-file");
+      "the token is not this server's, or was made by an earlier version: give its token file with "
+      "--token-file, and make users' anew with 'cadre token new'");
 }
 
 }  // namespace cadre::service

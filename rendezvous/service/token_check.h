@@ -12,7 +12,8 @@
 namespace cadre::service {
 
 // Looks at the call's "cadre-token" metadata; with an empty `token` every caller is an
-// administrator. UNAUTHENTICATED: missing or wrong; the message says how to give it.
+// administrator. UNAUTHENTICATED: missing or wrong; the message says how to give it. Whether it has
+// ended, or is of another state of the server, is not looked at.
 absl::StatusOr<Bearer> CheckToken(const grpc::ServerContext& context, const std::string& token);
 
 }  // namespace cadre::service

@@ -7,6 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/bearer_token.h"
 #include "base/status_matchers.h"
 #include "proto/control.grpc.pb.h"
@@ -31,9 +33,12 @@ constexpr absl::StatusCode kUnknown = absl::StatusCode::kUnauthenticated;
 
 class TokenMisuseTest : public ::testing::Test {
  protected:
-  TokenMisuseTest() {
+  TokenMisuseTest() { Start(); }
+
+  void Start() {
     ServerOptions options;
     options.token = kToken;
+    core_ = std::make_shared<host::CoreThread>(host::NewCoreConfig());
     server_ = *Server::Start(options, core_);
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -41,11 +46,29 @@ class TokenMisuseTest : public ::testing::Test {
                                          grpc::InsecureChannelCredentials(), arguments);
   }
 
+  // With the same token, and without the state.
+  void Restart() {
+    server_.reset();
+    Start();
+  }
+
+  static absl::Time End() { return absl::Now() + kTokenLifetime; }
+  std::string User(const std::string& name) const {
+    return UserToken(kToken, core_->server_id(), name, End());
+  }
+  std::string Part(const std::string& job) const {
+    return PartToken(kToken, core_->server_id(), 12, job);
+  }
+  // Of ann, and ended when it was made.
+  std::string Ended() const {
+    return UserToken(kToken, core_->server_id(), "ann", absl::Now() - absl::Seconds(1));
+  }
+
   static void Prepare(const std::string& token, grpc::ClientContext* context) {
     context->AddMetadata(rpc::kTokenMetadata, token);
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
   }
-  // How a stream ends that begins like this, where it does.
+  // How a stream ends or is refused that begins like this, where it is not welcomed.
   absl::Status Attach(const std::string& token, const v1::NodeMessage& first) {
     grpc::ClientContext context;
     Prepare(token, &context);
@@ -54,6 +77,9 @@ class TokenMisuseTest : public ::testing::Test {
     v1::ServerMessage message;
     while (stream->Read(&message)) {
       if (message.has_welcome()) return absl::OkStatus();
+      if (!message.has_rejected()) continue;
+      return absl::Status(static_cast<absl::StatusCode>(message.rejected().code()),
+                          message.rejected().message());
     }
     return rpc::FromGrpcStatus(stream->Finish());
   }
@@ -123,13 +149,13 @@ class TokenMisuseTest : public ::testing::Test {
     return Ask(token, &v1::Control::Stub::GetJob, request);
   }
 
-  host::CoreThread core_{host::NewCoreConfig()};
+  std::shared_ptr<host::CoreThread> core_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
 
 TEST_F(TokenMisuseTest, ALaunchersTokenOpensNothingOfAnotherJobOrPart) {
-  const std::string token = PartToken(kToken, 12, "job");
+  const std::string token = Part("job");
   EXPECT_THAT(Attach(token, Join("other", 12)), StatusIs(kDenied));
   EXPECT_THAT(Attach(token, Join("job", 13)), StatusIs(kDenied));
   EXPECT_THAT(Attach(token, Join("job", 0)), StatusIs(kDenied));
@@ -147,7 +173,7 @@ TEST_F(TokenMisuseTest, ALaunchersTokenThatOutlivesItsPartOpensNothing) {
   ASSERT_TRUE(running->Write(Join("job", 0)));
   v1::ServerMessage welcome;
   ASSERT_TRUE(running->Read(&welcome));
-  const std::string token = PartToken(kToken, 12, "job");
+  const std::string token = Part("job");
   v1::NodeMessage join = Join("job", 12);
   join.mutable_join()->set_node("node1");
   EXPECT_FALSE(Attach(token, join).ok());
@@ -157,7 +183,7 @@ TEST_F(TokenMisuseTest, ALaunchersTokenThatOutlivesItsPartOpensNothing) {
 }
 
 TEST_F(TokenMisuseTest, AnotherUserIsToldThatAJobEndedAndNotInWhatWords) {
-  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
+  const std::string ann = User("ann"), bob = User("bob");
   ASSERT_OK(Submit(ann, "ann", "job"));
   v1::CancelJobRequest cancel;
   cancel.set_name("job");
@@ -177,8 +203,8 @@ TEST_F(TokenMisuseTest, AnotherUserIsToldThatAJobEndedAndNotInWhatWords) {
 
 // Why a log cannot be read tells where it lies, and whether there is one whose the job is.
 TEST_F(TokenMisuseTest, WhyItCannotBeDoneIsSaidToWhoMayDoIt) {
-  const std::string ann = UserToken(kToken, "ann"), bob = UserToken(kToken, "bob");
-  const std::string part = PartToken(kToken, 12, "other");
+  const std::string ann = User("ann"), bob = User("bob");
+  const std::string part = Part("other");
   ASSERT_OK(Submit(ann, "ann", "job"));
   v1::ReadLogRequest log;
   log.set_job("job");
@@ -201,13 +227,36 @@ TEST_F(TokenMisuseTest, WhyItCannotBeDoneIsSaidToWhoMayDoIt) {
   EXPECT_THAT(Ask(part, &v1::Control::Stub::CancelJob, cancel).status(), StatusIs(kDenied));
 }
 
+TEST_F(TokenMisuseTest, AfterTheStateIsLostTokensOfBeforeFitNoMore) {
+  const std::string ann = User("ann"), part = Part("job");
+  ASSERT_OK(List(ann));
+  Restart();
+  EXPECT_THAT(List(ann), StatusIs(kUnknown, HasSubstr("lost its state")));
+  EXPECT_THAT(Attach(ann, Join("job", 0)), StatusIs(kUnknown, HasSubstr("lost its state")));
+  EXPECT_THAT(Attach(part, Join("job", 12)), StatusIs(kUnknown, HasSubstr("lost its state")));
+  EXPECT_OK(List(kToken));
+  EXPECT_OK(List(User("ann")));
+}
+
+TEST_F(TokenMisuseTest, WithATokenThatHasEndedNothingBeginsAndWhatRunsComesBack) {
+  EXPECT_THAT(List(Ended()), StatusIs(kUnknown, HasSubstr("the token of user ann ended at ")));
+  EXPECT_THAT(Set(Ended(), "job"), StatusIs(kUnknown));
+  v1::NodeMessage join = Join("job", 0);
+  // What a node says of its caller counts for nothing.
+  join.mutable_join()->mutable_caller()->set_user("bob");
+  EXPECT_THAT(Attach(Ended(), join), StatusIs(kUnknown, HasSubstr("ended at")));
+  ASSERT_OK(Attach(User("ann"), join));
+  EXPECT_OK(Attach(Ended(), join));
+}
+
 TEST_F(TokenMisuseTest, ATokenIsGoodForWhatItSaysAndForOneServer) {
-  const std::string part = PartToken(kToken, 12, "job"), user = UserToken(kToken, "ann");
+  const std::string part = Part("job"), user = User("ann");
   for (const std::string& token :
        {absl::StrReplaceAll(part, {{":12:", ":13:"}}),
         absl::StrReplaceAll(part, {{"job", "other"}}), absl::StrReplaceAll(user, {{"ann", "bob"}}),
-        absl::StrReplaceAll(part, {{"part:12", "user"}}), PartToken(kOtherToken, 12, "job"),
-        UserToken(kOtherToken, "ann"), std::string(kOtherToken)}) {
+        absl::StrReplaceAll(part, {{"part:12", "user"}}),
+        PartToken(kOtherToken, core_->server_id(), 12, "job"),
+        UserToken(kOtherToken, core_->server_id(), "ann", End()), std::string(kOtherToken)}) {
     EXPECT_THAT(Attach(token, Join("job", 12)), StatusIs(kUnknown)) << token;
     EXPECT_THAT(Set(token, "job"), StatusIs(kUnknown)) << token;
     EXPECT_THAT(List(token), StatusIs(kUnknown)) << token;

@@ -85,11 +85,12 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
     method_->threads.Enter();
     Serve(method_);
     const absl::StatusOr<Admitted> admitted = method_->admission(context_);
-    if (admitted.ok()) {
+    const absl::Status may = admitted.ok() ? admitted->token_ended : admitted.status();
+    if (may.ok()) {
       bearer_ = admitted->bearer;
       method_->serve(*admitted, self_);
     } else {
-      End(admitted.status());
+      End(may);
     }
     Release();
   }

@@ -265,8 +265,8 @@ TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
   const std::string own = getpwuid(geteuid())->pw_name;
   const auto token = [&](const std::string& user) {
     const std::string path = absl::StrCat(directory_, "/", user, ".token");
-    std::vector<std::string> make = {"token", "new", path, "--user=" + user,
-                                     "--token-file=" + Token()};
+    std::vector<std::string> make = {
+        "token", "new", path, "--user=" + user, "--token-file=" + Token(), Server()};
     if (user == "root") make.push_back("--allow-root");
     const auto made = Cadre(make, false);
     EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
@@ -304,7 +304,7 @@ TEST_F(ClusterTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
 TEST_F(ClusterTest, TokensOfRootAndOfUnknownUsersAreNotMadeInSilence) {
   const std::string path = directory_ + "/user.token";
   const auto make = [&](const std::string& user) {
-    auto made = Cadre({"token", "new", path, "--user=" + user, "--token-file=" + Token()}, false);
+    auto made = Cadre({"token", "new", path, "--user=" + user}, /*client=*/true);
     made->Wait(kPatience);
     return made;
   };
@@ -318,6 +318,40 @@ TEST_F(ClusterTest, TokensOfRootAndOfUnknownUsersAreNotMadeInSilence) {
             "cadre: --user no.such.user: this machine has no user no.such.user; the token is good "
             "where the nodes have that user\n");
   EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST_F(ClusterTest, AUsersTokenIsForOneStateOfTheServerAndIsMadeAnew) {
+  const std::string path = directory_ + "/ann.token";
+  const auto make = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"token", "new", path, "--user=nobody"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    auto made = Cadre(arguments);
+    made->Wait(kPatience);
+    return made;
+  };
+  const auto status = [&] {
+    auto asked = Cadre({"status", Server(), "--token-file=" + path}, /*client=*/false);
+    asked->Wait(kPatience);
+    return asked;
+  };
+  EXPECT_THAT(make({"--days=0"})->standard_error(),
+              HasSubstr("--days: expected a number from 1 to 3650, got '0'"));
+  EXPECT_THAT(make({})->standard_output(), HasSubstr(path + ": of user nobody, until 20"));
+  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
+  server_->Kill(SIGKILL);
+  server_->Wait(kPatience);
+  const auto unanswered = make({"--force"});
+  EXPECT_EQ(unanswered->Wait(kPatience), 69);
+  EXPECT_THAT(unanswered->standard_error(),
+              HasSubstr("a token is made for the state that a server has, and it cannot be asked"));
+  std::filesystem::remove_all(directory_ + "/state");
+  StartServer();
+  const auto refused = status();
+  EXPECT_EQ(refused->Wait(kPatience), 69) << Said(*refused);
+  EXPECT_THAT(refused->standard_error(), HasSubstr("before this one lost its state; make a new "
+                                                   "one where the cluster's token is"));
+  EXPECT_EQ(make({"--force", "--days=1"})->Wait(kPatience), 0);
+  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
 }
 
 TEST_F(ClusterTest, ANodesNameFollowsOneRule) {

@@ -101,6 +101,7 @@ void ClusterCore::OnServerSaid(const v1::ServerMessage& message) {
   if (message.has_welcome()) {
     const absl::Duration lease = FromProto(message.welcome().lease());
     if (lease > absl::ZeroDuration()) lease_ = lease;
+    server_id_ = message.welcome().server_id();
     renew_at_ = now_ + lease_ / 3;
     unreported_.clear();
     ever_welcomed_ = true;
@@ -135,7 +136,7 @@ void ClusterCore::OnStart(const v1::StartPart& start) {
   part.grace = FromProto(start.spec().timeouts().stop_grace()) + kLauncherMargin;
   commands_.push_back(Say{absl::StrCat("job ", start.part().job(), ": starting its launcher for ",
                                        start.part().workers(), " workers as ", start.user())});
-  commands_.push_back(StartLauncher{start, part.gpus});
+  commands_.push_back(StartLauncher{start, part.gpus, server_id_});
 }
 
 void ClusterCore::OnStop(const v1::StopPart& stop) {

@@ -51,6 +51,8 @@ using ClusterEvent = std::variant<LinkUp, LinkDown, ServerSaid, SignalReceived, 
 struct StartLauncher {
   v1::StartPart start;
   std::vector<uint32_t> gpus;
+  // As the server's Welcome said it.
+  uint64_t server_id = 0;
 };
 // SIGTERM, after `grace` SIGKILL, to all that the part has left.
 struct StopLauncher {
@@ -131,6 +133,8 @@ class ClusterCore {
   bool ever_welcomed_ = false;
   std::string away_;
   absl::Duration lease_;
+  // Of the server that has welcomed this agent.
+  uint64_t server_id_ = 0;
   MonoTime renew_at_ = MonoTime::Never();
   bool leaving_ = false;
   std::optional<absl::Status> end_;

@@ -1,0 +1,25 @@
+#include "rendezvous/core/caller_check.h"
+
+namespace cadre {
+namespace {
+
+// It was let in before. Nobody else knows its incarnation.
+bool ComesBack(const state::Job* job, const v1::NodeMessage& message) {
+  if (job == nullptr) return false;
+  const auto node = job->nodes.find(message.join().node());
+  return node != job->nodes.end() && node->second.node().incarnation() == message.incarnation();
+}
+
+}  // namespace
+
+absl::Status CheckCaller(const state::State& state, const v1::NodeMessage& message) {
+  const v1::StreamCaller& caller = message.join().caller();
+  const auto found = state.jobs.find(message.job());
+  const state::Job* job = found == state.jobs.end() ? nullptr : &found->second;
+  if (!caller.token_ended().empty() && !ComesBack(job, message)) {
+    return absl::UnauthenticatedError(caller.token_ended());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cadre
