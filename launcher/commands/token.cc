@@ -1,4 +1,5 @@
-// cadre token new: makes the secret that a job's nodes share, or from a cluster's a user's.
+// cadre token new: makes the secret that a job's nodes share, or from a cluster's a user's or a
+// read-only one.
 #include "base/token.h"
 
 #include <cstdint>
@@ -27,8 +28,9 @@ std::vector<Flag> Flags() {
   return {
       {"force", "", "Replace FILE where it exists."},
       {"user", "NAME", "A token of this user, who may submit, cancel and read own jobs alone."},
-      {"token-file", "FILE", "The cluster's token, from which a user's is made."},
-      {"days", "N", "How long a user's is good [30]."},
+      {"read-only", "", "A token that shows jobs, nodes and metrics, and changes nothing."},
+      {"token-file", "FILE", "The cluster's token, from which those are made."},
+      {"days", "N", "How long they are good [30]."},
       {"server", "HOST[:PORT][,...]", "The server that it is for [127.0.0.1:29400]."},
       {"tls-dir", "DIR", "Mutual TLS with it, with ca.pem, cert.pem and key.pem in DIR."},
       {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
@@ -104,25 +106,31 @@ absl::StatusOr<uint64_t> AskServerId(const Parsed& parsed) {
 }
 
 absl::StatusOr<Made> Make(const Parsed& parsed) {
-  const bool user = parsed.Has("user");
+  const bool user = parsed.Has("user"), reader = parsed.Has("read-only");
   if (parsed.Has("allow-root") && !user) {
     return absl::InvalidArgumentError("--allow-root is for --user");
   }
-  if (!user && !parsed.Has("token-file")) {
-    if (parsed.Has("days")) return absl::InvalidArgumentError("--days is for --user");
-    return Made{RandomToken(), ""};
-  }
-  if (!user || !parsed.Has("token-file")) {
+  if (user && reader) {
     return absl::InvalidArgumentError(
-        "a user's token is made from the cluster's: give both --user and --token-file");
+        "--read-only: such a token is no user's; give this or --user, not both");
+  }
+  if (!user && !reader && !parsed.Has("token-file")) {
+    if (!parsed.Has("days")) return Made{RandomToken(), ""};
+    return absl::InvalidArgumentError(
+        "--days: a token of its own has no end; this is for --user and --read-only");
+  }
+  if (!parsed.Has("token-file") || !(user || reader)) {
+    return absl::InvalidArgumentError(
+        "a user's token, or a read-only one, is made from the cluster's: give --user or "
+        "--read-only together with --token-file");
   }
   const std::string name = parsed.GetOr("user", "");
   ASSIGN_OR_RETURN(const std::string secret, ReadSecret(parsed.GetOr("token-file", "")));
-  RETURN_IF_ERROR(CheckUser(name, parsed.Has("allow-root")));
+  if (user) RETURN_IF_ERROR(CheckUser(name, parsed.Has("allow-root")));
   ASSIGN_OR_RETURN(const absl::Time end, EndOf(parsed));
   ASSIGN_OR_RETURN(const uint64_t server_id, AskServerId(parsed));
-  return Made{UserToken(secret, server_id, name, end),
-              absl::StrCat("of user ", name, ", until ",
+  return Made{user ? UserToken(secret, server_id, name, end) : ReadToken(secret, server_id, end),
+              absl::StrCat(user ? "of user " : "read-only", name, ", until ",
                            absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()))};
 }
 

@@ -183,6 +183,13 @@ v1::JobStatus Outline(const v1::JobStatus& status) {
   return shown;
 }
 
+void ShowLoss(const v1::JobStatus& status, v1::JobStatus* shown) {
+  if (status.has_progress()) shown->mutable_progress()->set_loss(status.progress().loss());
+  for (int i = 0; i < status.timeline().progress_size(); ++i) {
+    shown->mutable_timeline()->mutable_progress(i)->set_loss(status.timeline().progress(i).loss());
+  }
+}
+
 // For those who may look at nothing, should an answer ever come to them.
 template <typename Answer>
 bool ClearedFor(const Bearer& bearer, Answer* answer) {
@@ -202,7 +209,10 @@ void ShowToOwners(const Bearer& bearer, Answer* answer) {
 
 void ShowTo(const Bearer& bearer, v1::JobStatus* status) {
   if (ClearedFor(bearer, status) || MayUseJob(bearer, status->user()).ok()) return;
-  *status = Outline(*status);
+  v1::JobStatus shown = Outline(*status);
+  // Who watches the cluster draws this number, which is no text.
+  if (bearer.kind == Bearer::Kind::kReader) ShowLoss(*status, &shown);
+  *status = std::move(shown);
 }
 
 void ShowTo(const Bearer& bearer, std::vector<v1::JobStatus>* jobs) {

@@ -200,6 +200,18 @@ TEST(DisclosureTest, AReadOnlyTokenIsAnsweredAsAStrangersAndNoOutput) {
   }
 }
 
+TEST(DisclosureTest, WhoWatchesSeesTheLossToo) {
+  v1::JobStatus job = JobOf("ann");
+  ShowTo(Reader(), &job);
+  EXPECT_EQ(job.progress().loss(), 7.25);
+  EXPECT_EQ(job.timeline().progress(0).loss(), 7.25);
+  v1::JobStatus nothing;
+  nothing.set_user("ann");
+  ShowTo(Reader(), &nothing);
+  EXPECT_FALSE(nothing.has_progress());
+  EXPECT_FALSE(nothing.has_timeline());
+}
+
 TEST(DisclosureTest, AJobsOwnerAndAdministratorsSeeAllOfIt) {
   const v1::JobStatus whole = JobOf("ann");
   for (const Bearer& bearer : {Administrator(), User("ann")}) {

@@ -163,6 +163,9 @@ void EachJob(Page& page, const std::vector<v1::JobStatus>& jobs) {
          [](const v1::JobStatus& job) { return static_cast<double>(job.progress().step()); });
   family("cadre_job_samples_per_second", "Of all workers that report.",
          [](const v1::JobStatus& job) { return job.progress().samples_per_second(); });
+  live.erase(std::remove_if(live.begin(), live.end(),
+                            [](const v1::JobStatus* job) { return job->progress().loss() == 0; }),
+             live.end());
   family("cadre_job_loss", "Mean over the workers that report.",
          [](const v1::JobStatus& job) { return job.progress().loss(); });
 }

@@ -29,18 +29,23 @@ TEST(MetricsTextTest, SumsAndJobsThatLive) {
   view.jobs = {Job("a", v1::RUNNING), Job("b", v1::FAILED), Job("c", v1::RUNNING)};
   view.jobs[0].mutable_progress()->set_loss(0.25);
   view.jobs[0].mutable_progress()->set_samples_per_second(1234.5);
+  // Of one that reports no loss, or whose loss the reader may not see.
+  view.jobs.push_back(Job("d", v1::RUNNING));
+  view.jobs[3].mutable_progress()->set_step(7);
   view.streams = 3;
   const std::string text = MetricsText(view);
   EXPECT_THAT(
       text,
-      AllOf(HasSubstr("\ncadre_leads 1\n"), HasSubstr("\ncadre_jobs{phase=\"running\"} 2\n"),
+      AllOf(HasSubstr("\ncadre_leads 1\n"), HasSubstr("\ncadre_jobs{phase=\"running\"} 3\n"),
             HasSubstr("\ncadre_jobs{phase=\"failed\"} 1\n"),
-            HasSubstr("\ncadre_jobs{phase=\"cancelled\"} 0\n"), HasSubstr("\ncadre_nodes 4\n"),
+            HasSubstr("\ncadre_jobs{phase=\"cancelled\"} 0\n"), HasSubstr("\ncadre_nodes 6\n"),
             HasSubstr("\ncadre_streams 3\n"), HasSubstr("\ncadre_job_loss{name=\"a\"} 0.25\n"),
             HasSubstr("\ncadre_job_samples_per_second{name=\"a\"} 1234.5\n"),
             HasSubstr("\ncadre_job_generation{name=\"c\"} 0\n")));
   // It has ended; and nothing was reported of c.
-  EXPECT_THAT(text, AllOf(Not(HasSubstr("{name=\"b\"}")), Not(HasSubstr("loss{name=\"c\"}"))));
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("{name=\"b\"}")), Not(HasSubstr("loss{name=\"c\"}")),
+                          HasSubstr("\ncadre_job_step{name=\"d\"} 7\n"),
+                          Not(HasSubstr("loss{name=\"d\"}"))));
 }
 
 TEST(MetricsTextTest, CountersByKind_AHistogramAddsUp) {

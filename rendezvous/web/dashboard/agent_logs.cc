@@ -14,10 +14,11 @@ namespace cadre::web {
 AgentLogs::AgentLogs(Serving serving, HttpServer::Poster post)
     : serving_(std::move(serving)), post_(std::move(post)) {}
 
-void AgentLogs::Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request) {
+void AgentLogs::Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request,
+                    host::OwnerCheck may) {
   request.set_tail(kTailBytes);
-  readers_.push_back(
-      std::make_shared<Reader>(Reader{std::move(exchange), std::move(request), false, false, 0}));
+  readers_.push_back(std::make_shared<Reader>(
+      Reader{std::move(exchange), std::move(request), std::move(may), false, false, 0}));
   Ask(readers_.back());
 }
 
@@ -37,10 +38,12 @@ void AgentLogs::Ask(const std::shared_ptr<Reader>& reader) {
   const auto core = serving_();
   if (!core.ok()) return Take(reader, core.status());
   reader->asked = true;
-  (*core)->AskLog(reader->request,
-                  [this, post = post_, reader](absl::StatusOr<v1::ReadLogReply> reply) {
-                    post([this, reader, reply = std::move(reply)] { Take(reader, reply); });
-                  });
+  (*core)->AskLog(
+      reader->request,
+      [this, post = post_, reader](absl::StatusOr<v1::ReadLogReply> reply) {
+        post([this, reader, reply = std::move(reply)] { Take(reader, reply); });
+      },
+      reader->may);
 }
 
 void AgentLogs::Take(const std::shared_ptr<Reader>& reader,

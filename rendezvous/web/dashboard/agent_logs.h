@@ -22,7 +22,8 @@ class AgentLogs {
 
   // Begins kTailBytes before the log's end; ends when nothing is added to it any more. What is not
   // there yet, or on a node that is away, is waited for; what may not be read is the reply.
-  void Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request);
+  void Add(std::shared_ptr<HttpExchange> exchange, v1::ReadLogRequest request,
+           host::OwnerCheck may = nullptr);
   void Tick();
   // Ends all.
   void Finish();
@@ -31,6 +32,8 @@ class AgentLogs {
   struct Reader {
     std::shared_ptr<HttpExchange> exchange;
     v1::ReadLogRequest request;
+    // Asked each time: the name may have come to another owner.
+    host::OwnerCheck may;
     bool begun = false;
     bool asked = false;
     // Since the last tick.

@@ -9,8 +9,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/bearer_token.h"
 #include "base/status_macros.h"
+#include "rendezvous/service/disclosure.h"
 #include "rendezvous/service/listen_check.h"
+#include "rendezvous/service/permission.h"
 #include "rendezvous/web/dashboard/agent_logs.h"
 #include "rendezvous/web/dashboard/job_json.h"
 #include "rendezvous/web/dashboard/log_files.h"
@@ -20,6 +24,17 @@
 #include "rendezvous/web/metrics_text.h"
 
 namespace cadre::web {
+namespace {
+
+using service::ShowTo;
+
+void ShowTo(const Bearer& bearer, host::ServerView* view) { ShowTo(bearer, &view->jobs); }
+
+host::OwnerCheck OwnerCheckOf(const Bearer& bearer) {
+  return [bearer](absl::string_view owner) { return service::MayUseJob(bearer, owner); };
+}
+
+}  // namespace
 
 struct Dashboard::Impl {
   using Exchange = std::shared_ptr<HttpExchange>;
@@ -34,15 +49,26 @@ struct Dashboard::Impl {
 
   // --- on the HTTP server's thread ---
 
-  absl::Status MayRead(const HttpRequest& request) const {
-    if (!options.token.empty()) {
-      if (CarriesToken(request, options.token)) return absl::OkStatus();
-      return absl::UnauthenticatedError(
-          "the server's token is needed: send it as 'Authorization: Bearer TOKEN'");
+  // Who reads, as the calls of a server see it.
+  absl::StatusOr<Bearer> ReaderOf(const HttpRequest& request) const {
+    if (options.token.empty()) {
+      if (HostIsLoopback(request, options.host)) return Bearer();
+      return absl::PermissionDeniedError(
+          "without a token this server is read under a name of loopback: localhost or 127.0.0.1");
     }
-    if (HostIsLoopback(request, options.host)) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        "without a token this server is read under a name of loopback: localhost or 127.0.0.1");
+    const std::optional<absl::string_view> token = TokenOf(request);
+    std::optional<Bearer> bearer;
+    if (token.has_value()) bearer = BearerOf(options.token, *token);
+    if (!bearer.has_value()) {
+      return absl::UnauthenticatedError(
+          "a token is needed, the server's or one made from it by 'cadre token new FILE "
+          "--read-only': send it as 'Authorization: Bearer TOKEN'");
+    }
+    RETURN_IF_ERROR(CheckEndOf(*bearer, absl::Now()));
+    const auto core = serving();
+    if (core.ok()) RETURN_IF_ERROR(CheckServerOf(*bearer, (*core)->server_id()));
+    RETURN_IF_ERROR(service::MayLook(*bearer));
+    return *std::move(bearer);
   }
 
   void Answer(const HttpRequest& request, Exchange exchange) {
@@ -50,36 +76,38 @@ struct Dashboard::Impl {
       return exchange->Reply(200, file->type, file->text);
     }
     if (request.path == "/healthz") return Health(std::move(exchange));
-    const absl::Status may = MayRead(request);
-    if (!may.ok()) return ReplyError(*exchange, may);
+    const absl::StatusOr<Bearer> bearer = ReaderOf(request);
+    if (!bearer.ok()) return ReplyError(*exchange, bearer.status());
     absl::string_view path = request.path;
-    if (path == "/metrics") return Metrics(std::move(exchange));
+    if (path == "/metrics") return Metrics(*bearer, std::move(exchange));
     if (path == "/api/events") {
       const auto job = request.query.find("job");
-      if (job == request.query.end()) return events.Add(std::move(exchange), "");
-      if (IsJobName(job->second)) return events.Add(std::move(exchange), job->second);
+      if (job == request.query.end()) return events.Add(std::move(exchange), "", *bearer);
+      if (IsJobName(job->second)) return events.Add(std::move(exchange), job->second, *bearer);
       return ReplyError(*exchange, absl::NotFoundError("no such job"));
     }
-    if (path == "/api/jobs") return Jobs(std::move(exchange));
-    if (path == "/api/nodes") return Nodes(std::move(exchange));
+    if (path == "/api/jobs") return Jobs(*bearer, std::move(exchange));
+    if (path == "/api/nodes") return Nodes(*bearer, std::move(exchange));
     if (absl::ConsumePrefix(&path, "/api/jobs/")) {
-      return OfJob(std::string(path), request, std::move(exchange));
+      return OfJob(std::string(path), *bearer, request, std::move(exchange));
     }
     exchange->Reply(404, kTextType, "there is nothing here\n");
   }
 
-  // Asks the core and answers on this thread. `ask` starts the question, `reply` turns what was
-  // answered into a reply.
+  // Asks the core and answers on this thread what the reader may see. `ask` starts the question,
+  // `reply` turns what was answered into a reply.
   template <typename Answered, typename Ask, typename Reply>
-  void AskCore(Exchange exchange, const Ask& ask, Reply reply) {
+  void AskCore(const Bearer& bearer, Exchange exchange, const Ask& ask, Reply reply) {
     const auto core = serving();
     if (!core.ok()) return ReplyError(*exchange, core.status());
-    ask(**core, [post = http->poster(), exchange, reply](absl::StatusOr<Answered> answered) {
-      post([exchange, reply, answered = std::move(answered)] {
-        if (!answered.ok()) return ReplyError(*exchange, answered.status());
-        reply(*exchange, *answered);
-      });
-    });
+    ask(**core,
+        [post = http->poster(), bearer, exchange, reply](absl::StatusOr<Answered> answered) {
+          post([bearer, exchange, reply, answered = std::move(answered)]() mutable {
+            if (!answered.ok()) return ReplyError(*exchange, answered.status());
+            ShowTo(bearer, &*answered);
+            reply(*exchange, *answered);
+          });
+        });
   }
 
   // Open to everybody, so it asks for what costs nothing.
@@ -94,56 +122,57 @@ struct Dashboard::Impl {
     });
   }
 
-  void Metrics(Exchange exchange) {
+  void Metrics(const Bearer& bearer, Exchange exchange) {
     if (!serving().ok()) {
       return exchange->Reply(200, kMetricsContentType, MetricsText(std::nullopt));
     }
     AskCore<host::ServerView>(
-        std::move(exchange),
+        bearer, std::move(exchange),
         [](host::CoreThread& core, auto done) { core.AskView(std::move(done)); },
         [](HttpExchange& to, const host::ServerView& view) {
           to.Reply(200, kMetricsContentType, MetricsText(view));
         });
   }
 
-  void Jobs(Exchange exchange) {
+  void Jobs(const Bearer& bearer, Exchange exchange) {
     AskCore<std::vector<v1::JobStatus>>(
-        std::move(exchange),
+        bearer, std::move(exchange),
         [](host::CoreThread& core, auto done) { core.AskAllStatuses(std::move(done)); },
         [](HttpExchange& to, const std::vector<v1::JobStatus>& jobs) {
           to.Reply(200, kJsonType, JobsJson(jobs));
         });
   }
 
-  void Nodes(Exchange exchange) {
+  void Nodes(const Bearer& bearer, Exchange exchange) {
     AskCore<std::vector<v1::ClusterNodeStatus>>(
-        std::move(exchange),
+        bearer, std::move(exchange),
         [](host::CoreThread& core, auto done) { core.AskNodes(std::move(done)); },
         [](HttpExchange& to, const std::vector<v1::ClusterNodeStatus>& nodes) {
           to.Reply(200, kJsonType, NodesJson(nodes));
         });
   }
 
-  void OfJob(std::string job, const HttpRequest& request, Exchange exchange) {
+  void OfJob(std::string job, const Bearer& bearer, const HttpRequest& request, Exchange exchange) {
     const bool list = absl::EndsWith(job, "/logs");
     const bool log = absl::EndsWith(job, "/log");
     const bool stacks = absl::EndsWith(job, "/stacks");
     job = job.substr(0, job.find('/'));
     if (!IsJobName(job)) return ReplyError(*exchange, absl::NotFoundError("no such job"));
-    if (list || log) return Logs(job, list, request, std::move(exchange));
-    if (stacks) return Stacks(job, request, std::move(exchange));
+    if (list || log) return Logs(job, list, bearer, request, std::move(exchange));
+    if (stacks) return Stacks(job, bearer, request, std::move(exchange));
     if (request.path != absl::StrCat("/api/jobs/", job)) {
       return exchange->Reply(404, kTextType, "there is nothing here\n");
     }
     AskCore<v1::JobStatus>(
-        std::move(exchange),
+        bearer, std::move(exchange),
         [&](host::CoreThread& core, auto done) { core.AskStatus(job, std::move(done)); },
         [](HttpExchange& to, const v1::JobStatus& status) {
           to.Reply(200, kJsonType, JobJson(status));
         });
   }
 
-  void Stacks(const std::string& job, const HttpRequest& request, Exchange exchange) {
+  void Stacks(const std::string& job, const Bearer& bearer, const HttpRequest& request,
+              Exchange exchange) {
     // The only request that does something: interpreters get a signal.
     if (IsFromAnotherSite(request)) {
       return ReplyError(*exchange, absl::PermissionDeniedError(
@@ -161,34 +190,48 @@ struct Dashboard::Impl {
       asked.mutable_question()->set_rank(number);
     }
     AskCore<v1::GetStacksReply>(
-        std::move(exchange),
-        [&](host::CoreThread& core, auto done) { core.AskStacks(asked, std::move(done)); },
+        bearer, std::move(exchange),
+        [&](host::CoreThread& core, auto done) {
+          core.AskStacks(asked, std::move(done), OwnerCheckOf(bearer));
+        },
         [](HttpExchange& to, const v1::GetStacksReply& reply) {
           to.Reply(200, kJsonType, StacksJson(reply));
         });
   }
 
   // Those of a job that was submitted come from where its workers run.
-  void Logs(const std::string& job, bool list, const HttpRequest& request, Exchange exchange) {
+  void Logs(const std::string& job, bool list, const Bearer& bearer, const HttpRequest& request,
+            Exchange exchange) {
     const auto core = serving();
-    if (!core.ok()) return LogsHere(job, "", list, request.query, std::move(exchange));
-    (*core)->AskStatus(job, [this, post = http->poster(), job, list, query = request.query,
+    if (!core.ok()) {
+      return LogsHere(job, v1::JobStatus(), list, bearer, request.query, std::move(exchange));
+    }
+    (*core)->AskStatus(job, [this, post = http->poster(), job, list, bearer, query = request.query,
                              exchange](absl::StatusOr<v1::JobStatus> status) {
-      post([this, job, list, query, exchange, status = std::move(status)] {
+      post([this, job, list, bearer, query, exchange, status = std::move(status)] {
         const bool submitted = status.ok() && !status->user().empty();
-        const std::string run = status.ok() ? status->run() : "";
-        if (!submitted) return LogsHere(job, run, list, query, exchange);
+        if (!submitted) {
+          return LogsHere(job, status.ok() ? *status : v1::JobStatus(), list, bearer, query,
+                          exchange);
+        }
+        const absl::Status may = service::MayUseJob(bearer, status->user());
+        if (!may.ok()) return ReplyError(*exchange, may);
         if (list) return exchange->Reply(200, kJsonType, LogListJson(*status));
         absl::StatusOr<v1::ReadLogRequest> asked = ParseLogQuery(job, query);
         if (!asked.ok()) return ReplyError(*exchange, asked.status());
-        asked->set_run(run);
-        agent_logs.Add(exchange, *std::move(asked));
+        asked->set_run(status->run());
+        agent_logs.Add(exchange, *std::move(asked), OwnerCheckOf(bearer));
       });
     });
   }
 
-  void LogsHere(const std::string& job, const std::string& run, bool list,
-                const std::map<std::string, std::string>& query, Exchange exchange) {
+  // `status`: empty where the server knows of no such job.
+  void LogsHere(const std::string& job, const v1::JobStatus& status, bool list,
+                const Bearer& bearer, const std::map<std::string, std::string>& query,
+                Exchange exchange) {
+    const absl::Status may = service::MayUseJob(bearer, status.user());
+    if (!may.ok()) return ReplyError(*exchange, may);
+    const std::string& run = status.run();
     if (list) {
       const std::string none = "{\"generations\":[]}";
       return exchange->Reply(

@@ -11,8 +11,9 @@
 //                         was submitted through its node's agent
 //   /api/jobs/JOB/stacks[?rank=R] where its ranks are now, which their nodes are asked
 //
-// The page itself and /healthz say nothing about jobs and are open; all else wants the token as
-// "Authorization: Bearer TOKEN" where there is one.
+// The page itself and /healthz say nothing about jobs and are open; all else wants the server's
+// token, or one of a user or a read-only one that was made from it, as "Authorization: Bearer
+// TOKEN" where there is one. Nothing goes out but through service/disclosure.h.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 
@@ -33,7 +34,7 @@ struct DashboardOptions {
   std::string host = "127.0.0.1";
   // 0: one that is free.
   int port = 0;
-  // The token that readers must carry. Empty: none, which only loopback allows.
+  // The server's token. Empty: none is wanted, which only loopback allows.
   std::string token;
   // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
   std::string log_dir;

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "proto/control.pb.h"
+#include "rendezvous/service/disclosure.h"
 #include "rendezvous/web/dashboard/job_json.h"
 
 namespace cadre::web {
@@ -39,21 +41,52 @@ std::string Serialized(const google::protobuf::Message& message) {
   coded.Trim();
   return text;
 }
+std::string Serialized(const std::vector<v1::JobStatus>& jobs) {
+  v1::ListJobsReply all;
+  for (const v1::JobStatus& job : jobs) *all.add_jobs() = job;
+  return Serialized(all);
+}
+std::string Serialized(const std::vector<v1::ClusterNodeStatus>& nodes) {
+  v1::ListNodesReply all;
+  for (const v1::ClusterNodeStatus& node : nodes) *all.add_nodes() = node;
+  return Serialized(all);
+}
+
+// Equal for those who see the same.
+std::string ViewerOf(const Bearer& bearer) {
+  return absl::StrCat(static_cast<int>(bearer.kind), " ", bearer.user);
+}
+
+template <typename View>
+void Update(std::string serialized, const std::function<std::string()>& event, View& view) {
+  if (view.version != 0 && view.serialized == serialized) return;
+  view.serialized = std::move(serialized);
+  view.event = event();
+  ++view.version;
+}
 
 }  // namespace
 
 EventStreams::EventStreams(Serving serving, HttpServer::Poster post)
     : serving_(std::move(serving)), post_(std::move(post)) {}
 
-void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job) {
+void EventStreams::Add(std::shared_ptr<HttpExchange> exchange, const std::string& job,
+                       const Bearer& bearer) {
   if (!exchange->Begin("text/event-stream; charset=utf-8")) return;
-  readers_.push_back({std::move(exchange), job, {}, false});
+  readers_.push_back({std::move(exchange), job, bearer, {}, false});
   Tick();
 }
 
 void EventStreams::Tick() {
+  const absl::Time now = absl::Now();
+  for (Reader& reader : readers_) {
+    if (!CheckEndOf(reader.bearer, now).ok()) reader.exchange->End();
+  }
   readers_.erase(std::remove_if(readers_.begin(), readers_.end(),
-                                [](const Reader& reader) { return reader.exchange->closed(); }),
+                                [now](const Reader& reader) {
+                                  return reader.exchange->closed() ||
+                                         !CheckEndOf(reader.bearer, now).ok();
+                                }),
                  readers_.end());
   for (Reader& reader : readers_) reader.behind = reader.exchange->waiting() >= kBehindBytes;
   std::set<std::string> read;
@@ -73,79 +106,86 @@ void EventStreams::Ask(const std::string& name, Subject& subject) {
   if (subject.asked) return;
   const auto core = serving_();
   if (!core.ok()) {
-    return Take(name, core.status().ToString(), [&] { return Trouble(core.status()); });
+    const absl::Status why = core.status();
+    return Take(name, [&](const Bearer&, View& view) {
+      Update(
+          why.ToString(), [&] { return Trouble(why); }, view);
+    });
   }
   subject.asked = true;
   // Answered on the core's thread, which has better things to do than to write JSON.
   if (name == kAllJobs) {
     (*core)->AskAllStatuses([this, post = post_](absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
-      post([this, jobs = std::move(jobs)] { TakeJobs(jobs); });
+      post([this, jobs = std::move(jobs)] {
+        TakeAnswer(kAllJobs, jobs, [](const std::vector<v1::JobStatus>& shown) {
+          return ServerSentEvent("jobs", JobsJson(shown));
+        });
+      });
     });
   } else if (name == kNodes) {
     (*core)->AskNodes(
         [this, post = post_](absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
-          post([this, nodes = std::move(nodes)] { TakeNodes(nodes); });
+          post([this, nodes = std::move(nodes)] {
+            TakeAnswer(kNodes, nodes, [](const std::vector<v1::ClusterNodeStatus>& shown) {
+              return ServerSentEvent("nodes", NodesJson(shown));
+            });
+          });
         });
   } else {
     (*core)->AskStatus(name, [this, post = post_, name](absl::StatusOr<v1::JobStatus> job) {
-      post([this, name, job = std::move(job)] { TakeJob(name, job); });
+      post([this, name, job = std::move(job)] {
+        TakeAnswer(name, job, [](const v1::JobStatus& shown) {
+          return ServerSentEvent("job", JobJson(shown));
+        });
+      });
     });
   }
 }
 
-void EventStreams::TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs) {
-  if (!jobs.ok()) {
-    return Take(kAllJobs, jobs.status().ToString(), [&] { return Trouble(jobs.status()); });
-  }
-  v1::ListJobsReply all;
-  for (const v1::JobStatus& job : *jobs) *all.add_jobs() = job;
-  Take(kAllJobs, Serialized(all),
-       [&] { return ServerSentEvent("jobs", JobsJson(*std::move(jobs))); });
+template <typename Answer, typename Event>
+void EventStreams::TakeAnswer(const std::string& name, const absl::StatusOr<Answer>& answer,
+                              const Event& event) {
+  Take(name, [&](const Bearer& bearer, View& view) {
+    if (answer.ok()) {
+      Answer shown = *answer;
+      service::ShowTo(bearer, &shown);
+      return Update(
+          Serialized(shown), [&] { return event(shown); }, view);
+    }
+    const absl::Status& why = answer.status();
+    const bool no_job = name != kAllJobs && name != kNodes && absl::IsNotFound(why);
+    Update(
+        why.ToString(), [&] { return no_job ? ServerSentEvent("job", "null") : Trouble(why); },
+        view);
+  });
 }
 
-void EventStreams::TakeNodes(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes) {
-  if (!nodes.ok()) {
-    return Take(kNodes, nodes.status().ToString(), [&] { return Trouble(nodes.status()); });
-  }
-  v1::ListNodesReply all;
-  for (const v1::ClusterNodeStatus& node : *nodes) *all.add_nodes() = node;
-  Take(kNodes, Serialized(all), [&] { return ServerSentEvent("nodes", NodesJson(*nodes)); });
-}
-
-void EventStreams::TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job) {
-  if (!job.ok()) {
-    return Take(name, job.status().ToString(), [&] {
-      return absl::IsNotFound(job.status()) ? ServerSentEvent("job", "null")
-                                            : Trouble(job.status());
-    });
-  }
-  Take(name, Serialized(*job), [&] { return ServerSentEvent("job", JobJson(*job)); });
-}
-
-void EventStreams::Take(const std::string& name, std::string serialized,
-                        const std::function<std::string()>& event) {
+void EventStreams::Take(const std::string& name, const Show& show) {
   const auto found = subjects_.find(name);
   // Nobody reads it any more.
   if (found == subjects_.end()) return;
   Subject& subject = found->second;
   subject.asked = false;
-  if (subject.version == 0 || subject.serialized != serialized) {
-    subject.serialized = std::move(serialized);
-    subject.event = event();
-    ++subject.version;
-  }
+  std::map<std::string, View> views;
   for (Reader& reader : readers_) {
-    if (name == kAllJobs || name == kNodes || reader.job == name) Tell(reader, name);
+    if (name != kAllJobs && name != kNodes && reader.job != name) continue;
+    const auto [view, is_new] = views.try_emplace(ViewerOf(reader.bearer));
+    if (is_new) {
+      view->second = std::move(subject.views[view->first]);
+      show(reader.bearer, view->second);
+    }
+    Tell(reader, name, view->second);
   }
+  // Those that nobody reads any more are forgotten.
+  subject.views = std::move(views);
   EndIfFinished();
 }
 
-void EventStreams::Tell(Reader& reader, const std::string& name) {
-  const Subject& subject = subjects_[name];
+void EventStreams::Tell(Reader& reader, const std::string& name, const View& view) {
   uint64_t& told = reader.told[name];
-  if (told == subject.version || (reader.behind && !finishing_)) return;
-  told = subject.version;
-  reader.exchange->Write(subject.event);
+  if (told == view.version || (reader.behind && !finishing_)) return;
+  told = view.version;
+  reader.exchange->Write(view.event);
 }
 
 void EventStreams::Finish() {

@@ -1,7 +1,7 @@
 // Server-sent events (the HTML standard, 9.2): readers are told of the list of jobs, the cluster's
-// nodes, and of one job where they ask for one, whenever it has changed. The core is looked at a
-// few times a second as long as there is a reader, once for all of them. Used by the HTTP server's
-// thread.
+// nodes, and of one job where they ask for one, whenever what they may see of it has changed. The
+// core is looked at a few times a second as long as there is a reader, once for all of them. Used
+// by the HTTP server's thread.
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_EVENT_STREAMS_H_
 
@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/cluster.pb.h"
-#include "proto/job.pb.h"
+#include "base/bearer_token.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/web/http/http_server.h"
 
@@ -35,8 +34,9 @@ class EventStreams {
   EventStreams(Serving serving, HttpServer::Poster post);
 
   // Events "jobs" (JobsJson) and "nodes" (NodesJson), with a job named also "job" (JobJson, or null
-  // where there is no such job), and "trouble" with a line of text when nobody serves here.
-  void Add(std::shared_ptr<HttpExchange> exchange, const std::string& job);
+  // where there is no such job), and "trouble" with a line of text when nobody serves here. Until
+  // the bearer's token ends.
+  void Add(std::shared_ptr<HttpExchange> exchange, const std::string& job, const Bearer& bearer);
 
   void Tick();
 
@@ -44,29 +44,37 @@ class EventStreams {
   void Finish();
 
  private:
-  // Something that is read: one job, or the lists that all read.
-  struct Subject {
-    bool asked = false;
+  // What readers with the same rights see of a subject.
+  struct View {
     // Counts its changes; 0: nothing is known yet.
     uint64_t version = 0;
     std::string serialized;
     std::string event;
   };
+  // Something that is read: one job, or the lists that all read.
+  struct Subject {
+    bool asked = false;
+    // By ViewerOf.
+    std::map<std::string, View> views;
+  };
   struct Reader {
     std::shared_ptr<HttpExchange> exchange;
     std::string job;
+    Bearer bearer;
     // The version of each subject that it has.
     std::map<std::string, uint64_t> told;
     bool behind = false;
   };
+  // Brings a view up to date, as this bearer sees it.
+  using Show = std::function<void(const Bearer&, View&)>;
 
   void Ask(const std::string& name, Subject& subject);
-  void TakeJobs(absl::StatusOr<std::vector<v1::JobStatus>> jobs);
-  void TakeNodes(absl::StatusOr<std::vector<v1::ClusterNodeStatus>> nodes);
-  void TakeJob(const std::string& name, absl::StatusOr<v1::JobStatus> job);
-  void Take(const std::string& name, std::string serialized,
-            const std::function<std::string()>& event);
-  void Tell(Reader& reader, const std::string& name);
+  // `event` makes an event of what is shown.
+  template <typename Answer, typename Event>
+  void TakeAnswer(const std::string& name, const absl::StatusOr<Answer>& answer,
+                  const Event& event);
+  void Take(const std::string& name, const Show& show);
+  void Tell(Reader& reader, const std::string& name, const View& view);
   void EndIfFinished();
 
   const Serving serving_;

@@ -85,7 +85,7 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
   };
   EventStreams events(serving, [](const std::function<void()>& task) { task(); });
   const auto reader = std::make_shared<FakeExchange>();
-  events.Add(reader, "");
+  events.Add(reader, "", Bearer());
   const size_t first = reader->waiting();
   EXPECT_GT(first, 0u);
   for (state = 1; state < 100; ++state) events.Tick();
@@ -97,6 +97,20 @@ TEST(SlowReadersTest, AReaderThatIsBehindIsToldTheNewestStateOnceItReads) {
   EXPECT_TRUE(absl::StrContains(reader->read(), "state 0."));
   EXPECT_TRUE(absl::StrContains(reader->read(), "state 100."));
   EXPECT_FALSE(absl::StrContains(reader->read(), "state 50."));
+}
+
+TEST(SlowReadersTest, AReaderIsToldNothingMoreOnceItsTokenHasEnded) {
+  EventStreams events([] { return absl::UnavailableError("away"); },
+                      [](const std::function<void()>& task) { task(); });
+  Bearer ended;
+  ended.kind = Bearer::Kind::kReader;
+  ended.ends = absl::UnixEpoch();
+  const auto reader = std::make_shared<FakeExchange>();
+  events.Add(reader, "", ended);
+  EXPECT_EQ(reader->waiting(), 0u);
+  const auto other = std::make_shared<FakeExchange>();
+  events.Add(other, "", Bearer());
+  EXPECT_GT(other->waiting(), 0u);
 }
 
 }  // namespace

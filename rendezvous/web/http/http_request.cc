@@ -8,7 +8,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "base/token.h"
 
 namespace cadre::web {
 namespace {
@@ -91,12 +90,12 @@ absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head) {
   return request;
 }
 
-bool CarriesToken(const HttpRequest& request, absl::string_view token) {
+std::optional<absl::string_view> TokenOf(const HttpRequest& request) {
   absl::string_view given = request.authorization;
   constexpr size_t kScheme = sizeof("Bearer ") - 1;
-  if (!absl::StartsWithIgnoreCase(given, "Bearer ")) return false;
+  if (!absl::StartsWithIgnoreCase(given, "Bearer ")) return std::nullopt;
   given.remove_prefix(kScheme);
-  return EqualConstantTime(absl::StripAsciiWhitespace(given), token);
+  return absl::StripAsciiWhitespace(given);
 }
 
 bool HostIsLoopback(const HttpRequest& request, absl::string_view name) {

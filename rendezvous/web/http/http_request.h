@@ -4,6 +4,7 @@
 #define CADRE_RENDEZVOUS_WEB_HTTP_HTTP_REQUEST_H_
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,8 +31,8 @@ struct HttpRequest {
 //   UNIMPLEMENTED     a method other than GET and HEAD, or a body
 absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head);
 
-// Whether "Authorization: Bearer TOKEN" carries `token`.
-bool CarriesToken(const HttpRequest& request, absl::string_view token);
+// The token of "Authorization: Bearer TOKEN"; nullopt: there is none.
+std::optional<absl::string_view> TokenOf(const HttpRequest& request);
 
 // Whether the Host header is a name of this machine's loopback, or `name`. A page of another site
 // whose name was made to resolve to loopback sends that site's.

@@ -1,0 +1,152 @@
+// Tokens of users and of those who only look, as they are made and used in a cluster.
+#include <pwd.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/served_cluster.h"
+
+namespace cadre {
+namespace {
+
+using ::testing::HasSubstr;
+
+using ClusterTokensTest = ServedCluster;
+
+TEST_F(ClusterTokensTest, AUsersTokenIsGoodForThatUsersJobsAlone) {
+  const std::string own = getpwuid(geteuid())->pw_name;
+  const auto token = [&](const std::string& user) {
+    const std::string path = absl::StrCat(directory_, "/", user, ".token");
+    std::vector<std::string> make = {
+        "token", "new", path, "--user=" + user, "--token-file=" + Token(), Server()};
+    if (user == "root") make.push_back("--allow-root");
+    const auto made = Cadre(make, false);
+    EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+    return "--token-file=" + path;
+  };
+  const std::string mine = token(own), bobs = token("bob");
+  const auto as = [&](const std::string& whose, std::vector<std::string> arguments) {
+    arguments.push_back(Server());
+    arguments.push_back(whose);
+    auto command = Cadre(arguments, false);
+    command->Wait(kPatience);
+    return command;
+  };
+  EXPECT_THAT(as(bobs, {"submit", WriteJob("job", "1")})->standard_error(),
+              HasSubstr("this is the token of user bob, which submits jobs of that user alone"));
+  EXPECT_THAT(as(mine, {"submit", WriteJob("job", "1")})->standard_output(),
+              HasSubstr("submitted job"));
+  AwaitRunning("job", 1);
+  EXPECT_THAT(as(bobs, {"cancel", "job"})->standard_error(),
+              HasSubstr(absl::StrCat("the job is ", own, "'s, and this is the token of user bob")));
+  EXPECT_THAT(as(bobs, {"logs", "job"})->standard_error(), HasSubstr("the job is "));
+  EXPECT_THAT(as(bobs, {"stacks", "job"})->standard_error(), HasSubstr("the job is "));
+  EXPECT_THAT(as(mine, {"stacks", "job"})->standard_output(),
+              HasSubstr("job job, generation 1, 2 ranks"));
+  EXPECT_THAT(as(bobs, {"status"})->standard_output(), HasSubstr("job"));
+  EXPECT_THAT(as(mine, {"drain", "n0"})->standard_error(), HasSubstr("drains no node"));
+  EXPECT_THAT(as(mine, {"agent", "--node-name=n9"})->standard_error(),
+              HasSubstr("adds no node to the cluster"));
+  EXPECT_EQ(Status("job")["phase"], "RUNNING");
+  EXPECT_THAT(as(mine, {"logs", "job", "--rank=0"})->standard_output(), HasSubstr("rank=0 of 2"));
+  EXPECT_THAT(as(mine, {"cancel", "job"})->standard_output(), HasSubstr("cancelling job"));
+  AwaitPhase("job", "CANCELLED_PHASE");
+}
+
+TEST_F(ClusterTokensTest, TokensOfRootAndOfUnknownUsersAreNotMadeInSilence) {
+  const std::string path = directory_ + "/user.token";
+  const auto make = [&](const std::string& user) {
+    auto made = Cadre({"token", "new", path, "--user=" + user}, /*client=*/true);
+    made->Wait(kPatience);
+    return made;
+  };
+  const auto roots = make("root");
+  EXPECT_EQ(roots->Wait(kPatience), 64);
+  EXPECT_THAT(roots->standard_error(), HasSubstr("add --allow-root if that is meant"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto unknown = make("no.such.user");
+  EXPECT_EQ(unknown->Wait(kPatience), 0) << Said(*unknown);
+  EXPECT_EQ(unknown->standard_error(),
+            "cadre: --user no.such.user: this machine has no user no.such.user; the token is good "
+            "where the nodes have that user\n");
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST_F(ClusterTokensTest, AUsersTokenIsForOneStateOfTheServerAndIsMadeAnew) {
+  const std::string path = directory_ + "/ann.token";
+  const auto make = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"token", "new", path, "--user=nobody"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    auto made = Cadre(arguments);
+    made->Wait(kPatience);
+    return made;
+  };
+  const auto status = [&] {
+    auto asked = Cadre({"status", Server(), "--token-file=" + path}, /*client=*/false);
+    asked->Wait(kPatience);
+    return asked;
+  };
+  EXPECT_THAT(make({"--days=0"})->standard_error(),
+              HasSubstr("--days: expected a number from 1 to 3650, got '0'"));
+  EXPECT_THAT(make({})->standard_output(), HasSubstr(path + ": of user nobody, until 20"));
+  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
+  server_->Kill(SIGKILL);
+  server_->Wait(kPatience);
+  const auto unanswered = make({"--force"});
+  EXPECT_EQ(unanswered->Wait(kPatience), 69);
+  EXPECT_THAT(unanswered->standard_error(),
+              HasSubstr("a token is made for the state that a server has, and it cannot be asked"));
+  std::filesystem::remove_all(directory_ + "/state");
+  StartServer();
+  const auto refused = status();
+  EXPECT_EQ(refused->Wait(kPatience), 69) << Said(*refused);
+  EXPECT_THAT(refused->standard_error(), HasSubstr("before this one lost its state; make a new "
+                                                   "one where the cluster's token is"));
+  EXPECT_EQ(make({"--force", "--days=1"})->Wait(kPatience), 0);
+  EXPECT_EQ(status()->Wait(kPatience), 0) << Said(*status());
+}
+
+TEST_F(ClusterTokensTest, AReadOnlyTokenShowsWhatRunsAndDoesNothing) {
+  const std::string path = directory_ + "/read.token";
+  const auto made = Cadre({"token", "new", path, "--read-only", "--days=365"});
+  EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+  EXPECT_THAT(made->standard_output(), HasSubstr(path + ": read-only, until 20"));
+  Submit("job", "1");
+  AwaitRunning("job", 1);
+  const auto as_reader = [&](std::vector<std::string> arguments) {
+    arguments.push_back(Server());
+    arguments.push_back("--token-file=" + path);
+    auto command = Cadre(arguments, /*client=*/false);
+    command->Wait(kPatience);
+    return command;
+  };
+  for (const char* command : {"status", "nodes"}) {
+    EXPECT_THAT(as_reader({command})->standard_output(), HasSubstr("job")) << command;
+  }
+  for (const char* command : {"status", "why", "timeline"}) {
+    const auto shown = as_reader({command, "job"});
+    EXPECT_EQ(shown->Wait(kPatience), 0) << command << Said(*shown);
+  }
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"cancel", "job"},
+                                             {"logs", "job"},
+                                             {"stacks", "job"},
+                                             {"drain", "n0"},
+                                             {"undrain", "n0"},
+                                             {"submit", WriteJob("other", "1")},
+                                             {"agent", "--node-name=n9"}}) {
+    EXPECT_THAT(as_reader(command)->standard_error(), HasSubstr("this is a read-only token, which"))
+        << command[0];
+  }
+  Finish("job");
+  AwaitPhase("job", "SUCCEEDED");
+}
+
+}  // namespace
+}  // namespace cadre
