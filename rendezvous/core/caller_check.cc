@@ -1,5 +1,8 @@
 #include "rendezvous/core/caller_check.h"
 
+#include "absl/strings/str_cat.h"
+#include "rendezvous/state/policy.h"
+
 namespace cadre {
 namespace {
 
@@ -19,7 +22,14 @@ absl::Status CheckCaller(const state::State& state, const v1::NodeMessage& messa
   if (!caller.token_ended().empty() && !ComesBack(job, message)) {
     return absl::UnauthenticatedError(caller.token_ended());
   }
-  return absl::OkStatus();
+  // Of an administrator, or a launcher that names its part.
+  if (caller.user().empty() || job == nullptr || job->owner() == caller.user()) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "job ", job->name(), state::HasEnded(job->phase()) ? ", which has ended, is " : " is ",
+      job->owner().empty() ? "the administrators'" : absl::StrCat(job->owner(), "'s"),
+      ", and this is the token of user ", caller.user(), "; take another name with --job-name"));
 }
 
 }  // namespace cadre

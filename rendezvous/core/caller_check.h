@@ -8,8 +8,11 @@
 
 namespace cadre {
 
-// Of a Join. UNAUTHENTICATED: the caller's token has ended, and this is no node of the job that
-// comes back. A job runs on for longer than its user's token is good.
+// Of a Join.
+//   PERMISSION_DENIED  another user's job has that name, or has ended and keeps it
+//   UNAUTHENTICATED    the caller's token has ended, and this is no node of the job that comes
+//   back;
+//                      a job runs on for longer than its user's token is good
 absl::Status CheckCaller(const state::State& state, const v1::NodeMessage& message);
 
 }  // namespace cadre

@@ -225,7 +225,7 @@ bool Core::WasSubmitted(const std::string& name, absl::string_view request_id) c
 
 const std::string* Core::OwnerOf(const std::string& job) const {
   const auto found = state_.jobs.find(job);
-  return found == state_.jobs.end() ? nullptr : &found->second.user();
+  return found == state_.jobs.end() ? nullptr : &found->second.owner();
 }
 
 std::vector<v1::ClusterNodeStatus> Core::ClusterNodes() const { return cluster_.Nodes(); }

@@ -70,7 +70,7 @@ class Core {
   absl::Status RefuseName(const std::string& name) const;
   // Whether this very submission made the job, which may have ended since.
   bool WasSubmitted(const std::string& name, absl::string_view request_id) const;
-  // Who submitted a job; empty: nobody did. Null: no such job.
+  // Whose a job is; empty: the administrators'. Null: no such job.
   const std::string* OwnerOf(const std::string& job) const;
   // The cluster's nodes, by name.
   std::vector<v1::ClusterNodeStatus> ClusterNodes() const;

@@ -177,8 +177,7 @@ void CoreHost::Say(const std::string& line) const {
 absl::StatusOr<v1::JobStatus> CoreHost::Submit(const JobSubmitted& submitted,
                                                const OwnerCheck& may) {
   const std::string& name = submitted.spec->name();
-  const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), name);
-  if (before.ok() && may && !may(before->user()).ok()) return core_.RefuseName(name);
+  if (!MayUse(name, may).ok()) return core_.RefuseName(name);
   bool taken = core_.WasSubmitted(name, submitted.request_id);
   const absl::Status good =
       taken ? absl::OkStatus() : core_.MaySubmit(*submitted.spec, submitted.user);
@@ -202,7 +201,7 @@ absl::StatusOr<v1::JobStatus> CoreHost::Cancel(const JobCancelled& cancelled,
                                                const OwnerCheck& may) {
   const absl::StatusOr<v1::JobStatus> before = core_.Status(MonoNow(), cancelled.job);
   if (!before.ok()) return before.status();
-  const absl::Status allowed = may ? may(before->user()) : absl::OkStatus();
+  const absl::Status allowed = MayUse(cancelled.job, may);
   if (!allowed.ok()) return allowed;
   if (!Lives(*before)) {
     return absl::FailedPreconditionError(absl::StrCat("job ", cancelled.job, " has ended"));

@@ -27,7 +27,7 @@ namespace cadre::host {
 
 // Receives the core's notes, a line each, one at a time; must not block.
 using LogFunction = std::function<void(const std::string&)>;
-// Whether the caller may do that with a job of this owner; empty: nobody submitted it.
+// Whether the caller may do that with a job of this owner; empty: the administrators.
 using OwnerCheck = std::function<absl::Status(absl::string_view owner)>;
 
 class CoreHost {

@@ -15,13 +15,20 @@
 namespace cadre::job {
 namespace {
 
-// Jobs that have not ended: of all, of one user, and of nobody, which are those that `cadre run`
-// begins. No user keeps others out alone.
+// Jobs that have not ended: of all, of one user, and of administrators that `cadre run` begins. No
+// user keeps others out alone.
 constexpr size_t kMaxLiveJobs = 10000;
 constexpr size_t kMaxLiveJobsOfUser = 1000;
 constexpr size_t kMaxLiveJobsOfNobody = kMaxLiveJobs / 2;
 // A submitted spec travels to its nodes together with others' in messages of 1 MiB.
 constexpr size_t kMaxSubmittedSpecBytes = 512 << 10;
+
+absl::Status TooManyOf(const std::string& user) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("user ", user, " has ", kMaxLiveJobsOfUser,
+                   " jobs that have not ended, and may have no more at once; wait for some to "
+                   "end, or cancel them"));
+}
 
 }  // namespace
 
@@ -147,39 +154,42 @@ bool Jobs::Prepare(StreamId stream, const v1::Join& join) {
                                "; its last nodes are still leaving"));
   }
   const state::State& state = context_.state;
+  const std::string& user = join.caller().user();
   const bool full = state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs;
-  if (full || state.by_user.Live("") >= kMaxLiveJobsOfNobody) {
+  if (full || (user.empty() && state.by_user.Live("") >= kMaxLiveJobsOfNobody)) {
     return reject(absl::StatusCode::kResourceExhausted,
                   absl::StrCat("the server has ", full ? kMaxLiveJobs : kMaxLiveJobsOfNobody,
                                full ? " jobs already" : " jobs already that nobody submitted"));
   }
-  Create(join.spec(), "", "");
-  context_.out.Note(name, absl::StrCat("created by node ", join.node()));
+  if (!user.empty() && state.by_user.Live(user) >= kMaxLiveJobsOfUser) {
+    const absl::Status many = TooManyOf(user);
+    return reject(many.code(), many.message());
+  }
+  saved::Job begun;
+  *begun.mutable_spec() = join.spec();
+  begun.set_started_by(user);
+  begun.set_phase(v1::GATHERING);
+  Create(std::move(begun));
+  context_.out.Note(
+      name, absl::StrCat("created by node ", join.node(), user.empty() ? "" : " of user ", user));
   return true;
 }
 
-void Jobs::Create(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {
+void Jobs::Create(saved::Job job) {
   const absl::Time created = absl::FromUnixMillis(context_.config.unix_ms_at_zero) +
                              absl::Microseconds(context_.now.micros());
-  v1::Record record;
-  record.set_job(spec.name());
-  saved::Job* job = record.mutable_job_created()->mutable_job();
-  *job->mutable_spec() = spec;
   // As JobStatus has it.
-  job->set_run(absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
-  saved::JobTimes* times = job->mutable_times();
+  job.set_run(absl::FormatTime("%Y%m%dT%H%M%E6SZ", created, absl::UTCTimeZone()));
+  saved::JobTimes* times = job.mutable_times();
   times->set_created_us(context_.now.micros());
   times->set_gathering_us(context_.now.micros());
   times->set_last_join_us(context_.now.micros());
-  job->set_phase(v1::GATHERING);
-  if (!user.empty()) {
-    job->set_phase(v1::QUEUED);
-    job->mutable_submission()->set_user(user);
-    job->mutable_submission()->set_order(context_.state.counters.submitted() + 1);
-    job->mutable_submission()->set_request_id(request_id);
-  }
+  const std::string name = job.spec().name();
+  v1::Record record;
+  record.set_job(name);
+  *record.mutable_job_created()->mutable_job() = std::move(job);
   context_.out.Commit(std::move(record));
-  Add(spec.name());
+  Add(name);
 }
 
 void Jobs::Said(const std::string& name, const std::string& node, const v1::NodeMessage& message) {
@@ -212,7 +222,13 @@ void Jobs::Cancel(const std::string& name, const std::string& reason, int signal
 
 void Jobs::Submit(const v1::JobSpec& spec, const std::string& user, const std::string& request_id) {
   if (!MaySubmit(spec, user).ok()) return;
-  Create(spec, user, request_id);
+  saved::Job job;
+  *job.mutable_spec() = spec;
+  job.set_phase(v1::QUEUED);
+  job.mutable_submission()->set_user(user);
+  job.mutable_submission()->set_order(context_.state.counters.submitted() + 1);
+  job.mutable_submission()->set_request_id(request_id);
+  Create(std::move(job));
   context_.out.Note(spec.name(), absl::StrCat("submitted by ", user));
   With(spec.name(), [](Job& job) { job.Touch(true); });
   for_cluster_.changed = true;
@@ -285,12 +301,7 @@ absl::Status Jobs::MaySubmit(const v1::JobSpec& spec, absl::string_view user) co
         "job ", name, " has ended, but its last nodes are still leaving; try again in a moment"));
   }
   const std::string owner(user);
-  if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("user ", owner, " has ", kMaxLiveJobsOfUser,
-                     " jobs that have not ended, and may have no more at once; wait for some to "
-                     "end, or cancel them"));
-  }
+  if (state.by_user.Live(owner) >= kMaxLiveJobsOfUser) return TooManyOf(owner);
   if (state.jobs.size() - state.ended_jobs.size() >= kMaxLiveJobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server has ", kMaxLiveJobs, " jobs already"));
@@ -302,7 +313,9 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
   const Job* found = Find(name);
   if (found == nullptr) return absl::OkStatus();
   const state::Job& job = found->view().job;
-  std::string text = absl::StrCat("job ", name, " is ", job.user(), "'s: it ");
+  std::string text = absl::StrCat(
+      "job ", name, " is ",
+      job.owner().empty() ? "the administrators'" : absl::StrCat(job.owner(), "'s"), ": it ");
   if (!state::HasEnded(job.phase())) {
     absl::StrAppend(&text, "has not ended (", rpc::PhaseName(job.phase()), ")");
   } else if (job.saved.timeline().generations().empty()) {
@@ -330,7 +343,7 @@ absl::Status Jobs::CheckInvariants() const {
     RETURN_IF_ERROR(CheckJob(name, view));
     leases += !view.live.connections.all().empty();
     deadlines += view.live.deadline != MonoTime::Never();
-    live[view.job.user()] += !state::HasEnded(view.job.phase());
+    live[view.job.owner()] += !state::HasEnded(view.job.phase());
   }
   if (leases != leases_.size()) return absl::InternalError("nodes and timers disagree");
   if (deadlines != deadlines_.size()) return absl::InternalError("jobs and deadlines disagree");

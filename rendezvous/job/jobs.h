@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/spec.pb.h"
+#include "proto/state.pb.h"
 #include "proto/store.pb.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/step/context.h"
@@ -92,7 +93,8 @@ class Jobs {
   // The job of the Join goes on or is created; false: the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);
   // `user`: who submits it; empty: a node brings it.
-  void Create(const v1::JobSpec& spec, const std::string& user, const std::string& request_id);
+  // `job`: its spec, phase and owner.
+  void Create(saved::Job job);
 
   step::Context& context_;
   const ClusterWaits cluster_waits_;

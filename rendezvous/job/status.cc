@@ -238,6 +238,7 @@ v1::JobStatus StatusOf(const std::string& name, const View& view, const std::str
   if (to_agents) return status;
   if (shown == Shown::kWhole) *status.mutable_timeline() = MakeTimeline(name, job, progress);
   status.set_run(job.saved.run());
+  status.set_started_by(job.saved.started_by());
   if (job.user().empty()) return status;
   status.set_user(job.user());
   status.set_priority(job.saved.spec().priority());

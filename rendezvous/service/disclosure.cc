@@ -180,6 +180,7 @@ v1::JobStatus Outline(const v1::JobStatus& status) {
     to->set_reason(Hidden(avoided.reason()));
   }
   shown.set_run(status.run());
+  shown.set_started_by(status.started_by());
   return shown;
 }
 
@@ -208,7 +209,7 @@ void ShowToOwners(const Bearer& bearer, Answer* answer) {
 }  // namespace
 
 void ShowTo(const Bearer& bearer, v1::JobStatus* status) {
-  if (ClearedFor(bearer, status) || MayUseJob(bearer, status->user()).ok()) return;
+  if (ClearedFor(bearer, status) || MayUseJob(bearer, OwnerOf(*status)).ok()) return;
   v1::JobStatus shown = Outline(*status);
   // Who watches the cluster draws this number, which is no text.
   if (bearer.kind == Bearer::Kind::kReader) ShowLoss(*status, &shown);

@@ -153,6 +153,7 @@ const char* const kForStrangers[] = {
     "nodes.name",
     "nodes.remains",
     "run",
+    "started_by",
     "timeline.job",
     "verdict.collateral.message",
     "verdict.collateral.node",
@@ -286,6 +287,22 @@ TEST(DisclosureTest, WhyASubmittedJobWaitsIsShown) {
   status.set_waiting_for("its launcher on n1 to begin");
   ShowTo(User("bob"), &status);
   EXPECT_EQ(status.waiting_for(), "its launcher on n1 to begin");
+}
+
+TEST(DisclosureTest, AJobThatNodesBringIsShownToWhoseTokenTheyHad) {
+  v1::JobStatus status;
+  status.set_started_by("ann");
+  status.set_phase(v1::GATHERING);
+  status.set_waiting_for("1 more node; node b was refused: its command is what-ann-wrote");
+  v1::JobStatus own = status;
+  ShowTo(User("ann"), &own);
+  EXPECT_EQ(own.waiting_for(), status.waiting_for());
+  v1::JobStatus administrators = status;
+  administrators.clear_started_by();
+  for (v1::JobStatus job : {status, administrators}) {
+    ShowTo(User("bob"), &job);
+    EXPECT_EQ(job.waiting_for(), kNotShown);
+  }
 }
 
 // Every kind of message that goes down a stream, to every kind of stream.

@@ -74,7 +74,11 @@ absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
     return Denied(
         bearer, "changes no job and shows no output; that takes its owner's, or the server's own");
   }
-  if (!looks.ok() || owner.empty() || owner == bearer.user) return looks;
+  if (!looks.ok() || (!owner.empty() && owner == bearer.user)) return looks;
+  if (owner.empty()) {
+    return absl::PermissionDeniedError(absl::StrCat("the job is the administrators', and ",
+                                                    Whose(bearer), "; give the server's own"));
+  }
   return absl::PermissionDeniedError(absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer),
                                                   "; give that user's token, or the server's own"));
 }
@@ -82,6 +86,10 @@ absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
 absl::Status MayDrain(const Bearer& bearer) {
   if (IsAdministrator(bearer)) return absl::OkStatus();
   return Denied(bearer, absl::StrCat("drains no node", kAdministrator));
+}
+
+const std::string& OwnerOf(const v1::JobStatus& status) {
+  return status.user().empty() ? status.started_by() : status.user();
 }
 
 }  // namespace cadre::service

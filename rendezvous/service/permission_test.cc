@@ -54,7 +54,9 @@ TEST(PermissionTest, StreamsOfAgentsLaunchersAndNodes) {
 TEST(PermissionTest, AJobIsItsOwnersAndTheAdministrators) {
   EXPECT_OK(MayUseJob(Bearer(), "ann"));
   EXPECT_OK(MayUseJob(User("ann"), "ann"));
-  EXPECT_OK(MayUseJob(User("ann"), ""));
+  EXPECT_OK(MayUseJob(Bearer(), ""));
+  EXPECT_THAT(MayUseJob(User("ann"), ""),
+              StatusIs(kDenied, HasSubstr("the job is the administrators'")));
   EXPECT_THAT(MayUseJob(User("bob"), "ann"),
               StatusIs(kDenied, HasSubstr("the job is ann's, and this is the token of user bob")));
   EXPECT_THAT(MayUseJob(Part(3, "j"), "ann"), StatusIs(kDenied));

@@ -227,6 +227,42 @@ TEST_F(TokenMisuseTest, WhyItCannotBeDoneIsSaidToWhoMayDoIt) {
   EXPECT_THAT(Ask(part, &v1::Control::Stub::CancelJob, cancel).status(), StatusIs(kDenied));
 }
 
+// `cadre run` with this server.
+TEST_F(TokenMisuseTest, AJobThatNobodySubmittedIsItsStartersOrTheAdministrators) {
+  const auto join = [](const std::string& job, const std::string& node) {
+    v1::NodeMessage message = Join(job, 0);
+    message.set_incarnation(std::hash<std::string>()(node));
+    message.mutable_join()->set_node(node);
+    return message;
+  };
+  const auto stacks = [&](const std::string& token, const std::string& job) {
+    v1::GetStacksRequest request;
+    request.set_job(job);
+    return Ask(token, &v1::Control::Stub::GetStacks, request).status();
+  };
+  ASSERT_OK(Attach(User("ann"), join("anns", "node0")));
+  ASSERT_OK(Attach(kToken, join("roots", "node0")));
+  for (const std::string job : {"anns", "roots"}) {
+    EXPECT_THAT(Attach(User("bob"), join(job, "node1")),
+                StatusIs(kDenied, HasSubstr("this is the token of user bob")));
+    // A node that is in it already, as far as its name goes.
+    EXPECT_THAT(Attach(User("bob"), join(job, "node0")), StatusIs(kDenied));
+    EXPECT_THAT(Cancel(User("bob"), job), StatusIs(kDenied));
+    EXPECT_THAT(stacks(User("bob"), job), StatusIs(kDenied));
+    EXPECT_THAT(Submit(User("bob"), "bob", job), StatusIs(absl::StatusCode::kAlreadyExists));
+    ASSERT_OK(Get(User("bob"), job));
+    EXPECT_EQ(Get(User("bob"), job)->name(), job);
+  }
+  EXPECT_THAT(Attach(User("ann"), join("roots", "node1")), StatusIs(kDenied));
+  EXPECT_THAT(Cancel(User("ann"), "roots"),
+              StatusIs(kDenied, HasSubstr("the job is the administrators'")));
+  EXPECT_OK(Attach(kToken, join("anns", "node1")));
+  EXPECT_OK(Cancel(User("ann"), "anns"));
+  // An ended one keeps its name, and what it said.
+  EXPECT_THAT(Attach(User("bob"), join("anns", "node2")), StatusIs(kDenied));
+  EXPECT_OK(Cancel(kToken, "roots"));
+}
+
 TEST_F(TokenMisuseTest, AfterTheStateIsLostTokensOfBeforeFitNoMore) {
   const std::string ann = User("ann"), part = Part("job");
   ASSERT_OK(List(ann));

@@ -12,12 +12,12 @@ namespace {
 
 // Of a job that is in the state, or was until now.
 void RemoveFromIndexes(const Job& job, State* state) {
-  state->by_user.Remove(job.user(), job.saved.ended());
+  state->by_user.Remove(job.owner(), job.saved.ended());
   state->ended_jobs.erase(job.saved.ended());
 }
 
 void AddToIndexes(const Job& job, State* state) {
-  state->by_user.Add(job.user(), job.saved.ended());
+  state->by_user.Add(job.owner(), job.saved.ended());
   if (job.saved.ended() != 0) state->ended_jobs[job.saved.ended()] = job.name();
 }
 

@@ -10,7 +10,7 @@
 
 namespace cadre::state {
 
-// `user`: who submitted the job; empty: nobody did. `ended`: its position in the order in which
+// `user`: the job's owner; empty: the administrators. `ended`: its position in the order in which
 // jobs ended; 0: it lives.
 class JobsByUser {
  public:

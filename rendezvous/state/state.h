@@ -50,6 +50,8 @@ struct Job {
   v1::JobPhase phase() const { return saved.phase(); }
   // Who submitted it to the cluster; empty: nodes brought it.
   const std::string& user() const { return saved.submission().user(); }
+  // Whose it is, however it came; empty: the administrators'.
+  const std::string& owner() const { return user().empty() ? saved.started_by() : user(); }
 
   saved::Job saved;
   // By name.

@@ -148,5 +148,39 @@ TEST_F(ClusterTokensTest, AReadOnlyTokenShowsWhatRunsAndDoesNothing) {
   AwaitPhase("job", "SUCCEEDED");
 }
 
+TEST_F(ClusterTokensTest, AJobOfCadreRunIsWhoseTokenBeganIt) {
+  const auto token = [&](const std::string& user) {
+    const std::string path = absl::StrCat(directory_, "/", user, ".token");
+    const auto made = Cadre({"token", "new", path, "--user=" + user});
+    EXPECT_EQ(made->Wait(kPatience), 0) << Said(*made);
+    return "--token-file=" + path;
+  };
+  const std::string anns = token("ann"), bobs = token("bob");
+  const auto run = [&](const std::string& whose) {
+    return StartCadre(
+        {"run", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), whose, "--job-name=mine",
+         "--no-progress", "--", "sh", "-c",
+         absl::StrCat("echo up; until [ -e ", Done("mine"), " ]; do sleep 0.02; done")});
+  };
+  const auto as = [&](const std::string& whose, std::vector<std::string> arguments) {
+    arguments.push_back(Server());
+    arguments.push_back(whose);
+    auto command = Cadre(arguments, /*client=*/false);
+    command->Wait(kPatience);
+    return command;
+  };
+  const auto first = run(anns);
+  ASSERT_TRUE(first->WaitForLine("up", kPatience).has_value()) << Said(*first);
+  EXPECT_THAT(as(bobs, {"cancel", "mine"})->standard_error(),
+              HasSubstr("the job is ann's, and this is the token of user bob"));
+  EXPECT_THAT(as(bobs, {"stacks", "mine"})->standard_error(), HasSubstr("the job is ann's"));
+  const auto second = run(bobs);
+  EXPECT_EQ(second->Wait(kPatience), 69) << Said(*second);
+  EXPECT_THAT(second->standard_error(),
+              HasSubstr("job mine is ann's, and this is the token of user bob; take another name"));
+  Finish("mine");
+  EXPECT_EQ(first->Wait(kPatience), 0) << Said(*first);
+}
+
 }  // namespace
 }  // namespace cadre

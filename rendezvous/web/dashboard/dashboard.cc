@@ -214,7 +214,7 @@ struct Dashboard::Impl {
           return LogsHere(job, status.ok() ? *status : v1::JobStatus(), list, bearer, query,
                           exchange);
         }
-        const absl::Status may = service::MayUseJob(bearer, status->user());
+        const absl::Status may = service::MayUseJob(bearer, service::OwnerOf(*status));
         if (!may.ok()) return ReplyError(*exchange, may);
         if (list) return exchange->Reply(200, kJsonType, LogListJson(*status));
         absl::StatusOr<v1::ReadLogRequest> asked = ParseLogQuery(job, query);
@@ -229,7 +229,7 @@ struct Dashboard::Impl {
   void LogsHere(const std::string& job, const v1::JobStatus& status, bool list,
                 const Bearer& bearer, const std::map<std::string, std::string>& query,
                 Exchange exchange) {
-    const absl::Status may = service::MayUseJob(bearer, status.user());
+    const absl::Status may = service::MayUseJob(bearer, service::OwnerOf(status));
     if (!may.ok()) return ReplyError(*exchange, may);
     const std::string& run = status.run();
     if (list) {

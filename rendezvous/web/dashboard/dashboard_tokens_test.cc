@@ -30,7 +30,8 @@ TEST_F(DashboardTokensTest, AReadOnlyTokenShowsJobsAndNodesAndNoOutput) {
                   AllOf(HasSubstr("\"user\":\"ann\""), Not(HasSubstr("what ann wrote"))));
     }
     for (const std::string& path :
-         {log, std::string("/api/jobs/job/logs"), std::string("/api/jobs/job/stacks")}) {
+         {log, std::string("/api/jobs/job/logs"), std::string("/api/jobs/job/stacks"),
+          std::string("/api/jobs/none/logs"), std::string("/api/jobs/none/log")}) {
       EXPECT_THAT(GetAs(token, path),
                   AllOf(StartsWith("HTTP/1.1 403 "), Not(HasSubstr("what ann wrote"))))
           << path;
