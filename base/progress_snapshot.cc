@@ -14,6 +14,9 @@
 namespace cadre {
 namespace {
 
+// A worker may write any number there; its clock begins at 0.
+MonoTime TimeOf(int64_t micros) { return MonoTime::FromMicros(std::max<int64_t>(micros, 0)); }
+
 absl::StatusOr<ProgressSnapshot> Take(const ProgressPageWords& words, const std::string& path) {
   if (words.magic != ProgressPageWords::kMagic) {
     return absl::DataLossError(absl::StrCat(path, " is no progress page of this version"));
@@ -24,12 +27,12 @@ absl::StatusOr<ProgressSnapshot> Take(const ProgressPageWords& words, const std:
   snapshot.phase = static_cast<WorkerPhase>(words.phase.load());
   snapshot.step = words.step;
   snapshot.bucket = words.bucket;
-  snapshot.since = MonoTime::FromMicros(words.since);
+  snapshot.since = TimeOf(words.since);
   for (const auto& record : words.collectives) {
     if (record.sequence == 0) continue;
     snapshot.collectives.push_back({record.sequence, record.step, record.bucket, record.type,
                                     static_cast<CollectiveRecord::State>(record.state.load()),
-                                    record.count, MonoTime::FromMicros(record.begin)});
+                                    record.count, TimeOf(record.begin)});
   }
   std::sort(snapshot.collectives.begin(), snapshot.collectives.end(),
             [](const auto& a, const auto& b) { return a.sequence < b.sequence; });

@@ -7,13 +7,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace cadre::launcher {
 namespace {
 
 absl::Status Malformed(absl::string_view list) {
-  return absl::InvalidArgumentError(absl::StrCat("host list '", list.substr(0, 128),
-                                                 "': expected a form such as n[01-03,07],g1"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("host list '", OneLine(list, 128), "': expected a form such as n[01-03,07],g1"));
 }
 
 bool Digits(absl::string_view text) {
@@ -107,7 +108,7 @@ absl::StatusOr<std::vector<uint32_t>> ExpandTasksPerNode(absl::string_view text)
       good = good && Digits(repeat) && absl::SimpleAtoi(repeat, &times);
     }
     if (!good || counts.size() + times > kMaxHosts) {
-      return absl::InvalidArgumentError(absl::StrCat("tasks per node '", text.substr(0, 128),
+      return absl::InvalidArgumentError(absl::StrCat("tasks per node '", OneLine(text, 128),
                                                      "': expected a form such as 2(x3),1"));
     }
     counts.insert(counts.end(), times, count);

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
@@ -167,7 +168,7 @@ const char* KindName(YamlNode::Kind kind) {
 
 absl::Status ErrorAt(absl::string_view file, const YamlNode& node, absl::string_view message) {
   return absl::InvalidArgumentError(
-      absl::StrCat(file, ":", node.line, ":", node.column, ": ", message));
+      absl::StrCat(file, ":", node.line, ":", node.column, ": ", EscapeControl(message)));
 }
 
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view file) {
@@ -189,7 +190,7 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, absl::string_view fil
   } catch (const YAML::Exception& error) {
     return ErrorAtMark(file, error.mark, error.msg);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", EscapeControl(error.what())));
   }
 }
 

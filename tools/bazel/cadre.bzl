@@ -46,6 +46,29 @@ def gpu_test(name, pretend_gpus, tags = [], **kwargs):
     cadre_test(name = name, tags = tags, **kwargs)
     pretend_gpu_test(name = name + "_on_pretend_gpu", gpus = pretend_gpus, **kwargs)
 
+
+def fuzz_test(name, deps, corpus = None):
+    """NAME.cc, which defines LLVMFuzzerTestOneInput: NAME for libFuzzer (tools/fuzz), and NAME_test over its corpus in every build."""
+    corpus = "//tests/fuzz:" + (corpus or name[:-len("_fuzz")])
+    deps = _and(deps, ["//third_party:rpc_shared"])
+    cc_binary(
+        name = name,
+        testonly = True,
+        srcs = [name + ".cc"],
+        linkopts = ["-fsanitize=fuzzer"],
+        # Needs clang.
+        tags = ["fuzz", "manual"],
+        deps = deps + ["//tests/fuzz:fuzz_target"],
+    )
+    cc_test(
+        name = name + "_test",
+        size = "small",
+        srcs = [name + ".cc"],
+        args = ["$(locations %s)" % corpus],
+        data = [corpus],
+        deps = deps + ["//tests/fuzz:replay"],
+    )
+
 def cadre_binary(name, deps = [], **kwargs):
     """A program linked to the machine's shared libraries."""
     cc_binary(

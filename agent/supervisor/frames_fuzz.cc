@@ -1,0 +1,20 @@
+// What the agent and its supervisor say to each other: a frame that is read is written as it was.
+#include "agent/supervisor/frames.h"
+#include "base/check.h"
+#include "rpc/frames/frame_reader.h"
+#include "tests/fuzz/fuzz_target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  cadre::frames::FrameReader reader(cadre::supervisor::kMaxFrameBytes);
+  reader.Append(cadre::fuzz::Text(data, size));
+  while (true) {
+    const auto frame = cadre::supervisor::NextFrame(reader);
+    if (!frame.ok() || !frame->has_value()) return 0;
+    const std::string bytes = cadre::supervisor::EncodeFrame(**frame);
+    cadre::frames::FrameReader again(cadre::supervisor::kMaxFrameBytes);
+    again.Append(bytes);
+    const auto same = cadre::supervisor::NextFrame(again);
+    CADRE_CHECK(same.ok() && same->has_value());
+    CADRE_CHECK(cadre::supervisor::EncodeFrame(**same) == bytes);
+  }
+}
