@@ -46,7 +46,6 @@ def gpu_test(name, pretend_gpus, tags = [], **kwargs):
     cadre_test(name = name, tags = tags, **kwargs)
     pretend_gpu_test(name = name + "_on_pretend_gpu", gpus = pretend_gpus, **kwargs)
 
-
 def fuzz_test(name, deps, corpus = None):
     """NAME.cc, which defines LLVMFuzzerTestOneInput: NAME for libFuzzer (tools/fuzz), and NAME_test over its corpus in every build."""
     corpus = "//tests/fuzz:" + (corpus or name[:-len("_fuzz")])
