@@ -149,8 +149,8 @@ std::string PageText(const ProgressSnapshot& page, MonoTime now) {
 std::string CallsText(const v1::RankEvidence& evidence) {
   std::string text;
   for (const v1::ProcessGroupCalls& group : evidence.calls()) {
-    absl::StrAppend(&text, "== calls in process group ", group.group(), " (", group.description(),
-                    "), by PyTorch's flight recorder; the last is ", group.last(), "\n");
+    absl::StrAppend(&text, "== calls in process group ", group.description(),
+                    ", by PyTorch's flight recorder; the last is ", group.last(), "\n");
     for (const v1::CollectiveCall& call : group.calls()) {
       absl::StrAppend(&text, "  ", call.name(), " ", call.number(), ": ", call.shape(),
                       call.pending() ? ", has not ended\n" : ", has ended\n");

@@ -20,9 +20,9 @@ constexpr size_t kMaxErrorJsonBytes = 64 << 10;
 constexpr size_t kMaxEvidenceBytes = 512;
 constexpr size_t kMaxPathBytes = 1024;
 // Of what PyTorch's flight recorder tells: process groups of a rank, calls of a group, and a name.
-constexpr int kMaxProcessGroups = 4;
+constexpr int kMaxProcessGroups = 8;
 constexpr int kMaxGroupCalls = 8;
-constexpr size_t kMaxCallBytes = 64;
+constexpr size_t kMaxCallBytes = 128;
 // Of so many different ones on the nodes nobody reads more.
 constexpr size_t kMaxVersions = 4;
 

@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-WAY, RANK = sys.argv[1], int(os.environ["RANK"])
+WAY, RANK, PAIR = sys.argv[1], int(os.environ["RANK"]), []
 
 
 class Samples(torch.utils.data.Dataset):
@@ -59,10 +59,14 @@ def hang():
     # A control: all are slow alike.
     if WAY == "slow":
         time.sleep(1000)
+    # Rank 1 leaves out what only rank 0 and it are to call.
+    if WAY == "group" and RANK == 0:
+        dist.all_reduce(torch.ones(4), group=PAIR[0])
 
 
 def main():
     dist.init_process_group("gloo")
+    PAIR.append(dist.new_group([0, 1]))
     loader = torch.utils.data.DataLoader(Samples(), batch_size=2, num_workers=1 if WAY == "loader" else 0)
     for step, batch in enumerate(loader):
         if step == 1:

@@ -70,6 +70,16 @@ TEST_F(PythonHangsTest, WhereTheShapesDifferTheRankIsNamed) {
               HasSubstr("  all_reduce 3: [2, 2] Float, has not ended"));
 }
 
+// Then all wait, two of them in the next call of the default group.
+TEST_F(PythonHangsTest, WhereARankLeavesACallOfASubGroupOutItIsNamed) {
+  const auto run = Run("group");
+  EXPECT_EQ(run->Wait(kPatience), 124) << Said(*run);
+  EXPECT_THAT(run->standard_error(),
+              AllOf(HasSubstr("Root cause (first observed failure): rank 1"),
+                    HasSubstr("it has not called all_reduce, number 1 of process group 1 (ranks "
+                              "0, 1), in which 1 rank waits")));
+}
+
 // Or it aborts in a thread of Gloo's, which has no line; the main thread has.
 TEST_F(PythonHangsTest, WhereARankAbortsInALibraryItsLineIsNamed) {
   const auto run = Run("abort");

@@ -107,10 +107,22 @@ v1::CollectiveCall CallOf(const json& said) {
   return call;
 }
 
+// "default_pg"; of others with who is in them: "mesh_dp (ranks 0, 2)", "3 (ranks 0, 1 and 62
+// more)".
+std::string DescriptionOf(const std::string& group, const json& said) {
+  const std::string description = said.at("description").get<std::string>();
+  if (description == "default_pg") return description;
+  const auto ranks = said.at("ranks").get<std::vector<int>>();
+  const size_t more = said.at("size").get<size_t>() - ranks.size();
+  return absl::StrCat(description.empty() ? group.substr(0, group.find('/')) : Clean(description),
+                      " (ranks ", absl::StrJoin(ranks, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more)") : ")");
+}
+
 v1::ProcessGroupCalls GroupOf(const json& said) {
   v1::ProcessGroupCalls group;
   group.set_group(Clean(said.at("group").get<std::string>()));
-  group.set_description(Clean(said.at("description").get<std::string>()));
+  group.set_description(DescriptionOf(group.group(), said));
   group.set_last(said.at("last").get<uint64_t>());
   for (const json& call : said.at("calls")) {
     if (group.calls_size() == kMaxGroupCalls) break;

@@ -21,7 +21,7 @@ namespace cadre::agent {
 // Of an answer; more than that is no answer.
 inline constexpr size_t kMaxFlightRecordBytes = 64 << 10;
 // Of what is kept of it.
-inline constexpr int kMaxProcessGroups = 4;
+inline constexpr int kMaxProcessGroups = 8;
 inline constexpr int kMaxGroupCalls = 8;
 
 // Where the process listens, by its worker's CADRE_STACK_FILE.

@@ -24,8 +24,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 std::string Answer(const std::string& calls) {
-  return absl::StrCat(R"([{"group": "0", "description": "default_pg", "last": 9, "calls": [)",
-                      calls, "]}]");
+  return absl::StrCat(R"([{"group": "0/1", "description": "default_pg", "ranks": [0, 1],)",
+                      R"( "size": 2, "last": 9, "calls": [)", calls, "]}]");
 }
 
 std::string Call(const std::string& name, const std::string& in, const std::string& out) {
@@ -43,7 +43,7 @@ std::string ShapeOf(const std::string& call) {
 TEST(ParseFlightRecord, WhatAGroupCalled) {
   const auto groups = ParseFlightRecord(Answer(Call("gloo:all_reduce", "[[4, 3], []]", "[[4]]")));
   ASSERT_THAT(groups, SizeIs(1));
-  EXPECT_EQ(groups[0].group(), "0");
+  EXPECT_EQ(groups[0].group(), "0/1");
   EXPECT_EQ(groups[0].description(), "default_pg");
   EXPECT_EQ(groups[0].last(), 9);
   ASSERT_EQ(groups[0].calls_size(), 1);
@@ -59,6 +59,17 @@ TEST(ParseFlightRecord, OnlyWhatHasToBeTheSameOnAllRanksIsTheShape) {
   EXPECT_EQ(ShapeOf(Call("gloo:gather", "[[2]]", "[]")), "[2] Float");
   EXPECT_EQ(ShapeOf(Call("nccl:all_to_all", "[[5]]", "[[6]]")), "");
   EXPECT_EQ(ShapeOf(Call("gloo:barrier", "[]", "[]")), "");
+}
+
+TEST(ParseFlightRecord, OfOtherGroupsThanTheDefaultItIsSaidWhoIsInThem) {
+  const auto described = [](const std::string& description, const std::string& size) {
+    const auto groups = ParseFlightRecord(
+        absl::StrCat(R"([{"group": "3/1", "description": ")", description,
+                     R"(", "ranks": [0, 2], "size": )", size, R"(, "last": 0, "calls": []}])"));
+    return groups.size() == 1 ? groups[0].description() : "no such answer";
+  };
+  EXPECT_EQ(described("", "2"), "3 (ranks 0, 2)");
+  EXPECT_EQ(described("mesh_dp", "64"), "mesh_dp (ranks 0, 2 and 62 more)");
 }
 
 TEST(ParseFlightRecord, WhatIsNoAnswerHasNoGroups) {

@@ -4,78 +4,122 @@
 # before, a program may count on having one. Any Python 3 must be able to read it.
 import sys
 
-_GROUPS, _CALLS_BEFORE, _CALLS_AFTER = 4, 4, 4
+_GROUPS, _CALLS_BEFORE, _CALLS_AFTER, _NAME, _RANKS = 8, 4, 4, 64, 8
+
+
+class _Recorder(object):
+    def __init__(self, distributed, plain):
+        self.distributed, self.plain = distributed, plain
+        self.begun = 0  # how often groups were begun: a program may destroy all and begin anew
+        self.since = 0  # when, in ns since 1970
+        self.process = 0
+
+    def init_process_group(self, *arguments, **keywords):
+        import time
+        since = time.time_ns()
+        result = self.plain(*arguments, **keywords)
+        self.begun, self.since = self.begun + 1, since
+        self.listen()
+        return result
+
+    def listen(self):
+        import os
+        path = os.environ.get('CADRE_STACK_FILE')
+        if not path or self.process == os.getpid():
+            return
+        self.process = os.getpid()
+        path = '%s.calls.%d' % (path, os.getpid())
+        try:
+            import _thread
+            import fcntl
+            import socket
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first:
+                first.bind(path)
+                first.listen(4)
+                # A high number, which a program that counts on the next one does not get.
+                listener = socket.socket(fileno=fcntl.fcntl(first.fileno(), fcntl.F_DUPFD_CLOEXEC, 700))
+            # Not one of threading's, which a program may count.
+            _thread.start_new_thread(self.answer, (listener, path))
+        except Exception:
+            pass  # such a path is too long, or there is no room: there is less evidence, and no harm
+
+    def answer(self, listener, path):
+        while True:
+            try:
+                # A program that closes what it did not open may have given the number to a socket of its own.
+                if listener.getsockname() != path:
+                    return listener.detach()
+                connection = listener.accept()[0]
+            except Exception:
+                return listener.detach()
+            try:
+                connection.settimeout(1)
+                connection.sendall(self.record())
+            except Exception:
+                pass  # who asked hears nothing
+            finally:
+                connection.close()
+
+    def record(self):
+        """One object of JSON: the groups, each with what it called around its first call that has not ended."""
+        import json
+        groups = self.groups()
+        for call in self.calls():
+            name = call['process_group'][0]
+            if name in groups and not call.get('is_p2p') and call['time_created_ns'] >= self.since:
+                groups[name]['calls'][call['collective_seq_id']] = call
+        # Those that wait, then the largest: with many meshes there are more than anybody reads.
+        told = sorted((_group(group) for group in groups.values()), key=lambda group: (not group['waits'], -group['size']))
+        return json.dumps(told[:_GROUPS]).encode()
+
+    def groups(self):
+        """Those there are, by name, without their calls."""
+        world = self.distributed._world
+        groups = {}
+        for group in list(world.pg_map):
+            name = world.pg_names[group]
+            description = getattr(group, 'group_desc', '')
+            groups[name] = {
+                'group': '%s/%d' % (name[:_NAME], self.begun),
+                'description': description[:_NAME] if description != 'undefined' else '',
+                'ranks': sorted(world.pg_group_ranks[group]),
+                'calls': {},
+            }
+        return groups
+
+    def calls(self):
+        import json
+        from torch._C import _distributed_c10d as c10d
+        dumps = [getattr(c10d, '_dump_fr_trace_json', None)]
+        # NCCL has a recorder of its own, of which only those with a group of NCCL's must ask.
+        if any('nccl' in str(backend[0]) for backend in self.distributed._world.pg_map.values()):
+            dumps.append(getattr(c10d, '_dump_nccl_trace_json', None))
+        for dump in dumps:
+            for call in json.loads(dump(True, False)).get('entries', ()) if dump else ():
+                yield call
 
 
 def watch(distributed):
     """Has init_process_group(), of the module torch.distributed.distributed_c10d, begin the thread."""
     import functools
     plain = distributed.init_process_group
+    recorder = _Recorder(distributed, plain)
 
     @functools.wraps(plain)
     def init_process_group(*arguments, **keywords):
-        result = plain(*arguments, **keywords)
-        _begin(distributed)
-        return result
+        return recorder.init_process_group(*arguments, **keywords)
 
     distributed.init_process_group = init_process_group
 
 
-def _begin(distributed):
-    import os
-    path = os.environ.get('CADRE_STACK_FILE')
-    if not path or getattr(distributed, '_cadre_answers', 0) == os.getpid():
-        return
-    distributed._cadre_answers = os.getpid()
-    try:
-        import _thread
-        import socket
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind('%s.calls.%d' % (path, os.getpid()))
-        listener.listen(4)
-        # Not one of threading's, which a program may count.
-        _thread.start_new_thread(_answer, (listener, distributed))
-    except Exception:
-        pass  # such a path is too long, or there is no room: there is less evidence, and no harm
-
-
-def _answer(listener, distributed):
-    while True:
-        try:
-            connection = listener.accept()[0]
-        except Exception:
-            return
-        try:
-            connection.settimeout(1)
-            connection.sendall(_record(distributed))
-        except Exception:
-            pass  # who asked hears nothing
-        finally:
-            connection.close()
-
-
-def _record(distributed):
-    """One object of JSON: the groups, each with what it called around its first call that has not ended."""
-    import json
-    from torch._C import _distributed_c10d as c10d
-    dumps = [getattr(c10d, '_dump_fr_trace_json', None)]
-    # NCCL has a recorder of its own, of which only those with a group of NCCL's must ask.
-    if any('nccl' in str(backend[0]) for backend in distributed._world.pg_map.values()):
-        dumps.append(getattr(c10d, '_dump_nccl_trace_json', None))
-    groups = {}
-    for dump in dumps:
-        for call in json.loads(dump(True, False)).get('entries', ()) if dump else ():
-            if not call.get('is_p2p'):
-                groups.setdefault(tuple(call['process_group']), {})[call['collective_seq_id']] = call
-    return json.dumps([_group(name, calls) for name, calls in list(groups.items())[-_GROUPS:]]).encode()
-
-
-def _group(name, calls):
+def _group(group):
+    calls = group['calls']
     numbers = sorted(calls)
     pending = [number for number in numbers if not _has_ended(calls[number])]
     at = numbers.index(pending[0]) if pending else len(numbers)
     return {
-        'group': name[0], 'description': name[1] if len(name) > 1 else '', 'last': numbers[-1],
+        'group': group['group'], 'description': group['description'], 'ranks': group['ranks'][:_RANKS],
+        'size': len(group['ranks']), 'last': numbers[-1] if numbers else 0, 'waits': bool(pending),
         'calls': [{
             'number': number,
             'name': calls[number]['profiling_name'],

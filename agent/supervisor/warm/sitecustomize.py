@@ -90,7 +90,7 @@ class _AtTorch(object):
         try:
             code = {}
             with open(self.directory + '/flight_recorder.py', 'rb') as file:
-                exec(compile(file.read(), '<flight_recorder>', 'exec'), code)
+                exec(compile(file.read(), '<cadre flight recorder>', 'exec'), code)
             code['watch'](module)
         except Exception:
             pass

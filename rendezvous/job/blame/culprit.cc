@@ -289,7 +289,7 @@ Culprit PickCulprit(const Ranks& ranks) {
                                 PlaceSince(ranks[index]))};
   }
   for (const auto rule : {WhoIsWaitedFor, WhoWaitsElsewhere, WhoIsBehindByPage, WhoMadeAnotherCall,
-                          WhoIsOutsideTheCollective, WhoIsInAnotherCollective, WhoIsACallBehind,
+                          WhoIsOutsideTheCollective, WhoIsACallBehind, WhoIsInAnotherCollective,
                           WhoDiffersInCpu, WhoIsBehindByReport, NobodyStandsOut}) {
     const std::optional<Culprit> culprit = rule(ranks);
     if (culprit.has_value()) return *culprit;

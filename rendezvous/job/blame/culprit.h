@@ -23,9 +23,10 @@ std::optional<Culprit> WhoIsAbsent(const std::vector<v1::RankEvidence>& ranks);
 // `ranks` must not be empty. In this order: a stopped process; by the pages, the rank that others'
 // collectives wait for, or that is steps behind; by PyTorch's flight recorder, the one that made
 // another call than most; by their Python stacks, the one that is not in the collective in which
-// others wait, or in another one than most; by the recorder again, the one that has not called what
-// others wait in; the one that burns a core while most sleep, or sleeps while most burn; the one
-// that reported the lowest step; one that is overdue, the longest silent first.
+// others wait; by the recorder again, the one that has not called what others wait in; by the
+// stacks, the one that is in another collective than most; the one that burns a core while most
+// sleep, or sleeps while most burn; the one that reported the lowest step; one that is overdue, the
+// longest silent first.
 Culprit PickCulprit(const std::vector<v1::RankEvidence>& ranks);
 
 }  // namespace cadre::job

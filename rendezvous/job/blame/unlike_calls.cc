@@ -17,18 +17,23 @@ using Indices = std::vector<size_t>;
 // One group, by the index of each rank that has called anything in it.
 using Members = std::map<size_t, const v1::ProcessGroupCalls*>;
 
-std::map<std::string, Members> GroupsOf(const Ranks& ranks) {
-  std::map<std::string, Members> groups;
+// The smallest first: where ranks wait for each other in two of them, the larger one is what most
+// programs end a step with, and what was left out was in the smaller.
+std::vector<Members> GroupsOf(const Ranks& ranks) {
+  std::map<std::string, Members> by_name;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    for (const v1::ProcessGroupCalls& group : ranks[i].calls()) groups[group.group()][i] = &group;
+    for (const v1::ProcessGroupCalls& group : ranks[i].calls()) by_name[group.group()][i] = &group;
   }
+  std::vector<Members> groups;
+  for (auto& [name, members] : by_name) groups.push_back(std::move(members));
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Members& a, const Members& b) { return a.size() < b.size(); });
   return groups;
 }
 
-// "process group default_pg".
+// "process group default_pg", "process group 3 (ranks 0, 2)".
 std::string NameOf(const v1::ProcessGroupCalls& group) {
-  return absl::StrCat("process group ",
-                      group.description().empty() ? group.group() : group.description());
+  return absl::StrCat("process group ", group.description());
 }
 
 std::string With(const std::string& shape) {
@@ -68,7 +73,7 @@ const v1::CollectiveCall* PendingOf(const v1::ProcessGroupCalls& group) {
 }  // namespace
 
 std::optional<UnlikeCall> WhoCalledSomethingElse(const Ranks& ranks) {
-  for (const auto& [name, members] : GroupsOf(ranks)) {
+  for (const Members& members : GroupsOf(ranks)) {
     std::map<uint64_t, Made> calls;
     for (const auto& [index, group] : members) {
       for (const v1::CollectiveCall& call : group->calls()) {
@@ -83,7 +88,7 @@ std::optional<UnlikeCall> WhoCalledSomethingElse(const Ranks& ranks) {
 }
 
 std::optional<UnlikeCall> WhoHasNotCalled(const Ranks& ranks) {
-  for (const auto& [name, members] : GroupsOf(ranks)) {
+  for (const Members& members : GroupsOf(ranks)) {
     const auto last = [](const auto& a, const auto& b) {
       return a.second->last() < b.second->last();
     };

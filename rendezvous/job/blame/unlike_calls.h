@@ -25,7 +25,8 @@ struct UnlikeCall {
 // among equals the highest rank.
 std::optional<UnlikeCall> WhoCalledSomethingElse(const std::vector<v1::RankEvidence>& ranks);
 
-// The rank that is furthest behind in a group in which others wait in a call.
+// The rank that is furthest behind in a group in which others wait in a call; of the smallest such
+// group.
 std::optional<UnlikeCall> WhoHasNotCalled(const std::vector<v1::RankEvidence>& ranks);
 
 }  // namespace cadre::job

@@ -20,7 +20,7 @@ void AddGroup(const char* group, uint64_t last, const std::vector<Call>& calls,
               std::vector<v1::RankEvidence>* ranks) {
   v1::ProcessGroupCalls* added = ranks->back().add_calls();
   added->set_group(group);
-  added->set_description(std::string(group) == "0" ? "default_pg" : "");
+  added->set_description(std::string(group) == "0" ? "default_pg" : "5 (ranks 7, 8)");
   added->set_last(last);
   for (const Call& call : calls) {
     v1::CollectiveCall* one = added->add_calls();
@@ -92,14 +92,29 @@ TEST(WhoHasNotCalled, NobodyWhereAllWaitInOneCall_ThoughSomeHaveCalledMore) {
   EXPECT_FALSE(WhoHasNotCalled(Ranks({{kFirst}, {}})).has_value());
 }
 
-TEST(WhoHasNotCalled, OfAGroupWithoutADescriptionTheNameIsSaid) {
+TEST(WhoHasNotCalled, WhereRanksWaitInTwoGroupsItIsTheOneMissingInTheSmaller) {
+  // The first waits in the sub-group, the third left that out, and all but the first are further.
+  const Call barrier = {1, "barrier", "", true};
+  auto ranks = Ranks({{}, {barrier}, {barrier}});
+  ranks[0].clear_calls();
+  std::vector<v1::RankEvidence> first = {ranks[0]}, third = {ranks[2]};
+  AddGroup("0", 0, {}, &first);
+  AddGroup("5", 1, {{1, "all_reduce", "[4] Float", true}}, &first);
+  AddGroup("5", 0, {}, &third);
+  const auto found = WhoHasNotCalled({first[0], ranks[1], third[0]});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 2u);
+  EXPECT_THAT(found->why, HasSubstr("it has not called all_reduce, number 1 of process group 5 "));
+}
+
+TEST(WhoHasNotCalled, OfASubGroupItIsSaidWhoIsInIt) {
   std::vector<v1::RankEvidence> ranks(1);
   AddGroup("5", 2, {{2, "broadcast", "", true}}, &ranks);
   ranks.emplace_back();
   AddGroup("5", 1, {{1, "broadcast", ""}}, &ranks);
   const auto found = WhoHasNotCalled(ranks);
   ASSERT_TRUE(found.has_value());
-  EXPECT_THAT(found->why, HasSubstr("process group 5, in which 1 rank waits"));
+  EXPECT_THAT(found->why, HasSubstr("process group 5 (ranks 7, 8), in which 1 rank waits"));
 }
 
 }  // namespace
