@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!request.ok()) return 0;
   CADRE_CHECK(request->method == "GET" || request->method == "HEAD");
   CADRE_CHECK(!request->path.empty() && request->path[0] == '/');
-  cadre::web::CarriesToken(*request, "token");
+  cadre::web::TokenOf(*request);
   cadre::web::HostIsLoopback(*request, "node1");
   cadre::web::IsFromAnotherSite(*request);
   return 0;
