@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
 #include "cadre/result.h"
@@ -30,32 +31,34 @@ void AddFlags(CLI::App& app, cadre::cifar::TrainOptions& options) {
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there");
   app.add_flag("!--no-save", options.save, "write no NGPU_Eepoch.checkpoint after each epoch");
-  app.add_option("-e,--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("-e,--epochs", options.epochs)
+      ->check(cadre::flags::Positive())
+      ->capture_default_str();
   app.add_option("-b,--batch-size", options.batch_size, "of all ranks together")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "learning rate")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--momentum", options.momentum)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--weight-decay", options.weight_decay)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--limit", options.limit, "use only so many training images; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--blocks", options.blocks, "of each stage of the network; default: ResNet-50's")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--width", options.width, "channels of the network's first stage")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
 }
 
@@ -67,7 +70,7 @@ int main(int argc, char** argv) {
   cadre::cifar::TrainOptions options;
   CLI::App app("Trains ResNet-50 on CIFAR-10, on all workers of a Cadre job.");
   AddFlags(app, options);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
 
   cadre::CommunicatorOptions communication;
   communication.timeout = options.timeout();

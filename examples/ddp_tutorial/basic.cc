@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
   CLI::App app("Basic data parallelism.");
   std::string device = "cpu";
   app.add_option("--device", device)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   return cadre::RunAsWorker("basic", [&](cadre::Worker& worker, cadre::Communicator& communicator) {
     return cadre::Basic(worker, communicator, torch::Device(device));
   });

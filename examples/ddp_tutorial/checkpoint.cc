@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/status_macros.h"
 #include "cadre/torch/archive_file.h"
@@ -78,7 +79,7 @@ int main(int argc, char** argv) {
   std::string device = "cpu", directory;
   app.add_option("--device", device)->capture_default_str();
   app.add_option("--checkpoint-dir", directory, "that all nodes see")->required();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   return cadre::RunAsWorker(
       "checkpoint", [&](cadre::Worker& worker, cadre::Communicator& communicator) {
         return cadre::SaveAndLoad(worker, communicator, directory, torch::Device(device));

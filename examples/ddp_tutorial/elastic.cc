@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/checkpoint.h"
 #include "cadre/sampler.h"
@@ -120,14 +121,14 @@ int main(int argc, char** argv) {
   CLI::App app("Training that survives its workers.");
   cadre::Options options;
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "that all nodes see")->required();
-  app.add_option("--steps", options.steps)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--steps", options.steps)->check(cadre::flags::Positive())->capture_default_str();
   app.add_option("--save-every", options.save_every, "steps between checkpoints")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--fail-rank", options.fail_rank,
                  "demonstration: this rank kills itself once, before --fail-step");
   app.add_option("--fail-step", options.fail_step)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   return cadre::RunAsWorker("elastic",
                             [&](cadre::Worker& worker, cadre::Communicator& communicator) {
                               return cadre::ElasticTraining(worker, communicator, options).Run();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
@@ -75,7 +76,7 @@ int main(int argc, char** argv) {
   app.add_option("--first-device", first, "of the first layer; cuda: one of this rank's two")
       ->capture_default_str();
   app.add_option("--second-device", second, "of the second layer")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   return cadre::RunAsWorker(
       "model_parallel", [&](cadre::Worker& worker, cadre::Communicator& communicator) {
         return cadre::Train(worker, communicator, cadre::DeviceOf(first, worker, 0),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../device/device.h"
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/connect.h"
 #include "cadre/result.h"
@@ -29,27 +30,29 @@ void AddTrainingFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
       ->check(CLI::IsMember({"resnet18", "resnet50", "alexnet", "vgg16"}))
       ->capture_default_str();
   app.add_option("-b,--batch-size", options.batch_size, "of one node's workers together")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("-j,--workers", options.data_workers, "that load data, on one node")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
-  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--epochs", options.epochs)
+      ->check(cadre::flags::Positive())
+      ->capture_default_str();
   app.add_option("--start-epoch", options.start_epoch, "without a checkpoint: so many are done")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--lr,--learning-rate", options.learning_rate,
                  "learning rate, divided by 10 every 30 epochs")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--momentum", options.momentum)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--wd,--weight-decay", options.weight_decay)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("-p,--print-freq", options.print_every, "steps between two lines")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--resume", options.resume, "a checkpoint to begin with");
   app.add_flag("-e,--evaluate", options.evaluate_only, "no training");
@@ -63,7 +66,7 @@ void AddJobFlags(CLI::App& app, cadre::imagenet::JobFlags& job) {
   app.add_option("--rank", job.node_rank, "of this node; -1: what it is")
       ->check(CLI::Range(-1, 1 << 20));
   app.add_option("--gpu", job.gpu, "of this process; default: that of its local rank")
-      ->check(CLI::NonNegativeNumber);
+      ->check(cadre::flags::NotNegative());
   app.add_option("--dist-url", job.dist_url, "env://, or tcp://HOST:PORT where that is the job's")
       ->capture_default_str();
   app.add_option("--dist-backend", job.dist_backend, "taken and not used: Cadre has its own")
@@ -80,7 +83,7 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "shared directory; the training resumes from what it finds there");
   app.add_option("--pictures", options.drawn_pictures, "to draw where there is no data directory")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--side", options.side, "of the part of a picture that the network sees")
       ->check(CLI::Range(32, 1024))
@@ -88,12 +91,12 @@ void AddFlags(CLI::App& app, cadre::imagenet::TrainOptions& options) {
   app.add_option("--blocks", options.blocks,
                  "of each stage of a residual network; default: as --arch says")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--width", options.width, "channels of a residual network's first stage")
-      ->check(CLI::PositiveNumber);
+      ->check(cadre::flags::Positive());
   app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
 }
 
@@ -131,7 +134,7 @@ int main(int argc, char** argv) {
   AddFlags(app, options);
   app.add_flag("--dummy", dummy, "drawn pictures, whatever the directory");
   app.add_flag("--pretrained", pretrained)->group("");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   if (pretrained) {
     return Fail("", cadre::UnimplementedError("--pretrained: this program downloads no parameters; "
                                               "--resume FILE begins with those of a checkpoint"));

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/result.h"
 #include "cadre/status.h"
@@ -48,32 +49,32 @@ void AddFlags(CLI::App& app, cadre::mnist::TrainOptions& options) {
   app.add_option("--device", options.device, "default: cuda where there is a GPU, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("-m,--epochs,--max-epoch", options.epochs)
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("-b,--batch-size", options.batch_size, "of each rank")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("-l,--lr,--learning-rate", options.learning_rate, "learning rate")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--momentum", options.momentum)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--weight-decay", options.weight_decay)
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--limit", options.limit, "use only so many training images; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--threads", options.threads, "of libtorch; 0: one if there are several ranks")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cadre::flags::NotNegative())
       ->capture_default_str();
   app.add_option("--log-every", options.log_every, "steps between two lines")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--timeout", options.timeout_seconds, "seconds that ranks wait for each other")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--ledger", options.ledger_dir,
                  "directory: each process writes there who took which samples in which step");
@@ -90,7 +91,7 @@ int main(int argc, char** argv) {
   cadre::mnist::TrainOptions options;
   CLI::App app("Trains a small convolutional network on digits, on all workers of a Cadre job.");
   AddFlags(app, options);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
 
   auto worker = cadre::Worker::Connect();
   if (!worker.ok()) return Fail("", worker.status());

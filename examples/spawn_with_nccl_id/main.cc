@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../flags/flags.h"
 #include "CLI/CLI.hpp"
 #include "cadre/nccl/unique_id.h"
 #include "cadre/status_macros.h"
@@ -151,11 +152,11 @@ int main(int argc, char** argv) {
   app.add_flag("--with-stranger", options.with_stranger,
                "start one more process, whose id is another one");
   app.add_option("--timeout", options.timeout_seconds, "seconds that processes have for it all")
-      ->check(CLI::PositiveNumber)
+      ->check(cadre::flags::Positive())
       ->capture_default_str();
   app.add_option("--local-rank", options.local_rank)->group("");
   app.add_option("--gate", options.gate)->group("");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = cadre::flags::Parse(app, argc, argv)) return *status;
   const cadre::Status status =
       options.local_rank < 0 ? cadre::RunParent(options) : cadre::RunProcess(options);
   if (status.ok()) return 0;
