@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 #include "rpc/lost_peer.h"
 #include "rpc/python_exception.h"
@@ -82,6 +83,24 @@ std::optional<ProgramError> Said(absl::string_view lines, ProgramError::Kind kin
   return std::nullopt;
 }
 
+// What the C or C++ library printed before it aborted: of an exception that nobody caught, or of a
+// failed assert().
+std::optional<ProgramError> AbortMessage(absl::string_view lines) {
+  std::string type;
+  std::optional<ProgramError> found;
+  for (absl::string_view line : absl::StrSplit(lines, '\n')) {
+    if (absl::ConsumePrefix(&line, "terminate called after throwing an instance of '")) {
+      type = std::string(absl::StripSuffix(line, "'"));
+      found = ProgramError{ProgramError::Kind::kException, OneLine(type, kMaxTextBytes)};
+    } else if (!type.empty() && absl::ConsumePrefix(&line, "  what():  ")) {
+      found->text = OneLine(absl::StrCat(type, ": ", line), kMaxTextBytes);
+    } else if (absl::StrContains(line, ": Assertion `") && absl::EndsWith(line, "' failed.")) {
+      found = ProgramError{ProgramError::Kind::kException, OneLine(line, kMaxTextBytes)};
+    }
+  }
+  return found;
+}
+
 // What a library said before it aborted, or the exception after which the interpreter did, at its
 // end.
 std::optional<ProgramError> AbortOf(absl::string_view lines) {
@@ -91,7 +110,8 @@ std::optional<ProgramError> AbortOf(absl::string_view lines) {
   if (memory.has_value()) return memory;
   std::optional<PythonException> exception = LastPythonException(lines);
   if (exception.has_value() && exception->last) return ErrorOf(*std::move(exception));
-  return Said(lines, ProgramError::Kind::kLostPeer, SaysPeerIsLost);
+  auto lost_peer = Said(lines, ProgramError::Kind::kLostPeer, SaysPeerIsLost);
+  return lost_peer.has_value() ? lost_peer : AbortMessage(lines);
 }
 
 std::string LastLine(absl::string_view lines) {

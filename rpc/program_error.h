@@ -1,5 +1,6 @@
 // What a program that failed said of it, in the last lines of its standard error: the exception
-// that ended a Python program, as CPython prints it, or what ended one before its first line. Pure.
+// that ended a Python program, as CPython prints it, or a C++ one, as libstdc++ does, a failed
+// assert(), or what ended one before its first line. Pure.
 #ifndef CADRE_RPC_PROGRAM_ERROR_H_
 #define CADRE_RPC_PROGRAM_ERROR_H_
 

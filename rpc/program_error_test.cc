@@ -198,6 +198,26 @@ TEST(ProgramError, AnInterpreterThatAbortsAtItsEnd) {
   EXPECT_EQ(FindProgramError(aborted)->text, "ValueError: no sample 17 (train.py, line 9)");
 }
 
+TEST(ProgramError, WhatTheLibraryPrintedBeforeItAborted) {
+  const auto text = [](const std::string& lines) {
+    v1::WorkerExit aborted = ExitWith(lines, 0);
+    aborted.set_signal(SIGABRT);
+    const auto found = FindProgramError(aborted);
+    return found.has_value() ? found->text : "nothing";
+  };
+  EXPECT_EQ(
+      text("step 3\nterminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+           "  what():  [enforce fail at pair.cc:471] op.preamble.length <= op.nbytes. 8 vs 4\n"
+           "Fatal Python error: Aborted\n"),
+      "gloo::EnforceNotMet: [enforce fail at pair.cc:471] op.preamble.length <= op.nbytes. 8 "
+      "vs 4");
+  EXPECT_EQ(text("terminate called after throwing an instance of 'int'\n"), "int");
+  EXPECT_EQ(text("train: train.cc:12: int main(): Assertion `n > 0' failed.\n"),
+            "train: train.cc:12: int main(): Assertion `n > 0' failed.");
+  EXPECT_EQ(text("  what():  of nobody\nterminate called without an active exception\n"),
+            "nothing");
+}
+
 TEST(ProgramError, NothingWhereTheLinesDoNotSay) {
   const std::string exception = "  File \"a.py\", line 1, in f\nValueError: x\n";
   EXPECT_TRUE(FindProgramError(ExitWith(exception)).has_value());
