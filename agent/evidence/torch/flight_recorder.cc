@@ -74,6 +74,17 @@ bool ReadSome(std::vector<Asked>* all, MonoTime deadline) {
   return true;
 }
 
+// A number that is none of these, as 1e300, is 0: the library's own conversion of it is undefined.
+uint64_t NumberOf(const json& value) {
+  return value.is_number_unsigned() ? value.get<uint64_t>() : 0;
+}
+
+std::string NumbersOf(const json& values) {
+  std::vector<uint64_t> numbers;
+  for (const json& value : values) numbers.push_back(NumberOf(value));
+  return absl::StrJoin(numbers, ", ");
+}
+
 // What all ranks have to call it with, after PyTorch's own analyzer
 // (torch/distributed/flight_recorder/components/types.py, Op.match).
 std::string ShapeOf(absl::string_view name, const json& call) {
@@ -82,8 +93,8 @@ std::string ShapeOf(absl::string_view name, const json& call) {
   const json& sizes = call.value(by_output ? "output_sizes" : "input_sizes", json::array());
   std::string text;
   for (const json& size : sizes) {
-    const auto extents = size.get<std::vector<int64_t>>();
-    absl::StrAppend(&text, text.empty() ? "[" : ", [", absl::StrJoin(extents, ", "), "]");
+    if (!size.is_array()) continue;
+    absl::StrAppend(&text, text.empty() ? "[" : ", [", NumbersOf(size), "]");
   }
   for (const json& type : call.value("dtypes", json::array())) {
     absl::StrAppend(&text, " ", type.get<std::string>());
@@ -98,7 +109,7 @@ std::string Clean(const std::string& name) {
 
 v1::CollectiveCall CallOf(const json& said) {
   v1::CollectiveCall call;
-  call.set_number(said.at("number").get<uint64_t>());
+  call.set_number(NumberOf(said.at("number")));
   // "gloo:all_reduce", "nccl:_all_gather_base".
   const std::string name = said.at("name").get<std::string>();
   call.set_name(Clean(name.substr(name.rfind(':') + 1)));
@@ -112,10 +123,11 @@ v1::CollectiveCall CallOf(const json& said) {
 std::string DescriptionOf(const std::string& group, const json& said) {
   const std::string description = said.at("description").get<std::string>();
   if (description == "default_pg") return description;
-  const auto ranks = said.at("ranks").get<std::vector<int>>();
-  const size_t more = said.at("size").get<size_t>() - ranks.size();
+  const json& ranks = said.at("ranks");
+  const uint64_t size = NumberOf(said.at("size"));
+  const uint64_t more = size > ranks.size() ? size - ranks.size() : 0;
   return absl::StrCat(description.empty() ? group.substr(0, group.find('/')) : Clean(description),
-                      " (ranks ", absl::StrJoin(ranks, ", "),
+                      " (ranks ", NumbersOf(ranks),
                       more > 0 ? absl::StrCat(" and ", more, " more)") : ")");
 }
 
@@ -123,7 +135,7 @@ v1::ProcessGroupCalls GroupOf(const json& said) {
   v1::ProcessGroupCalls group;
   group.set_group(Clean(said.at("group").get<std::string>()));
   group.set_description(DescriptionOf(group.group(), said));
-  group.set_last(said.at("last").get<uint64_t>());
+  group.set_last(NumberOf(said.at("last")));
   for (const json& call : said.at("calls")) {
     if (group.calls_size() == kMaxGroupCalls) break;
     *group.add_calls() = CallOf(call);
