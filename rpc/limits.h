@@ -1,4 +1,4 @@
-// How large messages between processes of Cadre may be.
+// How large messages between processes of Cadre may be, and what is in them.
 #ifndef CADRE_RPC_LIMITS_H_
 #define CADRE_RPC_LIMITS_H_
 
@@ -10,6 +10,10 @@ namespace cadre::rpc {
 inline constexpr int kMessageBytesMax = 1 << 20;
 // Messages of a node's stream that go out as one (NodeMessage.more), beyond the first.
 inline constexpr size_t kBundleBytesMax = 64 << 10;
+// Of what PyTorch's flight recorder tells of a rank (RankEvidence.calls): groups, and calls of
+// each.
+inline constexpr int kProcessGroupsMax = 8;
+inline constexpr int kGroupCallsMax = 8;
 
 }  // namespace cadre::rpc
 

@@ -12,6 +12,7 @@
 #include "agent/evidence/source_line.h"
 #include "agent/evidence/torch/flight_recorder.h"
 #include "base/clock.h"
+#include "rpc/limits.h"
 
 namespace cadre::agent {
 
@@ -66,7 +67,7 @@ void AskForCalls(const std::vector<LookedAtWorker>& workers, const LookOptions& 
   const std::vector<std::string> answers = FlightRecordsOf(sockets, MonoNow() + options.records);
   for (size_t i = 0; i < answers.size(); ++i) {
     for (v1::ProcessGroupCalls& group : ParseFlightRecord(answers[i])) {
-      if (owners[i]->evidence.calls_size() == kMaxProcessGroups) break;
+      if (owners[i]->evidence.calls_size() == rpc::kProcessGroupsMax) break;
       *owners[i]->evidence.add_calls() = std::move(group);
     }
   }

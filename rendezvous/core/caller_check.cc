@@ -1,6 +1,7 @@
 #include "rendezvous/core/caller_check.h"
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
 
 namespace cadre {
@@ -28,8 +29,8 @@ absl::Status CheckCaller(const state::State& state, const v1::NodeMessage& messa
   }
   return absl::PermissionDeniedError(absl::StrCat(
       "job ", job->name(), state::HasEnded(job->phase()) ? ", which has ended, is " : " is ",
-      job->owner().empty() ? "the administrators'" : absl::StrCat(job->owner(), "'s"),
-      ", and this is the token of user ", caller.user(), "; take another name with --job-name"));
+      state::OwnerText(job->owner()), ", and this is the token of user ", caller.user(),
+      "; take another name with --job-name"));
 }
 
 }  // namespace cadre

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "rendezvous/job/invariants.h"
 #include "rendezvous/job/report.h"
+#include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
 #include "rendezvous/state/store_records.h"
 #include "rpc/job_phase.h"
@@ -313,9 +314,7 @@ absl::Status Jobs::RefuseName(const std::string& name) const {
   const Job* found = Find(name);
   if (found == nullptr) return absl::OkStatus();
   const state::Job& job = found->view().job;
-  std::string text = absl::StrCat(
-      "job ", name, " is ",
-      job.owner().empty() ? "the administrators'" : absl::StrCat(job.owner(), "'s"), ": it ");
+  std::string text = absl::StrCat("job ", name, " is ", state::OwnerText(job.owner()), ": it ");
   if (!state::HasEnded(job.phase())) {
     absl::StrAppend(&text, "has not ended (", rpc::PhaseName(job.phase()), ")");
   } else if (job.saved.timeline().generations().empty()) {

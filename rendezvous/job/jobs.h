@@ -92,7 +92,6 @@ class Jobs {
   bool IsOfEndedJob(const v1::NodeMessage& message) const;
   // The job of the Join goes on or is created; false: the Join was rejected.
   bool Prepare(StreamId stream, const v1::Join& join);
-  // `user`: who submits it; empty: a node brings it.
   // `job`: its spec, phase and owner.
   void Create(saved::Job job);
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "rendezvous/state/policy.h"
 #include "rpc/job_phase.h"
+#include "rpc/limits.h"
 #include "rpc/worker_end.h"
 
 namespace cadre::job {
@@ -19,9 +20,7 @@ namespace {
 constexpr size_t kMaxErrorJsonBytes = 64 << 10;
 constexpr size_t kMaxEvidenceBytes = 512;
 constexpr size_t kMaxPathBytes = 1024;
-// Of what PyTorch's flight recorder tells: process groups of a rank, calls of a group, and a name.
-constexpr int kMaxProcessGroups = 8;
-constexpr int kMaxGroupCalls = 8;
+// Of a name that PyTorch's flight recorder tells.
 constexpr size_t kMaxCallBytes = 128;
 // Of so many different ones on the nodes nobody reads more.
 constexpr size_t kMaxVersions = 4;
@@ -43,9 +42,9 @@ std::string ExecText(const state::Job& job, const v1::WorkerExit& exit) {
 
 // No more of them than an agent sends, and nothing that must not reach a terminal.
 void CleanCalls(v1::RankEvidence* rank) {
-  if (rank->calls_size() > kMaxProcessGroups) rank->clear_calls();
+  if (rank->calls_size() > rpc::kProcessGroupsMax) rank->clear_calls();
   for (v1::ProcessGroupCalls& group : *rank->mutable_calls()) {
-    if (group.calls_size() > kMaxGroupCalls) group.clear_calls();
+    if (group.calls_size() > rpc::kGroupCallsMax) group.clear_calls();
     group.set_group(OneLine(group.group(), kMaxCallBytes));
     group.set_description(OneLine(group.description(), kMaxCallBytes));
     for (v1::CollectiveCall& call : *group.mutable_calls()) {

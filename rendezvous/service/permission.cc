@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/state/owner.h"
 
 namespace cadre::service {
 namespace {
@@ -75,12 +76,9 @@ absl::Status MayUseJob(const Bearer& bearer, absl::string_view owner) {
         bearer, "changes no job and shows no output; that takes its owner's, or the server's own");
   }
   if (!looks.ok() || (!owner.empty() && owner == bearer.user)) return looks;
-  if (owner.empty()) {
-    return absl::PermissionDeniedError(absl::StrCat("the job is the administrators', and ",
-                                                    Whose(bearer), "; give the server's own"));
-  }
-  return absl::PermissionDeniedError(absl::StrCat("the job is ", owner, "'s, and ", Whose(bearer),
-                                                  "; give that user's token, or the server's own"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("the job is ", state::OwnerText(owner), ", and ", Whose(bearer), "; give ",
+                   owner.empty() ? "" : "that user's token, or ", "the server's own"));
 }
 
 absl::Status MayDrain(const Bearer& bearer) {
@@ -89,7 +87,7 @@ absl::Status MayDrain(const Bearer& bearer) {
 }
 
 const std::string& OwnerOf(const v1::JobStatus& status) {
-  return status.user().empty() ? status.started_by() : status.user();
+  return state::OwnerFrom(status.user(), status.started_by());
 }
 
 }  // namespace cadre::service

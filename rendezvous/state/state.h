@@ -12,6 +12,7 @@
 #include "proto/state.pb.h"
 #include "rendezvous/keyspace/stored.h"
 #include "rendezvous/state/jobs_by_user.h"
+#include "rendezvous/state/owner.h"
 #include "rendezvous/state/policy.h"
 
 namespace cadre::state {
@@ -51,7 +52,7 @@ struct Job {
   // Who submitted it to the cluster; empty: nodes brought it.
   const std::string& user() const { return saved.submission().user(); }
   // Whose it is, however it came; empty: the administrators'.
-  const std::string& owner() const { return user().empty() ? saved.started_by() : user(); }
+  const std::string& owner() const { return OwnerFrom(user(), saved.started_by()); }
 
   saved::Job saved;
   // By name.

@@ -46,6 +46,12 @@ def gpu_test(name, pretend_gpus, tags = [], **kwargs):
     cadre_test(name = name, tags = tags, **kwargs)
     pretend_gpu_test(name = name + "_on_pretend_gpu", gpus = pretend_gpus, **kwargs)
 
+def split_test(rule, name, long_name, cases, tags = [], **kwargs):
+    """One GoogleTest program as two targets: NAME runs `cases`, a filter, and LONG_NAME, which takes long, the others."""
+    others = cases[1:] if cases.startswith("-") else "-" + cases
+    rule(name = name, args = ["--gtest_filter=" + cases], tags = tags, **kwargs)
+    rule(name = long_name, args = ["--gtest_filter=" + others], tags = tags + ["takes_long"], **kwargs)
+
 def fuzz_test(name, deps, corpus = None):
     """NAME.cc, which defines LLVMFuzzerTestOneInput: NAME for libFuzzer (tools/fuzz), and NAME_test over its corpus in every build."""
     corpus = "//tests/fuzz:" + (corpus or name[:-len("_fuzz")])

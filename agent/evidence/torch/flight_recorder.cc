@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "nlohmann/json.hpp"
+#include "rpc/limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -137,7 +138,7 @@ v1::ProcessGroupCalls GroupOf(const json& said) {
   group.set_description(DescriptionOf(group.group(), said));
   group.set_last(NumberOf(said.at("last")));
   for (const json& call : said.at("calls")) {
-    if (group.calls_size() == kMaxGroupCalls) break;
+    if (group.calls_size() == rpc::kGroupCallsMax) break;
     *group.add_calls() = CallOf(call);
   }
   return group;
@@ -165,7 +166,7 @@ std::vector<v1::ProcessGroupCalls> ParseFlightRecord(absl::string_view answer) {
   try {
     const json said = json::parse(answer.begin(), answer.end());
     for (const json& group : said) {
-      if (groups.size() == kMaxProcessGroups) break;
+      if (groups.size() == rpc::kProcessGroupsMax) break;
       groups.push_back(GroupOf(group));
     }
   } catch (const json::exception&) {

@@ -20,9 +20,6 @@ namespace cadre::agent {
 
 // Of an answer; more than that is no answer.
 inline constexpr size_t kMaxFlightRecordBytes = 64 << 10;
-// Of what is kept of it.
-inline constexpr int kMaxProcessGroups = 8;
-inline constexpr int kMaxGroupCalls = 8;
 
 // Where the process listens, by its worker's CADRE_STACK_FILE.
 std::string FlightRecorderSocket(const std::string& stack_file, pid_t process);
@@ -32,7 +29,7 @@ std::string FlightRecorderSocket(const std::string& stack_file, pid_t process);
 std::vector<std::string> FlightRecordsOf(const std::vector<std::string>& sockets,
                                          MonoTime deadline);
 
-// The groups of an answer. What is no such answer has none.
+// The groups of an answer, as many as rpc/limits.h says. What is no such answer has none.
 std::vector<v1::ProcessGroupCalls> ParseFlightRecord(absl::string_view answer);
 
 }  // namespace cadre::agent

@@ -15,6 +15,7 @@
 #include "base/scoped_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/limits.h"
 
 namespace cadre::agent {
 namespace {
@@ -90,7 +91,7 @@ TEST(ParseFlightRecord, MoreThanIsKeptIsCutOff) {
   for (int i = 0; i < 20; ++i) absl::StrAppend(&calls, ",", Call("a", "[]", "[]"));
   const auto groups = ParseFlightRecord(Answer(calls));
   ASSERT_THAT(groups, SizeIs(1));
-  EXPECT_EQ(groups[0].calls_size(), kMaxGroupCalls);
+  EXPECT_EQ(groups[0].calls_size(), rpc::kGroupCallsMax);
 }
 
 // The name of a Unix socket is short, and TempDir()'s may not be.
@@ -130,7 +131,7 @@ TEST_F(FlightRecordsOfTest, OneSilentProcessKeepsNoAnswerBack) {
   const ScopedFd listener = ListenAt(talks);
   std::thread process = AnswerOnce(listener, "an answer");
   EXPECT_THAT(FlightRecordsOf({silent, talks, directory_ + "/none", std::string(200, 'x')},
-                              MonoNow() + absl::Milliseconds(200)),
+                              MonoNow() + absl::Seconds(2)),
               ElementsAre("", "an answer", "", ""));
   process.join();
 }

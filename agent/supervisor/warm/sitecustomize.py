@@ -9,6 +9,17 @@
 import sys
 
 
+def _find_behind(own, name, path, target):
+    """What the finders behind this one on sys.meta_path have; nothing once it is not there any more."""
+    finders = sys.meta_path
+    for finder in finders[finders.index(own) + 1:] if own in finders else ():
+        find = getattr(finder, 'find_spec', None)
+        spec = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
 class _Learning(object):
     """The first on sys.meta_path: lets the others find a module and writes down which they found, a
     line "name TAB origin" for each, at once, since a program may be killed at any time. The file's
@@ -30,14 +41,10 @@ class _Learning(object):
             caller = caller.f_back
         if caller is None or caller.f_code.co_name != '_find_and_load_unlocked':
             return None
-        finders = sys.meta_path
-        for finder in finders[finders.index(self) + 1:] if self in finders else ():
-            find = getattr(finder, 'find_spec', None)
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                self.note(name, spec.origin)
-                return spec
-        return None
+        spec = _find_behind(self, name, path, target)
+        if spec is not None:
+            self.note(name, spec.origin)
+        return spec
 
     def note(self, name, origin):
         os = self.os
@@ -70,15 +77,10 @@ class _AtTorch(object):
         self.directory = directory
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.NAME or self not in sys.meta_path:
-            return None
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:
-            find = getattr(finder, 'find_spec', None)
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                self.loader, spec.loader = spec.loader, self
-                return spec
-        return None
+        spec = _find_behind(self, name, path, target) if name == self.NAME else None
+        if spec is not None:
+            self.loader, spec.loader = spec.loader, self
+        return spec
 
     def create_module(self, spec):
         return self.loader.create_module(spec)

@@ -14,7 +14,7 @@ namespace {
 using Ranks = std::vector<v1::RankEvidence>;
 using Indices = std::vector<size_t>;
 
-// One group, by the index of each rank that has called anything in it.
+// One group as its members have it, by their index; of those that answered.
 using Members = std::map<size_t, const v1::ProcessGroupCalls*>;
 
 // The smallest first: where ranks wait for each other in two of them, the larger one is what most
