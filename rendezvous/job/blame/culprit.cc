@@ -31,8 +31,12 @@ std::string Seconds(double seconds) { return absl::StrFormat("%.1f s", seconds);
 std::string Activity(const v1::RankEvidence& rank) {
   if (rank.state().empty()) return "its process is gone";
   if (IsStopped(rank)) return absl::StrCat("it is stopped (state ", rank.state(), ")");
-  if (IsBusy(rank))
-    return absl::StrFormat("it uses %.1f cores: a loop that does not end?", rank.cpu());
+  if (IsBusy(rank)) {
+    // NCCL, and shared memory, poll for the others.
+    const bool waits = rank.phase() == v1::WAITING || rank.python() == v1::IN_COLLECTIVE;
+    return absl::StrFormat("it uses %.1f cores%s", rank.cpu(),
+                           waits ? " to wait" : ": a loop that does not end?");
+  }
   const std::string where = rank.wchan().empty() ? "" : absl::StrCat(" in ", rank.wchan());
   if (rank.state() == "D") return absl::StrCat("it sleeps uninterruptibly", where);
   return absl::StrCat("it sleeps", where);
@@ -194,6 +198,17 @@ std::optional<Culprit> WhoIsInAnotherCollective(const Ranks& ranks) {
                           PythonText(ranks[mate]), ": they do not make the same calls")};
 }
 
+// NCCL records a call once the group has a communicator, which the group's first call forms.
+bool FormsItsCommunicator(const v1::RankEvidence& rank) {
+  if (rank.python() != v1::IN_COLLECTIVE || rank.calls().empty()) return false;
+  for (const v1::ProcessGroupCalls& group : rank.calls()) {
+    for (const v1::CollectiveCall& call : group.calls()) {
+      if (call.pending()) return false;
+    }
+  }
+  return true;
+}
+
 // What PyTorch's flight recorder tells, and where the two ranks are now.
 std::optional<Culprit> ByCalls(const Ranks& ranks, const std::optional<UnlikeCall>& unlike) {
   if (!unlike.has_value()) return std::nullopt;
@@ -203,6 +218,11 @@ std::optional<Culprit> ByCalls(const Ranks& ranks, const std::optional<UnlikeCal
   if (rank.python() != v1::PYTHON_ACTIVITY_UNSPECIFIED) {
     absl::StrAppend(&why, "; it ", PythonText(rank), " while rank ", other.rank(), " ",
                     PythonText(other));
+  }
+  if (FormsItsCommunicator(rank)) {
+    absl::StrAppend(&why,
+                    "; its own call has not begun: the communicator of that group is still "
+                    "being formed, for which another rank is missing");
   }
   return Culprit{unlike->index, absl::StrCat(why, "; ", Activity(rank))};
 }

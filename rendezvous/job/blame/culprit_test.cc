@@ -174,6 +174,34 @@ TEST(PickCulprit, ByPythonsStacks_TheRankInAnotherCollective) {
   EXPECT_THAT(two.why, AllOf(HasSubstr("a.py:1 in f"), HasSubstr("b.py:2 in g")));
 }
 
+// As two ranks on a GPU did, where one left the first call of a sub-group out.
+TEST(PickCulprit, WhoseCallHasNotBegun_ItsCommunicatorIsBeingFormed) {
+  const auto record = [](v1::RankEvidence* rank, const std::vector<bool>& pending) {
+    v1::ProcessGroupCalls* const group = rank->add_calls();
+    group->set_group("0");
+    group->set_description("default_pg");
+    group->set_last(pending.size());
+    for (const bool one : pending) {
+      v1::CollectiveCall* const call = group->add_calls();
+      call->set_number(static_cast<uint64_t>(group->calls_size()));
+      call->set_name("all_reduce");
+      call->set_shape("[4] Float");
+      call->set_pending(one);
+    }
+  };
+  std::vector<v1::RankEvidence> ranks = {Reduces("train.py:3 in pair"), Reduces()};
+  ranks[0].set_cpu(1);
+  record(&ranks[0], {false});
+  record(&ranks[1], {false, true});
+  const Culprit culprit = PickCulprit(ranks);
+  EXPECT_EQ(culprit.index, 0u);
+  EXPECT_THAT(culprit.why,
+              AllOf(HasSubstr("it has not called all_reduce, number 2"),
+                    HasSubstr("its own call has not begun: the communicator of that group is still "
+                              "being formed"),
+                    HasSubstr("it uses 1.0 cores to wait")));
+}
+
 TEST(PickCulprit, ByPythonsStacks_NobodyWhileOneImports) {
   EXPECT_THAT(PickCulprit({Reduces(), Python(v1::IMPORTING, "import torch", "train.py:1 in <m>"),
                            Python(v1::IN_OWN_CODE, "x()", "train.py:2 in <m>")})
