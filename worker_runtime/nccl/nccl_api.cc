@@ -66,8 +66,6 @@ Status Fill(NcclApi* api) {
   Want("ncclCommRegister", &api->CommRegister);
   Want("ncclCommDeregister", &api->CommDeregister);
   Want("ncclCommInitRankScalable", &api->CommInitRankScalable);
-  Want("ncclCommShrink", &api->CommShrink);
-  Want("ncclCommRevoke", &api->CommRevoke);
   return OkStatus();
 }
 

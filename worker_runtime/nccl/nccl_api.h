@@ -59,9 +59,6 @@ struct NcclApi {
   ncclResult_t (*CommDeregister)(ncclComm_t, void*) = nullptr;
   ncclResult_t (*CommInitRankScalable)(ncclComm_t*, int, int, int, ncclUniqueId*,  // 2.23
                                        ncclConfig_t*) = nullptr;
-  ncclResult_t (*CommShrink)(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*,  // 2.27.3
-                             int) = nullptr;
-  ncclResult_t (*CommRevoke)(ncclComm_t, int) = nullptr;  // 2.28.7
 };
 
 // Loaded once. NOT_FOUND: no library, saying where it was looked for, or one older than 2.14,

@@ -49,7 +49,6 @@ class NcclBackend : public NcclCommunicator {
   std::shared_ptr<Work> Receive(Buffer buffer, int from, int tag) override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override;
-  Result<std::unique_ptr<NcclCommunicator>> Shrink(Span<const int> leaving) override;
   void Abort() override;
 
  private:
@@ -90,7 +89,7 @@ ProgressOptions NcclBackend::ProgressOptionsFor() {
   // The thread's device stays as it is set here.
   options.begin = [this] { cuda::SetCudaDevice(handle_->place().device).IgnoreError(); };
   options.check_health = [this] { return handle_->CheckHealth(); };
-  options.quiesce = [this] { handle_->Quiesce(); };
+  options.quiesce = [this] { handle_->Abort(kAbortWait).IgnoreError(); };
   return options;
 }
 
@@ -304,22 +303,6 @@ Result<std::shared_ptr<void>> NcclBackend::AllocateBuffer(size_t bytes) {
   if (!memory.ok() || all_have_it) return memory;
   return ResourceExhaustedError(
       absl::StrCat("another rank has no ", bytes, " bytes of GPU memory"));
-}
-
-Result<std::unique_ptr<NcclCommunicator>> NcclBackend::Shrink(Span<const int> leaving) {
-  for (const int other : leaving) {
-    if (other >= 0 && other < size() && other != rank()) continue;
-    return InvalidArgumentError(
-        absl::StrCat("rank ", rank(), " of ", size(), " cannot shrink without rank ", other));
-  }
-  if (leaving.empty()) return InvalidArgumentError("no rank leaves the communicator");
-  if (!progress_.idle()) {
-    return FailedPreconditionError("a communicator shrinks only when nothing runs on it");
-  }
-  const cuda::CudaDeviceScope scope(handle_->place().device);
-  RETURN_IF_ERROR(scope.status());
-  ASSIGN_OR_RETURN(auto child, handle_->Shrink(leaving, MonoNow() + options_.timeout));
-  return Create(std::move(child), options_);
 }
 
 void NcclBackend::Abort() {

@@ -10,7 +10,6 @@
 #include "cadre/communicator.h"
 #include "cadre/nccl/connect.h"
 #include "cadre/result.h"
-#include "cadre/span.h"
 #include "cadre/worker.h"
 #include "worker_runtime/cuda/device.h"
 
@@ -30,11 +29,6 @@ constexpr absl::Duration kFinishWait = absl::Seconds(5);
 // part), INTERNAL (CUDA or NCCL failed), each in NCCL's or CUDA's own words.
 class NcclCommunicator : public Communicator {
  public:
-  // A communicator of all but the ranks `leaving`, renumbered in order; only the others call it.
-  // This one must be idle, or have failed where NCCL can revoke (2.28.7). UNIMPLEMENTED: NCCL is
-  // older than 2.27.3. ABORTED: this one has ended.
-  virtual Result<std::unique_ptr<NcclCommunicator>> Shrink(Span<const int> leaving) = 0;
-
   // The stream that operations run on; for measuring.
   virtual cuda::CudaStreamHandle stream() const = 0;
 };

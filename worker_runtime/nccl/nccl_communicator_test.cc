@@ -298,19 +298,6 @@ TEST(NcclCommunicatorTest, AStuckRankMeetsTheDeadline) {
   RunRanks(2, body, std::chrono::seconds(10));
 }
 
-TEST(NcclCommunicatorTest, ShrinksAndGoesOn) {
-  RunRanks(3, [](Worker&, NcclCommunicator& world) {
-    ASSERT_OK(world.Barrier()->Wait(kLong));
-    if (world.rank() == 1) return;
-    auto smaller = world.Shrink({1});
-    if (smaller.status().code() == StatusCode::kUnimplemented) return;
-    ASSERT_OK(smaller);
-    EXPECT_EQ((*smaller)->size(), 2);
-    EXPECT_EQ((*smaller)->rank(), world.rank() / 2);
-    EXPECT_OK((*smaller)->Barrier()->Wait(kLong));
-  });
-}
-
 // Needs no GPU: rank 0 mints, the other processes get it through the store.
 TEST(NcclIdTest, FourProcessesGetOneId) {
   testing::ForkedWorkers workers(4);

@@ -101,7 +101,7 @@ Status NcclHandle::Settle(ncclResult_t result, ncclComm_t communicator, absl::st
   std::chrono::microseconds pause = kFirstPoll;
   MonoTime next_look = MonoNow() + kLookInterval;
   while (result == ncclInProgress) {
-    if (ending_ || interrupted_) return Ended();
+    if (ending_) return Ended();
     const MonoTime now = MonoNow();
     if (now >= deadline) {
       return DeadlineExceededError(absl::StrCat(what, ": NCCL still waits for the other ranks"));
@@ -177,49 +177,12 @@ Result<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key, MonoTi
   });
 }
 
-Result<std::shared_ptr<NcclHandle>> NcclHandle::Shrink(Span<const int> leaving, MonoTime deadline) {
-  if (api_.CommShrink == nullptr) return Lacks(api_, "ncclCommShrink", "2.27.3");
-  ncclConfig_t config = NonBlocking();
-  std::vector<int> list(leaving.begin(), leaving.end());
-  ASSIGN_OR_RETURN(auto child,
-                   MakeChild("ncclCommShrink", deadline, [&](ncclComm_t parent, ncclComm_t* made) {
-                     // 0 is NCCL_SHRINK_DEFAULT: what ran was stopped
-                     // before, or nothing runs.
-                     return api_.CommShrink(parent, list.data(), static_cast<int>(list.size()),
-                                            made, &config, 0);
-                   }));
-  if (child == nullptr) return InternalError("ncclCommShrink gave no communicator");
-  return child;
-}
-
-bool NcclHandle::RevokeWithin(absl::Duration wait) {
-  if (api_.CommRevoke == nullptr || ending_) return false;
-  const Status status = Run("ncclCommRevoke", MonoNow() + wait,
-                            [this](ncclComm_t own) { return api_.CommRevoke(own, 0); });
-  if (!status.ok()) return false;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  revoked_ = true;
-  return true;
-}
-
-void NcclHandle::Interrupt() { interrupted_ = true; }
-
-void NcclHandle::Quiesce() {
-  interrupted_ = false;
-  if (!RevokeWithin(kAbortWait / 2)) Abort(kAbortWait).IgnoreError();
-}
+void NcclHandle::Interrupt() { ending_ = true; }
 
 void NcclHandle::Finish(MonoTime deadline) {
-  bool revoked = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    revoked = revoked_;
-  }
-  // A revoked communicator must not be finalized.
-  const bool is_clean = !revoked && Run("ncclCommFinalize", deadline, [this](ncclComm_t own) {
-                                      return api_.CommFinalize(own);
-                                    }).ok();
-  if (!is_clean || !Enter(deadline)) {
+  const Status finalized = Run("ncclCommFinalize", deadline,
+                               [this](ncclComm_t own) { return api_.CommFinalize(own); });
+  if (!finalized.ok() || !Enter(deadline)) {
     Abort(kAbortWait).IgnoreError();
     return;
   }

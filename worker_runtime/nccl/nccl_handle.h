@@ -17,7 +17,6 @@
 #include "absl/time/time.h"
 #include "base/time.h"
 #include "cadre/result.h"
-#include "cadre/span.h"
 #include "cadre/status.h"
 #include "worker_runtime/nccl/nccl_api.h"
 
@@ -60,14 +59,9 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
 
   // Null: this rank gave no color. UNIMPLEMENTED: NCCL is older than 2.18.
   Result<std::shared_ptr<NcclHandle>> Split(int color, int key, MonoTime deadline);
-  // Without the ranks `leaving`; only the others call it. UNIMPLEMENTED: NCCL is older than 2.27.3.
-  Result<std::shared_ptr<NcclHandle>> Shrink(Span<const int> leaving, MonoTime deadline);
 
-  // Makes Run() and the like, which another thread may be in, return until Quiesce() is called.
+  // Makes Run() and the like, which another thread may be in, return. Abort() is to follow.
   void Interrupt();
-  // Stops what runs. Where NCCL can revoke (2.28.7) the communicator can still shrink, else it
-  // ends. Returns within about a second.
-  void Quiesce();
   // Waits until all has reached its receivers, then ends the communicator; a peer that takes
   // longer than `deadline` ends it too.
   void Finish(MonoTime deadline);
@@ -92,19 +86,16 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   Result<std::shared_ptr<NcclHandle>> MakeChild(
       absl::string_view what, MonoTime deadline,
       const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make);
-  bool RevokeWithin(absl::Duration wait);
 
   const NcclApi& api_;
   Place place_;
   std::atomic<bool> ending_{false};
-  std::atomic<bool> interrupted_{false};
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool abort_began_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
   // By who is inside; null after the end.
   ncclComm_t communicator_ = nullptr;
 };

@@ -117,7 +117,6 @@ ncclResult_t Communicator::CheckReady() const {
   const ncclResult_t settled = CheckSettled();
   if (settled != ncclSuccess) return settled;
   if (state_ != ncclSuccess) return Refuse(state_, text_);
-  if (revoked_) return Refuse(ncclInvalidUsage, "the communicator was revoked");
   if (finalized_) return Refuse(ncclInvalidUsage, "the communicator was finalized");
   return ncclSuccess;
 }
@@ -223,37 +222,6 @@ ncclResult_t Communicator::Split(int color, int key, bool blocking, Children mad
   });
 }
 
-ncclResult_t Communicator::Shrink(std::vector<int> leaving, bool blocking, bool aborts,
-                                  Children made) {
-  std::sort(leaving.begin(), leaving.end());
-  std::string id = "shrink";
-  int rank = place_.rank;
-  for (const int other : leaving) {
-    if (other < 0 || other >= place_.size || other == place_.rank) {
-      return Refuse(ncclInvalidArgument, "rank " + std::to_string(place_.rank) +
-                                             " cannot shrink without rank " +
-                                             std::to_string(other));
-    }
-    if (other < place_.rank) --rank;
-    id += " " + std::to_string(other);
-  }
-  if (aborts) Stop();
-  {
-    const Lock lock(mutex_);
-    const ncclResult_t settled = CheckSettled();
-    if (settled != ncclSuccess) return settled;
-    if (!*ended_ && state_ != ncclSuccess) return Refuse(state_, text_);
-    if (!*ended_ && performed_ < queued_) {
-      return Refuse(ncclInvalidUsage, "a communicator shrinks only when nothing runs on it");
-    }
-    id += " " + std::to_string(++shrinks_);
-  }
-  return Run(place_.blocking, [=](std::string* text) {
-    return MakeChild(id, rank, place_.size - static_cast<int>(leaving.size()), blocking, made,
-                     text);
-  });
-}
-
 ncclResult_t Communicator::Finalize() {
   const ncclResult_t ready = CheckReady();
   if (ready != ncclSuccess) return ready;
@@ -276,19 +244,6 @@ void Communicator::Stop() {
   *ended_ = true;
   changed_.notify_all();
   changed_.wait(lock, [this] { return inside_ == 0 && !task_runs_; });
-}
-
-ncclResult_t Communicator::Revoke() {
-  {
-    const Lock lock(mutex_);
-    const ncclResult_t settled = CheckSettled();
-    if (settled != ncclSuccess) return settled;
-    revoked_ = true;
-  }
-  Stop();
-  const Lock lock(mutex_);
-  state_ = ncclSuccess;
-  return ncclSuccess;
 }
 
 void Communicator::Destroy() {

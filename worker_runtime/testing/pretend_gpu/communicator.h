@@ -47,10 +47,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t Enqueue(const std::vector<Operation>& operations, Stream& stream);
   // `made` gets the child, or null where `color` is negative, before the call is through.
   ncclResult_t Split(int color, int key, bool blocking, Children made);
-  ncclResult_t Shrink(std::vector<int> leaving, bool blocking, bool aborts, Children made);
   ncclResult_t Finalize();
-  // Ends what runs; the communicator can still shrink.
-  ncclResult_t Revoke();
   // Waits for what was queued, where nothing failed.
   void Destroy();
   // Ends what runs and waits until it has ended.
@@ -90,13 +87,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string text_;
   bool task_runs_ = false;
   bool finalized_ = false;
-  bool revoked_ = false;
   // Operations in the order of their calls, on whatever streams.
   uint64_t queued_ = 0;
   uint64_t performed_ = 0;
   int inside_ = 0;  // streams that are at one
   int splits_ = 0;
-  int shrinks_ = 0;
   int factors_made_ = 0;
   struct Factor {
     ncclDataType_t type;

@@ -179,22 +179,6 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ch
   });
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t handle, int* leaving, int count, ncclComm_t* child,
-                            ncclConfig_t* config, int flags) {
-  using namespace cadre::pretend_gpu;
-  return Inside(handle, "ncclCommShrink", [&](Communicator& communicator) {
-    constexpr int kShrinkAbort = 1;
-    return communicator.Shrink(std::vector<int>(leaving, leaving + count),
-                               IsBlocking(config, communicator.place().blocking),
-                               (flags & kShrinkAbort) != 0, PutInto(child));
-  });
-}
-
-ncclResult_t ncclCommRevoke(ncclComm_t handle, int) {
-  return cadre::pretend_gpu::Inside(
-      handle, "ncclCommRevoke", [](Communicator& communicator) { return communicator.Revoke(); });
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   if (ReportOpenGroup(nullptr, "ncclCommFinalize")) return ncclInvalidUsage;
   return cadre::pretend_gpu::Inside(handle, "ncclCommFinalize", [](Communicator& communicator) {
