@@ -27,12 +27,13 @@ class Both {
     if (memory.ok()) device_ = *std::move(memory);
   }
 
-  // Numbers of all sizes, and the same ones again and again.
-  void Fill(std::mt19937& random) {
+  // Numbers of all sizes below 1000 * 2^greatest, and the same ones again and again. The greatest
+  // of them are infinite in float16.
+  void Fill(std::mt19937& random, int greatest = 9) {
     std::vector<float> values(count_);
     for (float& value : values) {
       value = std::ldexp(static_cast<float>(random() % 2001) - 1000,
-                         static_cast<int>(random() % 40) - 30);
+                         static_cast<int>(random() % 40) - 39 + greatest);
     }
     ASSERT_OK(ConvertOnCpu({values.data(), count_}, host(), 1));
     ASSERT_OK(CopyToCudaDevice(device_.get(), host_.data(), host_.size(), nullptr));
@@ -115,7 +116,7 @@ TEST_F(KernelsTest, FindWhatIsNotFinite) {
   uint64_t* const found = static_cast<uint64_t*>(first.device().data);
   for (const DataType type : kTypes) {
     Both data(1000003, type);
-    data.Fill(random_);
+    data.Fill(random_, 6);
     ASSERT_OK(FirstNonFiniteOnGpu(data.device(), found, nullptr));
     EXPECT_EQ(first.FromDevice<uint64_t>()[0], kAllFinite);
     const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,18 +1,21 @@
-// Conversion between element types, and tensors into a bucket and back. Bound by memory: each
-// thread handles kPerThread neighbouring elements a block apart, so accesses of a warp are joined.
+// Conversion between element types, and tensors into a bucket and back. Bound by memory: a thread
+// moves vectors where both sides are aligned for them, and single elements where they are not.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "worker_runtime/cuda/launch.h"
+#include "worker_runtime/cuda/vector.h"
 
 namespace cadre {
 namespace cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPerThread = 4;
-constexpr uint64_t kPerBlock = uint64_t{kThreads} * kPerThread;
+// Vectors, or elements, that a thread has under way at a time.
+constexpr int kUnroll = 4;
+// Elements of a block's turn, at least: 4 is the shortest vector.
+constexpr uint64_t kPerBlock = uint64_t{kThreads} * kUnroll * 4;
 constexpr uint64_t kMaxBlocks = 1 << 20;
 // One part's blocks: enough for a GPU together with the other parts.
 constexpr uint64_t kMaxBlocksPerPart = 1024;
@@ -41,22 +44,58 @@ __device__ inline __nv_bfloat16 Narrow<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
-// `block` of `blocks` takes its share. `from` may be `to` where the types have one size.
-template <typename From, typename To>
-__device__ inline void ConvertShare(const From* from, To* to, uint64_t count, float scale,
-                                    uint64_t block, uint64_t blocks) {
-  for (uint64_t base = block * kPerBlock; base < count; base += blocks * kPerBlock) {
+// A block's part of the whole, block `block` of `blocks`. `from` may be `to` where the types have
+// one size.
+struct Share {
+  uint64_t block, blocks;
+};
+
+template <typename From, typename To, int kElements>
+__device__ inline void ConvertVectors(const From* from, To* to, uint64_t vectors, float scale,
+                                      Share share) {
+  const auto* const source = reinterpret_cast<const Vector<From, kElements>*>(from);
+  auto* const target = reinterpret_cast<Vector<To, kElements>*>(to);
+  constexpr uint64_t kTurn = uint64_t{kThreads} * kUnroll;
+  for (uint64_t base = share.block * kTurn + threadIdx.x; base < vectors;
+       base += share.blocks * kTurn) {
+    Vector<From, kElements> values[kUnroll];
 #pragma unroll
-    for (int i = 0; i < kPerThread; ++i) {
-      const uint64_t index = base + uint64_t(i) * kThreads + threadIdx.x;
-      if (index < count) to[index] = Narrow<To>(Widen(from[index]) * scale);
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint64_t index = base + uint64_t(u) * kThreads;
+      if (index < vectors) values[u] = source[index];
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint64_t index = base + uint64_t(u) * kThreads;
+      Vector<To, kElements> converted;
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        converted.element[e] = Narrow<To>(Widen(values[u].element[e]) * scale);
+      }
+      if (index < vectors) target[index] = converted;
     }
   }
 }
 
 template <typename From, typename To>
+__device__ inline void ConvertShare(const From* from, To* to, uint64_t count, float scale,
+                                    Share share) {
+  constexpr int kLarger = sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To);
+  constexpr int kElements = kVectorBytes / kLarger;
+  uint64_t done = 0;
+  if (IsAlignedFor<Vector<From, kElements>>(from) && IsAlignedFor<Vector<To, kElements>>(to)) {
+    ConvertVectors<From, To, kElements>(from, to, count / kElements, scale, share);
+    done = count / kElements * kElements;
+  }
+  for (uint64_t index = done + share.block * kThreads + threadIdx.x; index < count;
+       index += share.blocks * kThreads) {
+    to[index] = Narrow<To>(Widen(from[index]) * scale);
+  }
+}
+
+template <typename From, typename To>
 __global__ void ConvertKernel(const From* from, To* to, uint64_t count, float scale) {
-  ConvertShare(from, to, count, scale, blockIdx.x, gridDim.x);
+  ConvertShare(from, to, count, scale, {blockIdx.x, gridDim.x});
 }
 
 // blockIdx.y is the part.
@@ -64,14 +103,14 @@ template <typename T, typename Bucket>
 __global__ void PackKernel(Parts parts, Bucket* bucket, float scale) {
   const Part& part = parts.part[blockIdx.y];
   ConvertShare(static_cast<const T*>(part.data), bucket + part.offset, part.count, scale,
-               blockIdx.x, gridDim.x);
+               {blockIdx.x, gridDim.x});
 }
 
 template <typename Bucket, typename T>
 __global__ void UnpackKernel(const Bucket* bucket, Parts parts, float scale) {
   const Part& part = parts.part[blockIdx.y];
-  ConvertShare(bucket + part.offset, static_cast<T*>(part.data), part.count, scale, blockIdx.x,
-               gridDim.x);
+  ConvertShare(bucket + part.offset, static_cast<T*>(part.data), part.count, scale,
+               {blockIdx.x, gridDim.x});
 }
 
 uint64_t BlocksFor(uint64_t count, uint64_t most) {
