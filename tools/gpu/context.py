@@ -11,6 +11,9 @@ from machine import Machine
 from running import Clock, Failed, Programs, Skipped, lines_of, succeed
 from vendor import vendor_libraries
 
+# NCCL takes one rank on each GPU. Ranks that share one say that they are other machines, and so exchange over sockets.
+SHARING_ONE_GPU = ["sh", "-c", 'NCCL_HOSTID=rank$RANK NCCL_SOCKET_IFNAME=lo exec "$0" "$@"']
+
 
 @dataclasses.dataclass
 class Context:

@@ -86,11 +86,6 @@ class Machine:
         if self.torch["nccl"] is None:
             raise Skipped("this PyTorch has no NCCL: " + self.torch.get("nccl_error", ""))
 
-    def need_two_gpus(self) -> None:
-        self.need_nccl()
-        if self.torch["gpus"] < 2:
-            raise Skipped("there is one GPU: NCCL takes one rank on each")
-
     def need_compiler(self) -> None:
         if self.compiler is None:
             raise Skipped("no C++ compiler: neither $CXX nor c++, g++ or clang++ was found; install one")

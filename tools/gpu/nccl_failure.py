@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 # Long enough that a rank is in a collective nearly always.
-ELEMENTS = {"nccl": 1 << 26, "gloo": 1 << 20}
+ELEMENTS = {"nccl": 1 << 24, "gloo": 1 << 20}
 STEPS_AFTERWARDS = 20
 SECONDS_UNTIL = 1
 
@@ -31,7 +31,7 @@ def main():
     rank, first = int(os.environ["RANK"]), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
     device = torch.device("cpu")
     if backend == "nccl":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     dist.init_process_group(backend)
     values = torch.empty(ELEMENTS[backend], device=device)

@@ -6,7 +6,7 @@ import re
 from typing import Callable
 
 from compiling import ADAPTER, FIRST_EXAMPLE, MORE_EXAMPLES
-from context import Context, Part, read, road
+from context import SHARING_ONE_GPU, Context, Part, read, road
 from machine import Machine
 from running import Failed, Skipped, explanation, lines_of, succeed
 from steps import MODELS, step
@@ -84,7 +84,8 @@ def nccl_failure(way: str) -> Callable[[Context, Part], dict]:
         name = "nccl_" + way
         result = os.path.join(context.output, name + ".json")
         script = os.path.join(context.root, "gpu/nccl_failure.py")
-        log = context.cadre(name, 2, [context.machine.python, script, way, "nccl", result], part.limit,
+        share = [] if context.machine.torch["gpus"] > 1 else SHARING_ONE_GPU
+        log = context.cadre(name, 2, [*share, context.machine.python, script, way, "nccl", result], part.limit,
                             ["--max-restarts", "1", "--progress-timeout", "10s"])
         # Whom the launcher blames.
         named = next((line for line in lines_of(log) if "stopping generation 1: rank 1 " in line), None)
@@ -111,8 +112,9 @@ def all_parts() -> list[Part]:
     for title, seconds, limit, run, needs in (
             ("tiny step of %s on the CPU, two ranks, Gloo", 15, 240, ("cpu", "gloo", 2), None),
             ("step of %s, one rank per GPU, nccl", 35, 160, ("cuda", "nccl", None), nccl),
-            ("step of %s, two ranks on one GPU, Gloo", 50, 160, ("cuda", "gloo", 2), on_gpu)):
+            ("step of %s, two ranks on one GPU, Gloo", 50, 160, ("cuda", "gloo", 2), on_gpu),
+            ("step of %s, two ranks on one GPU, nccl", 50, 160, ("cuda", "nccl", 2), nccl)):
         parts += [Part(title % model, seconds, limit, step(model, *run), needs) for model in MODELS]
-    parts += [Part("a rank is %s in an NCCL collective" % way, 30, 120, nccl_failure(way), Machine.need_two_gpus)
+    parts += [Part("a rank is %s in an NCCL collective" % way, 30, 120, nccl_failure(way), nccl)
               for way in ("killed", "stopped")]
     return parts

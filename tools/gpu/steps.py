@@ -5,7 +5,7 @@ import os
 from typing import Callable
 
 from compiling import STEP
-from context import Context, Part, read, road
+from context import SHARING_ONE_GPU, Context, Part, read, road
 from running import Skipped
 
 MODELS = ("resnet50", "transformer")
@@ -34,11 +34,12 @@ def step(model: str, device: str, backend: str, ranks: int | None) -> Callable[[
             size, env = ["full", str(batch_for(model, context, ranks or 1)), str(STEPS)], {}
         if ranks and device == "cuda":
             env["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        label = "step_%s_%s_%s" % (model, "shared" if ranks else "each", device)
+        share = SHARING_ONE_GPU if ranks and backend == "nccl" else []
+        label = "step_%s_%s_%s_%s" % (model, "shared" if ranks else "each", device, backend)
         ours, theirs = (os.path.join(context.output, label + end) for end in (".cadre.json", ".ddp.json"))
-        log = context.cadre(label + "_cadre", number, [program, model, device, *size, ours], part.limit / 2, env=env)
+        log = context.cadre(label + "_cadre", number, [*share, program, model, device, *size, ours], part.limit / 2, env=env)
         script = os.path.join(context.root, "src/bench/training/device_step.py")
-        context.cadre(label + "_ddp", number, [context.machine.python, script, model, backend, device, *size, theirs],
+        context.cadre(label + "_ddp", number, [*share, context.machine.python, script, model, backend, device, *size, theirs],
                       part.limit / 2, env=env)
         ours, theirs = read(ours), read(theirs)
         return {"ranks": number, "batch": ours["batch"], "million_parameters": round(ours["parameters"] / 1e6, 1),
