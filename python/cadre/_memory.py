@@ -6,6 +6,7 @@ import sys
 
 from cadre import _worker
 from cadre._errors import CadreError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from cadre._staging import Staging
 from cadre._state import Copy, restored
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this
@@ -31,6 +32,8 @@ class Memory:
         if _spill is not None:
             directory, every = _spill
             self._library.cadre_memory_spill(self._handle, os.fsencode(directory), int(every * 1000))
+        self._staging = Staging()
+        self._copying: Optional[Copy] = None  # what the thread copies
         self._thread: Any = None
         self._error: Optional[BaseException] = None
         self._failing: Optional[type] = None  # what was said of the copies since the last one that went well
@@ -49,9 +52,9 @@ class Memory:
         if self.partner and not self.replicated:
             self._await_partner()
         # Where there is no such hook nobody says when parameters are about to change.
-        self._behind = self._behind or _before_each_step(self.settle)
-        copy = Copy(state)
-        self._thread = threading.Thread(target=self._copy, args=(copy, step), name="cadre checkpoint")
+        self._behind = self._behind or _before_each_step(self._before_step)
+        self._copying = Copy(state, self._staging)
+        self._thread = threading.Thread(target=self._copy, args=(self._copying, step), name="cadre checkpoint")
         self._thread.start()
         if not self._behind:
             self.settle()
@@ -68,12 +71,20 @@ class Memory:
         with self._lock:
             if self._thread is not None:
                 self._thread.join()
-                self._thread = None
+                self._thread = self._copying = None
             error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def settle(self, *_: Any) -> None:
+    def _before_step(self, *_: Any) -> None:
+        """An optimizer is about to change the tensors."""
+        copying = self._copying
+        if copying is None or copying.is_on_host or self._worker._owner != os.getpid():
+            self.settle()
+        else:
+            copying.may_change()
+
+    def settle(self) -> None:
         """As wait(), in the midst of a training, which goes on without a checkpoint."""
         if self._worker._owner != os.getpid() or self._thread is None:
             return  # in a forked child, which the thread did not come along to; or there is nothing to wait for

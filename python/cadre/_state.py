@@ -11,6 +11,8 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+    from cadre._staging import Staging
+
 # Smaller tensors are copied at once: what a forward pass changes, as statistics of batches, is small.
 _COPIED_AT_ONCE = 1 << 16
 _LENGTH_BYTES = 8  # in front of the pickle, which is in front of the tensors
@@ -21,10 +23,20 @@ class Torn(FailedPreconditionError):
 
 
 class Copy:
-    """A state on its way into memory: what its tensors were when it was taken."""
+    """A state on its way into memory: what its tensors were when it was taken.
 
-    def __init__(self, state: Any) -> None:
+    Those of the host are copied by write(), and must stay as they are until then. GPUs copy theirs by themselves: they must
+    stay until may_change() was called, after which the work that the GPUs are given waits for that.
+    """
+
+    def __init__(self, state: Any, staging: Staging) -> None:
+        import threading
+
         self._tensors: List[Tuple[Any, int]] = []
+        self._lock = threading.Lock()
+        self._sources: List[Tuple[Any, int]] = []  # of GPUs, until they may change
+        self._events: Dict[Any, Any] = {}
+        self._torn = False
         torch = sys.modules.get("torch")
         owner = self
 
@@ -35,14 +47,46 @@ class Copy:
         file = io.BytesIO()
         Pickler(file, protocol=4).dump(state)
         self._pickle = file.getvalue()
+        self._stage(staging)
+
+    def _stage(self, staging: Staging) -> None:
+        on_devices = [i for i, (tensor, _) in enumerate(self._tensors) if tensor.device.type == "cuda"]
+        self.is_on_host = len(on_devices) < len(self._tensors)
+        if not on_devices:
+            return
+        self._sources = [self._tensors[i] for i in on_devices]
+        copies, self._events = staging.begin([tensor for tensor, _ in self._sources])
+        for i, copy in zip(on_devices, copies):
+            self._tensors[i] = copy, copy._version
+
+    def may_change(self) -> None:
+        """What GPUs hold is about to change, in the order of their streams."""
+        import torch
+
+        with self._lock:
+            for device, event in self._events.items():
+                torch.cuda.current_stream(device).wait_event(event)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._torn = self._torn or any(tensor._version != version for tensor, version in self._sources)
+        self._sources = []
+
+    def _await_devices(self) -> None:
+        for event in self._events.values():
+            event.synchronize()
+        with self._lock:
+            self._let_go()
 
     def _take(self, torch: Any, value: Any) -> Optional[Tuple[str, Tuple[int, ...]]]:
         """What stands for a tensor in the pickle: its bytes come behind, in the order of the calls."""
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_quantized:
             return None  # pickled as it is; what a DTensor has of its own here comes by in its turn
         tensor = value.detach()
-        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-            tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+        if tensor.device.type not in ("cpu", "cuda"):
+            tensor = tensor.cpu()
+        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg().contiguous()
         elif tensor.numel() * tensor.element_size() <= _COPIED_AT_ONCE:
             tensor = tensor.clone()
         self._tensors.append((tensor, tensor._version))
@@ -52,6 +96,7 @@ class Copy:
         """Blocks while it copies, without Python's lock."""
         import ctypes
 
+        self._await_devices()
         head = len(self._pickle).to_bytes(_LENGTH_BYTES, "little") + self._pickle
         count = 1 + len(self._tensors)
         parts, sizes = (ctypes.c_void_p * count)(), (ctypes.c_size_t * count)()
@@ -59,7 +104,7 @@ class Copy:
         for i, (tensor, _) in enumerate(self._tensors, 1):
             parts[i], sizes[i] = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         library.cadre_memory_write(handle, parts, sizes, count)
-        if any(tensor._version != version for tensor, version in self._tensors):
+        if self._torn or any(tensor._version != version for tensor, version in self._tensors):
             raise Torn(
                 "a tensor was changed while step %d was copied: only an optimizer's step may do that, or what comes "
                 "behind cadre.checkpoint.wait()" % step
@@ -80,11 +125,10 @@ def restored(view: memoryview, into: Any = None) -> Any:
         size = tensor.numel() * tensor.element_size()
         if size > 0:
             plain = tensor.detach()
-            direct = tensor.device.type == "cpu" and tensor.is_contiguous()
-            if not direct:
+            if not tensor.is_contiguous():
                 plain = torch.empty(shape, dtype=tensor.dtype)
             plain.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(view, dtype=torch.uint8, count=size, offset=begin))
-            if not direct:
+            if not tensor.is_contiguous():
                 tensor.detach().copy_(plain)
         return tensor
 
