@@ -269,7 +269,7 @@ Result<std::unique_ptr<Communicator>> NcclBackend::Split(int color, int key) {
         return OkStatus();
       }));
   RETURN_IF_ERROR(WaitOrAbort(*this, work, 2 * options_.timeout));
-  if (color < 0 || *child == nullptr) return nullptr;
+  if (color < 0) return nullptr;
   NcclOptions options = options_;
   options.name = absl::StrCat(options_.name, "/", color);
   ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group, Create(*child, options));

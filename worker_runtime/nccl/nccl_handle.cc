@@ -144,23 +144,31 @@ Status NcclHandle::CheckHealth() {
   return status;
 }
 
-Result<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
-    absl::string_view what, MonoTime deadline,
-    const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make) {
+Result<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key, MonoTime deadline) {
+  constexpr absl::string_view kWhat = "ncclCommSplit";
+  if (api_.CommSplit == nullptr) return Lacks(api_, "ncclCommSplit", "2.18");
+  ncclConfig_t config = NonBlocking();
   // NCCL writes the child from a thread of its own, before the parent is ready again. When that is
   // not waited for, the place must stay: it is given up.
   auto place = std::make_unique<ncclComm_t>(nullptr);
-  const Status made =
-      Run(what, deadline, [&](ncclComm_t parent) { return make(parent, place.get()); });
+  const Status made = Run(kWhat, deadline, [&](ncclComm_t parent) {
+    // -1 is NCCL_SPLIT_NOCOLOR, which older headers lack.
+    const ncclResult_t begun =
+        api_.CommSplit(parent, color < 0 ? -1 : color, key, place.get(), &config);
+    // It says success while it goes on (2.28.9): the parent is to be asked.
+    return begun == ncclSuccess ? ncclInProgress : begun;
+  });
   if (!made.ok()) {
-    if (made.code() == StatusCode::kDeadlineExceeded || made.code() == StatusCode::kAborted)
+    if (made.code() == StatusCode::kDeadlineExceeded || made.code() == StatusCode::kAborted) {
       place.release();
+    }
     return made;
   }
-  if (*place == nullptr) return nullptr;
+  if (color < 0) return nullptr;
+  if (*place == nullptr) return InternalError("ncclCommSplit gave no communicator");
   std::shared_ptr<NcclHandle> child(new NcclHandle(api_, place_));
   child->communicator_ = *place;
-  RETURN_IF_ERROR(Settle(ncclInProgress, child->communicator_, what, deadline, nullptr));
+  RETURN_IF_ERROR(Settle(ncclInProgress, child->communicator_, kWhat, deadline, nullptr));
   RETURN_IF_ERROR(NcclStatus(api_, api_.CommUserRank(child->communicator_, &child->place_.rank),
                              child->communicator_, "ncclCommUserRank"));
   RETURN_IF_ERROR(NcclStatus(api_, api_.CommCount(child->communicator_, &child->place_.size),
@@ -168,20 +176,11 @@ Result<std::shared_ptr<NcclHandle>> NcclHandle::MakeChild(
   return child;
 }
 
-Result<std::shared_ptr<NcclHandle>> NcclHandle::Split(int color, int key, MonoTime deadline) {
-  if (api_.CommSplit == nullptr) return Lacks(api_, "ncclCommSplit", "2.18");
-  ncclConfig_t config = NonBlocking();
-  // -1 is NCCL_SPLIT_NOCOLOR, which older headers lack.
-  return MakeChild("ncclCommSplit", deadline, [&](ncclComm_t parent, ncclComm_t* child) {
-    return api_.CommSplit(parent, color < 0 ? -1 : color, key, child, &config);
-  });
-}
-
 void NcclHandle::Interrupt() { ending_ = true; }
 
 void NcclHandle::Finish(MonoTime deadline) {
-  const Status finalized = Run("ncclCommFinalize", deadline,
-                               [this](ncclComm_t own) { return api_.CommFinalize(own); });
+  const Status finalized =
+      Run("ncclCommFinalize", deadline, [this](ncclComm_t own) { return api_.CommFinalize(own); });
   if (!finalized.ok() || !Enter(deadline)) {
     Abort(kAbortWait).IgnoreError();
     return;

@@ -57,7 +57,7 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   // The status of ncclCommGetAsyncError; OK while another thread is inside, and after the end.
   Status CheckHealth();
 
-  // Null: this rank gave no color. UNIMPLEMENTED: NCCL is older than 2.18.
+  // Null: `color` is negative. UNIMPLEMENTED: NCCL is older than 2.18.
   Result<std::shared_ptr<NcclHandle>> Split(int color, int key, MonoTime deadline);
 
   // Makes Run() and the like, which another thread may be in, return. Abort() is to follow.
@@ -82,10 +82,6 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   // Until `result`, or what the communicators say after it, is no longer "in progress".
   Status Settle(ncclResult_t result, ncclComm_t communicator, absl::string_view what,
                 MonoTime deadline, const Look& look);
-  // Null: `make` gave this rank none.
-  Result<std::shared_ptr<NcclHandle>> MakeChild(
-      absl::string_view what, MonoTime deadline,
-      const std::function<ncclResult_t(ncclComm_t parent, ncclComm_t* child)>& make);
 
   const NcclApi& api_;
   Place place_;
