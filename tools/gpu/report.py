@@ -11,7 +11,7 @@ SCHEMA = 1
 
 NOTE_ONE_RANK = ("One rank beside DDP shows what DataParallel costs, and nothing of communication: with one GPU there is nobody to exchange "
                  "gradients with. That takes two GPUs.")
-NOTE_SHARED = ("Two ranks on one GPU take turns on it and exchange through the host's memory, with us and with Gloo: it says nothing of "
+NOTE_SHARED = ("Two ranks on one GPU take turns on it and exchange through the host's memory, or with nccl over sockets: it says nothing of "
                "what NCCL does between GPUs.")
 NOTE_TINY = "The tiny steps on the CPU show that both sides train; they are no measurement."
 
