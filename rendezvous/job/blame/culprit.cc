@@ -42,6 +42,27 @@ std::string Activity(const v1::RankEvidence& rank) {
   return absl::StrCat("it sleeps", where);
 }
 
+// Where its Python program is; empty: nobody knows.
+std::string PythonLine(const v1::RankEvidence& rank) {
+  const std::string what = OneLine(rank.python_what(), kMaxLineBytes);
+  if (rank.python_where().empty()) return what;
+  const std::string where = OneLine(rank.python_where(), kMaxLineBytes);
+  return absl::StrCat(what.empty() ? "a line of its own" : what, " (", where, ")");
+}
+
+// What its Python program does.
+std::string PythonText(const v1::RankEvidence& rank) {
+  const std::string line = PythonLine(rank);
+  switch (rank.python()) {
+    case v1::IN_COLLECTIVE:
+      return absl::StrCat("waits in ", line);
+    case v1::IN_DATA_LOADER:
+      return absl::StrCat("is in its data loader", line.empty() ? "" : ": ", line);
+    default:
+      return absl::StrCat("is at ", line.empty() ? "a line of its own" : line);
+  }
+}
+
 std::string Place(const v1::RankEvidence& rank) {
   switch (rank.phase()) {
     case v1::STARTING:
@@ -57,10 +78,13 @@ std::string Place(const v1::RankEvidence& rank) {
     case v1::RUNTIME_FAILED:
       return absl::StrCat("past an error in step ", rank.step());
     default:
-      // Silence may be counted from output, of a worker that never reported a step.
-      return rank.step() > 0 ? absl::StrCat("after its report of step ", rank.step())
-                             : "at a place it has not told";
+      break;
   }
+  const std::string line = PythonLine(rank);
+  if (!line.empty()) return absl::StrCat("at ", line);
+  // Silence may be counted from output, of a worker that never reported a step.
+  return rank.step() > 0 ? absl::StrCat("after its report of step ", rank.step())
+                         : "at a place it has not told";
 }
 
 std::string PlaceSince(const v1::RankEvidence& rank) {
@@ -138,23 +162,6 @@ std::optional<Culprit> WhoWaitsElsewhere(const Ranks& ranks) {
                                      ranks[index].collective(), ") while rank ", mate.rank(),
                                      " is ", Place(mate), " (all-reduce ", mate.collective(),
                                      "): they do not make the same calls")};
-}
-
-// What its Python program does.
-std::string PythonText(const v1::RankEvidence& rank) {
-  const std::string what = OneLine(rank.python_what(), kMaxLineBytes);
-  const std::string where =
-      rank.python_where().empty()
-          ? ""
-          : absl::StrCat(" (", OneLine(rank.python_where(), kMaxLineBytes), ")");
-  switch (rank.python()) {
-    case v1::IN_COLLECTIVE:
-      return absl::StrCat("waits in ", what, where);
-    case v1::IN_DATA_LOADER:
-      return absl::StrCat("is in its data loader", what.empty() ? "" : ": ", what, where);
-    default:
-      return absl::StrCat("is at ", what.empty() ? "a line of its own" : what, where);
-  }
 }
 
 // By the Python stacks: most wait in a collective, and some have not entered it.
