@@ -83,6 +83,9 @@ class World {
     Attach(token, first);
     CallControl(token, first);
     CallStore(token, first);
+    v1::NodeMessage alive = host::OfGenerationForTest("node0");
+    alive.mutable_renew();
+    CADRE_CHECK(stream_->Write(alive));
     const absl::StatusOr<v1::JobStatus> job = core_.Status("job");
     CADRE_CHECK(job.ok() && job->started_by() == "ann" && job->generation() == 1);
     CADRE_CHECK(job->phase() == v1::RUNNING);
