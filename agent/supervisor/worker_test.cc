@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -189,6 +192,16 @@ TEST(WorkerTest, DescriptorLimitIsTheAgents) {
   SupervisorRig rig;
   rig.Run(rig.Shell("ulimit -Sn"));
   EXPECT_EQ(rig.Output(1), std::to_string(sysconf(_SC_OPEN_MAX)) + "\n");
+}
+
+TEST(WorkerTest, IsKilledBeforeItsSupervisorWhereMemoryRunsOut) {
+  SupervisorRig rig;
+  rig.Run(rig.Shell("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"));
+  int own = 0, supervisors = 0;
+  const std::vector<std::string> lines = absl::StrSplit(rig.Output(1), '\n');
+  ASSERT_GE(lines.size(), 2u);
+  ASSERT_TRUE(absl::SimpleAtoi(lines[0], &own) && absl::SimpleAtoi(lines[1], &supervisors));
+  EXPECT_EQ(own, std::min(std::max(supervisors, 0) + 100, 1000));
 }
 
 TEST(WorkerTest, IsBoundToItsCpus) {

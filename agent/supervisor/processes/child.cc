@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -78,6 +79,14 @@ int TryPrograms(const ChildPlan& plan) {
   return error;
 }
 
+// Where it cannot be said the kernel goes by size alone, by which a worker is first as well.
+void SetOomScore(const char* score) {
+  const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written = write(file, score, strlen(score));
+  close(file);
+}
+
 }  // namespace
 
 const char* NameOf(ChildStep step) {
@@ -120,6 +129,7 @@ void RunChild(const ChildPlan& plan) {
   if (setrlimit(RLIMIT_NOFILE, &plan.descriptors) != 0) {
     Fail(status_fd, ChildStep::kLimits, errno);
   }
+  SetOomScore(plan.oom_score);
   if (plan.cpus != nullptr && sched_setaffinity(0, plan.cpus_size, plan.cpus) != 0) {
     Fail(status_fd, ChildStep::kCpus, errno);
   }

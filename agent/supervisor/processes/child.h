@@ -48,6 +48,8 @@ struct ChildPlan {
   // SIGUSR1 is ignored until the program says otherwise: Slurm warns all processes of a step with
   // it, and one that does not expect that would die before the agent can stop it with grace.
   bool ignore_warning = false;
+  // For /proc/self/oom_score_adj.
+  const char* oom_score = nullptr;
   const cpu_set_t* cpus = nullptr;
   size_t cpus_size = 0;
   const char* working_dir = nullptr;      // nullptr: stay

@@ -8,12 +8,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agent/supervisor/processes/cgroup_files.h"
 #include "agent/supervisor/processes/child.h"
 #include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
@@ -24,6 +28,11 @@ namespace {
 
 constexpr char kStandbyVariable[] = "CADRE_STANDS_BY";
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
+constexpr char kOomScoreFile[] = "/proc/self/oom_score_adj";
+// In thousandths of the machine's memory, as oom_score_adj has it: by so much a worker counts
+// larger.
+constexpr int kOomScoreStep = 100;
+constexpr int kMaxOomScore = 1000;
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -66,6 +75,15 @@ Forked PlainFork(bool joins_cgroup) {
   forked.in_cgroup = joins_cgroup;
   if (forked.pid > 0) forked.pidfd = OpenPidfd(forked.pid);
   return forked;
+}
+
+// When memory runs out a worker is killed before those who would bring it back. A protection that
+// an administrator gave this process is not for workers.
+std::string OomScore() {
+  int own = 0;
+  const std::optional<std::string> text = ReadKernelFile(kOomScoreFile);
+  if (!text.has_value() || !absl::SimpleAtoi(*text, &own)) own = 0;
+  return absl::StrCat(std::min(std::max(own, 0) + kOomScoreStep, kMaxOomScore));
 }
 
 Spawned Failed(std::string step, int error) {
@@ -127,7 +145,9 @@ Spawned Spawn(const SpawnRequest& request) {
   std::vector<char*> shell_argv = Pointers(shell_words);
   const std::vector<char*> environment_pointers = Pointers(environment);
 
+  const std::string oom_score = OomScore();
   ChildPlan plan;
+  plan.oom_score = oom_score.c_str();
   plan.parent = getpid();
   plan.stdin_fd = request.stdin_fd;
   plan.stdout_fd = request.stdout_fd;
