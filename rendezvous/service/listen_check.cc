@@ -4,10 +4,14 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -57,6 +61,49 @@ absl::Status Explain(int error, const std::string& host, int port) {
   }
 }
 
+bool IsEveryAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+absl::StatusOr<int> PortOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return absl::ErrnoToStatus(errno, "getsockname");
+  }
+  // It lies at the same place in both.
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+void SetOptions(int socket, int family) {
+  const int on = 1, off = 0;
+  // Connections of an earlier server that linger do not count, a listener does.
+  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // For what is accepted.
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+}
+
+// One for each address that this machine's kernel knows the family of; port 0 becomes the one that
+// was found.
+absl::StatusOr<std::vector<ScopedFd>> Bind(const std::string& host, int* port) {
+  if (*port < 0 || *port > kPortMax) {
+    return absl::InvalidArgumentError(absl::StrCat("port ", *port, " is not in 0..", kPortMax));
+  }
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, *port));
+  std::vector<ScopedFd> sockets;
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    ScopedFd fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    // A machine without IPv6 still resolves names to it.
+    if (!fd.ok()) continue;
+    SetOptions(fd.get(), at->ai_family);
+    // It lies at the same place in both.
+    reinterpret_cast<sockaddr_in*>(at->ai_addr)->sin_port = htons(static_cast<uint16_t>(*port));
+    if (bind(fd.get(), at->ai_addr, at->ai_addrlen) != 0) return Explain(errno, host, *port);
+    ASSIGN_OR_RETURN(*port, PortOf(fd.get()));
+    sockets.push_back(std::move(fd));
+  }
+  return sockets;
+}
+
 }  // namespace
 
 std::string HostPort(const std::string& host, int port) {
@@ -72,23 +119,21 @@ absl::StatusOr<bool> IsLoopback(const std::string& host) {
   return true;
 }
 
-absl::Status CheckListen(const std::string& host, int port) {
-  if (port < 0 || port > kPortMax) {
-    return absl::InvalidArgumentError(absl::StrCat("port ", port, " is not in 0..", kPortMax));
+absl::StatusOr<Listening> Listen(const std::string& host, int port) {
+  Listening listening;
+  ASSIGN_OR_RETURN(listening.sockets, Bind(IsEveryAddress(host) ? "::" : host, &port));
+  // A machine without IPv6.
+  if (listening.sockets.empty() && IsEveryAddress(host)) {
+    ASSIGN_OR_RETURN(listening.sockets, Bind("0.0.0.0", &port));
   }
-  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port));
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    // A machine without IPv6 still resolves names to it.
-    if (fd < 0) continue;
-    // As gRPC does: connections of an earlier server that linger do not count, a listener does.
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    const int error = bind(fd, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
-    close(fd);
-    if (error != 0) return Explain(error, host, port);
+  for (const ScopedFd& socket : listening.sockets) {
+    if (listen(socket.get(), SOMAXCONN) != 0) return Explain(errno, host, port);
   }
-  return absl::OkStatus();
+  if (listening.sockets.empty()) return Explain(EADDRNOTAVAIL, host, port);
+  listening.port = port;
+  return listening;
 }
+
+absl::Status CheckListen(const std::string& host, int port) { return Bind(host, &port).status(); }
 
 }  // namespace cadre::service

@@ -1,0 +1,94 @@
+// Accepts connections in gRPC's place, which stops accepting for good when it once runs out of
+// descriptors, and lets everybody hold as many connections as there is memory for. What is accepted
+// and has not shown a token in time is closed; see newcomers.h.
+#ifndef CADRE_RENDEZVOUS_SERVICE_ACCEPTOR_H_
+#define CADRE_RENDEZVOUS_SERVICE_ACCEPTOR_H_
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/scoped_fd.h"
+#include "rendezvous/service/newcomers.h"
+
+namespace cadre::service {
+
+struct AcceptorOptions {
+  std::string host;
+  int port = 0;
+  // Connections without a token: how many there may be (each takes two descriptors), and for how
+  // long. Twice as many as the largest job has nodes.
+  size_t most_newcomers = 8192;
+  absl::Duration patience = absl::Seconds(20);
+};
+
+// Of grpc::ServerContext::peer(), "ipv4:10.0.0.1:29400" or "ipv6:%5B::1%5D:29400"; nullopt: it is
+// neither.
+std::optional<Peer> PeerOf(const std::string& context_peer);
+
+// Thread safe but for Start.
+class Acceptor {
+ public:
+  // Listens when it returns; nobody is accepted before Start. Errors as CheckListen.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const AcceptorOptions& options);
+  // Accepts nobody any more.
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  int port() const { return port_; }
+
+  // `take` gets each connection, on a thread of the acceptor's. Once.
+  void Start(std::function<void(ScopedFd)> take);
+
+  // This caller has shown a token.
+  void Admit(const Peer& peer);
+
+ private:
+  Acceptor(const AcceptorOptions& options, std::vector<ScopedFd> listeners, int port);
+
+  void Run();
+  int MillisToNextDeadline();
+  void Accept(int listener);
+  // False: it cannot be held, and is closed.
+  bool Hold(const Peer& peer, int connection);
+  // Descriptors have run out: a newcomer makes room, or whoever comes next is refused.
+  void MakeRoom(int listener);
+  void RefuseOne(int listener);
+  // Until somebody calls, or the pause is over.
+  void Pause();
+  void DropOverdue();
+  // The connection ends, for both sides.
+  void Drop(const Peer& peer);
+  // It is not a newcomer any more, and gRPC's alone.
+  void LetGo(const Peer& peer);
+
+  const std::vector<ScopedFd> listeners_;
+  const int port_;
+  const ScopedFd epoll_;
+  const ScopedFd wake_;
+  // Given up for a moment to accept one that is then refused.
+  ScopedFd reserve_;
+  std::function<void(ScopedFd)> take_;
+
+  std::mutex mutex_;
+  Newcomers newcomers_;
+  // A second descriptor of each newcomer's connection: gRPC closes its own when it likes.
+  std::map<Peer, ScopedFd> held_;
+  std::map<int, Peer> peers_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace cadre::service
+
+#endif  // CADRE_RENDEZVOUS_SERVICE_ACCEPTOR_H_
