@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/keyed_digest.h"
+#include "base/server_key.h"
 #include "base/token.h"
 
 namespace cadre {
@@ -22,6 +23,12 @@ constexpr size_t kUserNameBytesMax = 64;
 // The claim, and its proof.
 std::string Signed(absl::string_view secret, absl::string_view said) {
   return absl::StrCat(said, ":", absl::BytesToHexString(KeyedDigest(secret, said)));
+}
+
+// The same of a new token, which names the server's key as well.
+std::string Made(absl::string_view secret, absl::string_view said) {
+  const std::string key = ServerKeyOf(secret);
+  return Signed(secret, key.empty() ? said : absl::StrCat(said, ":", key));
 }
 
 std::string For(uint64_t server_id) { return absl::StrCat(absl::Hex(server_id, absl::kZeroPad16)); }
@@ -39,10 +46,20 @@ bool ReadUntil(absl::string_view text, absl::Time* ends) {
   return true;
 }
 
+bool IsFingerprint(absl::string_view text) {
+  return text.size() == kFingerprintDigits &&
+         std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+}
+
 // What the token says of itself; nothing is proved yet.
 std::optional<Bearer> Claim(absl::string_view token) {
-  const std::vector<absl::string_view> fields = absl::StrSplit(token, ':');
+  std::vector<absl::string_view> fields = absl::StrSplit(token, ':');
   Bearer bearer;
+  // Before the proof; one that is made from a secret of somebody's choice has none.
+  if (fields.size() > 1 && IsFingerprint(*(fields.end() - 2))) {
+    bearer.server_key = std::string(*(fields.end() - 2));
+    fields.erase(fields.end() - 2);
+  }
   if (fields.size() == 5 && fields[0] == "user" && IsUserName(fields[1]) &&
       ReadFor(fields[2], &bearer.server_id) && ReadUntil(fields[3], &bearer.ends)) {
     bearer.kind = Kind::kUser;
@@ -88,16 +105,16 @@ bool IsUserName(absl::string_view user) {
 
 std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string_view user,
                       absl::Time ends) {
-  return Signed(secret, absl::StrCat("user:", user, ":", For(server_id), ":", Until(ends)));
+  return Made(secret, absl::StrCat("user:", user, ":", For(server_id), ":", Until(ends)));
 }
 
 std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends) {
-  return Signed(secret, absl::StrCat("read:", For(server_id), ":", Until(ends)));
+  return Made(secret, absl::StrCat("read:", For(server_id), ":", Until(ends)));
 }
 
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job) {
-  return Signed(secret, absl::StrCat("part:", part, ":", job, ":", For(server_id)));
+  return Made(secret, absl::StrCat("part:", part, ":", job, ":", For(server_id)));
 }
 
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token) {
@@ -107,6 +124,11 @@ std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token
   const absl::string_view said = token.substr(0, token.rfind(':'));
   if (!EqualConstantTime(token, Signed(secret, said))) return std::nullopt;
   return claimed;
+}
+
+std::string ServerKeyNamedBy(absl::string_view token) {
+  const std::optional<Bearer> claimed = Claim(token);
+  return claimed.has_value() ? claimed->server_key : ServerKeyOf(token);
 }
 
 absl::Status CheckServerOf(const Bearer& bearer, uint64_t server_id) {

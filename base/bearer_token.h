@@ -30,6 +30,8 @@ struct Bearer {
   std::string job;
   // Of all but an administrator: the state of the server that it is good for.
   uint64_t server_id = 0;
+  // Likewise, if it names one: the fingerprint of the server's key (server_key.h).
+  std::string server_key;
   // Of a user and a reader: until then, in whole seconds. A part's ends with the part.
   absl::Time ends = absl::InfiniteFuture();
 };
@@ -39,17 +41,23 @@ bool IsUserName(absl::string_view user);
 
 // `secret`: the server's own token. `ends` is cut to whole seconds.
 //
-// "user:alice:<16 hexadecimal digits of the server id>:<seconds since 1970>:<64 more digits>".
+// "user:alice:<16 hexadecimal digits of the server id>:<seconds since 1970>:<64 digits of the
+// server's key>:<64 more digits>". Without the key where the secret makes none.
 std::string UserToken(absl::string_view secret, uint64_t server_id, absl::string_view user,
                       absl::Time ends);
-// "read:<server id>:<seconds>:<64 digits>". For who sees what all users see, and changes nothing.
+// "read:<server id>:<seconds>:<key>:<64 digits>". For who sees what all users see, and changes
+// nothing.
 std::string ReadToken(absl::string_view secret, uint64_t server_id, absl::Time ends);
-// "part:12:mnist:<server id>:<64 digits>". For the launcher of this part alone.
+// "part:12:mnist:<server id>:<key>:<64 digits>". For the launcher of this part alone.
 std::string PartToken(absl::string_view secret, uint64_t server_id, uint64_t part,
                       absl::string_view job);
 
 // The token's owner, whether it is still good or not; nullopt: it is none of this server's.
 std::optional<Bearer> BearerOf(absl::string_view secret, absl::string_view token);
+
+// The fingerprint of the key of the server that the token is for, the server's own or one made from
+// it; empty: it names none. For who has the token, and not for who is shown it: nothing is proved.
+std::string ServerKeyNamedBy(absl::string_view token);
 
 // OK, or UNAUTHENTICATED with what is wrong with the token and how one gets another: it is of
 // another state of the server than `server_id`.

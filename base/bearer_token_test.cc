@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/server_key.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -101,6 +102,30 @@ TEST(BearerTokenTest, WhatWasChangedOrMadeFromAnotherSecretIsNobodys) {
   // Those of before, which had no end and fitted every state.
   EXPECT_FALSE(BearerOf(
       kSecret, "user:alice:7cfd7689ca1fc0511c9da15d790db8bc2d287b36ba9102c310001ce37a8676f9"));
+}
+
+// From a secret that `cadre token new` made.
+constexpr char kRandom[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+TEST(BearerTokenTest, ATokenNamesTheKeyOfItsServer) {
+  const std::string key = ServerKeyOf(kRandom);
+  EXPECT_EQ(ServerKeyNamedBy(kRandom), key);
+  for (const std::string& token :
+       {UserToken(kRandom, kServer, "alice", End()), ReadToken(kRandom, kServer, End()),
+        PartToken(kRandom, kServer, 12, "mnist")}) {
+    EXPECT_EQ(ServerKeyNamedBy(token), key) << token;
+    ASSERT_TRUE(BearerOf(kRandom, token).has_value()) << token;
+    EXPECT_EQ(BearerOf(kRandom, token)->server_id, kServer);
+    // Another's key, or none, is no longer what the server signed.
+    EXPECT_FALSE(
+        BearerOf(kRandom, absl::StrReplaceAll(token, {{key, ServerKeyOf(std::string(64, '0'))}})));
+    EXPECT_FALSE(BearerOf(kRandom, absl::StrReplaceAll(token, {{key + ":", ""}})));
+  }
+  EXPECT_EQ(BearerOf(kRandom, UserToken(kRandom, kServer, "alice", End()))->user, "alice");
+  // From a secret that somebody chose no key is made.
+  EXPECT_EQ(ServerKeyNamedBy(kSecret), "");
+  EXPECT_EQ(ServerKeyNamedBy(UserToken(kSecret, kServer, "alice", End())), "");
+  EXPECT_EQ(ServerKeyNamedBy(""), "");
 }
 
 TEST(BearerTokenTest, UsersNames) {
