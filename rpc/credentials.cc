@@ -1,91 +1,63 @@
 #include "rpc/credentials.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
-#include <string>
+#include <functional>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/bearer_token.h"
+#include "base/server_key.h"
 #include "base/status_macros.h"
+#include "rpc/pem_files.h"
 
 namespace cadre::rpc {
 namespace {
 
-constexpr off_t kPemBytesMax = 1 << 20;
+namespace tls = grpc::experimental;
 
-struct PemFiles {
-  std::string ca;
-  std::string certificate;
-  std::string key;
+// Lets through the server that has proved, in the handshake before, to have this key.
+class KeyVerifier final : public tls::ExternalCertificateVerifier {
+ public:
+  explicit KeyVerifier(std::string key) : key_(std::move(key)) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request,
+              std::function<void(grpc::Status)> /*later*/, grpc::Status* result) override {
+    const grpc::string_ref shown = request->peer_cert();
+    if (KeyFingerprint({shown.data(), shown.size()}) != key_) {
+      *result = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the server has another key");
+    }
+    return true;
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const std::string key_;
 };
 
-absl::StatusOr<std::string> ReadOpenPem(int fd, const std::string& path, bool secret) {
-  struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kPemBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("TLS: ", path, " must be a regular file of at most 1 MiB"));
-  }
-  if (secret && (info.st_mode & 077) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("TLS: ", path, " is open to other users: chmod 600 ", path));
-  }
-  std::string content(static_cast<size_t>(info.st_size), '\0');
-  size_t size = 0;
-  while (size < content.size()) {
-    const ssize_t got = read(fd, &content[size], content.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    size += static_cast<size_t>(got);
-  }
-  content.resize(size);
-  if (content.find("-----BEGIN ") == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("TLS: ", path, " is not in PEM format"));
-  }
-  return content;
-}
-
-absl::StatusOr<std::string> ReadPem(const std::string& path, bool secret) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    const std::string reason(absl::ErrnoToStatus(errno, "").message());
-    return absl::InvalidArgumentError(
-        absl::StrCat("TLS: cannot open ", path, reason,
-                     "; the directory must hold ca.pem, cert.pem and key.pem"));
-  }
-  absl::StatusOr<std::string> content = ReadOpenPem(fd, path, secret);
-  close(fd);
-  return content;
-}
-
-absl::StatusOr<PemFiles> ReadPemFiles(const std::string& directory) {
-  PemFiles files;
-  ASSIGN_OR_RETURN(files.ca, ReadPem(directory + "/ca.pem", false));
-  ASSIGN_OR_RETURN(files.certificate, ReadPem(directory + "/cert.pem", false));
-  ASSIGN_OR_RETURN(files.key, ReadPem(directory + "/key.pem", true));
-  return files;
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ForKeyOf(const std::string& token) {
+  std::string key = ServerKeyNamedBy(token);
+  if (key.empty()) return absl::InvalidArgumentError(kNoServerKey);
+  // gRPC would read all of this machine's certificate authorities, and then use none.
+  static const auto* const root = new std::string(MakeServerIdentity("").certificate_pem);
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(std::make_shared<tls::StaticDataCertificateProvider>(*root));
+  options.watch_root_certs();
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(
+      tls::ExternalCertificateVerifier::Create<KeyVerifier>(std::move(key)));
+  return tls::TlsCredentials(options);
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TransportSecurity& security) {
-  if (security.tls_dir.empty()) return grpc::InsecureServerCredentials();
-  ASSIGN_OR_RETURN(PemFiles files, ReadPemFiles(security.tls_dir));
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = std::move(files.ca);
-  options.pem_key_cert_pairs.push_back({std::move(files.key), std::move(files.certificate)});
-  return grpc::SslServerCredentials(options);
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
-    const TransportSecurity& security) {
+    const TransportSecurity& security, const std::string& token) {
+  if (security.tls_dir.empty() && security.by_token) return ForKeyOf(token);
   if (security.tls_dir.empty()) return grpc::InsecureChannelCredentials();
-  ASSIGN_OR_RETURN(PemFiles files, ReadPemFiles(security.tls_dir));
+  ASSIGN_OR_RETURN(PemFiles files, ReadPemFiles(security.tls_dir, !security.nameless));
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = std::move(files.ca);
   options.pem_private_key = std::move(files.key);

@@ -1,62 +1,60 @@
 #include "rpc/credentials.h"
 
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#include <fstream>
 #include <string>
 
+#include "base/bearer_token.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
+#include "rpc/server_security.h"
 
 namespace cadre::rpc {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class TlsFiles : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "/tls_XXXXXX";
-    ASSERT_NE(mkdtemp(&name[0]), nullptr);
-    security_.tls_dir = name;
-  }
+constexpr char kChosen[] = "a secret that somebody chose";
 
-  void Write(const std::string& name, mode_t mode) {
-    const std::string path = security_.tls_dir + "/" + name;
-    std::ofstream(path) << "-----BEGIN SOMETHING-----\n";
-    chmod(path.c_str(), mode);
-  }
-
-  TransportSecurity security_;
-};
-
-TEST_F(TlsFiles, NoDirectoryMeansNoEncryption) {
-  EXPECT_OK(MakeServerCredentials(TransportSecurity()));
-  EXPECT_OK(MakeChannelCredentials(TransportSecurity()));
+TransportSecurity ByToken() {
+  TransportSecurity security;
+  security.by_token = true;
+  return security;
 }
 
-TEST_F(TlsFiles, AbsentFileIsNamed) {
-  Write("ca.pem", 0644);
-  EXPECT_THAT(MakeServerCredentials(security_),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("/cert.pem: No such file"), HasSubstr("must hold ca.pem"))));
-  EXPECT_THAT(MakeChannelCredentials(security_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/cert.pem")));
+TEST(CredentialsTest, NeitherFilesNorTokenMeansNoEncryption) {
+  EXPECT_OK(ServerSecurity::Make(TransportSecurity(), kChosen));
+  EXPECT_OK(MakeChannelCredentials(TransportSecurity(), kChosen));
 }
 
-TEST_F(TlsFiles, KeyOpenToOthersIsRefused) {
-  Write("ca.pem", 0644);
-  Write("cert.pem", 0644);
-  Write("key.pem", 0644);
-  EXPECT_THAT(MakeServerCredentials(security_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("chmod 600")));
+TEST(CredentialsTest, ATokenThatNamesNoKeyProtectsNothing) {
+  EXPECT_THAT(ServerSecurity::Make(ByToken(), kChosen),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cadre token new FILE")));
+  EXPECT_THAT(MakeChannelCredentials(ByToken(), kChosen),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cadre token new FILE")));
+  const std::string secret = RandomToken();
+  const std::string users = UserToken(secret, 7, "ann", absl::InfiniteFuture());
+  EXPECT_OK(ServerSecurity::Make(ByToken(), secret));
+  EXPECT_OK(MakeChannelCredentials(ByToken(), secret));
+  EXPECT_OK(MakeChannelCredentials(ByToken(), users));
+  // Only the server's own makes it.
+  EXPECT_THAT(ServerSecurity::Make(ByToken(), users), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST_F(TlsFiles, FileThatIsNoPemIsRefused) {
-  std::ofstream(security_.tls_dir + "/ca.pem") << "hello\n";
-  EXPECT_THAT(MakeServerCredentials(security_),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not in PEM format")));
+TEST(CredentialsTest, AnAbsentDirectoryIsNamed) {
+  TransportSecurity security;
+  security.tls_dir = "/nonexistent";
+  EXPECT_THAT(ServerSecurity::Make(security, ""),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/nonexistent/ca.pem")));
+  EXPECT_THAT(MakeChannelCredentials(security),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/nonexistent/ca.pem")));
+}
+
+TEST(CredentialsTest, OnlyAnotherTokenIsNew) {
+  const std::string secret = RandomToken();
+  const auto security = ServerSecurity::Make(ByToken(), secret);
+  ASSERT_OK(security);
+  EXPECT_EQ((*security)->Renew(secret).value(), false);
+  EXPECT_EQ((*security)->Renew(RandomToken()).value(), true);
+  EXPECT_THAT((*security)->Renew(kChosen), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

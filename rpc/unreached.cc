@@ -21,6 +21,7 @@ constexpr Symptom kSymptoms[] = {
     {"http1", Unreached::kNotGrpc},
     {"settings frame", Unreached::kNotGrpc},
     {"parsing HTTP/2", Unreached::kNotGrpc},
+    {"Custom verification check failed", Unreached::kOtherKey},
     {"SSL_ERROR", Unreached::kTls},
     {"andshaker shutdown", Unreached::kHandshakeGivenUp},
     {"andshake", Unreached::kHandshake},

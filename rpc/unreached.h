@@ -16,6 +16,7 @@ enum class Unreached {
   kNotPermitted,
   kNotGrpc,  // somebody answers, in another protocol
   kTls,
+  kOtherKey,  // the server is not the one that the token names (credentials.h)
   kHandshake,
   kHandshakeGivenUp,
   kTimedOut,

@@ -18,6 +18,10 @@ TEST(Unreached, TextsOfGrpc) {
   EXPECT_EQ(WhyUnreached("FD shutdown: connect() timed out"), Unreached::kTimedOut);
   EXPECT_EQ(WhyUnreached("Handshake read failed: timeout"), Unreached::kHandshake);
   EXPECT_EQ(WhyUnreached("Handshaker shutdown"), Unreached::kHandshakeGivenUp);
+  EXPECT_EQ(WhyUnreached("failed to connect to all addresses; last error: UNKNOWN: "
+                         "ipv4:10.0.0.1:29400: Custom verification check failed with error: "
+                         "UNAUTHENTICATED: the server has another key"),
+            Unreached::kOtherKey);
   EXPECT_EQ(WhyUnreached("something new"), Unreached::kOther);
 }
 

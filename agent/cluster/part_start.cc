@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
+#include "rpc/pem_files.h"
 
 namespace cadre::agent {
 namespace {
@@ -124,13 +125,20 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
   }
   const std::string directory = PartDirectory(options, part.part().id());
   if (mkdir(directory.c_str(), 0700) != 0) return Failed(directory);
-  const std::string spec = directory + "/job.binpb", token = directory + "/token";
+  const std::string spec = directory + "/job.binpb";
+  const std::string token = absl::StrCat(directory, "/", kPartToken);
   RETURN_IF_ERROR(WritePrivate(spec, part.spec().SerializeAsString(), user));
   // The agent's own token would make its user the cluster's administrator.
-  RETURN_IF_ERROR(WritePrivate(
-      token,
-      absl::StrCat(PartToken(options.token, server_id, part.part().id(), part.part().job()), "\n"),
-      user));
+  RETURN_IF_ERROR(WritePrivate(token,
+                               absl::StrCat(PartToken(options.token->Current(), server_id,
+                                                      part.part().id(), part.part().job()),
+                                            "\n"),
+                               user));
+  // The agent's key would let its user pose as this node.
+  if (!options.tls_dir.empty()) {
+    ASSIGN_OR_RETURN(const rpc::PemFiles files, rpc::ReadPemFiles(options.tls_dir, /*own=*/false));
+    RETURN_IF_ERROR(WritePrivate(absl::StrCat(directory, "/", kPartCa), files.ca, user));
+  }
   RETURN_IF_ERROR(MakePrivate(RuntimeDirectory(options, part.part().id()), user));
   // The user's launcher finds its files there, and cannot add any beside them.
   if (other && chmod(directory.c_str(), 0711) != 0) return Failed(directory);
@@ -154,7 +162,8 @@ absl::StatusOr<supervisor::StartFrame> PreparePart(const PartStartOptions& optio
         std::string("--no-progress")}) {
     frame.argv.push_back(word);
   }
-  if (!options.tls_dir.empty()) frame.argv.push_back(absl::StrCat("--tls-dir=", options.tls_dir));
+  if (!options.tls_dir.empty()) frame.argv.push_back(absl::StrCat("--tls-dir=", directory));
+  if (options.insecure) frame.argv.push_back("--insecure");
   if (!options.local_addr.empty()) {
     frame.argv.push_back(absl::StrCat("--local-addr=", options.local_addr));
   }

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/supervisor/frames.h"
+#include "base/renewed_token.h"
 #include "proto/cluster.pb.h"
 
 namespace cadre::agent {
@@ -23,8 +25,11 @@ struct PartStartOptions {
   // --rdzv-endpoint.
   std::string server;
   // The cluster's; each launcher gets one made from it, for its part alone.
-  std::string token;
-  // Both may be empty.
+  std::shared_ptr<RenewedToken> token;
+  // The server speaks clear text.
+  bool insecure = false;
+  // Both may be empty. Of the first, launchers get a copy of ca.pem: what else is there is the
+  // agent's own.
   std::string tls_dir;
   std::string local_addr;
   // The agent's environment, of which launchers get little.
@@ -36,6 +41,10 @@ struct PartStartOptions {
   // The node has GPUs, so that a part without any must not see them.
   bool has_gpus = false;
 };
+
+// In a part's directory: the launcher's token, and the authority whose certificate the server has.
+inline constexpr char kPartToken[] = "token";
+inline constexpr char kPartCa[] = "ca.pem";
 
 struct UserEntry {
   std::string name;

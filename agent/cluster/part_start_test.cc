@@ -1,5 +1,6 @@
 #include "agent/cluster/part_start.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr uint64_t kServer = 7;
+constexpr char kSecret[] = "a-secret-of-the-cluster";
 
 std::string Content(const std::string& path) {
   std::ostringstream text;
@@ -37,7 +39,7 @@ class PartStartTest : public testing::Test {
   PartStartTest() {
     options_.launcher = "/opt/cadre";
     options_.server = "head:29400";
-    options_.token = "a-secret-of-the-cluster";
+    options_.token = std::make_shared<RenewedToken>(kSecret, "");
     options_.environment = {{"PATH", "/bin"}, {"SLURM_PROCID", "3"}, {"CADRE_NNODES", "7"}};
     options_.directory = (*directory_)->path();
     options_.root_too = true;
@@ -66,7 +68,7 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
                                        "--nproc-per-node=4", "--redirects=3", "--no-progress"));
   EXPECT_THAT(frame->argv, Not(Contains(HasSubstr("secret"))));
   // Good for this part alone.
-  EXPECT_EQ(Content(directory + "/token"), PartToken(options_.token, kServer, 12, "mnist") + "\n");
+  EXPECT_EQ(Content(directory + "/token"), PartToken(kSecret, kServer, 12, "mnist") + "\n");
   v1::JobSpec spec;
   ASSERT_TRUE(spec.ParseFromString(Content(directory + "/job.binpb")));
   EXPECT_EQ(spec.name(), "mnist");
@@ -78,6 +80,29 @@ TEST_F(PartStartTest, TheLauncherIsToldWhatItNeedsAndTheTokenIsInAFile) {
   }
   RemovePart(options_, 12);
   EXPECT_NE(access(directory.c_str(), F_OK), 0);
+}
+
+TEST_F(PartStartTest, OfTheAgentsTlsFilesALauncherGetsTheAuthorityAlone) {
+  std::string tls = ::testing::TempDir() + "/tls_XXXXXX";
+  ASSERT_NE(mkdtemp(&tls[0]), nullptr);
+  for (const char* name : {"/ca.pem", "/cert.pem", "/key.pem"}) {
+    std::ofstream(tls + name) << "-----BEGIN " << name << "-----\n";
+  }
+  options_.tls_dir = tls;
+  const auto frame = PreparePart(options_, part_, {}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  const std::string directory = options_.directory + "/part-12";
+  EXPECT_THAT(frame->argv, Contains("--tls-dir=" + directory));
+  EXPECT_THAT(frame->argv, Not(Contains(HasSubstr(tls))));
+  EXPECT_EQ(Content(directory + "/ca.pem"), Content(tls + "/ca.pem"));
+  EXPECT_NE(access((directory + "/key.pem").c_str(), F_OK), 0);
+}
+
+TEST_F(PartStartTest, WhatServesInClearIsSpokenToSo) {
+  options_.insecure = true;
+  const auto frame = PreparePart(options_, part_, {}, kServer);
+  ASSERT_THAT(frame, IsOk());
+  EXPECT_THAT(frame->argv, Contains("--insecure"));
 }
 
 TEST_F(PartStartTest, TheEnvironmentIsTheUsersAndNotTheAgents) {

@@ -17,6 +17,7 @@
 #include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
 #include "base/check.h"
+#include "base/renewed_token.h"
 #include "base/status_macros.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
@@ -87,7 +88,8 @@ struct Attempt {
 
 class GrpcLink final : public ServerLink {
  public:
-  explicit GrpcLink(GrpcLinkOptions options) : options_(std::move(options)) {
+  explicit GrpcLink(GrpcLinkOptions options)
+      : options_(std::move(options)), token_(options_.token, options_.token_file) {
     CADRE_CHECK(!options_.endpoints.empty(), "a link needs a server");
   }
   ~GrpcLink() override { Stop(); }
@@ -135,14 +137,13 @@ class GrpcLink final : public ServerLink {
   void Run() {
     std::minstd_rand random{std::random_device{}()};
     absl::Duration backoff = rpc::kReconnectBackoffMin;
-    bool ever_welcome = false;
     for (;;) {
       bool welcome = false;
       const absl::Status status = RunRound(&welcome);
       Call([&] { callbacks_.on_down(status); });
-      ever_welcome = ever_welcome || welcome;
+      ever_welcome_ = ever_welcome_ || welcome;
       const bool refused = IsFinal(status);
-      if (refused && !(ever_welcome && options_.returns_after_refusal)) return;
+      if (refused && !(ever_welcome_ && options_.returns_after_refusal)) return;
       // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
       if (welcome) backoff = rpc::kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.
@@ -172,15 +173,21 @@ class GrpcLink final : public ServerLink {
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
-    ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options_.security));
+    const std::string token = token_.Current();
+    const auto credentials = rpc::MakeChannelCredentials(options_.security, token);
+    if (!credentials.ok()) {
+      // Once in, they were good; somebody is replacing them.
+      return ever_welcome_ ? absl::UnavailableError(credentials.status().message())
+                           : credentials.status();
+    }
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
         options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
-    if (!options_.token.empty()) attempt.context.AddMetadata(rpc::kTokenMetadata, options_.token);
+        grpc::CreateCustomChannel(attempt.endpoint, *credentials, arguments));
+    if (!token.empty()) attempt.context.AddMetadata(rpc::kTokenMetadata, token);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return absl::CancelledError("stopped");
@@ -194,7 +201,13 @@ class GrpcLink final : public ServerLink {
     queue_ = {};
     changed_.notify_all();
     if (attempt.cause.has_value()) return *attempt.cause;
-    return DescribeEnd(attempt.endpoint, rpc::FromGrpcStatus(attempt.end), attempt.open);
+    absl::Status end =
+        DescribeEnd(attempt.endpoint, rpc::FromGrpcStatus(attempt.end), attempt.open);
+    // Replaced at this moment, on both sides.
+    if (absl::IsUnauthenticated(end) && token_.Current() != token) {
+      return absl::UnavailableError(end.message());
+    }
+    return end;
   }
 
   void AwaitEnd(Attempt& attempt) {
@@ -348,7 +361,10 @@ class GrpcLink final : public ServerLink {
   }
 
   const GrpcLinkOptions options_;
+  RenewedToken token_;
   LinkCallbacks callbacks_;
+  // A server has taken this node in; for the connecting thread alone.
+  bool ever_welcome_ = false;
   // Which endpoint is tried next; for the connecting thread alone.
   size_t next_ = 0;
   std::thread thread_;

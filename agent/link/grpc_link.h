@@ -18,10 +18,13 @@ struct GrpcLinkOptions {
   std::vector<std::string> endpoints;
   // The server's token; empty where it wants none.
   std::string token;
+  // The token and the TLS files are read anew for each attempt.
   rpc::TransportSecurity security;
   // A server that has welcomed this agent and refuses it later is tried again, ever more rarely: it
   // may have been started with another token for a moment. Otherwise a refusal ends the link.
   bool returns_after_refusal = false;
+  // Where the token was read; empty: it does not change.
+  std::string token_file = "";
 };
 
 // The longest pause after a refusal.

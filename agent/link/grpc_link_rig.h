@@ -35,7 +35,8 @@ class Peer {
  public:
   explicit Peer(const std::string& endpoint, const std::string& token = kToken,
                 bool returns_after_refusal = false)
-      : link_(MakeGrpcLink({absl::StrSplit(endpoint, ','), token, {}, returns_after_refusal})) {}
+      : Peer(GrpcLinkOptions{absl::StrSplit(endpoint, ','), token, {}, returns_after_refusal}) {}
+  explicit Peer(GrpcLinkOptions options) : link_(MakeGrpcLink(std::move(options))) {}
 
   // Says `hello` whenever the link comes up.
   void Start(std::vector<v1::NodeMessage> hello = {}) {
@@ -136,11 +137,13 @@ class FullLog final : public log::RecordLog {
 // A server and its core, as one process holds them.
 class Host {
  public:
-  explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken)
+  explicit Host(int port = 0, log::OpenedLog durable = {}, const std::string& token = kToken,
+                const rpc::TransportSecurity& security = {})
       : core(host::NewCoreConfig(), nullptr, std::move(durable)) {
     service::ServerOptions options;
     options.token = token;
     options.port = port;
+    options.security = security;
     absl::StatusOr<std::unique_ptr<service::Server>> server = service::Server::Start(options, core);
     EXPECT_OK(server);
     if (server.ok()) server_ = *std::move(server);

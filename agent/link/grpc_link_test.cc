@@ -1,5 +1,6 @@
 #include "agent/link/grpc_link.h"
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,8 +12,10 @@
 #include "agent/link/link_queue.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rpc/limits.h"
+#include "tests/testing/certificates.h"
 
 namespace cadre::agent {
 namespace {
@@ -65,6 +68,58 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsTriedAgainWhereThatIsWanted) {
   ASSERT_TRUE(peer.AwaitRefusals(2));
   host.reset();
   host = std::make_unique<Host>(port);
+  EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+rpc::TransportSecurity ByToken() {
+  rpc::TransportSecurity security;
+  security.by_token = true;
+  return security;
+}
+
+TEST(GrpcLink, AServerWithAnotherKeyThanTheTokenNamesEndsTheLink) {
+  Host strangers(0, log::OpenedLog{}, RandomToken(), ByToken());
+  Peer peer(GrpcLinkOptions{{strangers.endpoint()}, RandomToken(), ByToken()});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
+  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnauthenticated,
+                                         HasSubstr("does not have the key that the token names")));
+  EXPECT_TRUE(strangers.core.AllStatuses()->empty());
+}
+
+TEST(GrpcLink, ATokenThatIsReplacedInItsFileIsTheNextConnections) {
+  const std::string file = ::testing::TempDir() + "/replaced.token";
+  const std::string before = RandomToken(), after = RandomToken();
+  ASSERT_OK(WriteTokenFile(file, before));
+  auto host = std::make_unique<Host>(0, log::OpenedLog{}, before, ByToken());
+  const int port = host->port();
+  Peer peer(GrpcLinkOptions{{host->endpoint()}, before, ByToken(), false, file});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  ASSERT_OK(WriteTokenFile(file, after));
+  host.reset();
+  host = std::make_unique<Host>(port, log::OpenedLog{}, after, ByToken());
+  EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+TEST(GrpcLink, CertificatesThatAreBeingReplacedEndNoLinkThatWasIn) {
+  rpc::TransportSecurity mutual;
+  mutual.tls_dir = MakeCertificates();
+  auto host = std::make_unique<Host>(0, log::OpenedLog{}, kToken, mutual);
+  const int port = host->port();
+  Peer peer(GrpcLinkOptions{{host->endpoint()}, kToken, mutual});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  const std::string after = MakeCertificates();
+  const auto replace = [&](const std::string& name) {
+    std::filesystem::rename(after + "/" + name, mutual.tls_dir + "/" + name);
+  };
+  replace("ca.pem");
+  replace("cert.pem");
+  host.reset();
+  EXPECT_THAT(peer.AwaitDown(2),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("do not belong together")));
+  replace("key.pem");
+  host = std::make_unique<Host>(port, log::OpenedLog{}, kToken, mutual);
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 

@@ -25,17 +25,20 @@ const char* Meaning(rpc::Unreached why) {
     case rpc::Unreached::kNotPermitted:
       return ": not permitted from here";
     case rpc::Unreached::kTls:
-      return ": TLS handshake failed; check that both sides use TLS, with certificates of one "
-             "ca.pem";
+      return ": TLS handshake failed; check that both sides have a token file, or certificates of "
+             "one ca.pem (--tls-dir), or --insecure";
     case rpc::Unreached::kHandshake:
     case rpc::Unreached::kHandshakeGivenUp:
-      return ": handshake failed; check that both sides use TLS, or neither does";
+      return ": handshake failed; check that both sides use TLS, or neither does (--token-file, "
+             "--tls-dir, --insecure)";
     case rpc::Unreached::kTimedOut:
       return ": connection timed out";
     case rpc::Unreached::kClosedWithoutAWord:
-      return ": the connection was closed; check that both sides use TLS, or neither does";
+      return ": the connection was closed; check that both sides use TLS, or neither does "
+             "(--token-file, --tls-dir, --insecure)";
     case rpc::Unreached::kReset:
       return ": the connection was closed";
+    case rpc::Unreached::kOtherKey:
     case rpc::Unreached::kNotGrpc:
     case rpc::Unreached::kOther:
       break;
@@ -55,6 +58,13 @@ absl::Status DescribeUnreached(const std::string& endpoint, const absl::Status& 
   }
   const rpc::Unreached why = rpc::WhyUnreached(status.message());
   if (why == rpc::Unreached::kNotGrpc) return NotOurs(endpoint);
+  if (why == rpc::Unreached::kOtherKey) {
+    // As a token that the server refuses: it is one or the other's mistake, or a stranger.
+    return absl::UnauthenticatedError(absl::StrCat(
+        "whoever answers at ", endpoint,
+        " does not have the key that the token names, and was not given the token: the token is "
+        "another server's, or that is not your server"));
+  }
   const char* const meaning = Meaning(why);
   if (meaning == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot reach ", endpoint, ": ", text));

@@ -34,6 +34,15 @@ TEST(LinkStatus, GrpcTextsBecomeReadable) {
                        HasSubstr("node0:29400 answers, but is not a cadre server")));
 }
 
+TEST(LinkStatus, AServerWithAnotherKeyIsRefusedAsItsRefusalWouldBe) {
+  EXPECT_THAT(Unreached("failed to connect to all addresses; last error: UNKNOWN: "
+                        "ipv4:10.0.0.1:29400: Custom verification check failed with error: "
+                        "UNAUTHENTICATED: the server has another key"),
+              StatusIs(absl::StatusCode::kUnauthenticated,
+                       AllOf(HasSubstr("node0:29400 does not have the key that the token names"),
+                             HasSubstr("was not given the token"))));
+}
+
 TEST(LinkStatus, AServerThatDoesNotLeadWasReached) {
   for (const std::string text : {"this server stands in reserve: node1:29400 leads",
                                  "this server no longer leads: Connection refused by etcd"}) {

@@ -42,12 +42,13 @@ absl::StatusOr<std::unique_ptr<host::CoreThread>> StartCore(const RunOptions& op
 }
 
 service::ServerOptions Listen(const RunOptions& options, const ResolvedEndpoint& at,
-                              const std::string& token) {
+                              const FoundToken& token, const rpc::TransportSecurity& security) {
   service::ServerOptions server;
   server.host = options.bind_host.empty() ? at.address : options.bind_host;
   server.port = at.port;
-  server.token = token;
-  server.security.tls_dir = options.tls_dir;
+  server.token = token.token;
+  server.token_file = token.file;
+  server.security = security;
   return server;
 }
 
@@ -123,13 +124,13 @@ absl::Status ServeHere(const RunOptions& options, Candidate& candidate) {
 
 // The launchers of one srun or mpirun share a token by themselves, through the user's home
 // directory.
-absl::StatusOr<std::string> LaunchToken(const std::string& launch, Attachment& attachment) {
+absl::StatusOr<FoundToken> LaunchToken(const std::string& launch, Attachment& attachment) {
   const absl::StatusOr<std::string> home = HomeDirectory();
   absl::Status failed = home.status();
   if (home.ok()) {
     attachment.launch_token_file = absl::StrCat(*home, "/", launch, ".token");
     absl::StatusOr<std::string> token = SharedToken(attachment.launch_token_file);
-    if (token.ok()) return token;
+    if (token.ok()) return FoundToken{*std::move(token)};
     failed = token.status();
   }
   return absl::InvalidArgumentError(
@@ -137,7 +138,7 @@ absl::StatusOr<std::string> LaunchToken(const std::string& launch, Attachment& a
                    "; make one with 'cadre token new FILE' and add --token-file FILE"));
 }
 
-absl::StatusOr<std::string> TokenFor(const RunOptions& options, Attachment& attachment) {
+absl::StatusOr<FoundToken> TokenFor(const RunOptions& options, Attachment& attachment) {
   const Endpoint& first = options.endpoints[0];
   if (options.endpoints.size() > 1 && options.token_file.empty()) {
     return absl::InvalidArgumentError(
@@ -152,15 +153,19 @@ absl::StatusOr<std::string> TokenFor(const RunOptions& options, Attachment& atta
 
 }  // namespace
 
-absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
-                                      int port, bool loopback) {
+absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::string& host,
+                                     int port, bool loopback) {
   if (!token_file.empty()) {
+    const bool is_file = token_file != "-";
     absl::StatusOr<std::string> token =
-        token_file == "-" ? ReadTokenFrom(STDIN_FILENO) : ReadTokenFile(token_file);
-    if (token.ok()) return token;
+        is_file ? ReadTokenFile(token_file) : ReadTokenFrom(STDIN_FILENO);
+    if (token.ok()) return FoundToken{*std::move(token), is_file ? token_file : ""};
     return absl::InvalidArgumentError(absl::StrCat("--token-file: ", token.status().message()));
   }
-  if (loopback) return LoopbackToken(port);
+  if (loopback) {
+    ASSIGN_OR_RETURN(std::string token, LoopbackToken(port));
+    return FoundToken{std::move(token), "", true};
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       host,
       " is not on this machine's loopback, so a token is needed: make one with 'cadre token "
@@ -194,13 +199,20 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
                                  : candidate.name);
   }
   if (!routed.empty()) attachment.address = routed;
-  ASSIGN_OR_RETURN(link.token, TokenFor(options, attachment));
+  ASSIGN_OR_RETURN(const FoundToken token, TokenFor(options, attachment));
+  ASSIGN_OR_RETURN(link.security,
+                   SecurityOf(options.tls_dir, options.insecure, token, attachment.loopback));
+  // It runs as the job's user, without the node's own certificate.
+  link.security.nameless = options.part != 0;
+  link.token = token.token;
+  link.token_file = token.file;
+  attachment.insecure = options.insecure && !attachment.loopback;
   for (const Candidate& candidate : candidates) {
     // Without a shared state two that serve would each gather nodes of their own.
     if (options.serves == false) break;
     if (!candidate.at.ok() || !candidate.at->here || (candidates.size() > 1 && !etcd.has_value()))
       continue;
-    const service::ServerOptions listen = Listen(options, *candidate.at, link.token);
+    const service::ServerOptions listen = Listen(options, *candidate.at, token, link.security);
     const absl::Status served =
         etcd.has_value() ? ServeReplica(options, *etcd, listen, candidate.name, attachment)
                          : Serve(options, listen, attachment);
@@ -212,7 +224,6 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
     if (!absl::IsAlreadyExists(served) || options.serves == true) return served;
   }
   if (attachment.link != nullptr) return attachment;
-  link.security.tls_dir = options.tls_dir;
   attachment.link = agent::MakeGrpcLink(std::move(link));
   return attachment;
 }

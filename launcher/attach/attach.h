@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/link/server_link.h"
+#include "launcher/attach/security.h"
 #include "launcher/flags/run_options.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/log/etcd_client.h"
@@ -34,6 +35,8 @@ struct Attachment {
   std::string address;
   // All nodes are on this machine.
   bool loopback = true;
+  // What crosses the network is in clear, because --insecure said so.
+  bool insecure = false;
 };
 
 // The caller has started the supervisor: this may start gRPC. With `etcd` a server of ours shares
@@ -44,8 +47,8 @@ absl::StatusOr<Attachment> Attach(const RunOptions& options,
 
 // The token for the server at `host`: from `token_file` if that is named, else, on loopback, the
 // one this user's processes share. Off loopback one is needed. INVALID_ARGUMENT says what to do.
-absl::StatusOr<std::string> FindToken(const std::string& token_file, const std::string& host,
-                                      int port, bool loopback);
+absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::string& host,
+                                     int port, bool loopback);
 
 }  // namespace cadre::launcher
 

@@ -1,6 +1,7 @@
 #include "launcher/attach/control_client.h"
 
 #include <grpcpp/grpcpp.h>
+#include <stdio.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "agent/link/link_status.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/renewed_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
 #include "launcher/attach/attach.h"
@@ -55,8 +57,33 @@ absl::Status Unanswered(const std::string& endpoint, const absl::Status& said,
 struct ControlClient::State {
   struct Peer {
     std::string endpoint;
+    std::string address;
+    // Null: to be connected.
     std::unique_ptr<v1::Control::Stub> stub;
   };
+
+  State(const ServerAddresses& servers)
+      : security(servers.security), token(servers.token.token, servers.token.file) {
+    for (size_t i = 0; i < servers.names.size(); ++i) {
+      this->servers.push_back({servers.names[i], servers.addresses[i], nullptr});
+    }
+  }
+
+  // To all servers to which there is no connection, or not with this token.
+  absl::Status Connect(const std::string& now) {
+    for (Peer& server : servers) {
+      if (now != connected_with) server.stub.reset();
+      if (server.stub != nullptr) continue;
+      ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(security, now));
+      grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
+      // Not one that was made with what the files held before.
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      server.stub =
+          v1::Control::NewStub(grpc::CreateCustomChannel(server.address, credentials, arguments));
+    }
+    connected_with = now;
+    return absl::OkStatus();
+  }
 
   // Asks the servers in turn until one answers: of several only the one that leads does.
   template <typename Request, typename Reply>
@@ -68,10 +95,12 @@ struct ControlClient::State {
     std::string text;
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     unanswered = false;
-    for (const Peer& server : servers) {
+    const std::string now = token.Current();
+    RETURN_IF_ERROR(Connect(now));
+    for (Peer& server : servers) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
-      context.AddMetadata(rpc::kTokenMetadata, token);
+      context.AddMetadata(rpc::kTokenMetadata, now);
       Reply reply;
       const grpc::Status status = ((*server.stub).*method)(&context, request, &reply);
       if (status.ok()) return reply;
@@ -81,6 +110,7 @@ struct ControlClient::State {
         failed = absl::Status(failed.code(),
                               absl::StrCat("server ", server.endpoint, ": ", failed.message()));
       } else {
+        server.stub.reset();
         unanswered = unanswered || !rpc::NeverConnected(failed.message());
         failed = Unanswered(server.endpoint, failed, limit);
       }
@@ -91,7 +121,9 @@ struct ControlClient::State {
     return absl::Status(code, text);
   }
 
-  std::string token;
+  const rpc::TransportSecurity security;
+  RenewedToken token;
+  std::string connected_with;
   std::vector<Peer> servers;
   // The last call may have had an effect that nobody told of.
   bool unanswered = false;
@@ -117,22 +149,19 @@ absl::StatusOr<ServerAddresses> FindServers(const Settings& settings) {
   }
   ASSIGN_OR_RETURN(servers.token, FindToken(settings.GetOr("token-file", ""), endpoints[0].host,
                                             endpoints[0].port, loopback));
+  ASSIGN_OR_RETURN(const bool insecure, settings.Switch("insecure"));
+  ASSIGN_OR_RETURN(servers.security,
+                   SecurityOf(settings.GetOr("tls-dir", ""), insecure, servers.token, loopback));
+  servers.insecure = insecure && !loopback;
   return servers;
 }
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(const Settings& settings) {
   rpc::QuietGrpcLog();
   ASSIGN_OR_RETURN(const ServerAddresses servers, FindServers(settings));
-  rpc::TransportSecurity security;
-  security.tls_dir = settings.GetOr("tls-dir", "");
-  ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(security));
-  auto state = std::make_unique<State>();
-  state->token = servers.token;
-  for (size_t i = 0; i < servers.names.size(); ++i) {
-    state->servers.push_back(
-        {servers.names[i], v1::Control::NewStub(grpc::CreateCustomChannel(
-                               servers.addresses[i], credentials, rpc::ClientChannelArguments()))});
-  }
+  if (servers.insecure) fprintf(stderr, "cadre: %s\n", kInsecureNotice);
+  auto state = std::make_unique<State>(servers);
+  RETURN_IF_ERROR(state->Connect(state->token.Current()));
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(state)));
 }
 
@@ -205,7 +234,8 @@ std::vector<Flag> ControlFlags() {
   return {{"server", "HOST[:PORT][,...]",
            "The server to ask [127.0.0.1:29400]. Several are tried in turn."},
           {"token-file", "FILE", "The server's token; needed off loopback."},
-          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."}};
+          {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
+          {"insecure", "", "Clear text, also off loopback."}};
 }
 
 int ControlExit(const absl::Status& status) {

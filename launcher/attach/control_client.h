@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/attach/security.h"
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
 #include "proto/control.pb.h"
+#include "rpc/transport_security.h"
 
 namespace cadre::launcher {
 
@@ -20,15 +22,19 @@ struct ServerAddresses {
   std::vector<std::string> names;
   // Where to connect to, one for each.
   std::vector<std::string> addresses;
-  std::string token;
+  FoundToken token;
+  rpc::TransportSecurity security;
+  // What crosses the network is in clear, because --insecure said so.
+  bool insecure = false;
 };
 
-// From --server and --token-file. INVALID_ARGUMENT where they make no sense.
+// From --server, --token-file, --tls-dir and --insecure. INVALID_ARGUMENT where they make no
+// sense.
 absl::StatusOr<ServerAddresses> FindServers(const Settings& settings);
 
 class ControlClient {
  public:
-  // From --server, --token-file and --tls-dir. INVALID_ARGUMENT where they make no sense.
+  // To those of FindServers(). Token and TLS files are read anew with each connection.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(const Settings& settings);
   ~ControlClient();
 

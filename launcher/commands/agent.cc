@@ -14,10 +14,12 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "agent/cluster/cluster_agent.h"
+#include "agent/cluster/part_renewal.h"
 #include "agent/cluster/parts_directory.h"
 #include "agent/link/grpc_link.h"
 #include "agent/supervisor/client.h"
 #include "base/exit_codes.h"
+#include "base/renewed_token.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/attach/control_client.h"
@@ -133,11 +135,14 @@ int Run(const Parsed& parsed) {
   if (!directory.ok()) return Fail(kExitInternal, directory.status().message());
   options->start.directory = (*directory)->path();
   options->start.server = absl::StrJoin(servers->names, ",");
-  options->start.token = servers->token;
+  options->start.token = std::make_shared<RenewedToken>(servers->token.token, servers->token.file);
+  // Their token names a key, where there is one, whether this server uses it or not.
+  options->start.insecure = !servers->security.by_token && servers->security.tls_dir.empty();
   agent::GrpcLinkOptions link_options;
   link_options.endpoints = servers->addresses;
-  link_options.token = servers->token;
-  link_options.security.tls_dir = options->start.tls_dir;
+  link_options.token = servers->token.token;
+  link_options.token_file = servers->token.file;
+  link_options.security = servers->security;
   // Its launchers go on meanwhile, and would end with it.
   link_options.returns_after_refusal = true;
   OutputWriter writer;
@@ -146,7 +151,10 @@ int Run(const Parsed& parsed) {
                                                   absl::LocalTimeZone()),
                                  EscapeControl(line), "\n"));
   };
+  if (servers->insecure) options->log(kInsecureNotice);
   const std::unique_ptr<agent::ServerLink> link = agent::MakeGrpcLink(std::move(link_options));
+  agent::PartRenewal renewal(options->start, options->log);
+  renewal.Start();
   const absl::Status status = agent::RunClusterAgent(*options, *std::move(supervisor), *link);
   writer.Flush(absl::Seconds(2));
   if (status.ok()) return 0;

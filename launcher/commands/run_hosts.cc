@@ -25,6 +25,7 @@
 #include "base/exit_codes.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "launcher/attach/security.h"
 #include "launcher/environment/endpoint.h"
 #include "launcher/flags/run_flags.h"
 #include "launcher/spec/text_file.h"
@@ -302,6 +303,9 @@ absl::StatusOr<int> RunOnHosts(const Parsed& parsed, const Settings& settings,
   service::ServerOptions listen;
   ASSIGN_OR_RETURN(listen.host, ServingAddress(hosts));
   listen.token = RandomToken();
+  ASSIGN_OR_RETURN(const ResolvedEndpoint at, Resolve({listen.host, 1}));
+  ASSIGN_OR_RETURN(listen.security, SecurityOf(options.tls_dir, options.insecure,
+                                               FoundToken{listen.token}, at.loopback));
   CoreConfig config = host::NewCoreConfig();
   config.only_job = options.job.name();
   host::CoreThread core(config);

@@ -30,6 +30,7 @@
 #include "launcher/attach/etcd.h"
 #include "launcher/attach/http.h"
 #include "launcher/attach/loopback_token.h"
+#include "launcher/attach/security.h"
 #include "launcher/commands/commands.h"
 #include "launcher/display/output_writer.h"
 #include "launcher/display/run_display.h"
@@ -164,6 +165,9 @@ absl::StatusOr<std::unique_ptr<web::Dashboard>> StartDashboard(const RunOptions&
   ASSIGN_OR_RETURN(web::DashboardOptions http,
                    ReadHttp(options.http, options.token_file, options.tls_dir));
   http.log_dir = options.job.logs().dir();
+  if (attachment.server != nullptr) {
+    http.token_now = [server = attachment.server.get()] { return server->token(); };
+  }
   web::Serving serving;
   if (attachment.server != nullptr) {
     serving = [server = attachment.server.get()] { return server->Serving(); };
@@ -198,6 +202,8 @@ void EndWithStandardInput() {
 void Announce(const RunOptions& options, const Attachment& attachment, uint32_t slots,
               const std::vector<std::string>& notices, RunDisplay& display) {
   for (const std::string& notice : notices) display.Line(notice);
+  // A submitted job's user hears of that from the commands.
+  if (attachment.insecure && options.part == 0) display.Line(kInsecureNotice);
   for (const uint32_t local_rank : options.output.terminal_local_ranks) {
     if (local_rank < slots) continue;
     display.Line(absl::StrCat("--local-ranks-filter: no local rank ", local_rank,

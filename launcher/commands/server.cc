@@ -48,6 +48,7 @@ std::vector<Flag> Flags() {
       {"etcd-prefix", "PREFIX", "What its keys begin with [/cadre/server/]."},
       {"etcd-tls-dir", "DIR", "Mutual TLS with etcd: ca.pem, cert.pem and key.pem in DIR."},
       {"tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."},
+      {"insecure", "", "Clear text, also off loopback."},
       {"http", "HOST[:PORT]", "Dashboard and metrics there [nowhere; port 29480]."},
       {"log-dir", "DIR", "The jobs' log directory, where this machine has it, to show output."}};
 }
@@ -81,6 +82,8 @@ struct Asked {
   std::string state_dir;
   std::optional<log::EtcdOptions> etcd;
   std::optional<web::DashboardOptions> http;
+  // What crosses the network is in clear, because --insecure said so.
+  bool insecure = false;
 };
 
 absl::StatusOr<Asked> Read(const Settings& settings) {
@@ -101,9 +104,14 @@ absl::StatusOr<Asked> Read(const Settings& settings) {
     return absl::InvalidArgumentError(
         "--port 0 needs --token-file: the shared token is kept by port");
   }
-  ASSIGN_OR_RETURN(asked.listen.token,
+  ASSIGN_OR_RETURN(const FoundToken token,
                    FindToken(token_file, asked.host, asked.listen.port, at->loopback));
-  asked.listen.security.tls_dir = settings.GetOr("tls-dir", "");
+  ASSIGN_OR_RETURN(const bool insecure, settings.Switch("insecure"));
+  ASSIGN_OR_RETURN(asked.listen.security,
+                   SecurityOf(settings.GetOr("tls-dir", ""), insecure, token, at->loopback));
+  asked.listen.token = token.token;
+  asked.listen.token_file = token.file;
+  asked.insecure = insecure && !at->loopback;
   const std::string http = settings.GetOr("http", "");
   if (!http.empty()) {
     ASSIGN_OR_RETURN(asked.http, ReadHttp(http, token_file, asked.listen.security.tls_dir));
@@ -152,8 +160,9 @@ absl::Status StartReplica(const Asked& asked, const host::LogFunction& log, Serv
   return absl::OkStatus();
 }
 
-absl::Status StartDashboard(const web::DashboardOptions& options, const host::LogFunction& log,
+absl::Status StartDashboard(web::DashboardOptions options, const host::LogFunction& log,
                             Served* serving) {
+  options.token_now = [server = serving->server.get()] { return server->token(); };
   ASSIGN_OR_RETURN(serving->dashboard,
                    web::Dashboard::Start(
                        options, [server = serving->server.get()] { return server->Serving(); }));
@@ -164,7 +173,7 @@ absl::Status StartDashboard(const web::DashboardOptions& options, const host::Lo
 int Run(const Parsed& parsed) {
   const absl::StatusOr<Settings> settings = MachineSettings(parsed, Flags(), "server", Flags());
   if (!settings.ok()) return Fail(kExitUsage, settings.status().message());
-  const absl::StatusOr<Asked> asked = Read(*settings);
+  absl::StatusOr<Asked> asked = Read(*settings);
   if (!asked.ok()) return Fail(kExitUsage, asked.status().message());
   rpc::QuietGrpcLog();
   OutputWriter writer;
@@ -173,6 +182,8 @@ int Run(const Parsed& parsed) {
                                                   absl::LocalTimeZone()),
                                  EscapeControl(line), "\n"));
   };
+  asked->listen.log = log;
+  if (asked->insecure) log(kInsecureNotice);
   // A port in use is the clearer message where the state is in use with it.
   absl::Status started = service::CheckListen(asked->listen.host, asked->listen.port);
   Served serving;

@@ -33,6 +33,7 @@ std::vector<Flag> Flags() {
       {"days", "N", "How long they are good [30]."},
       {"server", "HOST[:PORT][,...]", "The server that it is for [127.0.0.1:29400]."},
       {"tls-dir", "DIR", "Mutual TLS with it, with ca.pem, cert.pem and key.pem in DIR."},
+      {"insecure", "", "Ask it in clear text, also off loopback."},
       {"allow-root", "", "With --user root: its jobs have all rights where an agent runs them."}};
 }
 

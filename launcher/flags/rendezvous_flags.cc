@@ -84,6 +84,7 @@ absl::Status TakeNode(const Settings& settings, RunOptions& options) {
       Take(settings, "state-dir", ParseStateDir, [&](std::string d) { options.state_dir = d; }));
   RETURN_IF_ERROR(Take(settings, "http", Text, [&](std::string h) { options.http = h; }));
   RETURN_IF_ERROR(Take(settings, "tls-dir", Text, [&](std::string d) { options.tls_dir = d; }));
+  ASSIGN_OR_RETURN(options.insecure, settings.Switch("insecure"));
   RETURN_IF_ERROR(Take(settings, "orphan-timeout", ParseDuration,
                        [&](absl::Duration d) { options.orphan_timeout = d; }));
   RETURN_IF_ERROR(Take(settings, "adopt-timeout", ParseAdoptTimeout,
@@ -150,7 +151,7 @@ absl::Status StandAlone(const Settings& settings, RunOptions& options) {
                                                    " are asked for; leave one of them out"));
   }
   options.job.mutable_nodes()->set_max(1);
-  for (const char* flag : {"token-file", "tls-dir", "rdzv-endpoint"}) {
+  for (const char* flag : {"token-file", "tls-dir", "insecure", "rdzv-endpoint"}) {
     const std::optional<Setting> idle = settings.Get(flag);
     // The dashboard has a use for them.
     if (!idle.has_value() || !options.http.empty()) continue;

@@ -61,6 +61,7 @@ std::vector<Flag> RendezvousFlags() {
           "The job's token, needed off loopback; make one with 'cadre token new FILE'. '-': a "
           "line of standard input, whose end then ends the job."),
       Own(kWhere, "tls-dir", "DIR", "Mutual TLS with ca.pem, cert.pem and key.pem in DIR."),
+      Own(kWhere, "insecure", "", "Clear text, also off loopback."),
       Own(kWhere, "state-dir", "DIR",
           "When serving: keep the state in DIR, so that it outlives this process [nowhere]."),
       Own(kWhere, "http", "HOST[:PORT]",

@@ -59,6 +59,7 @@ struct RunOptions {
   uint32_t master_port = 0;
   std::string token_file;
   std::string tls_dir;
+  bool insecure = false;
   // Where a server of ours keeps its state; empty: nowhere.
   std::string state_dir;
   // HOST[:PORT] of a server of ours' dashboard; empty: none.

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/log/etcd_leadership.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/etcd_process.h"
 
 namespace cadre::log {
@@ -287,26 +288,6 @@ TEST_F(EtcdLogTest, MissingPiecesAreRefused) {
   ASSERT_OK(client_->Txn(request));
   EXPECT_THAT(OpenEtcdLog(LogOptions(*leadership)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("under /test/ is damaged")));
-}
-
-// A certificate authority and one certificate, for 127.0.0.1.
-std::string MakeCertificates() {
-  const std::string dir = MakeTempDir("tls");
-  for (const char* command :
-       {"openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca",
-        "openssl req -newkey rsa:2048 -nodes -keyout key.pem -out cert.csr -subj /CN=etcd",
-        "echo subjectAltName=IP:127.0.0.1 > names",
-        "openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem "
-        "-days 2 -extfile names",
-        "chmod 600 key.pem"}) {
-    ProcessOptions options;
-    options.argv = {"/bin/sh", "-c", command};
-    options.working_dir = dir;
-    const auto process = RunToEnd(options);
-    EXPECT_OK(process);
-    EXPECT_EQ((*process)->Wait(), 0) << (*process)->standard_error();
-  }
-  return dir;
 }
 
 TEST_F(EtcdLogTest, OverTls_BothSidesShowACertificate) {

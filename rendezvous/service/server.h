@@ -2,6 +2,7 @@
 #ifndef CADRE_RENDEZVOUS_SERVICE_SERVER_H_
 #define CADRE_RENDEZVOUS_SERVICE_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,20 +20,27 @@ struct ServerOptions {
   int port = 0;
   // The token that every call must carry. Empty: none, which only loopback allows.
   std::string token;
+  // Where it was read; empty: it does not change.
+  std::string token_file;
   rpc::TransportSecurity security;
+  // May be null. One line for each change of token or certificates.
+  std::function<void(const std::string&)> log;
 };
 
 // How a server that does not lead begins what it says.
 inline constexpr char kInReserve[] = "this server stands in reserve";
 
-// Thread safe. One Shutdown at most has an effect.
+// Thread safe. One Shutdown at most has an effect. The token and the TLS files are read anew every
+// second by a thread of its own: new calls need the new token, new connections see the new
+// certificate; what is open stays.
 class Server {
  public:
   // Serves when it returns. `core` outlives the server. The process may have as many files open
   // from then on as its hard limit allows.
   //   ALREADY_EXISTS       the port is in use
   //   PERMISSION_DENIED    the port is below 1024 and this user may not use those
-  //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files
+  //   INVALID_ARGUMENT     the host is not this machine's; no token off loopback; TLS files, or
+  //                        none of it off loopback
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        host::CoreThread& core);
   // Null: every call is refused until Serve is called.
@@ -44,6 +52,9 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   int port() const;
+
+  // The token that calls must carry at present.
+  std::string token() const;
 
   // From now on calls go to `core`, or are refused with `why`; streams that are open stay with the
   // core they came to.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/barrier.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
 #include "rendezvous/host/core_thread.h"
 #include "rendezvous/service/server.h"
 
@@ -85,12 +86,20 @@ TEST_F(ServerTest, AConnectionIsNotRefusedForASoftLimit) {
   EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
-TEST_F(ServerTest, OffLoopbackATokenIsRequired) {
+TEST_F(ServerTest, OffLoopbackATokenAndWhatProtectsItAreRequired) {
   ServerOptions options;
   options.host = "0.0.0.0";
   EXPECT_THAT(Server::Start(options, core_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs a token")));
   options.token = kToken;
+  // In clear it would cross the network.
+  EXPECT_THAT(Server::Start(options, core_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names no key")));
+  options.security.insecure = true;
+  EXPECT_OK(Server::Start(options, core_));
+  options.security = {};
+  options.security.by_token = true;
+  options.token = RandomToken();
   EXPECT_OK(Server::Start(options, core_));
 }
 

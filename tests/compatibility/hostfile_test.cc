@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/compatibility/node_shell.h"
 #include "tests/end_to_end/launch.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/node_network.h"
 
 namespace cadre {
@@ -74,6 +75,13 @@ TEST_F(HostfileTest, SlotsAreWorkers) {
   }
   // The token went by standard input.
   EXPECT_THAT(Said(*run), Not(HasSubstr("token")));
+}
+
+TEST_F(HostfileTest, WithCertificatesBothSidesShowThem) {
+  const std::string certificates = MakeCertificates(kBridgeAddress);
+  const auto run = Run(kHosts, {"--tls-dir", certificates, "sh", "-c", "echo rank=$RANK"});
+  EXPECT_EQ(run->Wait(kPatience), 0) << Said(*run);
+  EXPECT_THAT(run->standard_output(), HasSubstr("rank=2")) << Said(*run);
 }
 
 TEST_F(HostfileTest, WorkersStatusIsTheJobs) {

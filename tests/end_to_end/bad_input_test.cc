@@ -235,8 +235,7 @@ TEST(EndpointTest, Unreachable_Status69NamingIt) {
   auto run = StartCadre({"run", "--nnodes", "2", "--rdzv-endpoint", "nowhere.invalid:29400",
                          "--join-timeout", "1s", "--token-file",
                          [] {
-                           const std::string path =
-                               WriteFile("token", "0123456789abcdef0123456789abcdef\n");
+                           const std::string path = WriteFile("token", std::string(64, 'a') + "\n");
                            chmod(path.c_str(), 0600);
                            return path;
                          }(),

@@ -1,6 +1,5 @@
 // Links that go down: nodes and servers as network namespaces. Needs root; skipped without.
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <fstream>
 #include <map>
@@ -9,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
 #include "gmock/gmock.h"
 #include "tests/end_to_end/launch.h"
 #include "tests/faults/server_group.h"
@@ -38,8 +38,7 @@ class PartitionTest : public testing::Test {
   void SetUp() override {
     if (absl::IsPermissionDenied(*entered_)) GTEST_SKIP() << entered_->message();
     ASSERT_OK(*entered_);
-    std::ofstream(token_file_) << "0123456789abcdef0123456789abcdef\n";
-    chmod(token_file_.c_str(), 0600);
+    ASSERT_OK(WriteTokenFile(token_file_, RandomToken()));
   }
 
   // `cadre <arguments>` on a node, or, as node 0, on the bridge.

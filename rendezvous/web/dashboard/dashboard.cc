@@ -58,7 +58,9 @@ struct Dashboard::Impl {
     }
     const std::optional<absl::string_view> token = TokenOf(request);
     std::optional<Bearer> bearer;
-    if (token.has_value()) bearer = BearerOf(options.token, *token);
+    if (token.has_value()) {
+      bearer = BearerOf(options.token_now ? options.token_now() : options.token, *token);
+    }
     if (!bearer.has_value()) {
       return absl::UnauthenticatedError(
           "a token is needed, the server's or one made from it by 'cadre token new FILE "

@@ -17,6 +17,7 @@
 #ifndef CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 #define CADRE_RENDEZVOUS_WEB_DASHBOARD_DASHBOARD_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,9 @@ struct DashboardOptions {
   int port = 0;
   // The server's token. Empty: none is wanted, which only loopback allows.
   std::string token;
+  // Where there is one: the server's token at present, which may have been replaced since. Any
+  // thread. Null: it stays.
+  std::function<std::string()> token_now;
   // The log directory of jobs that nodes brought, where it is this machine's. Empty: it is not.
   std::string log_dir;
 };

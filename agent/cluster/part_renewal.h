@@ -1,0 +1,50 @@
+// Keeps what the launchers that run here were given good: when the agent's token is replaced, they
+// get tokens made from the new one; when its certificate authority is, they get that. They read
+// both anew with their next connection.
+#ifndef CADRE_AGENT_CLUSTER_PART_RENEWAL_H_
+#define CADRE_AGENT_CLUSTER_PART_RENEWAL_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/cluster/part_start.h"
+
+namespace cadre::agent {
+
+// One thread, of its own, looks every second; it blocks on the file system.
+class PartRenewal {
+ public:
+  // `log`: lines for whoever looks after the agent, from that thread. May be null.
+  explicit PartRenewal(PartStartOptions options,
+                       std::function<void(const std::string&)> log = nullptr);
+  ~PartRenewal();
+  PartRenewal(const PartRenewal&) = delete;
+  PartRenewal& operator=(const PartRenewal&) = delete;
+
+  void Start();
+  // One look; for tests, before Start().
+  void Look();
+
+ private:
+  // Whether it has another one now.
+  bool RenewToken(const std::string& directory);
+
+  const PartStartOptions options_;
+  const std::function<void(const std::string&)> log_;
+  std::string token_;
+  // Those before. A part that begins while the token is replaced may have got one made from them.
+  std::vector<std::string> former_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace cadre::agent
+
+#endif  // CADRE_AGENT_CLUSTER_PART_RENEWAL_H_

@@ -1,0 +1,38 @@
+#include "base/renewed_token.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/status_matchers.h"
+#include "base/token.h"
+#include "gtest/gtest.h"
+
+namespace cadre {
+namespace {
+
+TEST(RenewedTokenTest, WhatTheFileHoldsNowCounts) {
+  std::string directory = ::testing::TempDir() + "/token_XXXXXX";
+  ASSERT_NE(mkdtemp(&directory[0]), nullptr);
+  const std::string file = directory + "/token";
+  const std::string first = RandomToken(), second = RandomToken();
+  ASSERT_OK(WriteTokenFile(file, first));
+  RenewedToken token(first, file);
+  EXPECT_EQ(token.Current(), first);
+  ASSERT_OK(WriteTokenFile(file, second));
+  EXPECT_EQ(token.Current(), second);
+  // Open to others, too short, or gone: the last good one stays.
+  chmod(file.c_str(), 0644);
+  EXPECT_EQ(token.Current(), second);
+  std::filesystem::remove(file);
+  EXPECT_EQ(token.Current(), second);
+}
+
+TEST(RenewedTokenTest, WithoutAFileItStays) {
+  RenewedToken token("as it came", "");
+  EXPECT_EQ(token.Current(), "as it came");
+}
+
+}  // namespace
+}  // namespace cadre

@@ -1,0 +1,36 @@
+// How this process and a server's other side protect what they say to each other. Pure.
+#ifndef CADRE_LAUNCHER_ATTACH_SECURITY_H_
+#define CADRE_LAUNCHER_ATTACH_SECURITY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rpc/transport_security.h"
+
+namespace cadre::launcher {
+
+// A token and where it is from.
+struct FoundToken {
+  std::string token;
+  // Read anew there; empty: it stays.
+  std::string file = "";
+  // The one that this user's processes share on loopback (loopback_token.h): nothing leaves this
+  // machine.
+  bool shared = false;
+};
+
+// What --insecure means, in one line.
+inline constexpr char kInsecureNotice[] =
+    "--insecure: nothing is encrypted and the server proves nothing; whoever reads the network, or "
+    "answers in the server's place, has the token and may do all that it allows";
+
+// Mutual TLS by --tls-dir; otherwise TLS by the key that the token names. In clear: with
+// --insecure, and on loopback where the token is shared there or names no key. Both sides decide
+// alike, since both have the token. INVALID_ARGUMENT: a token that names no key, off loopback; both
+// flags.
+absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bool insecure,
+                                                  const FoundToken& token, bool loopback);
+
+}  // namespace cadre::launcher
+
+#endif  // CADRE_LAUNCHER_ATTACH_SECURITY_H_
