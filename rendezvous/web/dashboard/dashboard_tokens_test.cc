@@ -1,7 +1,9 @@
 // Who reads what on the dashboard, by the token.
+#include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/token.h"
 #include "rendezvous/web/dashboard/dashboard_rig.h"
 
 namespace cadre::web {
@@ -56,6 +58,20 @@ TEST_F(DashboardTokensTest, AReadOnlyTokenShowsJobsAndNodesAndNoOutput) {
   EXPECT_THAT(ann.All(), HasSubstr("what ann wrote"));
   EXPECT_THAT(bob.All(), Not(HasSubstr("what ann wrote")));
   EXPECT_THAT(reader.All(), Not(HasSubstr("what ann wrote")));
+}
+
+TEST_F(DashboardTokensTest, TheServersTokenOfNowCounts) {
+  std::atomic<bool> replaced{false};
+  const std::string after = RandomToken();
+  DashboardOptions options;
+  options.token = kToken;
+  options.token_now = [&] { return replaced ? after : std::string(kToken); };
+  Start(options);
+  EXPECT_THAT(GetAs(Read(), "/api/jobs"), StartsWith("HTTP/1.1 200 "));
+  replaced = true;
+  EXPECT_THAT(GetAs(Read(), "/api/jobs"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(GetAs(after, "/api/jobs"), StartsWith("HTTP/1.1 200 "));
+  dashboard_->Finish(absl::Seconds(20));
 }
 
 TEST_F(DashboardTokensTest, TokensThatHaveEndedOrAreOfAnotherStateOpenNothing) {
