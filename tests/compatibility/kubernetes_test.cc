@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "base/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/launch.h"
@@ -41,7 +41,7 @@ TEST(KubernetesTest, ThePodsOfTheManifestMakeOneJob) {
   ASSERT_OK(entered);
   ASSERT_OK(NodeNetwork::NameNodes({"mnist-0.mnist", "mnist-1.mnist"}));
   const std::string token = MakeTempDir("token") + "/token";
-  std::ofstream(token) << "0123456789abcdef\n";
+  ASSERT_OK(WriteTokenFile(token, RandomToken()));
   chmod(token.c_str(), 0400);
   std::vector<std::unique_ptr<Process>> pods;
   for (const int index : {0, 1}) {
