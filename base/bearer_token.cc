@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/keyed_digest.h"
-#include "base/server_key.h"
 #include "base/token.h"
+#include "base/tokens/server_key.h"
 
 namespace cadre {
 namespace {

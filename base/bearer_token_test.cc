@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/server_key.h"
 #include "base/status_matchers.h"
+#include "base/tokens/server_key.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

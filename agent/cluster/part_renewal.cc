@@ -17,7 +17,7 @@
 #include "absl/strings/strip.h"
 #include "base/bearer_token.h"
 #include "base/text.h"
-#include "rpc/pem_files.h"
+#include "rpc/tls/pem_files.h"
 
 namespace cadre::agent {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/bearer_token.h"
 #include "base/status_macros.h"
-#include "rpc/pem_files.h"
+#include "rpc/tls/pem_files.h"
 
 namespace cadre::agent {
 namespace {

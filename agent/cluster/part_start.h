@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/supervisor/frames.h"
-#include "base/renewed_token.h"
+#include "base/tokens/renewed_token.h"
 #include "proto/cluster.pb.h"
 
 namespace cadre::agent {

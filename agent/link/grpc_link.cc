@@ -17,15 +17,15 @@
 #include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
 #include "base/check.h"
-#include "base/renewed_token.h"
 #include "base/status_macros.h"
+#include "base/tokens/renewed_token.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
-#include "rpc/credentials.h"
 #include "rpc/grpc_timers.h"
 #include "rpc/limits.h"
 #include "rpc/status.h"
 #include "rpc/store_reply.h"
+#include "rpc/tls/credentials.h"
 
 namespace cadre::agent {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "agent/link/server_link.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::agent {
 

@@ -13,16 +13,16 @@
 #include "agent/link/link_status.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
-#include "base/renewed_token.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "base/tokens/renewed_token.h"
 #include "launcher/attach/attach.h"
 #include "launcher/environment/endpoint.h"
 #include "proto/control.grpc.pb.h"
 #include "rpc/channels.h"
-#include "rpc/credentials.h"
 #include "rpc/status.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/credentials.h"
+#include "rpc/tls/transport_security.h"
 #include "rpc/unreached.h"
 
 namespace cadre::launcher {
@@ -62,7 +62,7 @@ struct ControlClient::State {
     std::unique_ptr<v1::Control::Stub> stub;
   };
 
-  State(const ServerAddresses& servers)
+  explicit State(const ServerAddresses& servers)
       : security(servers.security), token(servers.token.token, servers.token.file) {
     for (size_t i = 0; i < servers.names.size(); ++i) {
       this->servers.push_back({servers.names[i], servers.addresses[i], nullptr});
@@ -74,12 +74,17 @@ struct ControlClient::State {
     for (Peer& server : servers) {
       if (now != connected_with) server.stub.reset();
       if (server.stub != nullptr) continue;
-      ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(security, now));
+      const auto credentials = rpc::MakeChannelCredentials(security, now);
+      if (!credentials.ok()) {
+        // After the first time somebody is replacing the files.
+        return connected_with.empty() ? credentials.status()
+                                      : absl::UnavailableError(credentials.status().message());
+      }
       grpc::ChannelArguments arguments = rpc::ClientChannelArguments();
       // Not one that was made with what the files held before.
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       server.stub =
-          v1::Control::NewStub(grpc::CreateCustomChannel(server.address, credentials, arguments));
+          v1::Control::NewStub(grpc::CreateCustomChannel(server.address, *credentials, arguments));
     }
     connected_with = now;
     return absl::OkStatus();

@@ -12,7 +12,7 @@
 #include "launcher/flags/command.h"
 #include "launcher/flags/settings.h"
 #include "proto/control.pb.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::launcher {
 

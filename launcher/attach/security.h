@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::launcher {
 

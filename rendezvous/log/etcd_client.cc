@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "proto/etcd.grpc.pb.h"
 #include "rpc/channels.h"
-#include "rpc/credentials.h"
+#include "rpc/tls/credentials.h"
 #include "rpc/unreached.h"
 
 namespace cadre::log {
@@ -81,12 +81,18 @@ struct EtcdClient::Impl {
   };
 
   Impl(const EtcdOptions& options, std::shared_ptr<grpc::ChannelCredentials> credentials)
-      : names(options.endpoints), credentials(std::move(credentials)), members(names.size()) {}
+      : names(options.endpoints),
+        security(options.security),
+        credentials(std::move(credentials)),
+        members(names.size()) {}
 
   std::shared_ptr<const Member> Connect(size_t index) {
     const std::lock_guard<std::mutex> lock(mutex);
     std::shared_ptr<const Member>& member = members[index];
     if (member == nullptr) {
+      // As the files are now; where they are being replaced, as they were.
+      auto renewed = rpc::MakeChannelCredentials(security);
+      if (renewed.ok()) credentials = *std::move(renewed);
       const auto channel = grpc::CreateCustomChannel(names[index], credentials, Arguments());
       member = std::make_shared<Member>(Member{names[index], etcdserverpb::KV::NewStub(channel),
                                                etcdserverpb::Lease::NewStub(channel)});
@@ -133,9 +139,10 @@ struct EtcdClient::Impl {
   }
 
   const std::vector<std::string> names;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials;
+  const rpc::TransportSecurity security;
   std::atomic<size_t> current{0};
   std::mutex mutex;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
   // Null: not connected.
   std::vector<std::shared_ptr<const Member>> members;
 };

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/etcd.pb.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::log {
 

@@ -2,6 +2,8 @@
 // leadership.
 #include "rendezvous/log/etcd_log.h"
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -303,6 +305,23 @@ TEST_F(EtcdLogTest, OverTls_BothSidesShowACertificate) {
   auto leadership = Lead();
   ASSERT_OK(Open(*leadership).log->Append({Written("a")}));
   EXPECT_THAT(NextLeaderFinds(std::move(leadership)), ElementsAre("a"));
+}
+
+TEST_F(EtcdLogTest, OverTls_CertificatesThatWereReplacedAreTheNextConnections) {
+  EtcdProcess etcd;
+  options_.security.tls_dir = MakeCertificates();
+  etcd.UseTls(options_.security.tls_dir);
+  ASSERT_TRUE(etcd.Start());
+  options_.endpoints = {etcd.endpoint()};
+  Connect();
+  EXPECT_OK(client_->Grant(absl::Seconds(5)));
+  etcd.Kill();
+  EXPECT_THAT(client_->Grant(absl::Seconds(5)), StatusIs(absl::StatusCode::kUnavailable));
+  std::filesystem::copy(
+      MakeCertificates(), options_.security.tls_dir,
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  ASSERT_TRUE(etcd.Start());
+  EXPECT_OK(client_->Grant(absl::Seconds(5)));
 }
 
 TEST_F(EtcdLogTest, OneMemberThatDoesNotAnswerIsPassedOver) {

@@ -16,8 +16,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/bearer_token.h"
-#include "base/renewed_token.h"
 #include "base/status_macros.h"
+#include "base/tokens/renewed_token.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
@@ -28,8 +28,8 @@
 #include "rendezvous/service/node_stream.h"
 #include "rendezvous/service/token_check.h"
 #include "rpc/channels.h"
-#include "rpc/server_security.h"
 #include "rpc/status_details.h"
+#include "rpc/tls/server_security.h"
 
 namespace cadre::service {
 namespace {
@@ -155,6 +155,8 @@ struct Server::Impl {
   void Renew() {
     const std::string now = token.Current();
     const bool other_token = now != gate.token();
+    // Only a token makes another key.
+    if (!other_token && options.security.tls_dir.empty()) return said.clear();
     const absl::StatusOr<bool> renewed = security->Renew(now);
     if (!renewed.ok())
       return Say(absl::StrCat("goes on with the token and certificates that it had: ",

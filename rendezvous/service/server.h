@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rendezvous/host/core_thread.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::service {
 

@@ -2,8 +2,8 @@
 // has that token knows it, every server that shares the token has the same one, and nothing else
 // has to be kept or handed out; tokens that are made from the server's name it by its fingerprint.
 // By OpenSSL. Pure; thread safe.
-#ifndef CADRE_BASE_SERVER_KEY_H_
-#define CADRE_BASE_SERVER_KEY_H_
+#ifndef CADRE_BASE_TOKENS_SERVER_KEY_H_
+#define CADRE_BASE_TOKENS_SERVER_KEY_H_
 
 #include <cstddef>
 #include <string>
@@ -36,4 +36,4 @@ std::string ServerKeyOf(absl::string_view secret);
 
 }  // namespace cadre
 
-#endif  // CADRE_BASE_SERVER_KEY_H_
+#endif  // CADRE_BASE_TOKENS_SERVER_KEY_H_

@@ -1,6 +1,6 @@
 // How a client's gRPC connections are protected. Thread safe.
-#ifndef CADRE_RPC_CREDENTIALS_H_
-#define CADRE_RPC_CREDENTIALS_H_
+#ifndef CADRE_RPC_TLS_CREDENTIALS_H_
+#define CADRE_RPC_TLS_CREDENTIALS_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::rpc {
 
@@ -20,4 +20,4 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
 
 }  // namespace cadre::rpc
 
-#endif  // CADRE_RPC_CREDENTIALS_H_
+#endif  // CADRE_RPC_TLS_CREDENTIALS_H_

@@ -1,4 +1,4 @@
-#include "base/renewed_token.h"
+#include "base/tokens/renewed_token.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // What a gRPC server shows in TLS handshakes, and wants to be shown. Thread safe.
-#ifndef CADRE_RPC_SERVER_SECURITY_H_
-#define CADRE_RPC_SERVER_SECURITY_H_
+#ifndef CADRE_RPC_TLS_SERVER_SECURITY_H_
+#define CADRE_RPC_TLS_SERVER_SECURITY_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rpc/transport_security.h"
+#include "rpc/tls/transport_security.h"
 
 namespace cadre::rpc {
 
@@ -42,4 +42,4 @@ bool HasCertificate(const grpc::ServerContext& context);
 
 }  // namespace cadre::rpc
 
-#endif  // CADRE_RPC_SERVER_SECURITY_H_
+#endif  // CADRE_RPC_TLS_SERVER_SECURITY_H_

@@ -1,7 +1,7 @@
 // How connections between a server and its callers are protected. Kept apart from credentials.h so
 // that those who only pass it on need no gRPC.
-#ifndef CADRE_RPC_TRANSPORT_SECURITY_H_
-#define CADRE_RPC_TRANSPORT_SECURITY_H_
+#ifndef CADRE_RPC_TLS_TRANSPORT_SECURITY_H_
+#define CADRE_RPC_TLS_TRANSPORT_SECURITY_H_
 
 #include <string>
 
@@ -13,7 +13,7 @@ struct TransportSecurity {
   // TLS).
   std::string tls_dir;
   // TLS in which the server alone proves who it is, by the key that the token names
-  // (base/server_key.h).
+  // (base/tokens/server_key.h).
   bool by_token = false;
   // Of a client with tls_dir: it has ca.pem alone, and shows no certificate.
   bool nameless = false;
@@ -29,4 +29,4 @@ inline constexpr char kNoServerKey[] =
 
 }  // namespace cadre::rpc
 
-#endif  // CADRE_RPC_TRANSPORT_SECURITY_H_
+#endif  // CADRE_RPC_TLS_TRANSPORT_SECURITY_H_

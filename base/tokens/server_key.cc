@@ -1,4 +1,4 @@
-#include "base/server_key.h"
+#include "base/tokens/server_key.h"
 
 #include <openssl/bio.h>
 #include <openssl/evp.h>

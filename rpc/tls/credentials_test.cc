@@ -1,11 +1,11 @@
-#include "rpc/credentials.h"
+#include "rpc/tls/credentials.h"
 
 #include <string>
 
 #include "base/bearer_token.h"
 #include "base/status_matchers.h"
 #include "base/token.h"
-#include "rpc/server_security.h"
+#include "rpc/tls/server_security.h"
 
 namespace cadre::rpc {
 namespace {

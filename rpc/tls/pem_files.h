@@ -1,6 +1,6 @@
 // The files of mutual TLS. Blocks on the file system; thread safe.
-#ifndef CADRE_RPC_PEM_FILES_H_
-#define CADRE_RPC_PEM_FILES_H_
+#ifndef CADRE_RPC_TLS_PEM_FILES_H_
+#define CADRE_RPC_TLS_PEM_FILES_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ absl::StatusOr<PemFiles> ReadPemFiles(const std::string& directory, bool own);
 
 }  // namespace cadre::rpc
 
-#endif  // CADRE_RPC_PEM_FILES_H_
+#endif  // CADRE_RPC_TLS_PEM_FILES_H_

@@ -1,4 +1,4 @@
-#include "rpc/credentials.h"
+#include "rpc/tls/credentials.h"
 
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "base/bearer_token.h"
-#include "base/server_key.h"
 #include "base/status_macros.h"
-#include "rpc/pem_files.h"
+#include "base/tokens/server_key.h"
+#include "rpc/tls/pem_files.h"
 
 namespace cadre::rpc {
 namespace {

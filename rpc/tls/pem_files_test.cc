@@ -1,4 +1,4 @@
-#include "rpc/pem_files.h"
+#include "rpc/tls/pem_files.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -6,8 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/server_key.h"
 #include "base/status_matchers.h"
+#include "base/tokens/server_key.h"
 
 namespace cadre::rpc {
 namespace {

@@ -1,7 +1,7 @@
 // A token that is read anew while its file says which it is. Thread safe; blocks on the file
 // system.
-#ifndef CADRE_BASE_RENEWED_TOKEN_H_
-#define CADRE_BASE_RENEWED_TOKEN_H_
+#ifndef CADRE_BASE_TOKENS_RENEWED_TOKEN_H_
+#define CADRE_BASE_TOKENS_RENEWED_TOKEN_H_
 
 #include <mutex>
 #include <string>
@@ -24,4 +24,4 @@ class RenewedToken {
 
 }  // namespace cadre
 
-#endif  // CADRE_BASE_RENEWED_TOKEN_H_
+#endif  // CADRE_BASE_TOKENS_RENEWED_TOKEN_H_

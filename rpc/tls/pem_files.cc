@@ -1,4 +1,4 @@
-#include "rpc/pem_files.h"
+#include "rpc/tls/pem_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "rpc/server_security.h"
+#include "rpc/tls/server_security.h"
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
-#include "base/server_key.h"
 #include "base/status_macros.h"
-#include "rpc/pem_files.h"
+#include "base/tokens/server_key.h"
+#include "rpc/tls/pem_files.h"
 
 namespace cadre::rpc {
 namespace {
