@@ -93,7 +93,9 @@ Acceptor::Acceptor(const AcceptorOptions& options, std::vector<ScopedFd> listene
       reserve_(OpenReserve()),
       newcomers_(options.most_newcomers, options.patience) {}
 
-Acceptor::~Acceptor() {
+Acceptor::~Acceptor() { Stop(); }
+
+void Acceptor::Stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
@@ -101,6 +103,7 @@ Acceptor::~Acceptor() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   if (thread_.joinable()) thread_.join();
+  listeners_.clear();
 }
 
 void Acceptor::Start(std::function<void(ScopedFd)> take) {

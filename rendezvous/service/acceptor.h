@@ -34,12 +34,11 @@ struct AcceptorOptions {
 // neither.
 std::optional<Peer> PeerOf(const std::string& context_peer);
 
-// Thread safe but for Start.
+// Thread safe but for Start and Stop.
 class Acceptor {
  public:
   // Listens when it returns; nobody is accepted before Start. Errors as CheckListen.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const AcceptorOptions& options);
-  // Accepts nobody any more.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -48,6 +47,9 @@ class Acceptor {
 
   // `take` gets each connection, on a thread of the acceptor's. Once.
   void Start(std::function<void(ScopedFd)> take);
+
+  // Accepts nobody any more; the port is free. What was accepted stays as it is. Idempotent.
+  void Stop();
 
   // This caller has shown a token.
   void Admit(const Peer& peer);
@@ -71,7 +73,7 @@ class Acceptor {
   // It is not a newcomer any more, and gRPC's alone.
   void LetGo(const Peer& peer);
 
-  const std::vector<ScopedFd> listeners_;
+  std::vector<ScopedFd> listeners_;
   const int port_;
   const ScopedFd epoll_;
   const ScopedFd wake_;

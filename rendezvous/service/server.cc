@@ -6,11 +6,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -21,6 +21,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/service/acceptor.h"
 #include "rendezvous/service/admission.h"
 #include "rendezvous/service/call_threads.h"
 #include "rendezvous/service/calls.h"
@@ -34,10 +35,8 @@
 namespace cadre::service {
 namespace {
 
-constexpr int kListenAttempts = 5;
 // Between two looks at the token and the TLS files.
 constexpr std::chrono::seconds kRenewalInterval(1);
-constexpr absl::Duration kListenPause = absl::Milliseconds(10);
 
 // Asked first by every service: whether the caller may come in, and which core serves it.
 class Gate {
@@ -110,8 +109,7 @@ absl::Status CheckExposure(const ServerOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat(reached, ", and ", rpc::kNoServerKey));
 }
 
-// Each connection is an open file. gRPC stops accepting for good when it once fails for want of
-// one.
+// Each connection is an open file.
 void RaiseOpenFiles() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -137,7 +135,7 @@ struct Server::Impl {
       renewal.join();
     }
     // Before the threads end.
-    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now());
+    if (server != nullptr) Shutdown(absl::ZeroDuration());
   }
 
   void BeginRenewal() {
@@ -175,6 +173,42 @@ struct Server::Impl {
     said = line;
   }
 
+  void Shutdown(absl::Duration drain) {
+    acceptor->Stop();
+    server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));
+  }
+
+  // False: gRPC does not begin.
+  bool Begin() {
+    grpc::ServerBuilder builder;
+    rpc::SetServerArguments(builder);
+    entrance = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        security->Credentials());
+    builder.RegisterService(&rendezvous);
+    builder.RegisterService(&store);
+    builder.RegisterService(&control);
+    threads = std::make_unique<CallThreads>(builder.AddCompletionQueue());
+    server = builder.BuildAndStart();
+    if (server == nullptr) return false;
+    Serve();
+    BeginRenewal();
+    acceptor->Start([this](ScopedFd connection) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
+      one.fd = connection.Release();
+      entrance->HandleNewConnection(&one);
+    });
+    return true;
+  }
+
+  absl::StatusOr<Admitted> Admit(const grpc::ServerContext& call) {
+    absl::StatusOr<Admitted> admitted = gate.Pass(call);
+    if (!admitted.ok()) return admitted;
+    const std::optional<Peer> peer = PeerOf(call.peer());
+    if (peer.has_value()) acceptor->Admit(*peer);
+    return admitted;
+  }
+
   void Serve() {
     ServeNodeStreams(rendezvous, *threads, admission);
     ServeStore(store, *threads, admission);
@@ -191,12 +225,13 @@ struct Server::Impl {
   std::condition_variable changed;
   bool stopping = false;
   std::thread renewal;
-  const Admission admission = [this](const grpc::ServerContext& call) { return gate.Pass(call); };
+  const Admission admission = [this](const grpc::ServerContext& call) { return Admit(call); };
   v1::Rendezvous::AsyncService rendezvous;
   v1::Store::AsyncService store;
   v1::Control::AsyncService control;
-  int port = 0;
   std::unique_ptr<rpc::ServerSecurity> security;
+  std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance;
   // Gone before the server is, which what is left in their queue belongs to.
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<CallThreads> threads;
@@ -211,43 +246,27 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       std::shared_ptr<host::CoreThread> core) {
   RETURN_IF_ERROR(CheckExposure(options));
-  RETURN_IF_ERROR(CheckListen(options.host, options.port));
   rpc::QuietGrpcLog();
   RaiseOpenFiles();
-  const std::string address = HostPort(options.host, options.port);
-  absl::BitGen random;
-  for (int attempt = 1; attempt <= kListenAttempts; ++attempt) {
-    // Anew, since services can be registered only once.
-    auto impl = std::make_unique<Impl>(options, core);
-    ASSIGN_OR_RETURN(impl->security, rpc::ServerSecurity::Make(options.security, options.token));
-    grpc::ServerBuilder builder;
-    rpc::SetServerArguments(builder);
-    builder.AddListeningPort(address, impl->security->Credentials(), &impl->port);
-    builder.RegisterService(&impl->rendezvous);
-    builder.RegisterService(&impl->store);
-    builder.RegisterService(&impl->control);
-    impl->threads = std::make_unique<CallThreads>(builder.AddCompletionQueue());
-    impl->server = builder.BuildAndStart();
-    if (impl->server != nullptr && impl->port != 0) {
-      impl->Serve();
-      impl->BeginRenewal();
-      return std::unique_ptr<Server>(new Server(std::move(impl)));
-    }
-    // Somebody may have taken the port since it was checked. Two that listen in the same instant
-    // can both be refused, though: Linux sees each of them listening.
-    RETURN_IF_ERROR(CheckListen(options.host, options.port));
-    absl::SleepFor(absl::Uniform(random, 0.0, 1.0) * attempt * kListenPause);
+  auto impl = std::make_unique<Impl>(options, std::move(core));
+  AcceptorOptions entrance;
+  entrance.host = options.host;
+  entrance.port = options.port;
+  ASSIGN_OR_RETURN(impl->acceptor, Acceptor::Listen(entrance));
+  ASSIGN_OR_RETURN(impl->security, rpc::ServerSecurity::Make(options.security, options.token));
+  if (!impl->Begin()) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot serve at ", HostPort(options.host, options.port),
+        options.security.tls_dir.empty() ? "" : "; check ca.pem, cert.pem and key.pem"));
   }
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address,
-                   options.security.tls_dir.empty() ? "" : "; check ca.pem, cert.pem and key.pem"));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
-int Server::port() const { return impl_->port; }
+int Server::port() const { return impl_->acceptor->port(); }
 
 std::string Server::token() const { return impl_->gate.token(); }
 
@@ -259,8 +278,6 @@ absl::StatusOr<std::shared_ptr<host::CoreThread>> Server::Serving() const {
 
 void Server::Refuse(absl::Status why) { impl_->gate.Refuse(std::move(why)); }
 
-void Server::Shutdown(absl::Duration drain) {
-  impl_->server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));
-}
+void Server::Shutdown(absl::Duration drain) { impl_->Shutdown(drain); }
 
 }  // namespace cadre::service

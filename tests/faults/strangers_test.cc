@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "tests/end_to_end/launch.h"
@@ -25,12 +23,9 @@ class StrangersTest : public testing::Test {
   void SetUp() override {
     server_ = StartProgram("/usr/bin/prlimit",
                            {absl::StrCat("--nofile=", kDescriptors, ":", kDescriptors), kCadre,
-                            "server", "--port", "0", "--state-dir", "none"});
+                            "server", "--port", absl::StrCat(port_), "--state-dir", "none"});
     ASSERT_NE(server_, nullptr);
-    const auto line = server_->WaitForLine("serving at 127.0.0.1:");
-    ASSERT_TRUE(line.has_value()) << server_->standard_error();
-    const std::string port = line->substr(line->find("127.0.0.1:") + 10);
-    ASSERT_TRUE(absl::SimpleAtoi(port.substr(0, port.find(',')), &port_)) << *line;
+    ASSERT_TRUE(server_->WaitForLine("serving at").has_value()) << server_->standard_error();
   }
 
   // Those that the kernel takes; the server may close them again.
@@ -55,7 +50,7 @@ class StrangersTest : public testing::Test {
   }
 
   std::unique_ptr<Process> server_;
-  int port_ = 0;
+  const int port_ = FreePort();
 };
 
 TEST_F(StrangersTest, WhoTakeAllDescriptors_TheServerAnswersMeanwhileAndAfterwards) {
