@@ -1,8 +1,6 @@
 #include "cadre/torch/distributed_optimizer.h"
 
-#include <algorithm>
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <map>
 #include <utility>
@@ -10,23 +8,12 @@
 #include "cadre/hooks/all_reduce.h"
 #include "cadre/hooks/sixteen_bit.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
 namespace {
-
-// The library's exceptions end here. `body` returns a status.
-template <typename Body>
-Status Guarded(const char* what, const Body& body) {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    std::string why = error.what();
-    std::replace(why.begin(), why.end(), '\n', ' ');
-    return InternalError(std::string(what) + ": " + why);
-  }
-}
 
 // Groups of one type each; gradients become ready roughly in reverse.
 std::vector<std::vector<size_t>> Groups(Span<const Parameter> parameters, size_t threshold) {

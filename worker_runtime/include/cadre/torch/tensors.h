@@ -3,6 +3,7 @@
 #define CADRE_TORCH_TENSORS_H_
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cadre/parameter.h"
 #include "cadre/result.h"
 #include "cadre/status.h"
+#include "cadre/work.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
 
@@ -49,9 +51,25 @@ struct NamedTensors {
 // twice counts once, under its first name. Copies hold nothing yet.
 Result<NamedTensors> TrainedParameters(const torch::nn::Module& module);
 
-// Collective: rank 0's buffers (running averages and the like) on every rank. Those of devices that
-// `links` connect go there without the host, which does not wait for them: they are there for what
-// the calling thread's current streams are given next. All others go in one message.
+// A tensor that takes its bytes from one rank.
+struct RootedTensor {
+  std::string name;
+  torch::Tensor tensor;
+  int root = 0;
+};
+
+// Collective: each tensor becomes its root's, bit for bit, whatever its type. All ranks name the
+// same ones in the same order; those of one root and device share messages of up to 25 MiB, larger
+// ones go alone and without a copy where they can. Those of devices that `links` connect go there
+// without the host, which does not wait for them: they are there for what the calling thread's
+// current streams are given next, and what becomes of them is known later: by `under_way`, which
+// gets them, or by the collectives that come behind them. INVALID_ARGUMENT, naming it: a tensor
+// with gaps.
+Status BroadcastTensors(Communicator& communicator, const std::vector<RootedTensor>& tensors,
+                        std::chrono::nanoseconds timeout, DeviceLinks* links = nullptr,
+                        std::vector<std::shared_ptr<Work>>* under_way = nullptr);
+
+// Collective: rank 0's buffers (running averages and the like) on every rank, as above.
 Status BroadcastBuffers(Communicator& communicator, const torch::nn::Module& module,
                         std::chrono::nanoseconds timeout, DeviceLinks* links = nullptr);
 

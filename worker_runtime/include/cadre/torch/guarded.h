@@ -1,0 +1,27 @@
+// Where libtorch's exceptions end and a status begins.
+#ifndef CADRE_TORCH_GUARDED_H_
+#define CADRE_TORCH_GUARDED_H_
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "cadre/status.h"
+
+namespace cadre::nn {
+
+// What `body` returns, or INTERNAL with `what` and the exception's text on one line.
+template <typename Body>
+Status Guarded(const char* what, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    std::string why = error.what();
+    std::replace(why.begin(), why.end(), '\n', ' ');
+    return InternalError(std::string(what) + ": " + why);
+  }
+}
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_GUARDED_H_
