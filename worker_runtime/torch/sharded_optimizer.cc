@@ -1,0 +1,317 @@
+#include "cadre/torch/sharded_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <typeinfo>
+#include <utility>
+
+#include "c10/util/Type.h"
+#include "cadre/parameter.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/guarded.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
+#include "torch/optim/lbfgs.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+// As in torch::nn::utils::clip_grad_norm_.
+constexpr double kLeastNorm = 1e-6;
+
+// How long what was sent last has before it is given up.
+constexpr std::chrono::nanoseconds kLastBroadcastWait = std::chrono::seconds(5);
+
+// While it lives, the optimizer's groups have some of their parameters alone: a step() does nothing
+// to the others, and makes no state for them.
+class Narrowed {
+ public:
+  Narrowed(torch::optim::Optimizer& optimizer, std::vector<std::vector<torch::Tensor>> own)
+      : optimizer_(optimizer), all_(std::move(own)) {
+    Swap();
+  }
+  ~Narrowed() { Swap(); }
+  Narrowed(const Narrowed&) = delete;
+  Narrowed& operator=(const Narrowed&) = delete;
+
+ private:
+  void Swap() {
+    for (size_t g = 0; g < all_.size(); ++g) {
+      std::swap(optimizer_.param_groups()[g].params(), all_[g]);
+    }
+  }
+
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::vector<torch::Tensor>> all_;
+};
+
+std::string ShapeOf(const torch::Tensor& tensor) {
+  std::ostringstream text;
+  text << torch::toString(tensor.scalar_type()) << " " << tensor.sizes();
+  return text.str();
+}
+
+// NaN, which compares with nothing, is more than everything.
+double LargerOf(double a, double b) { return b <= a ? a : b; }
+
+}  // namespace
+
+std::vector<int> OwnersBySize(const std::vector<size_t>& bytes, int ranks) {
+  std::vector<size_t> order(bytes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  std::vector<size_t> loads(static_cast<size_t>(ranks), 0);
+  std::vector<int> owners(bytes.size());
+  for (const size_t i : order) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    owners[i] = static_cast<int>(least - loads.begin());
+    *least += bytes[i];
+  }
+  return owners;
+}
+
+ShardedOptimizer::ShardedOptimizer(torch::optim::Optimizer& optimizer, Communicator& communicator,
+                                   ShardedOptimizerOptions options)
+    : optimizer_(optimizer),
+      communicator_(communicator),
+      options_(std::move(options)),
+      kind_(c10::demangle(typeid(optimizer).name())) {}
+
+Result<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
+    const torch::nn::Module& module, torch::optim::Optimizer& optimizer, Communicator& communicator,
+    ShardedOptimizerOptions options) {
+  std::unique_ptr<ShardedOptimizer> result(
+      new ShardedOptimizer(optimizer, communicator, std::move(options)));
+  // The others wait for this rank's parameters.
+  CADRE_RETURN_IF_ERROR(result->Fail(result->AddPlaces(module)));
+  CADRE_RETURN_IF_ERROR(
+      result->Fail(Guarded("sharded optimizer", [&] { return result->Begin(); })));
+  return result;
+}
+
+Status ShardedOptimizer::AddPlaces(const torch::nn::Module& module) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer_) != nullptr) {
+    return InvalidArgumentError(Mine() +
+                                "LBFGS steps all parameters together and cannot be sharded");
+  }
+  std::map<const void*, std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().defined()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  std::vector<size_t> bytes;
+  const auto& groups = optimizer_.param_groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t i = 0; i < groups[g].params().size(); ++i) {
+      const torch::Tensor& tensor = groups[g].params()[i];
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      if (!tensor.defined() || name == names.end()) {
+        return InvalidArgumentError(
+            Mine() + "parameter " + std::to_string(i) + " of the optimizer's group " +
+            std::to_string(g) + (tensor.defined() ? " (" + ShapeOf(tensor) + ")" : "") +
+            " is not one of the module's, or comes twice; make the optimizer over the module's "
+            "parameters, after the module has its type and device");
+      }
+      const bool trained = tensor.requires_grad();
+      places_.push_back({name->second, tensor, tensor.data_ptr(), trained, g, 0});
+      // A frozen parameter has no state.
+      bytes.push_back(trained ? tensor.nbytes() : 0);
+      names.erase(name);
+    }
+  }
+  if (places_.empty()) return InvalidArgumentError(Mine() + "the optimizer has no parameters");
+  const std::vector<int> owners = OwnersBySize(bytes, communicator_.size());
+  for (size_t i = 0; i < places_.size(); ++i) places_[i].owner = owners[i];
+  return OkStatus();
+}
+
+// What all ranks must agree on, since it decides who owns what and what is sent.
+Status ShardedOptimizer::CheckSameOnAllRanks() {
+  std::vector<Parameter> parameters;
+  for (const Place& place : places_) {
+    const std::optional<DataType> type = DataTypeOf(place.tensor.scalar_type());
+    if (!type || !torch::isFloatingType(place.tensor.scalar_type())) {
+      return InvalidArgumentError(Mine() + "parameter '" + place.name + "' is " +
+                                  ShapeOf(place.tensor) + ", which cannot be sharded");
+    }
+    const Buffer value = {nullptr, static_cast<size_t>(place.tensor.numel()), *type};
+    parameters.push_back({place.name, value, place.tensor.sizes().vec()});
+    parameters.back().kept_as = (place.trained ? "trained" : "frozen") + std::string(" on ") +
+                                torch::Device(place.tensor.device().type()).str() + " in group " +
+                                std::to_string(place.group) + " of " + kind_;
+  }
+  return CheckSameParameters(communicator_, parameters, options_.timeout);
+}
+
+Status ShardedOptimizer::Begin() {
+  CADRE_RETURN_IF_ERROR(CheckSameOnAllRanks());
+  std::vector<torch::Tensor> tensors;
+  std::vector<RootedTensor> first;
+  for (const Place& place : places_) {
+    tensors.push_back(place.tensor);
+    first.push_back({place.name, place.tensor, 0});
+  }
+  CADRE_ASSIGN_OR_RETURN(links_,
+                         DeviceLinks::Connect(communicator_, tensors, options_.connect_device));
+  if (options_.broadcast_parameters) {
+    CADRE_RETURN_IF_ERROR(Send(first));
+  }
+  DropOthers();
+  return OkStatus();
+}
+
+Status ShardedOptimizer::Send(const std::vector<RootedTensor>& tensors) {
+  for (const auto& work : under_way_) {
+    if (work->done()) CADRE_RETURN_IF_ERROR(work->Wait(std::chrono::nanoseconds(0)));
+  }
+  // Those behind one that failed fail, too.
+  under_way_.clear();
+  return BroadcastTensors(communicator_, tensors, options_.timeout, links_.get(), &under_way_);
+}
+
+ShardedOptimizer::~ShardedOptimizer() {
+  for (const auto& work : under_way_) (void)work->Wait(kLastBroadcastWait);
+}
+
+Status ShardedOptimizer::Fail(const Status& status) {
+  if (status.ok() || !failure_.ok()) return failure_;
+  failure_ = status;
+  communicator_.Abort();
+  if (links_ != nullptr) links_->Abort();
+  return failure_;
+}
+
+std::string ShardedOptimizer::Mine() const {
+  return "rank " + std::to_string(communicator_.rank()) + ": ";
+}
+
+bool ShardedOptimizer::IsMine(const Place& place) const {
+  return place.owner == communicator_.rank();
+}
+
+int ShardedOptimizer::OwnerOf(const torch::Tensor& parameter) const {
+  const auto place = std::find_if(places_.begin(), places_.end(),
+                                  [&](const Place& one) { return one.tensor.is_same(parameter); });
+  return place == places_.end() ? -1 : place->owner;
+}
+
+Status ShardedOptimizer::CheckParameter(const Place& place, const torch::Tensor& now) const {
+  std::string what;
+  if (!now.is_same(place.tensor)) {
+    what =
+        "is not at its place in the optimizer's group " + std::to_string(place.group) + " any more";
+  } else if (now.data_ptr() != place.storage) {
+    what = "was given other storage; convert the model first";
+  } else if (now.requires_grad() != place.trained) {
+    what = std::string("was ") + (place.trained ? "frozen" : "thawed") +
+           "; save the state, make a new ShardedOptimizer, and load it there";
+  } else if (!IsMine(place) && HasState(place)) {
+    what =
+        "is not this rank's but has state: the optimizer's own step() or load() was called; call "
+        "Step() or LoadState() of the ShardedOptimizer";
+  } else {
+    return OkStatus();
+  }
+  return FailedPreconditionError(Mine() + "parameter '" + place.name + "' " + what);
+}
+
+Status ShardedOptimizer::CheckUnchanged() const {
+  size_t at = 0;
+  const auto& groups = optimizer_.param_groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const torch::Tensor& now : groups[g].params()) {
+      if (at == places_.size() || places_[at].group != g) {
+        return FailedPreconditionError(Mine() + "the optimizer's group " + std::to_string(g) +
+                                       " got a parameter (" + ShapeOf(now) +
+                                       ") after it was sharded; make a new ShardedOptimizer");
+      }
+      CADRE_RETURN_IF_ERROR(CheckParameter(places_[at++], now));
+    }
+  }
+  if (at == places_.size()) return OkStatus();
+  return FailedPreconditionError(Mine() + "parameter '" + places_[at].name +
+                                 "' was taken out of the optimizer; make a new ShardedOptimizer");
+}
+
+void ShardedOptimizer::StepOwn() {
+  std::vector<std::vector<torch::Tensor>> own(optimizer_.param_groups().size());
+  for (const Place& place : places_) {
+    if (IsMine(place)) own[place.group].push_back(place.tensor);
+  }
+  const Narrowed narrowed(optimizer_, std::move(own));
+  optimizer_.step();
+}
+
+Status ShardedOptimizer::Step() {
+  CADRE_RETURN_IF_ERROR(failure_);
+  return Fail(Guarded("step of the sharded optimizer", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(CheckUnchanged());
+    StepOwn();
+    std::vector<RootedTensor> stepped;
+    for (const Place& place : places_) {
+      if (place.trained) stepped.push_back({place.name, place.tensor, place.owner});
+    }
+    return Send(stepped);
+  }));
+}
+
+void ShardedOptimizer::ZeroGrad() {
+  for (Place& place : places_) place.tensor.mutable_grad() = torch::Tensor();
+}
+
+Result<double> ShardedOptimizer::Norm(double norm_type) {
+  const bool largest = std::isinf(norm_type);
+  // One wait for each device.
+  std::map<std::string, std::vector<torch::Tensor>> norms;
+  for (const Place& place : places_) {
+    const torch::Tensor& grad = place.tensor.grad();
+    if (!IsMine(place) || !grad.defined() || grad.numel() == 0) continue;
+    const torch::Tensor norm =
+        largest ? grad.abs().max() : torch::norm(grad, norm_type, ReducedType(grad.scalar_type()));
+    norms[grad.device().str()].push_back(norm.to(torch::kFloat64));
+  }
+  double mine = 0;
+  for (const auto& [device, list] : norms) {
+    const torch::Tensor all = torch::stack(list).cpu();
+    const double here = (largest ? all.max() : all.pow(norm_type).sum()).item<double>();
+    mine = largest ? LargerOf(mine, here) : mine + here;
+  }
+  std::vector<double> everyones(static_cast<size_t>(communicator_.size()));
+  CADRE_RETURN_IF_ERROR(
+      WaitOrAbort(communicator_,
+                  communicator_.AllGather({&mine, 1, DataType::kFloat64},
+                                          {everyones.data(), everyones.size(), DataType::kFloat64}),
+                  options_.timeout));
+  double total = 0;
+  for (const double one : everyones) total = largest ? LargerOf(total, one) : total + one;
+  return largest ? total : std::pow(total, 1 / norm_type);
+}
+
+Result<double> ShardedOptimizer::ClipGradNorm(double max_norm, double norm_type) {
+  CADRE_RETURN_IF_ERROR(failure_);
+  if (!(max_norm >= 0) || !(norm_type > 0)) {
+    return InvalidArgumentError("ClipGradNorm(" + std::to_string(max_norm) + ", " +
+                                std::to_string(norm_type) +
+                                "): the norm must be at least 0, and its type more than 0");
+  }
+  double total = 0;
+  const Status status = Guarded("norm of the gradients", [&]() -> Status {
+    const torch::NoGradGuard no_grad;
+    CADRE_RETURN_IF_ERROR(CheckUnchanged());
+    CADRE_ASSIGN_OR_RETURN(total, Norm(norm_type));
+    const double factor = max_norm / (total + kLeastNorm);
+    if (factor >= 1) return OkStatus();
+    for (Place& place : places_) {
+      if (place.tensor.grad().defined()) place.tensor.mutable_grad().mul_(factor);
+    }
+    return OkStatus();
+  });
+  CADRE_RETURN_IF_ERROR(Fail(status));
+  return total;
+}
+
+}  // namespace cadre::nn
