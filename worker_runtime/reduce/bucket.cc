@@ -28,7 +28,7 @@ std::vector<Bucket> AssignBuckets(Span<const GradientShape> gradients, Span<cons
     CADRE_CHECK(order[position] < gradients.size(), "the order names gradient ", order[position],
                 " of ", gradients.size());
     const GradientShape& gradient = gradients[order[position]];
-    OpenBucket& bucket = open[{gradient.type, gradient.device}];
+    OpenBucket& bucket = open[{gradient.type, gradient.kind}];
     if (bucket.members.empty()) bucket.opened = position;
     bucket.members.push_back(order[position]);
     bucket.bytes += gradient.bytes;

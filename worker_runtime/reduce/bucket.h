@@ -10,22 +10,22 @@
 
 namespace cadre::reduce {
 
-// The properties by which a gradient is assigned: only gradients of the same type on the same
-// device share a bucket.
+// The properties by which a gradient is assigned: only gradients of the same type and kind share a
+// bucket.
 struct GradientShape {
   size_t bytes = 0;
   DataType type = DataType::kFloat32;
-  // -1 is the host.
-  int device = -1;
+  // -1: reduced here.
+  int kind = -1;
 };
 
 // Indices into `gradients`.
 using Bucket = std::vector<size_t>;
 
 // Goes through the gradients in `order` and closes a bucket as soon as it holds at least the limit,
-// so a bucket may exceed its limit by one gradient. The first bucket of each type and device takes
+// so a bucket may exceed its limit by one gradient. The first bucket of each type and kind takes
 // the first limit, and so on; the last limit holds for all that follow; without limits there is one
-// bucket for each type and device. Buckets come in the order in which they were closed, then those
+// bucket for each type and kind. Buckets come in the order in which they were closed, then those
 // that never filled, by their first gradient. The same as PyTorch's
 // compute_bucket_assignment_by_size.
 std::vector<Bucket> AssignBuckets(Span<const GradientShape> gradients, Span<const size_t> limits,

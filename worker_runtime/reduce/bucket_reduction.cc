@@ -27,8 +27,8 @@ Status BucketReduction::LayOut(Span<const size_t> limits, const std::vector<size
   std::vector<GradientShape> shapes;
   for (const Parameter& parameter : parameters_) {
     const Buffer& value = parameter.value;
-    shapes.push_back(
-        {value.count * SizeOf(value.type), value.type, parameter.reduced_elsewhere ? 0 : -1});
+    shapes.push_back({value.count * SizeOf(value.type), value.type,
+                      parameter.reduced_elsewhere ? parameter.bucket_kind : -1});
   }
   std::vector<Bucket> assignment = AssignBuckets(shapes, limits, order);
   if (assignment == buckets_.assignment()) return OkStatus();

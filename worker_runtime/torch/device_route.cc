@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include "cadre/status_macros.h"
+#include "cadre/torch/finite_check.h"
 #include "cadre/torch/gradient_route.h"
 #include "cadre/torch/tensors.h"
 #include "cadre/work.h"
@@ -14,50 +14,6 @@ namespace {
 
 // How long what was sent last has before it is given up.
 constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
-
-// Whether this rank's gradients are finite, found out on the device, on a stream of its own.
-class FiniteCheck {
- public:
-  // With `sticky` what was found once stays, so that it may be asked for at any later time.
-  FiniteCheck(const DeviceStream* stream, const torch::Tensor& like, bool sticky)
-      : stream_(*stream),
-        sticky_(sticky),
-        found_(torch::zeros({}, like.options().dtype(torch::kInt64).requires_grad(false))),
-        host_(EmptyPinned(like.device(), {1}, torch::kInt64)) {
-    host_.zero_();
-  }
-
-  void Look(const torch::Tensor& flat) {
-    const DeviceStream::Scope on(stream_);
-    // A NaN is both the greatest and the least; a NaN or an infinity minus itself is not zero.
-    const auto [greatest, at_greatest] = flat.max(0);
-    const auto [least, at_least] = flat.min(0);
-    const torch::Tensor value = torch::stack({greatest, least});
-    const torch::Tensor at = torch::stack({at_greatest, at_least});
-    const torch::Tensor found = ((at + 1) * (value - value).ne(0)).max();
-    found_.copy_(sticky_ ? torch::max(found, found_) : found);
-    host_.copy_(found_.view({1}), /*non_blocking=*/true);
-    looked_ = stream_.Here();
-  }
-
-  const DevicePoint& looked() const { return looked_; }
-
-  // The element that the device has found so far.
-  std::optional<int64_t> found() const {
-    // The device may be writing it.
-    const int64_t found = __atomic_load_n(host_.data_ptr<int64_t>(), __ATOMIC_RELAXED);
-    if (found == 0) return std::nullopt;
-    return found - 1;
-  }
-
- private:
-  const DeviceStream& stream_;
-  const bool sticky_;
-  // One more than the element; 0: none.
-  torch::Tensor found_;
-  torch::Tensor host_;
-  DevicePoint looked_;
-};
 
 class DeviceRoute : public GradientRoute {
  public:
@@ -81,6 +37,7 @@ class DeviceRoute : public GradientRoute {
   Status Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) override;
   void Fetch(const StepReport& report) override;
   Status CheckHealth() override;
+  size_t bytes_on_devices() const override { return communicator_ == nullptr ? 0 : flat_.nbytes(); }
 
  private:
   struct Saved {
@@ -92,7 +49,6 @@ class DeviceRoute : public GradientRoute {
     return flat_.narrow(0, members_[member].offset, members_[member].count);
   }
   void Reduce(double weight);
-  size_t ParameterAt(int64_t element) const;
 
   DeviceStream& checks_;
   Communicator* const communicator_;
@@ -158,13 +114,6 @@ void DeviceRoute::Reduce(double weight) {
   }
   work_ = communicator_->AllReduce({flat_.data_ptr(), static_cast<size_t>(flat_.numel()), *type},
                                    Reduction(ReduceOp::kSum, factor));
-}
-
-size_t DeviceRoute::ParameterAt(int64_t element) const {
-  const auto behind = std::find_if(
-      members_.begin(), members_.end(),
-      [&](const RouteMember& member) { return element < member.offset + member.count; });
-  return (behind == members_.end() ? members_.back() : *behind).parameter;
 }
 
 Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {

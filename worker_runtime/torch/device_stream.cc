@@ -62,6 +62,11 @@ void DeviceStream::Uses(const torch::Tensor& tensor) const {
   VirtualGuardImpl(device_.type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);
 }
 
+void DeviceStream::CurrentUses(const torch::Tensor& tensor) const {
+  if (!stream_) return;
+  VirtualGuardImpl(device_.type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *Current());
+}
+
 DeviceStream::Scope::Scope(const DeviceStream& stream) {
   if (stream.stream_) guard_.emplace(*stream.stream_);
 }

@@ -44,15 +44,19 @@ class GradientHooks::ReadyHook : public torch::autograd::FunctionPostHook {
 
 Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
-    DataParallelOptions options) {
+    DataParallelOptions options, const OwnerOf& owner_of) {
+  std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
   Result<NamedTensors> trained = TrainedParameters(*module);
-  if (!trained.ok()) {
+  Status usable = trained.status();
+  if (usable.ok()) {
+    hooks->trained_ = *std::move(trained);
+    if (owner_of != nullptr) usable = hooks->AssignOwners(owner_of);
+  }
+  if (!usable.ok()) {
     // The others wait for this rank's parameters.
     communicator.Abort();
-    return trained.status();
+    return usable;
   }
-  std::unique_ptr<GradientHooks> hooks(new GradientHooks(module, communicator, options));
-  hooks->trained_ = *std::move(trained);
   hooks->trained_.CopyToHost();
   CADRE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, hooks->ConnectDevices());
   CADRE_ASSIGN_OR_RETURN(
@@ -61,9 +65,10 @@ Result<std::unique_ptr<GradientHooks>> GradientHooks::Create(
     hooks->trained_.CopyFromHost();
     CADRE_RETURN_IF_ERROR(BroadcastBuffers(communicator, *module, options.reducer.timeout));
   }
-  CADRE_ASSIGN_OR_RETURN(hooks->routed_,
-                         RoutedGradients::Create(*hooks->reducer_, hooks->trained_.tensors,
-                                                 std::move(links), options.reducer));
+  CADRE_ASSIGN_OR_RETURN(
+      hooks->routed_,
+      RoutedGradients::Create(*hooks->reducer_, hooks->trained_.tensors, std::move(links),
+                              options.reducer, hooks->owners_, &communicator));
   MoveToHugePages(hooks->OwnParameters(), kPatienceForPages);
   CADRE_RETURN_IF_ERROR(hooks->PointAtBuckets());
   hooks->Install();
@@ -76,6 +81,26 @@ GradientHooks::GradientHooks(std::shared_ptr<torch::nn::Module> module, Communic
 
 GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
+}
+
+Status GradientHooks::AssignOwners(const OwnerOf& owner_of) {
+  if (options_.reducer.hook != nullptr) {
+    return InvalidArgumentError(
+        "a communication hook works on gradients that all ranks get, and not on those of owners");
+  }
+  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+    const int owner = owner_of(trained_.tensors[i]);
+    if (owner < 0) {
+      return InvalidArgumentError("rank " + std::to_string(communicator_.rank()) + ": parameter '" +
+                                  trained_.parameters[i].name +
+                                  "' requires a gradient, but the ShardedOptimizer does not have "
+                                  "it; freeze it, or make the optimizer with it");
+    }
+    owners_.push_back(owner);
+    trained_.parameters[i].reduced_elsewhere = true;
+    trained_.parameters[i].bucket_kind = owner;
+  }
+  return OkStatus();
 }
 
 Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
@@ -91,7 +116,7 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
   CADRE_ASSIGN_OR_RETURN(auto links,
                          DeviceLinks::Connect(communicator_, trained_.tensors,
                                               may_link ? options_.connect_device : nullptr));
-  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
+  for (size_t i = 0; i < trained_.tensors.size() && owners_.empty(); ++i) {
     trained_.parameters[i].reduced_elsewhere = links->Reduces(trained_.tensors[i].device());
   }
   return links;
@@ -100,7 +125,7 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
 std::vector<Parameter> GradientHooks::OwnParameters() const {
   std::vector<Parameter> own;
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    if (!routed_->Holds(i)) own.push_back(trained_.parameters[i]);
+    if (!trained_.copies[i].defined()) own.push_back(trained_.parameters[i]);
   }
   return own;
 }
@@ -130,7 +155,7 @@ Status GradientHooks::CheckHooksAlive() const {
 
 bool GradientHooks::LivesInBucket(size_t i) const {
   const torch::Tensor& grad = trained_.tensors[i].grad();
-  return grad.defined() && grad.data_ptr() == views_[i].data_ptr() &&
+  return grad.defined() && views_[i].defined() && grad.data_ptr() == views_[i].data_ptr() &&
          grad.strides() == views_[i].strides();
 }
 
@@ -165,7 +190,15 @@ Status GradientHooks::CheckNotBypassed() {
   const uint64_t sample = Fingerprint(firsts);
   const bool changed = sample != sample_;
   sample_ = sample;
-  if (!changed || !only_local_) return OkStatus();
+  if (!changed) return OkStatus();
+  if (owned_gradients_ && optimized_steps_ != reducer_->finished_steps()) {
+    return FailedPreconditionError(
+        "rank " + std::to_string(communicator_.rank()) + ": parameters changed after step " +
+        std::to_string(reducer_->finished_steps()) +
+        ", but not by Step() of the ShardedOptimizer: ShardedDataParallel works with a "
+        "ShardedOptimizer only");
+  }
+  if (!only_local_) return OkStatus();
   return FailedPreconditionError(
       "rank " + std::to_string(communicator_.rank()) + ": parameters changed after step " +
       std::to_string(reducer_->finished_steps()) +
@@ -176,6 +209,8 @@ Status GradientHooks::CheckNotBypassed() {
 Status GradientHooks::Prepare(double weight) {
   CADRE_RETURN_IF_ERROR(CheckHooksAlive());
   CADRE_RETURN_IF_ERROR(CheckNotBypassed());
+  // Those of the last step; where they were not averaged, they are to be added to.
+  if (std::exchange(owned_gradients_, false)) ZeroGrad();
   if (ComparesParameters()) trained_.CopyToHost();
   CADRE_RETURN_IF_ERROR(reducer_->BeginStep(synchronize_, weight));
   if (reducer_->layout() != layout_) CADRE_RETURN_IF_ERROR(PointAtBuckets());
@@ -268,7 +303,7 @@ void GradientHooks::OnReady(size_t i) {
     torch::NoGradGuard no_grad;
     // Outside of a step this is the error that says so.
     if (step_ != Step::kSynchronized) return Record(reducer_->MarkReady(i));
-    if (LivesInBucket(i)) return Record(MarkReady(i));
+    if (LivesInBucket(i) || !owners_.empty()) return Record(MarkReady(i));
     const torch::Tensor grad = trained_.tensors[i].grad();
     if (!routed_->Holds(i) && grad.layout() == torch::kStrided && grad.is_contiguous() &&
         grad.scalar_type() == views_[i].scalar_type()) {
@@ -284,6 +319,7 @@ void GradientHooks::OnReady(size_t i) {
 }
 
 void GradientHooks::FillMissing() {
+  if (!owners_.empty()) return;
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     if (routed_->Holds(i) ? routed_->IsMarked(i) : reducer_->IsMarked(i)) continue;
     if (!trained_.tensors[i].grad().defined()) {
@@ -295,6 +331,7 @@ void GradientHooks::FillMissing() {
 }
 
 void GradientHooks::PublishUsed(const StepReport& report) {
+  if (!owners_.empty()) return;
   // A parameter that no rank used keeps the gradient it had, or none.
   for (size_t i = 0; i < report.used.size(); ++i) {
     if (report.used[i]) trained_.tensors[i].mutable_grad() = views_[i];
@@ -318,6 +355,9 @@ void GradientHooks::FinishSynchronized() {
   report->bytes += routed_->bytes_on_devices();
   routed_->Fetch(*report);
   PublishUsed(*report);
+  owned_gradients_ = !owners_.empty();
+  // Then nobody is to step.
+  if (owned_gradients_ && report->skipped) optimized_steps_ = reducer_->finished_steps();
   only_local_ = false;
   const std::lock_guard<std::mutex> lock(mutex_);
   report_ = *std::move(report);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -80,6 +81,13 @@ Status GradientRoute::Await(const DevicePoint& point, const std::function<bool()
     std::this_thread::sleep_for(kPollInterval);
   }
   return OkStatus();
+}
+
+size_t GradientRoute::ParameterAt(int64_t element) const {
+  const auto behind = std::find_if(
+      members_.begin(), members_.end(),
+      [&](const RouteMember& member) { return element < member.offset + member.count; });
+  return (behind == members_.end() ? members_.back() : *behind).parameter;
 }
 
 std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* stream,

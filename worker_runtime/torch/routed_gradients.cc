@@ -13,9 +13,9 @@ namespace cadre::nn {
 
 Result<std::unique_ptr<RoutedGradients>> RoutedGradients::Create(
     Reducer& reducer, const std::vector<torch::Tensor>& tensors, std::unique_ptr<DeviceLinks> links,
-    const ReducerOptions& options) {
+    const ReducerOptions& options, std::vector<int> owners, Communicator* host) {
   std::unique_ptr<RoutedGradients> routed(
-      new RoutedGradients(reducer, tensors, std::move(links), options));
+      new RoutedGradients(reducer, tensors, std::move(links), options, std::move(owners), host));
   CADRE_RETURN_IF_ERROR(routed->LayOut());
   routed->BeginStep(1);
   if (!routed->empty()) {
@@ -25,12 +25,15 @@ Result<std::unique_ptr<RoutedGradients>> RoutedGradients::Create(
 }
 
 RoutedGradients::RoutedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
-                                 std::unique_ptr<DeviceLinks> links, const ReducerOptions& options)
+                                 std::unique_ptr<DeviceLinks> links, const ReducerOptions& options,
+                                 std::vector<int> owners, Communicator* host)
     : reducer_(reducer),
       tensors_(tensors),
       links_(std::move(links)),
       static_graph_(options.static_graph),
       non_finite_(options.non_finite),
+      owners_(std::move(owners)),
+      host_(host),
       places_(tensors.size()) {}
 
 RoutedGradients::~RoutedGradients() {
@@ -44,10 +47,7 @@ RoutedGradients::~RoutedGradients() {
 
 size_t RoutedGradients::bytes_on_devices() const {
   size_t bytes = 0;
-  for (const Piece& piece : pieces_) {
-    const torch::Tensor& flat = piece.route->flat();
-    if (links_->CommunicatorOf(flat.device()) != nullptr) bytes += flat.nbytes();
-  }
+  for (const Piece& piece : pieces_) bytes += piece.route->bytes_on_devices();
   return bytes;
 }
 
@@ -57,7 +57,7 @@ std::vector<std::vector<size_t>> RoutedGradients::Groups() const {
   for (const std::vector<size_t>& bucket : reducer_.buckets()) {
     const auto first = static_cast<std::ptrdiff_t>(groups.size());
     for (const size_t i : bucket) {
-      if (IsReducible(tensors_[i])) continue;
+      if (owners_.empty() && IsReducible(tensors_[i])) continue;
       const auto same = [&](const std::vector<size_t>& group) {
         const torch::Tensor& other = tensors_[group.front()];
         return other.device() == tensors_[i].device() && other.dtype() == tensors_[i].dtype();
@@ -81,6 +81,13 @@ Result<std::unique_ptr<GradientRoute>> RoutedGradients::MakeRoute(
   const torch::Tensor& like = tensors_[group.front()];
   DeviceStream& stream = links_->StreamOf(like.device());
   DeviceStream& checks = links_->CheckStreamOf(like.device());
+  if (!owners_.empty()) {
+    std::vector<torch::Tensor> parameters;
+    for (const size_t i : group) parameters.push_back(tensors_[i]);
+    return MakeOwnerRoute(&reducer_, &stream, std::move(members), std::move(parameters),
+                          {owners_[group.front()], host_, links_->CommunicatorOf(like.device()),
+                           &checks, non_finite_});
+  }
   if (!links_->Reduces(like.device())) {
     return MakeHostRoute(&reducer_, &stream, std::move(members), like);
   }
@@ -97,11 +104,13 @@ Status RoutedGradients::LayOut() {
     const torch::Tensor& flat = piece.route->flat();
     for (const RouteMember& member : piece.route->members()) {
       const size_t i = member.parameter;
+      places_[i].piece = pieces.size() - 1;
+      if (!owners_.empty()) continue;
       // No view to autograd, which would not let zero_grad() detach it.
       torch::Tensor view = torch::empty({0}, flat.options());
       view.set_(flat.storage(), member.offset, tensors_[i].sizes());
       if (places_[i].view.defined()) view.copy_(places_[i].view);
-      places_[i] = {pieces.size() - 1, std::move(view)};
+      places_[i].view = std::move(view);
     }
   }
   pieces_ = std::move(pieces);
@@ -152,12 +161,17 @@ bool RoutedGradients::IsMarked(size_t i) const {
   return marks_[i] > 0;
 }
 
-// Collectives of devices must set out in the same order on all ranks: that of the pieces.
+// Collectives must set out in the same order on all ranks: that of the pieces. What goes through
+// the reducer's buckets has the reducer's.
+bool RoutedGradients::SentInTurn(const Piece& piece) const {
+  return !owners_.empty() || links_->Reduces(piece.route->stream().device());
+}
+
 void RoutedGradients::SendReady() {
   bool others_wait = false;
   for (Piece& piece : pieces_) {
     if (piece.sent) continue;
-    const bool in_turn = links_->Reduces(piece.route->flat().device());
+    const bool in_turn = SentInTurn(piece);
     if (piece.pending == 0 && !(in_turn && others_wait)) Send(piece);
     others_wait = others_wait || (in_turn && !piece.sent);
   }
@@ -202,7 +216,7 @@ Status RoutedGradients::Hand(const Delivery& delivery) {
       return stopping_;
     });
   } catch (const std::exception& error) {
-    return InternalError("gradients on " + route.flat().device().str() + ": " + error.what());
+    return InternalError("gradients on " + route.stream().device().str() + ": " + error.what());
   }
 }
 

@@ -250,6 +250,7 @@ Status ShardedOptimizer::Step() {
   CADRE_RETURN_IF_ERROR(failure_);
   return Fail(Guarded("step of the sharded optimizer", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckUnchanged());
+    if (before_step_ != nullptr) CADRE_RETURN_IF_ERROR(before_step_());
     StepOwn();
     std::vector<RootedTensor> stepped;
     for (const Place& place : places_) {

@@ -28,6 +28,9 @@ struct Parameter {
   // The caller reduces the gradient itself, on a device: a Reducer has no memory for it, and only
   // keeps account of which ranks had one. The same on all ranks.
   bool reduced_elsewhere = false;
+  // Those that are reduced elsewhere share a bucket with their own kind alone: where one rank is to
+  // have the gradient, that rank. The same on all ranks.
+  int bucket_kind = 0;
 };
 
 // INVALID_ARGUMENT: there are none, or more than `most`, two have the same name, or a type is not

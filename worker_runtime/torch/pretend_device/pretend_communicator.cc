@@ -20,7 +20,8 @@ constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
 
 std::shared_ptr<Work> Lacking() {
-  return FinishedWork(UnimplementedError("pretend devices have all-reduces and broadcasts only"));
+  return FinishedWork(
+      UnimplementedError("pretend devices have all-reduces, reductions and broadcasts only"));
 }
 
 class PretendCommunicator : public Communicator {
@@ -44,6 +45,12 @@ class PretendCommunicator : public Communicator {
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
     return Enqueue(buffer,
                    [this, root](const Buffer& there) { return host_->Broadcast(there, root); });
+  }
+
+  std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
+    return Enqueue(buffer, [this, reduction, root](const Buffer& there) {
+      return host_->Reduce(there, reduction, root);
+    });
   }
 
   Result<std::shared_ptr<void>> AllocateBuffer(size_t bytes) override {

@@ -37,6 +37,8 @@ class DataParallel {
     return std::unique_ptr<DataParallel>(new DataParallel(std::move(module), std::move(hooks)));
   }
 
+  virtual ~DataParallel() = default;
+
   template <typename... Args>
   auto forward(Args&&... args) {
     hooks_->BeforeForward();
@@ -85,10 +87,11 @@ class DataParallel {
     const bool before_;
   };
 
- private:
+ protected:
   DataParallel(std::shared_ptr<Module> module, std::unique_ptr<GradientHooks> hooks)
       : module_(std::move(module)), hooks_(std::move(hooks)) {}
 
+ private:
   const std::shared_ptr<Module> module_;
   const std::unique_ptr<GradientHooks> hooks_;
 };

@@ -47,6 +47,8 @@ class DeviceStream {
   DevicePoint Here() const;
   // The tensor's memory is used here, too: it stays until that is done.
   void Uses(const torch::Tensor& tensor) const;
+  // And the other way round: by what the calling thread's current stream is given.
+  void CurrentUses(const torch::Tensor& tensor) const;
 
   // While it lives, the calling thread's operators are queued here.
   class Scope {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,10 +45,14 @@ struct DataParallelOptions {
 // what goes wrong is returned by the next Finish().
 class GradientHooks {
  public:
-  // Collective; errors as Reducer::Create().
+  using OwnerOf = std::function<int(const torch::Tensor&)>;
+
+  // Collective; errors as Reducer::Create(). With `owner_of` each gradient goes to one rank alone;
+  // INVALID_ARGUMENT, naming the parameter: it has no owner (-1).
   static Result<std::unique_ptr<GradientHooks>> Create(std::shared_ptr<torch::nn::Module> module,
                                                        Communicator& communicator,
-                                                       DataParallelOptions options);
+                                                       DataParallelOptions options,
+                                                       const OwnerOf& owner_of = nullptr);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
@@ -87,6 +92,7 @@ class GradientHooks {
 
   Status Prepare(double weight);
   Status CheckHooksAlive() const;
+  Status AssignOwners(const OwnerOf& owner_of);
   Status CheckNotBypassed();
   bool ComparesParameters() const;
   Status PointAtBuckets();
@@ -107,6 +113,8 @@ class GradientHooks {
   const DataParallelOptions options_;
   // Its parameters are the reducer's, too.
   NamedTensors trained_;
+  // The rank that each gradient goes to; empty: to all.
+  std::vector<int> owners_;
   std::unique_ptr<Reducer> reducer_;
   // Of tensors on devices, or with 16 bits.
   std::unique_ptr<RoutedGradients> routed_;
@@ -124,6 +132,8 @@ class GradientHooks {
   Step step_ = Step::kNone;
   // Whether gradients are on their way of which Finish() has not heard yet.
   bool finish_pending_ = false;
+  // Whether the gradients of the last step are still there, with owners.
+  bool owned_gradients_ = false;
   // Whether gradients were computed since the last reduction, without one.
   bool only_local_ = false;
   // Of the first elements of all parameters, before the last forward pass.

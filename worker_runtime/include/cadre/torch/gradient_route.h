@@ -1,5 +1,5 @@
-// How gradients that lie side by side in one tensor become those of all ranks: on their device,
-// where the ranks' devices have a communicator, or through the host's memory and the reducer.
+// How gradients that travel together become those of all ranks, or of the one that owns them: on
+// their device, where the ranks' devices have a communicator, or through the host's memory.
 #ifndef CADRE_TORCH_GRADIENT_ROUTE_H_
 #define CADRE_TORCH_GRADIENT_ROUTE_H_
 
@@ -37,8 +37,11 @@ class GradientRoute {
 
   const std::vector<RouteMember>& members() const { return members_; }
   DeviceStream& stream() const { return *stream_; }
-  // The gradients, one behind the other. Zero at first.
+  // The gradients, one behind the other. Zero at first. Undefined between steps, and of no concern
+  // to others, where gradients go to an owner.
   const torch::Tensor& flat() const { return flat_; }
+  // Given to the devices' collectives in a step.
+  virtual size_t bytes_on_devices() const { return 0; }
 
   // What is sent from now on waits for all that `written` has been given.
   virtual void WaitFor(c10::Stream written) { stream_->WaitFor(written); }
@@ -56,6 +59,8 @@ class GradientRoute {
   GradientRoute(Reducer* reducer, DeviceStream* stream, std::vector<RouteMember> members)
       : reducer_(*reducer), stream_(stream), members_(std::move(members)) {}
 
+  // Whose gradient has that element of all of them.
+  size_t ParameterAt(int64_t element) const;
   // Of all members together.
   int64_t count() const { return members_.back().offset + members_.back().count; }
   // Until the device has come to `point`.
@@ -82,6 +87,24 @@ std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* str
 Result<std::unique_ptr<GradientRoute>> MakeDeviceRoute(
     Reducer* reducer, DeviceStream* stream, DeviceStream* checks, std::vector<RouteMember> members,
     const torch::Tensor& like, Communicator* communicator, NonFinite non_finite);
+
+// Of gradients that one rank alone needs, which are not in buckets but where autograd put them:
+// `parameters` has those that are the members. Send() packs them and takes them away; after Fetch()
+// the owner has the average, and the others nothing, of those that some rank used. `device` is the
+// devices' communicator, in whose order Send() starts; null: Hand() reduces by `host`, in the order
+// of its calls. The parameters are reduced_elsewhere. What is not finite: as above, but by the host
+// it is known in its step.
+struct OwnerRouteOptions {
+  int owner = 0;
+  Communicator* host = nullptr;
+  Communicator* device = nullptr;
+  DeviceStream* checks = nullptr;
+  NonFinite non_finite = NonFinite::kError;
+};
+std::unique_ptr<GradientRoute> MakeOwnerRoute(Reducer* reducer, DeviceStream* stream,
+                                              std::vector<RouteMember> members,
+                                              std::vector<torch::Tensor> parameters,
+                                              const OwnerRouteOptions& options);
 
 }  // namespace cadre::nn
 

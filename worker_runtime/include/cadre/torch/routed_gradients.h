@@ -29,11 +29,15 @@ class RoutedGradients {
  public:
   // `tensors` are those of the reducer's parameters, of which those are reduced_elsewhere whose
   // device the links reduce. The reducer must outlive this. Collective where there are links, as
-  // is LayOut(); RESOURCE_EXHAUSTED: some rank's device has no memory.
+  // is LayOut(); RESOURCE_EXHAUSTED: some rank's device has no memory. With `owners`, a rank for
+  // each: all gradients, on the host, too, go to their owner alone and have no bucket; all are
+  // reduced_elsewhere, and `host` reduces those whose devices have no communicator.
   static Result<std::unique_ptr<RoutedGradients>> Create(Reducer& reducer,
                                                          const std::vector<torch::Tensor>& tensors,
                                                          std::unique_ptr<DeviceLinks> links,
-                                                         const ReducerOptions& options);
+                                                         const ReducerOptions& options,
+                                                         std::vector<int> owners = {},
+                                                         Communicator* host = nullptr);
   ~RoutedGradients();
   RoutedGradients(const RoutedGradients&) = delete;
   RoutedGradients& operator=(const RoutedGradients&) = delete;
@@ -45,7 +49,7 @@ class RoutedGradients {
   bool Holds(size_t i) const { return places_[i].piece != kNone; }
   // Between steps, when the reducer's layout has changed: the gradients move along.
   Status LayOut();
-  // Where gradient i lies, in its parameter's shape and type. Zero at first.
+  // Where gradient i lies, in its parameter's shape and type. Zero at first. Undefined with owners.
   const torch::Tensor& View(size_t i) const { return places_[i].view; }
 
   // After the reducer's, with the same weight.
@@ -91,8 +95,11 @@ class RoutedGradients {
   };
 
   RoutedGradients(Reducer& reducer, const std::vector<torch::Tensor>& tensors,
-                  std::unique_ptr<DeviceLinks> links, const ReducerOptions& options);
+                  std::unique_ptr<DeviceLinks> links, const ReducerOptions& options,
+                  std::vector<int> owners, Communicator* host);
 
+  // Whether all ranks must send it in the same place.
+  bool SentInTurn(const Piece& piece) const;
   std::vector<std::vector<size_t>> Groups() const;
   Result<std::unique_ptr<GradientRoute>> MakeRoute(const std::vector<size_t>& group);
   void NoteStream(Piece& piece);
@@ -106,6 +113,8 @@ class RoutedGradients {
   const std::unique_ptr<DeviceLinks> links_;
   const bool static_graph_;
   const NonFinite non_finite_;
+  const std::vector<int> owners_;
+  Communicator* const host_;
   double weight_ = 1;
   std::vector<Piece> pieces_;
   std::vector<Place> places_;

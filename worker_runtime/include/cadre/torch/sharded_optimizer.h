@@ -15,8 +15,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cadre/communicator.h"
@@ -94,6 +96,10 @@ class ShardedOptimizer {
   //                     of optimizer. What there was before stays.
   Status LoadState(torch::serialize::InputArchive& archive);
 
+  // What says, before each step, whether the gradients are those of all ranks;
+  // ShardedDataParallel's. Null: nobody knows.
+  void set_before_step(std::function<Status()> check) { before_step_ = std::move(check); }
+
   torch::optim::Optimizer& optimizer() { return optimizer_; }
   Communicator& communicator() { return communicator_; }
   // Of a parameter of the optimizer's; -1: it has no such.
@@ -147,6 +153,7 @@ class ShardedOptimizer {
   std::unique_ptr<DeviceLinks> links_;
   // To and from other devices, since the last call.
   std::vector<std::shared_ptr<Work>> under_way_;
+  std::function<Status()> before_step_;
   Status failure_;
 };
 

@@ -1,0 +1,67 @@
+// Data-parallel training whose gradients are sharded (ZeRO's stage 2): as DataParallel, but during
+// the backward pass each gradient is averaged on the rank alone that owns its parameter, and freed
+// elsewhere. After FairScale's ShardedDataParallel. It works with a ShardedOptimizer only: no other
+// finds the gradients that it needs.
+//
+//   torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
+//   CADRE_ASSIGN_OR_RETURN(auto optimizer, ShardedOptimizer::Create(*net, adam, communicator));
+//   CADRE_ASSIGN_OR_RETURN(auto model,
+//                          ShardedDataParallel<NetImpl>::Create(net.ptr(), *optimizer));
+//   loss(model->forward(images), labels).backward();
+//   CADRE_RETURN_IF_ERROR(model->Finish().status());
+//   CADRE_RETURN_IF_ERROR(optimizer->Step());
+#ifndef CADRE_TORCH_SHARDED_DATA_PARALLEL_H_
+#define CADRE_TORCH_SHARDED_DATA_PARALLEL_H_
+
+#include <memory>
+#include <utility>
+
+#include "cadre/result.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/torch/sharded_optimizer.h"
+
+namespace cadre::nn {
+
+// One thread. Uses the optimizer's communicator; the optimizer must outlive it, and has one model
+// at a time. Nobody else may use the communicator between forward() and Finish(), which must be
+// called, and not only before an optimizer that is not ours.
+//
+// Where this differs from DataParallel: after Finish() the gradients of this rank's own parameters
+// are there, and no others. The next forward pass forgets them, so that they need no ZeroGrad();
+// passes add up inside NoSync alone, where each rank has all gradients. No communication hooks.
+template <typename Module>
+class ShardedDataParallel : public DataParallel<Module> {
+ public:
+  // Collective: compares the parameters with rank 0's and copies rank 0's values to all ranks.
+  //   INVALID_ARGUMENT  naming the parameter and the rank: the ranks differ; the optimizer does not
+  //                     have a parameter that requires a gradient; a communication hook is set
+  static Result<std::unique_ptr<ShardedDataParallel>> Create(std::shared_ptr<Module> module,
+                                                             ShardedOptimizer& optimizer,
+                                                             DataParallelOptions options = {}) {
+    CADRE_ASSIGN_OR_RETURN(
+        auto hooks, GradientHooks::Create(module, optimizer.communicator(), std::move(options),
+                                          [&optimizer](const torch::Tensor& parameter) {
+                                            return optimizer.OwnerOf(parameter);
+                                          }));
+    return std::unique_ptr<ShardedDataParallel>(
+        new ShardedDataParallel(std::move(module), std::move(hooks), optimizer));
+  }
+  ~ShardedDataParallel() override { optimizer_.set_before_step(nullptr); }
+
+  // ShardedOptimizer::Step() does it.
+  Status BeforeOptimizerStep() = delete;
+
+ private:
+  ShardedDataParallel(std::shared_ptr<Module> module, std::unique_ptr<GradientHooks> hooks,
+                      ShardedOptimizer& optimizer)
+      : DataParallel<Module>(std::move(module), std::move(hooks)), optimizer_(optimizer) {
+    optimizer_.set_before_step([this] { return DataParallel<Module>::BeforeOptimizerStep(); });
+  }
+
+  ShardedOptimizer& optimizer_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_SHARDED_DATA_PARALLEL_H_
