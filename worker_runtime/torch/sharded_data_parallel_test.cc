@@ -1,6 +1,6 @@
 #include "cadre/torch/sharded_data_parallel.h"
 
-#include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -20,13 +20,6 @@ using ::testing::HasSubstr;
 
 using Whole = DataParallel<ShardedNet>;
 using Model = ShardedDataParallel<ShardedNet>;
-
-ShardedOptimizerOptions OptimizerOptions(Where where = Where::kHost) {
-  ShardedOptimizerOptions options;
-  options.timeout = kLong;
-  options.connect_device = ConnectFor(where);
-  return options;
-}
 
 class ShardedDataParallelTraining : public ShardedTraining {
  protected:
@@ -136,6 +129,20 @@ TEST_P(ShardedDataParallelTraining, WithParametersThatNotAllRanksUse) {
     model.forward(Input(communicator, step), skipped).pow(2).mean().backward();
     ASSERT_OK(model.Finish());
   });
+}
+
+TEST_P(ShardedDataParallelTraining, WithAStaticGraphThatUsesSomeTwice) {
+  DataParallelOptions options = Options();
+  options.reducer.static_graph = true;
+  ExpectAsUnsharded(
+      2, 5,
+      [](Communicator& communicator, Whole& model, int step) {
+        const torch::Tensor out = model.forward(Input(communicator, step));
+        const torch::Tensor again = model.module().forward(Input(communicator, step + 50), 1);
+        (out.pow(2).mean() + again.mean()).backward();
+        ASSERT_OK(model.Finish());
+      },
+      options);
 }
 
 // Of ZeRO's table: 4 bytes of gradient for each parameter in float32, over the ranks.

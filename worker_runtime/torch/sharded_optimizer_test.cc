@@ -2,8 +2,6 @@
 
 #include <limits>
 #include <memory>
-#include <numeric>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -26,13 +24,6 @@ using ::testing::HasSubstr;
 
 using Model = DataParallel<ShardedNet>;
 
-ShardedOptimizerOptions Options(Where where = Where::kHost) {
-  ShardedOptimizerOptions options;
-  options.timeout = kLong;
-  options.connect_device = ConnectFor(where);
-  return options;
-}
-
 TEST(OwnersBySize, TheLargestGoToWhoHasLeast) {
   EXPECT_THAT(OwnersBySize({1, 8, 3, 5, 4}, 2), ElementsAre(1, 0, 0, 1, 1));
   EXPECT_THAT(OwnersBySize({4, 4, 4}, 4), ElementsAre(0, 1, 2));
@@ -46,12 +37,13 @@ class ShardedOptimizerTraining : public ShardedTraining {
     std::vector<torch::Tensor> values;
     OnEachRank(ranks, [&](Communicator& communicator) {
       const auto net = MakeNet(communicator);
-      auto model = Model::Create(net, communicator, ShardedTraining::Options());
+      auto model = Model::Create(net, communicator, Options());
       ASSERT_OK(model);
       const auto plain = MakeOptimizer(kind(), net->parameters());
       std::unique_ptr<ShardedOptimizer> optimizer;
       if (sharded) {
-        auto created = ShardedOptimizer::Create(*net, *plain, communicator, nn::Options(where()));
+        auto created =
+            ShardedOptimizer::Create(*net, *plain, communicator, OptimizerOptions(where()));
         ASSERT_OK(created);
         optimizer = *std::move(created);
       }
@@ -82,80 +74,13 @@ TEST_P(ShardedOptimizerTraining, GivesTheBitsOfUnshardedTraining) {
   }
 }
 
-// Three ranks' state goes on with two, and alone; and as one that was never sharded.
-TEST_P(ShardedOptimizerTraining, GoesOnWithAnyNumberOfRanks) {
-  const auto step_with = [](Model& model, ShardedOptimizer& optimizer, int step) {
-    const torch::Device device = DeviceFor(where(), optimizer.communicator());
-    optimizer.ZeroGrad();
-    // The same on all ranks, so that their number changes nothing.
-    model.forward(InputFor(0, step, device)).pow(2).mean().backward();
-    ASSERT_OK(model.Finish());
-    ASSERT_OK(optimizer.Step());
-  };
-  std::string saved;
-  std::vector<torch::Tensor> middle, expected;
-  const auto run = [&](int ranks, int from, int to) {
-    std::vector<torch::Tensor> values;
-    OnEachRank(ranks, [&](Communicator& communicator) {
-      const auto net = MakeNet(communicator);
-      if (from > 0) {
-        const torch::NoGradGuard no_grad;
-        for (size_t i = 0; i < middle.size(); ++i) net->parameters()[i].copy_(middle[i]);
-      }
-      auto model = Model::Create(net, communicator, ShardedTraining::Options());
-      ASSERT_OK(model);
-      const auto plain = MakeOptimizer(kind(), net->parameters());
-      auto optimizer = ShardedOptimizer::Create(*net, *plain, communicator, nn::Options(where()));
-      ASSERT_OK(optimizer);
-      if (from > 0) {
-        std::istringstream stream(saved);
-        torch::serialize::InputArchive archive;
-        archive.load_from(stream);
-        ASSERT_OK((*optimizer)->LoadState(archive));
-      }
-      const int recipient = ranks - 1;
-      for (int step = from; step < to; ++step) {
-        step_with(**model, **optimizer, step);
-        if (step != 4) continue;
-        torch::serialize::OutputArchive archive;
-        const size_t before = (*optimizer)->state_bytes();
-        ASSERT_OK((*optimizer)->SaveState(archive, recipient));
-        EXPECT_EQ((*optimizer)->state_bytes(), before);
-        if (communicator.rank() != recipient) continue;
-        std::ostringstream stream;
-        archive.save_to(stream);
-        saved = stream.str();
-        middle = ParametersOf(*net);
-      }
-      if (communicator.rank() == 0) values = ParametersOf(*net);
-    });
-    return values;
-  };
-  expected = run(3, 0, 10);
-  const double tolerance = 1e-6;
-  for (const int ranks : {1, 2, 3, 4}) {
-    const std::vector<torch::Tensor> resumed = run(ranks, 5, 10);
-    ASSERT_EQ(resumed.size(), expected.size());
-    for (size_t i = 0; i < resumed.size(); ++i) {
-      EXPECT_LE((resumed[i] - expected[i]).abs().max().item<double>(), tolerance);
-    }
-  }
-  // libtorch's own load() takes it, too.
-  ShardedNet alone;
-  const auto plain = MakeOptimizer(kind(), alone.parameters());
-  std::istringstream stream(saved);
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream);
-  plain->load(archive);
-  EXPECT_EQ(plain->state().size(), alone.parameters().size());
-}
-
 TEST_P(ShardedOptimizerTraining, ClipsByTheNormOfAllRanks) {
   OnEachRank(3, [&](Communicator& communicator) {
     for (const double type : {2.0, 1.5, std::numeric_limits<double>::infinity()}) {
       const auto net = MakeNet(communicator);
       const auto plain = MakeOptimizer(kind(), net->parameters());
-      auto optimizer = ShardedOptimizer::Create(*net, *plain, communicator, nn::Options(where()));
+      auto optimizer =
+          ShardedOptimizer::Create(*net, *plain, communicator, OptimizerOptions(where()));
       ASSERT_OK(optimizer);
       // The same gradients on all ranks.
       const torch::Device device = DeviceFor(where(), communicator);
@@ -187,7 +112,7 @@ TEST(ShardedOptimizer, EachRankKeepsItsShareOfTheState) {
     const auto net =
         std::make_shared<ShardedNet>(1, std::vector<int>{12, 64, 64, 64, 64, 64, 64, 64, 64, 8});
     torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.1));
-    auto optimizer = ShardedOptimizer::Create(*net, adam, communicator, Options());
+    auto optimizer = ShardedOptimizer::Create(*net, adam, communicator, OptimizerOptions());
     ASSERT_OK(optimizer);
     net->forward(InputFor(0, 0, torch::kCPU)).sum().backward();
     ASSERT_OK((*optimizer)->Step());
@@ -206,7 +131,7 @@ TEST(ShardedOptimizer, StateThatWasThereBeforeIsSharded) {
     torch::optim::Adagrad adagrad(net->parameters(), torch::optim::AdagradOptions(0.1));
     ShardedNet alone;
     torch::optim::Adagrad whole(alone.parameters(), torch::optim::AdagradOptions(0.1));
-    auto optimizer = ShardedOptimizer::Create(*net, adagrad, communicator, Options());
+    auto optimizer = ShardedOptimizer::Create(*net, adagrad, communicator, OptimizerOptions());
     ASSERT_OK(optimizer);
     EXPECT_LT(adagrad.state().size(), whole.state().size());
     for (int step = 0; step < 3; ++step) {
@@ -237,7 +162,7 @@ TEST(ShardedOptimizer, GroupsHaveTheirOwnOptions) {
     ShardedNet alone;
     const auto adam = MakeOptimizer(Kind::kAdamW, groups_of(*net));
     const auto whole = MakeOptimizer(Kind::kAdamW, groups_of(alone));
-    auto optimizer = ShardedOptimizer::Create(*net, *adam, communicator, Options());
+    auto optimizer = ShardedOptimizer::Create(*net, *adam, communicator, OptimizerOptions());
     ASSERT_OK(optimizer);
     for (int step = 0; step < 4; ++step) {
       (*optimizer)->ZeroGrad();
@@ -263,7 +188,7 @@ std::string DifferentOnRankOne(
     ShardedNet net;
     const bool differs = communicator.rank() == 1;
     const auto plain = make(net, differs);
-    const auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, Options());
+    const auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, OptimizerOptions());
     EXPECT_FALSE(optimizer.ok());
     if (differs) said = std::string(optimizer.status().message());
   });
@@ -315,7 +240,7 @@ std::string AfterChange(const std::function<void(ShardedNet&, torch::optim::Opti
   OnEachRank(2, [&](Communicator& communicator) {
     ShardedNet net;
     const auto plain = MakeOptimizer(Kind::kAdam, net.parameters());
-    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, Options());
+    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, OptimizerOptions());
     ASSERT_OK(optimizer);
     net.forward(InputFor(0, 0, torch::kCPU)).sum().backward();
     ASSERT_OK((*optimizer)->Step());
@@ -352,87 +277,11 @@ TEST(ShardedOptimizer, AParameterThatChangedIsAnError) {
               AllOf(HasSubstr("rank 1: parameter 'layer"), HasSubstr("own step()")));
 }
 
-struct Renamed : torch::nn::Module {
-  Renamed() { other = register_module("other", torch::nn::Linear(12, 24)); }
-  torch::nn::Linear other{nullptr};
-};
-
-// The state of a net's optimizer, as one rank alone saves it.
-template <typename Net>
-std::string SavedState(Net& net, Kind kind) {
-  std::string saved;
-  OnEachRank(1, [&](Communicator& communicator) {
-    const auto plain = MakeOptimizer(kind, net.parameters());
-    for (torch::Tensor& parameter : net.parameters()) {
-      parameter.mutable_grad() = torch::ones_like(parameter);
-    }
-    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, Options());
-    ASSERT_OK(optimizer);
-    ASSERT_OK((*optimizer)->Step());
-    torch::serialize::OutputArchive archive;
-    ASSERT_OK((*optimizer)->SaveState(archive));
-    std::ostringstream stream;
-    archive.save_to(stream);
-    saved = stream.str();
-  });
-  return saved;
-}
-
-TEST(ShardedOptimizer, AStateOfAnotherModelIsAnErrorAndChangesNothing) {
-  Renamed renamed;
-  ShardedNet same;
-  const std::string states[] = {SavedState(renamed, Kind::kAdam), SavedState(same, Kind::kSgd)};
-  // Of an optimizer that was never sharded there are no names.
-  std::vector<torch::Tensor> others;
-  for (const torch::Tensor& parameter : same.parameters()) {
-    others.push_back(torch::ones({parameter.numel(), 2}).set_requires_grad(true));
-    others.back().mutable_grad() = torch::ones_like(others.back());
-  }
-  const auto plain_state = [](const std::vector<torch::Tensor>& parameters) {
-    const auto plain = MakeOptimizer(Kind::kAdam, parameters);
-    plain->step();
-    torch::serialize::OutputArchive archive;
-    plain->save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    return stream.str();
-  };
-  const std::string other_shapes = plain_state(others);
-  const std::string fewer = plain_state({others[0]});
-  OnEachRank(2, [&](Communicator& communicator) {
-    ShardedNet net;
-    const auto plain = MakeOptimizer(Kind::kAdam, net.parameters());
-    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, Options());
-    ASSERT_OK(optimizer);
-    net.forward(InputFor(0, 0, torch::kCPU)).sum().backward();
-    ASSERT_OK((*optimizer)->Step());
-    const size_t before = (*optimizer)->state_bytes();
-    const std::string rank = "rank " + std::to_string(communicator.rank()) + ": ";
-    const auto load = [&](const std::string& state) {
-      std::istringstream stream(state);
-      torch::serialize::InputArchive archive;
-      archive.load_from(stream);
-      return (*optimizer)->LoadState(archive);
-    };
-    EXPECT_THAT(load(states[0]), StatusIs(StatusCode::kInvalidArgument,
-                                          AllOf(HasSubstr(rank), HasSubstr("'other.weight' there"),
-                                                HasSubstr("'layer0.weight' in this optimizer"))));
-    EXPECT_THAT(load(states[1]),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("is one of torch::optim::SGD")));
-    EXPECT_THAT(load(other_shapes), StatusIs(StatusCode::kInvalidArgument,
-                                             AllOf(HasSubstr(rank + "the state is of another"),
-                                                   HasSubstr("parameter 'layer0.weight'"))));
-    EXPECT_THAT(load(fewer), StatusIs(StatusCode::kInvalidArgument, HasSubstr(rank)));
-    EXPECT_EQ((*optimizer)->state_bytes(), before);
-    EXPECT_OK((*optimizer)->Step());
-  });
-}
-
 TEST(ShardedOptimizer, ARankThatIsGoneIsAnErrorOfTheOthers) {
   OnEachRank(3, [](Communicator& communicator) {
     ShardedNet net;
     const auto plain = MakeOptimizer(Kind::kAdam, net.parameters());
-    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, Options());
+    auto optimizer = ShardedOptimizer::Create(net, *plain, communicator, OptimizerOptions());
     ASSERT_OK(optimizer);
     net.forward(InputFor(0, 0, torch::kCPU)).sum().backward();
     if (communicator.rank() == 2) {

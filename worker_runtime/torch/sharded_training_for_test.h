@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cadre/torch/sharded_optimizer.h"
 #include "gtest/gtest.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"
@@ -78,6 +79,13 @@ inline torch::Device DeviceFor(Where where, const Communicator& communicator) {
 inline ConnectDevice ConnectFor(Where where) {
   return where == Where::kOnDevice ? ConnectDevice(pretend::ConnectPretendDevices)
                                    : ConnectDevice();
+}
+
+inline ShardedOptimizerOptions OptimizerOptions(Where where = Where::kHost) {
+  ShardedOptimizerOptions options;
+  options.timeout = kLong;
+  options.connect_device = ConnectFor(where);
+  return options;
 }
 
 inline torch::Tensor InputFor(int rank, int step, torch::Device device) {
