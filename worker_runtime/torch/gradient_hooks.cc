@@ -83,26 +83,6 @@ GradientHooks::~GradientHooks() {
   for (const auto& [accumulator, key] : accumulators_) accumulator->del_post_hook(key);
 }
 
-Status GradientHooks::AssignOwners(const OwnerOf& owner_of) {
-  if (options_.reducer.hook != nullptr) {
-    return InvalidArgumentError(
-        "a communication hook works on gradients that all ranks get, and not on those of owners");
-  }
-  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    const int owner = owner_of(trained_.tensors[i]);
-    if (owner < 0) {
-      return InvalidArgumentError("rank " + std::to_string(communicator_.rank()) + ": parameter '" +
-                                  trained_.parameters[i].name +
-                                  "' requires a gradient, but the ShardedOptimizer does not have "
-                                  "it; freeze it, or make the optimizer with it");
-    }
-    owners_.push_back(owner);
-    trained_.parameters[i].reduced_elsewhere = true;
-    trained_.parameters[i].bucket_kind = owner;
-  }
-  return OkStatus();
-}
-
 Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
   const bool any = std::any_of(trained_.copies.begin(), trained_.copies.end(),
                                [](const torch::Tensor& copy) { return copy.defined(); });
@@ -122,14 +102,6 @@ Result<std::unique_ptr<DeviceLinks>> GradientHooks::ConnectDevices() {
   return links;
 }
 
-std::vector<Parameter> GradientHooks::OwnParameters() const {
-  std::vector<Parameter> own;
-  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    if (!trained_.copies[i].defined()) own.push_back(trained_.parameters[i]);
-  }
-  return own;
-}
-
 void GradientHooks::Install() {
   for (size_t i = 0; i < trained_.tensors.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(trained_.tensors[i]);
@@ -137,20 +109,6 @@ void GradientHooks::Install() {
     accumulators_.emplace_back(std::move(accumulator), key);
     storages_.push_back(trained_.tensors[i].data_ptr());
   }
-}
-
-Status GradientHooks::CheckHooksAlive() const {
-  for (size_t i = 0; i < trained_.tensors.size(); ++i) {
-    if (torch::autograd::impl::try_get_grad_accumulator(trained_.tensors[i]) ==
-            accumulators_[i].first &&
-        trained_.tensors[i].data_ptr() == storages_[i]) {
-      continue;
-    }
-    return FailedPreconditionError(
-        "parameter '" + reducer_->parameters()[i].name +
-        "' was given other storage after it was made data-parallel; convert the model first");
-  }
-  return OkStatus();
 }
 
 bool GradientHooks::LivesInBucket(size_t i) const {
@@ -175,35 +133,6 @@ Status GradientHooks::PointAtBuckets() {
   views_ = std::move(views);
   layout_ = reducer_->layout();
   return OkStatus();
-}
-
-// An optimizer that stepped after nothing but local backward passes has let the replicas part. Its
-// changes show in the first elements; autograd's version counters do not see them. On a device it
-// would cost a wait in each step; there BeforeOptimizerStep() and the fingerprint find it.
-Status GradientHooks::CheckNotBypassed() {
-  std::vector<Parameter> firsts;
-  for (const Parameter& parameter : OwnParameters()) {
-    Buffer first = parameter.value;
-    first.count = std::min<size_t>(first.count, 1);
-    firsts.push_back({"", first, {}});
-  }
-  const uint64_t sample = Fingerprint(firsts);
-  const bool changed = sample != sample_;
-  sample_ = sample;
-  if (!changed) return OkStatus();
-  if (owned_gradients_ && optimized_steps_ != reducer_->finished_steps()) {
-    return FailedPreconditionError(
-        "rank " + std::to_string(communicator_.rank()) + ": parameters changed after step " +
-        std::to_string(reducer_->finished_steps()) +
-        ", but not by Step() of the ShardedOptimizer: ShardedDataParallel works with a "
-        "ShardedOptimizer only");
-  }
-  if (!only_local_) return OkStatus();
-  return FailedPreconditionError(
-      "rank " + std::to_string(communicator_.rank()) + ": parameters changed after step " +
-      std::to_string(reducer_->finished_steps()) +
-      " although their gradients had not been reduced: run the last backward pass before the "
-      "optimizer's step outside of NoSync");
 }
 
 Status GradientHooks::Prepare(double weight) {
@@ -261,21 +190,6 @@ Result<StepReport> GradientHooks::StepWithoutData() {
 
 void GradientHooks::ZeroGrad() {
   for (torch::Tensor& tensor : trained_.tensors) tensor.mutable_grad() = torch::Tensor();
-}
-
-Status GradientHooks::BeforeOptimizerStep() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  CADRE_RETURN_IF_ERROR(failure_);
-  const int64_t finished = reducer_->finished_steps();
-  if (finished == optimized_steps_) {
-    return FailedPreconditionError(
-        "rank " + std::to_string(communicator_.rank()) +
-        ": the optimizer would step without a reduction since step " + std::to_string(finished) +
-        ": call forward() of the data-parallel model, not of the module in it, and run "
-        "the backward pass outside of NoSync");
-  }
-  optimized_steps_ = finished;
-  return OkStatus();
 }
 
 void GradientHooks::Abort() {
