@@ -1,16 +1,18 @@
 // A training step on a GPU, or on the CPU, alone and with the gradients averaged by DataParallel:
 // the median of each, in milliseconds. device_step.py is the same step with PyTorch's DDP.
 //
-//   cadre run ... device_step MODEL DEVICE SHAPE BATCH STEPS RESULT
+//   cadre run ... device_step MODEL DEVICE SHAPE BATCH STEPS STRATEGY RESULT
 //
 // MODEL is resnet50 or transformer; DEVICE cpu, or cuda, of which each rank takes the one of its
-// number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU. Rank 0 writes its
+// number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU; STRATEGY ddp, with
+// plain SGD, or sharded, with Adam, ShardedDataParallel and ShardedOptimizer. Rank 0 writes its
 // figures to the file RESULT.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,8 +23,11 @@
 #include "cadre/connect.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
+#include "cadre/torch/sharded_data_parallel.h"
+#include "cadre/torch/sharded_optimizer.h"
 #include "torch/cuda.h"
 #include "torch/nn/functional/loss.h"
+#include "torch/optim/adam.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
@@ -37,6 +42,7 @@ struct Options {
   bool tiny = false;
   int64_t batch = 0;
   int steps = 0;
+  bool sharded = false;
   std::string result;
 };
 
@@ -90,22 +96,17 @@ Status Write(const Options& options, const World& world, int64_t parameters, dou
   return std::fclose(file) == 0 ? OkStatus() : UnavailableError("cannot write " + options.result);
 }
 
+using Backward = std::function<void(const torch::Tensor& logits)>;
+
+// Of a step with all ranks.
 template <typename Module>
-Status Measure(const Options& options, const World& world, std::shared_ptr<Module> module,
-               torch::Device device, const Task& task) {
-  module->to(device);
+Result<double> StepDataParallel(const Options& options, const World& world,
+                                const std::shared_ptr<Module>& module, const Task& task,
+                                const Backward& backward) {
   torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(1e-3));
-  const auto backward = [&](const torch::Tensor& logits) {
-    torch::nn::functional::cross_entropy(logits, task.labels).backward();
-  };
-  CADRE_ASSIGN_OR_RETURN(const double alone, Median(options.steps, device, [&]() -> Status {
-                           optimizer.zero_grad();
-                           backward(module->forward(task.input));
-                           optimizer.step();
-                           return OkStatus();
-                         }));
   CADRE_ASSIGN_OR_RETURN(auto model, nn::DataParallel<Module>::Create(module, *world.communicator));
-  CADRE_ASSIGN_OR_RETURN(const double step, Median(options.steps, device, [&]() -> Status {
+  CADRE_ASSIGN_OR_RETURN(const double step,
+                         Median(options.steps, task.input.device(), [&]() -> Status {
                            model->ZeroGrad();
                            backward(model->forward(task.input));
                            CADRE_RETURN_IF_ERROR(model->Finish().status());
@@ -116,10 +117,58 @@ Status Measure(const Options& options, const World& world, std::shared_ptr<Modul
   if (module->buffers().empty()) {
     CADRE_RETURN_IF_ERROR(model->CheckParametersEqual(kTimeout).status());
   }
+  return step;
+}
+
+template <typename Module>
+Result<double> StepSharded(const Options& options, const World& world,
+                           const std::shared_ptr<Module>& module, const Task& task,
+                           const Backward& backward) {
+  torch::optim::Adam adam(module->parameters(), torch::optim::AdamOptions(1e-3));
+  CADRE_ASSIGN_OR_RETURN(auto optimizer,
+                         nn::ShardedOptimizer::Create(*module, adam, *world.communicator));
+  CADRE_ASSIGN_OR_RETURN(auto model, nn::ShardedDataParallel<Module>::Create(module, *optimizer));
+  return Median(options.steps, task.input.device(), [&]() -> Status {
+    backward(model->forward(task.input));
+    CADRE_RETURN_IF_ERROR(model->Finish().status());
+    return optimizer->Step();
+  });
+}
+
+template <typename Module>
+Result<double> StepAlone(const Options& options, const std::shared_ptr<Module>& module,
+                         const Task& task, const Backward& backward) {
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  if (options.sharded) {
+    optimizer =
+        std::make_unique<torch::optim::Adam>(module->parameters(), torch::optim::AdamOptions(1e-3));
+  } else {
+    optimizer =
+        std::make_unique<torch::optim::SGD>(module->parameters(), torch::optim::SGDOptions(1e-3));
+  }
+  return Median(options.steps, task.input.device(), [&]() -> Status {
+    optimizer->zero_grad();
+    backward(module->forward(task.input));
+    optimizer->step();
+    return OkStatus();
+  });
+}
+
+template <typename Module>
+Status Measure(const Options& options, const World& world, std::shared_ptr<Module> module,
+               torch::Device device, const Task& task) {
+  module->to(device);
+  const Backward backward = [&](const torch::Tensor& logits) {
+    torch::nn::functional::cross_entropy(logits, task.labels).backward();
+  };
+  CADRE_ASSIGN_OR_RETURN(const double alone, StepAlone(options, module, task, backward));
+  Result<double> step = options.sharded ? StepSharded(options, world, module, task, backward)
+                                        : StepDataParallel(options, world, module, task, backward);
+  if (!step.ok()) return step.status();
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : module->parameters()) parameters += parameter.numel();
   if (world.worker->rank() != 0) return OkStatus();
-  return Write(options, world, parameters, alone, step);
+  return Write(options, world, parameters, alone, *step);
 }
 
 Status Run(const Options& options) {
@@ -152,16 +201,18 @@ int Fail(const std::string& what) {
 }
 
 bool Parse(int argc, char** argv, Options* options) {
-  if (argc != 7) return false;
+  if (argc != 8) return false;
   options->model = argv[1];
   options->device = argv[2];
   options->tiny = std::string(argv[3]) == "tiny";
   options->batch = std::atoi(argv[4]);
   options->steps = std::atoi(argv[5]);
-  options->result = argv[6];
+  const std::string strategy = argv[6];
+  options->sharded = strategy == "sharded";
+  options->result = argv[7];
   return (options->model == "resnet50" || options->model == "transformer") &&
-         (options->device == "cpu" || options->device == "cuda") && options->batch > 0 &&
-         options->steps > 0;
+         (options->device == "cpu" || options->device == "cuda") &&
+         (options->sharded || strategy == "ddp") && options->batch > 0 && options->steps > 0;
 }
 
 }  // namespace
@@ -171,7 +222,8 @@ int main(int argc, char** argv) {
   cadre::bench::Options options;
   if (!cadre::bench::Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "usage: device_step resnet50|transformer cpu|cuda full|tiny BATCH STEPS RESULT\n");
+                 "usage: device_step resnet50|transformer cpu|cuda full|tiny BATCH STEPS "
+                 "ddp|sharded RESULT\n");
     return 64;
   }
   try {

@@ -1,6 +1,6 @@
-"""The step of device_step.cc with PyTorch's DistributedDataParallel.
+"""The step of device_step.cc with PyTorch's DistributedDataParallel, and ZeroRedundancyOptimizer where it is sharded.
 
-usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS RESULT
+usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS STRATEGY RESULT
 """
 
 import datetime
@@ -12,6 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from models import ResNet50, Transformer
@@ -48,7 +49,7 @@ def median(model, optimizer, inputs, labels, steps, device):
 
 
 def main():
-    name, backend, where, shape, batch, steps, result = sys.argv[1:]
+    name, backend, where, shape, batch, steps, strategy, result = sys.argv[1:]
     device = torch.device("cpu")
     if where == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
@@ -57,10 +58,13 @@ def main():
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(dist.get_rank())
     model, inputs, labels = make(name, shape == "tiny", int(batch), device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    sharded = strategy == "sharded"
+    optimizer = (torch.optim.Adam if sharded else torch.optim.SGD)(model.parameters(), lr=1e-3)
     alone = median(model, optimizer, inputs, labels, int(steps), device)
     # The faster of its two forms.
     parallel = DistributedDataParallel(model, device_ids=[device] if where == "cuda" else None, gradient_as_bucket_view=True)
+    if sharded:
+        optimizer = ZeroRedundancyOptimizer(parallel.parameters(), optimizer_class=torch.optim.Adam, lr=1e-3)
     step = median(parallel, optimizer, inputs, labels, int(steps), device)
     if dist.get_rank() == 0:
         parameters = sum(parameter.numel() for parameter in model.parameters())

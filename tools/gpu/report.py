@@ -50,7 +50,7 @@ def notes(rows: list[Row], gpus: int) -> list[str]:
         found.append(NOTE_ONE_RANK)
     if any("two ranks on one GPU" in name for name in passed):
         found.append(NOTE_SHARED)
-    if any(name.startswith("tiny step") for name in passed):
+    if any(name.startswith("tiny ") for name in passed):
         found.append(NOTE_TINY)
     return found
 

@@ -21,7 +21,7 @@ def batch_for(model: str, context: Context, sharers: int) -> int:
     return next(batches[model] for least, batches in BATCHES if smallest >= least)
 
 
-def step(model: str, device: str, backend: str, ranks: int | None) -> Callable[[Context, Part], dict]:
+def step(model: str, device: str, backend: str, ranks: int | None, strategy: str = "ddp") -> Callable[[Context, Part], dict]:
     """`ranks` None: one for each GPU; else they share the first, or the CPU."""
     def run(context: Context, part: Part) -> dict:
         if device == "cpu" and context.machine.gpus():
@@ -35,11 +35,11 @@ def step(model: str, device: str, backend: str, ranks: int | None) -> Callable[[
         if ranks and device == "cuda":
             env["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         share = SHARING_ONE_GPU if ranks and backend == "nccl" else []
-        label = "step_%s_%s_%s_%s" % (model, "shared" if ranks else "each", device, backend)
+        label = "step_%s_%s_%s_%s_%s" % (model, strategy, "shared" if ranks else "each", device, backend)
         ours, theirs = (os.path.join(context.output, label + end) for end in (".cadre.json", ".ddp.json"))
-        log = context.cadre(label + "_cadre", number, [*share, program, model, device, *size, ours], part.limit / 2, env=env)
+        log = context.cadre(label + "_cadre", number, [*share, program, model, device, *size, strategy, ours], part.limit / 2, env=env)
         script = os.path.join(context.root, "src/bench/training/device_step.py")
-        context.cadre(label + "_ddp", number, [*share, context.machine.python, script, model, backend, device, *size, theirs],
+        context.cadre(label + "_ddp", number, [*share, context.machine.python, script, model, backend, device, *size, strategy, theirs],
                       part.limit / 2, env=env)
         ours, theirs = read(ours), read(theirs)
         return {"ranks": number, "batch": ours["batch"], "million_parameters": round(ours["parameters"] / 1e6, 1),
