@@ -44,6 +44,7 @@ _HEADERS = {
 _LINKED = {
     "benchmark": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark", "-lpthread"], []),
     "benchmark_main": ("/usr/include/benchmark/benchmark.h", ["-lbenchmark_main", "-lbenchmark", "-lpthread"], []),
+    "fuse": ("/usr/include/fuse3/fuse.h", ["-lfuse3", "-lpthread"], []),
     "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], []),
     # Archive alone, for what is linked statically.
     "jemalloc": ("/usr/include/jemalloc/jemalloc.h", ["-l:libjemalloc_pic.a"], []),
