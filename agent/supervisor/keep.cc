@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agent/supervisor/complaints.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {
@@ -81,8 +82,10 @@ void BecomeAgent(State& state, MonoTime now) {
       EncodeFrame(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
   first += EncodeFrame(Inventory(state, now));
   for (const auto& [serial, group] : state.groups) {
-    if (group.exec_status.ok() || group.warm_start != nullptr || group.end.exec_errno != 0)
+    if (group.exec_status.ok() || group.coming != nullptr || group.warm_start != nullptr ||
+        group.end.exec_errno != 0) {
       continue;
+    }
     first += EncodeFrame(StartedFrame{group.id, group.pid, 0, group.warm, group.why_plain});
   }
   state.Unwatch(keeping.candidate.socket.get());
@@ -91,7 +94,7 @@ void BecomeAgent(State& state, MonoTime now) {
   keeping.alone_since = keeping.until = MonoTime::Never();
   state.outbox.Attach(state.agent.socket.get(), first);
   for (const auto& [serial, group] : state.groups) {
-    if (group.exited) state.outbox.Send(group.end);
+    if (group.reported) state.outbox.Send(group.end);
   }
   for (const auto& [number, program] : state.programs) {
     if (program.serving.serial != 0) state.outbox.Send(program.serving.ready_frame);

@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/local/agent_remains.h"
+#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/keep.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
@@ -26,6 +28,7 @@ namespace {
 
 constexpr size_t kAgentChunkBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
+constexpr size_t kRoomForOneRead = 256 << 10;
 // From the end of its socket to the end of a killed agent.
 constexpr absl::Duration kAgentsEnd = absl::Milliseconds(200);
 
@@ -82,10 +85,40 @@ bool FlushToAgent(State& state) {
   return true;
 }
 
+// Not for a file thread that stands still: then what the files do not take is left out.
+bool MustWait(State& state, MonoTime now) {
+  return !state.files.HasRoom(kRoomForOneRead) && !state.files.StandsStill(now);
+}
+
+void ResumeStreams(State& state, MonoTime now) {
+  for (auto& [serial, group] : state.groups) {
+    for (const auto& [stream, source] : {std::pair(&group.standard_output, Source::kStdout),
+                                         std::pair(&group.standard_error, Source::kStderr)}) {
+      if (!stream->paused) continue;
+      if (MustWait(state, now)) return;
+      stream->paused = false;
+      state.Watch(stream->fd(), source, serial, EPOLLIN);
+    }
+  }
+}
+
+// A stream that waits goes on once the file thread stands still.
+MonoTime NextResumption(const State& state) {
+  const bool waits = std::any_of(state.groups.begin(), state.groups.end(), [](const auto& group) {
+    return group.second.standard_output.paused || group.second.standard_error.paused;
+  });
+  return waits ? state.files.StandsStillAt() : MonoTime::Never();
+}
+
 void HandleStream(State& state, uint64_t serial, CapturedStream Group::*stream) {
   const auto found = state.groups.find(serial);
   if (found == state.groups.end() || !(found->second.*stream).open()) return;
   CapturedStream& captured = found->second.*stream;
+  // A worker that writes faster than its file takes it waits as it would for the file itself.
+  if (captured.log() != nullptr && MustWait(state, MonoNow())) {
+    captured.paused = true;
+    return state.Unwatch(captured.fd());
+  }
   if (captured.ReadOnce(state.outbox)) return;
   captured.FlushRest(state.outbox);
   CloseStream(state, captured);
@@ -133,6 +166,9 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
     case Source::kTemplate:
       HandleTemplate(state, serial);
       return true;
+    case Source::kFiles:
+      state.files.TakeNews();
+      return true;
     case Source::kCgroup:
       return true;  // AdvanceGroups reads it
   }
@@ -141,7 +177,8 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
 
 int TimeoutMs(const State& state) {
   const MonoTime deadline =
-      std::min({NextDeadline(state), NextWarmStartDeadline(state), NextTemplateDeadline(state)});
+      std::min({NextDeadline(state), NextStartDeadline(state), NextExitDeadline(state),
+                NextResumption(state), NextWarmStartDeadline(state), NextTemplateDeadline(state)});
   if (deadline == MonoTime::Never()) return -1;
   const int64_t us = std::max<int64_t>(0, deadline.micros() - MonoNow().micros());
   // Rounded up: waking early would only spin.
@@ -161,6 +198,7 @@ absl::Status RunLoop(State& state) {
   }
   state.Watch(state.agent.socket.get(), Source::kAgent, 0, EPOLLIN);
   state.Watch(signals.get(), Source::kSignals, 0, EPOLLIN);
+  state.Watch(state.files.fd(), Source::kFiles, 0, EPOLLIN);
 
   for (bool goes_on = true; goes_on;) {
     epoll_event events[kMaxEvents];
@@ -170,6 +208,9 @@ absl::Status RunLoop(State& state) {
       agent_lost = !Dispatch(state, signals.get(), events[i]);
     }
     if (!agent_lost) {
+      AdvanceStarts(state, MonoNow());
+      AdvanceExits(state, MonoNow());
+      ResumeStreams(state, MonoNow());
       AdvanceTemplates(state, MonoNow());
       AdvanceWarmStarts(state, MonoNow());
       AdvanceGroups(state, MonoNow());

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/loop.h"
 #include "base/exit_codes.h"
 
@@ -64,6 +65,9 @@ int Main(const std::string& id) {
   state.outbox.Send(ReadyFrame{getpid(), state.cgroups.root(), state.cgroups.degraded()});
   state.outbox.Flush();
   const absl::Status status = RunLoop(state);
+  state.groups.clear();
+  state.files.Drain(kDrainLimit);
+  FlushComplaints();
   if (status.ok()) return 0;
   fprintf(stderr, "cadre-supervisor: %s\n", std::string(status.message()).c_str());
   return kExitInternal;

@@ -3,28 +3,51 @@
 #ifndef CADRE_AGENT_SUPERVISOR_PLUMBING_H_
 #define CADRE_AGENT_SUPERVISOR_PLUMBING_H_
 
+#include <atomic>
+#include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
+#include "agent/supervisor/log_file.h"
 #include "agent/supervisor/stdio.h"
-#include "base/scoped_fd.h"
+#include "base/file_thread.h"
+#include "base/time.h"
 
 namespace cadre::supervisor {
 
+// How long a start waits for its files. It goes on without them then: what is said there waits, up
+// to a bound, until the file system answers.
+inline constexpr absl::Duration kFilesLimit = absl::Seconds(2);
+
 struct Plumbing {
-  ScopedFd stdout_file;
-  ScopedFd stderr_file;
+  std::unique_ptr<LogFile> stdout_log;
+  std::unique_ptr<LogFile> stderr_log;
   WorkerPipe standard_output;
   WorkerPipe standard_error;
   WorkerPipe progress;
 };
 
-// The name of the step that failed, errno set; nullptr when all is there. Removes the error file of
-// an earlier worker.
-const char* LayPlumbing(const StartFrame& start, Plumbing& plumbing);
+// A start whose files the file thread makes.
+struct ComingStart {
+  // The file thread's until `done`.
+  struct Files {
+    std::atomic<bool> done{false};
+    std::atomic<bool> given_up{false};  // nobody waits any more
+    const char* failed = nullptr;       // the step
+    int error = 0;
+  };
+  StartFrame start;
+  Plumbing plumbing;
+  std::shared_ptr<Files> files;
+  MonoTime until = MonoTime::Never();
+};
 
-// An empty path is no file, and a full disk has none. False: errno says why.
-bool OpenLog(const std::string& path, ScopedFd& file);
+// Begins with the start's log files, and with the removal of an earlier worker's error file.
+std::unique_ptr<ComingStart> PrepareFiles(FileThread& files, const StartFrame& start, MonoTime now);
+
+// False: errno says why.
+bool LayPipes(Plumbing& plumbing);
 
 }  // namespace cadre::supervisor
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/processes/child.h"
 #include "agent/supervisor/standby.h"
 
@@ -13,14 +14,14 @@ namespace cadre::supervisor {
 namespace {
 
 void Capture(const StartFrame& start, Plumbing& plumbing, Group& group) {
-  group.standard_output = CapturedStream(
-      {start.group, kStdoutStream, start.forward_stdout && !start.stands_by, start.stdout_path},
-      std::move(plumbing.standard_output.read_end), std::move(plumbing.stdout_file));
-  group.standard_error = CapturedStream(
-      {start.group, kStderrStream, start.forward_stderr && !start.stands_by, start.stderr_path},
-      std::move(plumbing.standard_error.read_end), std::move(plumbing.stderr_file));
-  group.progress = CapturedStream({start.group, kProgressStream, !start.stands_by, ""},
-                                  std::move(plumbing.progress.read_end), ScopedFd());
+  group.standard_output =
+      CapturedStream({start.group, kStdoutStream, start.forward_stdout && !start.stands_by},
+                     std::move(plumbing.standard_output.read_end), std::move(plumbing.stdout_log));
+  group.standard_error =
+      CapturedStream({start.group, kStderrStream, start.forward_stderr && !start.stands_by},
+                     std::move(plumbing.standard_error.read_end), std::move(plumbing.stderr_log));
+  group.progress = CapturedStream({start.group, kProgressStream, !start.stands_by},
+                                  std::move(plumbing.progress.read_end), nullptr);
 }
 
 Spawned SpawnInto(State& state, uint64_t serial, const StartFrame& start, const Plumbing& plumbing,
@@ -79,7 +80,15 @@ void TakeProcess(State& state, uint64_t serial, const StartFrame& start, Plumbin
 }
 
 bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Plumbing& plumbing,
-                  StandbySocket standby, Group& group) {
+                  Group& group) {
+  StandbySocket standby;
+  if (start.stands_by) {
+    standby = MakeStandbySocket();
+    if (!standby.ours.ok()) {
+      group.end = NotStarted("socket", errno);
+      return false;
+    }
+  }
   Spawned spawned = SpawnInto(state, serial, start, plumbing, standby.theirs.get());
   if (spawned.pid <= 0) {
     group.end = NotStarted(spawned.failed_step, spawned.error);
@@ -88,21 +97,6 @@ bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Plumbi
   TakeProcess(state, serial, start, plumbing, std::move(spawned), group);
   group.standby = std::move(standby.ours);
   return true;
-}
-
-bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Group& group) {
-  Plumbing plumbing;
-  const char* failed = LayPlumbing(start, plumbing);
-  StandbySocket standby;
-  if (failed == nullptr && start.stands_by) {
-    standby = MakeStandbySocket();
-    if (!standby.ours.ok()) failed = "socket";
-  }
-  if (failed != nullptr) {
-    group.end = NotStarted(failed, errno);
-    return false;
-  }
-  return StartProcess(state, serial, start, plumbing, std::move(standby), group);
 }
 
 }  // namespace cadre::supervisor

@@ -10,16 +10,13 @@
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/plumbing.h"
 #include "agent/supervisor/processes/spawn.h"
-#include "agent/supervisor/standby.h"
 #include "agent/supervisor/state.h"
 
 namespace cadre::supervisor {
 
 // False: `group.end` says why there is no process.
-bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Group& group);
-// The same with what was laid before.
 bool StartProcess(State& state, uint64_t serial, const StartFrame& start, Plumbing& plumbing,
-                  StandbySocket standby, Group& group);
+                  Group& group);
 
 // The process is the group's from now on, and speaks through the plumbing.
 void TakeProcess(State& state, uint64_t serial, const StartFrame& start, Plumbing& plumbing,

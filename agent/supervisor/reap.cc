@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "agent/supervisor/processes/child.h"
+#include "base/clock.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -56,6 +60,22 @@ void FillCause(const State& state, uint64_t serial, const siginfo_t& info, Group
                             state.cgroups.OutOfMemoryKills(serial) > group.memory_kills_before;
 }
 
+// Whoever hears of the end finds in the files what the process wrote.
+void AwaitFiles(State& state, Group& group, MonoTime now) {
+  if (group.error_file.empty() && group.standard_output.log() == nullptr &&
+      group.standard_error.log() == nullptr) {
+    return ReportExit(state, group);
+  }
+  group.last_files = std::make_shared<LastFiles>();
+  group.report_by = state.files.StandsStill(now) ? now : now + kLastFilesLimit;
+  state.files.Post(
+      [last = group.last_files, path = group.error_file] {
+        last->error_json = ReadErrorFile(path);
+        last->done = true;
+      },
+      0, true);
+}
+
 }  // namespace
 
 void HandleExecStatus(State& state, uint64_t serial) {
@@ -89,13 +109,32 @@ void HandleExit(State& state, uint64_t serial) {
   group.end.last_lines = group.standard_error.Tail();
   if (group.end.last_lines.empty()) group.end.last_lines = group.standard_output.Tail();
   FillCause(state, serial, info, group);
-  group.end.error_json = ReadErrorFile(group.error_file);
-  ReportExit(state, group);
+  group.exited = true;
+  AwaitFiles(state, group, MonoNow());
 
   state.by_pid.erase(group.pid);
   if (group.pidfd.ok()) state.Unwatch(group.pidfd.get());
   group.pidfd.Reset();
   waitid(P_PID, pid, &info, WEXITED | WNOHANG);
+}
+
+void AdvanceExits(State& state, MonoTime now) {
+  for (auto& [serial, group] : state.groups) {
+    if (group.last_files == nullptr || group.reported) continue;
+    const bool done = group.last_files->done;
+    if (!done && now < group.report_by) continue;
+    if (done) group.end.error_json = std::move(group.last_files->error_json);
+    group.last_files = nullptr;
+    ReportExit(state, group);
+  }
+}
+
+MonoTime NextExitDeadline(const State& state) {
+  MonoTime next = MonoTime::Never();
+  for (const auto& [serial, group] : state.groups) {
+    if (group.last_files != nullptr) next = std::min(next, group.report_by);
+  }
+  return next;
 }
 
 void ReapAll(State& state) {

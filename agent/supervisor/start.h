@@ -4,12 +4,17 @@
 
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/state.h"
+#include "base/time.h"
 
 namespace cadre::supervisor {
 
-// Starts the group's process, gives the place to one that stands by, or says with an ExitedFrame
-// which step failed.
+// Starts the group's process once its files are there, gives the place to one that stands by, or
+// says with an ExitedFrame which step failed.
 void StartGroup(State& state, const StartFrame& start);
+
+// Goes on with those whose files are there, or have taken too long.
+void AdvanceStarts(State& state, MonoTime now);
+MonoTime NextStartDeadline(const State& state);
 
 }  // namespace cadre::supervisor
 

@@ -39,7 +39,7 @@ void State::Unwatch(int fd) const { epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nu
 void ReportExit(State& state, Group& group) {
   group.end.group = group.id;
   group.end.pid = group.pid;
-  group.exited = true;
+  group.exited = group.reported = true;
   state.outbox.Send(group.end);
 }
 
@@ -52,7 +52,8 @@ void PassOnOutput(State& state, Group& group) {
 
 void CloseStream(State& state, CapturedStream& stream) {
   if (!stream.open()) return;
-  state.Unwatch(stream.fd());
+  if (!stream.paused) state.Unwatch(stream.fd());
+  stream.paused = false;
   stream.Close();
 }
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,9 +17,11 @@
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/outbox.h"
+#include "agent/supervisor/plumbing.h"
 #include "agent/supervisor/processes/cgroup_tree.h"
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/warm/warm_state.h"
+#include "base/file_thread.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
 
@@ -36,7 +39,8 @@ enum class Source : uint8_t {
   kStderr,
   kProgress,
   kCgroup,
-  kTemplate
+  kTemplate,
+  kFiles
 };
 
 // How a group is ended.
@@ -51,6 +55,12 @@ struct Ending {
   ScopedFd cgroup_events;                   // watched once the process has exited
 };
 
+// What a process that has ended wrote to files. The file thread's until `done`.
+struct LastFiles {
+  std::atomic<bool> done{false};
+  std::string error_json;
+};
+
 struct Group {
   uint64_t id = 0;  // the agent's
   pid_t pid = 0;    // 0: no process could be made
@@ -58,6 +68,10 @@ struct Group {
   ScopedFd exec_status;  // open until exec succeeded or failed
   ExitedFrame end;       // so far it is known; complete once the process has exited
   bool exited = false;
+  bool reported = false;                  // that it has
+  std::unique_ptr<ComingStart> coming;    // its files are not there yet (start.h)
+  std::shared_ptr<LastFiles> last_files;  // what its end is reported with (reap.h)
+  MonoTime report_by = MonoTime::Never();
   bool in_cgroup = false;
   std::string error_file;
   uint64_t memory_kills_before = 0;
@@ -103,6 +117,7 @@ struct State {
   }
 
   const std::string id;
+  FileThread files{{true}};
   Agent agent;
   std::string agent_directory;  // removed when the agent has died; empty: not known
   Outbox outbox;

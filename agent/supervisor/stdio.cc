@@ -2,16 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace cadre::supervisor {
 namespace {
@@ -33,29 +28,8 @@ WorkerPipe MakeWorkerPipe() {
   return made;
 }
 
-void Complain(absl::string_view line) {
-  pollfd ready = {STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
-  const std::string text = absl::StrCat("cadre-supervisor: ", line.substr(0, 1024), "\n");
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
-}
-
-bool MakeDirectoriesFor(const std::string& path) {
-  const size_t end = path.rfind('/');
-  if (end == std::string::npos || end == 0) return true;
-  const std::string folder = path.substr(0, end);
-  if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return true;
-  if (errno != ENOENT || !MakeDirectoriesFor(folder)) return false;
-  return mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST;
-}
-
-CapturedStream::CapturedStream(Options options, ScopedFd pipe, ScopedFd file)
-    : options_(std::move(options)), pipe_(std::move(pipe)), file_(std::move(file)) {}
-
-void CapturedStream::Become(Options options, ScopedFd file) {
-  options_ = std::move(options);
-  if (file.ok()) file_ = std::move(file);
-}
+CapturedStream::CapturedStream(Options options, ScopedFd pipe, std::unique_ptr<LogFile> log)
+    : options_(options), pipe_(std::move(pipe)), log_(std::move(log)) {}
 
 bool CapturedStream::ReadOnce(Outbox& outbox) { return ReadUpTo(kChunkBytes, outbox) != 0; }
 
@@ -79,38 +53,10 @@ ssize_t CapturedStream::ReadUpTo(size_t limit, Outbox& outbox) {
     ForwardLines(bytes, outbox);
     return n;
   }
-  WriteToFile(bytes);
+  if (log_ != nullptr) log_->Append(bytes);
   Keep(bytes);
   Forward(bytes, outbox);
   return n;
-}
-
-size_t CapturedStream::Append(absl::string_view bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = write(file_.get(), bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return done;
-}
-
-void CapturedStream::WriteToFile(absl::string_view bytes) {
-  if (!file_.ok()) return;
-  if (file_lost_ > 0) {
-    // Where there is room again the gap is marked.
-    const std::string mark = absl::StrCat("\n[", file_lost_, " bytes are missing here]\n");
-    if (Append(mark) == mark.size()) file_lost_ = 0;
-  }
-  const size_t done = file_lost_ == 0 ? Append(bytes) : 0;
-  if (done == bytes.size()) return;
-  if (file_lost_in_all_ == 0) {
-    Complain(absl::StrCat("cannot write ", options_.path, ": ", strerror(errno),
-                          "; the worker goes on, its output there is incomplete"));
-  }
-  file_lost_ += bytes.size() - done;
-  file_lost_in_all_ += bytes.size() - done;
 }
 
 void CapturedStream::Keep(absl::string_view bytes) {
@@ -160,16 +106,7 @@ void CapturedStream::ForwardLines(absl::string_view bytes, Outbox& outbox) {
 }
 
 void CapturedStream::FlushRest(Outbox& outbox) {
-  if (const uint64_t lost = std::exchange(file_lost_in_all_, 0); lost > 0) {
-    Complain(absl::StrCat(options_.path, " lacks ", lost, " bytes of what the worker wrote"));
-  }
-  struct stat info;
-  if (file_.ok() && !said_removed_ && fstat(file_.get(), &info) == 0 && info.st_nlink == 0 &&
-      info.st_size > 0) {
-    said_removed_ = true;
-    Complain(absl::StrCat(options_.path, " was removed while the worker ran, and what it wrote ",
-                          "there with it"));
-  }
+  if (log_ != nullptr) log_->Finish();
   if (!line_.empty()) Forward(line_, outbox);
   line_.clear();
   if (dropped_ == 0) return;

@@ -1,13 +1,16 @@
 // One pipe that a worker writes to: its bytes go to a file, to the agent, and the last of them are
-// kept as evidence. The worker is never held up: a full disk or a slow agent loses bytes here and
-// nowhere else. Supervisor's thread only.
+// kept as evidence. The worker is never held up: a full disk, a file system that does not answer or
+// a slow agent loses bytes here and nowhere else. Supervisor's thread only.
 #ifndef CADRE_AGENT_SUPERVISOR_STDIO_H_
 #define CADRE_AGENT_SUPERVISOR_STDIO_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
+#include "agent/supervisor/log_file.h"
 #include "agent/supervisor/outbox.h"
 #include "base/scoped_fd.h"
 
@@ -31,12 +34,6 @@ struct WorkerPipe {
 // Not ok() ends: errno says why.
 WorkerPipe MakeWorkerPipe();
 
-// A line for whoever reads the agent's stderr; left out if that would block.
-void Complain(absl::string_view line);
-
-// Creates the directories above `path`. False: errno says why.
-bool MakeDirectoriesFor(const std::string& path);
-
 class CapturedStream {
  public:
   CapturedStream() = default;
@@ -44,15 +41,19 @@ class CapturedStream {
     uint64_t group = 0;
     uint8_t stream = kStdoutStream;  // the progress stream is passed on in whole lines
     bool forward = true;
-    std::string path;  // of `file`, for error messages
   };
-  CapturedStream(Options options, ScopedFd pipe, ScopedFd file);
-  // What comes from now on is another group's. `file`: goes on in this one; not ok(): as before.
-  void Become(Options options, ScopedFd file);
-  const std::string& path() const { return options_.path; }
+  // `log`: null: there is no file.
+  CapturedStream(Options options, ScopedFd pipe, std::unique_ptr<LogFile> log);
+  // What comes from now on is another group's.
+  void Become(Options options) { options_ = options; }
+  // May be null.
+  LogFile* log() const { return log_.get(); }
+  void Log(std::unique_ptr<LogFile> log) { log_ = std::move(log); }
 
   int fd() const { return pipe_.get(); }
   bool open() const { return pipe_.ok(); }
+  // Not watched until its file has room again.
+  bool paused = false;
 
   // Reads once. False at the end of the stream.
   bool ReadOnce(Outbox& outbox);
@@ -69,19 +70,13 @@ class CapturedStream {
  private:
   // Number of bytes read; 0 at the end; -1 when there is nothing.
   ssize_t ReadUpTo(size_t limit, Outbox& outbox);
-  void WriteToFile(absl::string_view bytes);
-  // How much of it; errno says why not all.
-  size_t Append(absl::string_view bytes);
   void Keep(absl::string_view bytes);
   void Forward(absl::string_view bytes, Outbox& outbox);
   void ForwardLines(absl::string_view bytes, Outbox& outbox);
 
   Options options_;
   ScopedFd pipe_;
-  ScopedFd file_;
-  uint64_t file_lost_ = 0;  // bytes since the last that could be written to the file
-  uint64_t file_lost_in_all_ = 0;
-  bool said_removed_ = false;
+  std::unique_ptr<LogFile> log_;
   bool cut_ = false;  // bytes before tail_ exist
   uint32_t dropped_ = 0;
   std::string tail_;

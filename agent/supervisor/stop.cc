@@ -205,7 +205,7 @@ void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
 }
 
 bool IsOver(State& state, uint64_t serial, Group& group, MonoTime now) {
-  if (group.ending.asked && group.exited && !IsPopulated(state, serial, group, now)) return true;
+  if (group.ending.asked && group.reported && !IsPopulated(state, serial, group, now)) return true;
   if (now >= group.ending.report_at) ReportRemains(state, serial, group);
   return false;
 }

@@ -112,9 +112,10 @@ bool SupervisorRig::Until(const std::function<bool()>& done) {
   return true;
 }
 
-bool SupervisorRig::UntilFiles(const std::function<bool()>& done) const {
+bool SupervisorRig::UntilFiles(const std::function<bool()>& done, const std::string& other) const {
+  const std::string& folder = other.empty() ? folder_ : other;
   ScopedFd changes(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  EXPECT_GE(inotify_add_watch(changes.get(), folder_.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO),
+  EXPECT_GE(inotify_add_watch(changes.get(), folder.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO),
             0);
   const MonoTime end = MonoNow() + kPatience;
   char events[4096];
@@ -123,7 +124,7 @@ bool SupervisorRig::UntilFiles(const std::function<bool()>& done) const {
     pollfd ready = {changes.get(), POLLIN, 0};
     if (left <= absl::ZeroDuration() ||
         poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
-      ADD_FAILURE() << "no file in " << folder_ << " became what was waited for";
+      ADD_FAILURE() << "no file in " << folder << " became what was waited for";
       return false;
     }
     while (read(changes.get(), events, sizeof(events)) > 0) {

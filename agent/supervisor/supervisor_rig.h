@@ -48,9 +48,9 @@ class SupervisorRig {
   bool Pump(absl::Duration patience = kPatience);
   // Reads until `done`. False, and a failure of the test, after kPatience.
   bool Until(const std::function<bool()>& done);
-  // Asks `done` again whenever a file in folder() changes, until it is so. False, and a failure of
-  // the test, after kPatience.
-  bool UntilFiles(const std::function<bool()>& done) const;
+  // Asks `done` again whenever a file in folder(), or in that other one, changes, until it is so.
+  // False, and a failure of the test, after kPatience.
+  bool UntilFiles(const std::function<bool()>& done, const std::string& other = "") const;
 
   std::optional<ExitedFrame> Exit(uint64_t group = 1) const;
   std::optional<StartedFrame> Started(uint64_t group = 1) const;

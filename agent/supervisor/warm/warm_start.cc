@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/process_start.h"
 #include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"
@@ -60,9 +61,7 @@ void StartPlainly(State& state, uint64_t serial, Group& group, const StartFrame&
   group.why_plain = why;
   WarmProgram& program = state.programs.at(group.program);
   const StartFrame frame = Learning(state, serial, program, start);
-  if (!StartProcess(state, serial, frame, plumbing, StandbySocket(), group)) {
-    ReportExit(state, group);
-  }
+  if (!StartProcess(state, serial, frame, plumbing, group)) ReportExit(state, group);
 }
 
 // It was to be ended before there was anything.
@@ -135,18 +134,13 @@ void AskOnceThereIsOne(State& state, uint64_t serial, WarmStart& warm, MonoTime 
 
 }  // namespace
 
-void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Group& group,
-                      MonoTime now) {
+void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+                      Group& group, MonoTime now) {
   auto warm = std::make_unique<WarmStart>();
-  if (const char* failed = LayPlumbing(start, warm->plumbing); failed != nullptr) {
-    group.end = NotStarted(failed, errno);
-    return ReportExit(state, group);
-  }
+  warm->plumbing = std::move(plumbing);
   group.program = ProgramOf(state, start, &group.why_plain);
   if (group.program == 0) {
-    if (!StartProcess(state, serial, start, warm->plumbing, StandbySocket(), group)) {
-      ReportExit(state, group);
-    }
+    if (!StartProcess(state, serial, start, warm->plumbing, group)) ReportExit(state, group);
     return;
   }
   WarmProgram& program = state.programs.at(group.program);

@@ -6,14 +6,15 @@
 #include <cstdint>
 
 #include "agent/supervisor/frames.h"
+#include "agent/supervisor/plumbing.h"
 #include "agent/supervisor/state.h"
 #include "base/time.h"
 
 namespace cadre::supervisor {
 
 // The group has a process, is on its way to one, or its end is reported.
-void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Group& group,
-                      MonoTime now);
+void StartPythonGroup(State& state, uint64_t serial, const StartFrame& start, Plumbing plumbing,
+                      Group& group, MonoTime now);
 
 // Lets go what templates have forked, and starts plainly what they have not.
 void AdvanceWarmStarts(State& state, MonoTime now);

@@ -1,0 +1,169 @@
+#include "agent/supervisor/log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/complaints.h"
+#include "base/clock.h"
+#include "base/disk_full.h"
+
+namespace cadre::supervisor {
+namespace {
+
+// One gap is better than many: after it there must be this much more room.
+constexpr size_t kRoomToGoOn = 4 << 20;
+
+}  // namespace
+
+// Its descriptor is the file thread's: it is closed there, or never.
+struct LogFile::File {
+  std::string path;
+  int fd = -1;
+  uint64_t lost = 0;  // bytes since the last that could be written
+  uint64_t lost_in_all = 0;
+  bool said_removed = false;
+
+  int Open();
+  // How much of it; errno says why not all.
+  size_t Write(absl::string_view bytes) const;
+  void Append(uint64_t skipped, absl::string_view bytes);
+  void MoveTo(const std::string& to);
+  void Finish();
+};
+
+bool MakeDirectoriesFor(const std::string& path) {
+  const size_t end = path.rfind('/');
+  if (end == std::string::npos || end == 0) return true;
+  const std::string folder = path.substr(0, end);
+  if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return true;
+  if (errno != ENOENT || !MakeDirectoriesFor(folder)) return false;
+  return mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST;
+}
+
+int LogFile::File::Open() {
+  if (MakeDirectoriesFor(path)) {
+    fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  }
+  if (fd >= 0) return 0;
+  const int error = errno;
+  if (!IsDiskFull(error)) return error;
+  Complain(absl::StrCat("cannot make ", path, ": ", strerror(error),
+                        "; the worker runs, and its output is not kept"));
+  return 0;
+}
+
+size_t LogFile::File::Write(absl::string_view bytes) const {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
+void LogFile::File::Append(uint64_t skipped, absl::string_view bytes) {
+  lost += skipped;
+  lost_in_all += skipped;
+  if (fd < 0) return;
+  if (lost > 0) {
+    // Where there is room again the gap is marked.
+    const std::string mark = absl::StrCat("\n[", lost, " bytes are missing here]\n");
+    if (Write(mark) == mark.size()) lost = 0;
+  }
+  const size_t done = lost == 0 ? Write(bytes) : 0;
+  if (done == bytes.size()) return;
+  if (lost_in_all == 0) {
+    Complain(absl::StrCat("cannot write ", path, ": ", strerror(errno),
+                          "; the worker goes on, its output there is incomplete"));
+  }
+  lost += bytes.size() - done;
+  lost_in_all += bytes.size() - done;
+}
+
+void LogFile::File::MoveTo(const std::string& to) {
+  MakeDirectoriesFor(to);
+  const bool moved =
+      fd >= 0 && access(to.c_str(), F_OK) != 0 && rename(path.c_str(), to.c_str()) == 0;
+  const int before = fd;
+  const std::string from = std::exchange(path, to);
+  if (moved) return;
+  fd = -1;
+  if (Open() == 0 && fd >= 0) {
+    if (before >= 0) close(before);
+    return;
+  }
+  // Where neither can be it goes on where it was.
+  fd = before;
+  path = from;
+}
+
+void LogFile::File::Finish() {
+  if (const uint64_t count = std::exchange(lost_in_all, 0); count > 0) {
+    Complain(absl::StrCat(path, " lacks ", count, " bytes of what the worker wrote"));
+  }
+  struct stat info;
+  if (fd < 0 || said_removed || fstat(fd, &info) != 0) return;
+  if (info.st_nlink != 0 || info.st_size == 0) return;
+  said_removed = true;
+  Complain(
+      absl::StrCat(path, " was removed while the worker ran, and what it wrote there with it"));
+}
+
+int OpenFile(LogFile::File& file) { return file.Open(); }
+
+LogFile::LogFile(FileThread& files, std::string path)
+    : files_(files), path_(std::move(path)), file_(std::make_shared<File>()) {
+  file_->path = path_;
+}
+
+LogFile::~LogFile() {
+  Finish();
+  files_.Post([file = file_] {
+    if (file->fd >= 0) close(file->fd);
+  });
+}
+
+void LogFile::Open() {
+  files_.Post([file = file_] { file->Open(); });
+}
+
+void LogFile::Append(absl::string_view bytes) {
+  if (bytes.empty()) return;
+  const size_t wanted = bytes.size() + (skipped_ > 0 ? kRoomToGoOn : 0);
+  if (!files_.HasRoom(wanted) && files_.StandsStill(MonoNow())) {
+    if (skipped_ == 0) {
+      Complain(absl::StrCat("cannot write ", path_,
+                            ": its file system does not answer; the worker goes on, its output "
+                            "there is incomplete"));
+    }
+    skipped_ += bytes.size();
+    return;
+  }
+  files_.Post([file = file_, skipped = std::exchange(skipped_, 0),
+               text = std::string(bytes)] { file->Append(skipped, text); },
+              bytes.size());
+}
+
+void LogFile::MoveTo(std::string path) {
+  if (path.empty() || path == path_) return;
+  path_ = std::move(path);
+  files_.Post([file = file_, to = path_] { file->MoveTo(to); });
+}
+
+void LogFile::Finish() {
+  files_.Post([file = file_, skipped = std::exchange(skipped_, 0)] {
+    file->Append(skipped, "");
+    file->Finish();
+  });
+}
+
+}  // namespace cadre::supervisor

@@ -1,0 +1,148 @@
+// Workers whose log files are on a file system that does not answer, with the real supervisor.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "agent/supervisor/supervisor_rig.h"
+#include "base/clock.h"
+#include "base/scoped_fd.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/standing_file_system.h"
+
+namespace cadre::supervisor {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class StandingFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto mounted = StandingFileSystem::Mount();
+    if (absl::IsFailedPrecondition(mounted.status())) GTEST_SKIP() << mounted.status().message();
+    ASSERT_THAT(mounted, IsOk());
+    disk_ = *std::move(mounted);
+  }
+
+  // A worker whose files are all there.
+  StartFrame OnDisk(SupervisorRig& rig, const std::string& script, uint64_t group = 1) {
+    StartFrame start = rig.Shell(script, group);
+    start.stdout_path = absl::StrCat(disk_->path(), "/logs/", group, "/stdout.log");
+    start.stderr_path = absl::StrCat(disk_->path(), "/logs/", group, "/stderr.log");
+    start.error_file = absl::StrCat(disk_->path(), "/logs/", group, "/error.json");
+    start.forward_stdout = false;
+    return start;
+  }
+  std::string FolderBehind(uint64_t group = 1) const {
+    return absl::StrCat(disk_->behind(), "/logs/", group);
+  }
+
+  std::unique_ptr<StandingFileSystem> disk_;
+};
+
+TEST_F(StandingFilesTest, StopNoWorkerAndNoDeadline) {
+  testing::internal::CaptureStderr();
+  constexpr size_t kBytes = 40 << 20;
+  auto rig = std::make_unique<SupervisorRig>();
+  ASSERT_EQ(mkfifo((rig->folder() + "/go").c_str(), 0600), 0);
+  // Opened for both, so that this side never waits for the other.
+  const ScopedFd go(open((rig->folder() + "/go").c_str(), O_RDWR | O_CLOEXEC));
+  rig->Send(OnDisk(*rig, absl::StrCat("echo begun; echo up >&2; read x <go; head -c ", kBytes,
+                                      " /dev/zero; exit 3")));
+  rig->Send(rig->Shell("sleep 1000", 2));
+  rig->Until([&] { return rig->Output(2) == "up\n" && rig->Started(2).has_value(); });
+  disk_->StandStill();
+  const MonoTime begin = MonoNow();
+  rig->Send(HoldFrame{2, (begin + absl::Milliseconds(300)).micros()});
+  ASSERT_EQ(write(go.get(), "go\n", 3), 3);
+  rig->Until([&] { return rig->AllGoneCount(2) == 1; });
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1)) << "a deadline passed meanwhile";
+  // Another one, and the end of the first.
+  rig->Send(rig->Shell("exit 4", 3));
+  rig->Until([&] { return rig->Exit(3).has_value() && rig->Exit(1).has_value(); });
+  EXPECT_EQ(rig->Exit(3)->exit_code, 4);
+  EXPECT_EQ(rig->Exit(1)->exit_code, 3);
+  rig->Stop(0);
+  disk_->GoOn();
+  const std::string log = FolderBehind() + "/stdout.log";
+  rig->UntilFiles([&] { return absl::StrContains(ReadFile(log), "are missing here]"); },
+                  FolderBehind());
+  const std::string text = ReadFile(log);
+  EXPECT_THAT(text, StartsWith("begun\n"));
+  const size_t mark = text.rfind("\n[");
+  ASSERT_NE(mark, std::string::npos);
+  const size_t kept = mark - std::string("begun\n").size();
+  EXPECT_EQ(text.substr(mark), absl::StrCat("\n[", kBytes - kept, " bytes are missing here]\n"));
+  EXPECT_LE(kept, size_t{20} << 20);
+  EXPECT_GT(kept, size_t{8} << 20);
+  rig = nullptr;
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("its file system does not answer"));
+}
+
+TEST_F(StandingFilesTest, AWorkerBegins) {
+  SupervisorRig rig;
+  disk_->StandStill();
+  rig.Send(OnDisk(rig, "echo begun; echo up >&2; sleep 1000"));
+  rig.Until([&] { return rig.Output(2) == "up\n"; });
+  // Nobody waits any more for what is known to stand still.
+  const MonoTime begin = MonoNow();
+  rig.Send(OnDisk(rig, "echo up >&2; sleep 1000", 2));
+  rig.Until([&] { return rig.Output(2, 2) == "up\n"; });
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
+  ASSERT_EQ(mkdir((disk_->behind() + "/logs").c_str(), 0755), 0);
+  ASSERT_EQ(mkdir(FolderBehind().c_str(), 0755), 0);
+  disk_->GoOn();
+  rig.UntilFiles([&] { return ReadFile(FolderBehind() + "/stdout.log") == "begun\n"; },
+                 FolderBehind());
+  rig.Stop(0);
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
+TEST_F(StandingFilesTest, AStartThatWaitsForItsFilesCanBeStopped) {
+  SupervisorRig rig;
+  disk_->StandStill();
+  rig.Send(OnDisk(rig, "exit 3"));
+  rig.Stop(0);
+  ASSERT_TRUE(rig.Exit().has_value());
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+  EXPECT_EQ(rig.Exit()->pid, 0);
+}
+
+TEST_F(StandingFilesTest, TheSupervisorEnds) {
+  SupervisorRig rig;
+  rig.Send(OnDisk(rig, "echo up >&2; sleep 1000"));
+  rig.Until([&] { return rig.Output(2) == "up\n"; });
+  const pid_t worker = rig.Started()->pid;
+  disk_->StandStill();
+  const MonoTime begin = MonoNow();
+  rig.Close();
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(10));
+  EXPECT_TRUE(WaitUntilDead(worker));
+}
+
+TEST_F(StandingFilesTest, WhatCannotBeMadeFailsTheStart) {
+  SupervisorRig rig;
+  WriteFile(disk_->behind() + "/logs", "no folder");
+  const ExitedFrame end = rig.Run(OnDisk(rig, "exit 0"));
+  EXPECT_EQ(end.exec_step, "open log");
+  EXPECT_EQ(end.exec_errno, ENOTDIR);
+}
+
+TEST_F(StandingFilesTest, TheErrorFileIsReadWhereItsFileSystemAnswers) {
+  SupervisorRig rig;
+  const StartFrame start =
+      OnDisk(rig, absl::StrCat("echo '{}' >", disk_->path(), "/logs/1/error.json; exit 1"));
+  EXPECT_EQ(rig.Run(start).error_json, "{}\n");
+}
+
+}  // namespace
+}  // namespace cadre::supervisor
