@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "agent/cluster/core/cluster_core.h"
+#include "agent/cluster/file_calls.h"
 #include "agent/cluster/log_file.h"
 #include "agent/cluster/part_end.h"
 #include "agent/cluster/part_groups.h"
@@ -23,6 +25,12 @@
 
 namespace cadre::agent {
 namespace {
+
+// The parts' files and the user database.
+constexpr char kParts[] = "parts";
+constexpr absl::Duration kPartLimit = absl::Seconds(10);
+// Whoever asks waits for 8 s.
+constexpr absl::Duration kLogLimit = absl::Seconds(5);
 
 ClusterCoreConfig CoreConfigOf(const ClusterAgentOptions& options) {
   return {options.node, options.incarnation, options.start.server, options.gpus};
@@ -45,10 +53,16 @@ class ClusterAgent {
   void OnEvent(const AgentEvent& event);
   void OnFrame(const supervisor::Frame& frame);
   void Feed(ClusterEvent event);
+  void FeedOwn();
   void Execute(ClusterCommand command);
-  void Launch(const StartLauncher& command);
+  void Launch(StartLauncher command);
+  void OnPrepared(uint64_t attempt, uint64_t part, const std::string& job,
+                  absl::StatusOr<supervisor::StartFrame> frame);
+  // Its start was not over.
+  void Unlaunch(uint64_t part, const std::string& why);
   void ToSupervisor(const supervisor::Frame& frame);
-  void Answer(const v1::ReadLog& read);
+  void ReadFor(v1::ReadLog read);
+  void Answer(const v1::ReadLog& read, absl::StatusOr<v1::LogChunk> chunk);
 
   const ClusterAgentOptions& options_;
   std::unique_ptr<supervisor::Client> supervisor_;
@@ -57,6 +71,10 @@ class ClusterAgent {
   std::unique_ptr<SignalReader> signals_;
   ClusterCore core_;
   PartGroups groups_;
+  FileCalls files_;
+  // Parts whose files are on their way, each with the number of its attempt.
+  std::map<uint64_t, uint64_t> preparing_;
+  uint64_t attempts_ = 0;
   std::deque<ClusterEvent> own_events_;  // what carrying out a command led to
   std::optional<absl::Status> end_;
 };
@@ -79,12 +97,15 @@ absl::Status ClusterAgent::Run() {
       break;
     }
     for (const supervisor::Frame& frame : *frames) OnFrame(frame);
+    files_.Handle(MonoNow());
+    FeedOwn();
     if (core_.NextDeadline() > MonoNow()) continue;
     const std::string stopped = supervisor_->ContinueIfStopped();
     if (!stopped.empty()) options_.log(stopped);
     Feed(AgentTick{});
   }
   link_.Stop();
+  files_.Drain();
   return *end_;
 }
 
@@ -92,8 +113,9 @@ void ClusterAgent::Wait() {
   const short supervisor_events = POLLIN | (supervisor_->WantsWrite() ? POLLOUT : 0);
   pollfd fds[] = {{queue_->fd(), POLLIN, 0},
                   {signals_->fd(), POLLIN, 0},
-                  {supervisor_->fd(), supervisor_events, 0}};
-  const MonoTime deadline = core_.NextDeadline();
+                  {supervisor_->fd(), supervisor_events, 0},
+                  {files_.fd(), POLLIN, 0}};
+  const MonoTime deadline = std::min(core_.NextDeadline(), files_.NextDeadline());
   timespec timeout = {};
   if (deadline != MonoTime::Never()) {
     timeout = absl::ToTimespec(std::max(deadline - MonoNow(), absl::ZeroDuration()));
@@ -124,6 +146,10 @@ void ClusterAgent::OnFrame(const supervisor::Frame& frame) {
 
 void ClusterAgent::Feed(ClusterEvent event) {
   own_events_.push_back(std::move(event));
+  FeedOwn();
+}
+
+void ClusterAgent::FeedOwn() {
   while (!own_events_.empty() && !end_.has_value()) {
     const ClusterEvent next = std::move(own_events_.front());
     own_events_.pop_front();
@@ -133,31 +159,65 @@ void ClusterAgent::Feed(ClusterEvent event) {
 
 void ClusterAgent::Execute(ClusterCommand command) {
   if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
-  if (const auto* start = std::get_if<StartLauncher>(&command)) return Launch(*start);
+  if (auto* start = std::get_if<StartLauncher>(&command)) return Launch(std::move(*start));
   if (const auto* stop = std::get_if<StopLauncher>(&command)) {
     const std::optional<uint64_t> group = groups_.GroupOf(stop->id);
-    if (!group.has_value()) return;  // it could not be started, which the core is about to hear
+    if (!group.has_value()) return Unlaunch(stop->id, "it was ended before it began");
     const int64_t grace_ms = std::min<int64_t>(absl::ToInt64Milliseconds(stop->grace), UINT32_MAX);
     return ToSupervisor(supervisor::StopFrame{*group, static_cast<uint32_t>(grace_ms)});
   }
   if (const auto* files = std::get_if<RemoveFiles>(&command)) {
-    return RemovePart(options_.start, files->id);
+    const auto remove = [options = options_.start, id = files->id]() -> FileCalls::Then {
+      RemovePart(options, id);
+      return nullptr;
+    };
+    if (!files_.Start(kParts, {remove, nullptr, kPartLimit}, MonoNow())) {
+      options_.log(absl::StrCat("the files of part ", files->id, " are left"));
+    }
+    return;
   }
-  if (const auto* log = std::get_if<AnswerLog>(&command)) return Answer(log->read);
+  if (auto* log = std::get_if<AnswerLog>(&command)) return ReadFor(std::move(log->read));
   if (const auto* say = std::get_if<Say>(&command)) return options_.log(say->line);
   end_ = std::get<EndAgent>(command).status;
 }
 
-void ClusterAgent::Launch(const StartLauncher& command) {
-  const v1::Part& part = command.start.part();
-  absl::StatusOr<supervisor::StartFrame> frame =
-      PreparePart(options_.start, command.start, command.gpus, command.server_id);
-  if (frame.ok()) {
-    frame->group = groups_.Add(part.id());
-    return ToSupervisor(*frame);
+void ClusterAgent::Launch(StartLauncher command) {
+  const uint64_t part = command.start.part().id();
+  const std::string job = command.start.part().job();
+  const uint64_t attempt = preparing_[part] = ++attempts_;
+  const auto done = [this, attempt, part, job](absl::StatusOr<supervisor::StartFrame> frame) {
+    OnPrepared(attempt, part, job, std::move(frame));
+  };
+  const auto prepare = [done, options = options_.start,
+                        command = std::move(command)]() -> FileCalls::Then {
+    return [done, frame = PreparePart(options, command.start, command.gpus, command.server_id)] {
+      done(frame);
+    };
+  };
+  const auto late = [done] {
+    done(absl::DeadlineExceededError(
+        "its files cannot be made: the file system or the user database does not answer"));
+  };
+  if (!files_.Start(kParts, {prepare, late, kPartLimit}, MonoNow())) {
+    done(absl::ResourceExhaustedError("too many launchers are to be started at once"));
   }
-  options_.log(absl::StrCat("job ", part.job(), ": ", frame.status().message()));
-  own_events_.push_back(LauncherFailed{part.id(), std::string(frame.status().message())});
+}
+
+void ClusterAgent::OnPrepared(uint64_t attempt, uint64_t part, const std::string& job,
+                              absl::StatusOr<supervisor::StartFrame> frame) {
+  const auto found = preparing_.find(part);
+  if (found == preparing_.end() || found->second != attempt) return;
+  if (!frame.ok()) {
+    options_.log(absl::StrCat("job ", job, ": ", frame.status().message()));
+    return Unlaunch(part, std::string(frame.status().message()));
+  }
+  preparing_.erase(found);
+  frame->group = groups_.Add(part);
+  ToSupervisor(*frame);
+}
+
+void ClusterAgent::Unlaunch(uint64_t part, const std::string& why) {
+  if (preparing_.erase(part) != 0) own_events_.push_back(LauncherFailed{part, why});
 }
 
 void ClusterAgent::ToSupervisor(const supervisor::Frame& frame) {
@@ -166,11 +226,26 @@ void ClusterAgent::ToSupervisor(const supervisor::Frame& frame) {
   }
 }
 
-void ClusterAgent::Answer(const v1::ReadLog& read) {
+void ClusterAgent::ReadFor(v1::ReadLog read) {
+  // Users do not wait for one another's file systems.
+  const std::string key = absl::StrCat("user ", read.user());
+  const std::string where = read.dir();
+  const auto late = [this, read, where] {
+    Answer(read, absl::DeadlineExceededError(
+                     absl::StrCat("the file system of ", where, " does not answer")));
+  };
+  if (files_.StandsStill(key, MonoNow())) return late();
+  const auto work = [this, read, root_too = options_.start.root_too]() -> FileCalls::Then {
+    return [this, read, chunk = ReadLogFile(read, root_too)] { Answer(read, chunk); };
+  };
+  if (files_.Start(key, {work, late, kLogLimit}, MonoNow())) return;
+  Answer(read, absl::ResourceExhaustedError("too many logs are read here at once"));
+}
+
+void ClusterAgent::Answer(const v1::ReadLog& read, absl::StatusOr<v1::LogChunk> chunk) {
   v1::NodeMessage message;
   message.set_incarnation(options_.incarnation);
   v1::LogChunk* log = message.mutable_agent()->mutable_log();
-  absl::StatusOr<v1::LogChunk> chunk = ReadLogFile(read, options_.start.root_too);
   if (chunk.ok()) {
     *log = *std::move(chunk);
     // On other nodes there are files of the same numbers.

@@ -23,6 +23,9 @@ namespace {
 constexpr const char* kInherited[] = {
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CADRE_SUPERVISOR"};
 
+// Of a user's entry, its texts.
+constexpr size_t kEntryBytes = 64 << 10;
+
 absl::Status Failed(const std::string& what) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", what));
 }
@@ -96,7 +99,12 @@ std::vector<std::string> EnvironmentOf(const PartStartOptions& options, const v1
 }  // namespace
 
 absl::StatusOr<UserEntry> FindUser(const std::string& name) {
-  return EntryOf(getpwnam(name.c_str()), name);
+  std::vector<char> text(kEntryBytes);
+  passwd entry = {};
+  passwd* found = nullptr;
+  // Also in several threads at once.
+  getpwnam_r(name.c_str(), &entry, text.data(), text.size(), &found);
+  return EntryOf(found, name);
 }
 
 absl::StatusOr<UserEntry> ThisUser() {

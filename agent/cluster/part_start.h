@@ -1,5 +1,5 @@
 // From a part of a cluster's job to the launcher that does it: whose it is, its files, its command
-// line. Blocks on the file system and the user database; one thread.
+// line. Blocks on the file system and the user database; any thread.
 #ifndef CADRE_AGENT_CLUSTER_PART_START_H_
 #define CADRE_AGENT_CLUSTER_PART_START_H_
 
@@ -54,7 +54,7 @@ struct UserEntry {
   std::string shell;
 };
 
-// NOT_FOUND: this machine has no such user.
+// NOT_FOUND: this machine has no such user. Any thread.
 absl::StatusOr<UserEntry> FindUser(const std::string& name);
 // Of this process.
 absl::StatusOr<UserEntry> ThisUser();

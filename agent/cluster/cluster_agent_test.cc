@@ -1,0 +1,213 @@
+// The agent of a cluster's node with a real supervisor, where file systems do not answer.
+#include "agent/cluster/cluster_agent.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/run_files.h"
+#include "base/duration.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/standing_file_system.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience(30);
+
+// A server that welcomes the agent with a short lease, and remembers what it hears.
+class Server final : public ServerLink {
+ public:
+  void Start(LinkCallbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    callbacks_.on_up();
+    v1::ServerMessage welcome;
+    *welcome.mutable_welcome()->mutable_lease() = ToProto(absl::Milliseconds(150));
+    welcome.mutable_welcome()->set_server_id(7);
+    callbacks_.on_message(welcome);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    started_ = true;
+    changed_.notify_all();
+  }
+  void Send(v1::NodeMessage message) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    heard_.push_back(std::move(message));
+    changed_.notify_all();
+  }
+  void Stop() override {}
+
+  void Order(const v1::AgentOrder& order) {
+    v1::ServerMessage message;
+    *message.mutable_agent() = order;
+    callbacks_.on_message(message);
+  }
+  // The end of the agent.
+  void Reject() {
+    v1::ServerMessage message;
+    message.mutable_rejected()->set_code(static_cast<int>(absl::StatusCode::kAlreadyExists));
+    callbacks_.on_message(message);
+  }
+  bool AwaitStart() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [this] { return started_; });
+  }
+  // So many more renewals.
+  bool AwaitRenewals(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const size_t before = Renewals();
+    return changed_.wait_for(lock, kPatience, [&] { return Renewals() >= before + count; });
+  }
+  v1::LogChunk AwaitLog(uint64_t call) {
+    return Await<v1::LogChunk>([call](const v1::AgentReport& report, v1::LogChunk* found) {
+      *found = report.log();
+      return report.has_log() && report.log().call() == call;
+    });
+  }
+  v1::PartReport AwaitEnd(uint64_t part) {
+    return Await<v1::PartReport>([part](const v1::AgentReport& report, v1::PartReport* found) {
+      *found = report.ended();
+      return report.has_ended() && report.ended().id() == part;
+    });
+  }
+
+ private:
+  size_t Renewals() const {
+    size_t count = 0;
+    for (const v1::NodeMessage& message : heard_) count += message.has_renew() ? 1 : 0;
+    return count;
+  }
+  template <typename Found, typename Is>
+  Found Await(const Is& is) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Found found;
+    const bool came = changed_.wait_for(lock, kPatience, [&] {
+      for (const v1::NodeMessage& message : heard_) {
+        if (is(message.agent(), &found)) return true;
+      }
+      return false;
+    });
+    EXPECT_TRUE(came) << "the agent did not say what was waited for";
+    return found;
+  }
+
+  LinkCallbacks callbacks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::vector<v1::NodeMessage> heard_;
+};
+
+class ClusterAgentTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
+    auto mounted = StandingFileSystem::Mount();
+    if (absl::IsFailedPrecondition(mounted.status())) GTEST_SKIP() << mounted.status().message();
+    ASSERT_THAT(mounted, IsOk());
+    disk_ = *std::move(mounted);
+    ASSERT_EQ(chmod(std::filesystem::path(disk_->path()).parent_path().c_str(), 0755), 0);
+    // Before any thread: the supervisor's start, and the signals that the loop reads.
+    auto supervisor = supervisor::Client::Start();
+    ASSERT_THAT(supervisor, IsOk());
+    ClusterAgentOptions options;
+    options.node.set_node("n0");
+    options.start.directory = disk_->path();
+    options.start.root_too = true;
+    options.log = [](const std::string&) {};
+    agent_ = std::thread([this, options, client = *std::move(supervisor)]() mutable {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, nullptr);
+      end_ = RunClusterAgent(options, std::move(client), server_);
+    });
+    ASSERT_TRUE(server_.AwaitStart());
+  }
+  void TearDown() override {
+    if (!agent_.joinable()) return;
+    disk_->GoOn();
+    server_.Reject();
+    agent_.join();
+    EXPECT_EQ(end_.code(), absl::StatusCode::kAlreadyExists);
+  }
+
+  // A log file of this user's in this directory.
+  static v1::AgentOrder ReadLog(const std::string& directory, const std::string& user,
+                                uint64_t call) {
+    v1::AgentOrder order;
+    v1::ReadLog& read = *order.mutable_read_log();
+    read.set_call(call);
+    read.set_job("train");
+    read.set_user(user);
+    read.set_dir(directory);
+    read.set_generation(1);
+    read.set_limit(100);
+    return order;
+  }
+  static void WriteLog(const std::string& directory, const std::string& text) {
+    const std::string folder = RankDirectory(RunDirectory(directory, "train", ""), 1, 0);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/stdout.log") << text;
+  }
+
+  std::unique_ptr<StandingFileSystem> disk_;
+  Server server_;
+  absl::Status end_;
+  std::thread agent_;
+};
+
+TEST_F(ClusterAgentTest, ALogThatCannotBeReadHoldsUpNothingElse) {
+  WriteLog(disk_->behind(), "written");
+  WriteLog(disk_->behind() + "/other", "another's");
+  server_.Order(ReadLog(disk_->path(), "root", 1));
+  EXPECT_EQ(server_.AwaitLog(1).bytes(), "written");
+  disk_->StandStill();
+  server_.Order(ReadLog(disk_->path(), "root", 2));
+  ASSERT_TRUE(server_.AwaitRenewals(10));
+  // Another user's, where files are read.
+  server_.Order(ReadLog(disk_->behind() + "/other", "daemon", 3));
+  EXPECT_EQ(server_.AwaitLog(3).bytes(), "another's");
+  const v1::LogChunk late = server_.AwaitLog(2);
+  EXPECT_EQ(late.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(late.message(), HasSubstr("does not answer"));
+  // That is known from now on.
+  server_.Order(ReadLog(disk_->path(), "root", 4));
+  EXPECT_THAT(server_.AwaitLog(4).message(), HasSubstr("does not answer"));
+  ASSERT_TRUE(server_.AwaitRenewals(1));
+}
+
+TEST_F(ClusterAgentTest, ALauncherWhoseFilesCannotBeMadeFailsAndNothingElseWaits) {
+  disk_->StandStill();
+  v1::AgentOrder order;
+  v1::StartPart& start = *order.mutable_start();
+  start.mutable_part()->set_id(12);
+  start.mutable_part()->set_job("train");
+  start.mutable_part()->set_node("n0");
+  start.set_user("root");
+  server_.Order(order);
+  ASSERT_TRUE(server_.AwaitRenewals(10));
+  EXPECT_THAT(server_.AwaitEnd(12).text(), HasSubstr("does not answer"));
+  // One that is ended while its files are made does not wait for them.
+  start.mutable_part()->set_id(13);
+  server_.Order(order);
+  v1::AgentOrder stop;
+  stop.mutable_stop()->set_id(13);
+  server_.Order(stop);
+  EXPECT_THAT(server_.AwaitEnd(13).text(), HasSubstr("before it began"));
+}
+
+}  // namespace
+}  // namespace cadre::agent

@@ -1,0 +1,108 @@
+#include "agent/cluster/file_calls.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/scoped_fd.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cadre::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+class FileCallsTest : public ::testing::Test {
+ protected:
+  FileCallsTest() { EXPECT_EQ(pipe2(gate_, O_CLOEXEC), 0); }
+  ~FileCallsTest() override {
+    LetGo();
+    calls_.Drain();
+    close(gate_[0]);
+    close(gate_[1]);
+  }
+
+  FileCalls::Call Say(const std::string& what) {
+    const auto say = [this](const std::string& text) {
+      return [this, text] { said_.push_back(text); };
+    };
+    return {[say, what] { return say(what); }, say(what + " is late"), kPatience};
+  }
+  // Like a file system that does not answer.
+  FileCalls::Call Standing() {
+    FileCalls::Call call = Say("standing");
+    call.work = [fd = gate_[0], then = call.work] {
+      char byte = 0;
+      EXPECT_EQ(read(fd, &byte, 1), 1);
+      return then();
+    };
+    return call;
+  }
+  void LetGo() { EXPECT_EQ(write(gate_[1], "go", 2), 2); }
+
+  void HandleOnceReadable() {
+    pollfd ready = {calls_.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
+    calls_.Handle(now_);
+  }
+
+  int gate_[2] = {-1, -1};
+  const MonoTime now_ = MonoNow();
+  FileCalls calls_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(FileCallsTest, WhatCameOfItIsDoneOnTheLoop) {
+  ASSERT_TRUE(calls_.Start("a", Say("done"), now_));
+  EXPECT_EQ(calls_.NextDeadline(), now_ + kPatience);
+  EXPECT_THAT(said_, IsEmpty());
+  HandleOnceReadable();
+  EXPECT_THAT(said_, ElementsAre("done"));
+  EXPECT_EQ(calls_.NextDeadline(), MonoTime::Never());
+}
+
+TEST_F(FileCallsTest, OtherKeysDoNotWait) {
+  ASSERT_TRUE(calls_.Start("a", Standing(), now_));
+  ASSERT_TRUE(calls_.Start("a", Say("behind it"), now_));
+  ASSERT_TRUE(calls_.Start("b", Say("done"), now_));
+  HandleOnceReadable();
+  EXPECT_THAT(said_, ElementsAre("done"));
+}
+
+TEST_F(FileCallsTest, WhatIsLateIsToldOnceAndItsOutcomeIsDropped) {
+  ASSERT_TRUE(calls_.Start("a", Standing(), now_));
+  calls_.Handle(now_ + kPatience);
+  EXPECT_THAT(said_, ElementsAre("standing is late"));
+  // Once its thread has begun with it.
+  while (!calls_.StandsStill("a", MonoNow() + kPatience)) {
+  }
+  EXPECT_FALSE(calls_.StandsStill("b", MonoNow() + kPatience));
+  LetGo();
+  HandleOnceReadable();
+  EXPECT_THAT(said_, ElementsAre("standing is late"));
+}
+
+TEST_F(FileCallsTest, ThereIsABoundForCallsAndForThreads) {
+  for (size_t i = 0; i < kFileCallsMax; ++i) {
+    ASSERT_TRUE(calls_.Start("a", i == 0 ? Standing() : Say("a"), now_));
+  }
+  EXPECT_FALSE(calls_.Start("b", Say("b"), now_));
+  calls_.Handle(now_ + kPatience);
+  EXPECT_EQ(said_.size(), kFileCallsMax);
+  // A key whose thread has nothing to do gives way.
+  for (size_t i = 0; i < 2 * kFileThreadsMax; ++i) {
+    ASSERT_TRUE(calls_.Start("key " + std::to_string(i), Say("b"), now_)) << i;
+    HandleOnceReadable();
+  }
+}
+
+}  // namespace
+}  // namespace cadre::agent
