@@ -27,14 +27,17 @@
 namespace cadre::agent {
 namespace {
 
-AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port) {
+// A machine that has slept for less has not slept: two clocks are never read at one moment.
+constexpr absl::Duration kShortestSleep = absl::Milliseconds(10);
+
+AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port, absl::Duration asleep) {
   AgentConfig config = options.core;
   config.incarnation = options.incarnation();
   config.join.set_held_port(held_port);
   if (options.adoption.has_value()) {
     const v1::AgentRun& run = options.adoption->run;
     config.adopted = {GenerationOf(run), run.assign().local_world_size(),
-                      MonoTime::FromMicros(options.adoption->inventory.hold_until_us),
+                      MonoTime::FromMicros(options.adoption->inventory.hold_until_us) + -asleep,
                       options.adoption->inventory.stopping, run.assign().first_rank()};
   }
   return config;
@@ -90,7 +93,8 @@ class Daemon {
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<LocalService> local_;
   std::unique_ptr<AgentCore> core_;
-  std::deque<AgentEvent> emitted_;  // what carrying out a command led to
+  absl::Duration asleep_ = TimeAsleep();  // that the core knows of
+  std::deque<AgentEvent> emitted_;        // what carrying out a command led to
   std::optional<Exit> exit_;
   std::unique_ptr<NodeWorkers> workers_;  // last: it uses the others, also from a thread of its own
 };
@@ -105,7 +109,7 @@ absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
   ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { Feed(event); }, due));
   ASSIGN_OR_RETURN(local_, OpenLocalService(options_));
   ASSIGN_OR_RETURN(PortHold hold, PortHold::Acquire(""));
-  core_ = std::make_unique<AgentCore>(CoreConfig(options_, hold.port()));
+  core_ = std::make_unique<AgentCore>(CoreConfig(options_, hold.port(), asleep_));
   const NodeWorkers::Uses uses = {
       display_,
       status_,
@@ -225,6 +229,13 @@ void Daemon::FeedEmitted() {
 }
 
 void Daemon::Step(const AgentEvent& event) {
+  const absl::Duration slept = TimeAsleep() - asleep_;
+  if (slept >= kShortestSleep) {
+    asleep_ = asleep_ + slept;
+    for (AgentCommand& command : core_->Step(MonoNow(), MachineSlept{slept})) {
+      Execute(std::move(command));
+    }
+  }
   for (AgentCommand& command : core_->Step(MonoNow(), event)) Execute(std::move(command));
 }
 
@@ -233,7 +244,8 @@ void Daemon::Execute(AgentCommand command) {
   if (auto* begin = std::get_if<BeginJob>(&command)) return workers_->Begin(*begin);
   if (auto* start = std::get_if<StartWorkers>(&command)) return workers_->Start(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return workers_->Stop(*stop);
-  if (auto* hold = std::get_if<HoldWorkersUntil>(&command)) return workers_->HoldUntil(hold->at);
+  if (auto* hold = std::get_if<HoldWorkersUntil>(&command))
+    return workers_->HoldUntil(hold->at + asleep_);
   if (auto* collect = std::get_if<CollectEvidence>(&command)) return workers_->Collect(*collect);
   if (auto* stacks = std::get_if<CollectStacks>(&command)) return workers_->Collect(*stacks);
   if (auto* ask = std::get_if<AskForCheckpoint>(&command)) return workers_->Ask(*ask);

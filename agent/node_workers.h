@@ -58,6 +58,7 @@ class NodeWorkers {
   void Begin(const BeginJob& command);
   void Start(const StartWorkers& command);
   void Stop(const StopWorkers& command);
+  // `at`: of BootNow().
   void HoldUntil(MonoTime at);
   void Ask(const AskForCheckpoint& command);
   void Collect(const CollectEvidence& command);

@@ -173,6 +173,9 @@ std::vector<AgentCommand> AgentCore::Step(MonoTime now, const AgentEvent& event)
   if (core.departure.done) return {};
   core.now = now;
   core.session.Count(now);
+  if (const auto* slept = std::get_if<MachineSlept>(&event)) {
+    core.session.fence().Slept(slept->duration);
+  }
   // First, because the event may be the end of a worker that the supervisor has fenced.
   core.FenceIfDue();
   core.Take(event);

@@ -40,8 +40,8 @@ struct StopWorkers {
   std::set<uint32_t> kept = {};
   std::string reason = {};
 };
-// With strict fencing: the workers are killed at this moment of the machine's monotonic clock, also
-// if this process stands still by then, unless a later one is named before.
+// With strict fencing: the workers are killed at this moment, also if this process stands still by
+// then or the machine sleeps meanwhile, unless a later one is named before.
 struct HoldWorkersUntil {
   uint64_t generation;
   MonoTime at;

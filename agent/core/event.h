@@ -116,12 +116,17 @@ struct SignalReceived {
 struct WorkerAsked {
   v1::StoreRequest request;
 };
+// Moments are told by a clock that stands still while the machine sleeps; it has slept for so long
+// since the event before.
+struct MachineSlept {
+  absl::Duration duration;
+};
 struct AgentTick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, ServerSaid, WorkerRuns, ProgramImported, WorkerDied,
                  WorkerUnkillable, AllGone, WorkerMayRejoin, WorkerWaits, SupervisorLost,
                  WorkerProgress, WorkerAlive, WorkerWrote, EvidenceFound, EvidenceDone, StacksFound,
-                 SignalReceived, WorkerAsked, AgentTick>;
+                 SignalReceived, WorkerAsked, MachineSlept, AgentTick>;
 
 }  // namespace cadre::agent
 

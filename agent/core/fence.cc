@@ -39,6 +39,13 @@ bool Fence::Answered(uint64_t number) {
   return true;
 }
 
+void Fence::Slept(absl::Duration duration) {
+  for (MonoTime* moment : {&held_until_, &join_sent_at_, &confirmed_at_}) {
+    *moment = *moment + -duration;
+  }
+  for (auto& [number, sent] : unanswered_) sent = sent + -duration;
+}
+
 MonoTime Fence::at() const {
   return strict_ ? std::max(held_until_, confirmed_at_ + patience()) : MonoTime::Never();
 }

@@ -1,6 +1,6 @@
 // Strict fencing: until when the workers may run, by the answers of the server. Whoever takes this
-// node's place in the job waits for the end of its lease, so the workers must be dead before. Pure;
-// one thread.
+// node's place in the job waits for the end of its lease, so the workers must be dead before, by a
+// clock that counts the machine's sleep. Pure; one thread.
 #ifndef CADRE_AGENT_CORE_FENCE_H_
 #define CADRE_AGENT_CORE_FENCE_H_
 
@@ -28,6 +28,9 @@ class Fence {
   // False: nobody asked for it.
   bool Answered(uint64_t number);
 
+  // The server's clock went on meanwhile.
+  void Slept(absl::Duration duration);
+
   // When the workers are killed if nothing is answered; Never() without strict fencing.
   MonoTime at() const;
   // How long the server may take for an answer.
@@ -35,7 +38,7 @@ class Fence {
 
  private:
   const bool strict_;
-  const MonoTime held_until_;
+  MonoTime held_until_;
   absl::Duration lease_ = kDefaultLease;
   MonoTime join_sent_at_;
   // When that was sent which the server has answered last.

@@ -29,6 +29,27 @@ TEST(Fence, CountsFromWhenTheAnsweredWasSent) {
   EXPECT_FALSE(fence.Answered(third)) << "of the connection before";
 }
 
+TEST(Fence, TimeThatTheMachineSleptCounts) {
+  Fence fence(/*strict=*/true, MonoTime());
+  fence.Connected(At(100));
+  fence.Welcomed(absl::Seconds(10));
+  const uint64_t sent = fence.NumberOfRenewal(At(103));
+  fence.Slept(absl::Seconds(5));
+  EXPECT_EQ(fence.at(), At(103));
+  EXPECT_TRUE(fence.Answered(sent));
+  EXPECT_EQ(fence.at(), At(106)) << "it was sent before that";
+  fence.Connected(At(104));
+  fence.Slept(absl::Seconds(1));
+  fence.Welcomed(absl::Seconds(10));
+  EXPECT_EQ(fence.at(), At(111));
+}
+
+TEST(Fence, TimeThatTheMachineSleptCountsForThoseTakenOver) {
+  Fence fence(/*strict=*/true, At(50));
+  fence.Slept(absl::Seconds(20));
+  EXPECT_EQ(fence.at(), At(30));
+}
+
 TEST(Fence, TakenOver_AsLongAsTheOtherOneHeldThem) {
   Fence fence(/*strict=*/true, At(50));
   EXPECT_EQ(fence.at(), At(50));

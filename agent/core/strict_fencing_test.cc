@@ -83,6 +83,14 @@ TEST_F(StrictFencingTest, AnAgentThatStoodStillKnowsWhyItsWorkersAreDead) {
       << "nothing runs any more";
 }
 
+// Whoever takes its place does not wait for a machine that sleeps.
+TEST_F(StrictFencingTest, AMachineThatSleptOverItsLeaseKillsItsWorkersAtOnce) {
+  RunStrict();
+  EXPECT_THAT(Feed(MachineSlept{absl::Seconds(7)}), IsEmpty());
+  EXPECT_THAT(Feed(MachineSlept{absl::Hours(1)}), Contains("stop 1 grace=0"));
+  EXPECT_THAT(Died(1, 0, 0, SIGKILL), Contains("up exited 1/0 NODE_LOST"));
+}
+
 TEST_F(StrictFencingTest, TheServerHearsWhoKilledTheWorkers) {
   RunStrict();
   After(absl::Seconds(8));

@@ -57,7 +57,7 @@ inline constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // After the end of its socket the supervisor kills all groups within this.
 inline constexpr absl::Duration kShutDownLimit = absl::Seconds(1);
 // Changes when a frame does: an agent takes over the supervisor of one that spoke the same.
-inline constexpr uint32_t kFramesVersion = 8;
+inline constexpr uint32_t kFramesVersion = 9;
 
 // Of a Python program: its workers may be forked from a process that has imported its packages.
 struct WarmOptions {
@@ -99,8 +99,9 @@ struct SignalFrame {
   uint64_t group = 0;
   int32_t signal = 0;  // to the process group
 };
-// The group is killed, with no grace, at this moment of CLOCK_MONOTONIC (microseconds), unless a
-// later one comes first: whatever becomes of the agent meanwhile.
+// The group is killed, with no grace, at this moment of CLOCK_BOOTTIME (microseconds), which goes
+// on while the machine sleeps, unless a later one comes first: whatever becomes of the agent
+// meanwhile.
 struct HoldFrame {
   uint64_t group = 0;
   int64_t until_us = 0;
@@ -175,7 +176,7 @@ struct AdoptedFrame {
   std::string id;  // the supervisor's, as the agent before had chosen it
   std::vector<uint64_t> groups;
   uint32_t alone_ms = 0;      // for so long there was no agent
-  int64_t hold_until_us = 0;  // the earliest of them; 0: there is none
+  int64_t hold_until_us = 0;  // the earliest of them, of CLOCK_BOOTTIME; 0: there is none
   bool stopping = false;      // a group that is there is being ended, and its grace goes on
 };
 

@@ -257,7 +257,7 @@ TEST_F(KeepTest, AnOrderToStopIsCarriedOutAlone) {
 TEST_F(KeepTest, TheHoldIsPassedOn) {
   rig_.Keep(kLong);
   StartReader();
-  const int64_t until_us = (MonoNow() + kLong).micros();
+  const int64_t until_us = (BootNow() + kLong).micros();
   rig_.Send(HoldFrame{1, until_us});
   rig_.Die();
   EXPECT_EQ(rig_.Adopt().hold_until_us, until_us);

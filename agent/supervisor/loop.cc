@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -169,6 +170,10 @@ bool Dispatch(State& state, int signal_fd, const epoll_event& event) {
     case Source::kFiles:
       state.files.TakeNews();
       return true;
+    case Source::kHold:
+      // It is set anew.
+      state.hold_armed = MonoTime();
+      return true;  // AdvanceGroups acts on it
     case Source::kCgroup:
       return true;  // AdvanceGroups reads it
   }
@@ -193,15 +198,18 @@ absl::Status RunLoop(State& state) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   ScopedFd signals(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!state.epoll.ok() || !signals.ok()) {
-    return absl::InternalError(absl::StrCat("epoll or signalfd: ", strerror(errno)));
+  state.hold_timer.Reset(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!state.epoll.ok() || !signals.ok() || !state.hold_timer.ok()) {
+    return absl::InternalError(absl::StrCat("epoll, signalfd or timerfd: ", strerror(errno)));
   }
   state.Watch(state.agent.socket.get(), Source::kAgent, 0, EPOLLIN);
   state.Watch(signals.get(), Source::kSignals, 0, EPOLLIN);
   state.Watch(state.files.fd(), Source::kFiles, 0, EPOLLIN);
+  state.Watch(state.hold_timer.get(), Source::kHold, 0, EPOLLIN);
 
   for (bool goes_on = true; goes_on;) {
     epoll_event events[kMaxEvents];
+    SetHoldTimer(state);
     const int n = epoll_wait(state.epoll.get(), events, kMaxEvents, TimeoutMs(state));
     bool agent_lost = false;
     for (int i = 0; i < n && !agent_lost; ++i) {

@@ -40,19 +40,21 @@ enum class Source : uint8_t {
   kProgress,
   kCgroup,
   kTemplate,
-  kFiles
+  kFiles,
+  kHold
 };
 
 // How a group is ended.
 struct Ending {
   bool asked = false;   // by a StopFrame, or because its hold is over
   bool killed = false;  // SIGKILL came from us: no sign of the kernel's memory killer
-  MonoTime hold_until = MonoTime::Never();  // then it is killed, asked for or not
-  MonoTime kill_at = MonoTime::Never();     // when the grace ends
-  MonoTime scan_at = MonoTime::Never();     // next look for survivors where cgroups do not tell
-  MonoTime report_at = MonoTime::Never();   // what SIGKILL has not ended by then
-  std::set<pid_t> remains;                  // of which that was said
-  ScopedFd cgroup_events;                   // watched once the process has exited
+  // Then it is killed, asked for or not. Of BootNow(), unlike all others.
+  MonoTime hold_until = MonoTime::Never();
+  MonoTime kill_at = MonoTime::Never();    // when the grace ends
+  MonoTime scan_at = MonoTime::Never();    // next look for survivors where cgroups do not tell
+  MonoTime report_at = MonoTime::Never();  // what SIGKILL has not ended by then
+  std::set<pid_t> remains;                 // of which that was said
+  ScopedFd cgroup_events;                  // watched once the process has exited
 };
 
 // What a process that has ended wrote to files. The file thread's until `done`.
@@ -125,6 +127,9 @@ struct State {
   CgroupTree cgroups;
   bool cgroup_refused = false;
   ScopedFd epoll;
+  // Of BootNow(), for the earliest hold; `hold_armed` is what it is set to.
+  ScopedFd hold_timer;
+  MonoTime hold_armed = MonoTime::Never();
   ScopedFd null_device;
   rlimit descriptors = {};  // as it was before we raised ours
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -195,7 +196,7 @@ void ReportRemains(State& state, uint64_t serial, Group& group) {
 // Kills the group when it is time to.
 void Advance(State& state, uint64_t serial, Group& group, MonoTime now) {
   Ending& ending = group.ending;
-  if (now >= ending.hold_until) {
+  if (BootNow() >= ending.hold_until) {
     ending.asked = true;
     ending.kill_at = std::min(ending.kill_at, now);
   }
@@ -250,11 +251,26 @@ void AdvanceGroups(State& state, MonoTime now) {
   }
 }
 
+void SetHoldTimer(State& state) {
+  MonoTime next = MonoTime::Never();
+  for (const auto& [serial, group] : state.groups) {
+    if (!group.ending.killed) next = std::min(next, group.ending.hold_until);
+  }
+  if (next == state.hold_armed) return;
+  itimerspec at = {};
+  if (next != MonoTime::Never()) {
+    // 0 would be never.
+    const int64_t us = std::max<int64_t>(1, next.micros());
+    at.it_value = {us / 1000000, us % 1000000 * 1000};
+  }
+  timerfd_settime(state.hold_timer.get(), TFD_TIMER_ABSTIME, &at, nullptr);
+  state.hold_armed = next;
+}
+
 MonoTime NextDeadline(const State& state) {
   MonoTime next = state.keeping.until;
   for (const auto& [serial, group] : state.groups) {
     const Ending& ending = group.ending;
-    if (!ending.killed) next = std::min(next, ending.hold_until);
     if (!ending.asked) continue;
     if (!ending.killed) next = std::min(next, ending.kill_at);
     next = std::min({next, ending.scan_at, ending.report_at});

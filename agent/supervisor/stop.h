@@ -27,7 +27,10 @@ void SignalGroup(State& state, const SignalFrame& signal);
 
 // Moves every group as far as it goes by itself: grace over, process out, nothing left.
 void AdvanceGroups(State& state, MonoTime now);
-// When to call that again though nothing happened.
+// Has Source::kHold come when a hold is over, also if the machine slept until after that: other
+// waits go on where they were when it wakes up.
+void SetHoldTimer(State& state);
+// When to call AdvanceGroups again though nothing happened.
 MonoTime NextDeadline(const State& state);
 
 // The agent is gone: kills everything, waits kShutDownLimit at most until it is, and cleans up.
