@@ -93,6 +93,7 @@ class Daemon {
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<LocalService> local_;
   std::unique_ptr<AgentCore> core_;
+  uint64_t stream_ = 0;                   // that the core knows of
   absl::Duration asleep_ = TimeAsleep();  // that the core knows of
   std::deque<AgentEvent> emitted_;        // what carrying out a command led to
   std::optional<Exit> exit_;
@@ -124,7 +125,7 @@ absl::Status Daemon::Open(std::unique_ptr<supervisor::Client> supervisor) {
 void Daemon::StartLink() {
   EventQueue* queue = queue_.get();
   LinkCallbacks callbacks;
-  callbacks.on_up = [queue] { queue->Push(LinkUp{}); };
+  callbacks.on_up = [queue](uint64_t stream) { queue->Push(LinkUp{stream}); };
   callbacks.on_message = [queue](v1::ServerMessage message) {
     queue->Push(ServerSaid{std::move(message)});
   };
@@ -229,6 +230,7 @@ void Daemon::FeedEmitted() {
 }
 
 void Daemon::Step(const AgentEvent& event) {
+  if (const auto* up = std::get_if<LinkUp>(&event)) stream_ = up->stream;
   const absl::Duration slept = TimeAsleep() - asleep_;
   if (slept >= kShortestSleep) {
     asleep_ = asleep_ + slept;
@@ -240,7 +242,8 @@ void Daemon::Step(const AgentEvent& event) {
 }
 
 void Daemon::Execute(AgentCommand command) {
-  if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
+  if (auto* send = std::get_if<SendUp>(&command))
+    return link_.Send(stream_, std::move(send->message));
   if (auto* begin = std::get_if<BeginJob>(&command)) return workers_->Begin(*begin);
   if (auto* start = std::get_if<StartWorkers>(&command)) return workers_->Start(*start);
   if (auto* stop = std::get_if<StopWorkers>(&command)) return workers_->Stop(*stop);

@@ -31,10 +31,10 @@ class ScriptedServer : public ServerLink {
   void Start(LinkCallbacks callbacks) override {
     callbacks_ = std::move(callbacks);
     if (refuses_) return callbacks_.on_down(absl::UnauthenticatedError("wrong token"));
-    callbacks_.on_up();
+    callbacks_.on_up(1);
   }
 
-  void Send(v1::NodeMessage message) override {
+  void Send(uint64_t, v1::NodeMessage message) override {
     if (message.has_join()) return Admit(message.join());
     if (message.has_worker_started() && ++started_ == workers_ && signal_when_started_ != 0) {
       kill(getpid(), signal_when_started_);

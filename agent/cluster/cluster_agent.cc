@@ -70,6 +70,7 @@ class ClusterAgent {
   std::unique_ptr<EventQueue> queue_;
   std::unique_ptr<SignalReader> signals_;
   ClusterCore core_;
+  uint64_t stream_ = 0;  // that the core knows of
   PartGroups groups_;
   FileCalls files_;
   // Parts whose files are on their way, each with the number of its attempt.
@@ -83,7 +84,7 @@ absl::Status ClusterAgent::Run() {
   ASSIGN_OR_RETURN(queue_, EventQueue::Make([this](const AgentEvent& event) { OnEvent(event); }));
   ASSIGN_OR_RETURN(signals_, SignalReader::Make());
   EventQueue* queue = queue_.get();
-  link_.Start({[queue] { queue->Push(LinkUp{}); },
+  link_.Start({[queue](uint64_t stream) { queue->Push(LinkUp{stream}); },
                [queue](v1::ServerMessage message) { queue->Push(ServerSaid{std::move(message)}); },
                [queue](absl::Status status) { queue->Push(LinkDown{std::move(status)}); }});
   while (!end_.has_value()) {
@@ -124,7 +125,10 @@ void ClusterAgent::Wait() {
 }
 
 void ClusterAgent::OnEvent(const AgentEvent& event) {
-  if (const auto* up = std::get_if<LinkUp>(&event)) return Feed(*up);
+  if (const auto* up = std::get_if<LinkUp>(&event)) {
+    stream_ = up->stream;
+    return Feed(*up);
+  }
   if (const auto* down = std::get_if<LinkDown>(&event)) return Feed(*down);
   if (const auto* said = std::get_if<ServerSaid>(&event)) return Feed(*said);
 }
@@ -158,7 +162,8 @@ void ClusterAgent::FeedOwn() {
 }
 
 void ClusterAgent::Execute(ClusterCommand command) {
-  if (auto* send = std::get_if<SendUp>(&command)) return link_.Send(std::move(send->message));
+  if (auto* send = std::get_if<SendUp>(&command))
+    return link_.Send(stream_, std::move(send->message));
   if (auto* start = std::get_if<StartLauncher>(&command)) return Launch(std::move(*start));
   if (const auto* stop = std::get_if<StopLauncher>(&command)) {
     const std::optional<uint64_t> group = groups_.GroupOf(stop->id);
@@ -255,7 +260,7 @@ void ClusterAgent::Answer(const v1::ReadLog& read, absl::StatusOr<v1::LogChunk> 
     log->set_message(std::string(chunk.status().message()));
   }
   log->set_call(read.call());
-  link_.Send(std::move(message));
+  link_.Send(stream_, std::move(message));
 }
 
 }  // namespace

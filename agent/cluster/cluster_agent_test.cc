@@ -34,7 +34,7 @@ class Server final : public ServerLink {
  public:
   void Start(LinkCallbacks callbacks) override {
     callbacks_ = std::move(callbacks);
-    callbacks_.on_up();
+    callbacks_.on_up(1);
     v1::ServerMessage welcome;
     *welcome.mutable_welcome()->mutable_lease() = ToProto(absl::Milliseconds(150));
     welcome.mutable_welcome()->set_server_id(7);
@@ -43,7 +43,7 @@ class Server final : public ServerLink {
     started_ = true;
     changed_.notify_all();
   }
-  void Send(v1::NodeMessage message) override {
+  void Send(uint64_t, v1::NodeMessage message) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     heard_.push_back(std::move(message));
     changed_.notify_all();

@@ -18,7 +18,9 @@
 
 namespace cadre::agent {
 
-struct LinkUp {};
+struct LinkUp {
+  uint64_t stream = 0;  // the link's number
+};
 struct LinkDown {
   absl::Status status;
 };

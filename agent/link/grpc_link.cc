@@ -61,6 +61,7 @@ struct Attempt {
     }
   }
 
+  uint64_t number = 0;
   std::string endpoint;
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
@@ -99,9 +100,10 @@ class GrpcLink final : public ServerLink {
     thread_ = std::thread([this] { Run(); });
   }
 
-  void Send(v1::NodeMessage message) override {
+  void Send(uint64_t stream, v1::NodeMessage message) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ || attempt_ == nullptr || !attempt_->open) return;
+    if (attempt_->number != stream) return;
     rpc::WakeGrpcTimersIfClockWasSetBack();
     const absl::Status added = queue_.Add(std::move(message));
     if (absl::IsInvalidArgument(added)) {
@@ -159,6 +161,7 @@ class GrpcLink final : public ServerLink {
     std::vector<absl::Status> failed;
     for (size_t i = 0; i < options_.endpoints.size(); ++i) {
       Attempt attempt;
+      attempt.number = ++attempts_;
       attempt.endpoint = options_.endpoints[next_];
       // The server that has just gone is the last one to look for another at.
       next_ = (next_ + 1) % options_.endpoints.size();
@@ -170,23 +173,26 @@ class GrpcLink final : public ServerLink {
     return NoneReached(failed);
   }
 
+  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
+      const std::string& token) const {
+    auto made = rpc::MakeChannelCredentials(options_.security, token);
+    // Files that were good before are being written anew.
+    if (!made.ok() && ever_welcome_) return absl::UnavailableError(made.status().message());
+    return made;
+  }
+
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     const std::string token = token_.Current();
-    const auto credentials = rpc::MakeChannelCredentials(options_.security, token);
-    if (!credentials.ok()) {
-      // Once in, they were good; somebody is replacing them.
-      return ever_welcome_ ? absl::UnavailableError(credentials.status().message())
-                           : credentials.status();
-    }
+    ASSIGN_OR_RETURN(const auto credentials, Credentials(token));
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
         options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(attempt.endpoint, *credentials, arguments));
+        grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
     if (!token.empty()) attempt.context.AddMetadata(rpc::kTokenMetadata, token);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -270,7 +276,7 @@ class GrpcLink final : public ServerLink {
       const std::lock_guard<std::mutex> lock(mutex_);
       attempt.open = true;
     }
-    Call([&] { callbacks_.on_up(); });
+    Call([&] { callbacks_.on_up(attempt.number); });
   }
 
   void Hear(Attempt& attempt) {
@@ -363,10 +369,11 @@ class GrpcLink final : public ServerLink {
   const GrpcLinkOptions options_;
   RenewedToken token_;
   LinkCallbacks callbacks_;
-  // A server has taken this node in; for the connecting thread alone.
-  bool ever_welcome_ = false;
-  // Which endpoint is tried next; for the connecting thread alone.
+  // For the connecting thread alone, with the next two: which endpoint is tried next,
   size_t next_ = 0;
+  // how many were tried, and whether one of them has taken this node in.
+  uint64_t attempts_ = 0;
+  bool ever_welcome_ = false;
   std::thread thread_;
 
   // Guards all below and, in an Attempt, what is not said to be the connecting thread's.

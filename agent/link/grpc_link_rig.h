@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,8 +43,11 @@ class Peer {
   // Says `hello` whenever the link comes up.
   void Start(std::vector<v1::NodeMessage> hello = {}) {
     LinkCallbacks callbacks;
-    callbacks.on_up = [this, hello = std::move(hello)] {
-      for (const v1::NodeMessage& message : hello) link_->Send(message);
+    callbacks.on_up = [this, hello = std::move(hello)](uint64_t stream) {
+      // As if it had waited since the stream before.
+      if (late_.has_value()) link_->Send(stream_, *late_);
+      stream_ = stream;
+      for (const v1::NodeMessage& message : hello) link_->Send(stream, message);
       const absl::MutexLock lock(&mutex_);
       ++ups_;
     };
@@ -58,6 +63,10 @@ class Peer {
   }
 
   ServerLink& link() { return *link_; }
+  // On the stream that came up last.
+  void Send(const v1::NodeMessage& message) { link_->Send(stream_, message); }
+  // When a stream comes up, sends this for the one before it. Before Start.
+  void SendLate(const v1::NodeMessage& message) { late_ = message; }
 
   bool AwaitUps(int count) {
     return Await([this, count] { return ups_ >= count; });
@@ -108,6 +117,8 @@ class Peer {
     return mutex_.AwaitWithTimeout(absl::Condition(&predicate), kPatience);
   }
 
+  std::atomic<uint64_t> stream_{0};
+  std::optional<v1::NodeMessage> late_;
   absl::Mutex mutex_;
   int ups_ = 0;
   std::vector<v1::ServerMessage> messages_;

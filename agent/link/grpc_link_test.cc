@@ -41,7 +41,7 @@ TEST(GrpcLink, ManyMessagesAtOnceKeepTheirOrder) {
   for (uint64_t i = 1; i <= 3000; ++i) {
     v1::NodeMessage message = host::JoinForTest("node0", 1, 1);
     *message.mutable_store() = host::SetForTest("key", std::string(i % 100, 'v'), i);
-    peer.link().Send(std::move(message));
+    peer.Send(std::move(message));
     asked.push_back(i);
   }
   EXPECT_EQ(peer.AwaitAnswers(asked.size()), asked);
@@ -120,6 +120,69 @@ TEST(GrpcLink, CertificatesThatAreBeingReplacedEndNoLinkThatWasIn) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("do not belong together")));
   replace("key.pem");
   host = std::make_unique<Host>(port, log::OpenedLog{}, kToken, mutual);
+  EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+// A renewal, say, that the agent had on its way when the connection broke: the server refuses a
+// stream that does not begin with a Join.
+TEST(GrpcLink, WhatWasMeantForTheStreamBeforeIsNotSaidOnTheNext) {
+  auto host = std::make_unique<Host>();
+  const int port = host->port();
+  const v1::NodeMessage join = host::JoinForTest("node0", 2, 2);
+  Peer peer(host->endpoint());
+  v1::NodeMessage renew = join;
+  renew.mutable_renew();
+  peer.SendLate(renew);
+  peer.Start({join});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kWelcome).has_welcome());
+  host.reset();
+  host = std::make_unique<Host>(port);
+  Peer other(host->endpoint());
+  other.Start({host::JoinForTest("node1", 2, 2)});
+  EXPECT_EQ(peer.AwaitMessage(v1::ServerMessage::kAssign).assign().nodes(), 2u);
+  for (size_t i = 1; i <= peer.downs(); ++i) {
+    EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
+  }
+}
+
+// Certificates are renewed while jobs run.
+TEST(GrpcLink, ACertificateThatIsHalfWrittenIsReadAgainOnceThisNodeWasTakenIn) {
+  const std::string folder = testing::TempDir() + "/tls";
+  ASSERT_EQ(system(absl::StrCat("mkdir -p ", folder, " && cd ", folder,
+                                " && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem "
+                                "-out cert.pem -days 2 -subj /CN=127.0.0.1 -addext "
+                                "subjectAltName=IP:127.0.0.1 2>openssl.log && "
+                                "cp cert.pem ca.pem && chmod 600 key.pem")
+                       .c_str()),
+            0);
+  rpc::TransportSecurity security;
+  security.tls_dir = folder;
+  auto host = std::make_unique<Host>(0, log::OpenedLog{}, kToken, security);
+  const int port = host->port();
+  Peer peer(GrpcLinkOptions{{host->endpoint()}, kToken, security});
+  peer.Start({host::JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  host.reset();
+  // Nothing is there yet of one file, and half of the other.
+  ASSERT_EQ(system(absl::StrCat("cd ", folder,
+                                " && mv cert.pem whole.pem && >cert.pem && "
+                                "mv key.pem key.whole && head -c 700 key.whole >key.pem && "
+                                "chmod 600 key.pem")
+                       .c_str()),
+            0);
+  const size_t before = peer.downs();
+  for (size_t i = before + 1; i < before + 3; ++i) {
+    EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  ASSERT_EQ(system(absl::StrCat("cd ", folder, " && head -c 700 whole.pem >cert.pem").c_str()), 0);
+  for (size_t i = peer.downs() + 1, end = i + 2; i < end; ++i) {
+    EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  ASSERT_EQ(
+      system(
+          absl::StrCat("cd ", folder, " && mv whole.pem cert.pem && mv key.whole key.pem").c_str()),
+      0);
+  host = std::make_unique<Host>(port, log::OpenedLog{}, kToken, security);
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 
@@ -228,11 +291,11 @@ TEST(GrpcLink, StopDeliversWhatIsQueued) {
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage renew = host::JoinForTest("node0", 2, 2);
   renew.mutable_renew();
-  peer.link().Send(host::JoinForTest("node0", 2, 2));
-  for (int i = 0; i < 1000; ++i) peer.link().Send(renew);
+  peer.Send(host::JoinForTest("node0", 2, 2));
+  for (int i = 0; i < 1000; ++i) peer.Send(renew);
   v1::NodeMessage cancel = renew;
   cancel.mutable_cancel()->set_reason("last");
-  peer.link().Send(cancel);
+  peer.Send(cancel);
   peer.link().Stop();
   const absl::StatusOr<v1::JobStatus> job = host.core.Status("job");
   ASSERT_OK(job);
@@ -269,7 +332,7 @@ TEST(GrpcLink, LargeStoreRequestIsAnsweredAndHarmsNobody) {
   ASSERT_TRUE(peer.AwaitUps(1));
   v1::NodeMessage large;
   *large.mutable_store() = host::SetForTest("k", std::string(rpc::kMessageBytesMax, 'x'), 42);
-  peer.link().Send(large);
+  peer.Send(large);
   const v1::StoreReply reply = peer.AwaitMessage(v1::ServerMessage::kStore).store();
   EXPECT_EQ(reply.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(reply.request_id(), 42u);
@@ -298,7 +361,7 @@ TEST(GrpcLink, QueueThatOverflowsIsReportedAndTheLinkComesBack) {
   renew.mutable_renew();
   // Each needs a system call to get away, so the queue grows faster than it is emptied.
   for (size_t i = 0; i < 200 * kLinkQueueMessagesMax && peer.downs() == 0; ++i) {
-    peer.link().Send(renew);
+    peer.Send(renew);
   }
   EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnavailable,
                                          HasSubstr("does not take what this node sends")));

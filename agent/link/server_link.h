@@ -26,6 +26,7 @@
 #ifndef CADRE_AGENT_LINK_SERVER_LINK_H_
 #define CADRE_AGENT_LINK_SERVER_LINK_H_
 
+#include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -35,12 +36,12 @@ namespace cadre::agent {
 
 // Called from any thread of the link, one at a time; must not block.
 struct LinkCallbacks {
-  // The stream is open; nothing has been said on it yet.
-  std::function<void()> on_up;
+  // The stream is open; nothing has been said on it yet. Its number is not 0, and no other's.
+  std::function<void(uint64_t stream)> on_up;
   std::function<void(v1::ServerMessage)> on_message;
   // The stream is gone or could not be opened. The link goes on trying, with backoff and jitter
   // (0.05 s doubling to 1 s, from the start again once a server has taken the node in), unless the
-  // status is UNAUTHENTICATED or INVALID_ARGUMENT.
+  // status is UNAUTHENTICATED, PERMISSION_DENIED or INVALID_ARGUMENT.
   std::function<void(absl::Status)> on_down;
 };
 
@@ -48,9 +49,10 @@ class ServerLink {
  public:
   virtual ~ServerLink() = default;
   virtual void Start(LinkCallbacks callbacks) = 0;
-  // Never blocks; may be called from callbacks. Messages sent while the link is down are dropped:
-  // the agent core speaks again after on_up.
-  virtual void Send(v1::NodeMessage message) = 0;
+  // Never blocks; may be called from callbacks. What is meant for another stream than the one that
+  // is open is dropped: it would come before the Join that begins this one. The agent core speaks
+  // again after on_up.
+  virtual void Send(uint64_t stream, v1::NodeMessage message) = 0;
   // After this no callback runs. Sends what is queued first, for 200 ms at most.
   virtual void Stop() = 0;
 };

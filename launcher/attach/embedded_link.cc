@@ -6,6 +6,8 @@
 namespace cadre::launcher {
 namespace {
 
+constexpr uint64_t kOnlyStream = 1;
+
 // Outlives the link, should the core thread be in the middle of a Send when the link is stopped.
 class CallbackSink : public host::NodeSink {
  public:
@@ -13,7 +15,7 @@ class CallbackSink : public host::NodeSink {
 
   void Up() {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    if (!silent_) callbacks_.on_up();
+    if (!silent_) callbacks_.on_up(kOnlyStream);
   }
   void Send(v1::ServerMessage message) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -51,7 +53,7 @@ class EmbeddedLink : public agent::ServerLink {
     sink_->Up();
   }
 
-  void Send(v1::NodeMessage message) override {
+  void Send(uint64_t, v1::NodeMessage message) override {
     if (sink_ == nullptr) return;
     const absl::Status posted = core_.Post(stream_, std::move(message));
     if (!posted.ok()) sink_->Close(posted);

@@ -19,7 +19,7 @@ struct Heard {
 
   agent::LinkCallbacks Callbacks() {
     agent::LinkCallbacks callbacks;
-    callbacks.on_up = [this] {
+    callbacks.on_up = [this](uint64_t) {
       std::lock_guard<std::mutex> lock(mutex);
       ++ups;
     };
@@ -67,7 +67,7 @@ TEST(EmbeddedLinkTest, Join_IsWelcomedAndAssigned) {
   auto link = MakeEmbeddedLink(core);
   link->Start(heard.Callbacks());
   EXPECT_EQ(heard.ups, 1);
-  link->Send(Join());
+  link->Send(1, Join());
   EXPECT_TRUE(heard.WaitFor([](Heard& h) {
     for (const v1::ServerMessage& message : h.messages) {
       if (message.has_assign()) return true;
@@ -85,7 +85,7 @@ TEST(EmbeddedLinkTest, AfterStop_NothingIsHeard) {
   link->Start(heard.Callbacks());
   link->Stop();
   const size_t before = heard.messages.size();
-  link->Send(Join());
+  link->Send(1, Join());
   EXPECT_TRUE(core.AllStatuses().ok());  // returns after whatever was posted before it
   EXPECT_EQ(heard.messages.size(), before);
   EXPECT_TRUE(heard.downs.empty());
@@ -100,7 +100,7 @@ TEST(EmbeddedLinkTest, CoreEnds_LinkGoesDown) {
   renew.set_job("a");
   renew.mutable_renew();
   // The stream's first message must be a Join: the core closes it.
-  link->Send(renew);
+  link->Send(1, renew);
   EXPECT_TRUE(heard.WaitFor([](Heard& h) { return !h.downs.empty(); }));
   link->Stop();
 }
