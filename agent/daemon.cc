@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "agent/workers/run_logs.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_thread.h"
 #include "base/status_macros.h"
 
 namespace cadre::agent {
@@ -29,6 +31,9 @@ namespace {
 
 // A machine that has slept for less has not slept: two clocks are never read at one moment.
 constexpr absl::Duration kShortestSleep = absl::Milliseconds(10);
+
+// What a log directory that does not answer delays the end of a launcher.
+constexpr absl::Duration kExitFilesLimit = absl::Seconds(5);
 
 AgentConfig CoreConfig(const DaemonOptions& options, uint16_t held_port, absl::Duration asleep) {
   AgentConfig config = options.core;
@@ -83,6 +88,7 @@ class Daemon {
   void Step(const AgentEvent& event);
   void Execute(AgentCommand command);
   void Leave();
+  std::vector<std::string> LeaveExitFiles() const;
 
   const DaemonOptions& options_;
   ServerLink& link_;
@@ -146,6 +152,18 @@ absl::StatusOr<Exit> Daemon::Run() {
   return *std::move(exit_);
 }
 
+std::vector<std::string> Daemon::LeaveExitFiles() const {
+  FileThread files({});
+  const auto complaints = std::make_shared<std::vector<std::string>>();
+  if (files.RunWithin(kExitFilesLimit,
+                      [complaints, logs = logs_, exit = *exit_, node = options_.core.join.node()] {
+                        *complaints = logs.LeaveExitFiles(node, exit);
+                      })) {
+    return *complaints;
+  }
+  return {"the verdict is not kept: the file system of the log directory does not answer"};
+}
+
 void Daemon::Leave() {
   if (exit_.has_value() && exit_->leaves_workers) {
     workers_->worker_supervisor().LetGo();
@@ -156,9 +174,7 @@ void Daemon::Leave() {
   workers_->worker_supervisor().Close();
   if (!exit_.has_value()) return;
   exit_->own.set_run(logs_.run());
-  for (const std::string& complaint : logs_.LeaveExitFiles(options_.core.join.node(), *exit_)) {
-    display_.Line(complaint);
-  }
+  for (const std::string& complaint : LeaveExitFiles()) display_.Line(complaint);
   display_.Finish(*exit_);
 }
 

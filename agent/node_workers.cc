@@ -1,5 +1,6 @@
 #include "agent/node_workers.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,8 @@ extern char** environ;
 namespace cadre::agent {
 namespace {
 
+// The loop renews the node's lease, and waits no longer for a log directory.
+constexpr absl::Duration kFilesLimit = absl::Seconds(1);
 constexpr absl::Duration kPoll = absl::Milliseconds(250);
 constexpr absl::Duration kLeftoversPoll = absl::Seconds(1);
 
@@ -76,9 +80,7 @@ void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {
 void NodeWorkers::Start(const StartWorkers& command) {
   const bool first = generation() == 0;
   Enter(command.generation.number, command.assign);
-  if (first) {
-    for (const std::string& line : uses_.logs.ForgetEarlierRuns()) uses_.display.Line(line);
-  }
+  if (first) ForgetEarlierRuns();
   groups_.Begin(command.kept);
   outputs_.KeepOnly(command.kept);
   for (auto it = workers_.begin(); it != workers_.end();) {
@@ -86,7 +88,7 @@ void NodeWorkers::Start(const StartWorkers& command) {
   }
   store_.Begin(&start_.environment);
   DirectoryFailure directory;
-  absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_, &directory);
+  absl::StatusOr<std::vector<supervisor::StartFrame>> frames = Prepare(&directory);
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   CADRE_CHECK(frames->size() == assign().local_world_size(), frames->size(), " frames for ",
               assign().local_world_size(), " workers");
@@ -124,7 +126,9 @@ void NodeWorkers::GoOn(uint32_t local_rank) {
   NodeWorker& worker = workers_.at(local_rank);
   worker.rank = RankOf(local_rank);
   outputs_.Begin(PrefixOf(local_rank));
-  uses_.logs.LinkRank(worker.rank, worker.files.directory);
+  files_.Post([logs = uses_.logs, rank = worker.rank, directory = worker.files.directory] {
+    logs.LinkRank(rank, directory);
+  });
 }
 
 void NodeWorkers::Follow(uint32_t local_rank, const supervisor::StartFrame* frame) {
@@ -149,7 +153,8 @@ void NodeWorkers::TakeOver() {
   Enter(run.generation(), run.assign());
   uses_.local.BeginGeneration(generation(), assign());
   OfferForAdoption(GenerationOf(run), run.first_group());
-  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = PrepareWorkers(start_);
+  DirectoryFailure directory;
+  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = Prepare(&directory);
   if (!frames.ok()) {
     uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
@@ -173,15 +178,47 @@ void NodeWorkers::FailToStart(const StartWorkers& command, const absl::Status& w
   }
 }
 
+absl::StatusOr<std::vector<supervisor::StartFrame>> NodeWorkers::Prepare(
+    DirectoryFailure* directory) {
+  struct Prepared {
+    absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
+        absl::UnavailableError("nothing is prepared");
+    DirectoryFailure directory;
+  };
+  const auto prepared = std::make_shared<Prepared>();
+  if (files_.RunWithin(kFilesLimit, [prepared, start = start_] {
+        prepared->frames = PrepareWorkers(start, &prepared->directory);
+      })) {
+    *directory = prepared->directory;
+    return std::move(prepared->frames);
+  }
+  WorkerStartOptions without = start_;
+  *directory = {ETIMEDOUT, std::exchange(without.output.log_dir, "")};
+  return PrepareWorkers(without);
+}
+
+void NodeWorkers::ForgetEarlierRuns() {
+  const auto lines = std::make_shared<std::vector<std::string>>();
+  if (!files_.RunWithin(kFilesLimit,
+                        [lines, logs = uses_.logs] { *lines = logs.ForgetEarlierRuns(); })) {
+    return;  // Prepare says so
+  }
+  for (const std::string& line : *lines) uses_.display.Line(line);
+}
+
 void NodeWorkers::LinkLogs(const DirectoryFailure& directory) {
   if (directory.error != 0) {
     return uses_.display.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
-                                           strerror(directory.error),
+                                           directory.error == ETIMEDOUT
+                                               ? "its file system does not answer"
+                                               : strerror(directory.error),
                                            "; the workers run, and their output is not kept"));
   }
-  const absl::Status linked = uses_.logs.LinkGeneration();
-  if (linked.ok()) return;
-  uses_.display.Line(absl::StrCat(linked.message(), "; output is in ", uses_.logs.RunPath()));
+  const auto linked = std::make_shared<absl::Status>();
+  const bool done = files_.RunWithin(
+      kFilesLimit, [linked, logs = uses_.logs] { *linked = logs.LinkGeneration(); });
+  if (!done || linked->ok()) return;
+  uses_.display.Line(absl::StrCat(linked->message(), "; output is in ", uses_.logs.RunPath()));
 }
 
 void NodeWorkers::OfferForAdoption(const GenerationId& generation, uint64_t first_group) {

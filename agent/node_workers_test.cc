@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/freezer.h"
+#include "tests/testing/standing_file_system.h"
 
 namespace cadre::agent {
 namespace {
@@ -131,6 +132,35 @@ TEST_F(NodeWorkersTest, AGenerationFromStartToStop) {
   EXPECT_THAT(display_.standard_output, HasSubstr("[h:5] 5\n"));
   EXPECT_TRUE(std::filesystem::exists(root_ + "/logs/j/generation_1/rank_5/stdout.log"));
   EXPECT_EQ(workers_->next_poll(), MonoTime::Never());
+}
+
+// Whoever carries out the core's commands renews the node's lease.
+TEST_F(NodeWorkersTest, ALogDirectoryThatStandsStillHoldsUpNoGeneration) {
+  auto disk = StandingFileSystem::Mount();
+  if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+  ASSERT_OK(disk);
+  std::filesystem::create_symlink((*disk)->path(), root_ + "/logs");
+  Run("echo up; exec sleep 1000");
+  workers_->Start(Assignment(1));
+  Wait<WorkerRuns>(2);
+  EXPECT_TRUE(std::filesystem::exists((*disk)->behind() + "/j/run_1Z/generation_1/rank_5"));
+  (*disk)->StandStill();
+  MonoTime begin = MonoNow();
+  workers_->Stop({1, absl::ZeroDuration()});
+  Wait<AllGone>(1);
+  workers_->Start(Assignment(2));
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(8));
+  EXPECT_THAT(Wait<WorkerRuns>(4), SizeIs(4));
+  EXPECT_THAT(display_.own, HasSubstr("its file system does not answer"));
+  workers_->Stop({2, absl::ZeroDuration()});
+  Wait<AllGone>(2);
+  // It is known to stand still from now on.
+  begin = MonoNow();
+  workers_->Start(Assignment(3));
+  EXPECT_LT(MonoNow() - begin, absl::Seconds(1));
+  workers_->Stop({3, absl::ZeroDuration()});
+  Wait<AllGone>(3);
+  (*disk)->GoOn();
 }
 
 TEST_F(NodeWorkersTest, WorkersRunTheSpecThatTheJobBeginsWith) {

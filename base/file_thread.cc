@@ -115,4 +115,10 @@ bool FileThread::Drain(absl::Duration limit) {
                  [this] { return state_->items.empty() && state_->began == MonoTime::Never(); });
 }
 
+bool FileThread::RunWithin(absl::Duration limit, Task task) {
+  if (StandsStill(MonoNow())) return false;
+  Post(std::move(task));
+  return Drain(limit);
+}
+
 }  // namespace cadre

@@ -52,6 +52,9 @@ class FileThread {
   bool StandsStill(MonoTime now) const { return StandsStillAt() <= now; }
   // False: not all was done within `limit`.
   bool Drain(absl::Duration limit);
+  // For who cannot go on without it: waits for the task, and what was posted before, within
+  // `limit`. False: it is done later, or not at all where the thread stands still already.
+  bool RunWithin(absl::Duration limit, Task task);
 
  private:
   struct State;

@@ -82,6 +82,23 @@ TEST(FileThreadTest, NobodyWaitsForATaskThatStandsStill) {
   EXPECT_EQ(thread.StandsStillAt(), MonoTime::Never());
 }
 
+TEST(FileThreadTest, WhoCannotGoOnWithoutItWaitsSoLongAndNotLonger) {
+  const auto standing = std::make_shared<Standing>();
+  FileThread thread({});
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  EXPECT_TRUE(thread.RunWithin(kPatience, [done] { *done = true; }));
+  EXPECT_TRUE(*done);
+  EXPECT_FALSE(thread.RunWithin(kStandsStillAfter, [standing] { standing->task()(); }));
+  // It may have begun a little later than that was asked.
+  while (!thread.StandsStill(MonoNow())) {
+  }
+  const MonoTime before = MonoNow();
+  EXPECT_FALSE(thread.RunWithin(kPatience, [] { ADD_FAILURE() << "it runs all the same"; }));
+  EXPECT_LT(MonoNow() - before, kPatience / 2);
+  standing->LetGo();
+  EXPECT_TRUE(thread.Drain(kPatience));
+}
+
 TEST(FileThreadTest, TellsWhenThereIsRoomAgain) {
   const Standing standing;
   FileThread thread({false, 100});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,15 +47,22 @@ std::string LastLines(const std::vector<std::string>& logs) {
   return "";
 }
 
+// Of files that may be where nothing answers.
+std::string LastLinesOf(FileThread& files, const std::vector<std::string>& logs) {
+  const auto lines = std::make_shared<std::string>();
+  const bool done = files.RunWithin(kStandsStillAfter, [lines, logs] { *lines = LastLines(logs); });
+  return done ? *lines : "";
+}
+
 Finding FindingOf(const EvidenceRequest& request, const EvidenceRequest::Worker& worker,
-                  WorkerLook look) {
+                  FileThread& files, WorkerLook look) {
   Finding finding;
   finding.worker = worker;
   finding.look = std::move(look);
   v1::RankEvidence& evidence = finding.evidence;
   evidence = finding.look.evidence;
   evidence.set_file(worker.file);
-  evidence.set_last_lines(ReplaceInvalidUtf8(LastLines(worker.logs)));
+  evidence.set_last_lines(ReplaceInvalidUtf8(LastLinesOf(files, worker.logs)));
   const std::optional<ProgressSnapshot>& page = finding.look.page;
   finding.text = absl::StrCat("rank ", worker.rank, " in generation ", request.generation,
                               worker.overdue ? ", over its timeout: " : ": ", evidence.summary(),
@@ -126,7 +134,7 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
   std::vector<Finding> findings;
   EvidenceFound found{request.generation, {}};
   for (size_t i = 0; i < looks.size(); ++i) {
-    findings.push_back(FindingOf(request, request.workers[i], std::move(looks[i])));
+    findings.push_back(FindingOf(request, request.workers[i], files_, std::move(looks[i])));
     found.ranks.push_back(findings.back().evidence);
   }
   report_(std::move(found));
@@ -146,7 +154,9 @@ void EvidenceCollector::Run(const EvidenceRequest& request) {
                       NativeStacks(pid, deadline, cancelled_));
     }
     // Without the file the rest of the evidence is still there.
-    WriteFile(finding.worker.file, finding.text).IgnoreError();
+    files_.RunWithin(kStandsStillAfter, [path = finding.worker.file, text = finding.text] {
+      WriteFile(path, text).IgnoreError();
+    });
   }
   report_(EvidenceDone{request.generation});
 }

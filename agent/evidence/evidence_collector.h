@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "agent/core/agent_core.h"
 #include "agent/evidence/worker_look.h"
+#include "base/file_thread.h"
 #include "base/progress_snapshot.h"
 
 namespace cadre::agent {
@@ -65,6 +66,7 @@ class EvidenceCollector {
 
   const std::function<void(AgentEvent)> report_;
   std::atomic<bool> cancelled_{false};
+  FileThread files_{{}};
   std::thread thread_;
 };
 

@@ -1,20 +1,25 @@
 #include "agent/workers/filtered_lines.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
 
 namespace cadre::agent {
 
 bool FilteredLines::Open(const std::string& path) {
-  file_.close();
-  file_.clear();
-  file_.open(path, std::ios::app);
-  return file_.good();
+  const auto file = std::make_shared<std::ofstream>();
+  file_ = file;
+  const bool opened =
+      thread_.RunWithin(kStandsStillAfter, [file, path] { file->open(path, std::ios::app); });
+  return !opened || file->good();
 }
 
 void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
-  if (!wanted() || !file_.is_open()) return;
+  if (!wanted() || file_ == nullptr) return;
+  std::string chosen;
   while (!lines.empty()) {
     const size_t end = std::min(lines.find('\n'), lines.size() - 1) + 1;
     const absl::string_view line = lines.substr(0, end);
@@ -23,9 +28,17 @@ void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
     const bool matches = std::any_of(texts_.begin(), texts_.end(), [&](const std::string& wanted) {
       return absl::StrContains(text, wanted);
     });
-    if (matches) file_.write(line.data(), static_cast<std::streamsize>(line.size()));
+    if (matches) absl::StrAppend(&chosen, line);
   }
-  file_.flush();
+  if (chosen.empty()) return;
+  if (thread_.StandsStill(MonoNow())) {
+    left_out_ += chosen.size();
+    return;
+  }
+  if (const size_t bytes = std::exchange(left_out_, 0); bytes > 0) {
+    chosen = absl::StrCat("[", bytes, " bytes are missing here]\n", chosen);
+  }
+  thread_.RunWithin(kStandsStillAfter, [file = file_, chosen] { *file << chosen << std::flush; });
 }
 
 }  // namespace cadre::agent

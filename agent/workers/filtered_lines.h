@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/file_thread.h"
 
 namespace cadre::agent {
 
@@ -19,14 +21,19 @@ class FilteredLines {
   explicit FilteredLines(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
   bool wanted() const { return !texts_.empty(); }
-  // From now on lines are appended to `path`. False: it cannot be written.
+  // From now on lines are appended to `path`. False: it cannot be written. Neither this nor Add
+  // waits for longer than a moment for a file system that does not answer: lines are left out then,
+  // and the file says so.
   bool Open(const std::string& path);
   // Whole lines, each with a prefix of so many bytes that is written and not searched.
   void Add(absl::string_view lines, size_t prefix_bytes);
 
  private:
   const std::vector<std::string> texts_;
-  std::ofstream file_;
+  FileThread thread_{{}};
+  // The thread's.
+  std::shared_ptr<std::ofstream> file_;
+  size_t left_out_ = 0;  // bytes
 };
 
 }  // namespace cadre::agent
