@@ -49,7 +49,9 @@ bool MakeDirectoriesFor(const std::string& path) {
 
 int LogFile::File::Open() {
   if (MakeDirectoriesFor(path)) {
-    fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+    // A FIFO of the user's that nobody reads is an error, and one that is full loses bytes.
+    fd =
+        open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
   }
   if (fd >= 0) return 0;
   const int error = errno;

@@ -137,6 +137,40 @@ TEST_F(StandingFilesTest, WhatCannotBeMadeFailsTheStart) {
   EXPECT_EQ(end.exec_errno, ENOTDIR);
 }
 
+TEST_F(StandingFilesTest, AWorkingDirectoryHoldsUpItsWorkerAlone) {
+  SupervisorRig rig;
+  disk_->StandStill();
+  StartFrame start = rig.Shell("exit 0");
+  start.working_dir = disk_->path() + "/below";
+  rig.Send(start);
+  EXPECT_EQ(rig.Run(rig.Shell("exit 4", 2)).exit_code, 4);
+  EXPECT_FALSE(rig.Started(1).has_value());
+  rig.Send(HoldFrame{1, (BootNow() + absl::Milliseconds(50)).micros()});
+  rig.Until([&] { return rig.AllGoneCount(1) == 1; });
+  EXPECT_EQ(rig.Exit()->signal, SIGKILL);
+}
+
+// Nothing of these needs a file system of our own.
+TEST(FifoTest, AFifoInALogFilesPlaceThatNobodyReadsFailsTheStart) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("exit 0");
+  start.stdout_path = rig.folder() + "/fifo";
+  ASSERT_EQ(mkfifo(start.stdout_path.c_str(), 0600), 0);
+  const ExitedFrame end = rig.Run(start);
+  EXPECT_EQ(end.exec_step, "open log");
+  EXPECT_EQ(end.exec_errno, ENXIO);
+}
+
+TEST(FifoTest, OneThatNobodyEmptiesLosesWhatDoesNotFit) {
+  SupervisorRig rig;
+  StartFrame start = rig.Shell("head -c 1000000 /dev/zero; exit 3");
+  start.stdout_path = rig.folder() + "/fifo";
+  ASSERT_EQ(mkfifo(start.stdout_path.c_str(), 0600), 0);
+  const ScopedFd reader(open(start.stdout_path.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(rig.Run(start).exit_code, 3);
+  EXPECT_EQ(rig.Output(1).size(), 1000000u);
+}
+
 TEST_F(StandingFilesTest, TheErrorFileIsReadWhereItsFileSystemAnswers) {
   SupervisorRig rig;
   const StartFrame start =
