@@ -52,15 +52,16 @@ TEST_F(StandbyTest, OneThatWaitsGetsThePlace) {
   rig_.Send(Worker(9));
   EXPECT_EQ(Pid(9), pid);
   EXPECT_EQ(rig_.Started(9)->was, kStandby);
-  // What it wrote before it had a place is in the place's log, and is not shown.
+  // What it wrote before it had a place is in the place's log below, and is not shown.
   rig_.Until([&] { return rig_.Output(kStdoutStream, 9) == "RANK=3\nWORLD_SIZE=4\n\nplaced\n"; });
   EXPECT_EQ(rig_.Output(kStdoutStream, kStandby), "");
-  EXPECT_EQ(ReadFile(rig_.folder() + "/rank_9/log"), "loaded\nRANK=3\nWORLD_SIZE=4\n\nplaced\n");
-  EXPECT_NE(access((rig_.folder() + "/standby_5/log").c_str(), F_OK), 0);
   // It is the group with all that belongs to one.
   rig_.Stop(0, 9);
   EXPECT_EQ(rig_.Exit(9)->signal, SIGKILL);
   EXPECT_EQ(rig_.Exit(9)->pid, pid);
+  // Files are written by the time that the end is reported.
+  EXPECT_EQ(ReadFile(rig_.folder() + "/rank_9/log"), "loaded\nRANK=3\nWORLD_SIZE=4\n\nplaced\n");
+  EXPECT_NE(access((rig_.folder() + "/standby_5/log").c_str(), F_OK), 0);
 }
 
 TEST_F(StandbyTest, OneThatIsStillLoadingDoesNot) {
