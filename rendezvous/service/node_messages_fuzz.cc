@@ -63,8 +63,11 @@ class World {
     ServerOptions options;
     options.token = kToken;
     server_ = *Server::Start(options, core_);
-    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()),
-                                   grpc::InsecureChannelCredentials());
+    // The port may have been that of a server before, to which connections are kept.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
     const uint64_t id = core_.server_id();
     const absl::Time later = absl::Now() + kTokenLifetime;
     strangers_ = {UserToken(kToken, id, "bob", later),
