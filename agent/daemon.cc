@@ -23,8 +23,8 @@
 #include "agent/workers/run_logs.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/file_thread.h"
 #include "base/status_macros.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::agent {
 namespace {

@@ -1,7 +1,7 @@
 // Events from other threads (the server link, gRPC) to the daemon's loop. Thread safe.
 //
 // An event of a store operation that comes while the loop waits is handled on the thread that posts
-// it (base/executor.h).
+// it (base/threads/executor.h).
 #ifndef CADRE_AGENT_EVENT_QUEUE_H_
 #define CADRE_AGENT_EVENT_QUEUE_H_
 
@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/core/agent_core.h"
-#include "base/executor.h"
+#include "base/threads/executor.h"
 #include "base/time.h"
 
 namespace cadre::agent {

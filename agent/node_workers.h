@@ -31,8 +31,8 @@
 #include "agent/workers/worker_outputs.h"
 #include "agent/workers/worker_start.h"
 #include "agent/workers/worker_supervisor.h"
-#include "base/file_thread.h"
 #include "base/generation_id.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::agent {

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "base/file_thread.h"
 #include "base/scoped_fd.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::agent {

@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "agent/core/agent_core.h"
 #include "agent/evidence/worker_look.h"
-#include "base/file_thread.h"
 #include "base/progress_snapshot.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::agent {
 

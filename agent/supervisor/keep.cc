@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 #include "base/clock.h"
 
 namespace cadre::supervisor {

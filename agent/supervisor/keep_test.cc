@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/processes/process_scan.h"
-#include "agent/supervisor/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"

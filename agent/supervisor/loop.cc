@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/local/agent_remains.h"
-#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/keep.h"
+#include "agent/supervisor/output/complaints.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/start.h"
 #include "agent/supervisor/stop.h"

@@ -13,8 +13,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "agent/supervisor/complaints.h"
 #include "agent/supervisor/loop.h"
+#include "agent/supervisor/output/complaints.h"
 #include "base/exit_codes.h"
 
 namespace cadre::supervisor {

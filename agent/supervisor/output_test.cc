@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/outbox.h"
-#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

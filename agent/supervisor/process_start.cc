@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 #include "agent/supervisor/processes/child.h"
 #include "agent/supervisor/standby.h"
 

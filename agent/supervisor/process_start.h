@@ -8,7 +8,7 @@
 #include <string>
 
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
 #include "agent/supervisor/processes/spawn.h"
 #include "agent/supervisor/state.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/complaints.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/complaints.h"
+#include "agent/supervisor/output/plumbing.h"
 #include "agent/supervisor/process_start.h"
 #include "agent/supervisor/standby.h"
 #include "agent/supervisor/warm/warm_start.h"

@@ -17,12 +17,12 @@
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
 #include "agent/supervisor/outbox.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/processes/cgroup_tree.h"
-#include "agent/supervisor/stdio.h"
 #include "agent/supervisor/warm/warm_state.h"
-#include "base/file_thread.h"
 #include "base/scoped_fd.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::supervisor {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "base/file_thread.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::agent {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/executor.h"
+#include "base/threads/executor.h"
 #include "google/protobuf/repeated_field.h"
 #include "rpc/store_reply.h"
 

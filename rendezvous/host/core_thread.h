@@ -1,10 +1,10 @@
 // The one thread that owns the core. Everything else in the server only decodes and posts. What is
 // posted while the thread has nothing to do is handled on the poster's own thread
-// (base/executor.h); one thread at a time runs the core, and events are handled in the order in
-// which they came. An event's way, here and back:
+// (base/threads/executor.h); one thread at a time runs the core, and events are handled in the
+// order in which they came. An event's way, here and back:
 //
-//   Post → base/executor.h (whose turn it is) → CoreHost::Handle → Core::Step → CommitQueue (saves
-//   the records) → CoreHost::CarryOut → NodeSink of the node's stream
+//   Post → base/threads/executor.h (whose turn it is) → CoreHost::Handle → Core::Step → CommitQueue
+//   (saves the records) → CoreHost::CarryOut → NodeSink of the node's stream
 //
 // With a log the state outlives this object: records are saved by the thread, those of one batch of
 // events together, before anything that follows from them is said. Without one it lives as long as

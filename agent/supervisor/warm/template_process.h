@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
 #include "agent/supervisor/state.h"
 #include "agent/supervisor/warm/template_messages.h"
 #include "agent/supervisor/warm/warm_state.h"

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/output/stdio.h"
 #include "agent/supervisor/supervisor_rig.h"
 #include "gtest/gtest.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 #include "agent/supervisor/process_start.h"
 #include "agent/supervisor/processes/cpu_mask.h"
 #include "agent/supervisor/processes/pidfd.h"

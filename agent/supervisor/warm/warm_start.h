@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
 #include "agent/supervisor/state.h"
 #include "base/time.h"
 

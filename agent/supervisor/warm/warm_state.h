@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
 #include "base/scoped_fd.h"
 #include "base/time.h"
 

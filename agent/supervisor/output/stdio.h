@@ -1,8 +1,8 @@
 // One pipe that a worker writes to: its bytes go to a file, to the agent, and the last of them are
 // kept as evidence. The worker is never held up: a full disk, a file system that does not answer or
 // a slow agent loses bytes here and nowhere else. Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_STDIO_H_
-#define CADRE_AGENT_SUPERVISOR_STDIO_H_
+#ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_STDIO_H_
+#define CADRE_AGENT_SUPERVISOR_OUTPUT_STDIO_H_
 
 #include <cstdint>
 #include <memory>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "agent/supervisor/log_file.h"
 #include "agent/supervisor/outbox.h"
+#include "agent/supervisor/output/log_file.h"
 #include "base/scoped_fd.h"
 
 namespace cadre::supervisor {
@@ -85,4 +85,4 @@ class CapturedStream {
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_STDIO_H_
+#endif  // CADRE_AGENT_SUPERVISOR_OUTPUT_STDIO_H_

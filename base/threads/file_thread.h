@@ -1,8 +1,8 @@
 // Work on files for a loop that must not wait: what touches a file system may take for ever, where
 // that is another machine's or a process's (NFS, FUSE) and does not answer. One thread of its own,
 // which carries out tasks one at a time and in the order in which they came. Thread safe.
-#ifndef CADRE_BASE_FILE_THREAD_H_
-#define CADRE_BASE_FILE_THREAD_H_
+#ifndef CADRE_BASE_THREADS_FILE_THREAD_H_
+#define CADRE_BASE_THREADS_FILE_THREAD_H_
 
 #include <cstddef>
 #include <functional>
@@ -63,4 +63,4 @@ class FileThread {
 
 }  // namespace cadre
 
-#endif  // CADRE_BASE_FILE_THREAD_H_
+#endif  // CADRE_BASE_THREADS_FILE_THREAD_H_

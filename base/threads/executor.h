@@ -2,8 +2,8 @@
 // needs it. One thread, the loop, is there for them. A task that comes while the loop rests and
 // nothing else runs or waits is run by its poster instead: waking another thread takes longer than
 // most tasks do.
-#ifndef CADRE_BASE_EXECUTOR_H_
-#define CADRE_BASE_EXECUTOR_H_
+#ifndef CADRE_BASE_THREADS_EXECUTOR_H_
+#define CADRE_BASE_THREADS_EXECUTOR_H_
 
 #include <condition_variable>
 #include <cstddef>
@@ -97,4 +97,4 @@ class Executor {
 
 }  // namespace cadre
 
-#endif  // CADRE_BASE_EXECUTOR_H_
+#endif  // CADRE_BASE_THREADS_EXECUTOR_H_

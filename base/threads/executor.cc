@@ -1,4 +1,4 @@
-#include "base/executor.h"
+#include "base/threads/executor.h"
 
 #include <algorithm>
 #include <utility>

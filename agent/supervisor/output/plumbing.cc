@@ -1,4 +1,4 @@
-#include "agent/supervisor/plumbing.h"
+#include "agent/supervisor/output/plumbing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 #include "base/disk_full.h"
 
 namespace cadre::supervisor {

@@ -1,7 +1,7 @@
 // What a new worker's process is connected to: its log files, and pipes for what it says.
 // Supervisor's thread only.
-#ifndef CADRE_AGENT_SUPERVISOR_PLUMBING_H_
-#define CADRE_AGENT_SUPERVISOR_PLUMBING_H_
+#ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_PLUMBING_H_
+#define CADRE_AGENT_SUPERVISOR_OUTPUT_PLUMBING_H_
 
 #include <atomic>
 #include <memory>
@@ -9,9 +9,9 @@
 
 #include "absl/time/time.h"
 #include "agent/supervisor/frames.h"
-#include "agent/supervisor/log_file.h"
-#include "agent/supervisor/stdio.h"
-#include "base/file_thread.h"
+#include "agent/supervisor/output/log_file.h"
+#include "agent/supervisor/output/stdio.h"
+#include "base/threads/file_thread.h"
 #include "base/time.h"
 
 namespace cadre::supervisor {
@@ -51,4 +51,4 @@ bool LayPipes(Plumbing& plumbing);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_PLUMBING_H_
+#endif  // CADRE_AGENT_SUPERVISOR_OUTPUT_PLUMBING_H_

@@ -1,7 +1,7 @@
 // Lines for whoever reads the agent's standard error, which may be a file whose file system does
 // not answer. Thread safe.
-#ifndef CADRE_AGENT_SUPERVISOR_COMPLAINTS_H_
-#define CADRE_AGENT_SUPERVISOR_COMPLAINTS_H_
+#ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_COMPLAINTS_H_
+#define CADRE_AGENT_SUPERVISOR_OUTPUT_COMPLAINTS_H_
 
 #include "absl/strings/string_view.h"
 
@@ -14,4 +14,4 @@ void FlushComplaints();
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_COMPLAINTS_H_
+#endif  // CADRE_AGENT_SUPERVISOR_OUTPUT_COMPLAINTS_H_

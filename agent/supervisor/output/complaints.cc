@@ -1,11 +1,11 @@
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 
 #include <unistd.h>
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/file_thread.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::supervisor {
 namespace {

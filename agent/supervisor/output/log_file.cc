@@ -1,4 +1,4 @@
-#include "agent/supervisor/log_file.h"
+#include "agent/supervisor/output/log_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/supervisor/complaints.h"
+#include "agent/supervisor/output/complaints.h"
 #include "base/clock.h"
 #include "base/disk_full.h"
 

@@ -1,4 +1,4 @@
-#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/output/stdio.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "base/file_thread.h"
+#include "base/threads/file_thread.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,15 +1,15 @@
 // A worker's log file, which no file system keeps anybody waiting for: what it does not take in
 // time is left out up to a bound, counted, and marked in the file where it goes on. Supervisor's
 // thread; the file is the file thread's.
-#ifndef CADRE_AGENT_SUPERVISOR_LOG_FILE_H_
-#define CADRE_AGENT_SUPERVISOR_LOG_FILE_H_
+#ifndef CADRE_AGENT_SUPERVISOR_OUTPUT_LOG_FILE_H_
+#define CADRE_AGENT_SUPERVISOR_OUTPUT_LOG_FILE_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "base/file_thread.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::supervisor {
 
@@ -50,4 +50,4 @@ int OpenFile(LogFile::File& file);
 
 }  // namespace cadre::supervisor
 
-#endif  // CADRE_AGENT_SUPERVISOR_LOG_FILE_H_
+#endif  // CADRE_AGENT_SUPERVISOR_OUTPUT_LOG_FILE_H_
