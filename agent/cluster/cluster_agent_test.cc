@@ -18,6 +18,7 @@
 #include "agent/run_files.h"
 #include "base/duration.h"
 #include "base/status_matchers.h"
+#include "base/tokens/renewed_token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/standing_file_system.h"
@@ -127,6 +128,7 @@ class ClusterAgentTest : public ::testing::Test {
     options.node.set_node("n0");
     options.start.directory = disk_->path();
     options.start.root_too = true;
+    options.start.token = std::make_shared<RenewedToken>("an agent's token", "");
     options.log = [](const std::string&) {};
     agent_ = std::thread([this, options, client = *std::move(supervisor)]() mutable {
       sigset_t all;
