@@ -1,8 +1,8 @@
 #include "worker_runtime/memory/node_memory.h"
 
 #include <cstdio>
-#include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "cadre/wait_or_abort.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/backend/broadcast_bytes.h"
+#include "worker_runtime/checkpoint/copy_parts.h"
 #include "worker_runtime/memory/absence_notice.h"
 #include "worker_runtime/memory/slot_file.h"
 #include "worker_runtime/memory/spill_directory.h"
@@ -76,11 +77,9 @@ Status NodeMemory::Wait() {
 Status NodeMemory::Write(Span<const StatePart> parts) {
   if (!kept_.writes) return OkStatus();
   AwaitRoom();
-  ASSIGN_OR_RETURN(char* to, slots_->Begin(SizeOf(parts)));
-  for (const StatePart& part : parts) {
-    if (part.size > 0) std::memcpy(to, part.data, part.size);
-    to += part.size;
-  }
+  const size_t bytes = SizeOf(parts);
+  ASSIGN_OR_RETURN(char* const to, slots_->Begin(bytes));
+  checkpoint::CopyParts(parts, to, checkpoint::CopiersFor(bytes, worker_.place().local_world_size));
   return OkStatus();
 }
 
