@@ -141,11 +141,17 @@ class GrpcLink final : public ServerLink {
     absl::Duration backoff = rpc::kReconnectBackoffMin;
     for (;;) {
       bool welcome = false;
-      const absl::Status status = RunRound(&welcome);
-      Call([&] { callbacks_.on_down(status); });
+      absl::Status status = RunRound(&welcome);
       ever_welcome_ = ever_welcome_ || welcome;
       const bool refused = IsFinal(status);
-      if (refused && !(ever_welcome_ && options_.returns_after_refusal)) return;
+      // Somebody answers in the place of the server that took this node in, or its token was
+      // replaced before the copy here: the server is away, and for how long that may be is not the
+      // link's to say.
+      if (ever_welcome_ && !options_.returns_after_refusal && absl::IsUnauthenticated(status)) {
+        status = absl::UnavailableError(status.message());
+      }
+      Call([&] { callbacks_.on_down(status); });
+      if (IsFinal(status) && !(ever_welcome_ && options_.returns_after_refusal)) return;
       // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
       if (welcome) backoff = rpc::kReconnectBackoffMin;
       // Jitter keeps a thousand agents from coming back at one moment.

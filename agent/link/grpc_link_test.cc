@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/link/grpc_link_rig.h"
 #include "agent/link/link_queue.h"
@@ -66,6 +67,25 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsTriedAgainWhereThatIsWanted) {
   host.reset();
   host = std::make_unique<Host>(port, log::OpenedLog{}, "another token of thirty-two bytes");
   ASSERT_TRUE(peer.AwaitRefusals(2));
+  host.reset();
+  host = std::make_unique<Host>(port);
+  EXPECT_TRUE(peer.AwaitUps(2));
+}
+
+// Who answers in its place, or a token that was replaced, costs no running job anything at once.
+TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsAway) {
+  auto host = std::make_unique<Host>();
+  const int port = host->port();
+  Peer peer(host->endpoint());
+  peer.Start({host::JoinForTest("node0", 1, 1)});
+  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
+  host.reset();
+  host = std::make_unique<Host>(port, log::OpenedLog{}, "another token of thirty-two bytes");
+  size_t down = 1;
+  while (down < 100 && !absl::StrContains(peer.AwaitDown(down).message(), "token")) {
+    EXPECT_THAT(peer.AwaitDown(down++), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  EXPECT_THAT(peer.AwaitDown(down), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("token")));
   host.reset();
   host = std::make_unique<Host>(port);
   EXPECT_TRUE(peer.AwaitUps(2));

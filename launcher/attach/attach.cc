@@ -164,7 +164,7 @@ absl::StatusOr<FoundToken> FindToken(const std::string& token_file, const std::s
   }
   if (loopback) {
     ASSIGN_OR_RETURN(std::string token, LoopbackToken(port));
-    return FoundToken{std::move(token), "", true};
+    return FoundToken{std::move(token)};
   }
   return absl::InvalidArgumentError(absl::StrCat(
       host,

@@ -15,7 +15,7 @@ absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bo
   rpc::TransportSecurity security;
   security.tls_dir = tls_dir;
   security.insecure = insecure;
-  if (insecure || !tls_dir.empty() || token.shared) return security;
+  if (insecure || !tls_dir.empty()) return security;
   security.by_token = !ServerKeyNamedBy(token.token).empty();
   if (security.by_token || loopback) return security;
   return absl::InvalidArgumentError(absl::StrCat("--token-file: ", rpc::kNoServerKey));

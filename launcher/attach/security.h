@@ -14,9 +14,6 @@ struct FoundToken {
   std::string token;
   // Read anew there; empty: it stays.
   std::string file = "";
-  // The one that this user's processes share on loopback (loopback_token.h): nothing leaves this
-  // machine.
-  bool shared = false;
 };
 
 // What --insecure means, in one line.
@@ -25,7 +22,7 @@ inline constexpr char kInsecureNotice[] =
     "answers in the server's place, has the token and may do all that it allows";
 
 // Mutual TLS by --tls-dir; otherwise TLS by the key that the token names. In clear: with
-// --insecure, and on loopback where the token is shared there or names no key. Both sides decide
+// --insecure, and on loopback where the token names no key. Both sides decide
 // alike, since both have the token. INVALID_ARGUMENT: a token that names no key, off loopback; both
 // flags.
 absl::StatusOr<rpc::TransportSecurity> SecurityOf(const std::string& tls_dir, bool insecure,

@@ -33,14 +33,6 @@ TEST(SecurityTest, AChosenSecretIsForLoopbackAlone) {
                                  "certificates (--tls-dir)")));
 }
 
-TEST(SecurityTest, WhatIsSharedOnLoopbackIsInClear) {
-  const auto security = SecurityOf("", false, {RandomToken(), "", true}, /*loopback=*/true);
-  ASSERT_OK(security);
-  EXPECT_FALSE(security->by_token);
-  // A server that listens elsewhere as well does not take that.
-  EXPECT_FALSE(security->insecure);
-}
-
 TEST(SecurityTest, FlagsSayOtherwise) {
   const auto insecure = SecurityOf("", true, {RandomToken()}, /*loopback=*/false);
   ASSERT_OK(insecure);

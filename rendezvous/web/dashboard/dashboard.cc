@@ -62,9 +62,10 @@ struct Dashboard::Impl {
       bearer = BearerOf(options.token_now ? options.token_now() : options.token, *token);
     }
     if (!bearer.has_value()) {
-      return absl::UnauthenticatedError(
-          "a token is needed, the server's or one made from it by 'cadre token new FILE "
-          "--read-only': send it as 'Authorization: Bearer TOKEN'");
+      return absl::UnauthenticatedError(absl::StrCat(
+          token.has_value() ? "this token is refused, it is not one of this server's" : "",
+          token.has_value() ? "; " : "", "a token is needed, the server's or one made from it by ",
+          "'cadre token new FILE --read-only': send it as 'Authorization: Bearer TOKEN'"));
     }
     RETURN_IF_ERROR(CheckEndOf(*bearer, absl::Now()));
     const auto core = serving();
