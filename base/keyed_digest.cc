@@ -3,6 +3,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace cadre {
 
 std::string KeyedDigest(absl::string_view key, absl::string_view text) {
@@ -11,6 +13,11 @@ std::string KeyedDigest(absl::string_view key, absl::string_view text) {
        reinterpret_cast<const unsigned char*>(text.data()), text.size(),
        reinterpret_cast<unsigned char*>(&digest[0]), nullptr);
   return digest;
+}
+
+std::string DeriveKey(absl::string_view key, absl::string_view salt, absl::string_view purpose) {
+  // HKDF's first block, which is as long as what is wanted.
+  return KeyedDigest(KeyedDigest(salt, key), absl::StrCat(purpose, "\x01"));
 }
 
 }  // namespace cadre

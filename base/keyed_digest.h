@@ -1,4 +1,4 @@
-// HMAC-SHA256 (RFC 2104, FIPS 180-4), by OpenSSL. Pure.
+// HMAC-SHA256 (RFC 2104, FIPS 180-4) and keys made by it (HKDF, RFC 5869), by OpenSSL. Pure.
 #ifndef CADRE_BASE_KEYED_DIGEST_H_
 #define CADRE_BASE_KEYED_DIGEST_H_
 
@@ -14,6 +14,10 @@ inline constexpr size_t kKeyedDigestBytes = 32;
 // kKeyedDigestBytes bytes, which only who knows `key` can compute. Compare with
 // EqualConstantTime() (token.h).
 std::string KeyedDigest(absl::string_view key, absl::string_view text);
+
+// kKeyedDigestBytes bytes for `purpose`, from which neither `key` nor those for other purposes or
+// with another `salt` can be told.
+std::string DeriveKey(absl::string_view key, absl::string_view salt, absl::string_view purpose);
 
 }  // namespace cadre
 

@@ -116,16 +116,18 @@ Status Partner::Connect() {
   } catch (const std::system_error& error) {
     return ResourceExhaustedError(absl::StrCat("no thread for a partner's copies: ", error.what()));
   }
-  ASSIGN_OR_RETURN(ScopedFd socket, MeetPartner(worker_, rank, found.keeper, opening, waiting));
-  to_keeper_ = std::make_shared<PartnerLink>(std::move(socket), rank, found.keeper);
+  ASSIGN_OR_RETURN(sockets::Connection connection,
+                   MeetPartner(worker_, rank, found.keeper, opening, waiting));
+  to_keeper_ = std::make_shared<PartnerLink>(std::move(connection), rank, found.keeper);
   return Add(to_keeper_) ? OkStatus() : CheckGoesOn();
 }
 
 void Partner::Keep(int sender, int64_t opening, const Waiting& waiting) {
-  Result<ScopedFd> socket = MeetPartner(worker_, sender, worker_.rank(), opening, waiting);
+  Result<sockets::Connection> connection =
+      MeetPartner(worker_, sender, worker_.rank(), opening, waiting);
   // The one who sends says why.
-  if (!socket.ok()) return;
-  const auto link = std::make_shared<PartnerLink>(*std::move(socket), worker_.rank(), sender);
+  if (!connection.ok()) return;
+  const auto link = std::make_shared<PartnerLink>(*std::move(connection), worker_.rank(), sender);
   MemorySlots slots(directory_, CopyName(sender), kSlotsOfACopy);
   Status status = Add(link) ? OkStatus() : CheckGoesOn();
   while (status.ok()) status = link->Receive(slots);

@@ -30,13 +30,14 @@ Buffer BufferOf(Numbers& numbers) {
 
 }  // namespace
 
-PartnerLink::PartnerLink(ScopedFd socket, int own_rank, int peer, std::chrono::nanoseconds patience)
-    : socket_(std::move(socket)),
+PartnerLink::PartnerLink(sockets::Connection connection, int own_rank, int peer,
+                         std::chrono::nanoseconds patience)
+    : connection_(std::move(connection)),
       peer_(peer),
       patience_(patience),
-      channel_(socket_.get(), own_rank, peer) {}
+      channel_(connection_, own_rank, peer) {}
 
-void PartnerLink::Stop() { shutdown(socket_.get(), SHUT_RDWR); }
+void PartnerLink::Stop() { shutdown(connection_.fd(), SHUT_RDWR); }
 
 MonoTime PartnerLink::Deadline() const { return MonoNow() + patience_; }
 

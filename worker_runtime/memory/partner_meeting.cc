@@ -55,17 +55,17 @@ Result<Neighbours> FindNeighbours(Worker& worker, const Waiting& waiting) {
   return NeighboursOf(place, next_size, previous_size);
 }
 
-Result<ScopedFd> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
-                             const Waiting& waiting) {
+Result<sockets::Connection> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
+                                        const Waiting& waiting) {
   const bool is_sender = worker.rank() == sender;
   const sockets::PairMeeting pair = {
       absl::StrCat("memory/partner/", sender, "/", opening), is_sender ? 1 : 0, waiting.deadline,
       waiting.check, [&](const std::string& key) { return Await(worker, key, waiting); }};
-  Result<ScopedFd> socket = sockets::MeetPair(worker, pair);
-  if (socket.ok()) return socket;
-  return Status(socket.status().code(),
-                absl::StrCat("rank ", is_sender ? keeper : sender,
-                             " of the partner node did not connect: ", socket.status().message()));
+  Result<sockets::Connection> connection = sockets::MeetPair(worker, pair);
+  if (connection.ok()) return connection;
+  return Status(connection.status().code(), absl::StrCat("rank ", is_sender ? keeper : sender,
+                                                         " of the partner node did not connect: ",
+                                                         connection.status().message()));
 }
 
 }  // namespace cadre::memory

@@ -6,7 +6,8 @@
 
 namespace cadre::sockets {
 
-DataConnections::DataConnections(std::vector<ScopedFd> collectives, std::vector<ScopedFd> messages)
+DataConnections::DataConnections(std::vector<Connection> collectives,
+                                 std::vector<Connection> messages)
     : collectives_(std::move(collectives)), messages_(std::move(messages)) {}
 
 void DataConnections::Break(const Status& reason) {
@@ -16,16 +17,16 @@ void DataConnections::Break(const Status& reason) {
     broken_ = reason;
   }
   // Not closed: a thread that waits for one must not find another file under its number.
-  for (const auto* const sockets : {&collectives_, &messages_}) {
-    for (const ScopedFd& socket : *sockets) {
-      if (socket.ok()) shutdown(socket.get(), SHUT_RDWR);
+  for (const auto* const connections : {&collectives_, &messages_}) {
+    for (const Connection& connection : *connections) {
+      if (connection.ok()) shutdown(connection.fd(), SHUT_RDWR);
     }
   }
 }
 
 void DataConnections::Lose(int peer) {
-  for (const auto* const sockets : {&collectives_, &messages_}) {
-    shutdown((*sockets)[peer].get(), SHUT_RDWR);
+  for (const auto* const connections : {&collectives_, &messages_}) {
+    shutdown((*connections)[peer].fd(), SHUT_RDWR);
   }
 }
 

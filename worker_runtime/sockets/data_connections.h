@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "base/scoped_fd.h"
 #include "cadre/status.h"
+#include "worker_runtime/sockets/connection.h"
 
 namespace cadre::sockets {
 
@@ -15,12 +15,13 @@ namespace cadre::sockets {
 class DataConnections {
  public:
   // By rank.
-  DataConnections(std::vector<ScopedFd> collectives, std::vector<ScopedFd> messages);
+  DataConnections(std::vector<Connection> collectives, std::vector<Connection> messages);
 
-  const std::vector<ScopedFd>& collectives() const { return collectives_; }
-  const std::vector<ScopedFd>& messages() const { return messages_; }
+  const std::vector<Connection>& collectives() const { return collectives_; }
+  const std::vector<Connection>& messages() const { return messages_; }
 
-  // Ends all waits for these sockets, now and later, here and at the peers. The first reason stays.
+  // Ends all waits for these connections, now and later, here and at the peers. The first reason
+  // stays.
   void Break(const Status& reason);
   // Ends those for this peer's, once what it has sent is read.
   void Lose(int peer);
@@ -28,8 +29,8 @@ class DataConnections {
   Status broken() const;
 
  private:
-  const std::vector<ScopedFd> collectives_;
-  const std::vector<ScopedFd> messages_;
+  const std::vector<Connection> collectives_;
+  const std::vector<Connection> messages_;
   mutable absl::Mutex mutex_;
   Status broken_ ABSL_GUARDED_BY(mutex_);
 };

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/text.h"
 
 namespace cadre::sockets {
 namespace {
@@ -22,13 +20,13 @@ constexpr size_t kMaxBytes = size_t{512} << 10;
 
 }  // namespace
 
-Flow::Flow(int rank, const std::vector<ScopedFd>& sockets, const Opening& opening, Plan plan)
+Flow::Flow(int rank, const std::vector<Connection>& connections, const Opening& opening, Plan plan)
     : opening_(opening),
-      heard_(sockets.size()),
-      factors_(sockets.size(), 1.0),
+      heard_(connections.size()),
+      factors_(connections.size(), 1.0),
       plan_(std::move(plan)),
       awaited_(static_cast<size_t>(plan_.steps)) {
-  const int size = static_cast<int>(sockets.size());
+  const int size = static_cast<int>(connections.size());
   factors_[rank] = opening.factor;
   const auto add = [&](std::vector<std::vector<Piece>>& all, int peer, void* first, bool sends) {
     std::vector<Piece>& pieces = all[peer];
@@ -38,7 +36,7 @@ Flow::Flow(int rank, const std::vector<ScopedFd>& sockets, const Opening& openin
     }
     Stream stream;
     stream.peer = peer;
-    stream.socket = sockets[peer].get();
+    stream.connection = &connections[peer];
     stream.sends = sends;
     stream.pieces = std::move(pieces);
     stream.pieces.insert(stream.pieces.begin(), {static_cast<char*>(first), sizeof(Opening)});
@@ -83,17 +81,15 @@ bool Flow::Move(Stream& stream) {
   }
   // Only empty pieces.
   if (count == 0) return Count(stream, 0);
-  msghdr message = {};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t moved = stream.sends ? sendmsg(stream.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                     : recvmsg(stream.socket, &message, MSG_DONTWAIT);
+  const Connection& connection = *stream.connection;
+  const ssize_t moved =
+      stream.sends ? connection.Send(parts.data(), count) : connection.Receive(parts.data(), count);
   // Less than was wanted was all that there was.
   stream.is_blocked = moved < static_cast<ssize_t>(total);
   if (moved > 0) return Count(stream, static_cast<size_t>(moved));
-  if (moved == 0) return Lose(stream, "it closed the connection");
+  if (moved == 0) return Lose(stream, EndText(0));
   if (errno == EAGAIN || errno == EINTR) return true;
-  return Lose(stream, ErrnoText(errno));
+  return Lose(stream, EndText(errno));
 }
 
 bool Flow::Count(Stream& stream, size_t bytes) {
@@ -161,7 +157,7 @@ void Flow::Await(int limit) {
   descriptors.reserve(open.size());
   for (const Stream* const stream : open) {
     descriptors.push_back(
-        {stream->socket, static_cast<short>(stream->sends ? POLLOUT : POLLIN), 0});
+        {stream->connection->fd(), static_cast<short>(stream->sends ? POLLOUT : POLLIN), 0});
   }
   if (poll(descriptors.data(), descriptors.size(), limit) <= 0) return;
   for (size_t i = 0; i < open.size(); ++i) {

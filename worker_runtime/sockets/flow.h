@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/scoped_fd.h"
 #include "base/time.h"
+#include "worker_runtime/sockets/connection.h"
 
 namespace cadre::sockets {
 
@@ -47,10 +47,10 @@ struct Opening {
   double factor = 1;  // Reduction::premultiply of who sends it
 };
 
-// One thread at a time. The sockets, by rank (none for `rank`, this one), must outlive this.
+// One thread at a time. The connections, by rank (none for `rank`, this one), must outlive this.
 class Flow {
  public:
-  Flow(int rank, const std::vector<ScopedFd>& sockets, const Opening& opening, Plan plan);
+  Flow(int rank, const std::vector<Connection>& connections, const Opening& opening, Plan plan);
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
@@ -76,12 +76,12 @@ class Flow {
   // One direction between this rank and a peer.
   struct Stream {
     int peer = -1;
-    int socket = -1;
+    const Connection* connection = nullptr;
     bool sends = false;
     std::vector<Piece> pieces;
     size_t at = 0;    // the piece under way
     size_t done = 0;  // bytes of it
-    // The socket took or had less than was wanted, and has not been waited for since.
+    // The connection took or had less than was wanted, and has not been waited for since.
     bool is_blocked = false;
     bool is_over() const { return at == pieces.size(); }
   };

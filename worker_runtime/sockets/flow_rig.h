@@ -7,37 +7,39 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/scoped_fd.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/flow.h"
 
 namespace cadre::sockets {
 
 class FlowRig {
  public:
-  explicit FlowRig(int size) : sockets_(size) {
-    for (auto& own : sockets_) own.resize(size);
+  explicit FlowRig(int size, bool is_encrypted = false) : connections_(size) {
+    for (auto& own : connections_) own.resize(size);
     for (int rank = 0; rank < size; ++rank) {
       for (int peer = 0; peer < rank; ++peer) {
         int ends[2] = {-1, -1};
         EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-        sockets_[rank][peer] = ScopedFd(ends[0]);
-        sockets_[peer][rank] = ScopedFd(ends[1]);
+        connections_[rank][peer] = Of(ends[0], is_encrypted, 0);
+        connections_[peer][rank] = Of(ends[1], is_encrypted, 1);
       }
     }
   }
 
-  int size() const { return static_cast<int>(sockets_.size()); }
+  int size() const { return static_cast<int>(connections_.size()); }
 
   Flow& Begin(int rank, Plan plan, const Opening& opening = {1, 1}) {
-    flows_.push_back(std::make_unique<Flow>(rank, sockets_[rank], opening, std::move(plan)));
+    flows_.push_back(std::make_unique<Flow>(rank, connections_[rank], opening, std::move(plan)));
     return *flows_.back();
   }
   void HangUp(int rank) {
-    for (ScopedFd& socket : sockets_[rank]) socket.Reset();
+    for (Connection& connection : connections_[rank]) connection.Close();
   }
 
   // Until all flows are done, in turn.
@@ -58,7 +60,13 @@ class FlowRig {
   }
 
  private:
-  std::vector<std::vector<ScopedFd>> sockets_;
+  static Connection Of(int socket, bool is_encrypted, int end) {
+    if (!is_encrypted) return Connection(ScopedFd(socket));
+    const std::string keys[] = {std::string(32, 'a'), std::string(32, 'b')};
+    return Connection(ScopedFd(socket), {keys[end], keys[1 - end]});
+  }
+
+  std::vector<std::vector<Connection>> connections_;
   std::list<std::unique_ptr<Flow>> flows_;
 };
 

@@ -61,8 +61,7 @@ TEST(FlowTest, AStepLearnsTheFactorsOfThoseItGotSomethingFrom) {
   EXPECT_EQ(factors, (std::vector<double>{0.5, 2}));
 }
 
-TEST(FlowTest, MoreThanASocketHoldsGoesBothWaysAtOnce) {
-  FlowRig rig(2);
+void ExchangeMuch(FlowRig& rig) {
   const size_t bytes = size_t{8} << 20;
   std::vector<std::string> given = {std::string(bytes, 'a'), std::string(bytes, 'b')};
   std::vector<std::string> heard(2, std::string(bytes, ' '));
@@ -74,6 +73,17 @@ TEST(FlowTest, MoreThanASocketHoldsGoesBothWaysAtOnce) {
   }
   rig.Finish();
   EXPECT_TRUE(heard[0] == given[1] && heard[1] == given[0]);
+}
+
+TEST(FlowTest, MoreThanASocketHoldsGoesBothWaysAtOnce) {
+  FlowRig rig(2);
+  ExchangeMuch(rig);
+}
+
+TEST(FlowTest, EncryptedItDoesSoToo_AndTheNextFlowFindsItsOwn) {
+  FlowRig rig(2, /*is_encrypted=*/true);
+  ExchangeMuch(rig);
+  ExchangeMuch(rig);
 }
 
 TEST(FlowTest, AnotherCallIsNoticed) {

@@ -14,7 +14,7 @@ namespace cadre::sockets {
 namespace {
 
 // The last byte is the protocol's version.
-constexpr absl::string_view kMagic("cadre-s\1", 8);
+constexpr absl::string_view kMagic("cadre-s\2", 8);
 
 // As it crosses the network, between machines of one byte order.
 struct Hello {
@@ -22,23 +22,29 @@ struct Hello {
   int32_t from;
   int32_t to;
   uint32_t purpose;
+  uint32_t encrypts;
   char nonce[kNonceBytes];
 };
-static_assert(sizeof(Hello) == 36);
+static_assert(sizeof(Hello) == 40);
 
-constexpr size_t kChallengeBytes = kNonceBytes + kKeyedDigestBytes;
+// A nonce and whether the called side encrypts, then its proof.
+constexpr size_t kChallengeBytes = kNonceBytes + 1;
 constexpr absl::string_view kWelcome = "W";
+
+std::string NameOf(int rank) {
+  return rank == kStoreRank ? "the store's server" : absl::StrCat("rank ", rank);
+}
 
 }  // namespace
 
-Handshake::Handshake(std::string key, std::string nonce)
-    : key_(std::move(key)), own_nonce_(std::move(nonce)) {
+Handshake::Handshake(Terms terms, std::string nonce)
+    : terms_(std::move(terms)), own_nonce_(std::move(nonce)) {
   CADRE_CHECK(own_nonce_.size() == kNonceBytes, own_nonce_.size(), " bytes");
 }
 
-Handshake Handshake::Call(std::string key, int own_rank, int peer, Purpose purpose,
-                          std::string nonce) {
-  Handshake call(std::move(key), std::move(nonce));
+Handshake Handshake::Call(Terms terms, int own_rank, int peer, Purpose purpose, std::string nonce) {
+  Handshake call(std::move(terms), std::move(nonce));
+  call.calls_ = true;
   call.own_rank_ = own_rank;
   call.peer_ = peer;
   call.purpose_ = purpose;
@@ -47,16 +53,17 @@ Handshake Handshake::Call(std::string key, int own_rank, int peer, Purpose purpo
   hello.from = own_rank;
   hello.to = peer;
   hello.purpose = static_cast<uint32_t>(purpose);
+  hello.encrypts = call.terms_.encrypts ? 1 : 0;
   call.own_nonce_.copy(hello.nonce, kNonceBytes);
   call.hello_.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
   call.output_ = call.hello_;
   call.step_ = Step::kChallenge;
-  call.wanted_ = kChallengeBytes;
+  call.wanted_ = kChallengeBytes + kKeyedDigestBytes;
   return call;
 }
 
-Handshake Handshake::Answer(std::string key, int own_rank, int size, std::string nonce) {
-  Handshake answer(std::move(key), std::move(nonce));
+Handshake Handshake::Answer(Terms terms, int own_rank, int size, std::string nonce) {
+  Handshake answer(std::move(terms), std::move(nonce));
   answer.own_rank_ = own_rank;
   answer.size_ = size;
   answer.wanted_ = sizeof(Hello);
@@ -80,7 +87,7 @@ Status Handshake::Receive(absl::string_view bytes) {
 
 // The side is part of what is proved: an answer to a stranger is no use for calling.
 std::string Handshake::ProofOf(absl::string_view side) const {
-  return KeyedDigest(key_, absl::StrCat(side, hello_, challenge_));
+  return KeyedDigest(terms_.key, absl::StrCat(side, hello_, challenge_));
 }
 
 Status Handshake::ReceiveHello(absl::string_view bytes) {
@@ -101,7 +108,8 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
   peer_ = hello.from;
   purpose_ = static_cast<Purpose>(hello.purpose);
   hello_ = std::string(bytes);
-  challenge_ = own_nonce_;
+  peer_encrypts_ = hello.encrypts != 0;
+  challenge_ = own_nonce_ + (terms_.encrypts ? '\1' : '\0');
   output_ = absl::StrCat(challenge_, ProofOf("called"));
   step_ = Step::kProof;
   wanted_ = kKeyedDigestBytes;
@@ -109,11 +117,12 @@ Status Handshake::ReceiveHello(absl::string_view bytes) {
 }
 
 Status Handshake::ReceiveChallenge(absl::string_view bytes) {
-  challenge_ = std::string(bytes.substr(0, kNonceBytes));
-  if (!EqualConstantTime(bytes.substr(kNonceBytes), ProofOf("called"))) {
+  challenge_ = std::string(bytes.substr(0, kChallengeBytes));
+  if (!EqualConstantTime(bytes.substr(kChallengeBytes), ProofOf("called"))) {
     return PermissionDeniedError(absl::StrCat("who answers for rank ", peer_,
                                               " does not know the key of this communicator"));
   }
+  peer_encrypts_ = challenge_[kNonceBytes] != '\0';
   output_ = ProofOf("caller");
   step_ = Step::kWelcome;
   wanted_ = kWelcome.size();
@@ -136,6 +145,22 @@ Status Handshake::ReceiveWelcome(absl::string_view bytes) {
   }
   wanted_ = 0;
   return OkStatus();
+}
+
+Status Handshake::CheckTerms() const {
+  if (peer_encrypts_ == terms_.encrypts) return OkStatus();
+  const std::string own = NameOf(own_rank_), peer = NameOf(peer_);
+  return FailedPreconditionError(absl::StrCat(
+      terms_.encrypts ? own : peer, " encrypts what it sends and ", terms_.encrypts ? peer : own,
+      " does not: all must be started with --encrypt (CADRE_ENCRYPT=1), or none"));
+}
+
+RecordKeys Handshake::MakeRecordKeys() const {
+  const std::string salt = absl::StrCat(hello_, challenge_);
+  std::string from_caller = DeriveKey(terms_.key, salt, "cadre records of the caller");
+  std::string from_called = DeriveKey(terms_.key, salt, "cadre records of the called");
+  if (calls_) return {std::move(from_caller), std::move(from_called)};
+  return {std::move(from_called), std::move(from_caller)};
 }
 
 }  // namespace cadre::sockets

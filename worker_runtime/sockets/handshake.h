@@ -1,7 +1,8 @@
 // How two ranks prove to each other, on a connection between them, that they know the same key:
 // each answers the other's random bytes with a keyed digest (HMAC-SHA256) of them and of what the
 // connection is for. A last byte tells the side that called that it was taken. The key never
-// crosses the network, and what was overheard serves no other connection. Pure.
+// crosses the network, and what was overheard serves no other connection. Each also says, as part
+// of what is proved, whether it will encrypt. Pure.
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_HANDSHAKE_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_HANDSHAKE_H_
 
@@ -11,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "cadre/status.h"
+#include "worker_runtime/sockets/records.h"
 
 namespace cadre::sockets {
 
@@ -23,15 +25,20 @@ inline constexpr int kStoreRank = -1;
 // Random bytes of each side.
 inline constexpr size_t kNonceBytes = 16;
 
+// What both sides must have alike.
+struct Terms {
+  std::string key;
+  bool encrypts = false;
+};
+
 // One side's part: send what output() holds, give Receive() exactly wanted() bytes, until
 // is_done(). One thread.
 class Handshake {
  public:
   // The side that connects, which knows whom it calls. `nonce`: kNonceBytes random ones.
-  static Handshake Call(std::string key, int own_rank, int peer, Purpose purpose,
-                        std::string nonce);
+  static Handshake Call(Terms terms, int own_rank, int peer, Purpose purpose, std::string nonce);
   // The side that was called: by a rank above its own (kStoreRank is below all) and below `size`.
-  static Handshake Answer(std::string key, int own_rank, int size, std::string nonce);
+  static Handshake Answer(Terms terms, int own_rank, int size, std::string nonce);
 
   // What is to be sent now; whoever sends it takes it away.
   std::string& output() { return output_; }
@@ -46,9 +53,13 @@ class Handshake {
   // Of whoever called: known once is_done().
   int peer() const { return peer_; }
   Purpose purpose() const { return purpose_; }
+  // FAILED_PRECONDITION: one side encrypts and the other does not; names both.
+  Status CheckTerms() const;
+  // Of this connection alone, for both sides the same the other way round. Once is_done().
+  RecordKeys MakeRecordKeys() const;
 
  private:
-  Handshake(std::string key, std::string nonce);
+  Handshake(Terms terms, std::string nonce);
 
   Status ReceiveHello(absl::string_view bytes);
   Status ReceiveChallenge(absl::string_view bytes);
@@ -58,15 +69,17 @@ class Handshake {
 
   enum class Step { kHello, kChallenge, kProof, kWelcome };
 
-  const std::string key_;
+  const Terms terms_;
   std::string own_nonce_;
   Step step_ = Step::kHello;
+  bool calls_ = false;
   int own_rank_ = -1;
   int size_ = 0;
   int peer_ = -1;
   Purpose purpose_ = Purpose::kControl;
+  bool peer_encrypts_ = false;
   std::string hello_;      // as it was sent
-  std::string challenge_;  // the called side's nonce
+  std::string challenge_;  // the called side's nonce, and whether it encrypts
   std::string output_;
   size_t wanted_ = 0;
 };

@@ -25,7 +25,7 @@ void Feed(Handshake handshake, absl::string_view bytes) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes = cadre::fuzz::Text(data, size);
   const std::string nonce(cadre::sockets::kNonceBytes, 'n');
-  Feed(Handshake::Answer("the key", 1, 4, nonce), bytes);
-  Feed(Handshake::Call("the key", 2, 1, cadre::sockets::Purpose::kCollectives, nonce), bytes);
+  Feed(Handshake::Answer({"the key"}, 1, 4, nonce), bytes);
+  Feed(Handshake::Call({"the key"}, 2, 1, cadre::sockets::Purpose::kCollectives, nonce), bytes);
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "worker_runtime/sockets/handshake.h"
 
+#include <set>
+
 #include "base/status_matchers.h"
 
 namespace cadre::sockets {
@@ -12,10 +14,18 @@ const std::string kCallersNonce(kNonceBytes, 'c');
 const std::string kOwnNonce(kNonceBytes, 'o');
 
 Handshake Caller(const std::string& key, int to = 1) {
-  return Handshake::Call(key, 3, to, Purpose::kMessages, kCallersNonce);
+  return Handshake::Call({key}, 3, to, Purpose::kMessages, kCallersNonce);
 }
 Handshake Called(const std::string& key, const std::string& nonce = kOwnNonce) {
-  return Handshake::Answer(key, 1, 4, nonce);
+  return Handshake::Answer({key}, 1, 4, nonce);
+}
+
+void Finish(Handshake& caller, Handshake& called) {
+  ASSERT_OK(called.Receive(caller.output()));
+  ASSERT_OK(caller.Receive(called.output()));
+  ASSERT_OK(called.Receive(caller.output()));
+  ASSERT_OK(caller.Receive(called.output()));
+  EXPECT_TRUE(caller.is_done() && called.is_done());
 }
 
 TEST(HandshakeTest, WhoKnowsTheKeyIsKnown) {
@@ -35,8 +45,8 @@ TEST(HandshakeTest, WhoKnowsTheKeyIsKnown) {
 
 TEST(HandshakeTest, EveryRankMayCallTheStore) {
   for (const int rank : {0, 3}) {
-    Handshake caller = Handshake::Call(kKey, rank, kStoreRank, Purpose::kStore, kCallersNonce);
-    Handshake called = Handshake::Answer(kKey, kStoreRank, 4, kOwnNonce);
+    Handshake caller = Handshake::Call({kKey}, rank, kStoreRank, Purpose::kStore, kCallersNonce);
+    Handshake called = Handshake::Answer({kKey}, kStoreRank, 4, kOwnNonce);
     ASSERT_OK(called.Receive(caller.output()));
     ASSERT_OK(caller.Receive(called.output()));
     ASSERT_OK(called.Receive(caller.output()));
@@ -67,20 +77,63 @@ TEST(HandshakeTest, WhatWasOverheardServesNoOtherConnection) {
   // Nor does the answer of the called side prove a caller.
   Handshake reflected = Called(kKey);
   ASSERT_OK(reflected.Receive(hello));
-  EXPECT_FALSE(reflected.Receive(challenge.substr(kNonceBytes)).ok());
+  EXPECT_FALSE(reflected.Receive(challenge.substr(challenge.size() - reflected.wanted())).ok());
 }
 
 TEST(HandshakeTest, RefusesStrangersAndOtherRanks) {
   Handshake called = Called(kKey);
-  EXPECT_THAT(called.Receive("GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n\r\n"),
+  EXPECT_THAT(called.Receive("GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n\r\n\r\n\r\n"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("a stranger connected")));
   Handshake for_another = Called(kKey);
   EXPECT_THAT(for_another.Receive(Caller(kKey, 2).output()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("calls rank 2")));
   Handshake from_below = Called(kKey);
   EXPECT_FALSE(
-      from_below.Receive(Handshake::Call(kKey, 0, 1, Purpose::kControl, kCallersNonce).output())
+      from_below.Receive(Handshake::Call({kKey}, 0, 1, Purpose::kControl, kCallersNonce).output())
           .ok());
+}
+
+TEST(HandshakeTest, BothSidesNameThoseWhoDifferInEncryption) {
+  for (const bool caller_encrypts : {false, true}) {
+    Handshake caller =
+        Handshake::Call({kKey, caller_encrypts}, 3, 1, Purpose::kMessages, kCallersNonce);
+    Handshake called = Handshake::Answer({kKey, !caller_encrypts}, 1, 4, kOwnNonce);
+    Finish(caller, called);
+    const char* const text = caller_encrypts ? "rank 3 encrypts what it sends and rank 1 does not"
+                                             : "rank 1 encrypts what it sends and rank 3 does not";
+    EXPECT_THAT(caller.CheckTerms(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+    EXPECT_THAT(called.CheckTerms(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+  }
+}
+
+TEST(HandshakeTest, WhoSaysThatTheOtherSideDoesNotEncryptIsFound) {
+  // On its way: the place where the caller says that it encrypts, then where the called side does.
+  Handshake caller = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
+  Handshake called = Handshake::Answer({kKey, true}, 1, 4, kOwnNonce);
+  std::string hello = caller.output();
+  hello[hello.size() - kNonceBytes - sizeof(uint32_t)] = 0;
+  ASSERT_OK(called.Receive(hello));
+  EXPECT_THAT(caller.Receive(called.output()), StatusIs(StatusCode::kPermissionDenied));
+  Handshake again = Handshake::Answer({kKey, true}, 1, 4, kOwnNonce);
+  Handshake calling = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
+  ASSERT_OK(again.Receive(calling.output()));
+  std::string challenge = again.output();
+  challenge[kNonceBytes] = 0;
+  EXPECT_THAT(calling.Receive(challenge), StatusIs(StatusCode::kPermissionDenied));
+}
+
+TEST(HandshakeTest, EachConnectionAndDirectionHasAKeyOfItsOwn) {
+  std::set<std::string> keys;
+  for (const char* const nonce : {"0123456789abcdef", "fedcba9876543210"}) {
+    Handshake caller = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
+    Handshake called = Handshake::Answer({kKey, true}, 1, 4, nonce);
+    Finish(caller, called);
+    const RecordKeys callers = caller.MakeRecordKeys(), calleds = called.MakeRecordKeys();
+    EXPECT_EQ(callers.outgoing, calleds.incoming);
+    EXPECT_EQ(callers.incoming, calleds.outgoing);
+    keys.insert({callers.outgoing, callers.incoming});
+  }
+  EXPECT_EQ(keys.size(), 4);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
 #include "base/token.h"
+#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 
 namespace cadre::sockets {
@@ -28,6 +29,13 @@ Result<std::string> SharedKey(Worker& worker, const std::string& name) {
   if (key.ok()) return own;
   if (key.status().code() != StatusCode::kFailedPrecondition) return key.status();
   return worker.Get(name, kStorePatience);
+}
+
+Result<Terms> TermsOf(Worker& worker, const std::string& name) {
+  Terms terms;
+  ASSIGN_OR_RETURN(terms.encrypts, WantsEncryption());
+  ASSIGN_OR_RETURN(terms.key, SharedKey(worker, name));
+  return terms;
 }
 
 }  // namespace
@@ -50,7 +58,7 @@ Result<Met> MeetInStore(Worker& worker, const std::string& name, Span<const Purp
   request.size = place.world_size;
   request.purposes.assign(purposes.begin(), purposes.end());
   request.deadline = MonoNow() + timeout;
-  ASSIGN_OR_RETURN(request.key, SharedKey(worker, absl::StrCat(prefix, "key")));
+  ASSIGN_OR_RETURN(request.terms, TermsOf(worker, absl::StrCat(prefix, "key")));
   for (int peer = 0; peer < place.world_size; ++peer) {
     const std::chrono::nanoseconds left = absl::ToChronoNanoseconds(request.deadline - MonoNow());
     ASSIGN_OR_RETURN(std::string endpoint, worker.Get(absl::StrCat(prefix, peer), left));
@@ -64,7 +72,7 @@ Result<Met> MeetInStore(Worker& worker, const std::string& name, Span<const Purp
     return status.code() == StatusCode::kAborted ? status : OkStatus();
   };
   ASSIGN_OR_RETURN(Mesh mesh, ConnectMesh(request, listener));
-  return Met{std::move(mesh), request.key};
+  return Met{std::move(mesh), request.terms.key};
 }
 
 Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::string& name,
@@ -73,7 +81,7 @@ Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::s
   return std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl)));
 }
 
-Result<ScopedFd> MeetPair(Worker& worker, const PairMeeting& pair) {
+Result<Connection> MeetPair(Worker& worker, const PairMeeting& pair) {
   const int peer = 1 - pair.rank;
   const auto key_of = [&pair](int rank) { return absl::StrCat(pair.name, "/", rank); };
   ASSIGN_OR_RETURN(const ScopedFd listener, Listen(worker.place().address));
@@ -85,7 +93,7 @@ Result<ScopedFd> MeetPair(Worker& worker, const PairMeeting& pair) {
   request.endpoints.resize(2);
   request.deadline = pair.deadline;
   request.check = pair.check;
-  ASSIGN_OR_RETURN(request.key, SharedKey(worker, absl::StrCat(pair.name, "/key")));
+  ASSIGN_OR_RETURN(request.terms, TermsOf(worker, absl::StrCat(pair.name, "/key")));
   request.endpoints[pair.rank] = EndpointOf(listener);
   ASSIGN_OR_RETURN(request.endpoints[peer], pair.await(key_of(peer)));
   ASSIGN_OR_RETURN(Mesh mesh, ConnectMesh(request, listener));
@@ -114,7 +122,8 @@ Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
   request.purposes.assign(purposes.begin(), purposes.end());
   request.deadline = MonoNow() + group.timeout;
   // Groups of one split differ in their first member.
-  request.key = KeyedDigest(group.key, absl::StrCat("group of rank ", group.members[0]));
+  ASSIGN_OR_RETURN(request.terms.encrypts, WantsEncryption());
+  request.terms.key = KeyedDigest(group.key, absl::StrCat("group of rank ", group.members[0]));
   for (int member = 0; member < size; ++member) {
     const int rank = group.members[member];
     if (rank == parent.rank()) request.rank = member;
@@ -125,7 +134,7 @@ Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
   }
   request.check = group.check;
   ASSIGN_OR_RETURN(Mesh mesh, ConnectMesh(request, *listener));
-  return Met{std::move(mesh), request.key};
+  return Met{std::move(mesh), request.terms.key};
 }
 
 }  // namespace cadre::sockets

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/scoped_fd.h"
 #include "base/time.h"
 #include "cadre/communicator.h"
 #include "cadre/result.h"
 #include "cadre/span.h"
 #include "cadre/worker.h"
+#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/mesh.h"
 #include "worker_runtime/sockets/peer_links.h"
 
@@ -51,7 +51,7 @@ struct PairMeeting {
   std::function<Result<std::string>(const std::string& key)> await;
 };
 // One connection between two ranks of the world. Errors count ranks within the pair.
-Result<ScopedFd> MeetPair(Worker& worker, const PairMeeting& pair);
+Result<Connection> MeetPair(Worker& worker, const PairMeeting& pair);
 
 struct GroupMeeting {
   // Ranks of the parent, by rank in the group; empty: this one is in none.

@@ -76,7 +76,7 @@ class Connecting {
   Result<bool> Serve(Pending& pending, short events);
   Result<bool> ShakeOn(Pending& pending);
   Result<bool> Lost(Pending& pending, int error);
-  void Complete(Pending& pending);
+  Status Complete(Pending& pending);
   Status Advance();
   Status Missing() const;
 
@@ -98,9 +98,10 @@ Status Connecting::CallRank(int peer, Purpose purpose) {
                   absl::StrCat("rank ", peer, " cannot be reached: ", socket.status().message()));
   }
   ASSIGN_OR_RETURN(std::string nonce, HandshakeNonce());
-  pending_.push_back({*std::move(socket),
-                      Handshake::Call(request_.key, request_.rank, peer, purpose, std::move(nonce)),
-                      request_.deadline, false, "", peer, purpose});
+  pending_.push_back(
+      {*std::move(socket),
+       Handshake::Call(request_.terms, request_.rank, peer, purpose, std::move(nonce)),
+       request_.deadline, false, "", peer, purpose});
   return OkStatus();
 }
 
@@ -138,21 +139,25 @@ Status Connecting::Accept() {
     ASSIGN_OR_RETURN(std::string nonce, HandshakeNonce());
     pending_.push_back(
         {std::move(socket),
-         Handshake::Answer(request_.key, request_.rank, request_.size, std::move(nonce)),
+         Handshake::Answer(request_.terms, request_.rank, request_.size, std::move(nonce)),
          MonoNow() + kHandshakePatience, true});
   }
   return OkStatus();
 }
 
-void Connecting::Complete(Pending& pending) {
-  const auto sockets = mesh_.find(pending.handshake.purpose());
-  if (sockets == mesh_.end()) return;
-  ScopedFd& socket = sockets->second[pending.handshake.peer()];
+Status Connecting::Complete(Pending& pending) {
+  const auto connections = mesh_.find(pending.handshake.purpose());
+  if (connections == mesh_.end()) return OkStatus();
+  RETURN_IF_ERROR(pending.handshake.CheckTerms());
+  Connection& connection = connections->second[pending.handshake.peer()];
   // A rank that called again, since it did not see that its first call was taken: the last counts.
-  if (!socket.ok()) --missing_;
+  if (!connection.ok()) --missing_;
   SetUp(pending.socket);
   if (pending.handshake.purpose() == Purpose::kControl) NoticeUntaken(pending.socket);
-  socket = std::move(pending.socket);
+  connection = request_.terms.encrypts
+                   ? Connection(std::move(pending.socket), pending.handshake.MakeRecordKeys())
+                   : Connection(std::move(pending.socket));
+  return OkStatus();
 }
 
 // A rank may have dropped the call to make room for others; who called this rank calls again.
@@ -182,7 +187,7 @@ Result<bool> Connecting::ShakeOn(Pending& pending) {
     case Progress::kWaits:
       return true;
     case Progress::kDone:
-      Complete(pending);
+      RETURN_IF_ERROR(Complete(pending));
       return false;
     case Progress::kLost:
       return Lost(pending, shaken.error);
@@ -196,9 +201,9 @@ Result<bool> Connecting::ShakeOn(Pending& pending) {
 
 Status Connecting::Missing() const {
   std::set<int> ranks;
-  for (const auto& [purpose, sockets] : mesh_) {
+  for (const auto& [purpose, connections] : mesh_) {
     for (int peer = 0; peer < request_.size; ++peer) {
-      if (peer != request_.rank && !sockets[peer].ok()) ranks.insert(peer);
+      if (peer != request_.rank && !connections[peer].ok()) ranks.insert(peer);
     }
   }
   std::vector<std::string> first;

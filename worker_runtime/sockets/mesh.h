@@ -12,12 +12,13 @@
 #include "base/scoped_fd.h"
 #include "base/time.h"
 #include "cadre/result.h"
+#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/handshake.h"
 
 namespace cadre::sockets {
 
-// Non-blocking sockets by rank; this rank's own has none.
-using Mesh = std::map<Purpose, std::vector<ScopedFd>>;
+// By rank; this rank's own place has none.
+using Mesh = std::map<Purpose, std::vector<Connection>>;
 
 // Connections that have not proved themselves, beside those that are expected: the oldest of those
 // that have said nothing make room for new ones, then the oldest of all.
@@ -28,8 +29,8 @@ inline constexpr absl::Duration kHandshakePatience = absl::Seconds(10);
 struct MeshRequest {
   int rank = 0;
   int size = 0;
-  // Known to these ranks alone.
-  std::string key;
+  // The key is known to these ranks alone.
+  Terms terms;
   std::vector<Purpose> purposes;
   // Of all ranks, each of which listens already.
   std::vector<std::string> endpoints;
@@ -43,6 +44,7 @@ struct MeshRequest {
 //   UNAVAILABLE        a rank cannot be reached; says which, where and why
 //   RESOURCE_EXHAUSTED this process may open no more descriptors
 //   PERMISSION_DENIED  who answers at a rank's endpoint does not know the key
+//   FAILED_PRECONDITION  one of two ranks encrypts, the other does not; names both
 //   DEADLINE_EXCEEDED  says which ranks are missing
 Result<Mesh> ConnectMesh(const MeshRequest& request, const ScopedFd& listener);
 

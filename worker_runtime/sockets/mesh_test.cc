@@ -33,7 +33,7 @@ class MeshTest : public ::testing::Test {
     MeshRequest request;
     request.rank = rank;
     request.size = static_cast<int>(endpoints_.size());
-    request.key = key;
+    request.terms = {key, rank < encrypting_};
     request.purposes = {Purpose::kControl, Purpose::kMessages};
     request.endpoints = endpoints_;
     request.deadline = MonoNow() + timeout;
@@ -58,11 +58,11 @@ class MeshTest : public ::testing::Test {
   // What rank `from` says to `to` arrives there.
   static void ExpectConnected(const std::vector<Mesh>& meshes, int from, int to, Purpose purpose) {
     const char word = static_cast<char>('a' + from);
-    ASSERT_EQ(send(meshes[from].at(purpose)[to].get(), &word, 1, MSG_NOSIGNAL), 1);
-    pollfd one = {meshes[to].at(purpose)[from].get(), POLLIN, 0};
+    ASSERT_EQ(meshes[from].at(purpose)[to].Send({&word, 1}), 1);
+    pollfd one = {meshes[to].at(purpose)[from].fd(), POLLIN, 0};
     ASSERT_EQ(poll(&one, 1, 60000), 1);
     char heard = 0;
-    ASSERT_EQ(recv(one.fd, &heard, 1, 0), 1);
+    ASSERT_EQ(meshes[to].at(purpose)[from].Receive(&heard, 1), 1);
     EXPECT_EQ(heard, word);
   }
 
@@ -75,6 +75,7 @@ class MeshTest : public ::testing::Test {
   std::vector<std::string> endpoints_;
   std::vector<ScopedFd> listeners_;
   Status check_;
+  int encrypting_ = 0;  // ranks, the first ones
 };
 
 TEST_F(MeshTest, EveryTwoRanksAreConnectedForEachPurpose) {
@@ -112,6 +113,32 @@ TEST_F(MeshTest, WhoDoesNotKnowTheKeyIsNotConnected) {
   });
   EXPECT_THAT(Connect(0, "key", std::chrono::seconds(1)),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+  other.join();
+}
+
+TEST_F(MeshTest, WhatRanksSayToEachOtherMayBeEncrypted) {
+  Listen(2);
+  encrypting_ = 2;
+  const std::vector<Mesh> meshes = ConnectAll();
+  ExpectConnected(meshes, 0, 1, Purpose::kMessages);
+  ExpectConnected(meshes, 1, 0, Purpose::kMessages);
+  // Longer than it is, and another word.
+  ASSERT_EQ(meshes[0].at(Purpose::kControl)[1].Send("word"), 4);
+  pollfd one = {meshes[1].at(Purpose::kControl)[0].fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&one, 1, 60000), 1);
+  char bytes[100];
+  const ssize_t crossed = recv(one.fd, bytes, sizeof(bytes), 0);
+  EXPECT_EQ(crossed, kRecordHeadBytes + 4 + kRecordTagBytes);
+  EXPECT_THAT(std::string(bytes, crossed), ::testing::Not(HasSubstr("word")));
+}
+
+TEST_F(MeshTest, RanksThatDifferInEncryptionNameEachOther) {
+  Listen(2);
+  encrypting_ = 1;
+  const auto differ = StatusIs(StatusCode::kFailedPrecondition,
+                               HasSubstr("rank 0 encrypts what it sends and rank 1 does not"));
+  std::thread other([&] { EXPECT_THAT(Connect(1, "key"), differ); });
+  EXPECT_THAT(Connect(0, "key"), differ);
   other.join();
 }
 

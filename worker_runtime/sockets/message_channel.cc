@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <cstdint>
 #include <string>
@@ -10,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "base/text.h"
 #include "worker_runtime/backend/collective_check.h"
 #include "worker_runtime/sockets/endpoint.h"
 
@@ -52,7 +50,7 @@ Status MessageChannel::Receive(const Buffer& buffer, int tag, MonoTime deadline)
 Status MessageChannel::SendBytes(const void* data, size_t bytes, MonoTime deadline) const {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t sent = send(socket_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = connection_.Send({at, bytes});
     if (sent > 0) {
       at += sent;
       bytes -= static_cast<size_t>(sent);
@@ -68,7 +66,7 @@ Status MessageChannel::SendBytes(const void* data, size_t bytes, MonoTime deadli
 Status MessageChannel::ReceiveBytes(void* data, size_t bytes, MonoTime deadline) const {
   char* at = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t got = recv(socket_, at, bytes, MSG_DONTWAIT);
+    const ssize_t got = connection_.Receive(at, bytes);
     if (got > 0) {
       at += got;
       bytes -= static_cast<size_t>(got);
@@ -84,7 +82,7 @@ Status MessageChannel::ReceiveBytes(void* data, size_t bytes, MonoTime deadline)
 }
 
 Status MessageChannel::Await(short event, MonoTime deadline) const {
-  pollfd one = {socket_, event, 0};
+  pollfd one = {connection_.fd(), event, 0};
   poll(&one, 1, MillisUntil(deadline, kPollMillis));
   if (one.revents != 0 || MonoNow() < deadline) return OkStatus();
   return DeadlineExceededError(absl::StrCat(
@@ -93,7 +91,7 @@ Status MessageChannel::Await(short event, MonoTime deadline) const {
 
 Status MessageChannel::Lost(int error) const {
   return UnavailableError(absl::StrCat("the connection with rank ", peer_, " ended",
-                                       error == 0 ? "" : absl::StrCat(": ", ErrnoText(error))));
+                                       error == 0 ? "" : absl::StrCat(": ", EndText(error))));
 }
 
 }  // namespace cadre::sockets

@@ -5,17 +5,18 @@
 #include "base/time.h"
 #include "cadre/communicator.h"
 #include "cadre/status.h"
+#include "worker_runtime/sockets/connection.h"
 
 namespace cadre::sockets {
 
-// One direction; one thread at a time. The socket, non-blocking, must outlive this.
+// One direction; one thread at a time. The connection must outlive this.
 //   UNAVAILABLE        the connection has ended
 //   DEADLINE_EXCEEDED  the peer did not take, or send, all of it
 //   INVALID_ARGUMENT   what comes is not what is received: says what came
 class MessageChannel {
  public:
-  MessageChannel(int socket, int own_rank, int peer)
-      : socket_(socket), own_rank_(own_rank), peer_(peer) {}
+  MessageChannel(const Connection& connection, int own_rank, int peer)
+      : connection_(connection), own_rank_(own_rank), peer_(peer) {}
 
   Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
   Status Receive(const Buffer& buffer, int tag, MonoTime deadline) const;
@@ -26,7 +27,7 @@ class MessageChannel {
   Status Await(short event, MonoTime deadline) const;
   Status Lost(int error) const;
 
-  const int socket_;
+  const Connection& connection_;
   const int own_rank_;
   const int peer_;
 };

@@ -23,20 +23,20 @@ class MessageChannelTest : public ::testing::Test {
   MessageChannelTest() {
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    from_ = ScopedFd(ends[0]);
-    to_ = ScopedFd(ends[1]);
+    from_ = Connection(ScopedFd(ends[0]));
+    to_ = Connection(ScopedFd(ends[1]));
   }
   static Buffer Of(std::vector<float>& values) {
     return {values.data(), values.size(), DataType::kFloat32};
   }
   Status Send(std::vector<float>& values, int tag, std::chrono::nanoseconds timeout = kLong) {
-    return MessageChannel(from_.get(), 0, 1).Send(Of(values), tag, MonoNow() + timeout);
+    return MessageChannel(from_, 0, 1).Send(Of(values), tag, MonoNow() + timeout);
   }
   Status Receive(std::vector<float>& values, int tag, std::chrono::nanoseconds timeout = kLong) {
-    return MessageChannel(to_.get(), 1, 0).Receive(Of(values), tag, MonoNow() + timeout);
+    return MessageChannel(to_, 1, 0).Receive(Of(values), tag, MonoNow() + timeout);
   }
 
-  ScopedFd from_, to_;
+  Connection from_, to_;
 };
 
 TEST_F(MessageChannelTest, MessagesComeInTheirOrder_AlsoEmptyOnes) {
@@ -77,7 +77,7 @@ TEST_F(MessageChannelTest, NamesWhoIsLate) {
 
 TEST_F(MessageChannelTest, NamesWhoHungUp) {
   std::vector<float> got(1);
-  from_.Reset();
+  from_.Close();
   EXPECT_THAT(Receive(got, 0), StatusIs(StatusCode::kUnavailable, HasSubstr("with rank 0 ended")));
 }
 

@@ -8,16 +8,16 @@
 
 namespace cadre::sockets {
 
-Messages::Messages(int rank, const std::vector<ScopedFd>& sockets, std::chrono::nanoseconds timeout,
-                   Listener listener)
-    : rank_(rank), sockets_(sockets), timeout_(timeout), listener_(std::move(listener)) {}
+Messages::Messages(int rank, const std::vector<Connection>& connections,
+                   std::chrono::nanoseconds timeout, Listener listener)
+    : rank_(rank), connections_(connections), timeout_(timeout), listener_(std::move(listener)) {}
 
 std::shared_ptr<Work> Messages::Start(Direction direction, const Buffer& buffer, int peer,
                                       int tag) {
   absl::MutexLock lock(&mutex_);
   if (!failed_.ok()) return FinishedWork(failed_);
   std::unique_ptr<Traffic>& traffic = traffic_[{peer, direction}];
-  if (traffic == nullptr) traffic = std::make_unique<Traffic>(sockets_[peer].get(), rank_, peer);
+  if (traffic == nullptr) traffic = std::make_unique<Traffic>(connections_[peer], rank_, peer);
   const MessageChannel& channel = traffic->channel;
   return traffic->thread.Enqueue([this, &channel, direction, buffer, peer, tag]() -> Status {
     const MonoTime deadline = MonoNow() + timeout_;

@@ -14,11 +14,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/scoped_fd.h"
 #include "cadre/communicator.h"
 #include "cadre/status.h"
 #include "cadre/work.h"
 #include "worker_runtime/backend/operation_thread.h"
+#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/message_channel.h"
 
 namespace cadre::sockets {
@@ -34,8 +34,8 @@ class Messages {
     std::function<Status(const std::string& call, int peer, const Status& status)> end;
   };
 
-  // The sockets, by rank, must outlive this.
-  Messages(int rank, const std::vector<ScopedFd>& sockets, std::chrono::nanoseconds timeout,
+  // The connections, by rank, must outlive this.
+  Messages(int rank, const std::vector<Connection>& connections, std::chrono::nanoseconds timeout,
            Listener listener);
 
   // The arguments are checked.
@@ -48,14 +48,15 @@ class Messages {
 
  private:
   struct Traffic {
-    Traffic(int socket, int own_rank, int peer) : channel(socket, own_rank, peer) {}
+    Traffic(const Connection& connection, int own_rank, int peer)
+        : channel(connection, own_rank, peer) {}
     const MessageChannel channel;
     backend::OperationThread thread;
   };
   using Key = std::pair<int, Direction>;
 
   const int rank_;
-  const std::vector<ScopedFd>& sockets_;
+  const std::vector<Connection>& connections_;
   const std::chrono::nanoseconds timeout_;
   const Listener listener_;
   absl::Mutex mutex_;

@@ -4,16 +4,15 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace cadre::sockets {
-PeerLinks::PeerLinks(std::vector<ScopedFd> sockets)
-    : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(sockets.size()) {
-  for (size_t peer = 0; peer < sockets.size(); ++peer) {
-    links_[peer].socket = std::move(sockets[peer]);
+PeerLinks::PeerLinks(std::vector<Connection> connections)
+    : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(connections.size()) {
+  for (size_t peer = 0; peer < connections.size(); ++peer) {
+    links_[peer].connection = std::move(connections[peer]);
   }
 }
 
@@ -26,7 +25,7 @@ void PeerLinks::Wake() {
 void PeerLinks::Send(int peer, const PeerMessage& message, bool is_last) {
   absl::MutexLock lock(&mutex_);
   Link& link = links_[peer];
-  if (!link.socket.ok() || (!link.outgoing.empty() && !is_last)) return;
+  if (!link.connection.ok() || (!link.outgoing.empty() && !is_last)) return;
   link.outgoing.append(reinterpret_cast<const char*>(&message), sizeof(message));
   Flush(link);
   if (!link.outgoing.empty()) Wake();
@@ -34,8 +33,7 @@ void PeerLinks::Send(int peer, const PeerMessage& message, bool is_last) {
 
 void PeerLinks::Flush(Link& link) {
   while (!link.outgoing.empty()) {
-    const ssize_t sent = send(link.socket.get(), link.outgoing.data(), link.outgoing.size(),
-                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = link.connection.Send(link.outgoing);
     if (sent > 0) {
       link.outgoing.erase(0, sent);
     } else if (sent < 0 && errno != EINTR) {
@@ -53,7 +51,7 @@ void PeerLinks::Poll(absl::Duration timeout, const Listener& listener) {
     for (const Link& link : links_) {
       // poll() ignores negative ones.
       const short events = link.outgoing.empty() ? POLLIN : POLLIN | POLLOUT;
-      descriptors.push_back({link.socket.get(), events, 0});
+      descriptors.push_back({link.connection.fd(), events, 0});
     }
   }
   const int64_t millis =
@@ -72,7 +70,7 @@ void PeerLinks::Poll(absl::Duration timeout, const Listener& listener) {
     if (error == 0) continue;
     {
       absl::MutexLock lock(&mutex_);
-      links_[peer].socket.Reset();
+      links_[peer].connection.Close();
       links_[peer].outgoing.clear();
     }
     listener.hear_end(static_cast<int>(peer),
@@ -84,7 +82,7 @@ int PeerLinks::Receive(int peer, const Listener& listener) {
   Link& link = links_[peer];
   while (true) {
     char bytes[4 * sizeof(PeerMessage)];
-    const ssize_t got = recv(link.socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    const ssize_t got = link.connection.Receive(bytes, sizeof(bytes));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return 0;
     if (got <= 0) return got == 0 ? ECONNRESET : errno;

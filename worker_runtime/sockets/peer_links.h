@@ -11,7 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/scoped_fd.h"
+#include "worker_runtime/sockets/connection.h"
 
 namespace cadre::sockets {
 
@@ -32,8 +32,8 @@ static_assert(sizeof(PeerMessage) == 512, "as it goes over the wire");
 
 class PeerLinks {
  public:
-  // Connected sockets, non-blocking, by rank; none for this one.
-  explicit PeerLinks(std::vector<ScopedFd> sockets);
+  // By rank; none for this one.
+  explicit PeerLinks(std::vector<Connection> connections);
   PeerLinks(const PeerLinks&) = delete;
   PeerLinks& operator=(const PeerLinks&) = delete;
 
@@ -53,7 +53,7 @@ class PeerLinks {
 
  private:
   struct Link {
-    ScopedFd socket;
+    Connection connection;
     std::string incoming;  // by the thread that polls
     std::string outgoing;
   };
@@ -64,7 +64,7 @@ class PeerLinks {
 
   const ScopedFd wake_;  // an eventfd
   absl::Mutex mutex_;
-  std::vector<Link> links_;  // sockets change only in Poll()
+  std::vector<Link> links_;  // connections end only in Poll()
 };
 
 }  // namespace cadre::sockets

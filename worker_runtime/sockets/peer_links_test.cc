@@ -21,20 +21,20 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 class PeerLinksTest : public ::testing::Test {
  protected:
   void Run(int size, const std::function<void(int rank, PeerLinks& links)>& body) {
-    std::vector<std::vector<ScopedFd>> sockets(size);
-    for (auto& own : sockets) own.resize(size);
+    std::vector<std::vector<Connection>> connections(size);
+    for (auto& own : connections) own.resize(size);
     for (int rank = 0; rank < size; ++rank) {
       for (int peer = 0; peer < rank; ++peer) {
         int ends[2] = {-1, -1};
         ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-        sockets[rank][peer] = ScopedFd(ends[0]);
-        sockets[peer][rank] = ScopedFd(ends[1]);
+        connections[rank][peer] = Connection(ScopedFd(ends[0]));
+        connections[peer][rank] = Connection(ScopedFd(ends[1]));
       }
     }
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        PeerLinks links(std::move(sockets[rank]));
+        PeerLinks links(std::move(connections[rank]));
         body(rank, links);
       });
     }

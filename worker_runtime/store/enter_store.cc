@@ -35,7 +35,7 @@ Result<int> EnterStore(const StoreAddress& at, int rank) {
   NoticeASilentPeer(socket);
   ASSIGN_OR_RETURN(std::string nonce, sockets::HandshakeNonce());
   sockets::Handshake handshake = sockets::Handshake::Call(
-      at.key, rank, sockets::kStoreRank, sockets::Purpose::kStore, std::move(nonce));
+      {at.key}, rank, sockets::kStoreRank, sockets::Purpose::kStore, std::move(nonce));
   std::string received;
   while (true) {
     const sockets::Shaken shaken = Shake(socket.get(), handshake, received);

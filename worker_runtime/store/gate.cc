@@ -84,11 +84,11 @@ void Gate::Accept() {
     Result<std::string> nonce = sockets::HandshakeNonce();
     if (!nonce.ok() || !Watch(socket.get(), last_number_ + 1)) continue;
     sockets::SetUp(socket);
-    strangers_.emplace(
-        ++last_number_,
-        Stranger{std::move(socket),
-                 sockets::Handshake::Answer(key_, sockets::kStoreRank, INT_MAX, *std::move(nonce)),
-                 MonoNow() + kProofPatience, ""});
+    strangers_.emplace(++last_number_,
+                       Stranger{std::move(socket),
+                                sockets::Handshake::Answer({key_}, sockets::kStoreRank, INT_MAX,
+                                                           *std::move(nonce)),
+                                MonoNow() + kProofPatience, ""});
   }
 }
 

@@ -1,0 +1,30 @@
+#include "worker_runtime/sockets/encryption.h"
+
+#include <cstdlib>
+
+#include "base/status_matchers.h"
+
+namespace cadre::sockets {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(EncryptionTest, OneIsYes) {
+  unsetenv(kEncryptVariable);
+  EXPECT_FALSE(WantsEncryption().value());
+  for (const char* const no : {"", "0"}) {
+    setenv(kEncryptVariable, no, 1);
+    EXPECT_FALSE(WantsEncryption().value());
+  }
+  setenv(kEncryptVariable, "1", 1);
+  EXPECT_TRUE(WantsEncryption().value());
+}
+
+TEST(EncryptionTest, WhatIsNeitherIsNotTakenForOne) {
+  setenv(kEncryptVariable, "yes", 1);
+  EXPECT_THAT(WantsEncryption(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("CADRE_ENCRYPT is \"yes\"")));
+}
+
+}  // namespace
+}  // namespace cadre::sockets

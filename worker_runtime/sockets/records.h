@@ -1,0 +1,103 @@
+// What crosses an encrypted connection: records of up to kMaxRecordBytes, each with its length and
+// sealed by AES-256-GCM (OpenSSL) under a key of this connection and direction alone. Records are
+// numbered by both sides, and none is taken twice, in another place or altered. Pure.
+#ifndef CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
+#define CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace cadre::sockets {
+
+// Of one record: so few that a chunk's first part is on its way while the next is sealed, and that
+// what was just opened is still in the cache.
+inline constexpr size_t kMaxRecordBytes = size_t{64} << 10;
+// Its length before it, and its tag behind it.
+inline constexpr size_t kRecordHeadBytes = 4;
+inline constexpr size_t kRecordTagBytes = 16;
+// Under one key, whose successor is made from it: 64 GiB, a fraction of what AES-GCM is good for.
+inline constexpr uint64_t kRecordsPerKey = uint64_t{1} << 20;
+
+// Of one side of a connection: what it seals with, and what it opens with.
+struct RecordKeys {
+  std::string outgoing;
+  std::string incoming;
+};
+
+// Pieces of memory that are gone through in order; not owned.
+class Parts {
+ public:
+  Parts(const iovec* parts, size_t count);
+
+  size_t left() const { return left_; }
+  // The next bytes that lie together, `limit` at most; there is one left.
+  iovec Next(size_t limit);
+  void Skip(size_t bytes);
+
+ private:
+  const iovec* part_;
+  size_t done_ = 0;  // bytes of it
+  size_t left_ = 0;
+};
+
+// AES-256-GCM with the numbers of the records.
+class RecordCipher;
+
+// One thread at a time.
+class RecordWriter {
+ public:
+  explicit RecordWriter(std::string key);
+  ~RecordWriter();
+
+  // Makes a record of what the parts begin with. Only when the last one is gone.
+  void Seal(Parts parts);
+  // What is still to be sent of the record.
+  absl::string_view output() const;
+  void RemovePrefix(size_t bytes) { sent_ += bytes; }
+  // What the record says; 0: there is none, or it is gone.
+  size_t content_bytes() const { return sent_ < bytes_ ? content_bytes_ : 0; }
+
+ private:
+  const std::unique_ptr<RecordCipher> cipher_;
+  std::unique_ptr<unsigned char[]> record_;  // made with the first
+  size_t content_bytes_ = 0;
+  size_t bytes_ = 0;  // of the record
+  size_t sent_ = 0;   // of these
+};
+
+// One thread at a time.
+class RecordReader {
+ public:
+  explicit RecordReader(std::string key);
+  ~RecordReader();
+
+  // Where what arrives is to be put, and that so much was.
+  iovec room();
+  void Add(size_t bytes) { end_ += bytes; }
+  // Fills the parts with what has come whole; how many bytes, or -1, from then on: what came is not
+  // what was sent. Parts may be overwritten with what is then not told.
+  ssize_t Read(Parts parts);
+
+ private:
+  // Of the next record, whole or not; 0: not even its length is there.
+  size_t NextContentBytes() const;
+  // The next record, which is there; false: it is no good.
+  bool Open(Parts& parts, size_t content_bytes);
+
+  const std::unique_ptr<RecordCipher> cipher_;
+  std::unique_ptr<unsigned char[]> arrived_;  // made with the first
+  size_t begin_ = 0, end_ = 0;                // of what has not been opened
+  std::string opened_;                        // what there was no part for yet,
+  size_t given_ = 0;                          // and how much of it there was since
+  bool is_broken_ = false;
+};
+
+}  // namespace cadre::sockets
+
+#endif  // CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
