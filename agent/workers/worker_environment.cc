@@ -43,8 +43,9 @@ constexpr absl::string_view kAssignment[] = {
 
 // and what is not.
 constexpr absl::string_view kOfTheJob[] = {
-    "ROLE_NAME",   "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "CADRE_JOB",
-    "CADRE_AGENT", "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",   "CADRE_CHECKPOINT_MEMORY",
+    "ROLE_NAME",     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "CADRE_JOB",
+    "CADRE_AGENT",   "CADRE_TOKEN_FILE",          "CADRE_PROGRESS_FD",   "CADRE_CHECKPOINT_MEMORY",
+    "CADRE_ENCRYPT",
 };
 
 template <size_t count>
@@ -114,6 +115,7 @@ void SetCadre(const WorkerEnvironmentOptions& options, uint32_t local_rank, Vari
   out["CADRE_STACK_FILE"] = StackFilePath(directory, options.generation, rank);
   out["CADRE_CHECKPOINT_FILE"] = CheckpointFilePath(directory, options.generation);
   out["CADRE_CHECKPOINT_MEMORY"] = CheckpointMemoryPath(directory);
+  out["CADRE_ENCRYPT"] = options.spec.encrypt() ? "1" : "0";
 }
 
 // As srun sets them for a task of a step with one task per worker.

@@ -52,6 +52,7 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
       {"CADRE_AGENT", "/run/a/socket"},
       {"CADRE_CHECKPOINT_FILE", "/run/a/checkpoint.4"},
       {"CADRE_CHECKPOINT_MEMORY", "/run/a/memory"},
+      {"CADRE_ENCRYPT", "0"},
       {"CADRE_GENERATION", "4"},
       {"CADRE_JOB", "mnist"},
       {"CADRE_PROGRESS_FILE", "/run/a/progress_4_3.touch"},
@@ -78,6 +79,13 @@ TEST(BuildWorkerEnvironment, SecondNode_AllNames) {
       {"WORLD_SIZE", "7"},
   };
   EXPECT_EQ(Environment(SecondNode(), 1), expected);
+}
+
+TEST(BuildWorkerEnvironment, TheJobSaysWhetherItsWorkersEncrypt) {
+  WorkerEnvironmentOptions options = SecondNode();
+  options.base = {"CADRE_ENCRYPT=0"};
+  options.spec.set_encrypt(true);
+  EXPECT_THAT(Environment(options, 0), Contains(Pair("CADRE_ENCRYPT", "1")));
 }
 
 TEST(BuildWorkerEnvironment, InheritedValues_GiveWayOnlyToTheWorkersOwn) {

@@ -106,6 +106,8 @@ absl::Status TakeWorkers(const Settings& settings, RunOptions& options) {
   // A switch that is not given leaves the spec as it is.
   ASSIGN_OR_RETURN(const bool no_agent_store, settings.Switch("no-agent-store"));
   if (no_agent_store) job.set_agent_store(false);
+  ASSIGN_OR_RETURN(const bool encrypt, settings.Switch("encrypt"));
+  if (encrypt) job.set_encrypt(true);
   RETURN_IF_ERROR(Take(settings, "env-style",
                        ListOf(OneOf<std::string>({{"slurm", "slurm"}, {"mpi", "mpi"}})),
                        [&](const auto& styles) {

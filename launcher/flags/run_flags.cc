@@ -94,6 +94,8 @@ std::vector<Flag> ProgramFlags() {
           "Rank 0 serves PyTorch's store. Else its node's agent does where PyTorch is 2.1 or "
           "newer, "
           "and nothing ends with rank 0."),
+      Own(kProgram, "encrypt", "",
+          "Workers encrypt what they send to other nodes over Cadre's sockets."),
       Own(kProgram, "working-dir", "DIR", "Where workers start [here]."),
       Torchrun(kProgram, "print-completion", "SHELL",
                "Print what 'cadre completion SHELL' does, and end."),

@@ -268,6 +268,14 @@ TEST(RunOptionsTest, AgentStore_IsLeftOpenUnlessSaid) {
   EXPECT_TRUE(Resolve({}, {}, spec)->job.has_agent_store());
 }
 
+TEST(RunOptionsTest, Encrypt_IsTheFlagsTheVariablesOrTheSpecs) {
+  EXPECT_FALSE(Resolve({"x"})->job.encrypt());
+  EXPECT_TRUE(Resolve({"--encrypt", "x"})->job.encrypt());
+  EXPECT_TRUE(Resolve({"x"}, {{"CADRE_ENCRYPT", "1"}})->job.encrypt());
+  const v1::JobSpec spec = *ReadSpec("command: [x]\nencrypt: true\n", "f");
+  EXPECT_TRUE(Resolve({}, {}, spec)->job.encrypt());
+}
+
 TEST(RunOptionsTest, Standby_IsLeftOpenUnlessSaid) {
   EXPECT_FALSE(Resolve({"--in-place", "x"})->job.restart().has_standby());
   EXPECT_TRUE(Resolve({"--standby", "yes", "x"})->job.restart().standby());

@@ -230,6 +230,7 @@ const std::vector<Key>* DocumentKeys() {
       {"slurm", kMap, nullptr, SlurmKeys},
       {"role", kText, CADRE_TEXT(spec.set_role(value.scalar))},
       {"agent_store", kText, CADRE_SCALAR(ParseBoolean, spec.set_agent_store(parsed))},
+      {"encrypt", kText, CADRE_SCALAR(ParseBoolean, spec.set_encrypt(parsed))},
   };
   return keys;
 }

@@ -23,6 +23,7 @@ env: {NCCL_DEBUG: WARN, FLAG: no, NUMBER: 0x10}
 working_dir: .
 role: trainer
 agent_store: false
+encrypt: true
 resources: {gpus_per_worker: 1, cpus_per_worker: 4, memory_per_worker: 8GiB}
 placement: {bind: numa, spread_over: switch}
 rendezvous: {join_timeout: 10m, settle: 3s}
@@ -49,6 +50,7 @@ TEST(ReaderTest, EveryKey_ArrivesInTheSpec) {
   EXPECT_EQ(spec->env().at("NUMBER"), "0x10");
   EXPECT_EQ(spec->resources().memory_per_worker(), uint64_t{8} << 30);
   EXPECT_TRUE(spec->has_agent_store() && !spec->agent_store());
+  EXPECT_TRUE(spec->encrypt());
   EXPECT_EQ(spec->placement().bind(), "numa");
   EXPECT_EQ(spec->rendezvous().join_timeout().seconds(), 600);
   EXPECT_EQ(spec->timeouts().total().seconds(), 86400);
