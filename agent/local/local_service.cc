@@ -51,8 +51,10 @@ absl::Status LocalService::Serve() {
   options.token = directory_->token();
   options.max_frame_bytes = rpc::kWorkerFrameBytesMax;
   options.listener = directory_->listener();
-  options.accept = [this] { return directory_->Accept(); };
-  options.farewell = [](const absl::Status& why) { return FrameOf(rpc::ErrorReply(0, why)); };
+  options.accept = [this](uint64_t) { return directory_->Accept(); };
+  options.farewell = [](uint64_t, const absl::Status& why) {
+    return FrameOf(rpc::ErrorReply(0, why));
+  };
   options.on_frame = [this](uint64_t connection, absl::string_view content) {
     return OnFrame(connection, content);
   };

@@ -91,7 +91,11 @@ void FrameServer::Read() {
   const int ready = epoll_wait(epoll_, events, kMaxReady, 0);
   for (int i = 0; i < ready; ++i) {
     if (events[i].data.u64 == kListener) {
-      for (int socket = options_.accept(); socket >= 0; socket = options_.accept()) Add(socket);
+      for (;;) {
+        const int socket = options_.accept(last_number_ + 1);
+        if (socket < 0) break;
+        Add(socket);
+      }
       continue;
     }
     const auto found = connections_.find(events[i].data.u64);
@@ -173,7 +177,7 @@ void FrameServer::Watch(Connection* connection) {
 }
 
 void FrameServer::End(Connection* connection, const absl::Status& why) {
-  if (!why.ok()) connection->outgoing += options_.farewell(why);
+  if (!why.ok()) connection->outgoing += options_.farewell(connection->number, why);
   Flush(connection);
   const uint64_t number = connection->number;
   connections_.erase(number);

@@ -31,11 +31,12 @@ class FrameServer {
     // Frames of one client without an answer, answers that it has not read included; beyond that
     // nothing more is read from it.
     size_t max_unanswered = 1024;
-    // Clients connect here; `accept` gives the next connection, non-blocking, or -1.
+    // Clients connect here; `accept` gives the next connection, non-blocking, or -1. `connection`
+    // is what it is called from then on.
     int listener = -1;
-    std::function<int()> accept;
+    std::function<int(uint64_t connection)> accept;
     // The frame, with its length, that says why a connection ends.
-    std::function<std::string(const absl::Status&)> farewell;
+    std::function<std::string(uint64_t connection, const absl::Status&)> farewell;
     // A frame that is to be answered. What is not OK ends the connection, which must not be
     // answered any more.
     std::function<absl::Status(uint64_t connection, absl::string_view content)> on_frame;

@@ -80,7 +80,7 @@ class FrameServerTest : public ::testing::Test {
     options.max_connections = 3;
     options.max_unanswered = kMaxUnanswered;
     options.listener = listener_;
-    options.accept = [this] {
+    options.accept = [this](uint64_t) {
       uint64_t count = 0;
       EXPECT_LE(read(listener_, &count, sizeof(count)), 8);
       if (coming_.empty()) return -1;
@@ -88,7 +88,7 @@ class FrameServerTest : public ::testing::Test {
       coming_.pop_back();
       return socket;
     };
-    options.farewell = [](const absl::Status& why) { return FrameOf(why.ToString()); };
+    options.farewell = [](uint64_t, const absl::Status& why) { return FrameOf(why.ToString()); };
     options.on_frame = [this](uint64_t connection, absl::string_view content) {
       if (content == "nonsense") return absl::InvalidArgumentError("what was sent is nonsense");
       asked_.push_back({connection, std::string(content)});

@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "cadre/status.h"
-#include "worker_runtime/sockets/records.h"
+#include "worker_runtime/sockets/record_cipher.h"
 
 namespace cadre::sockets {
 

@@ -1,18 +1,15 @@
 #include "worker_runtime/sockets/records.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
-#include "base/keyed_digest.h"
+#include "worker_runtime/sockets/record_cipher.h"
 
 namespace cadre::sockets {
 namespace {
 
-constexpr size_t kNumberBytes = 12;  // AES-GCM's nonce
 constexpr size_t kMaxSealedBytes = kRecordHeadBytes + kMaxRecordBytes + kRecordTagBytes;
 // A few records at once: a system call costs as much as opening one.
 constexpr size_t kArrivedBytes = 4 * kMaxSealedBytes;
@@ -41,57 +38,7 @@ void Parts::Skip(size_t bytes) {
   while (bytes > 0) bytes -= Next(bytes).iov_len;
 }
 
-class RecordCipher {
- public:
-  RecordCipher(std::string key, bool seals)
-      : key_(std::move(key)), seals_(seals), context_(EVP_CIPHER_CTX_new()) {
-    CADRE_CHECK(context_ != nullptr, "OpenSSL", " has no memory");
-  }
-  ~RecordCipher() { EVP_CIPHER_CTX_free(context_); }
-  RecordCipher(const RecordCipher&) = delete;
-  RecordCipher& operator=(const RecordCipher&) = delete;
-
-  // Begins the next record. The head is in clear, but cannot be altered either.
-  void Begin(const unsigned char* head) {
-    const bool has_new_key = count_ % kRecordsPerKey == 0;
-    if (has_new_key && count_ > 0) key_ = DeriveKey(key_, "", "cadre record key after this");
-    unsigned char number[kNumberBytes] = {};
-    memcpy(number, &count_, sizeof(count_));
-    ++count_;
-    const auto* const key = reinterpret_cast<const unsigned char*>(key_.data());
-    int bytes = 0;
-    Check(EVP_CipherInit_ex(context_, count_ == 1 ? EVP_aes_256_gcm() : nullptr, nullptr,
-                            has_new_key ? key : nullptr, number, seals_ ? 1 : 0));
-    Check(EVP_CipherUpdate(context_, nullptr, &bytes, head, kRecordHeadBytes));
-  }
-  void Go(unsigned char* to, const unsigned char* from, size_t bytes) {
-    int moved = 0;
-    Check(EVP_CipherUpdate(context_, to, &moved, from, static_cast<int>(bytes)));
-  }
-  void MakeTag(unsigned char* tag) {
-    int bytes = 0;
-    Check(EVP_CipherFinal_ex(context_, nullptr, &bytes));
-    Check(EVP_CIPHER_CTX_ctrl(context_, EVP_CTRL_AEAD_GET_TAG, kRecordTagBytes, tag));
-  }
-  bool HasTag(unsigned char* tag) {
-    int bytes = 0;
-    Check(EVP_CIPHER_CTX_ctrl(context_, EVP_CTRL_AEAD_SET_TAG, kRecordTagBytes, tag));
-    return EVP_CipherFinal_ex(context_, nullptr, &bytes) == 1;
-  }
-
- private:
-  // With right arguments only memory can be missing.
-  static void Check(int done) { CADRE_CHECK(done == 1, "AES-256-GCM", " by OpenSSL failed"); }
-
-  std::string key_;
-  const bool seals_;
-  EVP_CIPHER_CTX* const context_;
-  uint64_t count_ = 0;
-};
-
-RecordWriter::RecordWriter(std::string key)
-    : cipher_(std::make_unique<RecordCipher>(std::move(key), /*seals=*/true)) {}
-RecordWriter::~RecordWriter() = default;
+RecordWriter::RecordWriter(std::string key) : cipher_(std::move(key), RecordCipher::Use::kSeal) {}
 
 void RecordWriter::Seal(Parts parts) {
   CADRE_CHECK(output().empty() && parts.left() > 0, parts.left(), " bytes");
@@ -100,15 +47,15 @@ void RecordWriter::Seal(Parts parts) {
   const uint32_t head = static_cast<uint32_t>(content_bytes_);
   static_assert(sizeof(head) == kRecordHeadBytes);
   memcpy(record_.get(), &head, sizeof(head));
-  cipher_->Begin(record_.get());
+  cipher_.Begin({reinterpret_cast<const char*>(record_.get()), kRecordHeadBytes});
   unsigned char* to = record_.get() + kRecordHeadBytes;
   for (size_t left = content_bytes_; left > 0;) {
     const iovec part = parts.Next(left);
-    cipher_->Go(to, BytesOf(part), part.iov_len);
+    cipher_.Go(to, BytesOf(part), part.iov_len);
     to += part.iov_len;
     left -= part.iov_len;
   }
-  cipher_->MakeTag(to);
+  cipher_.MakeTag(to);
   bytes_ = kRecordHeadBytes + content_bytes_ + kRecordTagBytes;
   sent_ = 0;
 }
@@ -118,9 +65,7 @@ absl::string_view RecordWriter::output() const {
   return {reinterpret_cast<const char*>(record_.get()) + sent_, bytes_ - sent_};
 }
 
-RecordReader::RecordReader(std::string key)
-    : cipher_(std::make_unique<RecordCipher>(std::move(key), /*seals=*/false)) {}
-RecordReader::~RecordReader() = default;
+RecordReader::RecordReader(std::string key) : cipher_(std::move(key), RecordCipher::Use::kOpen) {}
 
 iovec RecordReader::room() {
   if (arrived_ == nullptr) arrived_.reset(new unsigned char[kArrivedBytes]);
@@ -163,20 +108,20 @@ ssize_t RecordReader::Read(Parts parts) {
 
 bool RecordReader::Open(Parts& parts, size_t content_bytes) {
   unsigned char* from = arrived_.get() + begin_;
-  cipher_->Begin(from);
+  cipher_.Begin({reinterpret_cast<const char*>(from), kRecordHeadBytes});
   from += kRecordHeadBytes;
   size_t left = content_bytes;
   while (left > 0 && parts.left() > 0) {
     const iovec part = parts.Next(left);
-    cipher_->Go(BytesOf(part), from, part.iov_len);
+    cipher_.Go(BytesOf(part), from, part.iov_len);
     from += part.iov_len;
     left -= part.iov_len;
   }
   opened_.resize(left);
   given_ = 0;
-  if (left > 0) cipher_->Go(reinterpret_cast<unsigned char*>(&opened_[0]), from, left);
+  if (left > 0) cipher_.Go(reinterpret_cast<unsigned char*>(&opened_[0]), from, left);
   begin_ += kRecordHeadBytes + content_bytes + kRecordTagBytes;
-  return cipher_->HasTag(from + left);
+  return cipher_.HasTag(from + left);
 }
 
 }  // namespace cadre::sockets

@@ -12,23 +12,15 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "worker_runtime/sockets/record_cipher.h"
 
 namespace cadre::sockets {
 
 // Of one record: so few that a chunk's first part is on its way while the next is sealed, and that
 // what was just opened is still in the cache.
 inline constexpr size_t kMaxRecordBytes = size_t{64} << 10;
-// Its length before it, and its tag behind it.
+// Its length before it; its tag is behind it.
 inline constexpr size_t kRecordHeadBytes = 4;
-inline constexpr size_t kRecordTagBytes = 16;
-// Under one key, whose successor is made from it: 64 GiB, a fraction of what AES-GCM is good for.
-inline constexpr uint64_t kRecordsPerKey = uint64_t{1} << 20;
-
-// Of one side of a connection: what it seals with, and what it opens with.
-struct RecordKeys {
-  std::string outgoing;
-  std::string incoming;
-};
 
 // Pieces of memory that are gone through in order; not owned.
 class Parts {
@@ -46,14 +38,10 @@ class Parts {
   size_t left_ = 0;
 };
 
-// AES-256-GCM with the numbers of the records.
-class RecordCipher;
-
 // One thread at a time.
 class RecordWriter {
  public:
   explicit RecordWriter(std::string key);
-  ~RecordWriter();
 
   // Makes a record of what the parts begin with. Only when the last one is gone.
   void Seal(Parts parts);
@@ -64,7 +52,7 @@ class RecordWriter {
   size_t content_bytes() const { return sent_ < bytes_ ? content_bytes_ : 0; }
 
  private:
-  const std::unique_ptr<RecordCipher> cipher_;
+  RecordCipher cipher_;
   std::unique_ptr<unsigned char[]> record_;  // made with the first
   size_t content_bytes_ = 0;
   size_t bytes_ = 0;  // of the record
@@ -75,7 +63,6 @@ class RecordWriter {
 class RecordReader {
  public:
   explicit RecordReader(std::string key);
-  ~RecordReader();
 
   // Where what arrives is to be put, and that so much was.
   iovec room();
@@ -90,7 +77,7 @@ class RecordReader {
   // The next record, which is there; false: it is no good.
   bool Open(Parts& parts, size_t content_bytes);
 
-  const std::unique_ptr<RecordCipher> cipher_;
+  RecordCipher cipher_;
   std::unique_ptr<unsigned char[]> arrived_;  // made with the first
   size_t begin_ = 0, end_ = 0;                // of what has not been opened
   std::string opened_;                        // what there was no part for yet,

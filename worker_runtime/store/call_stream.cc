@@ -16,6 +16,7 @@
 #include "rpc/frames/frame_reader.h"
 #include "rpc/frames/messages.h"
 #include "worker_runtime/absl_types.h"
+#include "worker_runtime/store/sealed_frames.h"
 
 namespace cadre::store {
 namespace {
@@ -36,16 +37,22 @@ void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadl
 }  // namespace
 
 struct CallStream::Connection {
-  explicit Connection(int socket) : socket(socket) {}
+  explicit Connection(Entry entry)
+      : socket(entry.socket),
+        reader(rpc::kWorkerFrameBytesMax + (entry.keys ? SealedFrames::kMoreBytes : 0)) {
+    if (entry.keys.has_value()) sealed.emplace(*std::move(entry.keys));
+  }
   ~Connection() { close(socket); }
 
   const int socket;
   bool somebody_reads = false;
   // Of the one who does.
-  frames::FrameReader reader{rpc::kWorkerFrameBytesMax};
+  frames::FrameReader reader;
   bool somebody_writes = false;
   // What has not been written.
   std::string outgoing;
+  // Of an encrypted one.
+  std::optional<SealedFrames> sealed;
 };
 
 CallStream::CallStream(Connector connector, std::optional<std::string> token)
@@ -61,7 +68,9 @@ Result<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call, absl::Dur
   if (connection_ == nullptr) RETURN_IF_ERROR(Connect());
   Waiter self;
   waiters_.emplace(call.id, &self);
-  frames::AppendMessage(call, &connection_->outgoing);
+  std::string frame;
+  frames::AppendMessage(call, &frame);
+  connection_->outgoing += connection_->sealed ? connection_->sealed->Seal(frame) : frame;
   WriteAll(deadline, &lock);
   while (!self.end.has_value() && Clock::now() < deadline) {
     if (connection_->somebody_reads) {
@@ -86,8 +95,8 @@ void CallStream::Close() {
 }
 
 Status CallStream::Connect() {
-  ASSIGN_OR_RETURN(const int socket, connector_());
-  auto connection = std::make_shared<Connection>(socket);
+  ASSIGN_OR_RETURN(Entry entry, connector_());
+  auto connection = std::make_shared<Connection>(std::move(entry));
   if (token_.has_value()) frames::AppendFrame(*token_, &connection->outgoing);
   connection_ = std::move(connection);
   return OkStatus();
@@ -137,6 +146,11 @@ Status CallStream::Answer(Connection& connection) {
     absl::string_view frame;
     ASSIGN_OR_RETURN(const bool found, connection.reader.Next(&frame));
     if (!found) return OkStatus();
+    std::string opened;
+    if (connection.sealed.has_value()) {
+      ASSIGN_OR_RETURN(opened, connection.sealed->Open(frame));
+      frame = opened;
+    }
     absl::StatusOr<rpc::WorkerReply> reply = frames::ParseMessage<rpc::WorkerReply>(frame);
     if (!reply.ok()) return InternalError("what the agent sends is not an answer");
     if (reply->id == 0) return reply->status();

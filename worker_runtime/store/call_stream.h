@@ -20,13 +20,14 @@
 #include "cadre/result.h"
 #include "cadre/status.h"
 #include "rpc/worker_protocol.h"
+#include "worker_runtime/store/entry.h"
 
 namespace cadre::store {
 
 class CallStream {
  public:
-  // Gives a connected, non-blocking socket, or why there is none.
-  using Connector = std::function<Result<int>()>;
+  // Gives a connection, or why there is none.
+  using Connector = std::function<Result<Entry>()>;
   // `token`: what the other side wants to see first; nullopt: nothing.
   CallStream(Connector connector, std::optional<std::string> token);
   // Nobody waits any more.

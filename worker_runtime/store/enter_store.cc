@@ -10,6 +10,7 @@
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/sockets/handshake.h"
 #include "worker_runtime/sockets/shake.h"
@@ -29,19 +30,22 @@ void NoticeASilentPeer(const ScopedFd& socket) {
 
 }  // namespace
 
-Result<int> EnterStore(const StoreAddress& at, int rank) {
+Result<Entry> EnterStore(const StoreAddress& at, int rank) {
   const MonoTime deadline = MonoNow() + kEnterTimeout;
+  ASSIGN_OR_RETURN(const bool encrypts, sockets::WantsEncryption());
   ASSIGN_OR_RETURN(ScopedFd socket, sockets::ConnectBefore(deadline, at.endpoint));
   NoticeASilentPeer(socket);
   ASSIGN_OR_RETURN(std::string nonce, sockets::HandshakeNonce());
   sockets::Handshake handshake = sockets::Handshake::Call(
-      {at.key}, rank, sockets::kStoreRank, sockets::Purpose::kStore, std::move(nonce));
+      {at.key, encrypts}, rank, sockets::kStoreRank, sockets::Purpose::kStore, std::move(nonce));
   std::string received;
   while (true) {
     const sockets::Shaken shaken = Shake(socket.get(), handshake, received);
     switch (shaken.progress) {
       case sockets::Progress::kDone:
-        return socket.Release();
+        RETURN_IF_ERROR(handshake.CheckTerms());
+        if (!encrypts) return socket.Release();
+        return Entry(socket.Release(), handshake.MakeRecordKeys());
       case sockets::Progress::kLost:
         return UnavailableError(
             absl::StrCat(at.endpoint, " ended the connection",

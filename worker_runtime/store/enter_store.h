@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "cadre/result.h"
+#include "worker_runtime/store/entry.h"
 
 namespace cadre::store {
 
@@ -18,11 +19,12 @@ struct StoreAddress {
   std::string key;       // known to the ranks alone; never logged
 };
 
-// A non-blocking socket, which the caller closes, for calls of rpc/worker_protocol.h without a
-// token. Waits kEnterTimeout at most. A peer whose machine has gone is noticed within 15 s.
+// For calls of rpc/worker_protocol.h without a token, encrypted where CADRE_ENCRYPT says so. Waits
+// kEnterTimeout at most. A peer whose machine has gone is noticed within 15 s.
 //   UNAVAILABLE        nobody listens there, or it did not answer, or not yet
 //   PERMISSION_DENIED  who listens there does not know the key
-Result<int> EnterStore(const StoreAddress& at, int rank);
+//   FAILED_PRECONDITION  one side encrypts and the other does not
+Result<Entry> EnterStore(const StoreAddress& at, int rank);
 
 }  // namespace cadre::store
 

@@ -27,17 +27,17 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 }  // namespace
 
-Gate::Gate(ScopedFd epoll, ScopedFd listener, std::string key, int ranks)
+Gate::Gate(ScopedFd epoll, ScopedFd listener, sockets::Terms terms, int ranks)
     : epoll_(std::move(epoll)),
       listener_(std::move(listener)),
-      key_(std::move(key)),
+      terms_(std::move(terms)),
       room_(static_cast<size_t>(ranks) + kMaxStrangers) {}
 
-Result<std::unique_ptr<Gate>> Gate::Open(ScopedFd listener, std::string key, int ranks) {
+Result<std::unique_ptr<Gate>> Gate::Open(ScopedFd listener, sockets::Terms terms, int ranks) {
   ScopedFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.ok()) return ErrnoToStatus(errno, "cannot make an epoll instance");
   std::unique_ptr<Gate> gate(
-      new Gate(std::move(epoll), std::move(listener), std::move(key), ranks));
+      new Gate(std::move(epoll), std::move(listener), std::move(terms), ranks));
   if (!gate->Watch(gate->listener_.get(), kListener)) {
     return ErrnoToStatus(errno, "cannot wait for ranks");
   }
@@ -51,7 +51,7 @@ bool Gate::Watch(int fd, uint64_t number) {
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-int Gate::Next() {
+Entry Gate::Next() {
   if (proved_.empty()) {
     epoll_event events[kMaxReady];
     const int ready = epoll_wait(epoll_.get(), events, kMaxReady, 0);
@@ -65,9 +65,10 @@ int Gate::Next() {
     }
   }
   if (proved_.empty()) return -1;
-  const int socket = proved_.front().Release();
+  Proved next = std::move(proved_.front());
   proved_.pop_front();
-  return socket;
+  const int socket = next.socket.Release();
+  return next.keys.has_value() ? Entry(socket, *std::move(next.keys)) : Entry(socket);
 }
 
 void Gate::Accept() {
@@ -86,7 +87,7 @@ void Gate::Accept() {
     sockets::SetUp(socket);
     strangers_.emplace(++last_number_,
                        Stranger{std::move(socket),
-                                sockets::Handshake::Answer({key_}, sockets::kStoreRank, INT_MAX,
+                                sockets::Handshake::Answer(terms_, sockets::kStoreRank, INT_MAX,
                                                            *std::move(nonce)),
                                 MonoNow() + kProofPatience, ""});
   }
@@ -110,9 +111,11 @@ bool Gate::Serve(Stranger& stranger) {
   // A socket that is new takes what little this side has to say at once.
   if (shaken.progress == sockets::Progress::kWaits) return stranger.handshake.output().empty();
   if (shaken.progress == sockets::Progress::kDone &&
-      stranger.handshake.purpose() == sockets::Purpose::kStore) {
+      stranger.handshake.purpose() == sockets::Purpose::kStore &&
+      stranger.handshake.CheckTerms().ok()) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
-    proved_.push_back(std::move(stranger.socket));
+    proved_.push_back({std::move(stranger.socket), std::nullopt});
+    if (terms_.encrypts) proved_.back().keys = stranger.handshake.MakeRecordKeys();
   } else if (stranger.handshake.peer() >= 0) {
     refused_rank_ = stranger.handshake.peer();
   }

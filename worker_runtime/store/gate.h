@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -16,6 +17,7 @@
 #include "base/time.h"
 #include "cadre/result.h"
 #include "worker_runtime/sockets/handshake.h"
+#include "worker_runtime/store/entry.h"
 
 namespace cadre::store {
 
@@ -28,18 +30,18 @@ inline constexpr absl::Duration kProofPatience = absl::Seconds(10);
 class Gate {
  public:
   // `ranks`: how many may come. INTERNAL: the system has no descriptor for it.
-  static Result<std::unique_ptr<Gate>> Open(ScopedFd listener, std::string key, int ranks);
+  static Result<std::unique_ptr<Gate>> Open(ScopedFd listener, sockets::Terms terms, int ranks);
 
   // Readable when Next should be called.
   int fd() const { return epoll_.get(); }
-  // The next connection that has proved itself, non-blocking, which the caller closes; -1: none
-  // now.
-  int Next();
+  // The next one that has proved itself, if there is one now.
+  Entry Next();
   // What the clock asks for: drops who took too long, takes newcomers again after a pause. When to
   // call it again.
   MonoTime Advance(MonoTime now);
 
-  // As who the last one called that said it is a rank and did not prove it; -1: nobody. Any thread.
+  // As who the last one called that said it is a rank and did not prove it, or does not encrypt
+  // where this side does, or the other way round; -1: nobody. Any thread.
   int refused_rank() const { return refused_rank_; }
 
  private:
@@ -50,7 +52,7 @@ class Gate {
     std::string received;
   };
 
-  Gate(ScopedFd epoll, ScopedFd listener, std::string key, int ranks);
+  Gate(ScopedFd epoll, ScopedFd listener, sockets::Terms terms, int ranks);
   void Accept();
   // False: there is nobody.
   bool MakeRoom();
@@ -60,11 +62,15 @@ class Gate {
 
   const ScopedFd epoll_;
   const ScopedFd listener_;
-  const std::string key_;
+  const sockets::Terms terms_;
   const size_t room_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Stranger> strangers_;  // the oldest first
-  std::deque<ScopedFd> proved_;
+  struct Proved {
+    ScopedFd socket;
+    std::optional<sockets::RecordKeys> keys;
+  };
+  std::deque<Proved> proved_;
   std::atomic<int> refused_rank_{-1};
   // This process could open no more descriptors: nobody is taken before then.
   MonoTime pause_until_ = MonoTime::Never();

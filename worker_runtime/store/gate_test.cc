@@ -12,6 +12,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/store/enter_store.h"
 
@@ -26,7 +27,7 @@ class GateTest : public ::testing::Test {
     auto listener = sockets::Listen("127.0.0.1");
     ASSERT_OK(listener);
     endpoint_ = sockets::EndpointOf(*listener);
-    auto gate = Gate::Open(*std::move(listener), kKey, 2);
+    auto gate = Gate::Open(*std::move(listener), {kKey}, 2);
     ASSERT_OK(gate);
     gate_ = *std::move(gate);
   }
@@ -34,8 +35,8 @@ class GateTest : public ::testing::Test {
   // Serves until somebody has come in.
   ScopedFd AwaitOne() {
     while (true) {
-      const int socket = gate_->Next();
-      if (socket >= 0) return ScopedFd(socket);
+      const Entry entry = gate_->Next();
+      if (entry.socket >= 0) return ScopedFd(entry.socket);
       const MonoTime next = gate_->Advance(MonoNow());
       pollfd wait = {gate_->fd(), POLLIN, 0};
       poll(&wait, 1, sockets::MillisUntil(next, 1000));
@@ -43,12 +44,12 @@ class GateTest : public ::testing::Test {
   }
   // A rank that comes while others are served.
   Status RankComes() {
-    Result<int> entered = InternalError("");
+    Result<Entry> entered = InternalError("");
     std::thread rank([&] { entered = EnterStore({endpoint_, kKey}, 1); });
     const ScopedFd inside = AwaitOne();
     rank.join();
     if (!entered.ok()) return entered.status();
-    const ScopedFd outside(*entered);
+    const ScopedFd outside(entered->socket);
     // Nothing is lost of what follows the proof.
     EXPECT_EQ(send(outside.get(), "x", 1, 0), 1);
     pollfd wait = {inside.get(), POLLIN, 0};
@@ -88,7 +89,7 @@ TEST_F(GateTest, WhoTakesTooLongIsDropped) {
   const ScopedFd silent = Stranger();
   pollfd wait = {gate_->fd(), POLLIN, 0};
   ASSERT_EQ(poll(&wait, 1, 60000), 1);
-  EXPECT_EQ(gate_->Next(), -1);
+  EXPECT_EQ(gate_->Next().socket, -1);
   const MonoTime late = gate_->Advance(MonoNow());
   EXPECT_NE(late, MonoTime::Never());
   EXPECT_EQ(gate_->Advance(late), MonoTime::Never());
@@ -99,7 +100,7 @@ TEST_F(GateTest, WhoTakesTooLongIsDropped) {
 }
 
 TEST_F(GateTest, WhoDoesNotKnowTheKeyIsToldSo) {
-  Result<int> entered = InternalError("");
+  Result<Entry> entered = InternalError("");
   std::thread rank([&] {
     entered = EnterStore({endpoint_, "another key"}, 1);
     // So that the wait below ends.
@@ -111,6 +112,23 @@ TEST_F(GateTest, WhoDoesNotKnowTheKeyIsToldSo) {
                                 ::testing::HasSubstr("does not know the secret")));
 }
 
+TEST_F(GateTest, WhoEncryptsDoesNotComeInWhereNobodyDoes) {
+  Result<Entry> entered = InternalError("");
+  setenv(sockets::kEncryptVariable, "1", 1);
+  std::thread rank([&] {
+    entered = EnterStore({endpoint_, kKey}, 1);
+    unsetenv(sockets::kEncryptVariable);
+    // So that the wait below ends.
+    EXPECT_OK(EnterStore({endpoint_, kKey}, 0));
+  });
+  AwaitOne();
+  rank.join();
+  EXPECT_THAT(entered, StatusIs(StatusCode::kFailedPrecondition,
+                                ::testing::HasSubstr("rank 1 encrypts what it sends and the "
+                                                     "store's server does not")));
+  EXPECT_EQ(gate_->refused_rank(), 1);
+}
+
 TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
   const ScopedFd waits = Stranger();
   pollfd wait = {gate_->fd(), POLLIN, 0};
@@ -119,7 +137,7 @@ TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit none = {3, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_EQ(gate_->Next(), -1);
+  EXPECT_EQ(gate_->Next().socket, -1);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   const MonoTime again = gate_->Advance(MonoNow());
   EXPECT_NE(again, MonoTime::Never());

@@ -19,11 +19,11 @@ ServedWorker::ServedWorker(const StoreAddress& at, std::string server, const Wor
   MoveTo(place);
 }
 
-Result<int> ServedWorker::Enter() {
-  ASSIGN_OR_RETURN(const int socket, EnterStore(at_, rank_));
+Result<Entry> ServedWorker::Enter() {
+  ASSIGN_OR_RETURN(Entry entry, EnterStore(at_, rank_));
   const std::lock_guard<std::mutex> lock(mutex_);
-  local_address_ = sockets::AddressOf(socket);
-  return socket;
+  local_address_ = sockets::AddressOf(entry.socket);
+  return entry;
 }
 
 std::string ServedWorker::local_address() const {

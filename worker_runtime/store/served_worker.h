@@ -29,7 +29,7 @@ class ServedWorker : public StoreWorker {
 
  private:
   Result<keyspace::Reply> Send(keyspace::Request request) override;
-  Result<int> Enter();
+  Result<Entry> Enter();
 
   const StoreAddress at_;
   const std::string server_;

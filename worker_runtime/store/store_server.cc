@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -27,20 +28,16 @@
 #include "rpc/frames/messages.h"
 #include "rpc/worker_protocol.h"
 #include "worker_runtime/absl_types.h"
+#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/store/addresses.h"
 #include "worker_runtime/store/gate.h"
+#include "worker_runtime/store/sealed_frames.h"
 
 namespace cadre::store {
 namespace {
 
 constexpr size_t kMaxConnections = 65536;
-
-std::string FrameOf(const rpc::WorkerReply& reply) {
-  std::string frame;
-  frames::AppendMessage(reply, &frame);
-  return frame;
-}
 
 }  // namespace
 
@@ -60,10 +57,11 @@ struct StoreServer::State {
   }
 
   Status Open(ScopedFd listener, const std::string& key);
-  int Accept();
+  int Accept(uint64_t connection);
   void Run();
   Status OnFrame(uint64_t connection, absl::string_view content);
   void Send(const std::vector<keyspace::AnswerTo>& answers);
+  std::string FrameFor(uint64_t connection, const rpc::WorkerReply& reply);
   int WaitMs(MonoTime deadline) const;
 
   int stop = -1;
@@ -73,6 +71,7 @@ struct StoreServer::State {
   keyspace::Stored stored;
   std::unique_ptr<Gate> gate;
   std::unique_ptr<frames::FrameServer> server;
+  std::map<uint64_t, SealedFrames> sealed;  // those that are encrypted
   std::mutex mutex;
   std::string address_reached ABSL_GUARDED_BY(mutex);
   int clients ABSL_GUARDED_BY(mutex) = 0;
@@ -81,22 +80,27 @@ struct StoreServer::State {
 };
 
 Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
+  ASSIGN_OR_RETURN(const bool encrypts, sockets::WantsEncryption());
   endpoint = sockets::EndpointOf(listener);
   stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) return ErrnoToStatus(errno, "cannot make an eventfd");
-  ASSIGN_OR_RETURN(gate, Gate::Open(std::move(listener), key, static_cast<int>(world_size)));
+  ASSIGN_OR_RETURN(gate,
+                   Gate::Open(std::move(listener), {key, encrypts}, static_cast<int>(world_size)));
   frames::FrameServer::Options options;
   options.name = "rank 0";
-  options.max_frame_bytes = rpc::kWorkerFrameBytesMax;
+  options.max_frame_bytes = rpc::kWorkerFrameBytesMax + (encrypts ? SealedFrames::kMoreBytes : 0);
   options.max_connections = kMaxConnections;
   options.listener = gate->fd();
-  options.accept = [this] { return Accept(); };
-  options.farewell = [](const absl::Status& why) { return FrameOf(rpc::ErrorReply(0, why)); };
+  options.accept = [this](uint64_t connection) { return Accept(connection); };
+  options.farewell = [this](uint64_t connection, const absl::Status& why) {
+    return FrameFor(connection, rpc::ErrorReply(0, why));
+  };
   options.on_frame = [this](uint64_t connection, absl::string_view content) -> absl::Status {
     return OnFrame(connection, content);
   };
   options.on_end = [this](uint64_t connection) {
     store.ForgetPeer(absl::StrCat(connection));
+    sealed.erase(connection);
     const std::lock_guard<std::mutex> lock(mutex);
     --clients;
     client_left.notify_all();
@@ -106,14 +110,15 @@ Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
   return OkStatus();
 }
 
-int StoreServer::State::Accept() {
-  const int socket = gate->Next();
-  if (socket < 0) return socket;
-  const std::string address = sockets::AddressOf(socket);
+int StoreServer::State::Accept(uint64_t connection) {
+  Entry entry = gate->Next();
+  if (entry.socket < 0) return entry.socket;
+  if (entry.keys.has_value()) sealed.try_emplace(connection, *std::move(entry.keys));
+  const std::string address = sockets::AddressOf(entry.socket);
   const std::lock_guard<std::mutex> lock(mutex);
   ++clients;
   if (!IsLoopback(address)) address_reached = address;
-  return socket;
+  return entry.socket;
 }
 
 void StoreServer::State::Run() {
@@ -134,6 +139,12 @@ int StoreServer::State::WaitMs(MonoTime deadline) const {
 }
 
 Status StoreServer::State::OnFrame(uint64_t connection, absl::string_view content) {
+  std::string opened;
+  const auto seals = sealed.find(connection);
+  if (seals != sealed.end()) {
+    ASSIGN_OR_RETURN(opened, seals->second.Open(content));
+    content = opened;
+  }
   ASSIGN_OR_RETURN(rpc::WorkerCall call, frames::ParseMessage<rpc::WorkerCall>(content));
   auto* asked = std::get_if<rpc::Store>(&call.what);
   if (asked == nullptr) return InvalidArgumentError("rank 0 serves the store alone");
@@ -155,9 +166,16 @@ void StoreServer::State::Send(const std::vector<keyspace::AnswerTo>& answers) {
     uint64_t connection = 0;
     if (!absl::SimpleAtoi(answer.asker.peer, &connection)) continue;
     const keyspace::Reply& reply = answer.reply;
-    server->Answer(connection, FrameOf({reply.id, reply.code, reply.message,
-                                        rpc::StoreResult{reply.value, reply.number}}));
+    server->Answer(connection, FrameFor(connection, {reply.id, reply.code, reply.message,
+                                                     rpc::StoreResult{reply.value, reply.number}}));
   }
+}
+
+std::string StoreServer::State::FrameFor(uint64_t connection, const rpc::WorkerReply& reply) {
+  std::string frame;
+  frames::AppendMessage(reply, &frame);
+  const auto seals = sealed.find(connection);
+  return seals == sealed.end() ? frame : seals->second.Seal(frame);
 }
 
 Result<std::unique_ptr<StoreServer>> StoreServer::Start(ScopedFd listener, int world_size,

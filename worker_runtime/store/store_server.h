@@ -15,7 +15,8 @@ namespace cadre::store {
 class StoreServer {
  public:
   // Serves on a thread of its own whoever connects to `listener` and proves that it knows `key`
-  // (gate.h). INTERNAL: the system has no descriptors for it.
+  // (gate.h), encrypted where CADRE_ENCRYPT says so. INTERNAL: the system has no descriptors for
+  // it.
   static Result<std::unique_ptr<StoreServer>> Start(ScopedFd listener, int world_size,
                                                     const std::string& key);
   // Whoever waits is told UNAVAILABLE.

@@ -1,0 +1,44 @@
+#include "worker_runtime/store/sealed_frames.h"
+
+#include <utility>
+
+#include "rpc/frames/frame_reader.h"
+
+namespace cadre::store {
+namespace {
+
+using sockets::RecordCipher;
+
+const unsigned char* BytesOf(absl::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+unsigned char* BytesOf(std::string& text) { return reinterpret_cast<unsigned char*>(&text[0]); }
+
+}  // namespace
+
+SealedFrames::SealedFrames(sockets::RecordKeys keys)
+    : outgoing_(std::move(keys.outgoing), RecordCipher::Use::kSeal),
+      incoming_(std::move(keys.incoming), RecordCipher::Use::kOpen) {}
+
+std::string SealedFrames::Seal(absl::string_view frame) {
+  const absl::string_view content = frame.substr(frames::kLengthBytes);
+  std::string sealed(content.size() + kMoreBytes, '\0');
+  outgoing_.Begin("");
+  outgoing_.Go(BytesOf(sealed), BytesOf(content), content.size());
+  outgoing_.MakeTag(BytesOf(sealed) + content.size());
+  std::string out;
+  frames::AppendFrame(sealed, &out);
+  return out;
+}
+
+Result<std::string> SealedFrames::Open(absl::string_view content) {
+  const Status altered = UnavailableError("what came was altered on its way");
+  if (content.size() < kMoreBytes) return altered;
+  std::string opened(content.size() - kMoreBytes, '\0');
+  incoming_.Begin("");
+  incoming_.Go(BytesOf(opened), BytesOf(content), opened.size());
+  if (!incoming_.HasTag(BytesOf(content) + opened.size())) return altered;
+  return opened;
+}
+
+}  // namespace cadre::store
