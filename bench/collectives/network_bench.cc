@@ -21,6 +21,7 @@
 #include "bench/collectives/schedule.h"
 #include "bench/collectives/socket_loop.h"
 #include "nlohmann/json.hpp"
+#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/socket_communicator.h"
 
 namespace cadre {
@@ -31,7 +32,14 @@ constexpr int kMostRanks = 4;
 constexpr char kFolder[] = "bench/collectives/";
 constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(2);
 // Columns that are compared, and their place.
-enum Column { kPolling = 1, kSockets = 2, kOpenMpi = 3, kTorch = 4, kTorchPypi = 5 };
+enum Column {
+  kPolling = 1,
+  kSockets = 2,
+  kEncrypted = 3,
+  kOpenMpi = 4,
+  kTorch = 5,
+  kTorchPypi = 6
+};
 
 Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurement>& schedule,
                double* results) {
@@ -51,21 +59,30 @@ Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurem
   return failed;
 }
 
+// Of the plain and the encrypted ones, which take turns; these follow those.
 Status RunSockets(Worker& worker, const std::vector<Measurement>& schedule, double* results) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
-                   sockets::ConnectSockets(worker, {"bench", kTimeout}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> plain,
+                   sockets::ConnectSockets(worker, {"plain", kTimeout}));
+  setenv(sockets::kEncryptVariable, "1", 1);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> encrypted,
+                   sockets::ConnectSockets(worker, {"encrypted", kTimeout}));
   std::vector<float> data(schedule.back().bytes / sizeof(float));
   Status failed;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const Buffer buffer = {data.data(), schedule[i].bytes / sizeof(float), DataType::kFloat32};
-    const auto reduce = [&](int times) {
-      for (int k = 0; k < times && failed.ok(); ++k) {
-        failed = communicator->AllReduce(buffer, ReduceOp::kSum)->Wait(kTimeout);
-      }
+    const auto reduce_by = [&](Communicator& communicator) {
+      return [&, at = &communicator](int times) {
+        for (int k = 0; k < times && failed.ok(); ++k) {
+          failed = at->AllReduce(buffer, ReduceOp::kSum)->Wait(kTimeout);
+        }
+      };
     };
-    const auto meet = [&] { failed.Update(communicator->Barrier()->Wait(kTimeout)); };
-    const auto [median] = MedianMicroseconds(schedule[i], meet, reduce);
-    if (worker.rank() == 0) results[i] = median;
+    const auto meet = [&] { failed.Update(plain->Barrier()->Wait(kTimeout)); };
+    const auto medians =
+        MedianMicroseconds(schedule[i], meet, reduce_by(*plain), reduce_by(*encrypted));
+    if (worker.rank() != 0) continue;
+    results[i] = medians[0];
+    results[schedule.size() + i] = medians[1];
   }
   return failed;
 }
@@ -109,13 +126,18 @@ std::vector<Contestant> RunOnce(Network network, int ranks,
   const auto program = [&](const std::string& command) {
     return with_peers ? RunProgram(command, schedule) : std::vector<double>();
   };
+  const std::vector<double> both = RunRanks(
+      network, ranks, 2 * schedule.size(),
+      [&](Worker& worker, double* results) { return RunSockets(worker, schedule, results); });
+  const auto half = [&](size_t first) {
+    if (both.empty()) return both;
+    return std::vector<double>(both.begin() + first, both.begin() + first + schedule.size());
+  };
   return {
       {"loop, spinning", loop(SocketLoop::Wait::kSpin)},
       {"loop, polling", loop(SocketLoop::Wait::kPoll)},
-      {"cadre sockets", RunRanks(network, ranks, schedule.size(),
-                                 [&](Worker& worker, double* results) {
-                                   return RunSockets(worker, schedule, results);
-                                 })},
+      {"cadre sockets", half(0)},
+      {"encrypted", half(schedule.size())},
       {"open mpi, tcp", program(MpiCommand(network, ranks, text))},
       {"debian's gloo", program(TorchCommand("/usr/bin/python3", network, ranks, text))},
       {"pypi's gloo",
@@ -135,7 +157,7 @@ void Print(Network network, int ranks, const std::vector<Measurement>& schedule,
          ranks, network == Network::kVeth ? "veth" : "loopback", load.c_str());
   printf("%10s", "");
   for (const Contestant& one : contestants) printf("%16s", one.name.c_str());
-  printf("%10s%10s%10s%10s\n", "/polling", "/mpi", "x debian", "x pypi");
+  printf("%10s%10s%10s%10s%10s\n", "/polling", "/mpi", "x debian", "x pypi", "encrypted");
   for (size_t i = 0; i < schedule.size(); ++i) {
     printf("%10s", SizeText(schedule[i].bytes).c_str());
     std::vector<double> at;
@@ -143,9 +165,10 @@ void Print(Network network, int ranks, const std::vector<Measurement>& schedule,
       at.push_back(one.microseconds.empty() ? 0 : one.microseconds[i]);
       printf("%16s", at.back() == 0 ? "-" : absl::StrFormat("%.1f", at.back()).c_str());
     }
-    printf("%10s%10s%10s%10s\n", Ratio(at[kSockets], at[kPolling]).c_str(),
+    printf("%10s%10s%10s%10s%10s\n", Ratio(at[kSockets], at[kPolling]).c_str(),
            Ratio(at[kSockets], at[kOpenMpi]).c_str(), Ratio(at[kTorch], at[kSockets]).c_str(),
-           Ratio(at[kTorchPypi], at[kSockets]).c_str());
+           Ratio(at[kTorchPypi], at[kSockets]).c_str(),
+           Ratio(at[kEncrypted], at[kSockets]).c_str());
   }
   fflush(stdout);
 }

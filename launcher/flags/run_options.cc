@@ -117,6 +117,11 @@ absl::StatusOr<RunOptions> ResolveRun(const Settings& settings, std::optional<v1
         "--adopt-timeout and processes that stand by (--standby yes) do not go together: leave one "
         "out");
   }
+  if (options.insecure && options.job.encrypt()) {
+    return absl::InvalidArgumentError(
+        "--encrypt does not go with --insecure, by which its key would cross the network in clear: "
+        "leave one out");
+  }
   RETURN_IF_ERROR(ChooseEndpoint(settings, identity, options));
   return options;
 }

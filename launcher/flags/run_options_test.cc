@@ -272,6 +272,8 @@ TEST(RunOptionsTest, Encrypt_IsTheFlagsTheVariablesOrTheSpecs) {
   EXPECT_FALSE(Resolve({"x"})->job.encrypt());
   EXPECT_TRUE(Resolve({"--encrypt", "x"})->job.encrypt());
   EXPECT_TRUE(Resolve({"x"}, {{"CADRE_ENCRYPT", "1"}})->job.encrypt());
+  EXPECT_THAT(Resolve({"--encrypt", "--insecure", "x"}).status().message(),
+              HasSubstr("--encrypt does not go with --insecure"));
   const v1::JobSpec spec = *ReadSpec("command: [x]\nencrypt: true\n", "f");
   EXPECT_TRUE(Resolve({}, {}, spec)->job.encrypt());
 }
