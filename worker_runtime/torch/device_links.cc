@@ -1,9 +1,14 @@
 #include "cadre/torch/device_links.h"
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cadre/nccl/connect.h"
 #include "cadre/status_macros.h"
@@ -12,6 +17,7 @@ namespace cadre::nn {
 namespace {
 
 constexpr char kBackendVariable[] = "CADRE_DEVICE_BACKEND";
+constexpr char kEncryptVariable[] = "CADRE_ENCRYPT";
 
 // "" is whatever can be.
 Result<std::string> WantedBackend() {
@@ -20,6 +26,13 @@ Result<std::string> WantedBackend() {
   if (backend.empty() || backend == "nccl" || backend == "host") return backend;
   return InvalidArgumentError(std::string(kBackendVariable) + " is '" + backend +
                               "'; it may be nccl or host, or not be set");
+}
+
+// The running kernel's own name, which is one for all containers of a machine.
+std::string ThisMachine() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
 }
 
 bool MeansThatThereIsNone(const Status& status) {
@@ -48,18 +61,44 @@ Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceSt
   return nccl::ConnectNccl(host, options);
 }
 
+Status CheckDevicesMayLeave(Communicator& host, const std::string& machine) {
+  const char* const encrypt = std::getenv(kEncryptVariable);
+  if (encrypt == nullptr || std::string(encrypt) != "1") return OkStatus();
+  uint64_t own = std::hash<std::string>()(machine);
+  std::vector<uint64_t> all(static_cast<size_t>(host.size()));
+  const size_t bytes = sizeof(own);
+  CADRE_RETURN_IF_ERROR(host.AllGather({&own, bytes, DataType::kUint8},
+                                       {all.data(), all.size() * bytes, DataType::kUint8})
+                            ->Wait(std::chrono::nanoseconds::max()));
+  for (const uint64_t other : all) {
+    if (other != all[0]) {
+      return FailedPreconditionError(
+          "NCCL encrypts nothing that it sends between machines, and these ranks are to encrypt "
+          "(--encrypt, CADRE_ENCRYPT=1); CADRE_DEVICE_BACKEND=nccl uses it all the same");
+    }
+  }
+  return OkStatus();
+}
+
 Result<std::unique_ptr<DeviceLinks>> DeviceLinks::Connect(Communicator& host,
                                                           const std::vector<torch::Tensor>& tensors,
                                                           const ConnectDevice& connect) {
   CADRE_ASSIGN_OR_RETURN(const std::string backend, WantedBackend());
   auto links = std::make_unique<DeviceLinks>();
   links->alone_ = connect != nullptr && host.size() == 1;
+  Status may_leave;
+  const bool connects = connect != nullptr && !links->alone_ && backend != "host";
+  if (connects && backend != "nccl") {
+    may_leave = CheckDevicesMayLeave(host, ThisMachine());
+    if (!may_leave.ok() && !MeansThatThereIsNone(may_leave)) return may_leave;
+  }
   for (const torch::Tensor& tensor : tensors) {
     const torch::Device device = tensor.device();
     if (device.is_cpu() || links->Find(device) != nullptr) continue;
     DeviceStream& stream = links->StreamOf(device);
-    if (connect == nullptr || links->alone_ || backend == "host") continue;
-    Result<std::unique_ptr<Communicator>> communicator = connect(host, stream);
+    if (!connects) continue;
+    Result<std::unique_ptr<Communicator>> communicator = may_leave;
+    if (may_leave.ok()) communicator = connect(host, stream);
     if (communicator.ok()) {
       links->links_.back().communicator = *std::move(communicator);
       continue;

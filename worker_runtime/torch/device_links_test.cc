@@ -1,5 +1,6 @@
 #include "cadre/torch/device_links.h"
 
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -178,6 +179,19 @@ TEST_F(DeviceLinksTest, AParameterMayBeEmpty) {
 }
 
 // NCCL is for devices of CUDA's.
+TEST_F(DeviceLinksTest, RanksThatEncryptConnectNoDevicesOfSeveralMachines) {
+  OnEachRank(2, [](Communicator& communicator) {
+    EXPECT_OK(CheckDevicesMayLeave(communicator, communicator.rank() == 0 ? "a" : "b"));
+  });
+  setenv("CADRE_ENCRYPT", "1", 1);
+  OnEachRank(2, [](Communicator& communicator) {
+    EXPECT_OK(CheckDevicesMayLeave(communicator, "a"));
+    EXPECT_THAT(CheckDevicesMayLeave(communicator, communicator.rank() == 0 ? "a" : "b"),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("CADRE_DEVICE_BACKEND=nccl")));
+  });
+  unsetenv("CADRE_ENCRYPT");
+}
+
 TEST_F(DeviceLinksTest, NcclConnectsNoOtherDevice) {
   OnEachRank(2, [](Communicator& communicator) {
     DeviceStream stream(pretend::Device());

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cadre/communicator.h"
 #include "cadre/result.h"
+#include "cadre/status.h"
 #include "cadre/torch/device_stream.h"
 #include "torch/types.h"
 
@@ -24,13 +26,19 @@ using ConnectDevice =
 // By NCCL; UNIMPLEMENTED for devices that are not CUDA's.
 Result<std::unique_ptr<Communicator>> ConnectByNccl(Communicator& host, DeviceStream& stream);
 
+// Collective. FAILED_PRECONDITION on all ranks alike: CADRE_ENCRYPT says that what goes between
+// machines is encrypted, the ranks are on several, and nothing encrypts what devices send.
+// `machine` is this rank's, by any name that is equal for those on the same one.
+Status CheckDevicesMayLeave(Communicator& host, const std::string& machine);
+
 // A stream for each device of a model, and a communicator where there is one. Not thread safe, but
 // for Abort().
 class DeviceLinks {
  public:
   // Collective where `connect` is not null: in the order in which the tensors name their devices,
   // which is the same on all ranks. What cannot be connected is told on standard error, or is the
-  // error where CADRE_DEVICE_BACKEND is "nccl"; with "host" nothing is connected.
+  // error where CADRE_DEVICE_BACKEND is "nccl"; with "host" nothing is connected. Ranks that
+  // encrypt (CADRE_ENCRYPT) connect no devices of several machines, unless that is "nccl".
   static Result<std::unique_ptr<DeviceLinks>> Connect(Communicator& host,
                                                       const std::vector<torch::Tensor>& tensors,
                                                       const ConnectDevice& connect);
