@@ -184,6 +184,9 @@ TEST_F(DocumentationTest, Readme) {
 TEST_F(DocumentationTest, SeveralNodes) {
   Follow("docs/several_nodes.md", {{"cadre run --nnodes 2 --nproc-per-node 4 --rdzv-endpoint "
                                     "head:29400 --token-file job.token train.py",
+                                    "trained 7 of 8", kTwo},
+                                   {"cadre run --encrypt --nnodes 2 --nproc-per-node 4 "
+                                    "--rdzv-endpoint head:29400 --token-file job.token train.py",
                                     "trained 7 of 8", kTwo}});
 }
 

@@ -217,8 +217,10 @@ Status LaunchedWorker::FindPlace(std::chrono::nanoseconds patience) {
 std::string LaunchedWorker::Refused() const {
   const int rank = server_->refused_rank();
   if (rank < 0) return "";
-  return absl::StrCat("; who called as rank ", rank,
-                      " did not prove that it knows the secret (CADRE_SECRET_FILE)");
+  return absl::StrCat(
+      "; who called as rank ", rank,
+      " did not prove that it knows the secret (CADRE_SECRET_FILE), or encrypts where "
+      "this rank does not, or the other way round (CADRE_ENCRYPT)");
 }
 
 std::string LaunchedWorker::OwnAddress() const {

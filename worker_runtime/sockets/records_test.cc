@@ -116,14 +116,5 @@ TEST(RecordsTest, ARecordIsTakenOnceAndInItsPlaceOnly) {
   EXPECT_EQ(Read(of_another, 1), "broken");
 }
 
-TEST(RecordsTest, BothSidesPassToTheNextKey) {
-  RecordWriter writer(kKey);
-  RecordReader reader(kKey);
-  for (uint64_t i = 0; i < kRecordsPerKey + 2; ++i) {
-    Add(reader, RecordOf(writer, "x"));
-    ASSERT_EQ(Read(reader, 1), "x") << i;
-  }
-}
-
 }  // namespace
 }  // namespace cadre::sockets
