@@ -21,8 +21,8 @@
 #include "bench/collectives/schedule.h"
 #include "bench/collectives/socket_loop.h"
 #include "nlohmann/json.hpp"
-#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/socket_communicator.h"
+#include "worker_runtime/wire/encryption.h"
 
 namespace cadre {
 namespace {
@@ -63,7 +63,7 @@ Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurem
 Status RunSockets(Worker& worker, const std::vector<Measurement>& schedule, double* results) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> plain,
                    sockets::ConnectSockets(worker, {"plain", kTimeout}));
-  setenv(sockets::kEncryptVariable, "1", 1);
+  setenv(wire::kEncryptVariable, "1", 1);
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> encrypted,
                    sockets::ConnectSockets(worker, {"encrypted", kTimeout}));
   std::vector<float> data(schedule.back().bytes / sizeof(float));

@@ -116,14 +116,14 @@ Status Partner::Connect() {
   } catch (const std::system_error& error) {
     return ResourceExhaustedError(absl::StrCat("no thread for a partner's copies: ", error.what()));
   }
-  ASSIGN_OR_RETURN(sockets::Connection connection,
+  ASSIGN_OR_RETURN(wire::Connection connection,
                    MeetPartner(worker_, rank, found.keeper, opening, waiting));
   to_keeper_ = std::make_shared<PartnerLink>(std::move(connection), rank, found.keeper);
   return Add(to_keeper_) ? OkStatus() : CheckGoesOn();
 }
 
 void Partner::Keep(int sender, int64_t opening, const Waiting& waiting) {
-  Result<sockets::Connection> connection =
+  Result<wire::Connection> connection =
       MeetPartner(worker_, sender, worker_.rank(), opening, waiting);
   // The one who sends says why.
   if (!connection.ok()) return;

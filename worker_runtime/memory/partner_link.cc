@@ -30,7 +30,7 @@ Buffer BufferOf(Numbers& numbers) {
 
 }  // namespace
 
-PartnerLink::PartnerLink(sockets::Connection connection, int own_rank, int peer,
+PartnerLink::PartnerLink(wire::Connection connection, int own_rank, int peer,
                          std::chrono::nanoseconds patience)
     : connection_(std::move(connection)),
       peer_(peer),

@@ -8,8 +8,8 @@
 #include "cadre/status.h"
 #include "worker_runtime/memory/memory_slots.h"
 #include "worker_runtime/memory/slot_file.h"
-#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/message_channel.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::memory {
 
@@ -20,7 +20,7 @@ inline constexpr std::chrono::nanoseconds kPartnerPatience = std::chrono::minute
 // nothing goes over it any more.
 class PartnerLink {
  public:
-  PartnerLink(sockets::Connection connection, int own_rank, int peer,
+  PartnerLink(wire::Connection connection, int own_rank, int peer,
               std::chrono::nanoseconds patience = kPartnerPatience);
 
   // Returns when the partner has all of it. `state` must not change meanwhile. RESOURCE_EXHAUSTED:
@@ -38,7 +38,7 @@ class PartnerLink {
   Status Answer(StatusCode code);
   Result<StatusCode> HearAnswer();
 
-  const sockets::Connection connection_;
+  const wire::Connection connection_;
   const int peer_;
   const std::chrono::nanoseconds patience_;
   const sockets::MessageChannel channel_;

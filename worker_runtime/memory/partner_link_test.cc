@@ -30,8 +30,8 @@ class PartnerLinkTest : public ::testing::Test {
     slots_.emplace(path_, "copy-3", 2);
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    sender_.emplace(sockets::Connection(ScopedFd(ends[0])), 3, 5, patience);
-    keeper_.emplace(sockets::Connection(ScopedFd(ends[1])), 5, 3, patience);
+    sender_.emplace(wire::Connection(ScopedFd(ends[0])), 3, 5, patience);
+    keeper_.emplace(wire::Connection(ScopedFd(ends[1])), 5, 3, patience);
   }
   ~PartnerLinkTest() override { std::filesystem::remove_all(path_); }
 

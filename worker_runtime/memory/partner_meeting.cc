@@ -55,13 +55,13 @@ Result<Neighbours> FindNeighbours(Worker& worker, const Waiting& waiting) {
   return NeighboursOf(place, next_size, previous_size);
 }
 
-Result<sockets::Connection> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
-                                        const Waiting& waiting) {
+Result<wire::Connection> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
+                                     const Waiting& waiting) {
   const bool is_sender = worker.rank() == sender;
   const sockets::PairMeeting pair = {
       absl::StrCat("memory/partner/", sender, "/", opening), is_sender ? 1 : 0, waiting.deadline,
       waiting.check, [&](const std::string& key) { return Await(worker, key, waiting); }};
-  Result<sockets::Connection> connection = sockets::MeetPair(worker, pair);
+  Result<wire::Connection> connection = sockets::MeetPair(worker, pair);
   if (connection.ok()) return connection;
   return Status(connection.status().code(), absl::StrCat("rank ", is_sender ? keeper : sender,
                                                          " of the partner node did not connect: ",

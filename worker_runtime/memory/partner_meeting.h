@@ -9,7 +9,7 @@
 #include "cadre/result.h"
 #include "cadre/worker.h"
 #include "worker_runtime/memory/neighbours.h"
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::memory {
 
@@ -24,8 +24,8 @@ Result<Neighbours> FindNeighbours(Worker& worker, const Waiting& waiting);
 
 // Connects `sender` with `keeper`; both call it with the same `opening`, which is another one each
 // time.
-Result<sockets::Connection> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
-                                        const Waiting& waiting);
+Result<wire::Connection> MeetPartner(Worker& worker, int sender, int keeper, int64_t opening,
+                                     const Waiting& waiting);
 
 }  // namespace cadre::memory
 

@@ -6,8 +6,8 @@
 
 namespace cadre::sockets {
 
-DataConnections::DataConnections(std::vector<Connection> collectives,
-                                 std::vector<Connection> messages)
+DataConnections::DataConnections(std::vector<wire::Connection> collectives,
+                                 std::vector<wire::Connection> messages)
     : collectives_(std::move(collectives)), messages_(std::move(messages)) {}
 
 void DataConnections::Break(const Status& reason) {
@@ -18,7 +18,7 @@ void DataConnections::Break(const Status& reason) {
   }
   // Not closed: a thread that waits for one must not find another file under its number.
   for (const auto* const connections : {&collectives_, &messages_}) {
-    for (const Connection& connection : *connections) {
+    for (const wire::Connection& connection : *connections) {
       if (connection.ok()) shutdown(connection.fd(), SHUT_RDWR);
     }
   }

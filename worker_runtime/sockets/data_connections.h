@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "cadre/status.h"
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -15,10 +15,11 @@ namespace cadre::sockets {
 class DataConnections {
  public:
   // By rank.
-  DataConnections(std::vector<Connection> collectives, std::vector<Connection> messages);
+  DataConnections(std::vector<wire::Connection> collectives,
+                  std::vector<wire::Connection> messages);
 
-  const std::vector<Connection>& collectives() const { return collectives_; }
-  const std::vector<Connection>& messages() const { return messages_; }
+  const std::vector<wire::Connection>& collectives() const { return collectives_; }
+  const std::vector<wire::Connection>& messages() const { return messages_; }
 
   // Ends all waits for these connections, now and later, here and at the peers. The first reason
   // stays.
@@ -29,8 +30,8 @@ class DataConnections {
   Status broken() const;
 
  private:
-  const std::vector<Connection> collectives_;
-  const std::vector<Connection> messages_;
+  const std::vector<wire::Connection> collectives_;
+  const std::vector<wire::Connection> messages_;
   mutable absl::Mutex mutex_;
   Status broken_ ABSL_GUARDED_BY(mutex_);
 };

@@ -20,7 +20,8 @@ constexpr size_t kMaxBytes = size_t{512} << 10;
 
 }  // namespace
 
-Flow::Flow(int rank, const std::vector<Connection>& connections, const Opening& opening, Plan plan)
+Flow::Flow(int rank, const std::vector<wire::Connection>& connections, const Opening& opening,
+           Plan plan)
     : opening_(opening),
       heard_(connections.size()),
       factors_(connections.size(), 1.0),
@@ -81,15 +82,15 @@ bool Flow::Move(Stream& stream) {
   }
   // Only empty pieces.
   if (count == 0) return Count(stream, 0);
-  const Connection& connection = *stream.connection;
+  const wire::Connection& connection = *stream.connection;
   const ssize_t moved =
       stream.sends ? connection.Send(parts.data(), count) : connection.Receive(parts.data(), count);
   // Less than was wanted was all that there was.
   stream.is_blocked = moved < static_cast<ssize_t>(total);
   if (moved > 0) return Count(stream, static_cast<size_t>(moved));
-  if (moved == 0) return Lose(stream, EndText(0));
+  if (moved == 0) return Lose(stream, wire::EndText(0));
   if (errno == EAGAIN || errno == EINTR) return true;
-  return Lose(stream, EndText(errno));
+  return Lose(stream, wire::EndText(errno));
 }
 
 bool Flow::Count(Stream& stream, size_t bytes) {

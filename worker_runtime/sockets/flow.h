@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -50,7 +50,8 @@ struct Opening {
 // One thread at a time. The connections, by rank (none for `rank`, this one), must outlive this.
 class Flow {
  public:
-  Flow(int rank, const std::vector<Connection>& connections, const Opening& opening, Plan plan);
+  Flow(int rank, const std::vector<wire::Connection>& connections, const Opening& opening,
+       Plan plan);
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
@@ -76,7 +77,7 @@ class Flow {
   // One direction between this rank and a peer.
   struct Stream {
     int peer = -1;
-    const Connection* connection = nullptr;
+    const wire::Connection* connection = nullptr;
     bool sends = false;
     std::vector<Piece> pieces;
     size_t at = 0;    // the piece under way

@@ -13,8 +13,8 @@
 
 #include "base/scoped_fd.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/flow.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -39,7 +39,7 @@ class FlowRig {
     return *flows_.back();
   }
   void HangUp(int rank) {
-    for (Connection& connection : connections_[rank]) connection.Close();
+    for (wire::Connection& connection : connections_[rank]) connection.Close();
   }
 
   // Until all flows are done, in turn.
@@ -60,13 +60,13 @@ class FlowRig {
   }
 
  private:
-  static Connection Of(int socket, bool is_encrypted, int end) {
-    if (!is_encrypted) return Connection(ScopedFd(socket));
+  static wire::Connection Of(int socket, bool is_encrypted, int end) {
+    if (!is_encrypted) return wire::Connection(ScopedFd(socket));
     const std::string keys[] = {std::string(32, 'a'), std::string(32, 'b')};
-    return Connection(ScopedFd(socket), {keys[end], keys[1 - end]});
+    return wire::Connection(ScopedFd(socket), {keys[end], keys[1 - end]});
   }
 
-  std::vector<std::vector<Connection>> connections_;
+  std::vector<std::vector<wire::Connection>> connections_;
   std::list<std::unique_ptr<Flow>> flows_;
 };
 

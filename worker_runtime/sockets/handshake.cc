@@ -155,7 +155,7 @@ Status Handshake::CheckTerms() const {
       " does not: all must be started with --encrypt (CADRE_ENCRYPT=1), or none"));
 }
 
-RecordKeys Handshake::MakeRecordKeys() const {
+wire::RecordKeys Handshake::MakeRecordKeys() const {
   const std::string salt = absl::StrCat(hello_, challenge_);
   std::string from_caller = DeriveKey(terms_.key, salt, "cadre records of the caller");
   std::string from_called = DeriveKey(terms_.key, salt, "cadre records of the called");

@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "cadre/status.h"
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
 namespace cadre::sockets {
 
@@ -56,7 +56,7 @@ class Handshake {
   // FAILED_PRECONDITION: one side encrypts and the other does not; names both.
   Status CheckTerms() const;
   // Of this connection alone, for both sides the same the other way round. Once is_done().
-  RecordKeys MakeRecordKeys() const;
+  wire::RecordKeys MakeRecordKeys() const;
 
  private:
   Handshake(Terms terms, std::string nonce);

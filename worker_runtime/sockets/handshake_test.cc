@@ -128,7 +128,7 @@ TEST(HandshakeTest, EachConnectionAndDirectionHasAKeyOfItsOwn) {
     Handshake caller = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
     Handshake called = Handshake::Answer({kKey, true}, 1, 4, nonce);
     Finish(caller, called);
-    const RecordKeys callers = caller.MakeRecordKeys(), calleds = called.MakeRecordKeys();
+    const wire::RecordKeys callers = caller.MakeRecordKeys(), calleds = called.MakeRecordKeys();
     EXPECT_EQ(callers.outgoing, calleds.incoming);
     EXPECT_EQ(callers.incoming, calleds.outgoing);
     keys.insert({callers.outgoing, callers.incoming});

@@ -11,8 +11,8 @@
 #include "base/keyed_digest.h"
 #include "base/status_macros.h"
 #include "base/token.h"
-#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
+#include "worker_runtime/wire/encryption.h"
 
 namespace cadre::sockets {
 namespace {
@@ -33,7 +33,7 @@ Result<std::string> SharedKey(Worker& worker, const std::string& name) {
 
 Result<Terms> TermsOf(Worker& worker, const std::string& name) {
   Terms terms;
-  ASSIGN_OR_RETURN(terms.encrypts, WantsEncryption());
+  ASSIGN_OR_RETURN(terms.encrypts, wire::WantsEncryption());
   ASSIGN_OR_RETURN(terms.key, SharedKey(worker, name));
   return terms;
 }
@@ -81,7 +81,7 @@ Result<std::unique_ptr<PeerLinks>> ConnectPeerLinks(Worker& worker, const std::s
   return std::make_unique<PeerLinks>(std::move(met.mesh.at(Purpose::kControl)));
 }
 
-Result<Connection> MeetPair(Worker& worker, const PairMeeting& pair) {
+Result<wire::Connection> MeetPair(Worker& worker, const PairMeeting& pair) {
   const int peer = 1 - pair.rank;
   const auto key_of = [&pair](int rank) { return absl::StrCat(pair.name, "/", rank); };
   ASSIGN_OR_RETURN(const ScopedFd listener, Listen(worker.place().address));
@@ -122,7 +122,7 @@ Result<Met> MeetInGroup(Communicator& parent, const GroupMeeting& group,
   request.purposes.assign(purposes.begin(), purposes.end());
   request.deadline = MonoNow() + group.timeout;
   // Groups of one split differ in their first member.
-  ASSIGN_OR_RETURN(request.terms.encrypts, WantsEncryption());
+  ASSIGN_OR_RETURN(request.terms.encrypts, wire::WantsEncryption());
   request.terms.key = KeyedDigest(group.key, absl::StrCat("group of rank ", group.members[0]));
   for (int member = 0; member < size; ++member) {
     const int rank = group.members[member];

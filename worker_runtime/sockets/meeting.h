@@ -16,9 +16,9 @@
 #include "cadre/result.h"
 #include "cadre/span.h"
 #include "cadre/worker.h"
-#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/mesh.h"
 #include "worker_runtime/sockets/peer_links.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -51,7 +51,7 @@ struct PairMeeting {
   std::function<Result<std::string>(const std::string& key)> await;
 };
 // One connection between two ranks of the world. Errors count ranks within the pair.
-Result<Connection> MeetPair(Worker& worker, const PairMeeting& pair);
+Result<wire::Connection> MeetPair(Worker& worker, const PairMeeting& pair);
 
 struct GroupMeeting {
   // Ranks of the parent, by rank in the group; empty: this one is in none.

@@ -149,14 +149,14 @@ Status Connecting::Complete(Pending& pending) {
   const auto connections = mesh_.find(pending.handshake.purpose());
   if (connections == mesh_.end()) return OkStatus();
   RETURN_IF_ERROR(pending.handshake.CheckTerms());
-  Connection& connection = connections->second[pending.handshake.peer()];
+  wire::Connection& connection = connections->second[pending.handshake.peer()];
   // A rank that called again, since it did not see that its first call was taken: the last counts.
   if (!connection.ok()) --missing_;
   SetUp(pending.socket);
   if (pending.handshake.purpose() == Purpose::kControl) NoticeUntaken(pending.socket);
   connection = request_.terms.encrypts
-                   ? Connection(std::move(pending.socket), pending.handshake.MakeRecordKeys())
-                   : Connection(std::move(pending.socket));
+                   ? wire::Connection(std::move(pending.socket), pending.handshake.MakeRecordKeys())
+                   : wire::Connection(std::move(pending.socket));
   return OkStatus();
 }
 

@@ -12,13 +12,13 @@
 #include "base/scoped_fd.h"
 #include "base/time.h"
 #include "cadre/result.h"
-#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/handshake.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
 // By rank; this rank's own place has none.
-using Mesh = std::map<Purpose, std::vector<Connection>>;
+using Mesh = std::map<Purpose, std::vector<wire::Connection>>;
 
 // Connections that have not proved themselves, beside those that are expected: the oldest of those
 // that have said nothing make room for new ones, then the oldest of all.

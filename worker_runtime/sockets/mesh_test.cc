@@ -128,7 +128,7 @@ TEST_F(MeshTest, WhatRanksSayToEachOtherMayBeEncrypted) {
   ASSERT_EQ(poll(&one, 1, 60000), 1);
   char bytes[100];
   const ssize_t crossed = recv(one.fd, bytes, sizeof(bytes), 0);
-  EXPECT_EQ(crossed, kRecordHeadBytes + 4 + kRecordTagBytes);
+  EXPECT_EQ(crossed, wire::kRecordHeadBytes + 4 + wire::kRecordTagBytes);
   EXPECT_THAT(std::string(bytes, crossed), ::testing::Not(HasSubstr("word")));
 }
 

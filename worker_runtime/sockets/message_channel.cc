@@ -91,7 +91,7 @@ Status MessageChannel::Await(short event, MonoTime deadline) const {
 
 Status MessageChannel::Lost(int error) const {
   return UnavailableError(absl::StrCat("the connection with rank ", peer_, " ended",
-                                       error == 0 ? "" : absl::StrCat(": ", EndText(error))));
+                                       error == 0 ? "" : absl::StrCat(": ", wire::EndText(error))));
 }
 
 }  // namespace cadre::sockets

@@ -5,7 +5,7 @@
 #include "base/time.h"
 #include "cadre/communicator.h"
 #include "cadre/status.h"
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -15,7 +15,7 @@ namespace cadre::sockets {
 //   INVALID_ARGUMENT   what comes is not what is received: says what came
 class MessageChannel {
  public:
-  MessageChannel(const Connection& connection, int own_rank, int peer)
+  MessageChannel(const wire::Connection& connection, int own_rank, int peer)
       : connection_(connection), own_rank_(own_rank), peer_(peer) {}
 
   Status Send(const Buffer& buffer, int tag, MonoTime deadline) const;
@@ -27,7 +27,7 @@ class MessageChannel {
   Status Await(short event, MonoTime deadline) const;
   Status Lost(int error) const;
 
-  const Connection& connection_;
+  const wire::Connection& connection_;
   const int own_rank_;
   const int peer_;
 };

@@ -23,8 +23,8 @@ class MessageChannelTest : public ::testing::Test {
   MessageChannelTest() {
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    from_ = Connection(ScopedFd(ends[0]));
-    to_ = Connection(ScopedFd(ends[1]));
+    from_ = wire::Connection(ScopedFd(ends[0]));
+    to_ = wire::Connection(ScopedFd(ends[1]));
   }
   static Buffer Of(std::vector<float>& values) {
     return {values.data(), values.size(), DataType::kFloat32};
@@ -36,7 +36,7 @@ class MessageChannelTest : public ::testing::Test {
     return MessageChannel(to_, 1, 0).Receive(Of(values), tag, MonoNow() + timeout);
   }
 
-  Connection from_, to_;
+  wire::Connection from_, to_;
 };
 
 TEST_F(MessageChannelTest, MessagesComeInTheirOrder_AlsoEmptyOnes) {

@@ -8,7 +8,7 @@
 
 namespace cadre::sockets {
 
-Messages::Messages(int rank, const std::vector<Connection>& connections,
+Messages::Messages(int rank, const std::vector<wire::Connection>& connections,
                    std::chrono::nanoseconds timeout, Listener listener)
     : rank_(rank), connections_(connections), timeout_(timeout), listener_(std::move(listener)) {}
 

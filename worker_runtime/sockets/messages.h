@@ -18,8 +18,8 @@
 #include "cadre/status.h"
 #include "cadre/work.h"
 #include "worker_runtime/backend/operation_thread.h"
-#include "worker_runtime/sockets/connection.h"
 #include "worker_runtime/sockets/message_channel.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -35,8 +35,8 @@ class Messages {
   };
 
   // The connections, by rank, must outlive this.
-  Messages(int rank, const std::vector<Connection>& connections, std::chrono::nanoseconds timeout,
-           Listener listener);
+  Messages(int rank, const std::vector<wire::Connection>& connections,
+           std::chrono::nanoseconds timeout, Listener listener);
 
   // The arguments are checked.
   std::shared_ptr<Work> Start(Direction direction, const Buffer& buffer, int peer, int tag);
@@ -48,7 +48,7 @@ class Messages {
 
  private:
   struct Traffic {
-    Traffic(const Connection& connection, int own_rank, int peer)
+    Traffic(const wire::Connection& connection, int own_rank, int peer)
         : channel(connection, own_rank, peer) {}
     const MessageChannel channel;
     backend::OperationThread thread;
@@ -56,7 +56,7 @@ class Messages {
   using Key = std::pair<int, Direction>;
 
   const int rank_;
-  const std::vector<Connection>& connections_;
+  const std::vector<wire::Connection>& connections_;
   const std::chrono::nanoseconds timeout_;
   const Listener listener_;
   absl::Mutex mutex_;

@@ -9,7 +9,7 @@
 #include <utility>
 
 namespace cadre::sockets {
-PeerLinks::PeerLinks(std::vector<Connection> connections)
+PeerLinks::PeerLinks(std::vector<wire::Connection> connections)
     : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(connections.size()) {
   for (size_t peer = 0; peer < connections.size(); ++peer) {
     links_[peer].connection = std::move(connections[peer]);

@@ -11,7 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
 
@@ -33,7 +33,7 @@ static_assert(sizeof(PeerMessage) == 512, "as it goes over the wire");
 class PeerLinks {
  public:
   // By rank; none for this one.
-  explicit PeerLinks(std::vector<Connection> connections);
+  explicit PeerLinks(std::vector<wire::Connection> connections);
   PeerLinks(const PeerLinks&) = delete;
   PeerLinks& operator=(const PeerLinks&) = delete;
 
@@ -53,7 +53,7 @@ class PeerLinks {
 
  private:
   struct Link {
-    Connection connection;
+    wire::Connection connection;
     std::string incoming;  // by the thread that polls
     std::string outgoing;
   };

@@ -21,14 +21,14 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 class PeerLinksTest : public ::testing::Test {
  protected:
   void Run(int size, const std::function<void(int rank, PeerLinks& links)>& body) {
-    std::vector<std::vector<Connection>> connections(size);
+    std::vector<std::vector<wire::Connection>> connections(size);
     for (auto& own : connections) own.resize(size);
     for (int rank = 0; rank < size; ++rank) {
       for (int peer = 0; peer < rank; ++peer) {
         int ends[2] = {-1, -1};
         ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-        connections[rank][peer] = Connection(ScopedFd(ends[0]));
-        connections[peer][rank] = Connection(ScopedFd(ends[1]));
+        connections[rank][peer] = wire::Connection(ScopedFd(ends[0]));
+        connections[peer][rank] = wire::Connection(ScopedFd(ends[1]));
       }
     }
     std::vector<std::thread> threads;

@@ -10,10 +10,10 @@
 #include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/sockets/handshake.h"
 #include "worker_runtime/sockets/shake.h"
+#include "worker_runtime/wire/encryption.h"
 
 namespace cadre::store {
 namespace {
@@ -32,7 +32,7 @@ void NoticeASilentPeer(const ScopedFd& socket) {
 
 Result<Entry> EnterStore(const StoreAddress& at, int rank) {
   const MonoTime deadline = MonoNow() + kEnterTimeout;
-  ASSIGN_OR_RETURN(const bool encrypts, sockets::WantsEncryption());
+  ASSIGN_OR_RETURN(const bool encrypts, wire::WantsEncryption());
   ASSIGN_OR_RETURN(ScopedFd socket, sockets::ConnectBefore(deadline, at.endpoint));
   NoticeASilentPeer(socket);
   ASSIGN_OR_RETURN(std::string nonce, sockets::HandshakeNonce());

@@ -68,7 +68,7 @@ class Gate {
   std::map<uint64_t, Stranger> strangers_;  // the oldest first
   struct Proved {
     ScopedFd socket;
-    std::optional<sockets::RecordKeys> keys;
+    std::optional<wire::RecordKeys> keys;
   };
   std::deque<Proved> proved_;
   std::atomic<int> refused_rank_{-1};

@@ -12,9 +12,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/store/enter_store.h"
+#include "worker_runtime/wire/encryption.h"
 
 namespace cadre::store {
 namespace {
@@ -114,10 +114,10 @@ TEST_F(GateTest, WhoDoesNotKnowTheKeyIsToldSo) {
 
 TEST_F(GateTest, WhoEncryptsDoesNotComeInWhereNobodyDoes) {
   Result<Entry> entered = InternalError("");
-  setenv(sockets::kEncryptVariable, "1", 1);
+  setenv(wire::kEncryptVariable, "1", 1);
   std::thread rank([&] {
     entered = EnterStore({endpoint_, kKey}, 1);
-    unsetenv(sockets::kEncryptVariable);
+    unsetenv(wire::kEncryptVariable);
     // So that the wait below ends.
     EXPECT_OK(EnterStore({endpoint_, kKey}, 0));
   });

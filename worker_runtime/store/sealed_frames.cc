@@ -7,7 +7,7 @@
 namespace cadre::store {
 namespace {
 
-using sockets::RecordCipher;
+using wire::RecordCipher;
 
 const unsigned char* BytesOf(absl::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
@@ -16,9 +16,9 @@ unsigned char* BytesOf(std::string& text) { return reinterpret_cast<unsigned cha
 
 }  // namespace
 
-SealedFrames::SealedFrames(sockets::RecordKeys keys)
-    : outgoing_(std::move(keys.outgoing), RecordCipher::Use::kSeal),
-      incoming_(std::move(keys.incoming), RecordCipher::Use::kOpen) {}
+SealedFrames::SealedFrames(wire::RecordKeys keys)
+    : outgoing_(std::move(keys.outgoing), wire::RecordCipher::Use::kSeal),
+      incoming_(std::move(keys.incoming), wire::RecordCipher::Use::kOpen) {}
 
 std::string SealedFrames::Seal(absl::string_view frame) {
   const absl::string_view content = frame.substr(frames::kLengthBytes);

@@ -8,16 +8,16 @@
 
 #include "absl/strings/string_view.h"
 #include "cadre/result.h"
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
 namespace cadre::store {
 
 class SealedFrames {
  public:
   // So much longer a frame is.
-  static constexpr size_t kMoreBytes = sockets::kRecordTagBytes;
+  static constexpr size_t kMoreBytes = wire::kRecordTagBytes;
 
-  explicit SealedFrames(sockets::RecordKeys keys);
+  explicit SealedFrames(wire::RecordKeys keys);
 
   // Of a frame, with its length, in the order in which they are sent.
   std::string Seal(absl::string_view frame);
@@ -25,8 +25,8 @@ class SealedFrames {
   Result<std::string> Open(absl::string_view content);
 
  private:
-  sockets::RecordCipher outgoing_;
-  sockets::RecordCipher incoming_;
+  wire::RecordCipher outgoing_;
+  wire::RecordCipher incoming_;
 };
 
 }  // namespace cadre::store

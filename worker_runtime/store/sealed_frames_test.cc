@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const sockets::RecordKeys kKeys = {std::string(32, 'a'), std::string(32, 'b')};
+const wire::RecordKeys kKeys = {std::string(32, 'a'), std::string(32, 'b')};
 
 std::string FrameOf(absl::string_view content) {
   std::string frame;

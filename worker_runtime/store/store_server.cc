@@ -28,11 +28,11 @@
 #include "rpc/frames/messages.h"
 #include "rpc/worker_protocol.h"
 #include "worker_runtime/absl_types.h"
-#include "worker_runtime/sockets/encryption.h"
 #include "worker_runtime/sockets/endpoint.h"
 #include "worker_runtime/store/addresses.h"
 #include "worker_runtime/store/gate.h"
 #include "worker_runtime/store/sealed_frames.h"
+#include "worker_runtime/wire/encryption.h"
 
 namespace cadre::store {
 namespace {
@@ -80,7 +80,7 @@ struct StoreServer::State {
 };
 
 Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
-  ASSIGN_OR_RETURN(const bool encrypts, sockets::WantsEncryption());
+  ASSIGN_OR_RETURN(const bool encrypts, wire::WantsEncryption());
   endpoint = sockets::EndpointOf(listener);
   stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) return ErrnoToStatus(errno, "cannot make an eventfd");

@@ -1,4 +1,4 @@
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 const RecordKeys kKeys = {std::string(32, 'a'), std::string(32, 'b')};
@@ -85,4 +85,4 @@ TEST_F(ConnectionTest, AnEndIsFoundBehindWhatCameBefore) {
 }
 
 }  // namespace
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "worker_runtime/sockets/records.h"
+#include "worker_runtime/wire/records.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace cadre::sockets;  // NOLINT: of this function alone
+  using namespace cadre::wire;  // NOLINT: of this function alone
   absl::string_view bytes = cadre::fuzz::Text(data, size);
   RecordReader reader(std::string(32, 'k'));
   while (!bytes.empty()) {

@@ -1,4 +1,4 @@
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
 #include <openssl/evp.h>
 
@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/keyed_digest.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 constexpr size_t kNumberBytes = 12;  // AES-GCM's nonce
@@ -61,4 +61,4 @@ bool RecordCipher::HasTag(const unsigned char* tag) {
   return EVP_CipherFinal_ex(context_, nullptr, &bytes) == 1;
 }
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

@@ -1,13 +1,13 @@
-#include "worker_runtime/sockets/records.h"
+#include "worker_runtime/wire/records.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 constexpr size_t kMaxSealedBytes = kRecordHeadBytes + kMaxRecordBytes + kRecordTagBytes;
@@ -124,4 +124,4 @@ bool RecordReader::Open(Parts& parts, size_t content_bytes) {
   return cipher_.HasTag(from + left);
 }
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

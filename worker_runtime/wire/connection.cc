@@ -1,4 +1,4 @@
-#include "worker_runtime/sockets/connection.h"
+#include "worker_runtime/wire/connection.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 msghdr MessageOf(const iovec* parts, size_t count) {
@@ -94,4 +94,4 @@ std::string EndText(int error) {
   return ErrnoText(error);
 }
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

@@ -1,4 +1,4 @@
-#include "worker_runtime/sockets/records.h"
+#include "worker_runtime/wire/records.h"
 
 #include <cstring>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 const std::string kKey(32, 'k');
@@ -117,4 +117,4 @@ TEST(RecordsTest, ARecordIsTakenOnceAndInItsPlaceOnly) {
 }
 
 }  // namespace
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

@@ -1,10 +1,10 @@
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
 #include <string>
 
 #include "gtest/gtest.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 const std::string kKey(32, 'k');
@@ -60,4 +60,4 @@ TEST(RecordCipherTest, BothSidesPassToTheNextKey) {
 }
 
 }  // namespace
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

@@ -1,10 +1,10 @@
-#include "worker_runtime/sockets/encryption.h"
+#include "worker_runtime/wire/encryption.h"
 
 #include <cstdlib>
 
 #include "base/status_matchers.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -27,4 +27,4 @@ TEST(EncryptionTest, WhatIsNeitherIsNotTakenForOne) {
 }
 
 }  // namespace
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

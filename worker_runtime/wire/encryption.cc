@@ -1,4 +1,4 @@
-#include "worker_runtime/sockets/encryption.h"
+#include "worker_runtime/wire/encryption.h"
 
 #include <cstdlib>
 
@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "base/text.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 
 Result<bool> WantsEncryption() {
   const char* const variable = std::getenv(kEncryptVariable);
@@ -17,4 +17,4 @@ Result<bool> WantsEncryption() {
       absl::StrCat(kEncryptVariable, " is ", Quoted(value), "; it may be 1 or 0, or not be set"));
 }
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire

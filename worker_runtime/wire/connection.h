@@ -1,6 +1,6 @@
 // A connection between two ranks that have proved themselves, in clear or encrypted.
-#ifndef CADRE_WORKER_RUNTIME_SOCKETS_CONNECTION_H_
-#define CADRE_WORKER_RUNTIME_SOCKETS_CONNECTION_H_
+#ifndef CADRE_WORKER_RUNTIME_WIRE_CONNECTION_H_
+#define CADRE_WORKER_RUNTIME_WIRE_CONNECTION_H_
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -12,9 +12,9 @@
 
 #include "absl/strings/string_view.h"
 #include "base/scoped_fd.h"
-#include "worker_runtime/sockets/records.h"
+#include "worker_runtime/wire/records.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 
 // Owns a non-blocking socket. One thread at a time in each direction.
 class Connection {
@@ -52,6 +52,6 @@ class Connection {
 // Why a connection ended, by the errno that Send() or Receive() left; 0: its other side closed it.
 std::string EndText(int error);
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire
 
-#endif  // CADRE_WORKER_RUNTIME_SOCKETS_CONNECTION_H_
+#endif  // CADRE_WORKER_RUNTIME_WIRE_CONNECTION_H_

@@ -1,8 +1,8 @@
 // What crosses an encrypted connection: records of up to kMaxRecordBytes, each with its length and
 // sealed by AES-256-GCM (OpenSSL) under a key of this connection and direction alone. Records are
 // numbered by both sides, and none is taken twice, in another place or altered. Pure.
-#ifndef CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
-#define CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
+#ifndef CADRE_WORKER_RUNTIME_WIRE_RECORDS_H_
+#define CADRE_WORKER_RUNTIME_WIRE_RECORDS_H_
 
 #include <sys/uio.h>
 
@@ -12,9 +12,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "worker_runtime/sockets/record_cipher.h"
+#include "worker_runtime/wire/record_cipher.h"
 
-namespace cadre::sockets {
+namespace cadre::wire {
 
 // Of one record: so few that a chunk's first part is on its way while the next is sealed, and that
 // what was just opened is still in the cache.
@@ -85,6 +85,6 @@ class RecordReader {
   bool is_broken_ = false;
 };
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire
 
-#endif  // CADRE_WORKER_RUNTIME_SOCKETS_RECORDS_H_
+#endif  // CADRE_WORKER_RUNTIME_WIRE_RECORDS_H_

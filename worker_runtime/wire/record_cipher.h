@@ -1,7 +1,7 @@
 // AES-256-GCM (OpenSSL) of what one side of a connection sends: records that are numbered by both
 // sides, so that none is taken twice, in another place or altered. Pure.
-#ifndef CADRE_WORKER_RUNTIME_SOCKETS_RECORD_CIPHER_H_
-#define CADRE_WORKER_RUNTIME_SOCKETS_RECORD_CIPHER_H_
+#ifndef CADRE_WORKER_RUNTIME_WIRE_RECORD_CIPHER_H_
+#define CADRE_WORKER_RUNTIME_WIRE_RECORD_CIPHER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 struct evp_cipher_ctx_st;
 
-namespace cadre::sockets {
+namespace cadre::wire {
 
 // What proves that a record is as it was sealed.
 inline constexpr size_t kRecordTagBytes = 16;
@@ -49,6 +49,6 @@ class RecordCipher {
   uint64_t count_ = 0;
 };
 
-}  // namespace cadre::sockets
+}  // namespace cadre::wire
 
-#endif  // CADRE_WORKER_RUNTIME_SOCKETS_RECORD_CIPHER_H_
+#endif  // CADRE_WORKER_RUNTIME_WIRE_RECORD_CIPHER_H_
