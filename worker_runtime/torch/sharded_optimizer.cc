@@ -1,7 +1,6 @@
 #include "cadre/torch/sharded_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -11,17 +10,14 @@
 #include "c10/util/Type.h"
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/tensors.h"
-#include "cadre/wait_or_abort.h"
 #include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
 namespace {
-
-// As in torch::nn::utils::clip_grad_norm_.
-constexpr double kLeastNorm = 1e-6;
 
 // How long what was sent last has before it is given up.
 constexpr std::chrono::nanoseconds kLastBroadcastWait = std::chrono::seconds(5);
@@ -54,9 +50,6 @@ std::string ShapeOf(const torch::Tensor& tensor) {
   text << torch::toString(tensor.scalar_type()) << " " << tensor.sizes();
   return text.str();
 }
-
-// NaN, which compares with nothing, is more than everything.
-double LargerOf(double a, double b) { return b <= a ? a : b; }
 
 }  // namespace
 
@@ -264,51 +257,22 @@ void ShardedOptimizer::ZeroGrad() {
   for (Place& place : places_) place.tensor.mutable_grad() = torch::Tensor();
 }
 
-Result<double> ShardedOptimizer::Norm(double norm_type) {
-  const bool largest = std::isinf(norm_type);
-  // One wait for each device.
-  std::map<std::string, std::vector<torch::Tensor>> norms;
-  for (const Place& place : places_) {
-    const torch::Tensor& grad = place.tensor.grad();
-    if (!IsMine(place) || !grad.defined() || grad.numel() == 0) continue;
-    const torch::Tensor norm =
-        largest ? grad.abs().max() : torch::norm(grad, norm_type, ReducedType(grad.scalar_type()));
-    norms[grad.device().str()].push_back(norm.to(torch::kFloat64));
-  }
-  double mine = 0;
-  for (const auto& [device, list] : norms) {
-    const torch::Tensor all = torch::stack(list).cpu();
-    const double here = (largest ? all.max() : all.pow(norm_type).sum()).item<double>();
-    mine = largest ? LargerOf(mine, here) : mine + here;
-  }
-  std::vector<double> everyones(static_cast<size_t>(communicator_.size()));
-  CADRE_RETURN_IF_ERROR(
-      WaitOrAbort(communicator_,
-                  communicator_.AllGather({&mine, 1, DataType::kFloat64},
-                                          {everyones.data(), everyones.size(), DataType::kFloat64}),
-                  options_.timeout));
-  double total = 0;
-  for (const double one : everyones) total = largest ? LargerOf(total, one) : total + one;
-  return largest ? total : std::pow(total, 1 / norm_type);
-}
-
 Result<double> ShardedOptimizer::ClipGradNorm(double max_norm, double norm_type) {
   CADRE_RETURN_IF_ERROR(failure_);
-  if (!(max_norm >= 0) || !(norm_type > 0)) {
-    return InvalidArgumentError("ClipGradNorm(" + std::to_string(max_norm) + ", " +
-                                std::to_string(norm_type) +
-                                "): the norm must be at least 0, and its type more than 0");
-  }
+  CADRE_RETURN_IF_ERROR(CheckNorm(max_norm, norm_type));
   double total = 0;
   const Status status = Guarded("norm of the gradients", [&]() -> Status {
     const torch::NoGradGuard no_grad;
     CADRE_RETURN_IF_ERROR(CheckUnchanged());
-    CADRE_ASSIGN_OR_RETURN(total, Norm(norm_type));
-    const double factor = max_norm / (total + kLeastNorm);
-    if (factor >= 1) return OkStatus();
-    for (Place& place : places_) {
-      if (place.tensor.grad().defined()) place.tensor.mutable_grad().mul_(factor);
+    std::vector<torch::Tensor> here, mine;
+    for (const Place& place : places_) {
+      const torch::Tensor& grad = place.tensor.grad();
+      if (!grad.defined()) continue;
+      here.push_back(grad);
+      if (IsMine(place)) mine.push_back(grad);
     }
+    CADRE_ASSIGN_OR_RETURN(total, NormOverRanks(communicator_, mine, norm_type, options_.timeout));
+    ClipToNorm(here, total, max_norm);
     return OkStatus();
   });
   CADRE_RETURN_IF_ERROR(Fail(status));

@@ -1,5 +1,6 @@
 #include "worker_runtime/torch/pretend_device/pretend_communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <utility>
@@ -20,8 +21,7 @@ constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 size_t BytesOf(const Buffer& buffer) { return buffer.count * SizeOf(buffer.type); }
 
 std::shared_ptr<Work> Lacking() {
-  return FinishedWork(
-      UnimplementedError("pretend devices have all-reduces, reductions and broadcasts only"));
+  return FinishedWork(UnimplementedError("pretend devices have no barriers"));
 }
 
 class PretendCommunicator : public Communicator {
@@ -38,18 +38,29 @@ class PretendCommunicator : public Communicator {
   int size() const override { return host_->size(); }
 
   std::shared_ptr<Work> AllReduce(Buffer buffer, Reduction reduction) override {
-    return Enqueue(buffer, [this, reduction](const Buffer& there) {
+    return Enqueue(buffer, buffer, [this, reduction](const Buffer& there, const Buffer&) {
       return host_->AllReduce(there, reduction);
     });
   }
   std::shared_ptr<Work> Broadcast(Buffer buffer, int root) override {
-    return Enqueue(buffer,
-                   [this, root](const Buffer& there) { return host_->Broadcast(there, root); });
+    return Enqueue(buffer, buffer, [this, root](const Buffer& there, const Buffer&) {
+      return host_->Broadcast(there, root);
+    });
   }
 
   std::shared_ptr<Work> Reduce(Buffer buffer, Reduction reduction, int root) override {
-    return Enqueue(buffer, [this, reduction, root](const Buffer& there) {
+    return Enqueue(buffer, buffer, [this, reduction, root](const Buffer& there, const Buffer&) {
       return host_->Reduce(there, reduction, root);
+    });
+  }
+  std::shared_ptr<Work> ReduceScatter(Buffer input, Buffer output, Reduction reduction) override {
+    return Enqueue(input, output, [this, reduction](const Buffer& from, const Buffer& to) {
+      return host_->ReduceScatter(from, to, reduction);
+    });
+  }
+  std::shared_ptr<Work> AllGather(Buffer input, Buffer output) override {
+    return Enqueue(input, output, [this](const Buffer& from, const Buffer& to) {
+      return host_->AllGather(from, to);
     });
   }
 
@@ -61,19 +72,21 @@ class PretendCommunicator : public Communicator {
     return std::shared_ptr<void>(memory.data_ptr(), [memory](void*) {});
   }
 
-  std::shared_ptr<Work> AllGather(Buffer, Buffer) override { return Lacking(); }
   std::shared_ptr<Work> Barrier() override { return Lacking(); }
   void Abort() override { host_->Abort(); }
 
  private:
-  using Call = std::function<std::shared_ptr<Work>(const Buffer&)>;
+  using Call = std::function<std::shared_ptr<Work>(const Buffer& from, const Buffer& to)>;
 
-  std::shared_ptr<Work> Enqueue(Buffer buffer, const Call& call) {
+  std::shared_ptr<Work> Enqueue(Buffer from, Buffer to, const Call& call) {
     auto work = std::make_shared<Work>();
-    if (buffer.count > 0) buffer.data = AsDeviceSeesIt(buffer.data);
-    QueueOf(stream_).Push([this, buffer, call, work, costs = GetCosts()] {
-      Status status = call(buffer)->Wait(kLong);
-      if (status.ok() && costs.HaveBus()) status = TakeTime(costs.OfCollective(BytesOf(buffer)));
+    for (Buffer* const buffer : {&from, &to}) {
+      if (buffer->count > 0) buffer->data = AsDeviceSeesIt(buffer->data);
+    }
+    const size_t bytes = std::max(BytesOf(from), BytesOf(to));
+    QueueOf(stream_).Push([this, from, to, bytes, call, work, costs = GetCosts()] {
+      Status status = call(from, to)->Wait(kLong);
+      if (status.ok() && costs.HaveBus()) status = TakeTime(costs.OfCollective(bytes));
       work->Complete(status, std::chrono::nanoseconds(0));
     });
     return work;

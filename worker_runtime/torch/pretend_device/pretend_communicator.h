@@ -11,9 +11,9 @@
 
 namespace cadre::pretend {
 
-// A nn::ConnectDevice: all-reduces, reductions and broadcasts only. They go by a part of `host` of
-// their own, which the stream's thread waits for, as a device does for its peers: in the device's
-// own time, too (costs.h). The stream must outlive it.
+// A nn::ConnectDevice: all-reduces, reductions, broadcasts, gathers and reduce-scatters of even
+// parts. They go by a part of `host` of their own, which the stream's thread waits for, as a device
+// does for its peers: in the device's own time, too (costs.h). The stream must outlive it.
 Result<std::unique_ptr<Communicator>> ConnectPretendDevices(Communicator& host,
                                                             nn::DeviceStream& stream);
 

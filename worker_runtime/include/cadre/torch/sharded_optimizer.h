@@ -128,7 +128,6 @@ class ShardedOptimizer {
   Status CheckUnchanged() const;
   Status CheckParameter(const Place& place, const torch::Tensor& now) const;
   void StepOwn();
-  Result<double> Norm(double norm_type);
   bool IsMine(const Place& place) const;
   // What an error begins with.
   std::string Mine() const;

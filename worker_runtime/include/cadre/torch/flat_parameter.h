@@ -1,0 +1,136 @@
+// Parameters of one unit, type and kind in one flat tensor that is spread evenly over the ranks:
+// what FullySharded is made of. After PyTorch's FlatParameter (FSDP1).
+//
+// The parameters stay the module's own tensors. While the flat tensor is gathered they are views of
+// it; while it is not they are empty (their shape is {0}), so that what uses them fails and reads
+// nothing. Its storage object stays the same: what autograd saved of it in the forward pass has no
+// memory in between, and has the same values again for the backward pass.
+#ifndef CADRE_TORCH_FLAT_PARAMETER_H_
+#define CADRE_TORCH_FLAT_PARAMETER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cadre/communicator.h"
+#include "cadre/status.h"
+#include "cadre/torch/device_stream.h"
+#include "cadre/work.h"
+#include "torch/types.h"
+
+namespace cadre::nn {
+
+// How the ranks' parts come together.
+struct ShardRoute {
+  Communicator* host = nullptr;
+  // Between the ranks' devices; null: on the host, or through it.
+  Communicator* device = nullptr;
+  DeviceStream* stream = nullptr;
+  std::chrono::nanoseconds timeout{};
+};
+
+// What shards are kept, gathered and reduced in.
+struct ShardTypes {
+  torch::ScalarType kept = torch::kFloat32;
+  torch::ScalarType gathered = torch::kFloat32;
+  torch::ScalarType reduced = torch::kFloat32;
+};
+
+struct FlatMember {
+  std::string name;
+  // The module's own.
+  torch::Tensor tensor;
+  // Filled in by the flat parameter.
+  std::vector<int64_t> shape = {};
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+
+// One thread at a time. Errors are the communicator's; after one, GatherNothing() alone may follow.
+class FlatParameter {
+ public:
+  // Takes the members' values and empties them. Not collective: all ranks have the same values.
+  FlatParameter(std::vector<FlatMember> members, bool trained, const ShardTypes& types,
+                const ShardRoute& route);
+  ~FlatParameter();
+  FlatParameter(const FlatParameter&) = delete;
+  FlatParameter& operator=(const FlatParameter&) = delete;
+
+  const std::vector<FlatMember>& members() const { return members_; }
+  bool trained() const { return trained_; }
+  // This rank's part, a leaf for an optimizer; of trained ones it requires a gradient.
+  const torch::Tensor& shard() const { return shard_; }
+  // Of the whole, gathered.
+  size_t gathered_bytes() const { return static_cast<size_t>(count_) * flat_.element_size(); }
+  // Elements of the whole, with what is between the members and behind them.
+  int64_t count() const { return count_; }
+  // Whether there is memory for the whole.
+  bool allocated() const { return allocated_; }
+
+  // Starts to gather; the whole is there when FinishGather() returns, on a device for what the
+  // calling thread's current stream is given next.
+  Status StartGather();
+  Status FinishGather();
+  // After an error: memory that holds zeros, so that the pass can go on to its end.
+  void GatherNothing();
+  // The members become views of the whole, which is there.
+  void Show();
+  // The members are emptied and the memory is given back.
+  Status Free();
+  // What of the whole this rank keeps becomes its shard's value.
+  void KeepOwnPart();
+
+  // Averages the members' gradients over the ranks and takes them from the members; one that is
+  // missing counts as zero. FinishReduce() waits for the oldest reduction and adds it to the
+  // shard's gradient. INVALID_ARGUMENT: a gradient has another shape, since the parameter was used
+  // while it was empty.
+  Status StartReduce();
+  Status FinishReduce();
+  bool reducing() const { return !reductions_.empty(); }
+
+  // A member's part of a whole, and this rank's part of it.
+  torch::Tensor MemberOf(const torch::Tensor& whole, size_t member) const;
+  torch::Tensor OwnPartOf(const torch::Tensor& whole) const;
+  // Collective; waits: a tensor of the shard's size on each rank as a whole on the host.
+  Status GatherOnHost(const torch::Tensor& part, torch::Tensor* whole);
+
+ private:
+  struct Reduction {
+    torch::Tensor whole;
+    torch::Tensor own;
+    std::shared_ptr<Work> work;
+  };
+
+  bool alone() const { return route_.host->size() == 1; }
+  bool on_host() const { return flat_.device().is_cpu(); }
+  void LayOut();
+  void Allocate();
+  Status PackGradients(torch::Tensor* whole);
+  Status Await(const std::shared_ptr<Work>& work);
+
+  std::vector<FlatMember> members_;
+  const bool trained_;
+  const ShardTypes types_;
+  const ShardRoute route_;
+  int64_t count_ = 0;
+  torch::Tensor shard_;
+  // Has its storage, which often has no memory.
+  torch::Tensor flat_;
+  // Of the members, over flat_'s storage.
+  std::vector<torch::Tensor> views_;
+  bool allocated_ = false;
+  bool shown_ = false;
+  // Of a gather on its way.
+  std::shared_ptr<Work> gather_;
+  torch::Tensor sent_;
+  torch::Tensor received_;
+  std::deque<Reduction> reductions_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_FLAT_PARAMETER_H_

@@ -1,0 +1,66 @@
+// One unit of FullyShardedUnits; for its own sources alone.
+#ifndef CADRE_TORCH_FULLY_SHARDED_UNIT_H_
+#define CADRE_TORCH_FULLY_SHARDED_UNIT_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/sharded_unit.h"
+
+namespace cadre::nn {
+
+class FullyShardedUnits::Unit : public ShardedUnit {
+ public:
+  Unit(FullyShardedUnits* owner, std::string name, const torch::nn::Module& module)
+      : ShardedUnit(module), name(std::move(name)), owner_(*owner) {}
+
+  void BeforeForward() override { owner_.BeforeForward(*this); }
+  void AfterForward() override { owner_.AfterForward(*this); }
+  torch::Tensor Enter(const torch::Tensor& input) override { return owner_.Enter(*this, input); }
+  void Leave(const torch::Tensor& output) override { owner_.Leave(*this, output); }
+  using ShardedUnit::Announce;
+
+  bool root() const { return name.empty(); }
+  size_t gathered_bytes() const {
+    size_t bytes = 0;
+    for (const auto& flat : flats) bytes += flat->gathered_bytes();
+    return bytes;
+  }
+  bool has_gradients() const {
+    for (const auto& flat : flats) {
+      for (const FlatMember& member : flat->members()) {
+        if (member.tensor.grad().defined()) return true;
+      }
+    }
+    return false;
+  }
+
+  // In the module; empty: the root.
+  const std::string name;
+  // Before they are sharded.
+  std::vector<FlatMember> parameters;
+  std::vector<std::unique_ptr<FlatParameter>> flats;
+
+  enum class State { kSharded, kOnItsWay, kThere };
+  State state = State::kSharded;
+  // Forward calls under way.
+  int calls = 0;
+  // Inputs whose gradients the backward pass has not come to.
+  int inputs = 0;
+  bool in_backward = false;
+  // The units that began after this one when it last ran.
+  Unit* next_forward = nullptr;
+  Unit* next_backward = nullptr;
+
+ private:
+  FullyShardedUnits& owner_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_FULLY_SHARDED_UNIT_H_

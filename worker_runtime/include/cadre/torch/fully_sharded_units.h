@@ -1,0 +1,145 @@
+// The units of a FullySharded model and when their parameters are gathered and given back: what
+// FullySharded is made of.
+#ifndef CADRE_TORCH_FULLY_SHARDED_UNITS_H_
+#define CADRE_TORCH_FULLY_SHARDED_UNITS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cadre/communicator.h"
+#include "cadre/result.h"
+#include "cadre/status.h"
+#include "cadre/torch/device_links.h"
+#include "cadre/torch/flat_parameter.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+#include "torch/serialize/archive.h"
+#include "torch/types.h"
+
+namespace cadre::nn {
+
+struct FullyShardedOptions {
+  // A unit's parameters are given back after its forward pass, and gathered again for its backward
+  // pass; false: they stay in between. Those of the root unit always stay.
+  bool reshard_after_forward = true;
+  // The next unit's parameters are gathered while one runs, unless more bytes than this would be
+  // gathered at a time on a rank; what a unit needs now is gathered in any case. The same on all
+  // ranks.
+  size_t most_gathered_bytes = std::numeric_limits<size_t>::max();
+  // What parameters are gathered and computed in, torch::kBFloat16 say; nullopt: their own type.
+  // And what gradients are averaged in; nullopt: what they are computed in. Shards, and so the
+  // optimizer, stay in the parameters' own type. Inputs are the caller's to convert.
+  std::optional<torch::ScalarType> parameter_type;
+  std::optional<torch::ScalarType> reduction_type;
+  // Rank 0's parameters and buffers are copied to all ranks at construction.
+  bool broadcast_parameters = true;
+  // Rank 0's buffers replace those of the other ranks before each synchronized forward pass.
+  bool broadcast_buffers = true;
+  // For each collective. Longer than the communicator's own timeout, whose error names the rank
+  // that did not come.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(11);
+  // How the ranks' devices are connected; null: not at all, and all goes through the host.
+  ConnectDevice connect_device = ConnectByNccl;
+};
+
+// As FullySharded, which says more. Nothing here throws into autograd: what goes wrong is returned
+// by the next Finish(), and parameters are zeros until then.
+class FullyShardedUnits {
+ public:
+  static Result<std::unique_ptr<FullyShardedUnits>> Create(
+      std::shared_ptr<torch::nn::Module> module, const std::vector<std::string>& units,
+      Communicator& communicator, FullyShardedOptions options);
+  ~FullyShardedUnits();
+  FullyShardedUnits(const FullyShardedUnits&) = delete;
+  FullyShardedUnits& operator=(const FullyShardedUnits&) = delete;
+
+  std::vector<torch::Tensor> shards() const;
+  Status Finish();
+  Status Step(torch::optim::Optimizer& optimizer);
+  void ZeroGrad();
+  Result<double> ClipGradNorm(double max_norm, double norm_type);
+
+  // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
+  Status GatherAll();
+  Status ReleaseAll(bool keep);
+  Status SaveState(torch::serialize::OutputArchive& archive, int recipient);
+  Status LoadState(torch::serialize::InputArchive& archive);
+
+  void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
+  bool synchronize() const { return synchronize_; }
+  // What went wrong so far.
+  const Status& failure() const { return failure_; }
+  size_t gathered_bytes() const { return gathered_bytes_; }
+  size_t most_gathered_bytes() const { return most_gathered_bytes_; }
+
+ private:
+  class Unit;
+
+  FullyShardedUnits(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
+                    FullyShardedOptions options);
+
+  Status AddUnits(const std::vector<std::string>& names);
+  // Finds each parameter's unit.
+  Status AssignParameters();
+  Status CheckSameOnAllRanks();
+  Status Begin();
+  void Shard(Unit& unit);
+
+  // As the units are called, forward and backward.
+  void BeforeForward(Unit& unit);
+  void AfterForward(Unit& unit);
+  torch::Tensor Enter(Unit& unit, const torch::Tensor& input);
+  void Leave(Unit& unit, const torch::Tensor& output);
+  void BeforeBackward(Unit& unit);
+  void AfterBackward(Unit& unit);
+  void OnBackwardEnd();
+
+  void BeginPass();
+  void Start(Unit& unit);
+  // Gathers what is not there yet.
+  void Require(Unit& unit);
+  void Prefetch(Unit* unit);
+  void Release(Unit& unit);
+  void Reduce(Unit& unit);
+  void FinishReductions(size_t but);
+
+  Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
+  // What an error begins with.
+  std::string Mine() const;
+  Status Fail(const Status& status);
+
+  const std::shared_ptr<torch::nn::Module> module_;
+  Communicator& communicator_;
+  const FullyShardedOptions options_;
+  std::unique_ptr<DeviceLinks> links_;
+  ShardRoute route_;
+  // The root first.
+  std::vector<std::unique_ptr<Unit>> units_;
+  // The unit that began last, in the pass under way.
+  Unit* last_ = nullptr;
+  // The reductions under way, the oldest first.
+  std::deque<FlatParameter*> reducing_;
+  size_t gathered_bytes_ = 0;
+  size_t most_gathered_bytes_ = 0;
+
+  bool synchronize_ = true;
+  // Of the last forward pass.
+  bool pass_synchronized_ = true;
+  bool end_queued_ = false;
+  // Whether a backward pass came to its end since the last Finish().
+  bool backward_ended_ = false;
+  // Whether gradients were averaged since the last Step().
+  bool reduced_ = false;
+  Status failure_;
+};
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_TORCH_FULLY_SHARDED_UNITS_H_

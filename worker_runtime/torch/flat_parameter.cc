@@ -1,0 +1,263 @@
+#include "cadre/torch/flat_parameter.h"
+
+#include <sstream>
+#include <utility>
+
+#include "c10/core/Allocator.h"
+#include "c10/core/StorageImpl.h"
+#include "cadre/torch/tensors.h"
+#include "cadre/wait_or_abort.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+// As libtorch's own allocations, so that kernels find the same alignment as without sharding.
+constexpr int64_t kAlignmentBytes = 64;
+
+int64_t RoundUp(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+Buffer BufferOfFlat(const torch::Tensor& flat) {
+  return {flat.data_ptr(), static_cast<size_t>(flat.numel()), *DataTypeOf(flat.scalar_type())};
+}
+
+void SetMemory(const torch::Tensor& flat, c10::DataPtr memory, size_t bytes) {
+  c10::StorageImpl* const storage = flat.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(std::move(memory));
+  storage->set_nbytes(bytes);
+}
+
+}  // namespace
+
+FlatParameter::FlatParameter(std::vector<FlatMember> members, bool trained, const ShardTypes& types,
+                             const ShardRoute& route)
+    : members_(std::move(members)), trained_(trained), types_(types), route_(route) {
+  const torch::NoGradGuard no_grad;
+  LayOut();
+  const auto options = members_.front().tensor.options().requires_grad(false);
+  torch::Tensor whole = torch::zeros({count_}, options.dtype(types_.kept));
+  for (size_t m = 0; m < members_.size(); ++m) {
+    MemberOf(whole, m).copy_(members_[m].tensor.detach());
+  }
+  shard_ = OwnPartOf(whole).clone();
+  shard_.set_requires_grad(trained_);
+  flat_ = torch::empty({count_}, options.dtype(types_.gathered));
+  for (const FlatMember& member : members_) {
+    // No view to autograd, which has nothing to do with it.
+    torch::Tensor view = torch::empty({0}, flat_.options());
+    view.set_(flat_.storage(), member.offset, member.shape);
+    views_.push_back(std::move(view));
+  }
+  shown_ = allocated_ = true;
+  (void)Free();
+}
+
+FlatParameter::~FlatParameter() {
+  if (gather_ != nullptr) (void)Await(gather_);
+  for (const Reduction& reduction : reductions_) {
+    if (reduction.work != nullptr) (void)Await(reduction.work);
+  }
+}
+
+void FlatParameter::LayOut() {
+  const auto element = static_cast<int64_t>(c10::elementSize(types_.gathered));
+  for (FlatMember& member : members_) {
+    member.shape = member.tensor.sizes().vec();
+    member.count = member.tensor.numel();
+    member.offset = count_;
+    count_ += RoundUp(member.count, kAlignmentBytes / element);
+  }
+  count_ = RoundUp(count_, route_.host->size());
+}
+
+torch::Tensor FlatParameter::MemberOf(const torch::Tensor& whole, size_t member) const {
+  const FlatMember& one = members_[member];
+  return whole.narrow(0, one.offset, one.count).view(one.shape);
+}
+
+torch::Tensor FlatParameter::OwnPartOf(const torch::Tensor& whole) const {
+  const int64_t part = count_ / route_.host->size();
+  return whole.narrow(0, part * route_.host->rank(), part);
+}
+
+// On the current stream.
+void FlatParameter::Allocate() {
+  c10::StorageImpl* const storage = flat_.storage().unsafeGetStorageImpl();
+  c10::Allocator* allocator = storage->allocator();
+  if (allocator == nullptr) allocator = c10::GetAllocator(flat_.device().type());
+  SetMemory(flat_, allocator->allocate(gathered_bytes()), gathered_bytes());
+  allocated_ = true;
+}
+
+Status FlatParameter::Await(const std::shared_ptr<Work>& work) {
+  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
+  return WaitOrAbort(communicator, work, route_.timeout);
+}
+
+Status FlatParameter::StartGather() {
+  const torch::NoGradGuard no_grad;
+  // Behind the optimizer's step, and behind what used the memory before.
+  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
+  const DeviceStream::Scope on(*route_.stream);
+  sent_ = shard_.detach().to(types_.gathered);
+  if (alone() || on_host() || route_.device != nullptr) Allocate();
+  if (alone()) {
+    flat_.copy_(sent_);
+    return OkStatus();
+  }
+  if (!on_host() && route_.device == nullptr) {
+    sent_ = sent_.cpu();
+    received_ = torch::empty({count_}, sent_.options());
+  }
+  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
+  gather_ = communicator.AllGather(BufferOfFlat(sent_),
+                                   BufferOfFlat(received_.defined() ? received_ : flat_));
+  if (route_.device == nullptr) return OkStatus();
+  // On a device the order of the stream is enough.
+  const std::shared_ptr<Work> work = std::exchange(gather_, nullptr);
+  sent_ = torch::Tensor();
+  return work->done() ? work->Wait(std::chrono::nanoseconds(0)) : OkStatus();
+}
+
+Status FlatParameter::FinishGather() {
+  const torch::NoGradGuard no_grad;
+  Status status;
+  if (gather_ != nullptr) status = Await(std::exchange(gather_, nullptr));
+  {
+    const DeviceStream::Scope on(*route_.stream);
+    if (received_.defined()) {
+      if (status.ok()) {
+        Allocate();
+        flat_.copy_(received_);
+      }
+      received_ = torch::Tensor();
+    }
+    sent_ = torch::Tensor();
+  }
+  route_.stream->CurrentWaits();
+  return status;
+}
+
+void FlatParameter::GatherNothing() {
+  const torch::NoGradGuard no_grad;
+  {
+    const DeviceStream::Scope on(*route_.stream);
+    if (!allocated_) Allocate();
+    flat_.zero_();
+  }
+  route_.stream->CurrentWaits();
+}
+
+void FlatParameter::Show() {
+  if (std::exchange(shown_, true)) return;
+  for (size_t m = 0; m < members_.size(); ++m) members_[m].tensor.set_data(views_[m]);
+}
+
+Status FlatParameter::Free() {
+  // Nobody may write to memory that was given back.
+  const Status status = gather_ == nullptr ? OkStatus() : FinishGather();
+  if (std::exchange(shown_, false)) {
+    const torch::Tensor nothing = torch::empty({0}, flat_.options());
+    for (const FlatMember& member : members_) {
+      torch::Tensor(member.tensor).set_data(nothing.detach());
+    }
+  }
+  if (!std::exchange(allocated_, false)) return status;
+  // Given back in the order of the stream that it came from, after what uses it.
+  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
+  SetMemory(flat_, c10::DataPtr(nullptr, flat_.device()), 0);
+  return status;
+}
+
+void FlatParameter::KeepOwnPart() {
+  const torch::NoGradGuard no_grad;
+  shard_.detach().copy_(OwnPartOf(flat_));
+}
+
+Status FlatParameter::PackGradients(torch::Tensor* whole) {
+  *whole = torch::zeros({count_}, shard_.options().dtype(types_.reduced).requires_grad(false));
+  for (size_t m = 0; m < members_.size(); ++m) {
+    torch::Tensor& grad = members_[m].tensor.mutable_grad();
+    if (!grad.defined()) continue;
+    if (grad.sizes() != torch::IntArrayRef(members_[m].shape)) {
+      std::ostringstream text;
+      text << "rank " << route_.host->rank() << ": the gradient of parameter '" << members_[m].name
+           << "' is " << grad.sizes() << " and not " << torch::IntArrayRef(members_[m].shape)
+           << ": it was used outside its unit";
+      return InvalidArgumentError(text.str());
+    }
+    route_.stream->Uses(grad);
+    MemberOf(*whole, m).copy_(grad);
+    grad = torch::Tensor();
+  }
+  return OkStatus();
+}
+
+Status FlatParameter::StartReduce() {
+  const torch::NoGradGuard no_grad;
+  if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
+  const DeviceStream::Scope on(*route_.stream);
+  torch::Tensor whole;
+  const Status packed = PackGradients(&whole);
+  if (!packed.ok()) return packed;
+  if (alone()) {
+    reductions_.push_back({torch::Tensor(), whole, nullptr});
+    return OkStatus();
+  }
+  const bool through_host = !on_host() && route_.device == nullptr;
+  if (through_host) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
+  torch::Tensor own = torch::empty({count_ / route_.host->size()}, whole.options());
+  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
+  double factor = 1.0 / route_.host->size();
+  if (whole.scalar_type() == torch::kFloat16 || whole.scalar_type() == torch::kBFloat16) {
+    // In 16 bits a communicator would round the factor, too.
+    whole.mul_(factor);
+    factor = 1;
+  }
+  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
+  std::shared_ptr<Work> work = communicator.ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own),
+                                                          cadre::Reduction(ReduceOp::kSum, factor));
+  // On a device what is freed is not used again before the stream has come there.
+  if (route_.device != nullptr) whole = torch::Tensor();
+  reductions_.push_back({std::move(whole), std::move(own), std::move(work)});
+  return OkStatus();
+}
+
+Status FlatParameter::FinishReduce() {
+  const torch::NoGradGuard no_grad;
+  Reduction reduction = std::move(reductions_.front());
+  reductions_.pop_front();
+  if (reduction.work != nullptr) {
+    if (route_.device == nullptr) {
+      const Status status = Await(reduction.work);
+      if (!status.ok()) return status;
+    } else if (reduction.work->done()) {
+      const Status status = reduction.work->Wait(std::chrono::nanoseconds(0));
+      if (!status.ok()) return status;
+    }
+  }
+  {
+    const DeviceStream::Scope on(*route_.stream);
+    reduction.own = reduction.own.to(shard_.device(), shard_.scalar_type());
+  }
+  // The optimizer's stream uses what this one made.
+  route_.stream->CurrentWaits();
+  route_.stream->CurrentUses(reduction.own);
+  torch::Tensor& grad = shard_.mutable_grad();
+  if (grad.defined()) {
+    grad.add_(reduction.own);
+  } else {
+    grad = std::move(reduction.own);
+  }
+  return OkStatus();
+}
+
+Status FlatParameter::GatherOnHost(const torch::Tensor& part, torch::Tensor* whole) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor mine = part.detach().cpu().contiguous();
+  *whole = torch::empty({count_}, mine.options().requires_grad(false));
+  return WaitOrAbort(*route_.host, route_.host->AllGather(BufferOfFlat(mine), BufferOfFlat(*whole)),
+                     route_.timeout);
+}
+
+}  // namespace cadre::nn

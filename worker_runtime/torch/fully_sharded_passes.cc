@@ -1,0 +1,200 @@
+// What FullyShardedUnits does while a model's forward and backward passes run.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded_unit.h"
+#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/guarded.h"
+#include "cadre/torch/tensors.h"
+#include "torch/csrc/autograd/engine.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+// On the host: where the network is slower than the backward pass, that waits, and memory is
+// bounded. On a device the order of the stream bounds it.
+constexpr size_t kReductionsInFlight = 2;
+
+}  // namespace
+
+void FullyShardedUnits::BeginPass() {
+  // Values may be older than the optimizer's last step: of a forward pass without a backward pass.
+  for (const auto& unit : units_) Release(*unit);
+  last_ = nullptr;
+  pass_synchronized_ = synchronize_;
+  if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
+      torch::GradMode::is_enabled() && failure_.ok()) {
+    (void)Fail(BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
+  }
+}
+
+void FullyShardedUnits::BeforeForward(Unit& unit) {
+  (void)Fail(Guarded("forward pass of a sharded model", [&] {
+    if (unit.root() && unit.calls == 0) BeginPass();
+    ++unit.calls;
+    if (last_ != nullptr && last_ != &unit) last_->next_forward = &unit;
+    last_ = &unit;
+    Require(unit);
+    Prefetch(unit.next_forward);
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::AfterForward(Unit& unit) {
+  (void)Fail(Guarded("forward pass of a sharded model", [&] {
+    if (--unit.calls > 0) return OkStatus();
+    const bool with_backward = torch::GradMode::is_enabled();
+    if (!with_backward || (options_.reshard_after_forward && !unit.root())) Release(unit);
+    if (!unit.root()) return OkStatus();
+    last_ = nullptr;
+    for (const auto& other : units_) {
+      // What was gathered for nothing, since the pass went another way.
+      if (!with_backward || other->state == Unit::State::kOnItsWay) Release(*other);
+    }
+    return OkStatus();
+  }));
+}
+
+torch::Tensor FullyShardedUnits::Enter(Unit& unit, const torch::Tensor& input) {
+  // The root is complete when the backward pass is.
+  if (unit.root() || !torch::GradMode::is_enabled() || !input.defined() || !input.requires_grad()) {
+    return input;
+  }
+  // A node of autograd's of its own: it runs after all of the unit's, which are younger, and before
+  // the one that the input comes from.
+  const torch::Tensor entered = input.view_as(input);
+  ++unit.inputs;
+  entered.register_hook([this, &unit](const torch::Tensor&) { AfterBackward(unit); });
+  return entered;
+}
+
+void FullyShardedUnits::Leave(Unit& unit, const torch::Tensor& output) {
+  if (!output.defined() || !output.requires_grad()) return;
+  output.register_hook([this, &unit](const torch::Tensor&) { BeforeBackward(unit); });
+}
+
+void FullyShardedUnits::BeforeBackward(Unit& unit) {
+  (void)Fail(Guarded("backward pass of a sharded model", [&] {
+    if (!std::exchange(end_queued_, true)) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { OnBackwardEnd(); });
+    }
+    if (!std::exchange(unit.in_backward, true)) {
+      if (last_ != nullptr && last_ != &unit) last_->next_backward = &unit;
+      last_ = &unit;
+    }
+    Require(unit);
+    Prefetch(unit.next_backward);
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::AfterBackward(Unit& unit) {
+  (void)Fail(Guarded("backward pass of a sharded model", [&] {
+    // A graph that is gone through twice comes here more often than its forward pass has.
+    if (unit.inputs > 0) --unit.inputs;
+    if (unit.inputs > 0 || !unit.in_backward) return OkStatus();
+    unit.in_backward = false;
+    Reduce(unit);
+    Release(unit);
+    return OkStatus();
+  }));
+}
+
+// What is complete only now: the root, units whose inputs need no gradient, and what came late.
+void FullyShardedUnits::OnBackwardEnd() {
+  end_queued_ = false;
+  backward_ended_ = true;
+  (void)Fail(Guarded("end of the backward pass of a sharded model", [&] {
+    for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
+      if (std::exchange((*unit)->in_backward, false) || (*unit)->has_gradients()) Reduce(**unit);
+      Release(**unit);
+      (*unit)->inputs = 0;
+    }
+    last_ = nullptr;
+    if (pass_synchronized_) reduced_ = true;
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::Start(Unit& unit) {
+  unit.state = Unit::State::kOnItsWay;
+  gathered_bytes_ += unit.gathered_bytes();
+  most_gathered_bytes_ = std::max(most_gathered_bytes_, gathered_bytes_);
+  for (const auto& flat : unit.flats) {
+    if (failure_.ok()) (void)Fail(flat->StartGather());
+  }
+}
+
+void FullyShardedUnits::Require(Unit& unit) {
+  if (unit.state == Unit::State::kThere) return;
+  if (unit.state == Unit::State::kSharded) Start(unit);
+  unit.state = Unit::State::kThere;
+  for (const auto& flat : unit.flats) {
+    (void)Fail(flat->FinishGather());
+    if (!failure_.ok()) flat->GatherNothing();
+    flat->Show();
+  }
+}
+
+void FullyShardedUnits::Prefetch(Unit* unit) {
+  if (unit == nullptr || unit->state != Unit::State::kSharded) return;
+  const size_t room =
+      options_.most_gathered_bytes - std::min(options_.most_gathered_bytes, gathered_bytes_);
+  if (unit->gathered_bytes() <= room) Start(*unit);
+}
+
+void FullyShardedUnits::Release(Unit& unit) {
+  if (unit.state == Unit::State::kSharded) return;
+  unit.state = Unit::State::kSharded;
+  gathered_bytes_ -= unit.gathered_bytes();
+  for (const auto& flat : unit.flats) (void)Fail(flat->Free());
+}
+
+void FullyShardedUnits::Reduce(Unit& unit) {
+  if (!pass_synchronized_ || !failure_.ok()) return;
+  for (const auto& flat : unit.flats) {
+    if (!flat->trained()) continue;
+    const Status started = flat->StartReduce();
+    if (!started.ok()) return (void)Fail(started);
+    reducing_.push_back(flat.get());
+  }
+  if (route_.device == nullptr) FinishReductions(kReductionsInFlight);
+}
+
+// All but the last so many.
+void FullyShardedUnits::FinishReductions(size_t but) {
+  while (reducing_.size() > but) {
+    FlatParameter* const oldest = reducing_.front();
+    reducing_.pop_front();
+    const Status finished = oldest->FinishReduce();
+    if (failure_.ok()) (void)Fail(finished);
+  }
+}
+
+Status FullyShardedUnits::GatherAll() {
+  CADRE_RETURN_IF_ERROR(failure_);
+  return Fail(Guarded("gathering all parameters", [&] {
+    for (const auto& unit : units_) {
+      Release(*unit);
+      Require(*unit);
+    }
+    return failure_;
+  }));
+}
+
+Status FullyShardedUnits::ReleaseAll(bool keep) {
+  return Fail(Guarded("giving all parameters back", [&] {
+    for (const auto& unit : units_) {
+      for (const auto& flat : unit->flats) {
+        if (keep && failure_.ok()) flat->KeepOwnPart();
+      }
+      Release(*unit);
+    }
+    return failure_;
+  }));
+}
+
+}  // namespace cadre::nn

@@ -1,0 +1,265 @@
+#include "cadre/torch/fully_sharded.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/torch/data_parallel.h"
+#include "cadre/wait_or_abort.h"
+#include "gtest/gtest.h"
+#include "torch/nn/utils/clip_grad.h"
+#include "torch/optim/adam.h"
+#include "worker_runtime/torch/pretend_device/pretend_device.h"
+#include "worker_runtime/torch/unit_net_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using Values = std::vector<std::vector<torch::Tensor>>;
+using Model = FullySharded<UnitNet>;
+using Whole = DataParallel<UnitNet>;
+
+class FullyShardedTraining : public ShardedTraining {
+ protected:
+  static std::shared_ptr<UnitNet> MakeUnits(const Communicator& communicator, int width = 10) {
+    auto net = std::make_shared<UnitNet>(1 + communicator.rank(), width);
+    net->to(DeviceFor(where(), communicator));
+    return net;
+  }
+
+  // One step's passes of a model of either kind, which has forward(), Finish() and NoSync.
+  template <typename AnyModel>
+  static void OnePass(Communicator& communicator, AnyModel& model, int step) {
+    model.forward(Input(communicator, step)).pow(2).mean().backward();
+    ASSERT_OK(model.Finish());
+  }
+
+  // Each rank's parameters after some steps, whole.
+  template <typename Passes>
+  static Values Sharded(int ranks, int steps, const Passes& passes,
+                        const FullyShardedOptions& options, double max_norm = 0) {
+    Values values(static_cast<size_t>(ranks));
+    OnEachRank(ranks, [&](Communicator& communicator) {
+      const auto net = MakeUnits(communicator);
+      auto model = Model::Create(net, net->units(), communicator, options);
+      ASSERT_OK(model);
+      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
+      for (int step = 0; step < steps; ++step) {
+        passes(communicator, **model, step);
+        if (max_norm > 0) {
+          ASSERT_OK((*model)->ClipGradNorm(max_norm));
+        }
+        ASSERT_OK((*model)->Step(*optimizer));
+        (*model)->ZeroGrad();
+      }
+      const auto full = Model::FullParameters::Gather(**model);
+      ASSERT_OK(full);
+      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+    });
+    return values;
+  }
+
+  template <typename Passes>
+  static Values Unsharded(int ranks, int steps, const Passes& passes, double max_norm = 0) {
+    Values values(static_cast<size_t>(ranks));
+    OnEachRank(ranks, [&](Communicator& communicator) {
+      const auto net = MakeUnits(communicator);
+      auto model = Whole::Create(net, communicator, Options());
+      ASSERT_OK(model);
+      const auto optimizer = MakeOptimizer(kind(), net->parameters());
+      for (int step = 0; step < steps; ++step) {
+        passes(communicator, **model, step);
+        if (max_norm > 0) torch::nn::utils::clip_grad_norm_(net->parameters(), max_norm);
+        optimizer->step();
+        (*model)->ZeroGrad();
+      }
+      values[static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+    });
+    return values;
+  }
+
+  static void ExpectClose(const Values& ours, const Values& theirs, bool same_bits) {
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (size_t rank = 0; rank < ours.size(); ++rank) {
+      ASSERT_EQ(ours[rank].size(), theirs[rank].size());
+      for (size_t i = 0; i < ours[rank].size(); ++i) {
+        ASSERT_EQ(ours[rank][i].sizes(), theirs[rank][i].sizes());
+        // Two numbers have one sum; of more, an all-reduce and a reduce-scatter may add in another
+        // order.
+        if (same_bits) {
+          EXPECT_TRUE(ours[rank][i].equal(theirs[rank][i])) << rank << " " << i;
+        }
+        EXPECT_LE((ours[rank][i] - theirs[rank][i]).abs().max().item<double>(), 1e-6)
+            << ours.size() << " ranks, rank " << rank << ", tensor " << i;
+      }
+    }
+  }
+
+  template <typename Passes>
+  static void ExpectAsUnsharded(int ranks, int steps, const Passes& passes,
+                                const FullyShardedOptions& options = UnitOptions(where()),
+                                double max_norm = 0) {
+    const Values ours = Sharded(ranks, steps, passes, options, max_norm);
+    ExpectClose(ours, Unsharded(ranks, steps, passes, max_norm), ranks <= 2 && max_norm == 0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, FullyShardedTraining, EachWayAndKind(), NameOf);
+
+TEST_P(FullyShardedTraining, IsAsUnsharded) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    ExpectAsUnsharded(ranks, 50, [](Communicator& communicator, auto& model, int step) {
+      OnePass(communicator, model, step);
+    });
+  }
+}
+
+TEST_P(FullyShardedTraining, WithParametersThatStayForTheBackwardPass) {
+  FullyShardedOptions options = UnitOptions(where());
+  options.reshard_after_forward = false;
+  ExpectAsUnsharded(
+      2, 6,
+      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
+      options);
+}
+
+TEST_P(FullyShardedTraining, WithoutRoomForPrefetches) {
+  FullyShardedOptions options = UnitOptions(where());
+  options.most_gathered_bytes = 0;
+  ExpectAsUnsharded(
+      2, 6,
+      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
+      options);
+}
+
+TEST_P(FullyShardedTraining, AddsUpInsideNoSync) {
+  ExpectAsUnsharded(2, 5, [](Communicator& communicator, auto& model, int step) {
+    {
+      const typename std::decay_t<decltype(model)>::NoSync no_sync(model);
+      OnePass(communicator, model, step + 100);
+      OnePass(communicator, model, step + 200);
+    }
+    OnePass(communicator, model, step);
+  });
+}
+
+// Units run forward twice before they run backward, and passes that have no backward pass.
+TEST_P(FullyShardedTraining, WithSeveralForwardPasses) {
+  const auto ours = Sharded(
+      2, 6,
+      [](Communicator& communicator, Model& model, int step) {
+        (void)model.forward(Input(communicator, step + 300));
+        {
+          const torch::NoGradGuard no_grad;
+          (void)model.forward(Input(communicator, step + 400));
+        }
+        const torch::Tensor one = model.forward(Input(communicator, step));
+        const torch::Tensor other = model.forward(Input(communicator, step + 50), 1);
+        (one.pow(2).mean() + other.mean()).backward();
+        ASSERT_OK(model.Finish());
+      },
+      UnitOptions(where()));
+  const auto theirs = Unsharded(2, 6, [](Communicator& communicator, Whole& model, int step) {
+    const torch::Tensor one = model.forward(Input(communicator, step));
+    const torch::Tensor other = model.module().forward(Input(communicator, step + 50), 1);
+    (one.pow(2).mean() + other.mean()).backward();
+    ASSERT_OK(model.Finish());
+  });
+  ExpectClose(ours, theirs, true);
+}
+
+// The order that was learnt does not hold any more.
+TEST_P(FullyShardedTraining, WithUnitsThatSomeStepsSkip) {
+  const auto passes = [](Communicator& communicator, auto& model, int step) {
+    const size_t skipped = step < 2 ? 0 : 2;
+    model.forward(Input(communicator, step), skipped).pow(2).mean().backward();
+    ASSERT_OK(model.Finish());
+  };
+  const auto ours = Sharded(2, 5, passes, UnitOptions(where()));
+  ExpectClose(ours, Unsharded(2, 5, passes), true);
+}
+
+TEST_P(FullyShardedTraining, ClipsByTheNormOfTheWhole) {
+  ExpectAsUnsharded(
+      2, 6,
+      [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
+      UnitOptions(where()), 0.05);
+}
+
+size_t BytesOf(const torch::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
+
+// Of ZeRO's table: (4 + 4 + 8) bytes for each parameter in float32 with Adam, over the ranks.
+TEST_P(FullyShardedTraining, LeavesEachRankItsPart) {
+  constexpr int kRanks = 4;
+  OnEachRank(kRanks, [&](Communicator& communicator) {
+    const auto barrier = [&] {
+      ASSERT_OK(WaitOrAbort(communicator, communicator.Barrier(), kLong));
+    };
+    barrier();
+    const size_t before = pretend::LiveBytes();
+    barrier();
+    const auto net = MakeUnits(communicator, 64);
+    size_t all = 0;
+    for (const torch::Tensor& parameter : net->parameters()) all += parameter.nbytes();
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions(where()));
+    ASSERT_OK(model);
+    torch::optim::Adam adam((*model)->shards(), torch::optim::AdamOptions(0.01));
+    for (int step = 0; step < 3; ++step) {
+      (*model)->ZeroGrad();
+      OnePass(communicator, **model, step);
+      ASSERT_OK((*model)->Step(adam));
+      EXPECT_EQ((*model)->gathered_bytes(), 0u);
+    }
+    size_t here = 0;
+    for (const torch::Tensor& shard : (*model)->shards()) here += BytesOf(shard) * 2;
+    for (const auto& item : adam.state()) {
+      auto& state = static_cast<torch::optim::AdamParamState&>(*item.second);
+      here += BytesOf(state.exp_avg()) + BytesOf(state.exp_avg_sq());
+    }
+    for (const torch::Tensor& parameter : net->parameters()) {
+      here += BytesOf(parameter) + BytesOf(parameter.grad());
+      EXPECT_LE(parameter.storage().nbytes(), 0u);
+    }
+    EXPECT_LE(here, 1.1 * 4 * static_cast<double>(all) / kRanks);
+    // Of all ranks' devices.
+    barrier();
+    if (where() != Where::kHost) {
+      EXPECT_LE(pretend::LiveBytes() - before, 1.1 * 4 * static_cast<double>(all));
+    }
+    barrier();
+  });
+}
+
+TEST_P(FullyShardedTraining, GathersTheRootTheRunningUnitAndTheNext) {
+  OnEachRank(2, [&](Communicator& communicator) {
+    for (const bool may_prefetch : {true, false}) {
+      const auto net = MakeUnits(communicator, 32);
+      size_t root = 0, block = 0;
+      for (const auto& item : net->named_parameters()) {
+        if (item.key().rfind("block", 0) != 0) root += item.value().nbytes();
+        if (item.key().rfind("block0", 0) == 0) block += item.value().nbytes();
+      }
+      FullyShardedOptions options = UnitOptions(where());
+      // Each parameter begins at a multiple of 64 bytes.
+      const size_t margin = 4 * 64 + 2 * 64;
+      if (!may_prefetch) options.most_gathered_bytes = root + block + 2 * margin;
+      auto model = Model::Create(net, net->units(), communicator, options);
+      ASSERT_OK(model);
+      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
+      for (int step = 0; step < 3; ++step) {
+        OnePass(communicator, **model, step);
+        ASSERT_OK((*model)->Step(*optimizer));
+        (*model)->ZeroGrad();
+      }
+      const size_t units = may_prefetch ? 2 : 1;
+      EXPECT_GE((*model)->most_gathered_bytes(), root + units * block);
+      EXPECT_LE((*model)->most_gathered_bytes(), root + units * block + 3 * margin);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nn

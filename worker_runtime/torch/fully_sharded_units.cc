@@ -1,0 +1,286 @@
+#include "cadre/torch/fully_sharded_units.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "cadre/parameter.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded_unit.h"
+#include "cadre/torch/gradient_norm.h"
+#include "cadre/torch/guarded.h"
+#include "cadre/torch/tensors.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+// Whether a parameter's or a module's name is within the module `outer`; all are within the root.
+bool IsWithin(const std::string& name, const std::string& outer) {
+  return outer.empty() || name == outer || name.rfind(outer + ".", 0) == 0;
+}
+
+}  // namespace
+
+FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
+                                     Communicator& communicator, FullyShardedOptions options)
+    : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
+
+// What is under way refers to the units' memory.
+FullyShardedUnits::~FullyShardedUnits() {
+  if (!reducing_.empty()) communicator_.Abort();
+}
+
+Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
+    std::shared_ptr<torch::nn::Module> module, const std::vector<std::string>& units,
+    Communicator& communicator, FullyShardedOptions options) {
+  std::unique_ptr<FullyShardedUnits> result(
+      new FullyShardedUnits(std::move(module), communicator, std::move(options)));
+  // The others wait for this rank's parameters.
+  CADRE_RETURN_IF_ERROR(result->Fail(Guarded("sharding of a model", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(result->AddUnits(units));
+    CADRE_RETURN_IF_ERROR(result->AssignParameters());
+    return result->Begin();
+  })));
+  return result;
+}
+
+std::string FullyShardedUnits::Mine() const {
+  return "rank " + std::to_string(communicator_.rank()) + ": ";
+}
+
+Status FullyShardedUnits::Fail(const Status& status) {
+  if (status.ok() || !failure_.ok()) return failure_;
+  failure_ = status;
+  communicator_.Abort();
+  if (links_ != nullptr) links_->Abort();
+  return failure_;
+}
+
+Status FullyShardedUnits::AddUnits(const std::vector<std::string>& names) {
+  units_.push_back(std::make_unique<Unit>(this, "", *module_));
+  const auto modules = module_->named_modules();
+  for (const std::string& name : names) {
+    const std::shared_ptr<torch::nn::Module>* const found =
+        name.empty() ? nullptr : modules.find(name);
+    if (found == nullptr) {
+      return InvalidArgumentError(Mine() + "the model has no submodule '" + name + "'");
+    }
+    units_.push_back(std::make_unique<Unit>(this, name, **found));
+  }
+  for (const auto& unit : units_) {
+    const Status announced = unit->Announce();
+    if (announced.ok()) continue;
+    return FailedPreconditionError(Mine() + (unit->root() ? "the model" : "'" + unit->name + "'") +
+                                   " is a unit already");
+  }
+  return OkStatus();
+}
+
+Status FullyShardedUnits::AssignParameters() {
+  std::map<const void*, std::pair<Unit*, std::string>> owners;
+  std::optional<torch::Device> device;
+  for (const auto& item : module_->named_parameters()) {
+    const torch::Tensor& tensor = item.value();
+    if (!tensor.defined()) continue;
+    Unit* innermost = units_.front().get();
+    for (const auto& unit : units_) {
+      if (IsWithin(item.key(), unit->name) && unit->name.size() >= innermost->name.size()) {
+        innermost = unit.get();
+      }
+    }
+    const std::string parameter = Mine() + "parameter '" + item.key() + "'";
+    const auto [owner, is_new] =
+        owners.emplace(tensor.unsafeGetTensorImpl(), std::make_pair(innermost, item.key()));
+    if (!is_new && owner->second.first != innermost) {
+      return InvalidArgumentError(parameter + " is shared by two units: it is '" +
+                                  owner->second.second +
+                                  "', too; name neither unit, or one that contains both");
+    }
+    if (!is_new) continue;
+    if (!DataTypeOf(tensor.scalar_type()) || !torch::isFloatingType(tensor.scalar_type()) ||
+        tensor.layout() != torch::kStrided) {
+      return InvalidArgumentError(parameter + " is " + torch::toString(tensor.scalar_type()) +
+                                  ", which cannot be sharded");
+    }
+    if (device && *device != tensor.device()) {
+      return InvalidArgumentError(parameter + " is on " + tensor.device().str() +
+                                  ", and those before it on " + device->str());
+    }
+    device = tensor.device();
+    if (tensor.grad().defined()) {
+      return InvalidArgumentError(parameter + " has a gradient already");
+    }
+    innermost->parameters.push_back({item.key(), tensor});
+  }
+  if (device) return OkStatus();
+  return InvalidArgumentError(Mine() + "the model has no parameters");
+}
+
+Status FullyShardedUnits::CheckSameOnAllRanks() {
+  std::vector<Parameter> parameters;
+  const auto name_of = [](const std::optional<torch::ScalarType>& type) {
+    return type ? std::string(torch::toString(*type)) : "its own type";
+  };
+  for (const auto& unit : units_) {
+    for (const FlatMember& member : unit->parameters) {
+      const torch::Tensor& tensor = member.tensor;
+      const Buffer value = {nullptr, static_cast<size_t>(tensor.numel()),
+                            *DataTypeOf(tensor.scalar_type())};
+      parameters.push_back({member.name, value, tensor.sizes().vec()});
+      parameters.back().kept_as =
+          (tensor.requires_grad() ? "trained" : "frozen") + std::string(" on ") +
+          torch::Device(tensor.device().type()).str() + " in " +
+          (unit->root() ? "the root unit" : "unit " + unit->name) + ", gathered as " +
+          name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
+          (options_.reshard_after_forward ? "" : ", kept after forward") + ", at most " +
+          std::to_string(options_.most_gathered_bytes) + " bytes";
+    }
+  }
+  return CheckSameParameters(communicator_, parameters, options_.timeout);
+}
+
+Status FullyShardedUnits::Begin() {
+  CADRE_RETURN_IF_ERROR(CheckSameOnAllRanks());
+  std::vector<torch::Tensor> tensors;
+  std::vector<RootedTensor> first;
+  for (const auto& unit : units_) {
+    for (const FlatMember& member : unit->parameters) {
+      tensors.push_back(member.tensor);
+      first.push_back({member.name, member.tensor.detach().contiguous(), 0});
+    }
+  }
+  CADRE_ASSIGN_OR_RETURN(links_,
+                         DeviceLinks::Connect(communicator_, tensors, options_.connect_device));
+  const torch::Device device = tensors.front().device();
+  route_ = {&communicator_, links_->CommunicatorOf(device), &links_->StreamOf(device),
+            options_.timeout};
+  const torch::NoGradGuard no_grad;
+  if (options_.broadcast_parameters) {
+    CADRE_RETURN_IF_ERROR(BroadcastTensors(communicator_, first, options_.timeout, links_.get()));
+    CADRE_RETURN_IF_ERROR(
+        BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      // Those with gaps were copied.
+      if (tensors[i].data_ptr() != first[i].tensor.data_ptr()) {
+        tensors[i].detach().copy_(first[i].tensor);
+      }
+    }
+  }
+  first.clear();
+  for (const auto& unit : units_) Shard(*unit);
+  return OkStatus();
+}
+
+// One unit after the other, so that only one is there twice.
+void FullyShardedUnits::Shard(Unit& unit) {
+  using Kind = std::pair<torch::ScalarType, bool>;
+  std::map<Kind, std::vector<FlatMember>> kinds;
+  for (FlatMember& member : unit.parameters) {
+    const Kind kind(member.tensor.scalar_type(), member.tensor.requires_grad());
+    kinds[kind].push_back(std::move(member));
+  }
+  unit.parameters.clear();
+  for (auto& [kind, members] : kinds) {
+    const torch::ScalarType type = options_.parameter_type.value_or(kind.first);
+    const ShardTypes types = {kind.first, type, options_.reduction_type.value_or(type)};
+    unit.flats.push_back(
+        std::make_unique<FlatParameter>(std::move(members), kind.second, types, route_));
+  }
+}
+
+std::vector<torch::Tensor> FullyShardedUnits::shards() const {
+  std::vector<torch::Tensor> shards;
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flats) {
+      if (flat->trained()) shards.push_back(flat->shard());
+    }
+  }
+  return shards;
+}
+
+Status FullyShardedUnits::Finish() {
+  CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&] {
+    FinishReductions(0);
+    return OkStatus();
+  })));
+  if (std::exchange(backward_ended_, false)) return OkStatus();
+  return FailedPreconditionError(
+      Mine() +
+      "Finish() without a backward pass: no gradient of this model was computed since the "
+      "last one");
+}
+
+Status FullyShardedUnits::CheckOptimizer(const torch::optim::Optimizer& optimizer) const {
+  std::map<const void*, std::string> names;
+  std::set<const void*> ours;
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flats) {
+      if (flat->trained()) ours.insert(flat->shard().unsafeGetTensorImpl());
+      for (const FlatMember& member : flat->members()) {
+        names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
+      }
+    }
+  }
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& tensor : group.params()) {
+      if (ours.count(tensor.unsafeGetTensorImpl()) > 0) continue;
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      const std::string what = name == names.end() ? "a tensor that is not one of shards()"
+                                                   : "parameter '" + name->second + "' itself";
+      return InvalidArgumentError(Mine() + "the optimizer holds " + what +
+                                  ": make it over shards(), after the model was sharded");
+    }
+  }
+  return OkStatus();
+}
+
+Status FullyShardedUnits::Step(torch::optim::Optimizer& optimizer) {
+  CADRE_RETURN_IF_ERROR(failure_);
+  return Fail(Guarded("step of a sharded model", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+    if (!reduced_ || !reducing_.empty()) {
+      return FailedPreconditionError(
+          Mine() +
+          "a step without gradients of all ranks: call Finish() after a backward pass "
+          "outside of NoSync");
+    }
+    reduced_ = false;
+    optimizer.step();
+    return OkStatus();
+  }));
+}
+
+void FullyShardedUnits::ZeroGrad() {
+  for (const torch::Tensor& shard : shards()) shard.mutable_grad() = torch::Tensor();
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flats) {
+      for (const FlatMember& member : flat->members()) {
+        member.tensor.mutable_grad() = torch::Tensor();
+      }
+    }
+  }
+}
+
+Result<double> FullyShardedUnits::ClipGradNorm(double max_norm, double norm_type) {
+  CADRE_RETURN_IF_ERROR(failure_);
+  std::vector<torch::Tensor> gradients;
+  for (const torch::Tensor& shard : shards()) {
+    if (shard.grad().defined()) gradients.push_back(shard.grad());
+  }
+  CADRE_RETURN_IF_ERROR(CheckNorm(max_norm, norm_type));
+  double total = 0;
+  CADRE_RETURN_IF_ERROR(Fail(Guarded("norm of the gradients", [&]() -> Status {
+    const torch::NoGradGuard no_grad;
+    CADRE_ASSIGN_OR_RETURN(total,
+                           NormOverRanks(communicator_, gradients, norm_type, options_.timeout));
+    ClipToNorm(gradients, total, max_norm);
+    return OkStatus();
+  })));
+  return total;
+}
+
+}  // namespace cadre::nn

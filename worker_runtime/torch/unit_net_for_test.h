@@ -1,0 +1,66 @@
+// A model of several units, which the tests of FullySharded train.
+#ifndef CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
+#define CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cadre/torch/fully_sharded.h"
+#include "torch/nn/module.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker_runtime/torch/sharded_training_for_test.h"
+
+namespace cadre::nn {
+
+struct UnitBlock : torch::nn::Module {
+  explicit UnitBlock(int width) {
+    inner = register_module("inner", torch::nn::Linear(width, 2 * width + 1));
+    outer = register_module("outer", torch::nn::Linear(2 * width + 1, width));
+  }
+  torch::Tensor forward(torch::Tensor x) { return x + outer(torch::tanh(inner(x))); }
+  torch::nn::Linear inner{nullptr};
+  torch::nn::Linear outer{nullptr};
+};
+
+struct UnitNet : torch::nn::Module {
+  explicit UnitNet(int seed = 1, int width = 10, int count = 4) {
+    stem = register_module("stem", torch::nn::Linear(12, width));
+    for (int i = 0; i < count; ++i) {
+      blocks.push_back(
+          register_module("block" + std::to_string(i), std::make_shared<UnitBlock>(width)));
+    }
+    head = register_module("head", torch::nn::Linear(width, 3));
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : parameters()) {
+      parameter.copy_(0.2 *
+                      (torch::arange(parameter.numel()) * 0.7 + seed).sin().view_as(parameter));
+    }
+  }
+  // Without the first `skipped` blocks.
+  torch::Tensor forward(torch::Tensor x, size_t skipped = 0) {
+    x = torch::tanh(stem(x));
+    for (size_t i = skipped; i < blocks.size(); ++i) x = CallUnit(blocks[i], x);
+    return torch::tanh(head(x)).sum(1);
+  }
+  std::vector<std::string> units() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < blocks.size(); ++i) names.push_back("block" + std::to_string(i));
+    return names;
+  }
+  torch::nn::Linear stem{nullptr};
+  std::vector<std::shared_ptr<UnitBlock>> blocks;
+  torch::nn::Linear head{nullptr};
+};
+
+inline FullyShardedOptions UnitOptions(Where where = Where::kHost) {
+  FullyShardedOptions options;
+  options.timeout = kLong;
+  options.connect_device = ConnectFor(where);
+  return options;
+}
+
+}  // namespace cadre::nn
+
+#endif  // CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
