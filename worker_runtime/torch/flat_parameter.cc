@@ -3,6 +3,7 @@
 #include <sstream>
 #include <utility>
 
+#include "ATen/record_function.h"
 #include "c10/core/Allocator.h"
 #include "c10/core/StorageImpl.h"
 #include "cadre/torch/tensors.h"
@@ -150,6 +151,8 @@ void FlatParameter::GatherNothing() {
 
 void FlatParameter::Show() {
   if (std::exchange(shown_, true)) return;
+  // No use of the parameters that somebody who looks at operators is to see.
+  const at::DisableRecordFunctionGuard unseen;
   for (size_t m = 0; m < members_.size(); ++m) members_[m].tensor.set_data(views_[m]);
 }
 

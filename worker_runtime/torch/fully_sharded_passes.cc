@@ -25,10 +25,33 @@ void FullyShardedUnits::BeginPass() {
   for (const auto& unit : units_) Release(*unit);
   last_ = nullptr;
   pass_synchronized_ = synchronize_;
+  if (!std::exchange(watched_, true)) Watch();
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
     (void)Fail(BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
   }
+}
+
+// In the first pass alone, since it takes time; models that use a parameter outside its unit tend
+// to do so from the beginning.
+void FullyShardedUnits::Watch() {
+  ParameterWatch::Names names;
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flats) {
+      for (const FlatMember& member : flat->members()) {
+        if (member.count > 0) names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
+      }
+    }
+  }
+  watch_ = std::make_unique<ParameterWatch>(std::move(names));
+}
+
+Status FullyShardedUnits::EndWatch() {
+  const std::unique_ptr<ParameterWatch> watch = std::exchange(watch_, nullptr);
+  if (watch == nullptr || watch->found().empty()) return OkStatus();
+  return InvalidArgumentError(Mine() + "parameter '" + watch->found() +
+                              "' was used outside its unit, where it is empty: call the unit by "
+                              "CallUnit(), or do not name it as one");
 }
 
 void FullyShardedUnits::BeforeForward(Unit& unit) {
@@ -50,6 +73,7 @@ void FullyShardedUnits::AfterForward(Unit& unit) {
     if (!with_backward || (options_.reshard_after_forward && !unit.root())) Release(unit);
     if (!unit.root()) return OkStatus();
     last_ = nullptr;
+    CADRE_RETURN_IF_ERROR(EndWatch());
     for (const auto& other : units_) {
       // What was gathered for nothing, since the pass went another way.
       if (!with_backward || other->state == Unit::State::kOnItsWay) Release(*other);

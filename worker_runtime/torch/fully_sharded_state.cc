@@ -65,12 +65,15 @@ Status Read(const torch::nn::Module& module, const std::string& prefix,
 
 }  // namespace
 
+Status FullyShardedUnits::CheckRecipient(int recipient) const {
+  if (recipient >= 0 && recipient < communicator_.size()) return OkStatus();
+  return InvalidArgumentError("a state for rank " + std::to_string(recipient) + " of " +
+                              std::to_string(communicator_.size()));
+}
+
 Status FullyShardedUnits::SaveState(torch::serialize::OutputArchive& archive, int recipient) {
   CADRE_RETURN_IF_ERROR(failure_);
-  if (recipient < 0 || recipient >= communicator_.size()) {
-    return InvalidArgumentError("SaveState() on rank " + std::to_string(recipient) + " of " +
-                                std::to_string(communicator_.size()));
-  }
+  CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
   return Fail(Guarded("state of a sharded model", [&]() -> Status {
     Values values;
     for (const auto& unit : units_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -187,6 +188,57 @@ TEST_P(FullyShardedTraining, ClipsByTheNormOfTheWhole) {
       2, 6,
       [](Communicator& communicator, auto& model, int step) { OnePass(communicator, model, step); },
       UnitOptions(where()), 0.05);
+}
+
+// As one that computes in bfloat16 by hand, and keeps float32 for its optimizer. All ranks have the
+// same data, so that their average is what each has.
+TEST_P(FullyShardedTraining, InTwoPrecisions) {
+  const auto master = std::make_shared<UnitNet>();
+  const auto low = std::make_shared<UnitNet>();
+  low->to(torch::kBFloat16);
+  const auto plain = MakeOptimizer(kind(), master->parameters());
+  const auto input = [](int step) { return InputFor(0, step, torch::kCPU).to(torch::kBFloat16); };
+  for (int step = 0; step < 5; ++step) {
+    const auto of_master = master->parameters(), of_low = low->parameters();
+    for (size_t i = 0; i < of_low.size(); ++i) of_low[i].detach().copy_(of_master[i].detach());
+    low->zero_grad();
+    low->forward(input(step)).pow(2).mean().backward();
+    for (size_t i = 0; i < of_low.size(); ++i) {
+      torch::Tensor(of_master[i]).mutable_grad() = of_low[i].grad().to(torch::kFloat32);
+    }
+    plain->step();
+  }
+  for (const int ranks : {1, 2}) {
+    OnEachRank(ranks, [&](Communicator& communicator) {
+      const auto net = std::make_shared<UnitNet>();
+      net->to(DeviceFor(where(), communicator));
+      FullyShardedOptions options = UnitOptions(where());
+      options.parameter_type = torch::kBFloat16;
+      options.reduction_type = torch::kFloat32;
+      auto model = Model::Create(net, net->units(), communicator, options);
+      ASSERT_OK(model);
+      const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
+      for (int step = 0; step < 5; ++step) {
+        const torch::Tensor here = input(step).to(DeviceFor(where(), communicator));
+        const torch::Tensor output = (*model)->forward(here);
+        EXPECT_EQ(output.scalar_type(), torch::kBFloat16);
+        output.pow(2).mean().backward();
+        ASSERT_OK((*model)->Finish());
+        ASSERT_OK((*model)->Step(*optimizer));
+        (*model)->ZeroGrad();
+      }
+      torch::serialize::OutputArchive archive;
+      ASSERT_OK((*model)->SaveState(archive));
+      if (communicator.rank() > 0) return;
+      std::stringstream stream;
+      archive.save_to(stream);
+      UnitNet saved(7);
+      torch::serialize::InputArchive again;
+      again.load_from(stream);
+      saved.load(again);
+      ExpectSame(ParametersOf(saved), ParametersOf(*master));
+    });
+  }
 }
 
 size_t BytesOf(const torch::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }

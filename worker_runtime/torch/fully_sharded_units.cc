@@ -13,6 +13,7 @@
 #include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/tensors.h"
+#include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -125,20 +126,31 @@ Status FullyShardedUnits::CheckSameOnAllRanks() {
   const auto name_of = [](const std::optional<torch::ScalarType>& type) {
     return type ? std::string(torch::toString(*type)) : "its own type";
   };
+  std::map<const void*, const Unit*> unit_of;
   for (const auto& unit : units_) {
     for (const FlatMember& member : unit->parameters) {
-      const torch::Tensor& tensor = member.tensor;
-      const Buffer value = {nullptr, static_cast<size_t>(tensor.numel()),
-                            *DataTypeOf(tensor.scalar_type())};
-      parameters.push_back({member.name, value, tensor.sizes().vec()});
-      parameters.back().kept_as =
-          (tensor.requires_grad() ? "trained" : "frozen") + std::string(" on ") +
-          torch::Device(tensor.device().type()).str() + " in " +
-          (unit->root() ? "the root unit" : "unit " + unit->name) + ", gathered as " +
-          name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
-          (options_.reshard_after_forward ? "" : ", kept after forward") + ", at most " +
-          std::to_string(options_.most_gathered_bytes) + " bytes";
+      unit_of[member.tensor.unsafeGetTensorImpl()] = unit.get();
     }
+  }
+  // In the module's order, which does not depend on the units. Each once.
+  for (const auto& item : module_->named_parameters()) {
+    const torch::Tensor& tensor = item.value();
+    const auto found = unit_of.find(tensor.unsafeGetTensorImpl());
+    if (found == unit_of.end()) continue;
+    const Unit& unit = *found->second;
+    unit_of.erase(found);
+    const Buffer value = {nullptr, static_cast<size_t>(tensor.numel()),
+                          *DataTypeOf(tensor.scalar_type())};
+    parameters.push_back({item.key(), value, tensor.sizes().vec()});
+    parameters.back().kept_as =
+        (tensor.requires_grad() ? "trained" : "frozen") + std::string(" on ") +
+        torch::Device(tensor.device().type()).str() + " in " +
+        (unit.root() ? "the root unit" : "unit " + unit.name) + ", gathered as " +
+        name_of(options_.parameter_type) + ", reduced as " + name_of(options_.reduction_type) +
+        (options_.reshard_after_forward ? "" : ", kept after forward") +
+        (options_.most_gathered_bytes == std::numeric_limits<size_t>::max()
+             ? ""
+             : ", at most " + std::to_string(options_.most_gathered_bytes) + " bytes");
   }
   return CheckSameParameters(communicator_, parameters, options_.timeout);
 }
@@ -215,6 +227,10 @@ Status FullyShardedUnits::Finish() {
 }
 
 Status FullyShardedUnits::CheckOptimizer(const torch::optim::Optimizer& optimizer) const {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    return InvalidArgumentError(Mine() +
+                                "LBFGS steps all parameters together and cannot be sharded");
+  }
   std::map<const void*, std::string> names;
   std::set<const void*> ours;
   for (const auto& unit : units_) {

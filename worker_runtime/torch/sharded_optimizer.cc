@@ -12,6 +12,7 @@
 #include "cadre/status_macros.h"
 #include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
 #include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
@@ -21,29 +22,6 @@ namespace {
 
 // How long what was sent last has before it is given up.
 constexpr std::chrono::nanoseconds kLastBroadcastWait = std::chrono::seconds(5);
-
-// While it lives, the optimizer's groups have some of their parameters alone: a step() does nothing
-// to the others, and makes no state for them.
-class Narrowed {
- public:
-  Narrowed(torch::optim::Optimizer& optimizer, std::vector<std::vector<torch::Tensor>> own)
-      : optimizer_(optimizer), all_(std::move(own)) {
-    Swap();
-  }
-  ~Narrowed() { Swap(); }
-  Narrowed(const Narrowed&) = delete;
-  Narrowed& operator=(const Narrowed&) = delete;
-
- private:
-  void Swap() {
-    for (size_t g = 0; g < all_.size(); ++g) {
-      std::swap(optimizer_.param_groups()[g].params(), all_[g]);
-    }
-  }
-
-  torch::optim::Optimizer& optimizer_;
-  std::vector<std::vector<torch::Tensor>> all_;
-};
 
 std::string ShapeOf(const torch::Tensor& tensor) {
   std::ostringstream text;
@@ -235,7 +213,7 @@ void ShardedOptimizer::StepOwn() {
   for (const Place& place : places_) {
     if (IsMine(place)) own[place.group].push_back(place.tensor);
   }
-  const Narrowed narrowed(optimizer_, std::move(own));
+  const OtherParameters narrowed(optimizer_, std::move(own));
   optimizer_.step();
 }
 

@@ -16,6 +16,7 @@
 #ifndef CADRE_TORCH_FULLY_SHARDED_H_
 #define CADRE_TORCH_FULLY_SHARDED_H_
 
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -55,10 +56,16 @@ class FullySharded {
     return std::unique_ptr<FullySharded>(new FullySharded(std::move(module), std::move(sharded)));
   }
 
-  // Throws what the module throws.
+  // Throws what the module throws; where that comes of a mistake that Finish() would tell, what
+  // Finish() would.
   template <typename... Args>
   auto forward(Args&&... args) {
-    return CallUnit(*module_, std::forward<Args>(args)...);
+    try {
+      return CallUnit(*module_, std::forward<Args>(args)...);
+    } catch (const std::exception&) {
+      if (units_->failure().ok()) throw;
+      throw std::runtime_error(std::string(units_->failure().message()));
+    }
   }
 
   // One flat tensor for each unit and type, of this rank's part: what the optimizer is made over.
@@ -95,6 +102,18 @@ class FullySharded {
   // a model that was not sharded. INVALID_ARGUMENT, naming the parameter and the rank: the state is
   // of another model. What there was before stays.
   Status LoadState(torch::serialize::InputArchive& archive) { return units_->LoadState(archive); }
+
+  // The same of the optimizer's state: the archive is what the save() of one over the whole
+  // module's parameters would write, with their names. Of libtorch's own optimizers; UNIMPLEMENTED:
+  // of another. Groups' options are loaded where libtorch's load() does it, from 2.x on.
+  Status SaveOptimizerState(torch::optim::Optimizer& optimizer,
+                            torch::serialize::OutputArchive& archive, int recipient = 0) {
+    return units_->SaveOptimizerState(optimizer, archive, recipient);
+  }
+  Status LoadOptimizerState(torch::optim::Optimizer& optimizer,
+                            torch::serialize::InputArchive& archive) {
+    return units_->LoadOptimizerState(optimizer, archive);
+  }
 
   Module& module() { return *module_; }
   // Of whole parameters that are on this rank now, and the most there were at a time.

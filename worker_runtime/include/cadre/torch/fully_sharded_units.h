@@ -18,6 +18,7 @@
 #include "cadre/status.h"
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/flat_parameter.h"
+#include "cadre/torch/parameter_watch.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 #include "torch/serialize/archive.h"
@@ -71,6 +72,10 @@ class FullyShardedUnits {
   Status ReleaseAll(bool keep);
   Status SaveState(torch::serialize::OutputArchive& archive, int recipient);
   Status LoadState(torch::serialize::InputArchive& archive);
+  Status SaveOptimizerState(torch::optim::Optimizer& optimizer,
+                            torch::serialize::OutputArchive& archive, int recipient);
+  Status LoadOptimizerState(torch::optim::Optimizer& optimizer,
+                            torch::serialize::InputArchive& archive);
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
@@ -102,6 +107,9 @@ class FullyShardedUnits {
   void OnBackwardEnd();
 
   void BeginPass();
+  // Looks for parameters that are used outside their units.
+  void Watch();
+  Status EndWatch();
   void Start(Unit& unit);
   // Gathers what is not there yet.
   void Require(Unit& unit);
@@ -111,6 +119,8 @@ class FullyShardedUnits {
   void FinishReductions(size_t but);
 
   Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
+  Status CheckRecipient(int recipient) const;
+  class WholeState;
   // What an error begins with.
   std::string Mine() const;
   Status Fail(const Status& status);
@@ -137,6 +147,8 @@ class FullyShardedUnits {
   bool backward_ended_ = false;
   // Whether gradients were averaged since the last Step().
   bool reduced_ = false;
+  bool watched_ = false;
+  std::unique_ptr<ParameterWatch> watch_;
   Status failure_;
 };
 

@@ -1,0 +1,171 @@
+// What is wrong with a fully sharded model, and that it is said.
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "cadre/torch/fully_sharded.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/optim/lbfgs.h"
+#include "worker_runtime/torch/unit_net_for_test.h"
+
+namespace cadre::nn {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Model = FullySharded<UnitNet>;
+
+torch::Tensor Input() { return InputFor(0, 0, torch::kCPU); }
+
+std::string RankOf(const Communicator& communicator) {
+  return "rank " + std::to_string(communicator.rank());
+}
+
+TEST(FullyShardedErrors, AParameterThatTwoUnitsShare) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    net->blocks[2]->register_parameter("tied", net->blocks[1]->inner->weight);
+    EXPECT_THAT(Model::Create(net, net->units(), communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(RankOf(communicator)), HasSubstr("'block2.tied'"),
+                               HasSubstr("'block1.inner.weight'"), HasSubstr("two units"))));
+  });
+}
+
+TEST(FullyShardedErrors, ASubmoduleThatIsNotThere) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    EXPECT_THAT(Model::Create(net, {"block0", "block9"}, communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr(RankOf(communicator)),
+                                                             HasSubstr("no submodule 'block9'"))));
+  });
+}
+
+TEST(FullyShardedErrors, RanksThatWrapDifferently) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    std::vector<std::string> units = net->units();
+    if (communicator.rank() == 1) units.erase(units.begin() + 1);
+    EXPECT_THAT(Model::Create(net, units, communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("'block1.inner.weight'"), HasSubstr("rank 1"),
+                               HasSubstr("unit block1"), HasSubstr("the root unit"))));
+  });
+}
+
+TEST(FullyShardedErrors, AModelThatIsShardedAlready) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    const auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    EXPECT_THAT(Model::Create(net, net->units(), communicator, UnitOptions()).status(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("a unit already")));
+  });
+}
+
+TEST(FullyShardedErrors, AnOptimizerThatWasMadeBefore) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    const auto before = MakeOptimizer(Kind::kAdam, net->parameters());
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    (*model)->forward(Input()).mean().backward();
+    ASSERT_OK((*model)->Finish());
+    EXPECT_THAT((*model)->Step(*before),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(RankOf(communicator)), HasSubstr("'stem.weight' itself"),
+                               HasSubstr("over shards()"))));
+  });
+}
+
+TEST(FullyShardedErrors, AnOptimizerThatStepsAllTogether) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    torch::optim::LBFGS lbfgs((*model)->shards());
+    (*model)->forward(Input()).mean().backward();
+    ASSERT_OK((*model)->Finish());
+    EXPECT_THAT((*model)->Step(lbfgs), StatusIs(StatusCode::kInvalidArgument, HasSubstr("LBFGS")));
+  });
+}
+
+// Calls a block as if it were no unit, or looks at its weight.
+struct CarelessNet : UnitNet {
+  explicit CarelessNet(bool silent) : silent(silent) {}
+  torch::Tensor forward(torch::Tensor x) {
+    torch::Tensor out = UnitNet::forward(x);
+    if (silent) return out + 1e-3 * blocks[2]->outer->weight.pow(2).sum();
+    return out + blocks[2]->forward(stem(x)).sum(1);
+  }
+  const bool silent;
+};
+
+TEST(FullyShardedErrors, AParameterThatIsUsedOutsideItsUnit) {
+  for (const bool silent : {true, false}) {
+    OnEachRank(2, [silent](Communicator& communicator) {
+      const auto net = std::make_shared<CarelessNet>(silent);
+      auto model =
+          FullySharded<CarelessNet>::Create(net, net->units(), communicator, UnitOptions());
+      ASSERT_OK(model);
+      const auto names_it =
+          AllOf(HasSubstr(RankOf(communicator)),
+                HasSubstr(silent ? "'block2.outer.weight'" : "'block2.inner.weight'"),
+                HasSubstr("outside its unit"));
+      try {
+        (void)(*model)->forward(Input());
+        EXPECT_TRUE(silent);
+      } catch (const std::exception& error) {
+        EXPECT_FALSE(silent);
+        EXPECT_THAT(error.what(), names_it);
+      }
+      EXPECT_THAT((*model)->Finish(), StatusIs(StatusCode::kInvalidArgument, names_it));
+    });
+  }
+}
+
+TEST(FullyShardedErrors, StepsWithoutWhatComesBefore) {
+  OnEachRank(2, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
+    EXPECT_THAT((*model)->Finish(),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("without a backward pass")));
+    EXPECT_FALSE((*model)->ClipGradNorm(-1).ok());
+    {
+      const Model::NoSync no_sync(**model);
+      (*model)->forward(Input()).mean().backward();
+      ASSERT_OK((*model)->Finish());
+    }
+    EXPECT_THAT((*model)->Step(*optimizer),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("NoSync")));
+  });
+}
+
+// All others come to the end of their passes, and hear of it.
+TEST(FullyShardedErrors, ARankThatIsGone) {
+  OnEachRank(3, [](Communicator& communicator) {
+    const auto net = std::make_shared<UnitNet>();
+    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
+    const torch::Tensor loss = (*model)->forward(Input()).mean();
+    if (communicator.rank() == 2) {
+      communicator.Abort();
+      return;
+    }
+    loss.backward();
+    EXPECT_FALSE((*model)->Finish().ok());
+    (*model)->forward(Input()).mean().backward();
+    EXPECT_FALSE((*model)->Finish().ok());
+    EXPECT_FALSE((*model)->Step(*optimizer).ok());
+  });
+}
+
+}  // namespace
+}  // namespace cadre::nn

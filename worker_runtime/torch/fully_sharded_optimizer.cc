@@ -1,0 +1,228 @@
+// The whole state of an optimizer over shards.
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "c10/util/Type.h"
+#include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded_unit.h"
+#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/guarded.h"
+#include "cadre/torch/optimizer_state.h"
+#include "torch/utils.h"
+
+namespace cadre::nn {
+namespace {
+
+using torch::optim::OptimizerParamState;
+
+std::string KindOf(const torch::optim::Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
+
+Status NotOurs(const torch::optim::Optimizer& optimizer) {
+  return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
+}
+
+}  // namespace
+
+// The optimizer's groups as they would be over the whole module's parameters, in the module's
+// order.
+class FullyShardedUnits::WholeState {
+ public:
+  struct Part {
+    FlatParameter* flat;
+    size_t member;
+  };
+
+  WholeState(const FullyShardedUnits& units, const torch::optim::Optimizer& optimizer) {
+    std::map<const void*, size_t> order;
+    for (const auto& item : units.module_->named_parameters()) {
+      if (item.value().defined()) {
+        order.emplace(item.value().unsafeGetTensorImpl(), order.size());
+      }
+    }
+    std::map<const void*, FlatParameter*> flats;
+    for (const auto& unit : units.units_) {
+      for (const auto& flat : unit->flats) {
+        flats[flat->shard().unsafeGetTensorImpl()] = flat.get();
+      }
+    }
+    for (const auto& group : optimizer.param_groups()) {
+      std::vector<Part> parts;
+      for (const torch::Tensor& shard : group.params()) {
+        FlatParameter* const flat = flats.at(shard.unsafeGetTensorImpl());
+        flats_.push_back(flat);
+        for (size_t m = 0; m < flat->members().size(); ++m) parts.push_back({flat, m});
+      }
+      std::sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
+        return order.at(TensorOf(a).unsafeGetTensorImpl()) <
+               order.at(TensorOf(b).unsafeGetTensorImpl());
+      });
+      groups_.push_back(std::move(parts));
+    }
+  }
+
+  static const torch::Tensor& TensorOf(const Part& part) {
+    return part.flat->members()[part.member].tensor;
+  }
+  // In the order of the optimizer's own parameters.
+  const std::vector<FlatParameter*>& flats() const { return flats_; }
+  std::vector<std::vector<torch::Tensor>> Parameters() const {
+    std::vector<std::vector<torch::Tensor>> parameters;
+    for (const std::vector<Part>& group : groups_) {
+      auto& list = parameters.emplace_back();
+      for (const Part& part : group) list.push_back(TensorOf(part));
+    }
+    return parameters;
+  }
+  c10::List<std::string> Names() const {
+    c10::List<std::string> names;
+    for (const std::vector<Part>& group : groups_) {
+      for (const Part& part : group) names.push_back(part.flat->members()[part.member].name);
+    }
+    return names;
+  }
+
+  // Collective: adds the whole of a shard's state, for each member, to `states`.
+  static Status Gather(FlatParameter& flat, OptimizerParamState& state, bool receives,
+                       OptimizerStates* states) {
+    std::vector<torch::Tensor*> own;
+    if (!TensorsOf(state, &own)) return UnimplementedError("");
+    std::vector<torch::Tensor> wholes(own.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (own[i]->defined()) CADRE_RETURN_IF_ERROR(flat.GatherOnHost(*own[i], &wholes[i]));
+    }
+    for (size_t m = 0; receives && m < flat.members().size(); ++m) {
+      auto whole = state.clone();
+      std::vector<torch::Tensor*> tensors;
+      (void)TensorsOf(*whole, &tensors);
+      for (size_t i = 0; i < wholes.size(); ++i) {
+        if (wholes[i].defined()) *tensors[i] = flat.MemberOf(wholes[i], m).clone();
+      }
+      (*states)[StateKey(flat.members()[m].tensor)] = std::move(whole);
+    }
+    return OkStatus();
+  }
+
+  // This rank's part of the members' states; null: none has one. INVALID_ARGUMENT, naming the
+  // parameter: a state has another shape. UNIMPLEMENTED: it does not show its tensors.
+  static Status Cut(const FlatParameter& flat, const OptimizerStates& states,
+                    std::unique_ptr<OptimizerParamState>* cut) {
+    std::vector<torch::Tensor> wholes;
+    for (size_t m = 0; m < flat.members().size(); ++m) {
+      const FlatMember& member = flat.members()[m];
+      const auto state = states.find(StateKey(member.tensor));
+      if (state == states.end()) continue;
+      if (*cut == nullptr) *cut = state->second->clone();
+      std::vector<torch::Tensor*> tensors;
+      if (!TensorsOf(*state->second, &tensors)) return UnimplementedError("");
+      wholes.resize(tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        if (!tensors[i]->defined()) continue;
+        if (tensors[i]->sizes() != torch::IntArrayRef(member.shape)) {
+          std::ostringstream text;
+          text << "the state is of another model: for parameter '" << member.name << "', which is "
+               << torch::IntArrayRef(member.shape) << ", it has " << tensors[i]->sizes();
+          return InvalidArgumentError(text.str());
+        }
+        if (!wholes[i].defined()) {
+          wholes[i] = torch::zeros({flat.count()}, torch::dtype(tensors[i]->scalar_type()));
+        }
+        flat.MemberOf(wholes[i], m).copy_(*tensors[i]);
+      }
+    }
+    if (*cut == nullptr) return OkStatus();
+    std::vector<torch::Tensor*> own;
+    (void)TensorsOf(**cut, &own);
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (!wholes[i].defined()) continue;
+      *own[i] = flat.OwnPartOf(wholes[i]).clone().to(flat.shard().device());
+    }
+    return OkStatus();
+  }
+
+ private:
+  std::vector<FlatParameter*> flats_;
+  std::vector<std::vector<Part>> groups_;
+};
+
+Status FullyShardedUnits::SaveOptimizerState(torch::optim::Optimizer& optimizer,
+                                             torch::serialize::OutputArchive& archive,
+                                             int recipient) {
+  CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
+  return Fail(Guarded("state of a sharded model's optimizer", [&]() -> Status {
+    CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+    const torch::NoGradGuard no_grad;
+    const bool receives = communicator_.rank() == recipient;
+    const WholeState whole(*this, optimizer);
+    OptimizerStates states;
+    for (FlatParameter* const flat : whole.flats()) {
+      const auto state = optimizer.state().find(StateKey(flat->shard()));
+      if (state == optimizer.state().end()) continue;
+      const Status gathered = WholeState::Gather(*flat, *state->second, receives, &states);
+      if (gathered.code() == StatusCode::kUnimplemented) return NotOurs(optimizer);
+      CADRE_RETURN_IF_ERROR(gathered);
+    }
+    if (!receives) return OkStatus();
+    const StateAside aside(optimizer);
+    optimizer.state() = std::move(states);
+    const OtherParameters over_the_whole(optimizer, whole.Parameters());
+    optimizer.save(archive);
+    archive.write(kStateNamesKey, torch::IValue(whole.Names()));
+    archive.write(kStateOptimizerKey, torch::IValue(KindOf(optimizer)));
+    return OkStatus();
+  }));
+}
+
+Status FullyShardedUnits::LoadOptimizerState(torch::optim::Optimizer& optimizer,
+                                             torch::serialize::InputArchive& archive) {
+  CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  const torch::NoGradGuard no_grad;
+  const WholeState whole(*this, optimizer);
+  StateAside aside(optimizer);
+  const Status loaded = Guarded("state of a sharded model's optimizer", [&]() -> Status {
+    torch::IValue value;
+    if (archive.try_read(kStateOptimizerKey, value) && value.toStringRef() != KindOf(optimizer)) {
+      return InvalidArgumentError("the state is one of " + value.toStringRef() +
+                                  ", and the optimizer is " + KindOf(optimizer));
+    }
+    const c10::List<std::string> ours = whole.Names();
+    if (archive.try_read(kStateNamesKey, value)) {
+      const auto theirs = value.toListRef();
+      for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i) {
+        if (theirs[i].toStringRef() == ours.get(i)) continue;
+        return InvalidArgumentError("the state is of another model: parameter " +
+                                    std::to_string(i) + " is '" + theirs[i].toStringRef() +
+                                    "' there, and '" + ours.get(i) + "' in this one");
+      }
+    }
+    {
+      const OtherParameters over_the_whole(optimizer, whole.Parameters());
+      optimizer.load(archive);
+    }
+    OptimizerStates cut;
+    for (const FlatParameter* const flat : whole.flats()) {
+      std::unique_ptr<OptimizerParamState> own;
+      const Status status = WholeState::Cut(*flat, optimizer.state(), &own);
+      if (status.code() == StatusCode::kUnimplemented) return NotOurs(optimizer);
+      CADRE_RETURN_IF_ERROR(status);
+      if (own != nullptr) cut[StateKey(flat->shard())] = std::move(own);
+    }
+    optimizer.state() = std::move(cut);
+    return OkStatus();
+  });
+  if (loaded.code() == StatusCode::kInternal || loaded.code() == StatusCode::kInvalidArgument) {
+    return InvalidArgumentError(Mine() + std::string(loaded.message()));
+  }
+  CADRE_RETURN_IF_ERROR(loaded);
+  aside.Keep();
+  return OkStatus();
+}
+
+}  // namespace cadre::nn
