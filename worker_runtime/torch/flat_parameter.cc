@@ -104,6 +104,7 @@ Status FlatParameter::StartGather() {
   if (alone() || on_host() || route_.device != nullptr) Allocate();
   if (alone()) {
     flat_.copy_(sent_);
+    there_ = route_.stream->Here();
     return OkStatus();
   }
   if (!on_host() && route_.device == nullptr) {
@@ -115,9 +116,10 @@ Status FlatParameter::StartGather() {
                                    BufferOfFlat(received_.defined() ? received_ : flat_));
   if (route_.device == nullptr) return OkStatus();
   // On a device the order of the stream is enough.
-  const std::shared_ptr<Work> work = std::exchange(gather_, nullptr);
+  route_.under_way->push_back(std::exchange(gather_, nullptr));
+  there_ = route_.stream->Here();
   sent_ = torch::Tensor();
-  return work->done() ? work->Wait(std::chrono::nanoseconds(0)) : OkStatus();
+  return OkStatus();
 }
 
 Status FlatParameter::FinishGather() {
@@ -130,12 +132,14 @@ Status FlatParameter::FinishGather() {
       if (status.ok()) {
         Allocate();
         flat_.copy_(received_);
+        there_ = route_.stream->Here();
       }
       received_ = torch::Tensor();
     }
     sent_ = torch::Tensor();
   }
-  route_.stream->CurrentWaits();
+  // Not for what the stream was given since, the reduction of the unit before.
+  if (const auto current = route_.stream->Current()) there_.Block(*current);
   return status;
 }
 
@@ -220,8 +224,11 @@ Status FlatParameter::StartReduce() {
   Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
   std::shared_ptr<Work> work = communicator.ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own),
                                                           cadre::Reduction(ReduceOp::kSum, factor));
-  // On a device what is freed is not used again before the stream has come there.
-  if (route_.device != nullptr) whole = torch::Tensor();
+  if (route_.device != nullptr) {
+    route_.under_way->push_back(std::exchange(work, nullptr));
+    // What is freed is not used again before the stream has come there.
+    whole = torch::Tensor();
+  }
   reductions_.push_back({std::move(whole), std::move(own), std::move(work)});
   return OkStatus();
 }
@@ -231,13 +238,8 @@ Status FlatParameter::FinishReduce() {
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();
   if (reduction.work != nullptr) {
-    if (route_.device == nullptr) {
-      const Status status = Await(reduction.work);
-      if (!status.ok()) return status;
-    } else if (reduction.work->done()) {
-      const Status status = reduction.work->Wait(std::chrono::nanoseconds(0));
-      if (!status.ok()) return status;
-    }
+    const Status status = Await(reduction.work);
+    if (!status.ok()) return status;
   }
   {
     const DeviceStream::Scope on(*route_.stream);

@@ -1,5 +1,6 @@
 // What FullyShardedUnits does while a model's forward and backward passes run.
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -22,9 +23,15 @@ constexpr size_t kReductionsInFlight = 2;
 
 void FullyShardedUnits::BeginPass() {
   // Values may be older than the optimizer's last step: of a forward pass without a backward pass.
-  for (const auto& unit : units_) Release(*unit);
+  for (const auto& unit : units_) {
+    Release(*unit);
+    // Of a backward pass that ended with an exception.
+    unit->in_backward = false;
+  }
+  end_queued_ = false;
   last_ = nullptr;
   pass_synchronized_ = synchronize_;
+  (void)Fail(CheckHealth());
   if (!std::exchange(watched_, true)) Watch();
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
@@ -70,7 +77,10 @@ void FullyShardedUnits::AfterForward(Unit& unit) {
   (void)Fail(Guarded("forward pass of a sharded model", [&] {
     if (--unit.calls > 0) return OkStatus();
     const bool with_backward = torch::GradMode::is_enabled();
-    if (!with_backward || (options_.reshard_after_forward && !unit.root())) Release(unit);
+    // The one that ran last and that the backward pass begins with stays for it.
+    const bool needed_next = unit.next_forward == nullptr && units_.front()->next_backward == &unit;
+    const bool stays = unit.root() || needed_next || !options_.reshard_after_forward;
+    if (!with_backward || !stays) Release(unit);
     if (!unit.root()) return OkStatus();
     last_ = nullptr;
     CADRE_RETURN_IF_ERROR(EndWatch());
@@ -196,6 +206,14 @@ void FullyShardedUnits::FinishReductions(size_t but) {
     const Status finished = oldest->FinishReduce();
     if (failure_.ok()) (void)Fail(finished);
   }
+}
+
+Status FullyShardedUnits::CheckHealth() {
+  while (!under_way_.empty() && under_way_.front()->done()) {
+    CADRE_RETURN_IF_ERROR(under_way_.front()->Wait(std::chrono::nanoseconds(0)));
+    under_way_.pop_front();
+  }
+  return OkStatus();
 }
 
 Status FullyShardedUnits::GatherAll() {

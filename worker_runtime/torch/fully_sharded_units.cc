@@ -19,6 +19,9 @@
 namespace cadre::nn {
 namespace {
 
+// How long what was given to a device last has before it is given up.
+constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
+
 // Whether a parameter's or a module's name is within the module `outer`; all are within the root.
 bool IsWithin(const std::string& name, const std::string& outer) {
   return outer.empty() || name == outer || name.rfind(outer + ".", 0) == 0;
@@ -30,9 +33,11 @@ FullyShardedUnits::FullyShardedUnits(std::shared_ptr<torch::nn::Module> module,
                                      Communicator& communicator, FullyShardedOptions options)
     : module_(std::move(module)), communicator_(communicator), options_(std::move(options)) {}
 
-// What is under way refers to the units' memory.
 FullyShardedUnits::~FullyShardedUnits() {
-  if (!reducing_.empty()) communicator_.Abort();
+  // On the host what is under way refers to the units' memory; devices' communicators would take
+  // with them what the other ranks wait for.
+  if (!reducing_.empty() && route_.device == nullptr) communicator_.Abort();
+  for (const auto& work : under_way_) (void)work->Wait(kLastWait);
 }
 
 Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
@@ -169,7 +174,7 @@ Status FullyShardedUnits::Begin() {
                          DeviceLinks::Connect(communicator_, tensors, options_.connect_device));
   const torch::Device device = tensors.front().device();
   route_ = {&communicator_, links_->CommunicatorOf(device), &links_->StreamOf(device),
-            options_.timeout};
+            options_.timeout, &under_way_};
   const torch::NoGradGuard no_grad;
   if (options_.broadcast_parameters) {
     CADRE_RETURN_IF_ERROR(BroadcastTensors(communicator_, first, options_.timeout, links_.get()));
@@ -217,7 +222,7 @@ std::vector<torch::Tensor> FullyShardedUnits::shards() const {
 Status FullyShardedUnits::Finish() {
   CADRE_RETURN_IF_ERROR(Fail(Guarded("gradients of a sharded model", [&] {
     FinishReductions(0);
-    return OkStatus();
+    return CheckHealth();
   })));
   if (std::exchange(backward_ended_, false)) return OkStatus();
   return FailedPreconditionError(

@@ -31,6 +31,8 @@ struct ShardRoute {
   Communicator* device = nullptr;
   DeviceStream* stream = nullptr;
   std::chrono::nanoseconds timeout{};
+  // Gets what is given to `device`, the oldest first: what becomes of it is known later.
+  std::deque<std::shared_ptr<Work>>* under_way = nullptr;
 };
 
 // What shards are kept, gathered and reduced in.
@@ -128,6 +130,8 @@ class FlatParameter {
   std::shared_ptr<Work> gather_;
   torch::Tensor sent_;
   torch::Tensor received_;
+  // Where the stream has it.
+  DevicePoint there_;
   std::deque<Reduction> reductions_;
 };
 

@@ -33,6 +33,7 @@ namespace cadre::nn {
 // One thread. The communicator must outlive it, and nobody else may use the communicator between
 // forward() and Finish(). Every call that is collective, each forward and backward pass among them,
 // is made on all ranks in the same order, with the same units in the same order; evaluation, too.
+// It must outlive the graphs of its forward passes, which are gone through once.
 // After an error the communicator is aborted and every later call returns that error.
 //
 // Between passes, and outside their unit's own, parameters of the module are empty (their shape is
@@ -73,8 +74,8 @@ class FullySharded {
   std::vector<torch::Tensor> shards() const { return units_->shards(); }
 
   // After backward(): the shards have the average gradient of all ranks, added to what they had. On
-  // devices for what the calling thread's current stream is given next. On an error they must not
-  // be used.
+  // devices for what the calling thread's current stream is given next; that an exchange between
+  // devices failed may be told by a later call. On an error they must not be used.
   //   FAILED_PRECONDITION  there was no backward pass
   //   INVALID_ARGUMENT     naming the parameter and the rank: it was used outside its unit
   Status Finish() { return units_->Finish(); }

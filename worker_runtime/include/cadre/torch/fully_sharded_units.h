@@ -19,6 +19,7 @@
 #include "cadre/torch/device_links.h"
 #include "cadre/torch/flat_parameter.h"
 #include "cadre/torch/parameter_watch.h"
+#include "cadre/work.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 #include "torch/serialize/archive.h"
@@ -117,6 +118,8 @@ class FullyShardedUnits {
   void Release(Unit& unit);
   void Reduce(Unit& unit);
   void FinishReductions(size_t but);
+  // What is known by now of what the devices were given.
+  Status CheckHealth();
 
   Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
   Status CheckRecipient(int recipient) const;
@@ -130,6 +133,7 @@ class FullyShardedUnits {
   const FullyShardedOptions options_;
   std::unique_ptr<DeviceLinks> links_;
   ShardRoute route_;
+  std::deque<std::shared_ptr<Work>> under_way_;
   // The root first.
   std::vector<std::unique_ptr<Unit>> units_;
   // The unit that began last, in the pass under way.
