@@ -147,24 +147,33 @@ TEST(FullyShardedErrors, StepsWithoutWhatComesBefore) {
   });
 }
 
-// All others come to the end of their passes, and hear of it.
+// All others come to the end of their passes, and hear of it: of devices some calls later.
 TEST(FullyShardedErrors, ARankThatIsGone) {
-  OnEachRank(3, [](Communicator& communicator) {
-    const auto net = std::make_shared<UnitNet>();
-    auto model = Model::Create(net, net->units(), communicator, UnitOptions());
-    ASSERT_OK(model);
-    const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
-    const torch::Tensor loss = (*model)->forward(Input()).mean();
-    if (communicator.rank() == 2) {
-      communicator.Abort();
-      return;
-    }
-    loss.backward();
-    EXPECT_FALSE((*model)->Finish().ok());
-    (*model)->forward(Input()).mean().backward();
-    EXPECT_FALSE((*model)->Finish().ok());
-    EXPECT_FALSE((*model)->Step(*optimizer).ok());
-  });
+  for (const Where where : {Where::kHost, Where::kThroughHost, Where::kOnDevice}) {
+    OnEachRank(3, [where](Communicator& communicator) {
+      const torch::Device device = DeviceFor(where, communicator);
+      const auto net = std::make_shared<UnitNet>();
+      net->to(device);
+      auto model = Model::Create(net, net->units(), communicator, UnitOptions(where));
+      ASSERT_OK(model);
+      const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
+      const torch::Tensor loss = (*model)->forward(InputFor(0, 0, device)).mean();
+      if (communicator.rank() == 2) {
+        communicator.Abort();
+        return;
+      }
+      loss.backward();
+      Status status = (*model)->Finish();
+      for (int step = 1; step < 1000 && status.ok(); ++step) {
+        const torch::Tensor again = (*model)->forward(InputFor(0, step, device)).mean();
+        again.backward();
+        (void)again.cpu();
+        status = (*model)->Finish();
+      }
+      EXPECT_FALSE(status.ok());
+      EXPECT_FALSE((*model)->Step(*optimizer).ok());
+    });
+  }
 }
 
 }  // namespace
