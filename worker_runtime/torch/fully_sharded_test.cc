@@ -183,6 +183,53 @@ TEST_P(FullyShardedTraining, WithUnitsThatSomeStepsSkip) {
   ExpectClose(ours, Unsharded(2, 5, passes), true);
 }
 
+// A unit within another one, one whose parameters are all frozen, and one with some that are.
+TEST_P(FullyShardedTraining, WithUnitsWithinUnitsAndFrozenParameters) {
+  Values values[2];
+  for (const bool sharded : {true, false}) {
+    values[sharded].resize(2);
+    OnEachRank(2, [&](Communicator& communicator) {
+      const auto net = MakeUnits(communicator);
+      for (torch::Tensor& frozen : net->blocks[2]->parameters()) frozen.set_requires_grad(false);
+      net->blocks[1]->outer->bias.set_requires_grad(false);
+      std::vector<std::string> units = net->units();
+      units.push_back("block1.inner");
+      if (sharded) {
+        auto model = Model::Create(net, units, communicator, UnitOptions(where()));
+        ASSERT_OK(model);
+        const auto optimizer = MakeOptimizer(kind(), (*model)->shards());
+        for (int step = 0; step < 5; ++step) {
+          OnePass(communicator, **model, step);
+          EXPECT_EQ((*model)->gathered_bytes(), 0u);
+          ASSERT_OK((*model)->Step(*optimizer));
+          (*model)->ZeroGrad();
+        }
+        const auto full = Model::FullParameters::Gather(**model);
+        ASSERT_OK(full);
+        values[sharded][static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+        return;
+      }
+      auto model = Whole::Create(net, communicator, Options());
+      ASSERT_OK(model);
+      // Rank 0's, which data-parallel training does not send for frozen ones.
+      UnitNet first(1);
+      const torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < net->parameters().size(); ++i) {
+        net->parameters()[i].copy_(first.parameters()[i]);
+      }
+      const torch::AutoGradMode grad(true);
+      const auto optimizer = MakeOptimizer(kind(), net->parameters());
+      for (int step = 0; step < 5; ++step) {
+        OnePass(communicator, **model, step);
+        optimizer->step();
+        (*model)->ZeroGrad();
+      }
+      values[sharded][static_cast<size_t>(communicator.rank())] = ParametersOf(*net);
+    });
+  }
+  ExpectClose(values[true], values[false], true);
+}
+
 TEST_P(FullyShardedTraining, ClipsByTheNormOfTheWhole) {
   ExpectAsUnsharded(
       2, 6,

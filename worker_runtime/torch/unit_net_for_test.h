@@ -19,7 +19,7 @@ struct UnitBlock : torch::nn::Module {
     inner = register_module("inner", torch::nn::Linear(width, 2 * width + 1));
     outer = register_module("outer", torch::nn::Linear(2 * width + 1, width));
   }
-  torch::Tensor forward(torch::Tensor x) { return x + outer(torch::tanh(inner(x))); }
+  torch::Tensor forward(torch::Tensor x) { return x + outer(torch::tanh(CallUnit(inner, x))); }
   torch::nn::Linear inner{nullptr};
   torch::nn::Linear outer{nullptr};
 };
