@@ -8,7 +8,7 @@
 #include "cadre/torch/fully_sharded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_runtime/torch/unit_net_for_test.h"
+#include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
 
 namespace cadre::nn {
 namespace {

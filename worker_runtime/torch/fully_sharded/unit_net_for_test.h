@@ -1,6 +1,6 @@
 // A model of several units, which the tests of FullySharded train.
-#ifndef CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
-#define CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
+#ifndef CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_
+#define CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_
 
 #include <memory>
 #include <string>
@@ -63,4 +63,4 @@ inline FullyShardedOptions UnitOptions(Where where = Where::kHost) {
 
 }  // namespace cadre::nn
 
-#endif  // CADRE_WORKER_RUNTIME_TORCH_UNIT_NET_FOR_TEST_H_
+#endif  // CADRE_WORKER_RUNTIME_TORCH_FULLY_SHARDED_UNIT_NET_FOR_TEST_H_

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/optim/lbfgs.h"
-#include "worker_runtime/torch/unit_net_for_test.h"
+#include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
 
 namespace cadre::nn {
 namespace {
