@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/optim/adam.h"
-#include "worker_runtime/torch/pretend_device/pretend_device.h"
 #include "worker_runtime/torch/fully_sharded/unit_net_for_test.h"
+#include "worker_runtime/torch/pretend_device/pretend_device.h"
 
 namespace cadre::nn {
 namespace {
