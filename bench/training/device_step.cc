@@ -5,8 +5,8 @@
 //
 // MODEL is resnet50 or transformer; DEVICE cpu, or cuda, of which each rank takes the one of its
 // number, in turn where there are fewer; SHAPE full, or tiny for a try on a CPU; STRATEGY ddp, with
-// plain SGD, or sharded, with Adam, ShardedDataParallel and ShardedOptimizer. Rank 0 writes its
-// figures to the file RESULT.
+// plain SGD; sharded, with Adam, ShardedDataParallel and ShardedOptimizer; or fsdp, with Adam and
+// FullySharded, the transformer's blocks being its units. Rank 0 writes its figures to RESULT.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,6 +23,7 @@
 #include "cadre/connect.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/data_parallel.h"
+#include "cadre/torch/fully_sharded.h"
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "torch/cuda.h"
@@ -42,7 +43,7 @@ struct Options {
   bool tiny = false;
   int64_t batch = 0;
   int steps = 0;
-  bool sharded = false;
+  std::string strategy;
   std::string result;
 };
 
@@ -136,10 +137,38 @@ Result<double> StepSharded(const Options& options, const World& world,
 }
 
 template <typename Module>
+Result<double> StepFullySharded(const Options& options, const World& world,
+                                const std::shared_ptr<Module>& module, const Task& task,
+                                const Backward& backward) {
+  std::vector<std::string> units;
+  for (const auto& child : module->named_children()) {
+    if (child.key().rfind("block", 0) == 0) units.push_back(child.key());
+  }
+  CADRE_ASSIGN_OR_RETURN(auto model,
+                         nn::FullySharded<Module>::Create(module, units, *world.communicator));
+  torch::optim::Adam adam(model->shards(), torch::optim::AdamOptions(1e-3));
+  return Median(options.steps, task.input.device(), [&]() -> Status {
+    model->ZeroGrad();
+    backward(model->forward(task.input));
+    CADRE_RETURN_IF_ERROR(model->Finish());
+    return model->Step(adam);
+  });
+}
+
+template <typename Module>
+Result<double> StepWithAll(const Options& options, const World& world,
+                           const std::shared_ptr<Module>& module, const Task& task,
+                           const Backward& backward) {
+  if (options.strategy == "fsdp") return StepFullySharded(options, world, module, task, backward);
+  if (options.strategy == "sharded") return StepSharded(options, world, module, task, backward);
+  return StepDataParallel(options, world, module, task, backward);
+}
+
+template <typename Module>
 Result<double> StepAlone(const Options& options, const std::shared_ptr<Module>& module,
                          const Task& task, const Backward& backward) {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  if (options.sharded) {
+  if (options.strategy != "ddp") {
     optimizer =
         std::make_unique<torch::optim::Adam>(module->parameters(), torch::optim::AdamOptions(1e-3));
   } else {
@@ -162,13 +191,11 @@ Status Measure(const Options& options, const World& world, std::shared_ptr<Modul
     torch::nn::functional::cross_entropy(logits, task.labels).backward();
   };
   CADRE_ASSIGN_OR_RETURN(const double alone, StepAlone(options, module, task, backward));
-  Result<double> step = options.sharded ? StepSharded(options, world, module, task, backward)
-                                        : StepDataParallel(options, world, module, task, backward);
-  if (!step.ok()) return step.status();
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : module->parameters()) parameters += parameter.numel();
+  CADRE_ASSIGN_OR_RETURN(const double step, StepWithAll(options, world, module, task, backward));
   if (world.worker->rank() != 0) return OkStatus();
-  return Write(options, world, parameters, alone, *step);
+  return Write(options, world, parameters, alone, step);
 }
 
 Status Run(const Options& options) {
@@ -207,12 +234,13 @@ bool Parse(int argc, char** argv, Options* options) {
   options->tiny = std::string(argv[3]) == "tiny";
   options->batch = std::atoi(argv[4]);
   options->steps = std::atoi(argv[5]);
-  const std::string strategy = argv[6];
-  options->sharded = strategy == "sharded";
+  options->strategy = argv[6];
+  const std::string& strategy = options->strategy;
   options->result = argv[7];
   return (options->model == "resnet50" || options->model == "transformer") &&
          (options->device == "cpu" || options->device == "cuda") &&
-         (options->sharded || strategy == "ddp") && options->batch > 0 && options->steps > 0;
+         (strategy == "ddp" || strategy == "sharded" || strategy == "fsdp") && options->batch > 0 &&
+         options->steps > 0;
 }
 
 }  // namespace
@@ -223,7 +251,7 @@ int main(int argc, char** argv) {
   if (!cadre::bench::Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "usage: device_step resnet50|transformer cpu|cuda full|tiny BATCH STEPS "
-                 "ddp|sharded RESULT\n");
+                 "ddp|sharded|fsdp RESULT\n");
     return 64;
   }
   try {

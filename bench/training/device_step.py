@@ -1,4 +1,4 @@
-"""The step of device_step.cc with PyTorch's DistributedDataParallel, and ZeroRedundancyOptimizer where it is sharded.
+"""The step of device_step.cc with PyTorch's DistributedDataParallel, ZeroRedundancyOptimizer where it is sharded, or FSDP2.
 
 usage: cadre run ... device_step.py MODEL BACKEND DEVICE SHAPE BATCH STEPS STRATEGY RESULT
 """
@@ -48,6 +48,14 @@ def median(model, optimizer, inputs, labels, steps, device):
     return sorted(times)[len(times) // 2]
 
 
+def finish(result, batch, parameters, alone, step):
+    if dist.get_rank() == 0:
+        with open(result, "w", encoding="utf-8") as file:
+            json.dump(dict(ranks=dist.get_world_size(), batch=int(batch), parameters=parameters, alone_ms=alone, step_ms=step), file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def main():
     name, backend, where, shape, batch, steps, strategy, result = sys.argv[1:]
     device = torch.device("cpu")
@@ -58,20 +66,24 @@ def main():
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(dist.get_rank())
     model, inputs, labels = make(name, shape == "tiny", int(batch), device)
-    sharded = strategy == "sharded"
-    optimizer = (torch.optim.Adam if sharded else torch.optim.SGD)(model.parameters(), lr=1e-3)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    optimizer = (torch.optim.SGD if strategy == "ddp" else torch.optim.Adam)(model.parameters(), lr=1e-3)
     alone = median(model, optimizer, inputs, labels, int(steps), device)
+    if strategy == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh(where, (dist.get_world_size(),))
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        step = median(model, optimizer, inputs, labels, int(steps), device)
+        return finish(result, batch, parameters, alone, step)
     # The faster of its two forms.
     parallel = DistributedDataParallel(model, device_ids=[device] if where == "cuda" else None, gradient_as_bucket_view=True)
-    if sharded:
+    if strategy == "sharded":
         optimizer = ZeroRedundancyOptimizer(parallel.parameters(), optimizer_class=torch.optim.Adam, lr=1e-3)
     step = median(parallel, optimizer, inputs, labels, int(steps), device)
-    if dist.get_rank() == 0:
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        with open(result, "w", encoding="utf-8") as file:
-            json.dump(dict(ranks=dist.get_world_size(), batch=int(batch), parameters=parameters, alone_ms=alone, step_ms=step), file)
-    dist.barrier()
-    dist.destroy_process_group()
+    finish(result, batch, parameters, alone, step)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cadre/torch/sharded_unit.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
@@ -83,7 +84,7 @@ struct Transformer : torch::nn::Module {
 
   torch::Tensor forward(torch::Tensor ids) {
     torch::Tensor x = tokens(ids) + positions->weight.narrow(0, 0, ids.size(1));
-    for (const auto& block : blocks) x = block->forward(x);
+    for (const auto& block : blocks) x = nn::CallUnit(*block, x);
     // What reads the words also writes them.
     return at::linear(last(x), tokens->weight).flatten(0, 1);
   }

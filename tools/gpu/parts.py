@@ -115,9 +115,11 @@ def all_parts() -> list[Part]:
             ("step of %s, two ranks on one GPU, Gloo", 50, 160, ("cuda", "gloo", 2), on_gpu),
             ("step of %s, two ranks on one GPU, nccl", 50, 160, ("cuda", "nccl", 2), nccl)):
         parts += [Part(title % model, seconds, limit, step(model, *run), needs) for model in MODELS]
-    parts += [Part("tiny sharded step of transformer on the CPU, two ranks, Gloo", 15, 240, step("transformer", "cpu", "gloo", 2, "sharded")),
-              Part("sharded step of transformer, two ranks on one GPU, nccl", 50, 160, step("transformer", "cuda", "nccl", 2, "sharded"),
-                   nccl)]
+    for strategy in ("sharded", "fsdp"):
+        parts += [Part("tiny %s step of transformer on the CPU, two ranks, Gloo" % strategy, 15, 240,
+                       step("transformer", "cpu", "gloo", 2, strategy)),
+                  Part("%s step of transformer, two ranks on one GPU, nccl" % strategy, 50, 160,
+                       step("transformer", "cuda", "nccl", 2, strategy), nccl)]
     parts += [Part("a rank is %s in an NCCL collective" % way, 30, 120, nccl_failure(way), nccl)
               for way in ("killed", "stopped")]
     return parts

@@ -20,7 +20,7 @@ namespace cadre::nn {
 namespace {
 
 // How long what was given to a device last has before it is given up.
-constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
+constexpr std::chrono::nanoseconds kLastGatherWait = std::chrono::seconds(5);
 
 // Whether a parameter's or a module's name is within the module `outer`; all are within the root.
 bool IsWithin(const std::string& name, const std::string& outer) {
@@ -37,7 +37,7 @@ FullyShardedUnits::~FullyShardedUnits() {
   // On the host what is under way refers to the units' memory; devices' communicators would take
   // with them what the other ranks wait for.
   if (!reducing_.empty() && route_.device == nullptr) communicator_.Abort();
-  for (const auto& work : under_way_) (void)work->Wait(kLastWait);
+  for (const auto& work : under_way_) (void)work->Wait(kLastGatherWait);
 }
 
 Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(
