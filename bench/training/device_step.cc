@@ -191,6 +191,7 @@ Status Measure(const Options& options, const World& world, std::shared_ptr<Modul
     torch::nn::functional::cross_entropy(logits, task.labels).backward();
   };
   CADRE_ASSIGN_OR_RETURN(const double alone, StepAlone(options, module, task, backward));
+  module->zero_grad(/*set_to_none=*/true);
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : module->parameters()) parameters += parameter.numel();
   CADRE_ASSIGN_OR_RETURN(const double step, StepWithAll(options, world, module, task, backward));
