@@ -6,7 +6,7 @@ from typing import Callable
 
 from compiling import STEP
 from context import SHARING_ONE_GPU, Context, Part, read, road
-from running import Skipped
+from running import Failed, Skipped, lines_of
 
 MODELS = ("resnet50", "transformer")
 STEPS = 20
@@ -38,6 +38,9 @@ def step(model: str, device: str, backend: str, ranks: int | None, strategy: str
         label = "step_%s_%s_%s_%s_%s" % (model, strategy, "shared" if ranks else "each", device, backend)
         ours, theirs = (os.path.join(context.output, label + end) for end in (".cadre.json", ".ddp.json"))
         log = context.cadre(label + "_cadre", number, [*share, program, model, device, *size, strategy, ours], part.limit / 2, env=env)
+        complaint = next((line for line in lines_of(log) if "INTERNAL ASSERT FAILED" in line), None)
+        if complaint is not None:
+            raise Failed("libtorch says %s" % complaint[:300])
         script = os.path.join(context.root, "src/bench/training/device_step.py")
         context.cadre(label + "_ddp", number, [*share, context.machine.python, script, model, backend, device, *size, strategy, theirs],
                       part.limit / 2, env=env)

@@ -5,6 +5,19 @@
 namespace cadre::nn {
 namespace {
 
+// RecordFunction::inputs() asserts, in a program that is built without NDEBUG, what libtorch, which
+// is built with it, does not keep. So the member itself is read, by the one way that C++ has:
+// explicit instantiations may name what is private.
+using Inputs = c10::ArrayRef<const c10::IValue> at::RecordFunction::*;
+struct InputsMember {
+  friend Inputs MemberOf(InputsMember);
+};
+template <Inputs member>
+struct Instantiated {
+  friend Inputs MemberOf(InputsMember) { return member; }
+};
+template struct Instantiated<&at::RecordFunction::inputs_>;
+
 // libtorch calls back a plain function.
 thread_local ParameterWatch* watch_of_this_thread = nullptr;
 
@@ -25,7 +38,7 @@ ParameterWatch::~ParameterWatch() {
 std::unique_ptr<at::ObserverContext> ParameterWatch::OnOperator(const at::RecordFunction& call) {
   ParameterWatch* const watch = watch_of_this_thread;
   if (watch == nullptr) return nullptr;
-  for (const c10::IValue& input : call.inputs()) {
+  for (const c10::IValue& input : call.*MemberOf(InputsMember())) {
     if (input.isTensor()) {
       watch->Look(input.toTensor());
     } else if (input.isTensorList()) {
