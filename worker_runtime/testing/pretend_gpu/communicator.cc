@@ -106,16 +106,12 @@ ncclResult_t Communicator::Meet(std::string* text) {
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::CheckSettled() const {
-  if (state_ != ncclInProgress) return ncclSuccess;
-  return Refuse(ncclInvalidArgument,
-                "Attempt to use communicator before the previous operation returned ncclSuccess");
-}
-
 ncclResult_t Communicator::CheckReady() const {
   const Lock lock(mutex_);
-  const ncclResult_t settled = CheckSettled();
-  if (settled != ncclSuccess) return settled;
+  if (state_ == ncclInProgress) {
+    return Refuse(ncclInvalidArgument,
+                  "Attempt to use communicator before the previous operation returned ncclSuccess");
+  }
   if (state_ != ncclSuccess) return Refuse(state_, text_);
   if (finalized_) return Refuse(ncclInvalidUsage, "the communicator was finalized");
   return ncclSuccess;
@@ -239,13 +235,6 @@ ncclResult_t Communicator::Finalize() {
   });
 }
 
-void Communicator::Stop() {
-  Lock lock(mutex_);
-  *ended_ = true;
-  changed_.notify_all();
-  changed_.wait(lock, [this] { return inside_ == 0 && !task_runs_; });
-}
-
 void Communicator::Destroy() {
   {
     Lock lock(mutex_);
@@ -258,7 +247,12 @@ void Communicator::Destroy() {
 }
 
 void Communicator::Abort() {
-  Stop();
+  {
+    Lock lock(mutex_);
+    *ended_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return inside_ == 0 && !task_runs_; });
+  }
   board_.Close();
 }
 

@@ -70,8 +70,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Perform(const std::vector<Operation>& operations, uint64_t turn);
   CollectiveResult PerformAll(const std::vector<Operation>& operations);
   void SetError(const CollectiveResult& result);
-  void Stop();
-  ncclResult_t CheckSettled() const;
   ncclResult_t MakeChild(const std::string& id, int rank, int size, bool blocking,
                          const Children& made, std::string* text);
 

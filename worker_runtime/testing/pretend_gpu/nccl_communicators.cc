@@ -6,7 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "worker_runtime/testing/pretend_gpu/communicator.h"
 #include "worker_runtime/testing/pretend_gpu/devices.h"
@@ -48,13 +48,6 @@ ncclResult_t Inside(ncclComm_t handle, const char* what, F body) {
     return Refuse(ncclInvalidUsage, std::string(what) + " in a group is not simulated");
   }
   return body(*communicator);
-}
-
-// Puts the child where the program wants it.
-Communicator::Children PutInto(ncclComm_t* place) {
-  return [place](std::shared_ptr<Communicator> child) {
-    *place = child == nullptr ? nullptr : MakeHandle(std::move(child));
-  };
 }
 
 }  // namespace
@@ -174,8 +167,11 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ch
   return Inside(handle, "ncclCommSplit", [&](Communicator& communicator) {
     const ncclResult_t ready = communicator.CheckReady();
     if (ready != ncclSuccess) return ready;
-    const ncclResult_t begun = communicator.Split(
-        color, key, IsBlocking(config, communicator.place().blocking), PutInto(child));
+    const ncclResult_t begun =
+        communicator.Split(color, key, IsBlocking(config, communicator.place().blocking),
+                           [child](std::shared_ptr<Communicator> made) {
+                             *child = made == nullptr ? nullptr : MakeHandle(std::move(made));
+                           });
     // As NCCL's own (2.28.9): it does not say that it goes on, only the communicator does.
     return begun == ncclInProgress ? ncclSuccess : begun;
   });
