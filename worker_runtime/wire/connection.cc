@@ -20,8 +20,8 @@ msghdr MessageOf(const iovec* parts, size_t count) {
 
 ssize_t SendSealed(int socket, RecordWriter& writer, Parts parts) {
   ssize_t taken = 0;
-  // What the last call left of a record goes first.
-  while (writer.content_bytes() > 0 || parts.left() > 0) {
+  while (parts.left() > 0) {
+    // Else the last call left some of a record.
     if (writer.content_bytes() == 0) writer.Seal(parts);
     const size_t content_bytes = writer.content_bytes();
     CADRE_CHECK(content_bytes <= parts.left(), parts.left(), " bytes to send, fewer than before");

@@ -31,12 +31,14 @@ class Connection {
   int fd() const { return socket_.get(); }
   void Close() { socket_.Reset(); }
 
-  // As sendmsg() and recvmsg() have it for a socket that does not block: how many bytes went, or
-  // came; less than there are: that is all for now, until the socket is ready again. -1: errno.
-  // Where Send() took less than all, or failed with EAGAIN, the next call must begin with what this
-  // one left, and bring no less.
+  // As sendmsg() and recvmsg() on a socket that does not block: how many bytes were sent or
+  // received, or -1, and errno says why. Wait with poll() only after that was fewer than all: an
+  // encrypted connection may hold bytes that have come already.
+  //
+  // The next Send() must begin with all that this one was given and did not take: an encrypted
+  // connection may have sent a part of the record that they are in.
   ssize_t Send(const iovec* parts, size_t count) const;
-  // EBADMSG: what came is not what the peer sent.
+  // 0: the peer has closed the connection. EBADMSG: what came is not what the peer sent.
   ssize_t Receive(const iovec* parts, size_t count) const;
 
   ssize_t Send(absl::string_view bytes) const;
