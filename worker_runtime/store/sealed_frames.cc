@@ -5,16 +5,6 @@
 #include "rpc/frames/frame_reader.h"
 
 namespace cadre::store {
-namespace {
-
-using wire::RecordCipher;
-
-const unsigned char* BytesOf(absl::string_view text) {
-  return reinterpret_cast<const unsigned char*>(text.data());
-}
-unsigned char* BytesOf(std::string& text) { return reinterpret_cast<unsigned char*>(&text[0]); }
-
-}  // namespace
 
 SealedFrames::SealedFrames(wire::RecordKeys keys)
     : outgoing_(std::move(keys.outgoing), wire::RecordCipher::Use::kSeal),
@@ -24,8 +14,8 @@ std::string SealedFrames::Seal(absl::string_view frame) {
   const absl::string_view content = frame.substr(frames::kLengthBytes);
   std::string sealed(content.size() + kMoreBytes, '\0');
   outgoing_.Begin("");
-  outgoing_.Go(BytesOf(sealed), BytesOf(content), content.size());
-  outgoing_.MakeTag(BytesOf(sealed) + content.size());
+  outgoing_.Update(&sealed[0], content.data(), content.size());
+  outgoing_.MakeTag(&sealed[content.size()]);
   std::string out;
   frames::AppendFrame(sealed, &out);
   return out;
@@ -36,8 +26,8 @@ Result<std::string> SealedFrames::Open(absl::string_view content) {
   if (content.size() < kMoreBytes) return altered;
   std::string opened(content.size() - kMoreBytes, '\0');
   incoming_.Begin("");
-  incoming_.Go(BytesOf(opened), BytesOf(content), opened.size());
-  if (!incoming_.HasTag(BytesOf(content) + opened.size())) return altered;
+  incoming_.Update(&opened[0], content.data(), opened.size());
+  if (!incoming_.HasTag(&content[opened.size()])) return altered;
   return opened;
 }
 

@@ -43,21 +43,22 @@ void RecordCipher::Begin(absl::string_view head) {
   Check(EVP_CipherUpdate(context_, nullptr, &bytes, BytesOf(head), static_cast<int>(head.size())));
 }
 
-void RecordCipher::Go(unsigned char* to, const unsigned char* from, size_t bytes) {
+void RecordCipher::Update(void* to, const void* from, size_t bytes) {
   int moved = 0;
-  Check(EVP_CipherUpdate(context_, to, &moved, from, static_cast<int>(bytes)));
+  Check(EVP_CipherUpdate(context_, static_cast<unsigned char*>(to), &moved,
+                         static_cast<const unsigned char*>(from), static_cast<int>(bytes)));
 }
 
-void RecordCipher::MakeTag(unsigned char* tag) {
+void RecordCipher::MakeTag(void* tag) {
   int bytes = 0;
   Check(EVP_CipherFinal_ex(context_, nullptr, &bytes));
   Check(EVP_CIPHER_CTX_ctrl(context_, EVP_CTRL_AEAD_GET_TAG, kRecordTagBytes, tag));
 }
 
-bool RecordCipher::HasTag(const unsigned char* tag) {
+bool RecordCipher::HasTag(const void* tag) {
   int bytes = 0;
   Check(EVP_CIPHER_CTX_ctrl(context_, EVP_CTRL_AEAD_SET_TAG, kRecordTagBytes,
-                            const_cast<unsigned char*>(tag)));
+                            const_cast<void*>(tag)));
   return EVP_CipherFinal_ex(context_, nullptr, &bytes) == 1;
 }
 

@@ -36,11 +36,11 @@ class RecordCipher {
 
   // Begins the next record. `head` goes in clear, and cannot be altered either.
   void Begin(absl::string_view head);
-  // Its next bytes.
-  void Go(unsigned char* to, const unsigned char* from, size_t bytes);
+  // Seals or opens its next bytes; `to` may be `from`.
+  void Update(void* to, const void* from, size_t bytes);
   // The record's end: makes its tag, or checks it. Until then what was opened may be anything.
-  void MakeTag(unsigned char* tag);
-  bool HasTag(const unsigned char* tag);
+  void MakeTag(void* tag);
+  bool HasTag(const void* tag);
 
  private:
   std::string key_;

@@ -9,27 +9,25 @@ namespace {
 
 const std::string kKey(32, 'k');
 
-unsigned char* BytesOf(std::string& text) { return reinterpret_cast<unsigned char*>(&text[0]); }
-
 // The content, sealed, and its tag.
 std::string Seal(RecordCipher& cipher, const std::string& head, std::string content) {
   std::string tag(kRecordTagBytes, ' ');
   cipher.Begin(head);
-  cipher.Go(BytesOf(content), BytesOf(content), content.size());
-  cipher.MakeTag(BytesOf(tag));
+  cipher.Update(&content[0], &content[0], content.size());
+  cipher.MakeTag(&tag[0]);
   return content + tag;
 }
 
 // "altered" where the tag does not fit.
 std::string Open(RecordCipher& cipher, const std::string& head, const std::string& sealed) {
   std::string content = sealed.substr(0, sealed.size() - kRecordTagBytes);
-  std::string tag = sealed.substr(content.size());
+  const std::string tag = sealed.substr(content.size());
   cipher.Begin(head);
   // In pieces, as it may lie in several parts.
   for (size_t at = 0; at < content.size(); ++at) {
-    cipher.Go(BytesOf(content) + at, BytesOf(content) + at, 1);
+    cipher.Update(&content[at], &content[at], 1);
   }
-  return cipher.HasTag(BytesOf(tag)) ? content : "altered";
+  return cipher.HasTag(tag.data()) ? content : "altered";
 }
 
 TEST(RecordCipherTest, WhatIsSealedIsOpened) {

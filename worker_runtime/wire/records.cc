@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker_runtime/wire/record_cipher.h"
 
 namespace cadre::wire {
 namespace {
@@ -13,8 +12,6 @@ namespace {
 constexpr size_t kMaxSealedBytes = kRecordHeadBytes + kMaxRecordBytes + kRecordTagBytes;
 // A few records at once: a system call costs as much as opening one.
 constexpr size_t kArrivedBytes = 4 * kMaxSealedBytes;
-
-unsigned char* BytesOf(const iovec& part) { return static_cast<unsigned char*>(part.iov_base); }
 
 }  // namespace
 
@@ -42,16 +39,16 @@ RecordWriter::RecordWriter(std::string key) : cipher_(std::move(key), RecordCiph
 
 void RecordWriter::Seal(Parts parts) {
   CADRE_CHECK(output().empty() && parts.left() > 0, parts.left(), " bytes");
-  if (record_ == nullptr) record_.reset(new unsigned char[kMaxSealedBytes]);
+  if (record_ == nullptr) record_.reset(new char[kMaxSealedBytes]);
   content_bytes_ = std::min(parts.left(), kMaxRecordBytes);
   const uint32_t head = static_cast<uint32_t>(content_bytes_);
   static_assert(sizeof(head) == kRecordHeadBytes);
   memcpy(record_.get(), &head, sizeof(head));
-  cipher_.Begin({reinterpret_cast<const char*>(record_.get()), kRecordHeadBytes});
-  unsigned char* to = record_.get() + kRecordHeadBytes;
+  cipher_.Begin({record_.get(), kRecordHeadBytes});
+  char* to = record_.get() + kRecordHeadBytes;
   for (size_t left = content_bytes_; left > 0;) {
     const iovec part = parts.Next(left);
-    cipher_.Go(to, BytesOf(part), part.iov_len);
+    cipher_.Update(to, part.iov_base, part.iov_len);
     to += part.iov_len;
     left -= part.iov_len;
   }
@@ -62,24 +59,17 @@ void RecordWriter::Seal(Parts parts) {
 
 absl::string_view RecordWriter::output() const {
   if (sent_ == bytes_) return "";
-  return {reinterpret_cast<const char*>(record_.get()) + sent_, bytes_ - sent_};
+  return {record_.get() + sent_, bytes_ - sent_};
 }
 
 RecordReader::RecordReader(std::string key) : cipher_(std::move(key), RecordCipher::Use::kOpen) {}
 
 iovec RecordReader::room() {
-  if (arrived_ == nullptr) arrived_.reset(new unsigned char[kArrivedBytes]);
+  if (arrived_ == nullptr) arrived_.reset(new char[kArrivedBytes]);
   // What is left is less than a record.
   if (begin_ > 0) memmove(arrived_.get(), arrived_.get() + begin_, end_ - begin_);
   end_ -= std::exchange(begin_, 0);
   return {arrived_.get() + end_, kArrivedBytes - end_};
-}
-
-size_t RecordReader::NextContentBytes() const {
-  if (end_ - begin_ < kRecordHeadBytes) return 0;
-  uint32_t head = 0;
-  memcpy(&head, arrived_.get() + begin_, sizeof(head));
-  return head;
 }
 
 ssize_t RecordReader::Read(Parts parts) {
@@ -93,7 +83,8 @@ ssize_t RecordReader::Read(Parts parts) {
     }
     const size_t arrived = end_ - begin_;
     if (arrived < kRecordHeadBytes) break;
-    const size_t content_bytes = NextContentBytes();
+    uint32_t content_bytes = 0;
+    memcpy(&content_bytes, arrived_.get() + begin_, sizeof(content_bytes));
     if (content_bytes == 0 || content_bytes > kMaxRecordBytes) {
       is_broken_ = true;
     } else if (arrived < kRecordHeadBytes + content_bytes + kRecordTagBytes) {
@@ -107,19 +98,19 @@ ssize_t RecordReader::Read(Parts parts) {
 }
 
 bool RecordReader::Open(Parts& parts, size_t content_bytes) {
-  unsigned char* from = arrived_.get() + begin_;
-  cipher_.Begin({reinterpret_cast<const char*>(from), kRecordHeadBytes});
+  const char* from = arrived_.get() + begin_;
+  cipher_.Begin({from, kRecordHeadBytes});
   from += kRecordHeadBytes;
   size_t left = content_bytes;
   while (left > 0 && parts.left() > 0) {
     const iovec part = parts.Next(left);
-    cipher_.Go(BytesOf(part), from, part.iov_len);
+    cipher_.Update(part.iov_base, from, part.iov_len);
     from += part.iov_len;
     left -= part.iov_len;
   }
   opened_.resize(left);
   given_ = 0;
-  if (left > 0) cipher_.Go(reinterpret_cast<unsigned char*>(&opened_[0]), from, left);
+  if (left > 0) cipher_.Update(&opened_[0], from, left);
   begin_ += kRecordHeadBytes + content_bytes + kRecordTagBytes;
   return cipher_.HasTag(from + left);
 }

@@ -1,6 +1,5 @@
-// What crosses an encrypted connection: records of up to kMaxRecordBytes, each with its length and
-// sealed by AES-256-GCM (OpenSSL) under a key of this connection and direction alone. Records are
-// numbered by both sides, and none is taken twice, in another place or altered. Pure.
+// What crosses an encrypted connection: records (record_cipher.h) of up to kMaxRecordBytes, each
+// behind its length, under a key of this connection and direction alone. Pure.
 #ifndef CADRE_WORKER_RUNTIME_WIRE_RECORDS_H_
 #define CADRE_WORKER_RUNTIME_WIRE_RECORDS_H_
 
@@ -53,7 +52,7 @@ class RecordWriter {
 
  private:
   RecordCipher cipher_;
-  std::unique_ptr<unsigned char[]> record_;  // made with the first
+  std::unique_ptr<char[]> record_;  // made with the first
   size_t content_bytes_ = 0;
   size_t bytes_ = 0;  // of the record
   size_t sent_ = 0;   // of these
@@ -72,16 +71,14 @@ class RecordReader {
   ssize_t Read(Parts parts);
 
  private:
-  // Of the next record, whole or not; 0: not even its length is there.
-  size_t NextContentBytes() const;
   // The next record, which is there; false: it is no good.
   bool Open(Parts& parts, size_t content_bytes);
 
   RecordCipher cipher_;
-  std::unique_ptr<unsigned char[]> arrived_;  // made with the first
-  size_t begin_ = 0, end_ = 0;                // of what has not been opened
-  std::string opened_;                        // what there was no part for yet,
-  size_t given_ = 0;                          // and how much of it there was since
+  std::unique_ptr<char[]> arrived_;  // made with the first
+  size_t begin_ = 0, end_ = 0;       // of what has not been opened
+  std::string opened_;               // what the parts had no room for,
+  size_t given_ = 0;                 // and how much of it was given since
   bool is_broken_ = false;
 };
 
