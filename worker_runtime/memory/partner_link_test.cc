@@ -2,18 +2,17 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
 
-#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "worker_runtime/absl_types.h"
 #include "worker_runtime/memory/memory_slots.h"
 #include "worker_runtime/memory/slot_file.h"
+#include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::memory {
 namespace {
@@ -28,10 +27,9 @@ class PartnerLinkTest : public ::testing::Test {
     EXPECT_NE(mkdtemp(&pattern[0]), nullptr);
     path_ = pattern;
     slots_.emplace(path_, "copy-3", 2);
-    int ends[2] = {-1, -1};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    sender_.emplace(wire::Connection(ScopedFd(ends[0])), 3, 5, patience);
-    keeper_.emplace(wire::Connection(ScopedFd(ends[1])), 5, 3, patience);
+    auto [of_sender, of_keeper] = wire::ConnectedPair();
+    sender_.emplace(std::move(of_sender), 3, 5, patience);
+    keeper_.emplace(std::move(of_keeper), 5, 3, patience);
   }
   ~PartnerLinkTest() override { std::filesystem::remove_all(path_); }
 

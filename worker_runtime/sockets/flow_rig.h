@@ -2,19 +2,16 @@
 #ifndef CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
 #define CADRE_WORKER_RUNTIME_SOCKETS_FLOW_RIG_H_
 
-#include <sys/socket.h>
-
 #include <iterator>
 #include <list>
 #include <memory>
-#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "base/scoped_fd.h"
 #include "gtest/gtest.h"
 #include "worker_runtime/sockets/flow.h"
-#include "worker_runtime/wire/connection.h"
+#include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::sockets {
 
@@ -24,10 +21,8 @@ class FlowRig {
     for (auto& own : connections_) own.resize(size);
     for (int rank = 0; rank < size; ++rank) {
       for (int peer = 0; peer < rank; ++peer) {
-        int ends[2] = {-1, -1};
-        EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-        connections_[rank][peer] = Of(ends[0], is_encrypted, 0);
-        connections_[peer][rank] = Of(ends[1], is_encrypted, 1);
+        std::tie(connections_[rank][peer], connections_[peer][rank]) =
+            wire::ConnectedPair(is_encrypted);
       }
     }
   }
@@ -60,12 +55,6 @@ class FlowRig {
   }
 
  private:
-  static wire::Connection Of(int socket, bool is_encrypted, int end) {
-    if (!is_encrypted) return wire::Connection(ScopedFd(socket));
-    const std::string keys[] = {std::string(32, 'a'), std::string(32, 'b')};
-    return wire::Connection(ScopedFd(socket), {keys[end], keys[1 - end]});
-  }
-
   std::vector<std::vector<wire::Connection>> connections_;
   std::list<std::unique_ptr<Flow>> flows_;
 };

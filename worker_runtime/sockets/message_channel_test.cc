@@ -1,14 +1,13 @@
 #include "worker_runtime/sockets/message_channel.h"
 
-#include <sys/socket.h>
-
 #include <chrono>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/scoped_fd.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::sockets {
 namespace {
@@ -20,12 +19,7 @@ constexpr std::chrono::nanoseconds kLong = std::chrono::minutes(1);
 // Rank 0 sends to rank 1.
 class MessageChannelTest : public ::testing::Test {
  protected:
-  MessageChannelTest() {
-    int ends[2] = {-1, -1};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    from_ = wire::Connection(ScopedFd(ends[0]));
-    to_ = wire::Connection(ScopedFd(ends[1]));
-  }
+  MessageChannelTest() { std::tie(from_, to_) = wire::ConnectedPair(); }
   static Buffer Of(std::vector<float>& values) {
     return {values.data(), values.size(), DataType::kFloat32};
   }

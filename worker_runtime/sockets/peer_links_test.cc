@@ -1,16 +1,16 @@
 #include "worker_runtime/sockets/peer_links.h"
 
-#include <sys/socket.h>
-
 #include <cstring>
 #include <functional>
 #include <map>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "absl/synchronization/barrier.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
+#include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::sockets {
 namespace {
@@ -25,10 +25,7 @@ class PeerLinksTest : public ::testing::Test {
     for (auto& own : connections) own.resize(size);
     for (int rank = 0; rank < size; ++rank) {
       for (int peer = 0; peer < rank; ++peer) {
-        int ends[2] = {-1, -1};
-        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-        connections[rank][peer] = wire::Connection(ScopedFd(ends[0]));
-        connections[peer][rank] = wire::Connection(ScopedFd(ends[1]));
+        std::tie(connections[rank][peer], connections[peer][rank]) = wire::ConnectedPair();
       }
     }
     std::vector<std::thread> threads;

@@ -4,26 +4,18 @@
 #include <sys/socket.h>
 
 #include <string>
-#include <utility>
+#include <tuple>
 
-#include "base/scoped_fd.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_runtime/wire/connected_pair.h"
 
 namespace cadre::wire {
 namespace {
 
-const RecordKeys kKeys = {std::string(32, 'a'), std::string(32, 'b')};
-
 // Both ends, encrypted.
 class ConnectionTest : public ::testing::Test {
  protected:
-  ConnectionTest() {
-    int ends[2] = {-1, -1};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    near_ = Connection(ScopedFd(ends[0]), kKeys);
-    far_ = Connection(ScopedFd(ends[1]), {kKeys.incoming, kKeys.outgoing});
-  }
+  ConnectionTest() { std::tie(near_, far_) = ConnectedPair(/*is_encrypted=*/true); }
   std::string Receive(Connection& at, size_t limit = 100) {
     std::string bytes(limit, ' ');
     const ssize_t got = at.Receive(&bytes[0], limit);
