@@ -27,7 +27,7 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 40);
 
-// A nonce and whether the called side encrypts, then its proof.
+// The called side's nonce, and whether it encrypts.
 constexpr size_t kChallengeBytes = kNonceBytes + 1;
 constexpr absl::string_view kWelcome = "W";
 
@@ -155,12 +155,13 @@ Status Handshake::CheckTerms() const {
       " does not: all must be started with --encrypt (CADRE_ENCRYPT=1), or none"));
 }
 
-wire::RecordKeys Handshake::MakeRecordKeys() const {
+std::optional<wire::RecordKeys> Handshake::MakeRecordKeys() const {
+  if (!terms_.encrypts) return std::nullopt;
   const std::string salt = absl::StrCat(hello_, challenge_);
-  std::string from_caller = DeriveKey(terms_.key, salt, "cadre records of the caller");
-  std::string from_called = DeriveKey(terms_.key, salt, "cadre records of the called");
-  if (calls_) return {std::move(from_caller), std::move(from_called)};
-  return {std::move(from_called), std::move(from_caller)};
+  wire::RecordKeys keys = {DeriveKey(terms_.key, salt, "cadre records of the caller"),
+                           DeriveKey(terms_.key, salt, "cadre records of the called")};
+  if (!calls_) std::swap(keys.outgoing, keys.incoming);
+  return keys;
 }
 
 }  // namespace cadre::sockets

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -55,8 +56,9 @@ class Handshake {
   Purpose purpose() const { return purpose_; }
   // FAILED_PRECONDITION: one side encrypts and the other does not; names both.
   Status CheckTerms() const;
-  // Of this connection alone, for both sides the same the other way round. Once is_done().
-  wire::RecordKeys MakeRecordKeys() const;
+  // What this connection is encrypted with: its own keys, which the peer has the other way round;
+  // nullopt where it goes in clear. Once is_done() and CheckTerms() is OK.
+  std::optional<wire::RecordKeys> MakeRecordKeys() const;
 
  private:
   Handshake(Terms terms, std::string nonce);

@@ -41,6 +41,7 @@ TEST(HandshakeTest, WhoKnowsTheKeyIsKnown) {
   EXPECT_TRUE(caller.is_done());
   EXPECT_EQ(called.peer(), 3);
   EXPECT_EQ(called.purpose(), Purpose::kMessages);
+  EXPECT_FALSE(caller.MakeRecordKeys().has_value() || called.MakeRecordKeys().has_value());
 }
 
 TEST(HandshakeTest, EveryRankMayCallTheStore) {
@@ -128,10 +129,11 @@ TEST(HandshakeTest, EachConnectionAndDirectionHasAKeyOfItsOwn) {
     Handshake caller = Handshake::Call({kKey, true}, 3, 1, Purpose::kMessages, kCallersNonce);
     Handshake called = Handshake::Answer({kKey, true}, 1, 4, nonce);
     Finish(caller, called);
-    const wire::RecordKeys callers = caller.MakeRecordKeys(), calleds = called.MakeRecordKeys();
-    EXPECT_EQ(callers.outgoing, calleds.incoming);
-    EXPECT_EQ(callers.incoming, calleds.outgoing);
-    keys.insert({callers.outgoing, callers.incoming});
+    const auto callers = caller.MakeRecordKeys(), calleds = called.MakeRecordKeys();
+    ASSERT_TRUE(callers.has_value() && calleds.has_value());
+    EXPECT_EQ(callers->outgoing, calleds->incoming);
+    EXPECT_EQ(callers->incoming, calleds->outgoing);
+    keys.insert({callers->outgoing, callers->incoming});
   }
   EXPECT_EQ(keys.size(), 4);
 }

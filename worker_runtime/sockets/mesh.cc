@@ -154,9 +154,7 @@ Status Connecting::Complete(Pending& pending) {
   if (!connection.ok()) --missing_;
   SetUp(pending.socket);
   if (pending.handshake.purpose() == Purpose::kControl) NoticeUntaken(pending.socket);
-  connection = request_.terms.encrypts
-                   ? wire::Connection(std::move(pending.socket), pending.handshake.MakeRecordKeys())
-                   : wire::Connection(std::move(pending.socket));
+  connection = wire::Connection(std::move(pending.socket), pending.handshake.MakeRecordKeys());
   return OkStatus();
 }
 

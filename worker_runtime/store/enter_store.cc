@@ -45,7 +45,7 @@ Result<Entry> EnterStore(const StoreAddress& at, int rank) {
       case sockets::Progress::kDone:
         RETURN_IF_ERROR(handshake.CheckTerms());
         if (!encrypts) return socket.Release();
-        return Entry(socket.Release(), handshake.MakeRecordKeys());
+        return Entry(socket.Release(), *handshake.MakeRecordKeys());
       case sockets::Progress::kLost:
         return UnavailableError(
             absl::StrCat(at.endpoint, " ended the connection",

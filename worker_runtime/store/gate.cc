@@ -115,7 +115,7 @@ bool Gate::Serve(Stranger& stranger) {
       stranger.handshake.CheckTerms().ok()) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
     proved_.push_back({std::move(stranger.socket), std::nullopt});
-    if (terms_.encrypts) proved_.back().keys = stranger.handshake.MakeRecordKeys();
+    proved_.back().keys = stranger.handshake.MakeRecordKeys();
   } else if (stranger.handshake.peer() >= 0) {
     refused_rank_ = stranger.handshake.peer();
   }

@@ -19,7 +19,8 @@ inline std::pair<Connection, Connection> ConnectedPair(bool is_encrypted = false
   ScopedFd near(ends[0]), far(ends[1]);
   if (!is_encrypted) return {Connection(std::move(near)), Connection(std::move(far))};
   const std::string one(32, 'a'), other(32, 'b');
-  return {Connection(std::move(near), {one, other}), Connection(std::move(far), {other, one})};
+  return {Connection(std::move(near), RecordKeys{one, other}),
+          Connection(std::move(far), RecordKeys{other, one})};
 }
 
 }  // namespace cadre::wire

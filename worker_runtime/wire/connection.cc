@@ -60,10 +60,12 @@ ssize_t ReceiveSealed(int socket, RecordReader& reader, Parts parts) {
 
 }  // namespace
 
-Connection::Connection(ScopedFd socket, RecordKeys keys)
-    : socket_(std::move(socket)),
-      writer_(std::make_unique<RecordWriter>(std::move(keys.outgoing))),
-      reader_(std::make_unique<RecordReader>(std::move(keys.incoming))) {}
+Connection::Connection(ScopedFd socket, std::optional<RecordKeys> keys)
+    : socket_(std::move(socket)) {
+  if (!keys.has_value()) return;
+  writer_ = std::make_unique<RecordWriter>(std::move(keys->outgoing));
+  reader_ = std::make_unique<RecordReader>(std::move(keys->incoming));
+}
 
 ssize_t Connection::Send(const iovec* parts, size_t count) const {
   if (writer_ != nullptr) return SendSealed(socket_.get(), *writer_, Parts(parts, count));

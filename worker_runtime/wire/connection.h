@@ -7,8 +7,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "base/scoped_fd.h"
@@ -21,10 +21,8 @@ class Connection {
  public:
   // There is none.
   Connection() = default;
-  // In clear.
-  explicit Connection(ScopedFd socket) : socket_(std::move(socket)) {}
-  // Encrypted.
-  Connection(ScopedFd socket, RecordKeys keys);
+  // Without keys: in clear.
+  explicit Connection(ScopedFd socket, std::optional<RecordKeys> keys = std::nullopt);
 
   bool ok() const { return socket_.ok(); }
   // For poll() and shutdown().
