@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/scoped_fd.h"
 #include "base/status_macros.h"
 #include "rpc/frames/frame_reader.h"
 #include "rpc/frames/messages.h"
@@ -38,13 +38,12 @@ void WaitFor(int socket, short what, std::chrono::steady_clock::time_point deadl
 
 struct CallStream::Connection {
   explicit Connection(Entry entry)
-      : socket(entry.socket),
+      : socket(std::move(entry.socket)),
         reader(rpc::kWorkerFrameBytesMax + (entry.keys ? SealedFrames::kMoreBytes : 0)) {
     if (entry.keys.has_value()) sealed.emplace(*std::move(entry.keys));
   }
-  ~Connection() { close(socket); }
 
-  const int socket;
+  const ScopedFd socket;
   bool somebody_reads = false;
   // Of the one who does.
   frames::FrameReader reader;
@@ -90,7 +89,7 @@ void CallStream::Close() {
   closed_ = true;
   if (connection_ == nullptr) return;
   // Whoever reads finds its end.
-  shutdown(connection_->socket, SHUT_RDWR);
+  shutdown(connection_->socket.get(), SHUT_RDWR);
   Break(connection_, CancelledError(""));
 }
 
@@ -109,7 +108,7 @@ void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mute
   connection->somebody_writes = true;
   std::string& bytes = connection->outgoing;
   while (!bytes.empty() && connection == connection_) {
-    const ssize_t sent = send(connection->socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = send(connection->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.erase(0, static_cast<size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
@@ -117,7 +116,7 @@ void CallStream::WriteAll(Clock::time_point deadline, std::unique_lock<std::mute
       bytes.clear();
     } else if (Clock::now() < deadline) {
       lock->unlock();
-      WaitFor(connection->socket, POLLOUT, deadline);
+      WaitFor(connection->socket.get(), POLLOUT, deadline);
       lock->lock();
     } else {
       // Nobody else would write the rest.
@@ -131,8 +130,8 @@ void CallStream::ReadFor(Clock::time_point deadline, std::unique_lock<std::mutex
   const std::shared_ptr<Connection> connection = connection_;
   connection->somebody_reads = true;
   lock->unlock();
-  WaitFor(connection->socket, POLLIN, deadline);
-  const absl::StatusOr<bool> read = connection->reader.ReadFrom(connection->socket);
+  WaitFor(connection->socket.get(), POLLIN, deadline);
+  const absl::StatusOr<bool> read = connection->reader.ReadFrom(connection->socket.get());
   lock->lock();
   connection->somebody_reads = false;
   // Somebody has found out before that it is no good.

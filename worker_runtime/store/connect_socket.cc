@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -18,19 +17,17 @@ Status NoConnection(absl::string_view what, int error) {
 
 }  // namespace
 
-Result<int> ConnectToUnixSocket(const std::string& path) {
+Result<ScopedFd> ConnectToUnixSocket(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
     return InvalidArgumentError(absl::StrCat("socket path ", path, " is too long"));
   }
   memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return NoConnection("no socket", errno);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
-  const int error = errno;
-  close(fd);
-  return NoConnection(path, error);
+  ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return NoConnection("no socket", errno);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  return NoConnection(path, errno);
 }
 
 }  // namespace cadre::store

@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "base/scoped_fd.h"
 #include "cadre/result.h"
 
 namespace cadre::store {
 
-// A non-blocking socket, which the caller closes. UNAVAILABLE: nobody listens there.
-Result<int> ConnectToUnixSocket(const std::string& path);
+// A non-blocking socket. UNAVAILABLE: nobody listens there.
+Result<ScopedFd> ConnectToUnixSocket(const std::string& path);
 
 }  // namespace cadre::store
 

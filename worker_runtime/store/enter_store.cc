@@ -44,8 +44,7 @@ Result<Entry> EnterStore(const StoreAddress& at, int rank) {
     switch (shaken.progress) {
       case sockets::Progress::kDone:
         RETURN_IF_ERROR(handshake.CheckTerms());
-        if (!encrypts) return socket.Release();
-        return Entry(socket.Release(), *handshake.MakeRecordKeys());
+        return Entry(std::move(socket), handshake.MakeRecordKeys());
       case sockets::Progress::kLost:
         return UnavailableError(
             absl::StrCat(at.endpoint, " ended the connection",

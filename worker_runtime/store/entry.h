@@ -5,15 +5,17 @@
 #include <optional>
 #include <utility>
 
+#include "base/scoped_fd.h"
 #include "worker_runtime/wire/record_cipher.h"
 
 namespace cadre::store {
 
 struct Entry {
-  Entry(int socket) : socket(socket) {}  // NOLINT: implicit, since in clear it is all there is
-  Entry(int socket, wire::RecordKeys keys) : socket(socket), keys(std::move(keys)) {}
+  // A socket alone is an entry in clear.
+  Entry(ScopedFd socket, std::optional<wire::RecordKeys> keys = std::nullopt)  // NOLINT: implicit
+      : socket(std::move(socket)), keys(std::move(keys)) {}
 
-  int socket = -1;  // non-blocking, and whoever has this closes it; -1: there is none
+  ScopedFd socket;  // non-blocking; there may be none
   // What its frames are sealed and opened with; nullopt: they go in clear.
   std::optional<wire::RecordKeys> keys;
 };

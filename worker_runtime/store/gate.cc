@@ -64,11 +64,10 @@ Entry Gate::Next() {
       if (stranger != strangers_.end() && !Serve(stranger->second)) strangers_.erase(stranger);
     }
   }
-  if (proved_.empty()) return -1;
-  Proved next = std::move(proved_.front());
+  if (proved_.empty()) return ScopedFd();
+  Entry next = std::move(proved_.front());
   proved_.pop_front();
-  const int socket = next.socket.Release();
-  return next.keys.has_value() ? Entry(socket, *std::move(next.keys)) : Entry(socket);
+  return next;
 }
 
 void Gate::Accept() {
@@ -114,8 +113,7 @@ bool Gate::Serve(Stranger& stranger) {
       stranger.handshake.purpose() == sockets::Purpose::kStore &&
       stranger.handshake.CheckTerms().ok()) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
-    proved_.push_back({std::move(stranger.socket), std::nullopt});
-    proved_.back().keys = stranger.handshake.MakeRecordKeys();
+    proved_.push_back({std::move(stranger.socket), stranger.handshake.MakeRecordKeys()});
   } else if (stranger.handshake.peer() >= 0) {
     refused_rank_ = stranger.handshake.peer();
   }

@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -34,7 +33,7 @@ class Gate {
 
   // Readable when Next should be called.
   int fd() const { return epoll_.get(); }
-  // The next one that has proved itself, if there is one now.
+  // The next one that has proved itself; without a socket: there is none now.
   Entry Next();
   // What the clock asks for: drops who took too long, takes newcomers again after a pause. When to
   // call it again.
@@ -66,11 +65,7 @@ class Gate {
   const size_t room_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Stranger> strangers_;  // the oldest first
-  struct Proved {
-    ScopedFd socket;
-    std::optional<wire::RecordKeys> keys;
-  };
-  std::deque<Proved> proved_;
+  std::deque<Entry> proved_;
   std::atomic<int> refused_rank_{-1};
   // This process could open no more descriptors: nobody is taken before then.
   MonoTime pause_until_ = MonoTime::Never();

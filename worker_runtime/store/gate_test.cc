@@ -35,8 +35,8 @@ class GateTest : public ::testing::Test {
   // Serves until somebody has come in.
   ScopedFd AwaitOne() {
     while (true) {
-      const Entry entry = gate_->Next();
-      if (entry.socket >= 0) return ScopedFd(entry.socket);
+      Entry entry = gate_->Next();
+      if (entry.socket.ok()) return std::move(entry.socket);
       const MonoTime next = gate_->Advance(MonoNow());
       pollfd wait = {gate_->fd(), POLLIN, 0};
       poll(&wait, 1, sockets::MillisUntil(next, 1000));
@@ -49,7 +49,7 @@ class GateTest : public ::testing::Test {
     const ScopedFd inside = AwaitOne();
     rank.join();
     if (!entered.ok()) return entered.status();
-    const ScopedFd outside(entered->socket);
+    const ScopedFd outside = std::move(entered->socket);
     // Nothing is lost of what follows the proof.
     EXPECT_EQ(send(outside.get(), "x", 1, 0), 1);
     pollfd wait = {inside.get(), POLLIN, 0};
@@ -89,7 +89,7 @@ TEST_F(GateTest, WhoTakesTooLongIsDropped) {
   const ScopedFd silent = Stranger();
   pollfd wait = {gate_->fd(), POLLIN, 0};
   ASSERT_EQ(poll(&wait, 1, 60000), 1);
-  EXPECT_EQ(gate_->Next().socket, -1);
+  EXPECT_FALSE(gate_->Next().socket.ok());
   const MonoTime late = gate_->Advance(MonoNow());
   EXPECT_NE(late, MonoTime::Never());
   EXPECT_EQ(gate_->Advance(late), MonoTime::Never());
@@ -137,7 +137,7 @@ TEST_F(GateTest, AProcessWithoutDescriptorsLooksAgainLater) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit none = {3, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_EQ(gate_->Next().socket, -1);
+  EXPECT_FALSE(gate_->Next().socket.ok());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   const MonoTime again = gate_->Advance(MonoNow());
   EXPECT_NE(again, MonoTime::Never());

@@ -22,7 +22,7 @@ ServedWorker::ServedWorker(const StoreAddress& at, std::string server, const Wor
 Result<Entry> ServedWorker::Enter() {
   ASSIGN_OR_RETURN(Entry entry, EnterStore(at_, rank_));
   const std::lock_guard<std::mutex> lock(mutex_);
-  local_address_ = sockets::AddressOf(entry.socket);
+  local_address_ = sockets::AddressOf(entry.socket.get());
   return entry;
 }
 

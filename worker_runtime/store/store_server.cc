@@ -112,13 +112,13 @@ Status StoreServer::State::Open(ScopedFd listener, const std::string& key) {
 
 int StoreServer::State::Accept(uint64_t connection) {
   Entry entry = gate->Next();
-  if (entry.socket < 0) return entry.socket;
+  if (!entry.socket.ok()) return -1;
   if (entry.keys.has_value()) sealed.try_emplace(connection, *std::move(entry.keys));
-  const std::string address = sockets::AddressOf(entry.socket);
+  const std::string address = sockets::AddressOf(entry.socket.get());
   const std::lock_guard<std::mutex> lock(mutex);
   ++clients;
   if (!IsLoopback(address)) address_reached = address;
-  return entry.socket;
+  return entry.socket.Release();
 }
 
 void StoreServer::State::Run() {
