@@ -59,7 +59,8 @@ Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurem
   return failed;
 }
 
-// Of the plain and the encrypted ones, which take turns; these follow those.
+// Gives the medians of sockets in clear, and behind them those of encrypted ones. The two take
+// turns, so that both meet the same load.
 Status RunSockets(Worker& worker, const std::vector<Measurement>& schedule, double* results) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> plain,
                    sockets::ConnectSockets(worker, {"plain", kTimeout}));

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "base/scoped_fd.h"
 #include "base/status_matchers.h"
 #include "cadre/connect.h"

@@ -48,9 +48,7 @@ TEST(HandshakeTest, EveryRankMayCallTheStore) {
   for (const int rank : {0, 3}) {
     Handshake caller = Handshake::Call({kKey}, rank, kStoreRank, Purpose::kStore, kCallersNonce);
     Handshake called = Handshake::Answer({kKey}, kStoreRank, 4, kOwnNonce);
-    ASSERT_OK(called.Receive(caller.output()));
-    ASSERT_OK(caller.Receive(called.output()));
-    ASSERT_OK(called.Receive(caller.output()));
+    Finish(caller, called);
     EXPECT_EQ(called.peer(), rank);
     EXPECT_EQ(called.purpose(), Purpose::kStore);
   }

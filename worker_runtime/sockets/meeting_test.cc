@@ -1,7 +1,5 @@
 #include "worker_runtime/sockets/meeting.h"
 
-#include <poll.h>
-
 #include <chrono>
 #include <string>
 #include <vector>

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/scoped_fd.h"
 #include "worker_runtime/wire/connection.h"
 
 namespace cadre::sockets {
