@@ -44,20 +44,14 @@ __device__ inline __nv_bfloat16 Narrow<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
-// A block's part of the whole, block `block` of `blocks`. `from` may be `to` where the types have
-// one size.
-struct Share {
-  uint64_t block, blocks;
-};
-
+// This block's share of the vectors. `from` may be `to` where the types have one size.
 template <typename From, typename To, int kElements>
-__device__ inline void ConvertVectors(const From* from, To* to, uint64_t vectors, float scale,
-                                      Share share) {
+__device__ inline void ConvertVectors(const From* from, To* to, uint64_t vectors, float scale) {
   const auto* const source = reinterpret_cast<const Vector<From, kElements>*>(from);
   auto* const target = reinterpret_cast<Vector<To, kElements>*>(to);
   constexpr uint64_t kTurn = uint64_t{kThreads} * kUnroll;
-  for (uint64_t base = share.block * kTurn + threadIdx.x; base < vectors;
-       base += share.blocks * kTurn) {
+  for (uint64_t base = blockIdx.x * kTurn + threadIdx.x; base < vectors;
+       base += gridDim.x * kTurn) {
     Vector<From, kElements> values[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -78,39 +72,36 @@ __device__ inline void ConvertVectors(const From* from, To* to, uint64_t vectors
 }
 
 template <typename From, typename To>
-__device__ inline void ConvertShare(const From* from, To* to, uint64_t count, float scale,
-                                    Share share) {
+__device__ inline void Convert(const From* from, To* to, uint64_t count, float scale) {
   constexpr int kLarger = sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To);
   constexpr int kElements = kVectorBytes / kLarger;
   uint64_t done = 0;
   if (IsAlignedFor<Vector<From, kElements>>(from) && IsAlignedFor<Vector<To, kElements>>(to)) {
-    ConvertVectors<From, To, kElements>(from, to, count / kElements, scale, share);
+    ConvertVectors<From, To, kElements>(from, to, count / kElements, scale);
     done = count / kElements * kElements;
   }
-  for (uint64_t index = done + share.block * kThreads + threadIdx.x; index < count;
-       index += share.blocks * kThreads) {
+  for (uint64_t index = done + uint64_t{blockIdx.x} * kThreads + threadIdx.x; index < count;
+       index += uint64_t{gridDim.x} * kThreads) {
     to[index] = Narrow<To>(Widen(from[index]) * scale);
   }
 }
 
 template <typename From, typename To>
 __global__ void ConvertKernel(const From* from, To* to, uint64_t count, float scale) {
-  ConvertShare(from, to, count, scale, {blockIdx.x, gridDim.x});
+  Convert(from, to, count, scale);
 }
 
 // blockIdx.y is the part.
 template <typename T, typename Bucket>
 __global__ void PackKernel(Parts parts, Bucket* bucket, float scale) {
   const Part& part = parts.part[blockIdx.y];
-  ConvertShare(static_cast<const T*>(part.data), bucket + part.offset, part.count, scale,
-               {blockIdx.x, gridDim.x});
+  Convert(static_cast<const T*>(part.data), bucket + part.offset, part.count, scale);
 }
 
 template <typename Bucket, typename T>
 __global__ void UnpackKernel(const Bucket* bucket, Parts parts, float scale) {
   const Part& part = parts.part[blockIdx.y];
-  ConvertShare(bucket + part.offset, static_cast<T*>(part.data), part.count, scale,
-               {blockIdx.x, gridDim.x});
+  Convert(bucket + part.offset, static_cast<T*>(part.data), part.count, scale);
 }
 
 uint64_t BlocksFor(uint64_t count, uint64_t most) {

@@ -46,7 +46,7 @@ __device__ inline BlockCount operator+(const BlockCount& a, const BlockCount& b)
 
 __device__ inline uint32_t Magnitude(float value) { return __float_as_uint(value) & 0x7fffffffu; }
 
-// Neighbours; fewer at the end.
+// Elements beside each other: four, or at the end of all `valid` of them, and zeros.
 struct Four {
   Vector<float, kFour> values;
   int valid;
@@ -54,7 +54,8 @@ struct Four {
 
 __device__ inline Four Load(const float* values, uint64_t begin, uint64_t count, bool is_aligned) {
   Four four;
-  four.valid = begin >= count ? 0 : count - begin < kFour ? static_cast<int>(count - begin) : kFour;
+  const uint64_t left = begin < count ? count - begin : 0;
+  four.valid = left < kFour ? static_cast<int>(left) : kFour;
   if (is_aligned && four.valid == kFour) {
     four.values = *reinterpret_cast<const Vector<float, kFour>*>(values + begin);
     return four;
@@ -157,13 +158,15 @@ __device__ inline uint32_t BeforeInWarp(uint32_t mine, uint32_t* total) {
   return through - mine;
 }
 
-__device__ inline uint64_t BeginOfWarp() {
-  return uint64_t{blockIdx.x} * kPerBlock + uint64_t{threadIdx.x / kWarp} * kPerWarp;
+// Of this lane's elements in its first turn; in the next they are kPerTurn further on.
+__device__ inline uint64_t BeginOfLane() {
+  return uint64_t{blockIdx.x} * kPerBlock + uint64_t{threadIdx.x / kWarp} * kPerWarp +
+         uint64_t{threadIdx.x % kWarp} * kFour;
 }
 
 __device__ inline void LoadTurns(const float* values, uint64_t count, Four* turns) {
   const bool is_aligned = IsAlignedFor<Vector<float, kFour>>(values);
-  const uint64_t begin = BeginOfWarp() + uint64_t{threadIdx.x % kWarp} * kFour;
+  const uint64_t begin = BeginOfLane();
 #pragma unroll
   for (int t = 0; t < kTurns; ++t) {
     turns[t] = Load(values, begin + uint64_t(t) * kPerTurn, count, is_aligned);
@@ -235,8 +238,7 @@ __device__ inline void WriteFour(const Four& four, uint64_t begin, BlockCount be
     if (i >= four.valid) continue;
     const float value = four.values.element[i];
     const uint32_t bits = Magnitude(value);
-    const bool takes = bits > bound || (bits == bound && before.equal < wanted);
-    if (takes) {
+    if (bits > bound || (bits == bound && before.equal < wanted)) {
       const uint64_t place = before.above + (before.equal < wanted ? before.equal : wanted);
       if (place < output.capacity) {
         output.indices[place] = static_cast<uint32_t>(begin + i);
@@ -269,7 +271,7 @@ __global__ void WriteKernel(const float* values, uint64_t count, const State* st
   if (of_warp == 0) return;
   BlockCount before = counts[blockIdx.x];
   for (unsigned w = 0; w < warp; ++w) before = before + Unpacked(totals[w]);
-  const uint64_t begin = BeginOfWarp() + uint64_t{threadIdx.x % kWarp} * kFour;
+  const uint64_t begin = BeginOfLane();
 #pragma unroll
   for (int t = 0; t < kTurns; ++t) {
     WriteFour(turns[t], begin + uint64_t(t) * kPerTurn, before + Unpacked(before_lane[t]), bound,
