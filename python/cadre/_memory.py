@@ -79,7 +79,7 @@ class Memory:
     def _before_step(self, *_: Any) -> None:
         """An optimizer is about to change the tensors."""
         copying = self._copying
-        if copying is None or copying.is_on_host or self._worker._owner != os.getpid():
+        if copying is None or copying.must_stay or self._worker._owner != os.getpid():
             self.settle()
         else:
             copying.may_change()

@@ -37,6 +37,7 @@ class Copy:
         self._sources: List[Tuple[Any, int]] = []  # of GPUs, until they may change
         self._events: Dict[Any, Any] = {}
         self._torn = False
+        self.must_stay = False  # some tensors of the host, until write() has returned
         torch = sys.modules.get("torch")
         owner = self
 
@@ -51,7 +52,6 @@ class Copy:
 
     def _stage(self, staging: Staging) -> None:
         on_devices = [i for i, (tensor, _) in enumerate(self._tensors) if tensor.device.type == "cuda"]
-        self.is_on_host = len(on_devices) < len(self._tensors)
         if not on_devices:
             return
         self._sources = [self._tensors[i] for i in on_devices]
@@ -89,6 +89,8 @@ class Copy:
             tensor = tensor.resolve_conj().resolve_neg().contiguous()
         elif tensor.numel() * tensor.element_size() <= _COPIED_AT_ONCE:
             tensor = tensor.clone()
+        elif value.device.type == "cpu":
+            self.must_stay = True
         self._tensors.append((tensor, tensor._version))
         return str(tensor.dtype).split(".")[1], tuple(tensor.shape)
 

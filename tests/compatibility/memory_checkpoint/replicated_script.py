@@ -31,6 +31,13 @@ def refuse_forked_child():
     assert os.waitpid(child, 0)[1] == 0
 
 
+def small_tensors_hold_up_nobody():
+    """An optimizer on a GPU has its counters on the host: they are copied at once, and its step does not wait for the rest."""
+    small, large = torch.zeros(100), torch.zeros(1 << 20)
+    for state, must_stay in (({"step": small}, False), ({"step": small, "weight": large}, True)):
+        assert cadre._state.Copy(state, cadre._staging.Staging()).must_stay == must_stay, state.keys()
+
+
 def die_once(step):
     if FIRST and step == DIE_AT and RANK == 1:
         if sys.argv[4:] == ["node"]:
@@ -45,6 +52,7 @@ def main():
     layers = [torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256), torch.nn.Linear(256, 1)]
     model = train(layers, STEPS, REPLICATED, die_once)
     refuse_forked_child()
+    small_tensors_hold_up_nobody()
     if not REPLICATED or os.environ["LOCAL_RANK"] == "0":
         print(f"rank {RANK} copies {'behind' if cadre._memory._memory._behind else 'at once'}", flush=True)
     tell_end(model)
