@@ -77,7 +77,7 @@ class Memory:
             raise error
 
     def _before_step(self, *_: Any) -> None:
-        """An optimizer is about to change the tensors."""
+        """An optimizer is about to change the tensors: the host waits where some of its own are not copied yet, else the GPUs do."""
         copying = self._copying
         if copying is None or copying.must_stay or self._worker._owner != os.getpid():
             self.settle()

@@ -9,7 +9,10 @@ _ALIGNMENT = 64  # of each tensor, for any type
 
 
 class Staging:
-    """Memory of the host that GPUs write to at the full speed of the bus. It holds one state at a time, and grows with the states."""
+    """Memory of the host that GPUs write to at the full speed of the bus, as large as the largest state so far.
+
+    It holds one state at a time: begin() writes over what it gave before, which somebody must have read by then.
+    """
 
     def __init__(self) -> None:
         self._memory: Any = None
@@ -17,7 +20,10 @@ class Staging:
         self._streams: Dict[Any, Any] = {}  # by device
 
     def begin(self, tensors: List[Any]) -> Tuple[List[Any], Dict[Any, Any]]:
-        """Tensors of the host that get what these hold now, and of each device the event after which they have it."""
+        """Starts copies of what these hold now. Gives tensors of the host, and by device the event after which they have it.
+
+        Until then the sources must stay, and live: their memory may be given to nobody else.
+        """
         import torch
 
         begins, total = [], 0
@@ -25,7 +31,8 @@ class Staging:
             begins.append(total)
             total += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
         memory = self._room(total)
-        for device in {tensor.device for tensor in tensors}:
+        devices = {tensor.device for tensor in tensors}
+        for device in devices:
             if device not in self._streams:
                 self._streams[device] = torch.cuda.Stream(device)
             self._streams[device].wait_stream(torch.cuda.current_stream(device))
@@ -35,7 +42,7 @@ class Staging:
             copy = memory[begin : begin + size].view(tensor.dtype).view(tensor.shape)
             with torch.cuda.stream(self._streams[tensor.device]):
                 copies.append(copy.copy_(tensor, non_blocking=True))
-        return copies, {device: self._streams[device].record_event() for device in {tensor.device for tensor in tensors}}
+        return copies, {device: self._streams[device].record_event() for device in devices}
 
     def _room(self, size: int) -> Any:
         import torch

@@ -23,10 +23,14 @@ class Torn(FailedPreconditionError):
 
 
 class Copy:
-    """A state on its way into memory: what its tensors were when it was taken.
+    """A state on its way into memory, with its tensors as they are now.
 
-    Those of the host are copied by write(), and must stay as they are until then. GPUs copy theirs by themselves: they must
-    stay until may_change() was called, after which the work that the GPUs are given waits for that.
+    Which of them must stay as they are, and for how long:
+    - large ones of the host, until write() has returned, which copies them; `must_stay` says whether there are any,
+    - those of GPUs, until somebody calls may_change(): GPUs copy theirs behind the training, and what they are given from then on
+      waits for that, while the host goes on,
+    - others not at all: they are copied at once.
+    One that was changed all the same makes write() raise Torn.
     """
 
     def __init__(self, state: Any, staging: Staging) -> None:
@@ -34,10 +38,10 @@ class Copy:
 
         self._tensors: List[Tuple[Any, int]] = []
         self._lock = threading.Lock()
-        self._sources: List[Tuple[Any, int]] = []  # of GPUs, until they may change
-        self._events: Dict[Any, Any] = {}
+        self.must_stay = False
+        self._sources: List[Tuple[Any, int]] = []  # the GPUs' tensors, until they may change
+        self._events: Dict[Any, Any] = {}  # by device: it has copied what it has
         self._torn = False
-        self.must_stay = False  # some tensors of the host, until write() has returned
         torch = sys.modules.get("torch")
         owner = self
 
@@ -60,15 +64,16 @@ class Copy:
             self._tensors[i] = copy, copy._version
 
     def may_change(self) -> None:
-        """What GPUs hold is about to change, in the order of their streams."""
+        """Tensors of GPUs are about to change, by what the current streams are given from now on."""
         import torch
 
         with self._lock:
             for device, event in self._events.items():
                 torch.cuda.current_stream(device).wait_event(event)
-            self._let_go()
+            self._release_sources()
 
-    def _let_go(self) -> None:
+    def _release_sources(self) -> None:
+        """Looks a last time whether they stayed as they were."""
         self._torn = self._torn or any(tensor._version != version for tensor, version in self._sources)
         self._sources = []
 
@@ -76,7 +81,7 @@ class Copy:
         for event in self._events.values():
             event.synchronize()
         with self._lock:
-            self._let_go()
+            self._release_sources()
 
     def _take(self, torch: Any, value: Any) -> Optional[Tuple[str, Tuple[int, ...]]]:
         """What stands for a tensor in the pickle: its bytes come behind, in the order of the calls."""
