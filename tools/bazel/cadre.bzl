@@ -46,6 +46,11 @@ def gpu_test(name, pretend_gpus, tags = [], **kwargs):
     cadre_test(name = name, tags = tags, **kwargs)
     pretend_gpu_test(name = name + "_on_pretend_gpu", gpus = pretend_gpus, **kwargs)
 
+def encrypted_too_test(name, encrypted_name, **kwargs):
+    """A GoogleTest program that is run twice: as NAME, and as ENCRYPTED_NAME by ranks that encrypt what they send."""
+    cadre_test(name = name, **kwargs)
+    cadre_test(name = encrypted_name, env = {"CADRE_ENCRYPT": "1"}, **kwargs)
+
 def split_test(rule, name, long_name, cases, tags = [], **kwargs):
     """One GoogleTest program as two targets: NAME runs `cases`, a filter, and LONG_NAME, which takes long, the others."""
     others = cases[1:] if cases.startswith("-") else "-" + cases
