@@ -32,14 +32,7 @@ constexpr int kMostRanks = 4;
 constexpr char kFolder[] = "bench/collectives/";
 constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(2);
 // Columns that are compared, and their place.
-enum Column {
-  kPolling = 1,
-  kSockets = 2,
-  kEncrypted = 3,
-  kOpenMpi = 4,
-  kTorch = 5,
-  kTorchPypi = 6
-};
+enum Column { kPolling = 1, kSockets, kEncrypted, kOpenMpi, kTorch, kTorchPypi };
 
 Status RunLoop(Worker& worker, SocketLoop::Wait wait, const std::vector<Measurement>& schedule,
                double* results) {
