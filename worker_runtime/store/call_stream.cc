@@ -69,7 +69,8 @@ Result<rpc::WorkerReply> CallStream::Call(const rpc::WorkerCall& call, absl::Dur
   waiters_.emplace(call.id, &self);
   std::string frame;
   frames::AppendMessage(call, &frame);
-  connection_->outgoing += connection_->sealed ? connection_->sealed->Seal(frame) : frame;
+  connection_->outgoing +=
+      connection_->sealed ? connection_->sealed->Seal(std::move(frame)) : frame;
   WriteAll(deadline, &lock);
   while (!self.end.has_value() && Clock::now() < deadline) {
     if (connection_->somebody_reads) {

@@ -10,15 +10,15 @@ SealedFrames::SealedFrames(wire::RecordKeys keys)
     : outgoing_(std::move(keys.outgoing), wire::RecordCipher::Use::kSeal),
       incoming_(std::move(keys.incoming), wire::RecordCipher::Use::kOpen) {}
 
-std::string SealedFrames::Seal(absl::string_view frame) {
-  const absl::string_view content = frame.substr(frames::kLengthBytes);
-  std::string sealed(content.size() + kMoreBytes, '\0');
+std::string SealedFrames::Seal(std::string frame) {
+  const size_t bytes = frame.size() - frames::kLengthBytes;
+  frame.resize(frame.size() + kMoreBytes);
+  char* const content = &frame[frames::kLengthBytes];
   outgoing_.Begin("");
-  outgoing_.Update(&sealed[0], content.data(), content.size());
-  outgoing_.MakeTag(&sealed[content.size()]);
-  std::string out;
-  frames::AppendFrame(sealed, &out);
-  return out;
+  outgoing_.Update(content, content, bytes);
+  outgoing_.MakeTag(content + bytes);
+  frames::CloseFrame(0, &frame);
+  return frame;
 }
 
 Result<std::string> SealedFrames::Open(absl::string_view content) {

@@ -19,8 +19,8 @@ class SealedFrames {
 
   explicit SealedFrames(wire::RecordKeys keys);
 
-  // Of a frame, with its length, in the order in which they are sent.
-  std::string Seal(absl::string_view frame);
+  // Makes a sealed frame of one with its length, in the order in which they are sent.
+  std::string Seal(std::string frame);
   // The content of the next frame that came. UNAVAILABLE, for good: it is not what was sent.
   Result<std::string> Open(absl::string_view content);
 

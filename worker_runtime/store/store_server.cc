@@ -175,7 +175,7 @@ std::string StoreServer::State::FrameFor(uint64_t connection, const rpc::WorkerR
   std::string frame;
   frames::AppendMessage(reply, &frame);
   const auto seals = sealed.find(connection);
-  return seals == sealed.end() ? frame : seals->second.Seal(frame);
+  return seals == sealed.end() ? frame : seals->second.Seal(std::move(frame));
 }
 
 Result<std::unique_ptr<StoreServer>> StoreServer::Start(ScopedFd listener, int world_size,
