@@ -1,10 +1,14 @@
 #include "cadre/torch/optimizer_state.h"
 
+#include <algorithm>
 #include <sstream>
+#include <typeinfo>
 
+#include "c10/util/Type.h"
 #include "torch/optim/adagrad.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/adamw.h"
+#include "torch/optim/lbfgs.h"
 #include "torch/optim/rmsprop.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
@@ -13,6 +17,9 @@ namespace cadre::nn {
 namespace {
 
 using torch::optim::OptimizerParamState;
+
+constexpr char kNamesKey[] = "cadre_parameters";
+constexpr char kOptimizerKey[] = "cadre_optimizer";
 
 template <typename State>
 using TensorOf = torch::Tensor& (State::*)() noexcept;
@@ -27,6 +34,48 @@ bool TensorsAs(OptimizerParamState& state, std::vector<torch::Tensor*>* tensors,
 }
 
 }  // namespace
+
+std::string KindOf(const torch::optim::Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
+
+Status CheckStepsEachAlone(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr) return OkStatus();
+  return InvalidArgumentError("LBFGS steps all parameters together and cannot be sharded");
+}
+
+void WriteWhose(torch::serialize::OutputArchive& archive, const std::string& kind,
+                const std::vector<std::string>& names) {
+  c10::List<std::string> list;
+  for (const std::string& name : names) list.push_back(name);
+  archive.write(kNamesKey, torch::IValue(list));
+  archive.write(kOptimizerKey, torch::IValue(kind));
+}
+
+Status CheckWhose(torch::serialize::InputArchive& archive, const std::string& kind,
+                  const std::vector<std::string>& names) {
+  torch::IValue value;
+  if (archive.try_read(kOptimizerKey, value) && value.toStringRef() != kind) {
+    return InvalidArgumentError("the state is one of " + value.toStringRef() +
+                                ", and the optimizer is " + kind);
+  }
+  if (!archive.try_read(kNamesKey, value)) return OkStatus();
+  const auto theirs = value.toListRef();
+  for (size_t i = 0; i < std::min(theirs.size(), names.size()); ++i) {
+    if (theirs[i].toStringRef() == names[i]) continue;
+    return InvalidArgumentError("the state is of another model: parameter " + std::to_string(i) +
+                                " is '" + theirs[i].toStringRef() + "' there, and '" + names[i] +
+                                "' in this optimizer");
+  }
+  if (theirs.size() == names.size()) return OkStatus();
+  const bool more = theirs.size() > names.size();
+  return InvalidArgumentError("the state is of another model: it has " +
+                              std::to_string(theirs.size()) + " parameters, and this optimizer " +
+                              std::to_string(names.size()) + "; only " +
+                              (more ? "the state has '" + theirs[names.size()].toStringRef()
+                                    : "the optimizer has '" + names[theirs.size()]) +
+                              "'");
+}
 
 OptimizerStates::key_type StateKey(const torch::Tensor& parameter) {
   OptimizerStates::key_type key{};
@@ -69,6 +118,19 @@ void MoveTo(OptimizerParamState& state, torch::Device device) {
   for (torch::Tensor* const tensor : tensors) {
     if (tensor->defined()) *tensor = tensor->to(device);
   }
+}
+
+Status CheckShapes(OptimizerParamState& state, const std::string& name, torch::IntArrayRef shape) {
+  std::vector<torch::Tensor*> tensors;
+  (void)TensorsOf(state, &tensors);
+  for (const torch::Tensor* const tensor : tensors) {
+    if (!tensor->defined() || tensor->sizes() == shape) continue;
+    std::ostringstream text;
+    text << "the state is of another model: for parameter '" << name << "', which is " << shape
+         << ", it has " << tensor->sizes();
+    return InvalidArgumentError(text.str());
+  }
+  return OkStatus();
 }
 
 StateAside::StateAside(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {

@@ -4,17 +4,14 @@
 #include <map>
 #include <numeric>
 #include <sstream>
-#include <typeinfo>
 #include <utility>
 
-#include "c10/util/Type.h"
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
-#include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -51,7 +48,7 @@ ShardedOptimizer::ShardedOptimizer(torch::optim::Optimizer& optimizer, Communica
     : optimizer_(optimizer),
       communicator_(communicator),
       options_(std::move(options)),
-      kind_(c10::demangle(typeid(optimizer).name())) {}
+      kind_(KindOf(optimizer)) {}
 
 Result<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     const torch::nn::Module& module, torch::optim::Optimizer& optimizer, Communicator& communicator,
@@ -66,10 +63,8 @@ Result<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
 }
 
 Status ShardedOptimizer::AddPlaces(const torch::nn::Module& module) {
-  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer_) != nullptr) {
-    return InvalidArgumentError(Mine() +
-                                "LBFGS steps all parameters together and cannot be sharded");
-  }
+  const Status usable = CheckStepsEachAlone(optimizer_);
+  if (!usable.ok()) return InvalidArgumentError(Mine() + usable.message());
   std::map<const void*, std::string> names;
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());

@@ -1,6 +1,6 @@
-#include <algorithm>
-#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/guarded.h"
@@ -31,6 +31,12 @@ void ShardedOptimizer::DropOthers() {
   for (const Place& place : places_) {
     if (!IsMine(place)) optimizer_.state().erase(StateKey(place.tensor));
   }
+}
+
+std::vector<std::string> ShardedOptimizer::Names() const {
+  std::vector<std::string> names;
+  for (const Place& place : places_) names.push_back(place.name);
+  return names;
 }
 
 size_t ShardedOptimizer::state_bytes() const {
@@ -114,52 +120,16 @@ Status ShardedOptimizer::Consolidate(const std::vector<size_t>& sizes, size_t st
                               std::to_string(optimizer_.state().size()) + " came through");
   }
   optimizer_.save(archive);
-  c10::List<std::string> names;
-  for (const Place& place : places_) names.push_back(place.name);
-  archive.write(kStateNamesKey, torch::IValue(names));
-  archive.write(kStateOptimizerKey, torch::IValue(kind_));
+  WriteWhose(archive, kind_, Names());
   return OkStatus();
 }
 
-// By what an archive of SaveState() says beside the state.
-Status ShardedOptimizer::CheckFits(torch::serialize::InputArchive& archive) const {
-  torch::IValue value;
-  if (archive.try_read(kStateOptimizerKey, value) && value.toStringRef() != kind_) {
-    return InvalidArgumentError(Mine() + "the state is one of " + value.toStringRef() +
-                                ", and the optimizer is " + kind_);
-  }
-  if (!archive.try_read(kStateNamesKey, value)) return OkStatus();
-  const auto names = value.toListRef();
-  for (size_t i = 0; i < std::min(names.size(), places_.size()); ++i) {
-    if (names[i].toStringRef() == places_[i].name) continue;
-    return InvalidArgumentError(Mine() + "the state is of another model: parameter " +
-                                std::to_string(i) + " is '" + names[i].toStringRef() +
-                                "' there, and '" + places_[i].name + "' in this optimizer");
-  }
-  if (names.size() == places_.size()) return OkStatus();
-  const bool more = names.size() > places_.size();
-  return InvalidArgumentError(Mine() + "the state is of another model: it has " +
-                              std::to_string(names.size()) + " parameters, and this optimizer " +
-                              std::to_string(places_.size()) + "; only " +
-                              (more ? "the state has '" + names[places_.size()].toStringRef()
-                                    : "the optimizer has '" + places_[names.size()].name) +
-                              "'");
-}
-
 // Of all parameters, so that all ranks come to the same.
-Status ShardedOptimizer::CheckShapes() const {
+Status ShardedOptimizer::CheckStates() const {
   for (const Place& place : places_) {
     const auto state = optimizer_.state().find(StateKey(place.tensor));
     if (state == optimizer_.state().end()) continue;
-    std::vector<torch::Tensor*> tensors;
-    (void)TensorsOf(*state->second, &tensors);
-    for (const torch::Tensor* const tensor : tensors) {
-      if (!tensor->defined() || tensor->sizes() == place.tensor.sizes()) continue;
-      std::ostringstream text;
-      text << Mine() << "the state is of another model: for parameter '" << place.name
-           << "', which is " << place.tensor.sizes() << ", it has " << tensor->sizes();
-      return InvalidArgumentError(text.str());
-    }
+    CADRE_RETURN_IF_ERROR(CheckShapes(*state->second, place.name, place.tensor.sizes()));
   }
   return OkStatus();
 }
@@ -168,9 +138,9 @@ Status ShardedOptimizer::LoadState(torch::serialize::InputArchive& archive) {
   CADRE_RETURN_IF_ERROR(failure_);
   StateAside aside(optimizer_);
   const Status loaded = Guarded("state of the sharded optimizer", [&]() -> Status {
-    CADRE_RETURN_IF_ERROR(CheckFits(archive));
+    CADRE_RETURN_IF_ERROR(CheckWhose(archive, kind_, Names()));
     optimizer_.load(archive);
-    CADRE_RETURN_IF_ERROR(CheckShapes());
+    CADRE_RETURN_IF_ERROR(CheckStates());
     DropOthers();
     for (const Place& place : places_) {
       if (HasState(place)) {
@@ -179,10 +149,8 @@ Status ShardedOptimizer::LoadState(torch::serialize::InputArchive& archive) {
     }
     return OkStatus();
   });
-  if (loaded.code() == StatusCode::kInternal) {
-    return InvalidArgumentError(Mine() + std::string(loaded.message()));
-  }
-  CADRE_RETURN_IF_ERROR(loaded);
+  // Of libtorch's exceptions, too.
+  if (!loaded.ok()) return InvalidArgumentError(Mine() + loaded.message());
   aside.Keep();
   return OkStatus();
 }

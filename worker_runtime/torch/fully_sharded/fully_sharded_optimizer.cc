@@ -1,12 +1,9 @@
 // The whole state of an optimizer over shards.
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <string>
-#include <typeinfo>
 #include <utility>
 
-#include "c10/util/Type.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded_unit.h"
 #include "cadre/torch/fully_sharded_units.h"
@@ -18,10 +15,6 @@ namespace cadre::nn {
 namespace {
 
 using torch::optim::OptimizerParamState;
-
-std::string KindOf(const torch::optim::Optimizer& optimizer) {
-  return c10::demangle(typeid(optimizer).name());
-}
 
 Status NotOurs(const torch::optim::Optimizer& optimizer) {
   return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
@@ -79,8 +72,8 @@ class FullyShardedUnits::WholeState {
     }
     return parameters;
   }
-  c10::List<std::string> Names() const {
-    c10::List<std::string> names;
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
     for (const std::vector<Part>& group : groups_) {
       for (const Part& part : group) names.push_back(part.flat->members()[part.member].name);
     }
@@ -120,15 +113,10 @@ class FullyShardedUnits::WholeState {
       if (*cut == nullptr) *cut = state->second->clone();
       std::vector<torch::Tensor*> tensors;
       if (!TensorsOf(*state->second, &tensors)) return UnimplementedError("");
+      CADRE_RETURN_IF_ERROR(CheckShapes(*state->second, member.name, member.shape));
       wholes.resize(tensors.size());
       for (size_t i = 0; i < tensors.size(); ++i) {
         if (!tensors[i]->defined()) continue;
-        if (tensors[i]->sizes() != torch::IntArrayRef(member.shape)) {
-          std::ostringstream text;
-          text << "the state is of another model: for parameter '" << member.name << "', which is "
-               << torch::IntArrayRef(member.shape) << ", it has " << tensors[i]->sizes();
-          return InvalidArgumentError(text.str());
-        }
         if (!wholes[i].defined()) {
           wholes[i] = torch::zeros({flat.count()}, torch::dtype(tensors[i]->scalar_type()));
         }
@@ -173,8 +161,7 @@ Status FullyShardedUnits::SaveOptimizerState(torch::optim::Optimizer& optimizer,
     optimizer.state() = std::move(states);
     const OtherParameters over_the_whole(optimizer, whole.Parameters());
     optimizer.save(archive);
-    archive.write(kStateNamesKey, torch::IValue(whole.Names()));
-    archive.write(kStateOptimizerKey, torch::IValue(KindOf(optimizer)));
+    WriteWhose(archive, KindOf(optimizer), whole.Names());
     return OkStatus();
   }));
 }
@@ -187,21 +174,7 @@ Status FullyShardedUnits::LoadOptimizerState(torch::optim::Optimizer& optimizer,
   const WholeState whole(*this, optimizer);
   StateAside aside(optimizer);
   const Status loaded = Guarded("state of a sharded model's optimizer", [&]() -> Status {
-    torch::IValue value;
-    if (archive.try_read(kStateOptimizerKey, value) && value.toStringRef() != KindOf(optimizer)) {
-      return InvalidArgumentError("the state is one of " + value.toStringRef() +
-                                  ", and the optimizer is " + KindOf(optimizer));
-    }
-    const c10::List<std::string> ours = whole.Names();
-    if (archive.try_read(kStateNamesKey, value)) {
-      const auto theirs = value.toListRef();
-      for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i) {
-        if (theirs[i].toStringRef() == ours.get(i)) continue;
-        return InvalidArgumentError("the state is of another model: parameter " +
-                                    std::to_string(i) + " is '" + theirs[i].toStringRef() +
-                                    "' there, and '" + ours.get(i) + "' in this one");
-      }
-    }
+    CADRE_RETURN_IF_ERROR(CheckWhose(archive, KindOf(optimizer), whole.Names()));
     {
       const OtherParameters over_the_whole(optimizer, whole.Parameters());
       optimizer.load(archive);

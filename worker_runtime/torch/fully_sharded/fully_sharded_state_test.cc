@@ -180,6 +180,36 @@ TEST(FullyShardedStateErrors, AStateOfAnotherOptimizer) {
   });
 }
 
+// Of a model whose parameters begin as this one's do.
+TEST(FullyShardedStateErrors, AStateOfFewerParameters) {
+  std::string fewer;
+  const auto create = [](Communicator& communicator, bool head_is_frozen) {
+    const auto net = std::make_shared<UnitNet>();
+    for (torch::Tensor& parameter : net->head->parameters()) {
+      parameter.set_requires_grad(!head_is_frozen);
+    }
+    return Model::Create(net, net->units(), communicator, UnitOptions());
+  };
+  OnEachRank(1, [&](Communicator& communicator) {
+    const auto model = create(communicator, true);
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
+    torch::serialize::OutputArchive archive;
+    ASSERT_OK((*model)->SaveOptimizerState(*optimizer, archive));
+    fewer = TextOf(archive);
+  });
+  OnEachRank(2, [&](Communicator& communicator) {
+    const auto model = create(communicator, false);
+    ASSERT_OK(model);
+    const auto optimizer = MakeOptimizer(Kind::kAdam, (*model)->shards());
+    auto archive = ArchiveOf(fewer);
+    EXPECT_THAT((*model)->LoadOptimizerState(*optimizer, archive),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank " + std::to_string(communicator.rank())),
+                               HasSubstr("only the optimizer has 'head.weight'"))));
+  });
+}
+
 TEST(FullyShardedFullParameters, KeepsWhatWasChanged) {
   OnEachRank(3, [](Communicator& communicator) {
     const auto net = std::make_shared<UnitNet>();

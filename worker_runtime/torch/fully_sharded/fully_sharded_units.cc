@@ -12,8 +12,8 @@
 #include "cadre/torch/fully_sharded_unit.h"
 #include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
+#include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
-#include "torch/optim/lbfgs.h"
 #include "torch/utils.h"
 
 namespace cadre::nn {
@@ -232,10 +232,8 @@ Status FullyShardedUnits::Finish() {
 }
 
 Status FullyShardedUnits::CheckOptimizer(const torch::optim::Optimizer& optimizer) const {
-  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
-    return InvalidArgumentError(Mine() +
-                                "LBFGS steps all parameters together and cannot be sharded");
-  }
+  const Status usable = CheckStepsEachAlone(optimizer);
+  if (!usable.ok()) return InvalidArgumentError(Mine() + usable.message());
   std::map<const void*, std::string> names;
   std::set<const void*> ours;
   for (const auto& unit : units_) {

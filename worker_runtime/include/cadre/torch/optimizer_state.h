@@ -4,20 +4,33 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cadre/status.h"
 #include "torch/optim/optimizer.h"
+#include "torch/serialize/archive.h"
 #include "torch/types.h"
 
 namespace cadre::nn {
 
 using OptimizerStates = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 
-// Beside what libtorch's load() reads: the parameters' names, and the optimizer's class.
-inline constexpr char kStateNamesKey[] = "cadre_parameters";
-inline constexpr char kStateOptimizerKey[] = "cadre_optimizer";
+// Its class.
+std::string KindOf(const torch::optim::Optimizer& optimizer);
+// INVALID_ARGUMENT: it steps all parameters together.
+Status CheckStepsEachAlone(const torch::optim::Optimizer& optimizer);
+
+// Beside what libtorch's load() reads: the optimizer's class, and the parameters' names in the
+// order of the groups.
+void WriteWhose(torch::serialize::OutputArchive& archive, const std::string& kind,
+                const std::vector<std::string>& names);
+// By what WriteWhose() wrote; a state without that may be anybody's. INVALID_ARGUMENT, naming the
+// first parameter that differs: it is another's.
+Status CheckWhose(torch::serialize::InputArchive& archive, const std::string& kind,
+                  const std::vector<std::string>& names);
 
 // Text until 2.x, a pointer since.
 OptimizerStates::key_type StateKey(const torch::Tensor& parameter);
@@ -26,6 +39,9 @@ OptimizerStates::key_type StateKey(const torch::Tensor& parameter);
 // Those of other optimizers show nothing of what is in them: false.
 bool TensorsOf(torch::optim::OptimizerParamState& state, std::vector<torch::Tensor*>* tensors);
 void MoveTo(torch::optim::OptimizerParamState& state, torch::Device device);
+// INVALID_ARGUMENT, naming the parameter: the state is one of a parameter of another shape.
+Status CheckShapes(torch::optim::OptimizerParamState& state, const std::string& name,
+                   torch::IntArrayRef shape);
 
 // Empties the optimizer's state, and gives it back what it had unless told to keep what came since;
 // its options, too.

@@ -138,8 +138,8 @@ class ShardedOptimizer {
   std::string OwnState();
   Status Consolidate(const std::vector<size_t>& sizes, size_t states,
                      torch::serialize::OutputArchive& archive);
-  Status CheckFits(torch::serialize::InputArchive& archive) const;
-  Status CheckShapes() const;
+  std::vector<std::string> Names() const;
+  Status CheckStates() const;
 
   Status Fail(const Status& status);
 
