@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_unit.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded_parts.h"
 #include "cadre/torch/guarded.h"
 #include "cadre/torch/optimizer_state.h"
 #include "torch/utils.h"
@@ -20,34 +19,29 @@ Status NotOurs(const torch::optim::Optimizer& optimizer) {
   return UnimplementedError("the state of " + KindOf(optimizer) + " does not show its tensors");
 }
 
-}  // namespace
-
 // The optimizer's groups as they would be over the whole module's parameters, in the module's
 // order.
-class FullyShardedUnits::WholeState {
+class WholeGroups {
  public:
   struct Part {
     FlatParameter* flat;
     size_t member;
   };
 
-  WholeState(const FullyShardedUnits& units, const torch::optim::Optimizer& optimizer) {
+  WholeGroups(const torch::nn::Module& module, const std::vector<FlatParameter*>& flats,
+              const torch::optim::Optimizer& optimizer) {
     std::map<const void*, size_t> order;
-    for (const auto& item : units.module_->named_parameters()) {
+    for (const auto& item : module.named_parameters()) {
       if (item.value().defined()) {
         order.emplace(item.value().unsafeGetTensorImpl(), order.size());
       }
     }
-    std::map<const void*, FlatParameter*> flats;
-    for (const auto& unit : units.units_) {
-      for (const auto& flat : unit->flats) {
-        flats[flat->shard().unsafeGetTensorImpl()] = flat.get();
-      }
-    }
+    std::map<const void*, FlatParameter*> flat_of;
+    for (FlatParameter* const flat : flats) flat_of[flat->shard().unsafeGetTensorImpl()] = flat;
     for (const auto& group : optimizer.param_groups()) {
       std::vector<Part> parts;
       for (const torch::Tensor& shard : group.params()) {
-        FlatParameter* const flat = flats.at(shard.unsafeGetTensorImpl());
+        FlatParameter* const flat = flat_of.at(shard.unsafeGetTensorImpl());
         flats_.push_back(flat);
         for (size_t m = 0; m < flat->members().size(); ++m) parts.push_back({flat, m});
       }
@@ -80,79 +74,81 @@ class FullyShardedUnits::WholeState {
     return names;
   }
 
-  // Collective: adds the whole of a shard's state, for each member, to `states`.
-  static Status Gather(FlatParameter& flat, OptimizerParamState& state, bool receives,
-                       OptimizerStates* states) {
-    std::vector<torch::Tensor*> own;
-    if (!TensorsOf(state, &own)) return UnimplementedError("");
-    std::vector<torch::Tensor> wholes(own.size());
-    for (size_t i = 0; i < own.size(); ++i) {
-      if (own[i]->defined()) CADRE_RETURN_IF_ERROR(flat.GatherOnHost(*own[i], &wholes[i]));
-    }
-    for (size_t m = 0; receives && m < flat.members().size(); ++m) {
-      auto whole = state.clone();
-      std::vector<torch::Tensor*> tensors;
-      (void)TensorsOf(*whole, &tensors);
-      for (size_t i = 0; i < wholes.size(); ++i) {
-        if (wholes[i].defined()) *tensors[i] = flat.MemberOf(wholes[i], m).clone();
-      }
-      (*states)[StateKey(flat.members()[m].tensor)] = std::move(whole);
-    }
-    return OkStatus();
-  }
-
-  // This rank's part of the members' states; null: none has one. INVALID_ARGUMENT, naming the
-  // parameter: a state has another shape. UNIMPLEMENTED: it does not show its tensors.
-  static Status Cut(const FlatParameter& flat, const OptimizerStates& states,
-                    std::unique_ptr<OptimizerParamState>* cut) {
-    std::vector<torch::Tensor> wholes;
-    for (size_t m = 0; m < flat.members().size(); ++m) {
-      const FlatMember& member = flat.members()[m];
-      const auto state = states.find(StateKey(member.tensor));
-      if (state == states.end()) continue;
-      if (*cut == nullptr) *cut = state->second->clone();
-      std::vector<torch::Tensor*> tensors;
-      if (!TensorsOf(*state->second, &tensors)) return UnimplementedError("");
-      CADRE_RETURN_IF_ERROR(CheckShapes(*state->second, member.name, member.shape));
-      wholes.resize(tensors.size());
-      for (size_t i = 0; i < tensors.size(); ++i) {
-        if (!tensors[i]->defined()) continue;
-        if (!wholes[i].defined()) {
-          wholes[i] = torch::zeros({flat.count()}, torch::dtype(tensors[i]->scalar_type()));
-        }
-        flat.MemberOf(wholes[i], m).copy_(*tensors[i]);
-      }
-    }
-    if (*cut == nullptr) return OkStatus();
-    std::vector<torch::Tensor*> own;
-    (void)TensorsOf(**cut, &own);
-    for (size_t i = 0; i < own.size(); ++i) {
-      if (!wholes[i].defined()) continue;
-      *own[i] = flat.OwnPartOf(wholes[i]).clone().to(flat.shard().device());
-    }
-    return OkStatus();
-  }
-
  private:
   std::vector<FlatParameter*> flats_;
   std::vector<std::vector<Part>> groups_;
 };
 
-Status FullyShardedUnits::SaveOptimizerState(torch::optim::Optimizer& optimizer,
+// Collective: adds the whole of a shard's state, for each member, to `states`.
+Status GatherState(FlatParameter& flat, OptimizerParamState& state, bool receives,
+                   OptimizerStates* states) {
+  std::vector<torch::Tensor*> own;
+  if (!TensorsOf(state, &own)) return UnimplementedError("");
+  std::vector<torch::Tensor> wholes(own.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (own[i]->defined()) CADRE_RETURN_IF_ERROR(flat.GatherOnHost(*own[i], &wholes[i]));
+  }
+  for (size_t m = 0; receives && m < flat.members().size(); ++m) {
+    auto whole = state.clone();
+    std::vector<torch::Tensor*> tensors;
+    (void)TensorsOf(*whole, &tensors);
+    for (size_t i = 0; i < wholes.size(); ++i) {
+      if (wholes[i].defined()) *tensors[i] = flat.MemberOf(wholes[i], m).clone();
+    }
+    (*states)[StateKey(flat.members()[m].tensor)] = std::move(whole);
+  }
+  return OkStatus();
+}
+
+// This rank's part of the members' states; null: none has one. INVALID_ARGUMENT, naming the
+// parameter: a state has another shape. UNIMPLEMENTED: it does not show its tensors.
+Status CutState(const FlatParameter& flat, const OptimizerStates& states,
+                std::unique_ptr<OptimizerParamState>* cut) {
+  std::vector<torch::Tensor> wholes;
+  for (size_t m = 0; m < flat.members().size(); ++m) {
+    const FlatMember& member = flat.members()[m];
+    const auto state = states.find(StateKey(member.tensor));
+    if (state == states.end()) continue;
+    if (*cut == nullptr) *cut = state->second->clone();
+    std::vector<torch::Tensor*> tensors;
+    if (!TensorsOf(*state->second, &tensors)) return UnimplementedError("");
+    CADRE_RETURN_IF_ERROR(CheckShapes(*state->second, member.name, member.shape));
+    wholes.resize(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i]->defined()) continue;
+      if (!wholes[i].defined()) {
+        wholes[i] = torch::zeros({flat.count()}, torch::dtype(tensors[i]->scalar_type()));
+      }
+      flat.MemberOf(wholes[i], m).copy_(*tensors[i]);
+    }
+  }
+  if (*cut == nullptr) return OkStatus();
+  std::vector<torch::Tensor*> own;
+  (void)TensorsOf(**cut, &own);
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!wholes[i].defined()) continue;
+    *own[i] = flat.OwnPartOf(wholes[i]).clone().to(flat.shard().device());
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status FullyShardedParts::SaveOptimizerState(torch::optim::Optimizer& optimizer,
                                              torch::serialize::OutputArchive& archive,
                                              int recipient) {
-  CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(units_.failure());
   CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
-  return Fail(Guarded("state of a sharded model's optimizer", [&]() -> Status {
+  return units_.Fail(Guarded("state of a sharded model's optimizer", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
     const torch::NoGradGuard no_grad;
     const bool receives = communicator_.rank() == recipient;
-    const WholeState whole(*this, optimizer);
+    const WholeGroups whole(*module_, flats_, optimizer);
     OptimizerStates states;
     for (FlatParameter* const flat : whole.flats()) {
       const auto state = optimizer.state().find(StateKey(flat->shard()));
       if (state == optimizer.state().end()) continue;
-      const Status gathered = WholeState::Gather(*flat, *state->second, receives, &states);
+      const Status gathered = GatherState(*flat, *state->second, receives, &states);
       if (gathered.code() == StatusCode::kUnimplemented) return NotOurs(optimizer);
       CADRE_RETURN_IF_ERROR(gathered);
     }
@@ -166,12 +162,12 @@ Status FullyShardedUnits::SaveOptimizerState(torch::optim::Optimizer& optimizer,
   }));
 }
 
-Status FullyShardedUnits::LoadOptimizerState(torch::optim::Optimizer& optimizer,
+Status FullyShardedParts::LoadOptimizerState(torch::optim::Optimizer& optimizer,
                                              torch::serialize::InputArchive& archive) {
-  CADRE_RETURN_IF_ERROR(failure_);
+  CADRE_RETURN_IF_ERROR(units_.failure());
   CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   const torch::NoGradGuard no_grad;
-  const WholeState whole(*this, optimizer);
+  const WholeGroups whole(*module_, flats_, optimizer);
   StateAside aside(optimizer);
   const Status loaded = Guarded("state of a sharded model's optimizer", [&]() -> Status {
     CADRE_RETURN_IF_ERROR(CheckWhose(archive, KindOf(optimizer), whole.Names()));
@@ -182,7 +178,7 @@ Status FullyShardedUnits::LoadOptimizerState(torch::optim::Optimizer& optimizer,
     OptimizerStates cut;
     for (const FlatParameter* const flat : whole.flats()) {
       std::unique_ptr<OptimizerParamState> own;
-      const Status status = WholeState::Cut(*flat, optimizer.state(), &own);
+      const Status status = CutState(*flat, optimizer.state(), &own);
       if (status.code() == StatusCode::kUnimplemented) return NotOurs(optimizer);
       CADRE_RETURN_IF_ERROR(status);
       if (own != nullptr) cut[StateKey(flat->shard())] = std::move(own);
@@ -191,7 +187,7 @@ Status FullyShardedUnits::LoadOptimizerState(torch::optim::Optimizer& optimizer,
     return OkStatus();
   });
   if (loaded.code() == StatusCode::kInternal || loaded.code() == StatusCode::kInvalidArgument) {
-    return InvalidArgumentError(Mine() + std::string(loaded.message()));
+    return InvalidArgumentError(units_.Mine() + loaded.message());
   }
   CADRE_RETURN_IF_ERROR(loaded);
   aside.Keep();

@@ -1,8 +1,9 @@
 // What FullyShardedUnits does while a model's forward and backward passes run.
 #include <algorithm>
 #include <chrono>
-#include <string>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded_unit.h"
@@ -19,6 +20,16 @@ namespace {
 // bounded. On a device the order of the stream bounds it.
 constexpr size_t kReductionsInFlight = 2;
 
+ParameterWatch::Names NamesIn(const std::vector<FlatParameter*>& flats) {
+  ParameterWatch::Names names;
+  for (const FlatParameter* const flat : flats) {
+    for (const FlatMember& member : flat->members()) {
+      if (member.count > 0) names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 void FullyShardedUnits::BeginPass() {
@@ -32,25 +43,13 @@ void FullyShardedUnits::BeginPass() {
   last_ = nullptr;
   pass_synchronized_ = synchronize_;
   (void)Fail(CheckHealth());
-  if (!std::exchange(watched_, true)) Watch();
+  // In the first pass alone, since it takes time; models that use a parameter outside its unit tend
+  // to do so from the beginning.
+  if (!std::exchange(watched_, true)) watch_ = std::make_unique<ParameterWatch>(NamesIn(flats()));
   if (options_.broadcast_buffers && pass_synchronized_ && module_->is_training() &&
       torch::GradMode::is_enabled() && failure_.ok()) {
     (void)Fail(BroadcastBuffers(communicator_, *module_, options_.timeout, links_.get()));
   }
-}
-
-// In the first pass alone, since it takes time; models that use a parameter outside its unit tend
-// to do so from the beginning.
-void FullyShardedUnits::Watch() {
-  ParameterWatch::Names names;
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats) {
-      for (const FlatMember& member : flat->members()) {
-        if (member.count > 0) names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
-      }
-    }
-  }
-  watch_ = std::make_unique<ParameterWatch>(std::move(names));
 }
 
 Status FullyShardedUnits::EndWatch() {
@@ -148,7 +147,7 @@ void FullyShardedUnits::OnBackwardEnd() {
       (*unit)->inputs = 0;
     }
     last_ = nullptr;
-    if (pass_synchronized_) reduced_ = true;
+    if (pass_synchronized_) averaged_ = true;
     return OkStatus();
   }));
 }

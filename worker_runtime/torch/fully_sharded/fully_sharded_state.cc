@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "cadre/status_macros.h"
-#include "cadre/torch/fully_sharded_unit.h"
-#include "cadre/torch/fully_sharded_units.h"
+#include "cadre/torch/fully_sharded_parts.h"
 #include "cadre/torch/guarded.h"
 #include "torch/utils.h"
 
@@ -65,28 +64,26 @@ Status Read(const torch::nn::Module& module, const std::string& prefix,
 
 }  // namespace
 
-Status FullyShardedUnits::CheckRecipient(int recipient) const {
+Status FullyShardedParts::CheckRecipient(int recipient) const {
   if (recipient >= 0 && recipient < communicator_.size()) return OkStatus();
   return InvalidArgumentError("a state for rank " + std::to_string(recipient) + " of " +
                               std::to_string(communicator_.size()));
 }
 
-Status FullyShardedUnits::SaveState(torch::serialize::OutputArchive& archive, int recipient) {
-  CADRE_RETURN_IF_ERROR(failure_);
+Status FullyShardedParts::SaveState(torch::serialize::OutputArchive& archive, int recipient) {
+  CADRE_RETURN_IF_ERROR(units_.failure());
   CADRE_RETURN_IF_ERROR(CheckRecipient(recipient));
-  return Fail(Guarded("state of a sharded model", [&]() -> Status {
+  return units_.Fail(Guarded("state of a sharded model", [&]() -> Status {
     Values values;
-    for (const auto& unit : units_) {
-      for (const auto& flat : unit->flats) {
-        torch::Tensor whole;
-        CADRE_RETURN_IF_ERROR(flat->GatherOnHost(flat->shard(), &whole));
-        if (communicator_.rank() != recipient) continue;
-        for (size_t m = 0; m < flat->members().size(); ++m) {
-          const torch::Tensor& parameter = flat->members()[m].tensor;
-          torch::Tensor value = flat->MemberOf(whole, m).clone();
-          value.set_requires_grad(parameter.requires_grad());
-          values[parameter.unsafeGetTensorImpl()] = std::move(value);
-        }
+    for (FlatParameter* const flat : flats_) {
+      torch::Tensor whole;
+      CADRE_RETURN_IF_ERROR(flat->GatherOnHost(flat->shard(), &whole));
+      if (communicator_.rank() != recipient) continue;
+      for (size_t m = 0; m < flat->members().size(); ++m) {
+        const torch::Tensor& parameter = flat->members()[m].tensor;
+        torch::Tensor value = flat->MemberOf(whole, m).clone();
+        value.set_requires_grad(parameter.requires_grad());
+        values[parameter.unsafeGetTensorImpl()] = std::move(value);
       }
     }
     if (communicator_.rank() == recipient) Write(*module_, values, archive);
@@ -94,15 +91,13 @@ Status FullyShardedUnits::SaveState(torch::serialize::OutputArchive& archive, in
   }));
 }
 
-Status FullyShardedUnits::LoadState(torch::serialize::InputArchive& archive) {
-  CADRE_RETURN_IF_ERROR(failure_);
+Status FullyShardedParts::LoadState(torch::serialize::InputArchive& archive) {
+  CADRE_RETURN_IF_ERROR(units_.failure());
   const torch::NoGradGuard no_grad;
   std::map<const void*, std::vector<int64_t>> shapes;
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats) {
-      for (const FlatMember& member : flat->members()) {
-        shapes[member.tensor.unsafeGetTensorImpl()] = member.shape;
-      }
+  for (const FlatParameter* const flat : flats_) {
+    for (const FlatMember& member : flat->members()) {
+      shapes[member.tensor.unsafeGetTensorImpl()] = member.shape;
     }
   }
   Values values;
@@ -114,7 +109,7 @@ Status FullyShardedUnits::LoadState(torch::serialize::InputArchive& archive) {
         shape == shapes.end() ? ours.sizes() : torch::IntArrayRef(shape->second);
     if (!saved.defined() || saved.sizes() != wanted) {
       std::ostringstream text;
-      text << Mine() << "the state is of another model: '" << name << "' is " << wanted
+      text << units_.Mine() << "the state is of another model: '" << name << "' is " << wanted
            << " in this one, and ";
       if (saved.defined()) {
         text << saved.sizes() << " there";
@@ -133,22 +128,20 @@ Status FullyShardedUnits::LoadState(torch::serialize::InputArchive& archive) {
   const Status read =
       Guarded("state of a sharded model", [&] { return Read(*module_, "", archive, check); });
   if (read.code() == StatusCode::kInternal) {
-    return InvalidArgumentError(Mine() + std::string(read.message()));
+    return InvalidArgumentError(units_.Mine() + read.message());
   }
   CADRE_RETURN_IF_ERROR(read);
-  return Fail(Guarded("state of a sharded model", [&] {
+  CADRE_RETURN_IF_ERROR(units_.ReleaseAll(/*keep=*/false));
+  return units_.Fail(Guarded("state of a sharded model", [&] {
     for (auto& [ours, saved] : buffers) ours.copy_(saved);
-    for (const auto& unit : units_) {
-      Release(*unit);
-      for (const auto& flat : unit->flats) {
-        torch::Tensor whole =
-            torch::zeros({flat->count()}, torch::dtype(flat->shard().scalar_type()));
-        for (size_t m = 0; m < flat->members().size(); ++m) {
-          const void* const parameter = flat->members()[m].tensor.unsafeGetTensorImpl();
-          flat->MemberOf(whole, m).copy_(values.at(parameter));
-        }
-        flat->shard().detach().copy_(flat->OwnPartOf(whole));
+    for (const FlatParameter* const flat : flats_) {
+      torch::Tensor whole =
+          torch::zeros({flat->count()}, torch::dtype(flat->shard().scalar_type()));
+      for (size_t m = 0; m < flat->members().size(); ++m) {
+        const void* const parameter = flat->members()[m].tensor.unsafeGetTensorImpl();
+        flat->MemberOf(whole, m).copy_(values.at(parameter));
       }
+      flat->shard().detach().copy_(flat->OwnPartOf(whole));
     }
     return OkStatus();
   }));

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "cadre/parameter.h"
 #include "cadre/status_macros.h"
 #include "cadre/torch/fully_sharded_unit.h"
-#include "cadre/torch/gradient_norm.h"
 #include "cadre/torch/guarded.h"
-#include "cadre/torch/optimizer_state.h"
 #include "cadre/torch/tensors.h"
 #include "torch/utils.h"
 
@@ -209,14 +205,12 @@ void FullyShardedUnits::Shard(Unit& unit) {
   }
 }
 
-std::vector<torch::Tensor> FullyShardedUnits::shards() const {
-  std::vector<torch::Tensor> shards;
+std::vector<FlatParameter*> FullyShardedUnits::flats() const {
+  std::vector<FlatParameter*> flats;
   for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats) {
-      if (flat->trained()) shards.push_back(flat->shard());
-    }
+    for (const auto& flat : unit->flats) flats.push_back(flat.get());
   }
-  return shards;
+  return flats;
 }
 
 Status FullyShardedUnits::Finish() {
@@ -231,75 +225,8 @@ Status FullyShardedUnits::Finish() {
       "last one");
 }
 
-Status FullyShardedUnits::CheckOptimizer(const torch::optim::Optimizer& optimizer) const {
-  const Status usable = CheckStepsEachAlone(optimizer);
-  if (!usable.ok()) return InvalidArgumentError(Mine() + usable.message());
-  std::map<const void*, std::string> names;
-  std::set<const void*> ours;
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats) {
-      if (flat->trained()) ours.insert(flat->shard().unsafeGetTensorImpl());
-      for (const FlatMember& member : flat->members()) {
-        names.emplace(member.tensor.unsafeGetTensorImpl(), member.name);
-      }
-    }
-  }
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& tensor : group.params()) {
-      if (ours.count(tensor.unsafeGetTensorImpl()) > 0) continue;
-      const auto name = names.find(tensor.unsafeGetTensorImpl());
-      const std::string what = name == names.end() ? "a tensor that is not one of shards()"
-                                                   : "parameter '" + name->second + "' itself";
-      return InvalidArgumentError(Mine() + "the optimizer holds " + what +
-                                  ": make it over shards(), after the model was sharded");
-    }
-  }
-  return OkStatus();
-}
-
-Status FullyShardedUnits::Step(torch::optim::Optimizer& optimizer) {
-  CADRE_RETURN_IF_ERROR(failure_);
-  return Fail(Guarded("step of a sharded model", [&]() -> Status {
-    CADRE_RETURN_IF_ERROR(CheckOptimizer(optimizer));
-    if (!reduced_ || !reducing_.empty()) {
-      return FailedPreconditionError(
-          Mine() +
-          "a step without gradients of all ranks: call Finish() after a backward pass "
-          "outside of NoSync");
-    }
-    reduced_ = false;
-    optimizer.step();
-    return OkStatus();
-  }));
-}
-
-void FullyShardedUnits::ZeroGrad() {
-  for (const torch::Tensor& shard : shards()) shard.mutable_grad() = torch::Tensor();
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flats) {
-      for (const FlatMember& member : flat->members()) {
-        member.tensor.mutable_grad() = torch::Tensor();
-      }
-    }
-  }
-}
-
-Result<double> FullyShardedUnits::ClipGradNorm(double max_norm, double norm_type) {
-  CADRE_RETURN_IF_ERROR(failure_);
-  std::vector<torch::Tensor> gradients;
-  for (const torch::Tensor& shard : shards()) {
-    if (shard.grad().defined()) gradients.push_back(shard.grad());
-  }
-  CADRE_RETURN_IF_ERROR(CheckNorm(max_norm, norm_type));
-  double total = 0;
-  CADRE_RETURN_IF_ERROR(Fail(Guarded("norm of the gradients", [&]() -> Status {
-    const torch::NoGradGuard no_grad;
-    CADRE_ASSIGN_OR_RETURN(total,
-                           NormOverRanks(communicator_, gradients, norm_type, options_.timeout));
-    ClipToNorm(gradients, total, max_norm);
-    return OkStatus();
-  })));
-  return total;
+bool FullyShardedUnits::TakeAveraged() {
+  return reducing_.empty() && std::exchange(averaged_, false);
 }
 
 }  // namespace cadre::nn

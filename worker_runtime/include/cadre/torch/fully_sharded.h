@@ -25,6 +25,7 @@
 
 #include "cadre/result.h"
 #include "cadre/status_macros.h"
+#include "cadre/torch/fully_sharded_parts.h"
 #include "cadre/torch/fully_sharded_units.h"
 #include "cadre/torch/sharded_unit.h"
 
@@ -71,7 +72,7 @@ class FullySharded {
 
   // One flat tensor for each unit and type, of this rank's part: what the optimizer is made over.
   // Groups by parameter are not possible.
-  std::vector<torch::Tensor> shards() const { return units_->shards(); }
+  std::vector<torch::Tensor> shards() const { return parts_.shards(); }
 
   // After backward(): the shards have the average gradient of all ranks, added to what they had. On
   // devices for what the calling thread's current stream is given next; that an exchange between
@@ -84,36 +85,36 @@ class FullySharded {
   //   INVALID_ARGUMENT     naming the parameter and the rank: the optimizer was made before the
   //                        model was sharded, or is another model's
   //   FAILED_PRECONDITION  no gradients were averaged since the last step
-  Status Step(torch::optim::Optimizer& optimizer) { return units_->Step(optimizer); }
+  Status Step(torch::optim::Optimizer& optimizer) { return parts_.Step(optimizer); }
   // Forgets the gradients.
-  void ZeroGrad() { units_->ZeroGrad(); }
+  void ZeroGrad() { parts_.ZeroGrad(); }
   // Collective, between Finish() and Step(): as torch::nn::utils::clip_grad_norm_ of the whole
   // model. `norm_type`: more than 0; infinity is the largest magnitude. Waits for devices.
   Result<double> ClipGradNorm(double max_norm, double norm_type = 2) {
-    return units_->ClipGradNorm(max_norm, norm_type);
+    return parts_.ClipGradNorm(max_norm, norm_type);
   }
 
   // Collective: the recipient's archive gets what module->save() would write had the model never
   // been sharded, on the host; those of the others are left alone. One unit is whole at a time, but
   // the recipient comes to have all in its memory.
   Status SaveState(torch::serialize::OutputArchive& archive, int recipient = 0) {
-    return units_->SaveState(archive, recipient);
+    return parts_.SaveState(archive, recipient);
   }
   // Not collective; all ranks load the same, whatever the number of ranks that saved it, or one of
   // a model that was not sharded. INVALID_ARGUMENT, naming the parameter and the rank: the state is
   // of another model. What there was before stays.
-  Status LoadState(torch::serialize::InputArchive& archive) { return units_->LoadState(archive); }
+  Status LoadState(torch::serialize::InputArchive& archive) { return parts_.LoadState(archive); }
 
   // The same of the optimizer's state: the archive is what the save() of one over the whole
   // module's parameters would write, with their names. Of libtorch's own optimizers; UNIMPLEMENTED:
   // of another. Groups' options are loaded where libtorch's load() does it, from 2.x on.
   Status SaveOptimizerState(torch::optim::Optimizer& optimizer,
                             torch::serialize::OutputArchive& archive, int recipient = 0) {
-    return units_->SaveOptimizerState(optimizer, archive, recipient);
+    return parts_.SaveOptimizerState(optimizer, archive, recipient);
   }
   Status LoadOptimizerState(torch::optim::Optimizer& optimizer,
                             torch::serialize::InputArchive& archive) {
-    return units_->LoadOptimizerState(optimizer, archive);
+    return parts_.LoadOptimizerState(optimizer, archive);
   }
 
   Module& module() { return *module_; }
@@ -159,10 +160,11 @@ class FullySharded {
 
  private:
   FullySharded(std::shared_ptr<Module> module, std::unique_ptr<FullyShardedUnits> units)
-      : module_(std::move(module)), units_(std::move(units)) {}
+      : module_(std::move(module)), units_(std::move(units)), parts_(module_, units_.get()) {}
 
   const std::shared_ptr<Module> module_;
   const std::unique_ptr<FullyShardedUnits> units_;
+  FullyShardedParts parts_;
 };
 
 }  // namespace cadre::nn

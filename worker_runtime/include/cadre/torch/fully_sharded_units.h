@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cadre/communicator.h"
@@ -21,8 +20,6 @@
 #include "cadre/torch/parameter_watch.h"
 #include "cadre/work.h"
 #include "torch/nn/module.h"
-#include "torch/optim/optimizer.h"
-#include "torch/serialize/archive.h"
 #include "torch/types.h"
 
 namespace cadre::nn {
@@ -62,26 +59,25 @@ class FullyShardedUnits {
   FullyShardedUnits(const FullyShardedUnits&) = delete;
   FullyShardedUnits& operator=(const FullyShardedUnits&) = delete;
 
-  std::vector<torch::Tensor> shards() const;
   Status Finish();
-  Status Step(torch::optim::Optimizer& optimizer);
-  void ZeroGrad();
-  Result<double> ClipGradNorm(double max_norm, double norm_type);
-
+  // Whether gradients were averaged since the last call, and are there.
+  bool TakeAveraged();
   // Every unit's parameters, until ReleaseAll(), with which values of this rank's part are kept.
   Status GatherAll();
   Status ReleaseAll(bool keep);
-  Status SaveState(torch::serialize::OutputArchive& archive, int recipient);
-  Status LoadState(torch::serialize::InputArchive& archive);
-  Status SaveOptimizerState(torch::optim::Optimizer& optimizer,
-                            torch::serialize::OutputArchive& archive, int recipient);
-  Status LoadOptimizerState(torch::optim::Optimizer& optimizer,
-                            torch::serialize::InputArchive& archive);
 
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
   // What went wrong so far.
   const Status& failure() const { return failure_; }
+  // Keeps the first that went wrong, after which nothing more is sent; returns that.
+  Status Fail(const Status& status);
+  // What an error begins with.
+  std::string Mine() const;
+
+  // Of all units, in their order.
+  std::vector<FlatParameter*> flats() const;
+  const ShardRoute& route() const { return route_; }
   size_t gathered_bytes() const { return gathered_bytes_; }
   size_t most_gathered_bytes() const { return most_gathered_bytes_; }
 
@@ -108,8 +104,7 @@ class FullyShardedUnits {
   void OnBackwardEnd();
 
   void BeginPass();
-  // Looks for parameters that are used outside their units.
-  void Watch();
+  // Of parameters that are used outside their units.
   Status EndWatch();
   void Start(Unit& unit);
   // Gathers what is not there yet.
@@ -120,13 +115,6 @@ class FullyShardedUnits {
   void FinishReductions(size_t but);
   // What is known by now of what the devices were given.
   Status CheckHealth();
-
-  Status CheckOptimizer(const torch::optim::Optimizer& optimizer) const;
-  Status CheckRecipient(int recipient) const;
-  class WholeState;
-  // What an error begins with.
-  std::string Mine() const;
-  Status Fail(const Status& status);
 
   const std::shared_ptr<torch::nn::Module> module_;
   Communicator& communicator_;
@@ -149,8 +137,8 @@ class FullyShardedUnits {
   bool end_queued_ = false;
   // Whether a backward pass came to its end since the last Finish().
   bool backward_ended_ = false;
-  // Whether gradients were averaged since the last Step().
-  bool reduced_ = false;
+  // Whether gradients were averaged since the last TakeAveraged().
+  bool averaged_ = false;
   bool watched_ = false;
   std::unique_ptr<ParameterWatch> watch_;
   Status failure_;
