@@ -9,11 +9,9 @@ itself. PyTorch draws PowerSGD's first factors in a way of its own; here they ar
 usage: ddp_hooks_reference.py OUTPUT_DIRECTORY fp32|fp16|bf16|power_sgd|top_k|threshold|partial...
 """
 
-import datetime
 import math
 import os
 import sys
-import traceback
 
 import torch
 import torch.distributed as dist
@@ -22,8 +20,8 @@ import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-WORLD_SIZE = 2
-STEPS = 50
+from reference import STEPS, WORLD_SIZE, join, run
+
 BATCH = 16
 INPUTS, HIDDEN, CLASSES = 20, 64, 5
 # Each feature is half as large as the one before. With all alike a gradient has no direction that stands out, and then
@@ -115,14 +113,7 @@ def average_in_turn(net, step):
 
 
 def train(rank, way, directory):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method="file://" + os.path.join(directory, "rendezvous_" + way),
-        rank=rank,
-        world_size=WORLD_SIZE,
-        timeout=datetime.timedelta(seconds=60),
-    )
+    join(rank, directory, rendezvous="rendezvous_" + way)
     torch.manual_seed(11)
     net = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
     if rank == 0:
@@ -149,27 +140,8 @@ def train(rank, way, directory):
     dist.barrier()
 
 
-def run(way, directory):
-    """Whether all ranks succeeded."""
-    children = []
-    for rank in range(WORLD_SIZE):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                train(rank, way, directory)
-                status = 0
-            except Exception:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    return not any([os.waitpid(child, 0)[1] for child in children])
-
-
 if __name__ == "__main__":
     # One process for all, since importing takes longer than training. DistributedDataParallel of torch 2 imports this part late.
     if not torch.__version__.startswith("1."):
         import torch._dynamo
-    sys.exit(0 if all(run(way, sys.argv[1]) for way in sys.argv[2:]) else 1)
+    sys.exit(0 if all(run(lambda rank: train(rank, way, sys.argv[1])) for way in sys.argv[2:]) else 1)

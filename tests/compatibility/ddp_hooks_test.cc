@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -20,11 +19,10 @@
 #include "cadre/torch/data_parallel.h"
 #include "cadre/torch/tensors.h"
 #include "gtest/gtest.h"
-#include "third_party/torch_python.h"
+#include "tests/compatibility/reference_training.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
-#include "torch/utils.h"
 #include "worker_runtime/hooks/low_rank.h"
 #include "worker_runtime/shared_memory/shared_memory_communicator.h"
 #include "worker_runtime/testing/in_process_workers.h"
@@ -32,8 +30,6 @@
 namespace cadre {
 namespace {
 
-constexpr int kWorldSize = 2;
-constexpr int kSteps = 50;
 constexpr int kBatch = 16;
 // Of a parameter after any step, relative to the largest element of its tensor.
 constexpr double kTolerance = 1e-6;
@@ -51,11 +47,6 @@ struct Net : torch::nn::Module {
 
   torch::nn::Linear first, second;
 };
-
-void ReadInto(std::ifstream& file, const torch::Tensor& tensor) {
-  file.read(static_cast<char*>(tensor.data_ptr()), tensor.nbytes());
-  ASSERT_TRUE(file) << "the reference wrote too little";
-}
 
 hooks::PowerSgdOptions PowerSgd() {
   hooks::PowerSgdOptions options;
@@ -92,32 +83,11 @@ void WriteFirstFactors(const std::string& directory) {
   }
 }
 
-void Load(Net& net, const std::string& directory) {
-  torch::NoGradGuard no_grad;
-  std::ifstream file(directory + "/initial", std::ios::binary);
-  for (const torch::Tensor& parameter : net.parameters()) ReadInto(file, parameter);
-}
-
-// NaN, which compares with nothing, is more than everything.
-double Larger(double a, double b) { return b <= a ? a : b; }
-
-double Difference(const Net& net, std::ifstream& file) {
-  torch::NoGradGuard no_grad;
-  double worst = 0;
-  for (const torch::Tensor& parameter : net.parameters()) {
-    const torch::Tensor theirs = torch::empty(parameter.sizes());
-    ReadInto(file, theirs);
-    worst = Larger(
-        worst, (parameter - theirs).abs().max().item<double>() / theirs.abs().max().item<double>());
-  }
-  return worst;
-}
-
 double TrainAsRank(Communicator& communicator, const std::string& directory,
                    const std::string& theirs, const std::string& ours) {
   const std::string rank = std::to_string(communicator.rank());
   auto net = std::make_shared<Net>();
-  Load(*net, directory);
+  ReadInitial(directory, net->parameters());
   nn::DataParallelOptions options;
   options.reducer.hook = HookFor(ours);
   std::shared_ptr<hooks::PartialHook> partial;
@@ -147,7 +117,7 @@ double TrainAsRank(Communicator& communicator, const std::string& directory,
     if (partial) {
       EXPECT_OK(partial->AverageNextGroup(communicator, std::chrono::minutes(1)));
     }
-    worst = Larger(worst, Difference(*net, expected));
+    worst = Larger(worst, LargestDifference(expected, net->parameters(), RelativeDifference));
   }
   if (!partial) {
     EXPECT_OK((*model)->CheckParametersEqual(std::chrono::minutes(1)));
@@ -173,14 +143,10 @@ double Compare(const std::string& directory, const std::string& theirs, const st
 class DdpHooks : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    torch::set_num_threads(1);
-    directory_ = ::testing::TempDir() + "/hooks_XXXXXX";
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    MakeReferenceFolder(&directory_);
     WriteFirstFactors(directory_);
-    const std::string command = std::string("timeout 200 ") + kTorchPython +
-                                " tests/compatibility/ddp_hooks_reference.py '" + directory_ +
-                                "' fp32 fp16 bf16 power_sgd top_k threshold partial";
-    ASSERT_EQ(std::system(command.c_str()), 0) << "the reference needs torch in " << kTorchPython;
+    RunReference("ddp_hooks_reference.py", directory_,
+                 "fp32 fp16 bf16 power_sgd top_k threshold partial", 200);
   }
 
   // `other` is another way of ours, which the comparison would notice.

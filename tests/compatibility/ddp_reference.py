@@ -5,18 +5,15 @@ each step, and the parameters after the last. Files are raw little-endian float3
 usage: ddp_reference.py OUTPUT_DIRECTORY
 """
 
-import datetime
-import os
 import sys
 
 import torch
-import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-WORLD_SIZE = 2
-STEPS = 50
+from reference import STEPS, join, leave, run, write
+
 BATCH = 32
 
 
@@ -34,21 +31,8 @@ class Net(nn.Module):
         return self.fc2(F.relu(self.fc1(x.flatten(1))))
 
 
-def write(directory, name, tensors):
-    with open(os.path.join(directory, name), "wb") as file:
-        for tensor in tensors:
-            file.write(tensor.detach().contiguous().numpy().tobytes())
-
-
 def train(rank, directory):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method="file://" + os.path.join(directory, "rendezvous"),
-        rank=rank,
-        world_size=WORLD_SIZE,
-        timeout=datetime.timedelta(seconds=60),
-    )
+    join(rank, directory)
     torch.manual_seed(7)
     net = Net()
     if rank == 0:
@@ -68,27 +52,8 @@ def train(rank, directory):
         optimizer.step()
     if rank == 0:
         write(directory, "final", net.parameters())
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def main():
-    directory = sys.argv[1]
-    children = []
-    for rank in range(WORLD_SIZE):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                train(rank, directory)
-                status = 0
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        children.append(child)
-    failed = [pid for pid in children if os.waitpid(pid, 0)[1] != 0]
-    sys.exit(1 if failed else 0)
+    leave()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(0 if run(lambda rank: train(rank, sys.argv[1])) else 1)

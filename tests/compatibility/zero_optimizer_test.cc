@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -12,54 +11,33 @@
 #include "cadre/torch/sharded_data_parallel.h"
 #include "cadre/torch/sharded_optimizer.h"
 #include "gtest/gtest.h"
-#include "third_party/torch_python.h"
+#include "tests/compatibility/reference_training.h"
 #include "torch/nn/modules/activation.h"
 #include "torch/nn/modules/container/sequential.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adam.h"
-#include "torch/utils.h"
-#include "worker_runtime/sockets/socket_communicator.h"
-#include "worker_runtime/testing/in_process_workers.h"
 
 namespace cadre {
 namespace {
 
-constexpr int kWorldSize = 2;
-constexpr int kSteps = 50;
 constexpr int kBatch = 8;
 constexpr double kTolerance = 1e-5;
-constexpr char kReference[] = " tests/compatibility/zero_reference.py '";
 
 using Net = torch::nn::SequentialImpl;
-
-void ReadInto(std::ifstream& file, const torch::Tensor& tensor) {
-  file.read(static_cast<char*>(tensor.data_ptr()), tensor.nbytes());
-  ASSERT_TRUE(file) << "the reference wrote too little";
-}
 
 class ZeroOptimizer : public ::testing::TestWithParam<bool> {
  protected:
   static void SetUpTestSuite() {
-    torch::set_num_threads(1);
-    directory_ = ::testing::TempDir() + "/zero_XXXXXX";
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-    const std::string command = std::string("timeout 120 ") + kTorchPython + kReference;
-    ASSERT_EQ(std::system((command + directory_ + "'").c_str()), 0)
-        << "the reference needs torch in " << kTorchPython;
+    MakeReferenceFolder(&directory_);
+    RunReference("zero_reference.py", directory_);
   }
 
   // The largest difference of a parameter after all steps, when rank 0 starts from the reference's
   // parameters times `factor`.
   static double Train(bool gradients_too, float factor) {
-    double worst = -1;
-    testing::InProcessWorkers workers(kWorldSize);
-    workers.Run([&](Worker& worker) {
-      auto communicator = sockets::ConnectSockets(worker, CommunicatorOptions());
-      ASSERT_OK(communicator);
-      const double difference = TrainAsRank(**communicator, gradients_too, factor);
-      if (worker.rank() == 0) worst = difference;
+    return OnAllRanks([&](Communicator& communicator) {
+      return TrainAsRank(communicator, gradients_too, factor);
     });
-    return worst;
   }
 
  private:
@@ -67,7 +45,7 @@ class ZeroOptimizer : public ::testing::TestWithParam<bool> {
     torch::nn::Sequential net(torch::nn::Linear(12, 24), torch::nn::Tanh(),
                               torch::nn::Linear(24, 16), torch::nn::Tanh(),
                               torch::nn::Linear(16, 1));
-    if (communicator.rank() == 0) LoadInitial(*net, factor);
+    if (communicator.rank() == 0) ReadInitial(directory_, net->parameters(), factor);
     torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.01));
     auto optimizer = nn::ShardedOptimizer::Create(*net, adam, communicator);
     EXPECT_OK(optimizer);
@@ -83,40 +61,16 @@ class ZeroOptimizer : public ::testing::TestWithParam<bool> {
       model = *std::move(created);
     }
     for (int step = 0; step < kSteps; ++step) {
-      const torch::Tensor inputs = torch::empty({kBatch, 12});
-      std::ifstream file(directory_ + "/inputs_" + std::to_string(step) + "_" +
-                             std::to_string(communicator.rank()),
-                         std::ios::binary);
-      ReadInto(file, inputs);
+      const torch::Tensor inputs =
+          ReadBatch(directory_, "inputs", step, communicator.rank(), {kBatch, 12});
       (*optimizer)->ZeroGrad();
       model->forward(inputs).pow(2).mean().backward();
       EXPECT_OK(model->Finish());
       EXPECT_OK((*optimizer)->Step());
     }
     EXPECT_OK(model->CheckParametersEqual(std::chrono::minutes(1)));
-    return CompareFinal(*net);
-  }
-
-  static void LoadInitial(Net& net, float factor) {
-    torch::NoGradGuard no_grad;
-    std::ifstream file(directory_ + "/initial", std::ios::binary);
-    for (torch::Tensor parameter : net.parameters()) {
-      ReadInto(file, parameter);
-      parameter.mul_(factor);
-    }
-  }
-
-  static double CompareFinal(const Net& net) {
     std::ifstream file(directory_ + "/final", std::ios::binary);
-    double worst = 0;
-    for (const torch::Tensor& parameter : net.parameters()) {
-      const torch::Tensor theirs = torch::empty(parameter.sizes());
-      ReadInto(file, theirs);
-      const double difference = (parameter.detach() - theirs).abs().max().item<double>();
-      // NaN, which compares with nothing, is more than everything.
-      worst = difference <= worst ? worst : difference;
-    }
-    return worst;
+    return LargestDifference(file, net->parameters(), AbsoluteDifference);
   }
 
   static std::string directory_;
