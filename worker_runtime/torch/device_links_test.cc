@@ -178,7 +178,6 @@ TEST_F(DeviceLinksTest, AParameterMayBeEmpty) {
   });
 }
 
-// NCCL is for devices of CUDA's.
 TEST_F(DeviceLinksTest, RanksThatEncryptConnectNoDevicesOfSeveralMachines) {
   OnEachRank(2, [](Communicator& communicator) {
     EXPECT_OK(CheckDevicesMayLeave(communicator, communicator.rank() == 0 ? "a" : "b"));
@@ -192,6 +191,7 @@ TEST_F(DeviceLinksTest, RanksThatEncryptConnectNoDevicesOfSeveralMachines) {
   unsetenv("CADRE_ENCRYPT");
 }
 
+// NCCL is for devices of CUDA's.
 TEST_F(DeviceLinksTest, NcclConnectsNoOtherDevice) {
   OnEachRank(2, [](Communicator& communicator) {
     DeviceStream stream(pretend::Device());
