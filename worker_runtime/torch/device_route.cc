@@ -12,9 +12,6 @@
 namespace cadre::nn {
 namespace {
 
-// How long what was sent last has before it is given up.
-constexpr std::chrono::nanoseconds kLastWait = std::chrono::seconds(5);
-
 class DeviceRoute : public GradientRoute {
  public:
   DeviceRoute(Reducer* reducer, DeviceStream* stream, DeviceStream* checks,
@@ -25,7 +22,7 @@ class DeviceRoute : public GradientRoute {
         non_finite_(non_finite) {}
   ~DeviceRoute() override {
     // All ranks have sent, and somebody may still use the result.
-    if (work_ != nullptr) (void)work_->Wait(kLastWait);
+    if (work_ != nullptr) (void)work_->Wait(kLastDeviceWait);
   }
 
   Status Allocate(const torch::Tensor& like);

@@ -34,7 +34,7 @@ class OwnerRoute : public GradientRoute {
   }
   ~OwnerRoute() override {
     // All ranks have sent, and somebody may still use the result.
-    if (work_ != nullptr) (void)work_->Wait(kAbortGrace);
+    if (work_ != nullptr) (void)work_->Wait(kLastDeviceWait);
   }
 
   size_t bytes_on_devices() const override {

@@ -17,9 +17,6 @@
 namespace cadre::nn {
 namespace {
 
-// How long what was sent last has before it is given up.
-constexpr std::chrono::nanoseconds kLastBroadcastWait = std::chrono::seconds(5);
-
 std::string ShapeOf(const torch::Tensor& tensor) {
   std::ostringstream text;
   text << torch::toString(tensor.scalar_type()) << " " << tensor.sizes();
@@ -140,7 +137,7 @@ Status ShardedOptimizer::Send(const std::vector<RootedTensor>& tensors) {
 }
 
 ShardedOptimizer::~ShardedOptimizer() {
-  for (const auto& work : under_way_) (void)work->Wait(kLastBroadcastWait);
+  for (const auto& work : under_way_) (void)work->Wait(kLastDeviceWait);
 }
 
 Status ShardedOptimizer::Fail(const Status& status) {

@@ -15,9 +15,6 @@
 namespace cadre::nn {
 namespace {
 
-// How long what was given to a device last has before it is given up.
-constexpr std::chrono::nanoseconds kLastGatherWait = std::chrono::seconds(5);
-
 // Whether a parameter's or a module's name is within the module `outer`; all are within the root.
 bool IsWithin(const std::string& name, const std::string& outer) {
   return outer.empty() || name == outer || name.rfind(outer + ".", 0) == 0;
@@ -33,7 +30,7 @@ FullyShardedUnits::~FullyShardedUnits() {
   // On the host what is under way refers to the units' memory; devices' communicators would take
   // with them what the other ranks wait for.
   if (!reducing_.empty() && route_.device == nullptr) communicator_.Abort();
-  for (const auto& work : under_way_) (void)work->Wait(kLastGatherWait);
+  for (const auto& work : under_way_) (void)work->Wait(kLastDeviceWait);
 }
 
 Result<std::unique_ptr<FullyShardedUnits>> FullyShardedUnits::Create(

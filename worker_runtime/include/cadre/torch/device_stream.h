@@ -2,6 +2,7 @@
 #ifndef CADRE_TORCH_DEVICE_STREAM_H_
 #define CADRE_TORCH_DEVICE_STREAM_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -12,6 +13,9 @@
 #include "torch/types.h"
 
 namespace cadre::nn {
+
+// How long what devices were given last has before it is given up.
+inline constexpr std::chrono::nanoseconds kLastDeviceWait = std::chrono::seconds(5);
 
 // A point in a stream. One of the host is always reached.
 class DevicePoint {
