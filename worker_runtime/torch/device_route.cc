@@ -45,7 +45,6 @@ class DeviceRoute : public GradientRoute {
   torch::Tensor View(size_t member) const {
     return flat_.narrow(0, members_[member].offset, members_[member].count);
   }
-  void Reduce(double weight);
 
   DeviceStream& checks_;
   Communicator* const communicator_;
@@ -91,26 +90,9 @@ void DeviceRoute::Send(const std::vector<int>& marks, double weight) {
   for (size_t m = 0; m < members_.size(); ++m) {
     if (marks[m] == 0) saved_.push_back({m, View(m).clone()});
   }
-  Reduce(weight);
-}
-
-void DeviceRoute::Reduce(double weight) {
-  if (weight == 0) {
-    flat_.zero_();
-  } else if (weight != 1) {
-    flat_.mul_(weight);
-  }
-  // Multiplied before the sum, so that the sum cannot overflow where the average does not. The same
-  // on all ranks: NCCL has another operation for a sum without a factor.
-  double factor = 1.0 / communicator_->size();
-  const std::optional<DataType> type = DataTypeOf(flat_.scalar_type());
-  if (*type == DataType::kFloat16 || *type == DataType::kBfloat16) {
-    // In 16 bits a communicator would round the factor, too.
-    flat_.mul_(factor);
-    factor = 1;
-  }
-  work_ = communicator_->AllReduce({flat_.data_ptr(), static_cast<size_t>(flat_.numel()), *type},
-                                   Reduction(ReduceOp::kSum, factor));
+  Weigh(weight);
+  const Reduction average = AverageOf(flat_, communicator_->size());
+  work_ = communicator_->AllReduce(BufferOfFlat(flat_), average);
 }
 
 Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool()>& cancelled) {
@@ -121,13 +103,7 @@ Status DeviceRoute::Hand(const std::vector<int>& marks, const std::function<bool
     }
     if (const auto element = finite_->found()) reducer_.MarkNotFinite(ParameterAt(*element));
   }
-  for (size_t m = 0; m < members_.size(); ++m) {
-    for (int mark = 0; mark < marks[m]; ++mark) {
-      const Status marked = reducer_.MarkReady(members_[m].parameter);
-      if (!marked.ok()) return marked;
-    }
-  }
-  return OkStatus();
+  return MarkReady(marks);
 }
 
 void DeviceRoute::Fetch(const StepReport& report) {

@@ -90,6 +90,25 @@ size_t GradientRoute::ParameterAt(int64_t element) const {
   return (behind == members_.end() ? members_.back() : *behind).parameter;
 }
 
+void GradientRoute::Weigh(double weight) {
+  if (weight == 0) {
+    // Nothing of it counts, whatever it is.
+    flat_.zero_();
+  } else if (weight != 1) {
+    flat_.mul_(weight);
+  }
+}
+
+Status GradientRoute::MarkReady(const std::vector<int>& marks) {
+  for (size_t m = 0; m < members_.size(); ++m) {
+    for (int mark = 0; mark < marks[m]; ++mark) {
+      const Status marked = reducer_.MarkReady(members_[m].parameter);
+      if (!marked.ok()) return marked;
+    }
+  }
+  return OkStatus();
+}
+
 std::unique_ptr<GradientRoute> MakeHostRoute(Reducer* reducer, DeviceStream* stream,
                                              std::vector<RouteMember> members,
                                              const torch::Tensor& like) {

@@ -48,7 +48,7 @@ class OwnerRoute : public GradientRoute {
     weight_ = weight;
     if (options_.device == nullptr) return;
     if (finite_ && weight > 0) LookOnDevice();
-    Weigh();
+    Weigh(weight);
     Start(*options_.device);
     // What is freed is not used again before the stream has come here.
     if (!mine_) flat_ = torch::Tensor();
@@ -66,13 +66,7 @@ class OwnerRoute : public GradientRoute {
     if (finite_ && weight_ > 0) {
       if (const auto element = finite_->found()) reducer_.MarkNotFinite(ParameterAt(*element));
     }
-    for (size_t m = 0; m < members_.size(); ++m) {
-      for (int mark = 0; mark < marks[m]; ++mark) {
-        const Status marked = reducer_.MarkReady(members_[m].parameter);
-        if (!marked.ok()) return marked;
-      }
-    }
-    return OkStatus();
+    return MarkReady(marks);
   }
 
   void Fetch(const StepReport& report) override {
@@ -117,26 +111,10 @@ class OwnerRoute : public GradientRoute {
     options_.checks->CurrentWaits();
   }
 
-  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
-  void Weigh() {
-    if (weight_ == 0) {
-      flat_.zero_();
-    } else if (weight_ != 1) {
-      flat_.mul_(weight_);
-    }
-  }
-
   void Start(Communicator& communicator) {
     if (flat_.numel() == 0) return;
-    double factor = 1.0 / communicator.size();
-    const std::optional<DataType> type = DataTypeOf(flat_.scalar_type());
-    if (*type == DataType::kFloat16 || *type == DataType::kBfloat16) {
-      // In 16 bits a communicator would round the factor, too.
-      flat_.mul_(factor);
-      factor = 1;
-    }
-    work_ = communicator.Reduce({flat_.data_ptr(), static_cast<size_t>(flat_.numel()), *type},
-                                Reduction(ReduceOp::kSum, factor), options_.owner);
+    const Reduction average = AverageOf(flat_, communicator.size());
+    work_ = communicator.Reduce(BufferOfFlat(flat_), average, options_.owner);
   }
 
   Status ReduceByHost(const std::function<bool()>& cancelled) {
@@ -147,7 +125,7 @@ class OwnerRoute : public GradientRoute {
     }
     if (finite_ && weight_ > 0) finite_->Look(flat_);
     if (options_.host->size() == 1) return OkStatus();
-    Weigh();
+    Weigh(weight_);
     Start(*options_.host);
     if (work_ == nullptr) return OkStatus();
     while (!work_->done()) {

@@ -50,6 +50,19 @@ Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor) {
   return Buffer{tensor.data_ptr(), static_cast<size_t>(tensor.numel()), *type};
 }
 
+Buffer BufferOfFlat(const torch::Tensor& flat) {
+  return {flat.data_ptr(), static_cast<size_t>(flat.numel()), *DataTypeOf(flat.scalar_type())};
+}
+
+Reduction AverageOf(torch::Tensor& mine, int ranks) {
+  const double factor = 1.0 / ranks;
+  if (mine.scalar_type() != torch::kFloat16 && mine.scalar_type() != torch::kBFloat16) {
+    return Reduction(ReduceOp::kSum, factor);
+  }
+  mine.mul_(factor);
+  return ReduceOp::kSum;
+}
+
 bool IsReducible(const torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.scalar_type() == ReducedType(tensor.scalar_type());
 }

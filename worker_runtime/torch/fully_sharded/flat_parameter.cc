@@ -18,10 +18,6 @@ constexpr int64_t kAlignmentBytes = 64;
 
 int64_t RoundUp(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
-Buffer BufferOfFlat(const torch::Tensor& flat) {
-  return {flat.data_ptr(), static_cast<size_t>(flat.numel()), *DataTypeOf(flat.scalar_type())};
-}
-
 void SetMemory(const torch::Tensor& flat, c10::DataPtr memory, size_t bytes) {
   c10::StorageImpl* const storage = flat.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(std::move(memory));
@@ -214,16 +210,10 @@ Status FlatParameter::StartReduce() {
   const bool through_host = !on_host() && route_.device == nullptr;
   if (through_host) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
   torch::Tensor own = torch::empty({count_ / route_.host->size()}, whole.options());
-  // Multiplied before the sum, so that the sum cannot overflow where the average does not.
-  double factor = 1.0 / route_.host->size();
-  if (whole.scalar_type() == torch::kFloat16 || whole.scalar_type() == torch::kBFloat16) {
-    // In 16 bits a communicator would round the factor, too.
-    whole.mul_(factor);
-    factor = 1;
-  }
+  const cadre::Reduction average = AverageOf(whole, route_.host->size());
   Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
-  std::shared_ptr<Work> work = communicator.ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own),
-                                                          cadre::Reduction(ReduceOp::kSum, factor));
+  std::shared_ptr<Work> work =
+      communicator.ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
   if (route_.device != nullptr) {
     route_.under_way->push_back(std::exchange(work, nullptr));
     // What is freed is not used again before the stream has come there.

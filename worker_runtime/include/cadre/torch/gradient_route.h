@@ -61,6 +61,10 @@ class GradientRoute {
 
   // Whose gradient has that element of all of them.
   size_t ParameterAt(int64_t element) const;
+  // Multiplies flat() by the weight of this rank's step.
+  void Weigh(double weight);
+  // Tells the reducer how often each member became ready, of parameters that are reduced_elsewhere.
+  Status MarkReady(const std::vector<int>& marks);
   // Of all members together.
   int64_t count() const { return members_.back().offset + members_.back().count; }
   // Until the device has come to `point`.

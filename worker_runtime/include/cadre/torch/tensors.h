@@ -27,6 +27,16 @@ std::optional<DataType> DataTypeOf(torch::ScalarType type);
 // type that collectives do not have.
 Result<Buffer> BufferOf(const std::string& name, const torch::Tensor& tensor);
 
+// The memory of a tensor of one dimension without gaps, of a type that collectives have, wherever
+// it is.
+Buffer BufferOfFlat(const torch::Tensor& flat);
+
+// What makes the average over so many ranks of what each has in `mine`: multiplied before the sum,
+// so that the sum cannot overflow where the average does not. In 16 bits it is multiplied right
+// here, since a communicator would round the factor, too. The same on all ranks: NCCL has another
+// operation for a sum without a factor.
+Reduction AverageOf(torch::Tensor& mine, int ranks);
+
 // Whether a Reducer works on the tensor's own memory: float32 or float64 on the host.
 bool IsReducible(const torch::Tensor& tensor);
 // In what a tensor of `type` is reduced: float64 itself, all else float32.
