@@ -112,6 +112,16 @@ def torch_library(name, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
+def adapter_sources():
+    """The package's sources as :adapter_sources. They are installed: users compile them against the libtorch that they have."""
+    native.filegroup(
+        name = "adapter_sources",
+        srcs = native.glob(
+            ["*.cc"],
+            exclude = ["*_test.cc"],
+        ),
+    )
+
 def torch_binary(name, deps = [], copts = [], **kwargs):
     """A program with libtorch in it."""
     cc_binary(
