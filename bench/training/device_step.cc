@@ -236,8 +236,8 @@ bool Parse(int argc, char** argv, Options* options) {
   options->batch = std::atoi(argv[4]);
   options->steps = std::atoi(argv[5]);
   options->strategy = argv[6];
-  const std::string& strategy = options->strategy;
   options->result = argv[7];
+  const std::string& strategy = options->strategy;
   return (options->model == "resnet50" || options->model == "transformer") &&
          (options->device == "cpu" || options->device == "cuda") &&
          (strategy == "ddp" || strategy == "sharded" || strategy == "fsdp") && options->batch > 0 &&

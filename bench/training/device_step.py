@@ -48,12 +48,20 @@ def median(model, optimizer, inputs, labels, steps, device):
     return sorted(times)[len(times) // 2]
 
 
-def finish(result, batch, parameters, alone, step):
-    if dist.get_rank() == 0:
-        with open(result, "w", encoding="utf-8") as file:
-            json.dump(dict(ranks=dist.get_world_size(), batch=int(batch), parameters=parameters, alone_ms=alone, step_ms=step), file)
-    dist.barrier()
-    dist.destroy_process_group()
+def on_all_ranks(strategy, model, optimizer, device):
+    """What is called, and what steps, of a model that was one rank's."""
+    if strategy == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh)
+        return model, torch.optim.Adam(model.parameters(), lr=1e-3)
+    # The faster of its two forms.
+    parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True)
+    if strategy == "sharded":
+        optimizer = ZeroRedundancyOptimizer(parallel.parameters(), optimizer_class=torch.optim.Adam, lr=1e-3)
+    return parallel, optimizer
 
 
 def main():
@@ -69,21 +77,13 @@ def main():
     parameters = sum(parameter.numel() for parameter in model.parameters())
     optimizer = (torch.optim.SGD if strategy == "ddp" else torch.optim.Adam)(model.parameters(), lr=1e-3)
     alone = median(model, optimizer, inputs, labels, int(steps), device)
-    if strategy == "fsdp":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        mesh = init_device_mesh(where, (dist.get_world_size(),))
-        for part in (*model.blocks, model):
-            fully_shard(part, mesh=mesh)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        step = median(model, optimizer, inputs, labels, int(steps), device)
-        return finish(result, batch, parameters, alone, step)
-    # The faster of its two forms.
-    parallel = DistributedDataParallel(model, device_ids=[device] if where == "cuda" else None, gradient_as_bucket_view=True)
-    if strategy == "sharded":
-        optimizer = ZeroRedundancyOptimizer(parallel.parameters(), optimizer_class=torch.optim.Adam, lr=1e-3)
-    step = median(parallel, optimizer, inputs, labels, int(steps), device)
-    finish(result, batch, parameters, alone, step)
+    model, optimizer = on_all_ranks(strategy, model, optimizer, device)
+    step = median(model, optimizer, inputs, labels, int(steps), device)
+    if dist.get_rank() == 0:
+        with open(result, "w", encoding="utf-8") as file:
+            json.dump(dict(ranks=dist.get_world_size(), batch=int(batch), parameters=parameters, alone_ms=alone, step_ms=step), file)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
