@@ -33,10 +33,9 @@ class ShardedDataParallelTraining : public ShardedTraining {
   }
 
   // Each rank's parameters after some steps.
-  static std::vector<std::vector<torch::Tensor>> Train(int ranks, bool sharded, int steps,
-                                                       const Passes& passes = OnePass,
-                                                       DataParallelOptions options = Options()) {
-    std::vector<std::vector<torch::Tensor>> values(static_cast<size_t>(ranks));
+  static RanksValues Train(int ranks, bool sharded, int steps, const Passes& passes = OnePass,
+                           DataParallelOptions options = Options()) {
+    RanksValues values(static_cast<size_t>(ranks));
     OnEachRank(ranks, [&](Communicator& communicator) {
       const auto net = MakeNet(communicator);
       const auto plain = MakeOptimizer(kind(), net->parameters());
@@ -72,20 +71,8 @@ class ShardedDataParallelTraining : public ShardedTraining {
 
   static void ExpectAsUnsharded(int ranks, int steps, const Passes& passes = OnePass,
                                 const DataParallelOptions& options = Options()) {
-    const auto ours = Train(ranks, true, steps, passes, options);
-    const auto theirs = Train(ranks, false, steps, passes, options);
-    for (size_t rank = 0; rank < ours.size(); ++rank) {
-      ASSERT_EQ(ours[rank].size(), theirs[rank].size());
-      for (size_t i = 0; i < ours[rank].size(); ++i) {
-        // Two numbers have one sum; of more, an all-reduce and a reduction may add in another
-        // order.
-        if (ranks <= 2) {
-          EXPECT_TRUE(ours[rank][i].equal(theirs[rank][i])) << "rank " << rank << " tensor " << i;
-        }
-        EXPECT_LE((ours[rank][i] - theirs[rank][i]).abs().max().item<double>(), 1e-6)
-            << ranks << " ranks, rank " << rank << ", tensor " << i;
-      }
-    }
+    ExpectClose(Train(ranks, true, steps, passes, options),
+                Train(ranks, false, steps, passes, options), ranks <= 2);
   }
 };
 

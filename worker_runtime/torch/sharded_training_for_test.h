@@ -3,6 +3,7 @@
 #define CADRE_WORKER_RUNTIME_TORCH_SHARDED_TRAINING_FOR_TEST_H_
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "torch/optim/adam.h"
 #include "torch/optim/adamw.h"
 #include "torch/optim/sgd.h"
+#include "torch/serialize/archive.h"
 #include "torch/utils.h"
 #include "worker_runtime/torch/pretend_device/pretend_communicator.h"
 #include "worker_runtime/torch/pretend_device/pretend_device.h"
@@ -111,6 +113,42 @@ inline void ExpectSame(const std::vector<torch::Tensor>& ours,
   for (size_t i = 0; i < ours.size(); ++i) {
     EXPECT_TRUE(ours[i].equal(theirs[i])) << "tensor " << i << ": " << ours[i] << theirs[i];
   }
+}
+
+inline void ExpectClose(const std::vector<torch::Tensor>& ours,
+                        const std::vector<torch::Tensor>& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].sizes(), theirs[i].sizes());
+    EXPECT_LE((ours[i] - theirs[i]).abs().max().item<double>(), 1e-6) << "tensor " << i;
+  }
+}
+
+// Each rank's parameters.
+using RanksValues = std::vector<std::vector<torch::Tensor>>;
+
+// With `same_bits`: two numbers have one sum; of more, an all-reduce and what gives a rank only its
+// own may add in another order.
+inline void ExpectClose(const RanksValues& ours, const RanksValues& theirs, bool same_bits) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t rank = 0; rank < ours.size(); ++rank) {
+    SCOPED_TRACE(std::to_string(ours.size()) + " ranks, rank " + std::to_string(rank));
+    ExpectClose(ours[rank], theirs[rank]);
+    if (same_bits) ExpectSame(ours[rank], theirs[rank]);
+  }
+}
+
+// What was saved in an archive, and one to load it from.
+inline std::string TextOf(torch::serialize::OutputArchive& archive) {
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+inline torch::serialize::InputArchive ArchiveOf(const std::string& text) {
+  std::istringstream stream(text);
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream);
+  return archive;
 }
 
 // The tests that run for each way and each optimizer.

@@ -1,6 +1,5 @@
 // The whole state of a fully sharded model and its optimizer, saved and loaded again.
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,19 +16,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Model = FullySharded<UnitNet>;
-
-std::string TextOf(const torch::serialize::OutputArchive& archive) {
-  std::ostringstream stream;
-  const_cast<torch::serialize::OutputArchive&>(archive).save_to(stream);
-  return stream.str();
-}
-
-torch::serialize::InputArchive ArchiveOf(const std::string& text) {
-  std::istringstream stream(text);
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream);
-  return archive;
-}
 
 struct Saved {
   std::string model;
@@ -77,13 +63,6 @@ class FullyShardedState : public ShardedTraining {
     auto archive = ArchiveOf(saved.model);
     net.load(archive);
     return ParametersOf(net);
-  }
-  static void ExpectClose(const std::vector<torch::Tensor>& ours,
-                          const std::vector<torch::Tensor>& theirs) {
-    ASSERT_EQ(ours.size(), theirs.size());
-    for (size_t i = 0; i < ours.size(); ++i) {
-      EXPECT_LE((ours[i] - theirs[i]).abs().max().item<double>(), 1e-6) << i;
-    }
   }
 };
 

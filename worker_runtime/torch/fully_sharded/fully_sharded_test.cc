@@ -1,9 +1,6 @@
 #include "cadre/torch/fully_sharded.h"
 
-#include <algorithm>
-#include <functional>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,7 +16,6 @@
 namespace cadre::nn {
 namespace {
 
-using Values = std::vector<std::vector<torch::Tensor>>;
 using Model = FullySharded<UnitNet>;
 using Whole = DataParallel<UnitNet>;
 
@@ -40,9 +36,9 @@ class FullyShardedTraining : public ShardedTraining {
 
   // Each rank's parameters after some steps, whole.
   template <typename Passes>
-  static Values Sharded(int ranks, int steps, const Passes& passes,
-                        const FullyShardedOptions& options, double max_norm = 0) {
-    Values values(static_cast<size_t>(ranks));
+  static RanksValues Sharded(int ranks, int steps, const Passes& passes,
+                             const FullyShardedOptions& options, double max_norm = 0) {
+    RanksValues values(static_cast<size_t>(ranks));
     OnEachRank(ranks, [&](Communicator& communicator) {
       const auto net = MakeUnits(communicator);
       auto model = Model::Create(net, net->units(), communicator, options);
@@ -64,8 +60,8 @@ class FullyShardedTraining : public ShardedTraining {
   }
 
   template <typename Passes>
-  static Values Unsharded(int ranks, int steps, const Passes& passes, double max_norm = 0) {
-    Values values(static_cast<size_t>(ranks));
+  static RanksValues Unsharded(int ranks, int steps, const Passes& passes, double max_norm = 0) {
+    RanksValues values(static_cast<size_t>(ranks));
     OnEachRank(ranks, [&](Communicator& communicator) {
       const auto net = MakeUnits(communicator);
       auto model = Whole::Create(net, communicator, Options());
@@ -82,28 +78,11 @@ class FullyShardedTraining : public ShardedTraining {
     return values;
   }
 
-  static void ExpectClose(const Values& ours, const Values& theirs, bool same_bits) {
-    ASSERT_EQ(ours.size(), theirs.size());
-    for (size_t rank = 0; rank < ours.size(); ++rank) {
-      ASSERT_EQ(ours[rank].size(), theirs[rank].size());
-      for (size_t i = 0; i < ours[rank].size(); ++i) {
-        ASSERT_EQ(ours[rank][i].sizes(), theirs[rank][i].sizes());
-        // Two numbers have one sum; of more, an all-reduce and a reduce-scatter may add in another
-        // order.
-        if (same_bits) {
-          EXPECT_TRUE(ours[rank][i].equal(theirs[rank][i])) << rank << " " << i;
-        }
-        EXPECT_LE((ours[rank][i] - theirs[rank][i]).abs().max().item<double>(), 1e-6)
-            << ours.size() << " ranks, rank " << rank << ", tensor " << i;
-      }
-    }
-  }
-
   template <typename Passes>
   static void ExpectAsUnsharded(int ranks, int steps, const Passes& passes,
                                 const FullyShardedOptions& options = UnitOptions(where()),
                                 double max_norm = 0) {
-    const Values ours = Sharded(ranks, steps, passes, options, max_norm);
+    const RanksValues ours = Sharded(ranks, steps, passes, options, max_norm);
     ExpectClose(ours, Unsharded(ranks, steps, passes, max_norm), ranks <= 2 && max_norm == 0);
   }
 };
@@ -185,7 +164,7 @@ TEST_P(FullyShardedTraining, WithUnitsThatSomeStepsSkip) {
 
 // A unit within another one, one whose parameters are all frozen, and one with some that are.
 TEST_P(FullyShardedTraining, WithUnitsWithinUnitsAndFrozenParameters) {
-  Values values[2];
+  RanksValues values[2];
   for (const bool sharded : {true, false}) {
     values[sharded].resize(2);
     OnEachRank(2, [&](Communicator& communicator) {
@@ -277,11 +256,8 @@ TEST_P(FullyShardedTraining, InTwoPrecisions) {
       torch::serialize::OutputArchive archive;
       ASSERT_OK((*model)->SaveState(archive));
       if (communicator.rank() > 0) return;
-      std::stringstream stream;
-      archive.save_to(stream);
       UnitNet saved(7);
-      torch::serialize::InputArchive again;
-      again.load_from(stream);
+      auto again = ArchiveOf(TextOf(archive));
       saved.load(again);
       ExpectSame(ParametersOf(saved), ParametersOf(*master));
     });
