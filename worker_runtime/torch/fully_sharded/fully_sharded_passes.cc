@@ -99,8 +99,11 @@ torch::Tensor FullyShardedUnits::Enter(Unit& unit, const torch::Tensor& input) {
   // A node of autograd's of its own: it runs after all of the unit's, which are younger, and before
   // the one that the input comes from.
   const torch::Tensor entered = input.view_as(input);
-  ++unit.inputs;
-  entered.register_hook([this, &unit](const torch::Tensor&) { AfterBackward(unit); });
+  const auto awaited = std::make_shared<AwaitedInput>(unit.inputs);
+  entered.register_hook([this, &unit, awaited](const torch::Tensor&) {
+    awaited->Came();
+    AfterBackward(unit);
+  });
   return entered;
 }
 
@@ -126,9 +129,7 @@ void FullyShardedUnits::BeforeBackward(Unit& unit) {
 
 void FullyShardedUnits::AfterBackward(Unit& unit) {
   (void)Fail(Guarded("backward pass of a sharded model", [&] {
-    // A graph that is gone through twice comes here more often than its forward pass has.
-    if (unit.inputs > 0) --unit.inputs;
-    if (unit.inputs > 0 || !unit.in_backward) return OkStatus();
+    if (*unit.inputs > 0 || !unit.in_backward) return OkStatus();
     unit.in_backward = false;
     Reduce(unit);
     Release(unit);
@@ -144,7 +145,7 @@ void FullyShardedUnits::OnBackwardEnd() {
     for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
       if (std::exchange((*unit)->in_backward, false) || (*unit)->has_gradients()) Reduce(**unit);
       Release(**unit);
-      (*unit)->inputs = 0;
+      (*unit)->inputs = std::make_shared<std::atomic<int>>(0);
     }
     last_ = nullptr;
     if (pass_synchronized_) averaged_ = true;

@@ -2,6 +2,7 @@
 #ifndef CADRE_TORCH_FULLY_SHARDED_UNIT_H_
 #define CADRE_TORCH_FULLY_SHARDED_UNIT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,6 +14,25 @@
 #include "cadre/torch/sharded_unit.h"
 
 namespace cadre::nn {
+
+// One input that the backward pass has not come to: until it does, or until its graph is gone
+// without.
+class AwaitedInput {
+ public:
+  explicit AwaitedInput(std::shared_ptr<std::atomic<int>> all) : all_(std::move(all)) { ++*all_; }
+  ~AwaitedInput() { Came(); }
+  AwaitedInput(const AwaitedInput&) = delete;
+  AwaitedInput& operator=(const AwaitedInput&) = delete;
+
+  // A graph that is gone through twice comes more than once.
+  void Came() {
+    if (!std::exchange(came_, true)) --*all_;
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<int>> all_;
+  bool came_ = false;
+};
 
 class FullyShardedUnits::Unit : public ShardedUnit {
  public:
@@ -50,8 +70,8 @@ class FullyShardedUnits::Unit : public ShardedUnit {
   State state = State::kSharded;
   // Forward calls under way.
   int calls = 0;
-  // Inputs whose gradients the backward pass has not come to.
-  int inputs = 0;
+  // How many inputs are awaited; those that are left when a backward pass ends keep the old one.
+  std::shared_ptr<std::atomic<int>> inputs = std::make_shared<std::atomic<int>>(0);
   bool in_backward = false;
   // The units that began after this one when it last ran.
   Unit* next_forward = nullptr;
