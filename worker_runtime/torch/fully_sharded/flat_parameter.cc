@@ -87,8 +87,7 @@ void FlatParameter::Allocate() {
 }
 
 Status FlatParameter::Await(const std::shared_ptr<Work>& work) {
-  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
-  return WaitOrAbort(communicator, work, route_.timeout);
+  return WaitOrAbort(communicator(), work, route_.timeout);
 }
 
 Status FlatParameter::StartGather() {
@@ -97,19 +96,18 @@ Status FlatParameter::StartGather() {
   if (const auto current = route_.stream->Current()) route_.stream->WaitFor(*current);
   const DeviceStream::Scope on(*route_.stream);
   sent_ = shard_.detach().to(types_.gathered);
-  if (alone() || on_host() || route_.device != nullptr) Allocate();
+  if (alone() || !through_host()) Allocate();
   if (alone()) {
     flat_.copy_(sent_);
     there_ = route_.stream->Here();
     return OkStatus();
   }
-  if (!on_host() && route_.device == nullptr) {
+  if (through_host()) {
     sent_ = sent_.cpu();
     received_ = torch::empty({count_}, sent_.options());
   }
-  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
-  gather_ = communicator.AllGather(BufferOfFlat(sent_),
-                                   BufferOfFlat(received_.defined() ? received_ : flat_));
+  gather_ = communicator().AllGather(BufferOfFlat(sent_),
+                                     BufferOfFlat(received_.defined() ? received_ : flat_));
   if (route_.device == nullptr) return OkStatus();
   // On a device the order of the stream is enough.
   route_.under_way->push_back(std::exchange(gather_, nullptr));
@@ -207,13 +205,11 @@ Status FlatParameter::StartReduce() {
     reductions_.push_back({torch::Tensor(), whole, nullptr});
     return OkStatus();
   }
-  const bool through_host = !on_host() && route_.device == nullptr;
-  if (through_host) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
+  if (through_host()) whole = whole.to(torch::kCPU, ReducedType(types_.reduced));
   torch::Tensor own = torch::empty({count_ / route_.host->size()}, whole.options());
   const cadre::Reduction average = AverageOf(whole, route_.host->size());
-  Communicator& communicator = route_.device == nullptr ? *route_.host : *route_.device;
   std::shared_ptr<Work> work =
-      communicator.ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
+      communicator().ReduceScatter(BufferOfFlat(whole), BufferOfFlat(own), average);
   if (route_.device != nullptr) {
     route_.under_way->push_back(std::exchange(work, nullptr));
     // What is freed is not used again before the stream has come there.

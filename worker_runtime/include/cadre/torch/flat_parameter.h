@@ -109,6 +109,10 @@ class FlatParameter {
 
   bool alone() const { return route_.host->size() == 1; }
   bool on_host() const { return flat_.device().is_cpu(); }
+  bool through_host() const { return !on_host() && route_.device == nullptr; }
+  Communicator& communicator() const {
+    return route_.device == nullptr ? *route_.host : *route_.device;
+  }
   void LayOut();
   void Allocate();
   Status PackGradients(torch::Tensor* whole);
