@@ -1,21 +1,20 @@
 #include "agent/link/grpc_link.h"
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/link/link_attempt.h"
 #include "agent/link/link_queue.h"
 #include "agent/link/link_status.h"
+#include "agent/link/retry_rule.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/tokens/renewed_token.h"
@@ -30,7 +29,6 @@
 namespace cadre::agent {
 namespace {
 
-using Stream = grpc::ClientAsyncReaderWriter<v1::NodeMessage, v1::ServerMessage>;
 // Unmoved by changes of the wall clock, which absl::Mutex in this version is not.
 using Clock = std::chrono::steady_clock;
 
@@ -47,50 +45,12 @@ gpr_timespec GprIn(absl::Duration duration) {
                       gpr_time_from_micros(absl::ToInt64Microseconds(duration), GPR_TIMESPAN));
 }
 
-// What the connecting thread starts, and Send() and Stop(): tags of a stream's operations.
-enum Tag : intptr_t { kStarted = 1, kHeaders, kRead, kWritten, kSaidAll, kRefusal, kFinished };
-
-// One connection and its stream. Tells of what has ended through its queue.
-struct Attempt {
-  ~Attempt() {
-    stream.reset();
-    queue.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue.Next(&tag, &ok)) {
-    }
-  }
-
-  uint64_t number = 0;
-  std::string endpoint;
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  std::unique_ptr<Stream> stream;
-  // One of our servers has answered: it may be written to.
-  bool open = false;
-  // It has taken this node in. For the connecting thread alone, and the next two.
-  bool welcome = false;
-  bool finished = false;
-  v1::ServerMessage incoming;
-  // gRPC's while `writing` holds.
-  v1::NodeMessage outgoing;
-  bool writing = false;
-  // Nothing more is written.
-  bool over = false;
-  // Operations that the queue has not given back.
-  int under_way = 0;
-  grpc::Status end;
-  // Store requests that are answered here, and what wakes the connecting thread for that.
-  std::deque<v1::NodeMessage> refused;
-  grpc::Alarm refusal;
-  // Why it was cancelled from this side.
-  std::optional<absl::Status> cause;
-};
-
 class GrpcLink final : public ServerLink {
  public:
   explicit GrpcLink(GrpcLinkOptions options)
-      : options_(std::move(options)), token_(options_.token, options_.token_file) {
+      : options_(std::move(options)),
+        token_(options_.token, options_.token_file),
+        rule_(options_.returns_after_refusal) {
     CADRE_CHECK(!options_.endpoints.empty(), "a link needs a server");
   }
   ~GrpcLink() override { Stop(); }
@@ -138,26 +98,15 @@ class GrpcLink final : public ServerLink {
 
   void Run() {
     std::minstd_rand random{std::random_device{}()};
-    absl::Duration backoff = rpc::kReconnectBackoffMin;
     for (;;) {
       bool welcome = false;
-      absl::Status status = RunRound(&welcome);
-      ever_welcome_ = ever_welcome_ || welcome;
-      const bool refused = IsFinal(status);
-      // Somebody answers in the place of the server that took this node in, or its token was
-      // replaced before the copy here: the server is away, and for how long that may be is not the
-      // link's to say.
-      if (ever_welcome_ && !options_.returns_after_refusal && absl::IsUnauthenticated(status)) {
-        status = absl::UnavailableError(status.message());
-      }
-      Call([&] { callbacks_.on_down(status); });
-      if (IsFinal(status) && !(ever_welcome_ && options_.returns_after_refusal)) return;
-      // A stream that opens is not enough: a server whose disk is full answers, and lets nobody in.
-      if (welcome) backoff = rpc::kReconnectBackoffMin;
+      const absl::Status status = RunRound(&welcome);
+      const RetryRule::Next next = rule_.RoundEnded(status, welcome);
+      Call([&] { callbacks_.on_down(next.status); });
+      if (!next.tries_again) return;
       // Jitter keeps a thousand agents from coming back at one moment.
       const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
-      if (StopsWithin(part * backoff)) return;
-      backoff = std::min(2 * backoff, refused ? kRefusedBackoffMax : rpc::kReconnectBackoffMax);
+      if (StopsWithin(part * next.pause)) return;
     }
   }
 
@@ -179,45 +128,39 @@ class GrpcLink final : public ServerLink {
     return NoneReached(failed);
   }
 
-  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
-      const std::string& token) const {
-    auto made = rpc::MakeChannelCredentials(options_.security, token);
-    // Files that were good before are being written anew.
-    if (!made.ok() && ever_welcome_) return absl::UnavailableError(made.status().message());
-    return made;
-  }
-
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     const std::string token = token_.Current();
-    ASSIGN_OR_RETURN(const auto credentials, Credentials(token));
+    const auto credentials = rpc::MakeChannelCredentials(options_.security, token);
+    if (!credentials.ok()) return rule_.FilesUnusable(credentials.status());
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
         options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
     // A connection of its own for each attempt: one that is shared remembers failures, and would
     // repeat the last one instead of trying.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(attempt.endpoint, credentials, arguments));
+        grpc::CreateCustomChannel(attempt.endpoint, *credentials, arguments));
     if (!token.empty()) attempt.context.AddMetadata(rpc::kTokenMetadata, token);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return absl::CancelledError("stopped");
       attempt.stream = stub->PrepareAsyncAttach(&attempt.context, &attempt.queue);
-      attempt.stream->StartCall(Begin(attempt, kStarted));
+      attempt.stream->StartCall(attempt.Begin(Attempt::kStarted));
       attempt_ = &attempt;
     }
     AwaitEnd(attempt);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    attempt_ = nullptr;
-    queue_ = {};
-    changed_.notify_all();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      attempt_ = nullptr;
+      queue_ = {};
+      changed_.notify_all();
+    }
     if (attempt.cause.has_value()) return *attempt.cause;
-    absl::Status end =
+    const absl::Status end =
         DescribeEnd(attempt.endpoint, rpc::FromGrpcStatus(attempt.end), attempt.open);
-    // Replaced at this moment, on both sides.
     if (absl::IsUnauthenticated(end) && token_.Current() != token) {
-      return absl::UnavailableError(end.message());
+      return RetryRule::TokenReplaced(end);
     }
     return end;
   }
@@ -229,7 +172,7 @@ class GrpcLink final : public ServerLink {
     while (!attempt.finished || HasUnderWay(attempt)) {
       const auto got = attempt.queue.AsyncNext(&tag, &ok, deadline);
       if (got == grpc::CompletionQueue::GOT_EVENT) {
-        Handle(attempt, static_cast<Tag>(reinterpret_cast<intptr_t>(tag)), ok);
+        Handle(attempt, static_cast<Attempt::Tag>(reinterpret_cast<intptr_t>(tag)), ok);
         if (!attempt.open) continue;
       } else {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -246,30 +189,30 @@ class GrpcLink final : public ServerLink {
     return attempt.under_way > 0;
   }
 
-  void Handle(Attempt& attempt, Tag tag, bool ok) {
-    if (tag == kHeaders && ok) Greet(attempt);
-    if (tag == kRead && ok) Hear(attempt);
-    if (tag == kRefusal) AnswerRefused(attempt);
+  void Handle(Attempt& attempt, Attempt::Tag tag, bool ok) {
+    if (tag == Attempt::kHeaders && ok) Greet(attempt);
+    if (tag == Attempt::kRead && ok) Hear(attempt);
+    if (tag == Attempt::kRefusal) AnswerRefused(attempt);
     const std::lock_guard<std::mutex> lock(mutex_);
     --attempt.under_way;
     switch (tag) {
-      case kStarted:
-        if (!ok) return Finish(attempt);
-        return attempt.stream->ReadInitialMetadata(Begin(attempt, kHeaders));
-      case kHeaders:
-      case kRead:
-        if (!ok) return Finish(attempt);
-        return attempt.stream->Read(&attempt.incoming, Begin(attempt, kRead));
-      case kWritten:
+      case Attempt::kStarted:
+        if (!ok) return attempt.Finish();
+        return attempt.stream->ReadInitialMetadata(attempt.Begin(Attempt::kHeaders));
+      case Attempt::kHeaders:
+      case Attempt::kRead:
+        if (!ok) return attempt.Finish();
+        return attempt.stream->Read(&attempt.incoming, attempt.Begin(Attempt::kRead));
+      case Attempt::kWritten:
         attempt.writing = false;
         // Where it failed the end of what is read tells why.
         if (ok) WriteNext();
         return;
-      case kFinished:
+      case Attempt::kFinished:
         attempt.finished = true;
         return;
-      case kSaidAll:
-      case kRefusal:
+      case Attempt::kSaidAll:
+      case Attempt::kRefusal:
         return;
     }
   }
@@ -306,32 +249,23 @@ class GrpcLink final : public ServerLink {
 
   // --- any thread, with mutex_ held ---
 
-  static void* Begin(Attempt& attempt, Tag tag) {
-    ++attempt.under_way;
-    return reinterpret_cast<void*>(tag);
-  }
-
-  void Finish(Attempt& attempt) {
-    attempt.over = true;
-    attempt.stream->Finish(&attempt.end, Begin(attempt, kFinished));
-  }
-
   void WriteNext() {
     Attempt& attempt = *attempt_;
     if (attempt.writing || attempt.over) return;
     for (v1::NodeMessage& refused : queue_.TakeRefused()) {
       attempt.refused.push_back(std::move(refused));
       if (attempt.refused.size() == 1) {
-        attempt.refusal.Set(&attempt.queue, gpr_now(GPR_CLOCK_MONOTONIC), Begin(attempt, kRefusal));
+        attempt.refusal.Set(&attempt.queue, gpr_now(GPR_CLOCK_MONOTONIC),
+                            attempt.Begin(Attempt::kRefusal));
       }
     }
     if (!queue_.empty()) {
       attempt.writing = true;
       attempt.outgoing = queue_.TakeBundle();
-      attempt.stream->Write(attempt.outgoing, Begin(attempt, kWritten));
+      attempt.stream->Write(attempt.outgoing, attempt.Begin(Attempt::kWritten));
     } else if (stopping_) {
       attempt.over = true;
-      attempt.stream->WritesDone(Begin(attempt, kSaidAll));
+      attempt.stream->WritesDone(attempt.Begin(Attempt::kSaidAll));
     }
   }
 
@@ -375,11 +309,11 @@ class GrpcLink final : public ServerLink {
   const GrpcLinkOptions options_;
   RenewedToken token_;
   LinkCallbacks callbacks_;
-  // For the connecting thread alone, with the next two: which endpoint is tried next,
+  // For the connecting thread alone, with the next two.
+  RetryRule rule_;
+  // Which endpoint is tried next, and how many were.
   size_t next_ = 0;
-  // how many were tried, and whether one of them has taken this node in.
   uint64_t attempts_ = 0;
-  bool ever_welcome_ = false;
   std::thread thread_;
 
   // Guards all below and, in an Attempt, what is not said to be the connecting thread's.

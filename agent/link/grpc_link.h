@@ -20,15 +20,14 @@ struct GrpcLinkOptions {
   std::string token;
   // The token and the TLS files are read anew for each attempt.
   rpc::TransportSecurity security;
-  // A server that has welcomed this agent and refuses it later is tried again, ever more rarely: it
-  // may have been started with another token for a moment. Otherwise a refusal ends the link.
+  // A server that has welcomed this agent and refuses it later is tried again, ever more rarely,
+  // and on_down hears that it refuses: it may have been started with another token for a moment
+  // (retry_rule.h).
   bool returns_after_refusal = false;
   // Where the token was read; empty: it does not change.
   std::string token_file = "";
 };
 
-// The longest pause after a refusal.
-inline constexpr absl::Duration kRefusedBackoffMax = absl::Seconds(15);
 // From the start of an attempt until the server has answered.
 inline constexpr absl::Duration kLinkOpenTimeout = absl::Seconds(15);
 // With several servers one that does not even take the connection must not hold up the others, and
