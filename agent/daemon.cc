@@ -154,14 +154,14 @@ absl::StatusOr<Exit> Daemon::Run() {
 
 std::vector<std::string> Daemon::LeaveExitFiles() const {
   FileThread files({});
-  const auto complaints = std::make_shared<std::vector<std::string>>();
-  if (files.RunWithin(kExitFilesLimit,
-                      [complaints, logs = logs_, exit = *exit_, node = options_.core.join.node()] {
-                        *complaints = logs.LeaveExitFiles(node, exit);
-                      })) {
-    return *complaints;
-  }
-  return {"the verdict is not kept: the file system of the log directory does not answer"};
+  const std::vector<std::string> late = {
+      "the verdict is not kept: the file system of the log directory does not answer"};
+  return files
+      .ResultWithin(kExitFilesLimit,
+                    [logs = logs_, exit = *exit_, node = options_.core.join.node()] {
+                      return logs.LeaveExitFiles(node, exit);
+                    })
+      .value_or(late);
 }
 
 void Daemon::Leave() {

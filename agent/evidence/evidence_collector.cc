@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,9 +48,7 @@ std::string LastLines(const std::vector<std::string>& logs) {
 
 // Of files that may be where nothing answers.
 std::string LastLinesOf(FileThread& files, const std::vector<std::string>& logs) {
-  const auto lines = std::make_shared<std::string>();
-  const bool done = files.RunWithin(kStandsStillAfter, [lines, logs] { *lines = LastLines(logs); });
-  return done ? *lines : "";
+  return files.ResultWithin(kStandsStillAfter, [logs] { return LastLines(logs); }).value_or("");
 }
 
 Finding FindingOf(const EvidenceRequest& request, const EvidenceRequest::Worker& worker,

@@ -1,7 +1,5 @@
 #include "base/threads/file_thread.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -7,6 +7,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "base/time.h"
@@ -55,6 +58,16 @@ class FileThread {
   // For who cannot go on without it: waits for the task, and what was posted before, within
   // `limit`. False: it is done later, or not at all where the thread stands still already.
   bool RunWithin(absl::Duration limit, Task task);
+  // The same for work that gives something; nullopt for false.
+  template <typename Work>
+  std::optional<std::invoke_result_t<const Work&>> ResultWithin(absl::Duration limit, Work work) {
+    // The thread's too: it may be done later.
+    const auto result = std::make_shared<std::optional<std::invoke_result_t<const Work&>>>();
+    if (!RunWithin(limit, [result, work = std::move(work)] { *result = work(); })) {
+      return std::nullopt;
+    }
+    return std::move(*result);
+  }
 
  private:
   struct State;

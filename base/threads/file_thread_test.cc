@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -88,12 +90,14 @@ TEST(FileThreadTest, WhoCannotGoOnWithoutItWaitsSoLongAndNotLonger) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
   EXPECT_TRUE(thread.RunWithin(kPatience, [done] { *done = true; }));
   EXPECT_TRUE(*done);
+  EXPECT_EQ(thread.ResultWithin(kPatience, [] { return std::string("made"); }), "made");
   EXPECT_FALSE(thread.RunWithin(kStandsStillAfter, [standing] { standing->task()(); }));
   // It may have begun a little later than that was asked.
   while (!thread.StandsStill(MonoNow())) {
   }
   const MonoTime before = MonoNow();
   EXPECT_FALSE(thread.RunWithin(kPatience, [] { ADD_FAILURE() << "it runs all the same"; }));
+  EXPECT_EQ(thread.ResultWithin(kPatience, [] { return 1; }), std::nullopt);
   EXPECT_LT(MonoNow() - before, kPatience / 2);
   standing->LetGo();
   EXPECT_TRUE(thread.Drain(kPatience));
