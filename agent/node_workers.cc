@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -48,6 +47,27 @@ WorkerStartOptions StartOptions(const DaemonOptions& options, const LocalService
   return start;
 }
 
+// Makes the log directories of one generation, and waits no longer for all of them.
+MakeLogDirectory MakingWithinLimit(FileThread& files) {
+  return [&files, until = MonoTime::Never()](const std::string& path, int* error) mutable {
+    struct Made {
+      absl::Status status;
+      int error = 0;
+    };
+    // From the first of them on.
+    if (until == MonoTime::Never()) until = MonoNow() + kFilesLimit;
+    const absl::Duration left = std::max(until - MonoNow(), absl::ZeroDuration());
+    const std::optional<Made> made = files.ResultWithin(left, [path] {
+      Made result;
+      result.status = MakeDirectories(path, &result.error);
+      return result;
+    });
+    *error = made.has_value() ? made->error : ETIMEDOUT;
+    return made.has_value() ? made->status
+                            : absl::DeadlineExceededError(absl::StrCat(path, " does not answer"));
+  };
+}
+
 }  // namespace
 
 NodeWorkers::NodeWorkers(const DaemonOptions& options,
@@ -80,7 +100,14 @@ void NodeWorkers::Enter(uint64_t generation, const v1::Assign& assign) {
 void NodeWorkers::Start(const StartWorkers& command) {
   const bool first = generation() == 0;
   Enter(command.generation.number, command.assign);
-  if (first) ForgetEarlierRuns();
+  if (first) {
+    const auto forget = [logs = uses_.logs] { return logs.ForgetEarlierRuns(); };
+    // Where that does not answer LinkLogs says so.
+    for (const std::string& line :
+         files_.ResultWithin(kFilesLimit, forget).value_or(std::vector<std::string>())) {
+      uses_.display.Line(line);
+    }
+  }
   groups_.Begin(command.kept);
   outputs_.KeepOnly(command.kept);
   for (auto it = workers_.begin(); it != workers_.end();) {
@@ -88,7 +115,8 @@ void NodeWorkers::Start(const StartWorkers& command) {
   }
   store_.Begin(&start_.environment);
   DirectoryFailure directory;
-  absl::StatusOr<std::vector<supervisor::StartFrame>> frames = Prepare(&directory);
+  absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
+      PrepareWorkers(start_, &directory, MakingWithinLimit(files_));
   if (!frames.ok()) return FailToStart(command, frames.status(), directory);
   CADRE_CHECK(frames->size() == assign().local_world_size(), frames->size(), " frames for ",
               assign().local_world_size(), " workers");
@@ -153,8 +181,8 @@ void NodeWorkers::TakeOver() {
   Enter(run.generation(), run.assign());
   uses_.local.BeginGeneration(generation(), assign());
   OfferForAdoption(GenerationOf(run), run.first_group());
-  DirectoryFailure directory;
-  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames = Prepare(&directory);
+  const absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
+      PrepareWorkers(start_, nullptr, MakingWithinLimit(files_));
   if (!frames.ok()) {
     uses_.display.Line(absl::StrCat("output is not shown: ", frames.status().message()));
   }
@@ -178,34 +206,6 @@ void NodeWorkers::FailToStart(const StartWorkers& command, const absl::Status& w
   }
 }
 
-absl::StatusOr<std::vector<supervisor::StartFrame>> NodeWorkers::Prepare(
-    DirectoryFailure* directory) {
-  struct Prepared {
-    absl::StatusOr<std::vector<supervisor::StartFrame>> frames =
-        absl::UnavailableError("nothing is prepared");
-    DirectoryFailure directory;
-  };
-  const auto prepared = std::make_shared<Prepared>();
-  if (files_.RunWithin(kFilesLimit, [prepared, start = start_] {
-        prepared->frames = PrepareWorkers(start, &prepared->directory);
-      })) {
-    *directory = prepared->directory;
-    return std::move(prepared->frames);
-  }
-  WorkerStartOptions without = start_;
-  *directory = {ETIMEDOUT, std::exchange(without.output.log_dir, "")};
-  return PrepareWorkers(without);
-}
-
-void NodeWorkers::ForgetEarlierRuns() {
-  const auto lines = std::make_shared<std::vector<std::string>>();
-  if (!files_.RunWithin(kFilesLimit,
-                        [lines, logs = uses_.logs] { *lines = logs.ForgetEarlierRuns(); })) {
-    return;  // Prepare says so
-  }
-  for (const std::string& line : *lines) uses_.display.Line(line);
-}
-
 void NodeWorkers::LinkLogs(const DirectoryFailure& directory) {
   if (directory.error != 0) {
     return uses_.display.Line(absl::StrCat("cannot make directories in ", directory.path, ": ",
@@ -214,10 +214,9 @@ void NodeWorkers::LinkLogs(const DirectoryFailure& directory) {
                                                : strerror(directory.error),
                                            "; the workers run, and their output is not kept"));
   }
-  const auto linked = std::make_shared<absl::Status>();
-  const bool done = files_.RunWithin(
-      kFilesLimit, [linked, logs = uses_.logs] { *linked = logs.LinkGeneration(); });
-  if (!done || linked->ok()) return;
+  const std::optional<absl::Status> linked =
+      files_.ResultWithin(kFilesLimit, [logs = uses_.logs] { return logs.LinkGeneration(); });
+  if (!linked.has_value() || linked->ok()) return;
   uses_.display.Line(absl::StrCat(linked->message(), "; output is in ", uses_.logs.RunPath()));
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "agent/core/command.h"
 #include "agent/core/event.h"
 #include "agent/daemon_options.h"
@@ -97,10 +96,6 @@ class NodeWorkers {
   void Follow(uint32_t local_rank, const supervisor::StartFrame* frame);
   void FailToStart(const StartWorkers& command, const absl::Status& why,
                    const DirectoryFailure& directory);
-  // What the generation's workers are started with; where the log directory does not answer they do
-  // without it, as with a full disk.
-  absl::StatusOr<std::vector<supervisor::StartFrame>> Prepare(DirectoryFailure* directory);
-  void ForgetEarlierRuns();
   // The job's newest files are this generation's; or its workers run without any.
   void LinkLogs(const DirectoryFailure& directory);
   // What another process needs to carry on. `first_group`: of local rank 0; those of the others
@@ -128,7 +123,7 @@ class NodeWorkers {
   WorkerStartOptions start_;  // of the generation that is here
   WorkerGroups groups_;
   NodeWorkersByRank workers_;
-  FileThread files_{{}};  // for all that is done in the log directory
+  FileThread files_{{}};  // for what is done in the log directory here
   WorkerOutputs outputs_;
   Standbys standbys_;
   // How the supervisor ended whose leftovers SIGKILL has not ended; empty: there are none.

@@ -1,5 +1,7 @@
 #include "agent/workers/worker_start.h"
 
+#include <errno.h>
+
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -7,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "agent/run_files.h"
 #include "agent/workers/cpus.h"
 #include "agent/workers/gpus.h"
 #include "base/check.h"
@@ -60,7 +61,7 @@ bool ShownOnTerminal(const OutputOptions& output, const std::vector<StreamRoutin
 }  // namespace
 
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
-    const WorkerStartOptions& options, DirectoryFailure* failure) {
+    const WorkerStartOptions& options, DirectoryFailure* failure, const MakeLogDirectory& make) {
   const WorkerEnvironmentOptions& from = options.environment;
   const OutputOptions& output = options.output;
   ASSIGN_OR_RETURN(std::vector<std::vector<uint32_t>> cpus,
@@ -80,10 +81,11 @@ absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
     const uint32_t rank = from.assign.first_rank() + local_rank;
     std::string directory = RankDirectory(run, from.generation, rank);
     int directory_error = 0;
-    absl::Status made = MakeDirectories(directory, &directory_error);
+    absl::Status made =
+        has_logs ? make(directory, &directory_error) : MakeDirectories(directory, &directory_error);
     if (!made.ok() && failure != nullptr) *failure = {directory_error, root};
     const bool logs = has_logs && made.ok();
-    if (has_logs && IsDiskFull(directory_error)) {
+    if (has_logs && (IsDiskFull(directory_error) || directory_error == ETIMEDOUT)) {
       directory = RankDirectory(options.scratch, from.generation, rank);
       made = MakeDirectories(directory);
     }

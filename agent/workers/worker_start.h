@@ -3,11 +3,14 @@
 #ifndef CADRE_AGENT_WORKERS_WORKER_START_H_
 #define CADRE_AGENT_WORKERS_WORKER_START_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "agent/run_files.h"
 #include "agent/supervisor/frames.h"
 #include "agent/workers/output_options.h"
 #include "agent/workers/worker_environment.h"
@@ -21,7 +24,12 @@ struct WorkerStartOptions {
   std::string scratch;
 };
 
-// Why a log directory could not be made. With a full disk that is no error: workers start without.
+// Makes one for a worker's log files, and those above it. A failure's errno goes to `error`;
+// ETIMEDOUT: its file system does not answer.
+using MakeLogDirectory = std::function<absl::Status(const std::string& path, int* error)>;
+
+// Why a log directory could not be made. With a full disk, or one that does not answer, that is no
+// error: workers start without.
 struct DirectoryFailure {
   int error = 0;  // errno; 0: no directory is to blame
   std::string path;
@@ -30,7 +38,8 @@ struct DirectoryFailure {
 // One frame for each local rank, in order. All or none; `failure`, where given, tells of a
 // directory that could not be made, also where the frames are there and name no log files.
 absl::StatusOr<std::vector<supervisor::StartFrame>> PrepareWorkers(
-    const WorkerStartOptions& options, DirectoryFailure* failure = nullptr);
+    const WorkerStartOptions& options, DirectoryFailure* failure = nullptr,
+    const MakeLogDirectory& make = MakeDirectories);
 
 // How a process is started that stands by for any of these workers. nullopt: what they are started
 // with differs by more than their assignments.

@@ -99,6 +99,25 @@ TEST_F(PrepareWorkersTest, FileInPlaceOfTheLogDirectory_GivesPathAndErrno) {
   EXPECT_EQ(failure.path, options_.output.log_dir);
 }
 
+TEST_F(PrepareWorkersTest, LogDirectoryThatDoesNotAnswer_WorkersDoWithout) {
+  DirectoryFailure failure;
+  std::set<std::string> asked;
+  const auto frames =
+      PrepareWorkers(options_, &failure, [&](const std::string& path, int* error) -> absl::Status {
+        asked.insert(path);
+        *error = ETIMEDOUT;
+        return absl::DeadlineExceededError("late");
+      });
+  ASSERT_OK(frames);
+  const std::string generation = options_.output.log_dir + "/mnist/run_5Z/generation_2";
+  EXPECT_THAT(asked, ElementsAre(generation + "/rank_4", generation + "/rank_5"));
+  EXPECT_EQ(failure.error, ETIMEDOUT);
+  EXPECT_EQ(failure.path, options_.output.log_dir);
+  EXPECT_EQ((*frames)[1].stdout_path, "");
+  EXPECT_THAT((*frames)[1].error_file, HasSubstr(options_.scratch));
+  EXPECT_FALSE(std::filesystem::exists(options_.output.log_dir));
+}
+
 TEST_F(PrepareWorkersTest, UnknownBinding_IsRefused) {
   options_.environment.workers.bind = "socket";
   EXPECT_THAT(PrepareWorkers(options_), StatusIs(absl::StatusCode::kInvalidArgument));
