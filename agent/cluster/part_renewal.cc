@@ -1,6 +1,5 @@
 #include "agent/cluster/part_renewal.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -95,8 +94,10 @@ void PartRenewal::Look() {
   if (now != token_) former_.push_back(std::exchange(token_, now));
   std::string ca;
   if (!options_.tls_dir.empty()) {
-    const auto files = rpc::ReadPemFiles(options_.tls_dir, /*own=*/false);
-    if (files.ok()) ca = files->ca;
+    const auto files = files_.ResultWithin(kStandsStillAfter, [dir = options_.tls_dir] {
+      return rpc::ReadPemFiles(dir, /*own=*/false);
+    });
+    if (files.has_value() && files->ok()) ca = (*files)->ca;
   }
   if (former_.empty() && ca.empty()) return;
   size_t renewed = 0;

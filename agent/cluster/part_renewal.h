@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "agent/cluster/part_start.h"
+#include "base/threads/file_thread.h"
 
 namespace cadre::agent {
 
-// One thread, of its own, looks every second; it blocks on the file system.
+// One thread, of its own, looks every second; of file systems it blocks on the one of the parts'
+// directories alone.
 class PartRenewal {
  public:
   // `log`: lines for whoever looks after the agent, from that thread. May be null.
@@ -36,6 +38,7 @@ class PartRenewal {
   const PartStartOptions options_;
   const std::function<void(const std::string&)> log_;
   std::string token_;
+  FileThread files_{{}};  // for the certificate authority
   // Those before. A part that begins while the token is replaced may have got one made from them.
   std::vector<std::string> former_;
 

@@ -17,6 +17,7 @@
 #include "agent/link/retry_rule.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/threads/file_thread.h"
 #include "base/tokens/renewed_token.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rpc/channels.h"
@@ -128,11 +129,21 @@ class GrpcLink final : public ServerLink {
     return NoneReached(failed);
   }
 
+  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const std::string& token) {
+    const auto make = [security = options_.security, token] {
+      return rpc::MakeChannelCredentials(security, token);
+    };
+    if (options_.security.tls_dir.empty()) return make();
+    return files_.ResultWithin(kStandsStillAfter, make)
+        .value_or(absl::DeadlineExceededError(
+            absl::StrCat("the file system of ", options_.security.tls_dir, " does not answer")));
+  }
+
   // Why the stream ended, or could not be opened.
   absl::Status RunAttempt(Attempt& attempt) {
     RETURN_IF_ERROR(CheckEndpoint(attempt.endpoint));
     const std::string token = token_.Current();
-    const auto credentials = rpc::MakeChannelCredentials(options_.security, token);
+    const auto credentials = Credentials(token);
     if (!credentials.ok()) return rule_.FilesUnusable(credentials.status());
     grpc::ChannelArguments arguments = rpc::ClientChannelArguments(
         options_.endpoints.size() > 1 ? TimingOfSeveral() : rpc::ClientTiming());
@@ -308,6 +319,7 @@ class GrpcLink final : public ServerLink {
 
   const GrpcLinkOptions options_;
   RenewedToken token_;
+  FileThread files_{{}};  // for those of TLS: Stop() does not wait for a file system
   LinkCallbacks callbacks_;
   // For the connecting thread alone, with the next two.
   RetryRule rule_;

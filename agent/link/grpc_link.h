@@ -49,9 +49,10 @@ inline constexpr absl::Duration kLinkFlushTimeout = absl::Milliseconds(200);
 // Of several servers all are tried before on_down says, in one status, that none could be reached.
 //
 // Statuses of on_down, each naming the endpoint: UNAVAILABLE (cannot be reached, does not resolve,
-// connection lost, stands in reserve), DEADLINE_EXCEEDED (no answer), FAILED_PRECONDITION (answers,
-// but is not a cadre server), UNAUTHENTICATED (token), INVALID_ARGUMENT (malformed endpoint, TLS
-// files), and what the server itself ends the stream with.
+// connection lost, stands in reserve), DEADLINE_EXCEEDED (no answer, or none of the TLS files' file
+// system), FAILED_PRECONDITION (answers, but is not a cadre server), UNAUTHENTICATED (token),
+// INVALID_ARGUMENT (malformed endpoint, TLS files), and what the server itself ends the stream
+// with.
 std::unique_ptr<ServerLink> MakeGrpcLink(GrpcLinkOptions options);
 
 }  // namespace cadre::agent

@@ -1,6 +1,5 @@
 #include "agent/link/grpc_link.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,10 +12,8 @@
 #include "agent/link/link_queue.h"
 #include "base/clock.h"
 #include "base/status_matchers.h"
-#include "base/token.h"
 #include "rendezvous/host/join_for_test.h"
 #include "rpc/limits.h"
-#include "tests/testing/certificates.h"
 
 namespace cadre::agent {
 namespace {
@@ -91,58 +88,6 @@ TEST(GrpcLink, AServerThatRefusesAfterAWelcomeIsAway) {
   EXPECT_TRUE(peer.AwaitUps(2));
 }
 
-rpc::TransportSecurity ByToken() {
-  rpc::TransportSecurity security;
-  security.by_token = true;
-  return security;
-}
-
-TEST(GrpcLink, AServerWithAnotherKeyThanTheTokenNamesEndsTheLink) {
-  Host strangers(0, log::OpenedLog{}, RandomToken(), ByToken());
-  Peer peer(GrpcLinkOptions{{strangers.endpoint()}, RandomToken(), ByToken()});
-  peer.Start({host::JoinForTest("node0", 1, 1)});
-  EXPECT_THAT(peer.AwaitDown(), StatusIs(absl::StatusCode::kUnauthenticated,
-                                         HasSubstr("does not have the key that the token names")));
-  EXPECT_TRUE(strangers.core.AllStatuses()->empty());
-}
-
-TEST(GrpcLink, ATokenThatIsReplacedInItsFileIsTheNextConnections) {
-  const std::string file = ::testing::TempDir() + "/replaced.token";
-  const std::string before = RandomToken(), after = RandomToken();
-  ASSERT_OK(WriteTokenFile(file, before));
-  auto host = std::make_unique<Host>(0, log::OpenedLog{}, before, ByToken());
-  const int port = host->port();
-  Peer peer(GrpcLinkOptions{{host->endpoint()}, before, ByToken(), false, file});
-  peer.Start({host::JoinForTest("node0", 1, 1)});
-  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
-  ASSERT_OK(WriteTokenFile(file, after));
-  host.reset();
-  host = std::make_unique<Host>(port, log::OpenedLog{}, after, ByToken());
-  EXPECT_TRUE(peer.AwaitUps(2));
-}
-
-TEST(GrpcLink, CertificatesThatAreBeingReplacedEndNoLinkThatWasIn) {
-  rpc::TransportSecurity mutual;
-  mutual.tls_dir = MakeCertificates();
-  auto host = std::make_unique<Host>(0, log::OpenedLog{}, kToken, mutual);
-  const int port = host->port();
-  Peer peer(GrpcLinkOptions{{host->endpoint()}, kToken, mutual});
-  peer.Start({host::JoinForTest("node0", 1, 1)});
-  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
-  const std::string after = MakeCertificates();
-  const auto replace = [&](const std::string& name) {
-    std::filesystem::rename(after + "/" + name, mutual.tls_dir + "/" + name);
-  };
-  replace("ca.pem");
-  replace("cert.pem");
-  host.reset();
-  EXPECT_THAT(peer.AwaitDown(2),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("do not belong together")));
-  replace("key.pem");
-  host = std::make_unique<Host>(port, log::OpenedLog{}, kToken, mutual);
-  EXPECT_TRUE(peer.AwaitUps(2));
-}
-
 // A renewal, say, that the agent had on its way when the connection broke: the server refuses a
 // stream that does not begin with a Join.
 TEST(GrpcLink, WhatWasMeantForTheStreamBeforeIsNotSaidOnTheNext) {
@@ -163,47 +108,6 @@ TEST(GrpcLink, WhatWasMeantForTheStreamBeforeIsNotSaidOnTheNext) {
   for (size_t i = 1; i <= peer.downs(); ++i) {
     EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
   }
-}
-
-// Certificates are renewed while jobs run.
-TEST(GrpcLink, ACertificateThatIsHalfWrittenIsReadAgainOnceThisNodeWasTakenIn) {
-  const std::string folder = testing::TempDir() + "/tls";
-  ASSERT_EQ(system(absl::StrCat("mkdir -p ", folder, " && cd ", folder,
-                                " && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem "
-                                "-out cert.pem -days 2 -subj /CN=127.0.0.1 -addext "
-                                "subjectAltName=IP:127.0.0.1 2>openssl.log && "
-                                "cp cert.pem ca.pem && chmod 600 key.pem")
-                       .c_str()),
-            0);
-  rpc::TransportSecurity security;
-  security.tls_dir = folder;
-  auto host = std::make_unique<Host>(0, log::OpenedLog{}, kToken, security);
-  const int port = host->port();
-  Peer peer(GrpcLinkOptions{{host->endpoint()}, kToken, security});
-  peer.Start({host::JoinForTest("node0", 1, 1)});
-  ASSERT_TRUE(peer.AwaitMessage(v1::ServerMessage::kAssign).has_assign());
-  host.reset();
-  // Nothing is there yet of one file, and half of the other.
-  ASSERT_EQ(system(absl::StrCat("cd ", folder,
-                                " && mv cert.pem whole.pem && >cert.pem && "
-                                "mv key.pem key.whole && head -c 700 key.whole >key.pem && "
-                                "chmod 600 key.pem")
-                       .c_str()),
-            0);
-  const size_t before = peer.downs();
-  for (size_t i = before + 1; i < before + 3; ++i) {
-    EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
-  }
-  ASSERT_EQ(system(absl::StrCat("cd ", folder, " && head -c 700 whole.pem >cert.pem").c_str()), 0);
-  for (size_t i = peer.downs() + 1, end = i + 2; i < end; ++i) {
-    EXPECT_THAT(peer.AwaitDown(i), StatusIs(absl::StatusCode::kUnavailable));
-  }
-  ASSERT_EQ(
-      system(
-          absl::StrCat("cd ", folder, " && mv whole.pem cert.pem && mv key.whole key.pem").c_str()),
-      0);
-  host = std::make_unique<Host>(port, log::OpenedLog{}, kToken, security);
-  EXPECT_TRUE(peer.AwaitUps(2));
 }
 
 TEST(GrpcLink, RefusedConnectionIsReportedAndTriedAgain) {

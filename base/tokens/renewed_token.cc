@@ -1,8 +1,8 @@
 #include "base/tokens/renewed_token.h"
 
+#include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/token.h"
 
@@ -13,10 +13,12 @@ RenewedToken::RenewedToken(std::string token, std::string file)
 
 std::string RenewedToken::Current() {
   // Not while others wait.
-  absl::StatusOr<std::string> read = absl::NotFoundError("there is no file");
-  if (!file_.empty()) read = ReadTokenFile(file_);
+  std::optional<absl::StatusOr<std::string>> read;
+  if (!file_.empty()) {
+    read = files_.ResultWithin(kStandsStillAfter, [file = file_] { return ReadTokenFile(file); });
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (read.ok()) token_ = *std::move(read);
+  if (read.has_value() && read->ok()) token_ = **std::move(read);
   return token_;
 }
 

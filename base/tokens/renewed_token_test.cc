@@ -8,6 +8,7 @@
 #include "base/status_matchers.h"
 #include "base/token.h"
 #include "gtest/gtest.h"
+#include "tests/testing/standing_file_system.h"
 
 namespace cadre {
 namespace {
@@ -27,6 +28,21 @@ TEST(RenewedTokenTest, WhatTheFileHoldsNowCounts) {
   EXPECT_EQ(token.Current(), second);
   std::filesystem::remove(file);
   EXPECT_EQ(token.Current(), second);
+}
+
+TEST(RenewedTokenTest, AFileSystemThatDoesNotAnswerIsNotWaitedForForEver) {
+  const auto disk = StandingFileSystem::Mount();
+  if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+  ASSERT_OK(disk);
+  const std::string first = RandomToken(), second = RandomToken();
+  ASSERT_OK(WriteTokenFile((*disk)->behind() + "/token", first));
+  RenewedToken token(first, (*disk)->path() + "/token");
+  (*disk)->StandStill();
+  ASSERT_OK(WriteTokenFile((*disk)->behind() + "/token", second));
+  EXPECT_EQ(token.Current(), first);
+  (*disk)->GoOn();
+  while (token.Current() != second) {
+  }
 }
 
 TEST(RenewedTokenTest, WithoutAFileItStays) {
