@@ -10,11 +10,15 @@
 namespace cadre::agent {
 
 bool FilteredLines::Open(const std::string& path) {
-  const auto file = std::make_shared<std::ofstream>();
-  file_ = file;
-  const bool opened =
-      thread_.RunWithin(kStandsStillAfter, [file, path] { file->open(path, std::ios::app); });
-  return !opened || file->good();
+  file_ = std::make_shared<File>();
+  file_->path = path;
+  return thread_
+      .ResultWithin(kStandsStillAfter,
+                    [file = file_] {
+                      file->stream.open(file->path, std::ios::app);
+                      return file->stream.good();
+                    })
+      .value_or(true);
 }
 
 void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
@@ -38,7 +42,11 @@ void FilteredLines::Add(absl::string_view lines, size_t prefix_bytes) {
   if (const size_t bytes = std::exchange(left_out_, 0); bytes > 0) {
     chosen = absl::StrCat("[", bytes, " bytes are missing here]\n", chosen);
   }
-  thread_.RunWithin(kStandsStillAfter, [file = file_, chosen] { *file << chosen << std::flush; });
+  thread_.RunWithin(kStandsStillAfter, [file = file_, chosen] {
+    // Open() does not wait for a file system of which it is known that it does not answer.
+    if (!file->stream.is_open()) file->stream.open(file->path, std::ios::app);
+    file->stream << chosen << std::flush;
+  });
 }
 
 }  // namespace cadre::agent

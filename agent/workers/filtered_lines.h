@@ -29,10 +29,15 @@ class FilteredLines {
   void Add(absl::string_view lines, size_t prefix_bytes);
 
  private:
+  // The thread's.
+  struct File {
+    std::string path;
+    std::ofstream stream;
+  };
+
   const std::vector<std::string> texts_;
   FileThread thread_{{}};
-  // The thread's.
-  std::shared_ptr<std::ofstream> file_;
+  std::shared_ptr<File> file_;
   size_t left_out_ = 0;  // bytes
 };
 

@@ -3,7 +3,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/clock.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/standing_file_system.h"
 
 namespace cadre::agent {
 namespace {
@@ -27,6 +31,25 @@ TEST(FilteredLines, LinesWithOneOfTheTexts_AreWrittenOnceMore) {
   lines.Add("[n:0] apple\n", 6);
   EXPECT_EQ(TextOf(path + ".2"), "[n:0] apple\n");
   EXPECT_FALSE(lines.Open(path + "/below/a/file"));
+}
+
+TEST(FilteredLines, AFileThatCouldNotBeOpenedInTime_GetsThoseThatComeLater) {
+  const auto disk = StandingFileSystem::Mount();
+  if (absl::IsFailedPrecondition(disk.status())) GTEST_SKIP() << disk.status().message();
+  ASSERT_OK(disk);
+  FilteredLines lines({"apple"});
+  (*disk)->StandStill();
+  for (const char* name : {"/1.log", "/2.log", "/3.log"}) {
+    EXPECT_TRUE(lines.Open((*disk)->path() + name));
+  }
+  lines.Add("an apple\n", 0);
+  (*disk)->GoOn();
+  const std::string written = (*disk)->behind() + "/3.log";
+  for (const MonoTime end = MonoNow() + absl::Seconds(20);
+       TextOf(written).empty() && MonoNow() < end;) {
+    lines.Add("another apple\n", 0);
+  }
+  EXPECT_THAT(TextOf(written), testing::HasSubstr(" bytes are missing here]\nanother apple\n"));
 }
 
 TEST(FilteredLines, NoTexts_NoLines) {
